@@ -1,0 +1,1 @@
+"""Cluster-side controllers: plans from immutable views of the cluster."""

@@ -1,0 +1,1 @@
+"""A pure library that turns windows of lost seconds into verdicts."""

@@ -1,0 +1,1 @@
+"""The node agent: collects, stores, shows; later decides and acts."""

@@ -1,0 +1,1 @@
+"""The only door to /proc, /sys and the cgroup trees: readers take their root and return values."""

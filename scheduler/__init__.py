@@ -1,0 +1,1 @@
+"""koord-scheduler: places pods by load, interference, gangs, quotas, topology and devices."""
