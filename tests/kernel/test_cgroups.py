@@ -1,0 +1,77 @@
+"""The test cgroups themselves: children land inside, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cgroups import CgroupTree
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+def tree() -> CgroupTree:
+    if os.geteuid() != 0:
+        pytest.skip("making cgroups needs root")
+    return CgroupTree.detect()
+
+
+def test_spawned_child_is_in_every_hierarchy_and_all_is_removed(tree: CgroupTree) -> None:
+    with tree.make_cgroup("spawn") as outer, outer.make_cgroup("inner") as inner:
+        child = inner.spawn(["sleep", "60"], cpus="0")
+        for directory in inner.dirs:
+            while (
+                child.poll() is None
+                and str(child.pid) not in (directory / "cgroup.procs").read_text().split()
+            ):
+                os.sched_yield()
+        assert child.poll() is None
+        assert inner.pids() == [child.pid]
+        assert inner.path == f"/koord-test-{os.getpid()}-spawn/inner"
+        dirs = [*inner.dirs, *outer.dirs]
+    assert not [directory for directory in dirs if directory.exists()]
+    assert child.returncode == -9
+
+
+def test_own_process_goes_back_where_it_was(tree: CgroupTree) -> None:
+    before = Path("/proc/self/cgroup").read_text()
+    with tree.make_cgroup("visit") as cgroup:
+        cgroup.add(os.getpid())
+        assert cgroup.pids() == [os.getpid()]
+    assert Path("/proc/self/cgroup").read_text() == before
+
+
+def test_limits_read_back(tree: CgroupTree) -> None:
+    with tree.make_cgroup("limits") as cgroup:
+        cgroup.set_cpu_quota(20_000, 50_000)
+        cgroup.set_memory_limit(64 << 20)
+        if tree.version == "v2":
+            assert (cgroup.cpu_dir / "cpu.max").read_text() == "20000 50000\n"
+            assert (cgroup.memory_dir / "memory.max").read_text() == f"{64 << 20}\n"
+        else:
+            assert (cgroup.cpu_dir / "cpu.cfs_quota_us").read_text() == "20000\n"
+            assert (cgroup.memory_dir / "memory.limit_in_bytes").read_text() == f"{64 << 20}\n"
+        cgroup.set_cpu_quota(None)
+        cgroup.set_memory_limit(None)
+
+
+def test_cgroup_id_is_the_kernels(tree: CgroupTree) -> None:
+    with tree.make_cgroup("one") as one, tree.make_cgroup("two") as two:
+        assert one.cgroup_id != two.cgroup_id
+        assert one.cgroup_id == one.cpu_dir.stat().st_ino
+
+
+def test_detect_names_the_version_of_the_cpu_controller(tmp_path: Path) -> None:
+    hybrid = tmp_path / "mounts"
+    hybrid.write_text(
+        "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"
+        "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+    )
+    tree = CgroupTree.detect(hybrid)
+    assert (tree.version, tree.is_hybrid) == ("v1", True)
+    assert tree.mount_of("cpuacct") == Path("/sys/fs/cgroup/cpu,cpuacct")
+    with pytest.raises(LookupError):
+        tree.mount_of("memory")
