@@ -1,0 +1,70 @@
+"""Preemption stays inside the quota and takes as little as it can; revoking restores the runtime."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from scheduler.quota.eviction import OveruseClock, QuotaPod, fewest_victims, may_preempt, to_revoke
+
+
+def pod(key: str, priority: int, cpu: int, *, start: float = 0, **options: bool) -> QuotaPod:
+    return QuotaPod(key, "team", priority, start, {"cpu": cpu}, **options)
+
+
+def test_who_may_be_preempted() -> None:
+    me = pod("me", 10, 1)
+    assert may_preempt(me, pod("low", 9, 1))
+    assert not may_preempt(me, pod("equal", 10, 1))
+    assert not may_preempt(me, pod("firm", 9, 1, preemptible=False))
+    assert not may_preempt(me, replace(pod("elsewhere", 9, 1), quota="other"))
+    default = "koordinator-default-quota"
+    assert not may_preempt(replace(me, quota=default), replace(pod("d", 1, 1), quota=default))
+    assert may_preempt(
+        replace(me, quota=default), replace(pod("d", 1, 1), quota=default), spare_default=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidates", "needed", "expected"),
+    [
+        pytest.param([pod("a", 1, 4), pod("b", 2, 4)], 4, ["a"], id="the less important leaves"),
+        pytest.param([pod("a", 1, 4, start=1), pod("b", 1, 4, start=2)], 4, ["b"], id="the younger leaves"),
+        pytest.param([pod("a", 1, 4, breaks_budget=True), pod("b", 2, 4)], 4, ["b"], id="budgets are spared"),
+        pytest.param([pod("a", 1, 1), pod("b", 2, 8)], 8, ["b"], id="a small one that does not help stays"),
+        pytest.param([pod("a", 1, 4)], 5, None, id="not even all help"),
+        pytest.param([], 0, [], id="nobody has to leave"),
+    ],
+)
+def test_fewest_victims(candidates: list[QuotaPod], needed: int, expected: list[str] | None) -> None:
+    def holds(removed: Sequence[QuotaPod]) -> bool:
+        return sum(p.request["cpu"] for p in removed) >= needed
+
+    victims = fewest_victims(candidates, holds)
+    assert (None if victims is None else [victim.key for victim in victims]) == expected
+
+
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [
+        pytest.param(10, [], id="within"),
+        pytest.param(9, ["low"], id="the least important"),
+        pytest.param(5, ["mid"], id="a small one returns when a bigger one has to leave anyway"),
+        pytest.param(1, ["low", "mid"], id="as far as possible; the firm one stays"),
+    ],
+)
+def test_to_revoke(runtime: int, expected: list[str]) -> None:
+    pods = [pod("firm", 0, 3, preemptible=False), pod("low", 1, 2), pod("mid", 2, 5)]
+    leaving = to_revoke({"cpu": 10}, {"cpu": runtime}, pods)
+    assert [each.key for each in leaving] == expected
+
+
+def test_the_overuse_clock_restarts() -> None:
+    clock, over, fine = OveruseClock(delay_seconds=120), {"cpu": 2}, {"cpu": 1}
+    limit = {"cpu": 1}
+    assert [clock.due(over, limit, now) for now in (0, 60, 120, 121, 122, 241, 242)] == [
+        False, False, False, True, False, False, True,
+    ]  # fmt: skip
+    assert not clock.due(fine, limit, 300)
+    assert not clock.due(over, limit, 400)
+    assert clock.due(over, limit, 521)
