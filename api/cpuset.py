@@ -1,0 +1,28 @@
+"""CPU lists as the kernel and the protocol write them: `0-3,8,10-11`."""
+
+from collections.abc import Iterable
+
+
+def parse_cpuset(text: str) -> frozenset[int]:
+    """The CPU numbers of a list such as `0-3,8`; empty text is the empty set.
+
+    Raises ValueError naming the list when a part is neither a number nor an ascending range.
+    """
+    cpus: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+            raise ValueError(f"not a CPU list: {text!r} (part {part!r}); write it like 0-3,8")
+        cpus.update(range(int(first), int(last if dash else first) + 1))
+    return frozenset(cpus)
+
+
+def format_cpuset(cpus: Iterable[int]) -> str:
+    """The shortest list of the given CPU numbers, ascending; the empty set is the empty text."""
+    runs: list[tuple[int, int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and runs[-1][1] == cpu - 1:
+            runs[-1] = (runs[-1][0], cpu)
+        else:
+            runs.append((cpu, cpu))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,36 @@
+"""CPU lists survive the round trip and malformed ones are named."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.cpuset import format_cpuset, parse_cpuset
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("", set()),
+        ("0", {0}),
+        ("0-3,8", {0, 1, 2, 3, 8}),
+        (" 2-2,1 \n", {1, 2}),
+        ("10-11,0-1", {0, 1, 10, 11}),
+    ],
+)
+def test_parse(text: str, cpus: set[int]) -> None:
+    assert parse_cpuset(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["a", "3-1", "1-", "-1", "1..2"])
+def test_malformed_lists_are_named(text: str) -> None:
+    with pytest.raises(ValueError, match="not a CPU list"):
+        parse_cpuset(text)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_format_is_the_inverse_of_parse(cpus: set[int]) -> None:
+    assert parse_cpuset(format_cpuset(cpus)) == cpus
+
+
+def test_format_is_shortest() -> None:
+    assert format_cpuset([8, 3, 1, 2, 0, 10]) == "0-3,8,10"
