@@ -1,0 +1,141 @@
+"""One tick as columns: what probes and collectors read, raw, before anything is derived from it.
+
+A `Table` holds rows keyed by cgroup id (and further keys such as culprit, device or port) with value
+columns in numpy arrays. A probe or collector returns a `Reading` of such tables; the agent merges the
+readings of one tick into a `Frame`, whose dense table `CGROUP` has one row for each known cgroup.
+Counters stand as the kernel keeps them; rates are made by `api.window` alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+CGROUP = "cgroup"
+"""Name of the dense table: one row a cgroup."""
+HOST = "host"
+"""Name of the table without cgroup keys: host-wide counters, rows keyed by whatever labels they carry."""
+
+KERNEL_ID = 0xFFFF_FFFF_FFFF_FFFF
+"""Culprit id that stands for kernel threads."""
+OTHER_ID = 0xFFFF_FFFF_FFFF_FFFE
+"""Culprit id that stands for culprits folded together (top-k plus other)."""
+
+Column = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of raw values.
+
+    `keys` maps a key name to an array of length n; every table but `HOST` has `cgroup` (uint64 ids of the
+    cpu hierarchy). `columns` maps a column name of `api.metrics` to an array of shape (n,) or (n, slots).
+    """
+
+    keys: Mapping[str, Column]
+    columns: Mapping[str, Column]
+
+    @property
+    def ids(self) -> NDArray[np.uint64]:
+        """Cgroup id of each row."""
+        return self.keys["cgroup"].astype(np.uint64, copy=False)
+
+    def __len__(self) -> int:
+        for column in (*self.keys.values(), *self.columns.values()):
+            return len(column)
+        return 0
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "Table":
+        """The same table with only the picked rows."""
+        return Table(
+            {name: column[rows] for name, column in self.keys.items()},
+            {name: column[rows] for name, column in self.columns.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one probe or collector saw at one moment.
+
+    `lost` counts what could not be recorded, by place (a full map, a missing stamp); it is cumulative.
+    """
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupInfo:
+    """What is known of one cgroup besides its numbers."""
+
+    id: int
+    """Kernfs id of the cpu controller's directory (its inode number)."""
+    path: str
+    """Path under the mount of the cpu hierarchy, starting with `/`."""
+    name: str
+    """Short name for people: unit, container, pod or the last path component."""
+    qos: str = ""
+    """Koordinator QoS class, empty where no rule gives one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One tick: when, which cgroups, and every table as read.
+
+    `cgroups` is aligned with the rows of the dense table; `tables[CGROUP].ids[i] == cgroups[i].id`.
+    `sources` says for each probe and collector whether it delivered (`""`) or why not.
+    """
+
+    monotonic_ns: int
+    wall_ns: int
+    cgroups: tuple[CgroupInfo, ...]
+    tables: Mapping[str, Table]
+    lost: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cgroup(self) -> Table:
+        """The dense table."""
+        return self.tables[CGROUP]
+
+
+def align(ids: NDArray[np.uint64], table: Table) -> dict[str, Column]:
+    """Columns of `table` in the row order of `ids`; rows absent from the table are zero.
+
+    Floats become NaN where absent, so that "not measured" stays apart from "measured zero".
+    Rows of `table` whose id is not in `ids` are left out.
+    """
+    order = np.argsort(table.ids, kind="stable")
+    known = table.ids[order]
+    position = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
+    found = known[position] == ids if len(known) else np.zeros(len(ids), dtype=np.bool_)
+    aligned: dict[str, Column] = {}
+    for name, column in table.columns.items():
+        empty = np.nan if column.dtype.kind == "f" else 0
+        out = np.full((len(ids), *column.shape[1:]), empty, dtype=column.dtype)
+        if len(known):
+            out[found] = column[order[position[found]]]
+        aligned[name] = out
+    return aligned
+
+
+def merge(ids: NDArray[np.uint64], readings: Iterable[Reading]) -> tuple[dict[str, Table], dict[str, int]]:
+    """Join the readings of one tick: dense columns aligned to `ids`, other tables and losses as they are.
+
+    Two readings may bring the same sparse table name only if they have the same keys; the later one wins.
+    """
+    dense: dict[str, Column] = {}
+    tables: dict[str, Table] = {}
+    lost: dict[str, int] = {}
+    for reading in readings:
+        lost.update(reading.lost)
+        for name, table in reading.tables.items():
+            if name == CGROUP:
+                dense.update(align(ids, table))
+            elif name == HOST and HOST in tables:
+                tables[HOST] = Table({}, {**tables[HOST].columns, **table.columns})
+            else:
+                tables[name] = table
+    tables[CGROUP] = Table({"cgroup": ids}, dense)
+    return tables, lost

@@ -1,0 +1,126 @@
+"""A series of frames, and the only place that makes deltas, rates and percentiles of them.
+
+Rows are matched by key, never by position: cgroups come and go between frames. A cgroup born inside the
+window counts from zero; a counter that went backwards (a probe restarted) counts from zero as well and is
+reported in `resets`, so no delta is ever negative.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CGROUP, CgroupInfo, Column, Frame, Table
+from api.histogram import percentile_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What happened between two frames: each counter's growth, in the rows of the later frame's table."""
+
+    table: Table
+    seconds: float
+    resets: int
+
+    def rate(self, column: str) -> NDArray[np.float64]:
+        """Growth of a column per second; nanosecond columns give ns per second."""
+        return self.table.columns[column].astype(np.float64) / self.seconds
+
+    def percentile_ns(self, column: str, quantile: float) -> NDArray[np.float64]:
+        """Quantile of a histogram column over the window, in ns, NaN where nothing was counted."""
+        return percentile_ns(self.table.columns[column].astype(np.int64), quantile)
+
+
+class Window:
+    """An immutable run of frames, oldest first; at least one."""
+
+    __slots__ = ("frames",)
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        if not frames:
+            raise ValueError("a window needs at least one frame")
+        self.frames = tuple(frames)
+
+    @property
+    def last(self) -> Frame:
+        """The newest frame."""
+        return self.frames[-1]
+
+    @property
+    def seconds(self) -> float:
+        """Time from the oldest to the newest frame."""
+        return (self.frames[-1].monotonic_ns - self.frames[0].monotonic_ns) / 1e9
+
+    @property
+    def cgroups(self) -> tuple[CgroupInfo, ...]:
+        """The cgroups of the newest frame, in the row order of its dense table."""
+        return self.last.cgroups
+
+    def delta(self, table: str = CGROUP) -> Delta:
+        """Growth of every column of `table` over the whole window.
+
+        Raises KeyError if the newest frame has no such table, ValueError with fewer than two frames.
+        """
+        if len(self.frames) < 2:
+            raise ValueError("a delta needs two frames")
+        first, last = self.frames[0], self.frames[-1]
+        before = first.tables.get(table)
+        grown, resets = subtract(last.tables[table], before)
+        return Delta(grown, self.seconds, resets)
+
+    def tail(self, seconds: float) -> "Window":
+        """The shortest window of the newest frames that spans at least `seconds` (all if none does)."""
+        limit = self.last.monotonic_ns - int(seconds * 1e9)
+        for start in range(len(self.frames) - 2, -1, -1):
+            if self.frames[start].monotonic_ns <= limit:
+                return Window(self.frames[start:])
+        return self
+
+
+def subtract(later: Table, earlier: Table | None) -> tuple[Table, int]:
+    """`later` minus `earlier` row by row (matched by all keys), and how many rows had a counter reset.
+
+    Float columns are gauges or already seconds and are subtracted the same way; NaN stays NaN.
+    """
+    if earlier is None or not len(earlier) or not len(later):
+        return later, 0
+    rows, found = _match(later, earlier)
+    resets = np.zeros(len(later), dtype=np.bool_)
+    columns: dict[str, Column] = {}
+    for name, column in later.columns.items():
+        if name not in earlier.columns:
+            columns[name] = column
+            continue
+        old = np.zeros_like(column)
+        old[found] = earlier.columns[name][rows[found]].astype(column.dtype, copy=False)
+        backwards = column < old
+        if backwards.any():
+            resets |= backwards.reshape(len(later), -1).any(axis=1)
+            old[backwards] = 0
+        columns[name] = column - old
+    return Table(later.keys, columns), int(resets.sum())
+
+
+def _match(later: Table, earlier: Table) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """For each row of `later`, its row in `earlier` (valid where the second array is true)."""
+    if not later.keys:
+        count = len(later)
+        return np.arange(count), np.arange(count) < len(earlier)
+    wanted, known = _packed(later), _packed(earlier)
+    order = np.argsort(known, kind="stable")
+    ranked = known[order]
+    position = np.minimum(np.searchsorted(ranked, wanted), len(ranked) - 1)
+    return order[position], ranked[position] == wanted
+
+
+def _packed(table: Table) -> Column:
+    """All keys of each row as one sortable value."""
+    if len(table.keys) == 1:
+        return next(iter(table.keys.values()))
+    names = sorted(table.keys)
+    dtype = np.dtype([(name, table.keys[name].dtype.newbyteorder(">")) for name in names])
+    packed = np.empty(len(table), dtype=dtype)
+    for name in names:
+        packed[name] = table.keys[name]
+    return packed.view(np.dtype((np.void, dtype.itemsize))) if dtype.hasobject is False else packed

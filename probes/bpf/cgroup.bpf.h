@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Which cgroup a task belongs to: always by the cpu controller, which is right on cgroup v1, hybrid and v2. */
+#ifndef KOORD_CGROUP_BPF_H
+#define KOORD_CGROUP_BPF_H
+
+#include "kernel.bpf.h"
+
+/* Culprit identities that are not cgroups (api/frame.py has the same values). */
+#define IDLE_ID 0ULL
+#define KERNEL_ID 0xFFFFFFFFFFFFFFFFULL
+
+/* Kernfs id of the task's cpu cgroup; for BTF-typed (trusted) task pointers. */
+static __always_inline u64 task_cgroup(struct task_struct *task)
+{
+	int cpu_id = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+
+	return task->cgroups->subsys[cpu_id]->cgroup->kn->id;
+}
+
+static __always_inline bool is_kernel_thread(struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD;
+}
+
+/* Who a task is when it stands in another's way. */
+static __always_inline u64 task_identity(struct task_struct *task, u64 cgroup)
+{
+	return is_kernel_thread(task) ? KERNEL_ID : cgroup;
+}
+
+#endif

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Run-queue wait for each cgroup, split by cause, and blamed on whoever ran meanwhile.
+ *
+ * A task is stamped when it becomes runnable (woken, or switched away while still runnable) and its wait ends when it
+ * is switched in. Every CPU keeps a ring of its last run slices; a wait is charged by its overlap with them. Throttled
+ * time comes from the cfs_rq's own throttle clock and is taken off the front of the wait, because a throttled task
+ * cannot compete. Task storage is made where no run-queue lock is held (fork, and once for all tasks at start).
+ */
+#include "cgroup.bpf.h"
+#include "kernel.bpf.h"
+#include "maps.bpf.h"
+
+#define RING 64
+#define SEEN 8 /* culprits summed on the stack before they go to the map */
+#define MAX_RT_PRIO 100
+
+#define STAMP_THROTTLED 1 /* off the queue because of a quota when stamped */
+#define STAMP_OWN 2	  /* and it was the cgroup's own quota */
+
+enum cause { NEIGHBOUR, SELF, OWN_QUOTA, ANCESTOR_QUOTA, KERNEL, IDLE, UNKNOWN, CAUSES };
+enum lost_place { LOST_TASK, LOST_CGROUP, LOST_BLAME_NS, LOST_PLACES };
+
+struct stamp {
+	u64 since_ns;	 /* start of the wait; 0 when the task does not wait */
+	u64 segment_ns;	 /* start of the part not charged yet (a migration charges and restarts it) */
+	u64 throttle_ns; /* throttle clock at segment_ns */
+	u32 cpu;
+	u32 flags;
+};
+
+struct slice {
+	u64 end_ns;
+	u64 who;
+};
+
+struct cpu_state {
+	u64 since_ns; /* start of the slice that runs */
+	u64 who;      /* identity of the running task */
+	u64 cgroup;   /* its cgroup */
+	u64 head;     /* slices ever pushed */
+	struct slice ring[RING];
+};
+
+struct cpu_cgroup {
+	u64 oncpu_ns;
+	u64 involuntary;
+	u64 wait_ns;
+	u64 wait_count;
+	u64 causes_ns[CAUSES];
+	u64 hist[SLOTS];
+};
+
+struct cpu_pair {
+	u64 victim;
+	u64 culprit;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stamp);
+} stamps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu_state);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 2048);
+	__type(key, u64);
+	__type(value, struct cpu_cgroup);
+} cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct cpu_pair);
+	__type(value, u64);
+} blame SEC(".maps");
+
+LOST_MAP(LOST_PLACES);
+
+static const struct cpu_cgroup zero_cgroup;
+static const u64 zero;
+
+static __always_inline u32 task_cpu(struct task_struct *task)
+{
+	struct task_struct___cpu *old = (void *)task;
+
+	if (bpf_core_field_exists(old->cpu))
+		return old->cpu;
+	return task->thread_info.cpu;
+}
+
+static __always_inline bool still_runnable(struct task_struct *prev, bool preempt)
+{
+	struct task_struct___state *old = (void *)prev;
+
+	if (preempt)
+		return true;
+	if (bpf_core_field_exists(prev->__state))
+		return !prev->__state;
+	return !old->state;
+}
+
+/* Nanoseconds that the task's queue has been throttled by any level, ever (6.5, commit 677ea015f231; before that the
+ * PELT clock's count of the same, 6.0, commit 64eaf50731ac). */
+static __always_inline u64 throttle_clock(struct cfs_rq *queue)
+{
+	u64 total, since;
+
+	if (bpf_core_field_exists(queue->throttled_clock_self)) {
+		total = queue->throttled_clock_self_time;
+		since = queue->throttled_clock_self;
+		return since ? total + (queue->rq->clock - since) : total;
+	}
+	if (bpf_core_field_exists(queue->throttled_clock_pelt)) {
+		total = queue->throttled_clock_pelt_time;
+		if (!queue->throttle_count)
+			return total;
+		return total + (queue->rq->clock_pelt - queue->rq->lost_idle_time - queue->throttled_clock_pelt);
+	}
+	total = queue->throttled_clock_task_time;
+	if (!queue->throttle_count)
+		return total;
+	return total + (queue->rq->clock_task - queue->throttled_clock_task);
+}
+
+/* The same for a queue that is not reached through a trusted pointer. */
+static __always_inline u64 throttle_clock_probed(struct cfs_rq *queue)
+{
+	u64 since;
+
+	if (bpf_core_field_exists(queue->throttled_clock_self)) {
+		since = BPF_CORE_READ(queue, throttled_clock_self);
+		return BPF_CORE_READ(queue, throttled_clock_self_time) +
+		       (since ? BPF_CORE_READ(queue, rq, clock) - since : 0);
+	}
+	if (bpf_core_field_exists(queue->throttled_clock_pelt))
+		return BPF_CORE_READ(queue, throttled_clock_pelt_time);
+	return BPF_CORE_READ(queue, throttled_clock_task_time);
+}
+
+static __always_inline bool has_quota_queue(struct task_struct *task)
+{
+	return task->prio >= MAX_RT_PRIO; /* real-time tasks leave se.cfs_rq stale */
+}
+
+static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *task, u64 now, u32 cpu)
+{
+	struct cfs_rq *queue = task->se.cfs_rq;
+	u32 flags = 0;
+
+	if (has_quota_queue(task)) {
+		stamp->throttle_ns = throttle_clock(queue);
+		if (queue->throttle_count) {
+			flags = STAMP_THROTTLED;
+			if (BPF_CORE_READ_BITFIELD_PROBED(queue, throttled))
+				flags |= STAMP_OWN;
+		}
+	}
+	stamp->flags = flags;
+	stamp->cpu = cpu;
+	stamp->segment_ns = now;
+	stamp->since_ns = now;
+}
+
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+{
+	struct cpu_pair pair = {.victim = victim, .culprit = culprit};
+	u64 *total = lookup_or_init(&blame, &pair, &zero);
+
+	if (total)
+		*total += ns;
+	else
+		count_lost(LOST_BLAME_NS, ns);
+}
+
+struct walk {
+	u64 victim;
+	u64 self, neighbour, kernel, idle;
+	struct slice seen[SEEN];
+};
+
+static __always_inline void charge(struct walk *walk, u64 who, u64 ns)
+{
+	struct slice *seat;
+
+	if (who == walk->victim) {
+		walk->self += ns;
+		return;
+	}
+	if (who == IDLE_ID) {
+		walk->idle += ns;
+		return;
+	}
+	if (who == KERNEL_ID)
+		walk->kernel += ns;
+	else
+		walk->neighbour += ns;
+	seat = &walk->seen[who & (SEEN - 1)];
+	if (seat->end_ns && seat->who != who) {
+		add_blame(walk->victim, seat->who, seat->end_ns);
+		seat->end_ns = 0;
+	}
+	seat->who = who;
+	seat->end_ns += ns;
+}
+
+/* Charge [begin, end) of a wait on `state`'s CPU to the slices that overlap it. */
+static __always_inline void walk_ring(struct walk *walk, struct cpu_state *state, u64 begin, u64 end)
+{
+	u64 head = state->head, upper = end, lower = state->since_ns;
+
+	if (lower < upper) { /* the slice that still runs (seen from another CPU) */
+		u64 from = lower > begin ? lower : begin;
+
+		charge(walk, state->who, upper - from);
+		upper = from;
+	}
+	for (int i = 0; i < RING - 1; i++) {
+		struct slice *slice = &state->ring[(head - 1 - i) & (RING - 1)];
+		u64 start = state->ring[(head - 2 - i) & (RING - 1)].end_ns;
+
+		if (upper <= begin || !start || start > slice->end_ns)
+			break;
+		if (slice->end_ns < upper)
+			upper = slice->end_ns;
+		if (start < begin)
+			start = begin;
+		if (start < upper) {
+			charge(walk, slice->who, upper - start);
+			upper = start;
+		}
+	}
+}
+
+static __always_inline void flush(struct walk *walk)
+{
+	for (int i = 0; i < SEEN; i++)
+		if (walk->seen[i].end_ns)
+			add_blame(walk->victim, walk->seen[i].who, walk->seen[i].end_ns);
+}
+
+/* Which quota held the task: what its queue said when stamped, else whether its own cgroup has a quota at all. */
+static __always_inline bool own_quota(struct stamp *stamp, struct cfs_rq *queue)
+{
+	if (stamp->flags & STAMP_THROTTLED)
+		return stamp->flags & STAMP_OWN;
+	return queue->tg->cfs_bandwidth.quota != ~0ULL;
+}
+
+/* Account the part of a wait that ends now on `stamp->cpu`. */
+static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, struct task_struct *task,
+					struct stamp *stamp, struct cpu_state *state, u64 now)
+{
+	u64 begin = stamp->segment_ns, length = now - begin, throttled = 0;
+	struct cfs_rq *queue = task->se.cfs_rq;
+	struct walk walk = {.victim = cgroup};
+
+	if (has_quota_queue(task)) {
+		u64 clock = throttle_clock(queue);
+
+		throttled = clock > stamp->throttle_ns ? clock - stamp->throttle_ns : 0;
+		if (throttled > length)
+			throttled = length;
+	}
+	if (throttled)
+		stats->causes_ns[own_quota(stamp, queue) ? OWN_QUOTA : ANCESTOR_QUOTA] += throttled;
+	begin += throttled;
+	length -= throttled;
+	if (state)
+		walk_ring(&walk, state, begin, now);
+	flush(&walk);
+	stats->causes_ns[SELF] += walk.self;
+	stats->causes_ns[NEIGHBOUR] += walk.neighbour;
+	stats->causes_ns[KERNEL] += walk.kernel;
+	stats->causes_ns[IDLE] += walk.idle;
+	stats->causes_ns[UNKNOWN] += length - walk.self - walk.neighbour - walk.kernel - walk.idle;
+}
+
+static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
+{
+	struct cpu_cgroup *stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);
+
+	if (!stats)
+		count_lost(LOST_CGROUP, 1);
+	return stats;
+}
+
+static __always_inline void leave_cpu(struct cpu_state *state, struct task_struct *prev, bool preempt, u64 now, u32 cpu)
+{
+	struct slice *last = &state->ring[(state->head - 1) & (RING - 1)];
+	struct cpu_cgroup *stats;
+	struct stamp *stamp;
+	bool runnable;
+
+	if (!state->since_ns) {
+		/* the first switch seen on this CPU: the slice has no known start */
+	} else if (state->head && last->who == state->who) {
+		last->end_ns = now;
+	} else {
+		if (!state->head) { /* a start for the first slice */
+			state->ring[0].end_ns = state->since_ns;
+			state->head = 1;
+		}
+		last = &state->ring[state->head & (RING - 1)];
+		last->who = state->who;
+		last->end_ns = now;
+		state->head++;
+	}
+	if (!prev->pid)
+		return;
+	runnable = still_runnable(prev, preempt);
+	if (state->since_ns) {
+		stats = cgroup_stats(state->cgroup);
+		if (stats) {
+			stats->oncpu_ns += now - state->since_ns;
+			stats->involuntary += runnable;
+		}
+	}
+	stamp = bpf_task_storage_get(&stamps, prev, NULL, 0);
+	if (!stamp)
+		count_lost(LOST_TASK, 1);
+	else if (runnable)
+		put_stamp(stamp, prev, now, cpu);
+	else
+		stamp->since_ns = 0;
+}
+
+static __always_inline void enter_cpu(struct cpu_state *state, struct task_struct *next, u64 now)
+{
+	struct cpu_cgroup *stats;
+	struct stamp *stamp;
+	u64 cgroup, wait;
+
+	state->since_ns = now;
+	if (!next->pid) {
+		state->who = IDLE_ID;
+		return;
+	}
+	cgroup = task_cgroup(next);
+	state->cgroup = cgroup;
+	state->who = task_identity(next, cgroup);
+	stamp = bpf_task_storage_get(&stamps, next, NULL, 0);
+	if (!stamp || !stamp->since_ns)
+		return;
+	stats = cgroup_stats(cgroup);
+	if (stats) {
+		wait = now - stamp->since_ns;
+		stats->wait_ns += wait;
+		stats->wait_count++;
+		stats->hist[log2_slot(wait)]++;
+		end_segment(stats, cgroup, next, stamp, state, now);
+	}
+	stamp->since_ns = 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *state = bpf_map_lookup_elem(&cpus, &cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!state)
+		return 0;
+	leave_cpu(state, prev, preempt, now, cpu);
+	enter_cpu(state, next, now);
+	return 0;
+}
+
+static __always_inline int woken(struct task_struct *task)
+{
+	struct stamp *stamp = bpf_task_storage_get(&stamps, task, NULL, 0);
+
+	if (!stamp)
+		count_lost(LOST_TASK, 1);
+	else if (!stamp->since_ns)
+		put_stamp(stamp, task, bpf_ktime_get_ns(), task_cpu(task));
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task)
+{
+	return woken(task);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new, struct task_struct *task)
+{
+	return woken(task);
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *task, int destination)
+{
+	struct stamp *stamp = bpf_task_storage_get(&stamps, task, NULL, 0);
+	struct cpu_state *state;
+	struct cpu_cgroup *stats;
+	struct cfs_rq **queues, *queue = NULL;
+	u64 cgroup, now;
+	u32 from;
+
+	if (!stamp || !stamp->since_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	cgroup = task_cgroup(task);
+	stats = cgroup_stats(cgroup);
+	from = stamp->cpu;
+	state = bpf_map_lookup_elem(&cpus, &from);
+	if (stats)
+		end_segment(stats, cgroup, task, stamp, state, now);
+	stamp->segment_ns = now;
+	stamp->cpu = destination;
+	stamp->flags = 0;
+	queues = BPF_CORE_READ(task, sched_task_group, cfs_rq);
+	bpf_probe_read_kernel(&queue, sizeof(queue), queues + destination);
+	stamp->throttle_ns = throttle_clock_probed(queue);
+	return 0;
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(on_new_task, struct task_struct *task)
+{
+	bpf_task_storage_get(&stamps, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return 0;
+}
+
+SEC("iter/task")
+int prepare_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		bpf_task_storage_get(&stamps, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The kernel types our programs read, with only the fields they read. CO-RE finds each field in the running
+ * kernel at load, so nothing here depends on the kernel the object is built on. A triple underscore marks a
+ * flavour: the same kernel type with a field of another version. */
+#ifndef KOORD_KERNEL_BPF_H
+#define KOORD_KERNEL_BPF_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define KERNEL_TYPE __attribute__((preserve_access_index))
+
+#define PF_KTHREAD 0x00200000
+
+enum cgroup_subsys_id { cpu_cgrp_id = 1, memory_cgrp_id = 4, io_cgrp_id = 3 };
+
+struct kernfs_node {
+	u64 id;
+} KERNEL_TYPE;
+
+struct cgroup {
+	struct kernfs_node *kn;
+	int level;
+} KERNEL_TYPE;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+} KERNEL_TYPE;
+
+struct css_set {
+	struct cgroup_subsys_state *subsys[14];
+	struct cgroup *dfl_cgrp;
+} KERNEL_TYPE;
+
+struct cfs_bandwidth {
+	u64 quota;
+} KERNEL_TYPE;
+
+struct cfs_rq;
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	struct cfs_rq **cfs_rq;
+	struct cfs_bandwidth cfs_bandwidth;
+} KERNEL_TYPE;
+
+struct rq {
+	u64 clock;
+	u64 clock_task;
+	u64 clock_pelt;
+	unsigned long lost_idle_time;
+} KERNEL_TYPE;
+
+struct cfs_rq {
+	struct rq *rq;
+	struct task_group *tg;
+	int throttled;
+	int throttle_count;
+	u64 throttled_clock_self;
+	u64 throttled_clock_self_time;
+	u64 throttled_clock_pelt;
+	u64 throttled_clock_pelt_time;
+	u64 throttled_clock_task;
+	u64 throttled_clock_task_time;
+} KERNEL_TYPE;
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} KERNEL_TYPE;
+
+struct thread_info {
+	u32 cpu;
+} KERNEL_TYPE;
+
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
+	unsigned int flags;
+	int on_cpu;
+	int prio;
+	int pid;
+	int tgid;
+	bool throttled;
+	struct task_struct *group_leader;
+	struct sched_entity se;
+	struct task_group *sched_task_group;
+	struct css_set *cgroups;
+} KERNEL_TYPE;
+
+/* before 5.14, commit 2f064a59a11f */
+struct task_struct___state {
+	long state;
+} KERNEL_TYPE;
+
+/* before 5.16, commit bcf9033e5449 */
+struct task_struct___cpu {
+	u32 cpu;
+} KERNEL_TYPE;
+
+struct bpf_iter__task {
+	struct task_struct *task;
+} KERNEL_TYPE;
+
+#endif

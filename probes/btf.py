@@ -1,0 +1,159 @@
+"""Reads BTF (Documentation/bpf/btf.rst) far enough to know struct layouts, variables and enum values. Pure: bytes in.
+
+Serves three uses: setting `const volatile` globals, checking that a probe's numpy records equal the C structs
+of its object, and asking the running kernel which types and functions it has.
+"""
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+
+_HEADER = struct.Struct("<HBBIIIII")
+_TYPE = struct.Struct("<III")
+_MAGIC = 0xEB9F
+
+(
+    INT,
+    PTR,
+    ARRAY,
+    STRUCT,
+    UNION,
+    ENUM,
+    FWD,
+    TYPEDEF,
+    VOLATILE,
+    CONST,
+    RESTRICT,
+    FUNC,
+    FUNC_PROTO,
+    VAR,
+    DATASEC,
+) = range(1, 16)
+FLOAT, DECL_TAG, TYPE_TAG, ENUM64 = range(16, 20)
+
+_TRAILING = {INT: 4, ARRAY: 12, VAR: 4, DECL_TAG: 4}
+_PER_MEMBER = {STRUCT: 12, UNION: 12, ENUM: 8, FUNC_PROTO: 8, DATASEC: 12, ENUM64: 12}
+
+
+class BtfError(ValueError):
+    """The bytes are not BTF this reader understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    name: str
+    kind: int
+    count: int
+    flag: bool
+    size_or_type: int
+    at: int  # offset of the trailing data
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a struct."""
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+
+
+class Btf:
+    """A parsed BTF blob (little endian)."""
+
+    def __init__(self, data: bytes) -> None:
+        """Index all types; raises BtfError on a foreign or torn blob."""
+        try:
+            magic, _version, _flags, header, type_off, type_len, str_off, str_len = _HEADER.unpack_from(data)
+        except struct.error as error:
+            raise BtfError(f"too short for a BTF header: {len(data)} bytes") from error
+        if magic != _MAGIC:
+            raise BtfError(f"magic is {magic:#x}, not {_MAGIC:#x}")
+        if len(data) < header + str_off + str_len:
+            raise BtfError(f"torn: {len(data)} bytes of {header + str_off + str_len}")
+        self._data = data
+        self._strings = data[header + str_off : header + str_off + str_len]
+        self._types = self._index(header + type_off, header + type_off + type_len)
+
+    def _index(self, at: int, end: int) -> list[_Type]:
+        types = [_Type("void", 0, 0, False, 0, 0)]
+        while at < end:
+            name, info, size_or_type = _TYPE.unpack_from(self._data, at)
+            at += _TYPE.size
+            kind, count = (info >> 24) & 0x1F, info & 0xFFFF
+            types.append(_Type(self._string(name), kind, count, bool(info >> 31), size_or_type, at))
+            at += _TRAILING.get(kind, 0) + _PER_MEMBER.get(kind, 0) * count
+        return types
+
+    def _string(self, offset: int) -> str:
+        return self._strings[offset : self._strings.index(b"\0", offset)].decode()
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, int], int]:
+        return {(item.name, item.kind): index for index, item in enumerate(self._types)}
+
+    def has_function(self, name: str) -> bool:
+        """Whether the kernel's BTF has this function (fentry could name it)."""
+        return (name, FUNC) in self._by_name
+
+    def has_tracepoint(self, name: str) -> bool:
+        """Whether a BTF-typed raw tracepoint of this name exists."""
+        return (f"btf_trace_{name}", TYPEDEF) in self._by_name
+
+    def struct(self, name: str) -> list[Member] | None:
+        """Members of a struct in order, None if there is no such struct. Bit-fields are rounded to bytes."""
+        index = self._by_name.get((name, STRUCT))
+        return None if index is None else self._members(index)
+
+    def has_field(self, struct_name: str, field: str) -> bool:
+        """Whether a struct has the field at top level (anonymous members are looked into)."""
+        index = self._by_name.get((struct_name, STRUCT))
+        return index is not None and self._has_field(index, field)
+
+    def _has_field(self, index: int, field: str) -> bool:
+        item = self._types[index]
+        for row in range(item.count):
+            name, kind, _ = _TYPE.unpack_from(self._data, item.at + 12 * row)
+            if self._string(name) == field:
+                return True
+            if not name and self._types[kind].kind in (STRUCT, UNION) and self._has_field(kind, field):
+                return True
+        return False
+
+    def _members(self, index: int) -> list[Member]:
+        item, members = self._types[index], []
+        for row in range(item.count):
+            name, kind, offset = _TYPE.unpack_from(self._data, item.at + 12 * row)
+            bits = offset & 0xFFFFFF if item.flag else offset
+            members.append(Member(self._string(name), bits // 8, self.size(kind)))
+        return members
+
+    def struct_size(self, name: str) -> int | None:
+        """Size of a struct in bytes, None if there is no such struct."""
+        index = self._by_name.get((name, STRUCT))
+        return None if index is None else self._types[index].size_or_type
+
+    def size(self, index: int) -> int:
+        """Size of a type in bytes; 0 where it has none."""
+        item = self._types[index]
+        if item.kind in (INT, STRUCT, UNION, ENUM, ENUM64, FLOAT, DATASEC):
+            return item.size_or_type
+        if item.kind == PTR:
+            return 8
+        if item.kind == ARRAY:
+            element, _, count = _TYPE.unpack_from(self._data, item.at)
+            return self.size(element) * count
+        if item.kind in (TYPEDEF, VOLATILE, CONST, RESTRICT, TYPE_TAG, VAR):
+            return self.size(item.size_or_type)
+        return 0
+
+    def variables(self, section: str) -> dict[str, tuple[int, int]]:
+        """Name to (offset, size) of each variable in a data section such as `.rodata`."""
+        index = self._by_name.get((section, DATASEC))
+        if index is None:
+            return {}
+        item, found = self._types[index], {}
+        for row in range(item.count):
+            kind, offset, size = _TYPE.unpack_from(self._data, item.at + 12 * row)
+            found[self._types[kind].name] = (offset, size)
+        return found

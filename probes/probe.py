@@ -1,0 +1,181 @@
+"""What a probe is: a BPF program set and the Python module of the same stem that reads it as columns.
+
+To add a probe `x`, write `bpf/x.bpf.c` and `x.py` with one class derived from `Probe` or `BpfProbe`, a line in
+`api/metrics.py` for each column, and its tests (`tests/probes/test_x.py` for the decoding, `tests/kernel/test_x.py`
+with a known count). `open` raises `Unsupported(reason)` where the host cannot; nothing else needs to know the probe.
+"""
+
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import Reading
+from api.plugin import Unsupported
+from probes.btf import Btf
+from probes.build import object_path
+from probes.libbpf import BpfError, BpfObject, ProgramStats, possible_cpus
+
+KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeLimits:
+    """Sizes that bound every probe's maps."""
+
+    max_cgroups: int = 2048
+    """Cgroups a probe can hold at once; what does not fit is counted as lost."""
+    max_pairs: int = 16384
+    """Victim-culprit pairs between two reads."""
+
+
+class Kernel:
+    """What the running kernel offers, asked once and shared by all probes."""
+
+    def __init__(self, btf_path: Path = KERNEL_BTF) -> None:
+        self._btf_path = btf_path
+        self.refusals: dict[str, str] = {}
+
+    @cached_property
+    def btf(self) -> Btf:
+        """The kernel's BTF; raises Unsupported where it has none."""
+        try:
+            return Btf(self._btf_path.read_bytes())
+        except OSError as error:
+            raise Unsupported(
+                f"the kernel offers no BTF at {self._btf_path}",
+                "use a kernel built with CONFIG_DEBUG_INFO_BTF",
+            ) from error
+
+    def require_tracepoints(self, *names: str) -> None:
+        """Raise Unsupported naming the first tracepoint the kernel lacks."""
+        for name in names:
+            if not self.btf.has_tracepoint(name):
+                raise Unsupported(f"the kernel has no tracepoint {name}", "use a newer kernel")
+
+
+class Probe(ABC):
+    """One source of columns. Built by `open`, read each tick, closed once."""
+
+    name: ClassVar[str]
+    records: ClassVar[Mapping[str, np.dtype[Any]]] = {}
+    """C struct name to numpy record, for every map record; a test holds them against the object's BTF."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Probe":
+        """Start measuring. Raises Unsupported(reason) where this host cannot."""
+
+    @abstractmethod
+    def read(self) -> Reading:
+        """Cumulative columns as they stand."""
+
+    @abstractmethod
+    def forget(self, ids: NDArray[np.uint64]) -> None:
+        """Drop what is kept for cgroups that are gone."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop measuring; idempotent."""
+
+    def stats(self) -> tuple[ProgramStats, ...]:
+        """Run time of the probe's programs, empty where it has none."""
+        return ()
+
+
+class BpfProbe(Probe):
+    """A probe whose programs come from `bpf/<name>.bpf.c`."""
+
+    def __init__(self, bpf: BpfObject) -> None:
+        self._bpf = bpf
+
+    def forget(self, ids: NDArray[np.uint64]) -> None:
+        """Nothing is kept by default."""
+
+    def close(self) -> None:
+        self._bpf.close()
+
+    def stats(self) -> tuple[ProgramStats, ...]:
+        return self._bpf.stats()
+
+    @classmethod
+    def image(cls) -> Path:
+        """The probe's object for this machine; raises Unsupported if it has not been built."""
+        path = object_path(cls.name)
+        if not path.exists():
+            raise Unsupported(f"{path} is not built", "run `make setup` or `python -m probes.build`")
+        return path
+
+
+def open_object(path: Path, kernel: Kernel) -> BpfObject:
+    """Open an object file; an unusable one is Unsupported with its path."""
+    _ = kernel.btf
+    try:
+        return BpfObject.open(path)
+    except BpfError as error:
+        raise Unsupported(
+            f"{path} is not a usable BPF object: {error}", "rebuild it: python -m probes.build"
+        ) from error
+
+
+def load(bpf: BpfObject) -> None:
+    """Load; a kernel that refuses is Unsupported with the last words of the verifier, and the object is closed."""
+    try:
+        bpf.load()
+    except BpfError as error:
+        bpf.close()
+        raise Unsupported(
+            f"{bpf.name} was refused by the kernel: {_last_words(error)}", _remedy(error)
+        ) from error
+
+
+def attach(bpf: BpfObject, *programs: str) -> None:
+    """Attach in order; a refusal is Unsupported, and the object is closed."""
+    for program in programs:
+        try:
+            bpf.attach(program)
+        except BpfError as error:
+            bpf.close()
+            raise Unsupported(
+                f"{bpf.name}: {program} cannot be attached: {error.strerror}", _remedy(error)
+            ) from error
+
+
+def _last_words(error: BpfError) -> str:
+    lines = [
+        line.strip() for line in error.log.splitlines() if line.strip() and not line.startswith("processed")
+    ]
+    telling = [line for line in lines if not line.startswith(("libbpf: --", "libbpf: failed to load object"))]
+    return "; ".join(telling[-3:]) or str(error)
+
+
+def _remedy(error: BpfError) -> str:
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return "run as root, or with CAP_BPF and CAP_PERFMON, and check kernel lockdown"
+    return ""
+
+
+def sum_per_cpu(values: NDArray[Any], dtype: np.dtype[Any]) -> dict[str, NDArray[np.uint64]]:
+    """Sum per-CPU records of all-u64 fields: shape (n, cpus) to field name -> (n,) or (n, width).
+
+    One pass over a plain u64 view; the record must consist of u64 fields and u64 array fields only.
+    """
+    count, cpus = values.shape if values.ndim == 2 else (len(values), possible_cpus())
+    words = dtype.itemsize // 8
+    flat = np.ascontiguousarray(values).view(np.uint64).reshape(count, cpus, words)
+    total = flat[:, 0, :].copy() if cpus else np.zeros((count, words), dtype=np.uint64)
+    for cpu in range(1, cpus):
+        total += flat[:, cpu, :]
+    columns: dict[str, NDArray[np.uint64]] = {}
+    for name in dtype.names or ():
+        field_dtype, offset = dtype.fields[name][:2]  # type: ignore[index]
+        width = field_dtype.itemsize // 8
+        column = total[:, offset // 8 : offset // 8 + width]
+        columns[name] = column[:, 0] if field_dtype.shape == () else column
+    return columns
