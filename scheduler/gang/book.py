@@ -1,0 +1,250 @@
+"""The gang state machine: members come, wait, bind and go; a group is let through whole or not at all.
+
+The book hears events (a pod appeared, was placed, was bound, let go, disappeared) and answers with what has
+to happen to which pods. It knows no clock and no queue: an attempt is whatever lies between `begin` and
+`close`, and a retry is due whenever an event changes an answer, so nothing waits for a counter or a timer.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from scheduler.gang.spec import GangSpec, MatchPolicy
+
+
+@dataclass(slots=True)
+class Gang:
+    """One gang and where its members are; every set holds pod keys."""
+
+    id: str
+    spec: GangSpec | None = None
+    declared: bool = False
+    """A PodGroup object describes it, so it outlives its pods."""
+    problem: str = ""
+    """Why there is no spec."""
+    members: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    """Placed (assumed) and held back until the group is complete."""
+    bound: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+    """Bound once and no longer running."""
+    satisfied_once: bool = False
+
+    @property
+    def counted(self) -> int:
+        """Members that count towards the minimum, by the match policy."""
+        if self.spec is not None and self.spec.policy is MatchPolicy.WAITING_AND_RUNNING:
+            return len(self.waiting) + len(self.bound - self.finished)
+        return len(self.waiting)
+
+    @property
+    def satisfied(self) -> bool:
+        """Enough members hold a place."""
+        if self.spec is None:
+            return False
+        remembered = self.spec.policy is MatchPolicy.ONCE_SATISFIED and self.satisfied_once
+        return remembered or self.counted >= self.spec.minimum
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try at placing a whole group."""
+
+    group: str
+    tried: set[str] = field(default_factory=set)
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The pod keeps its place for at most this long while others are sought."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The group is complete: all these pods may bind."""
+
+    pods: tuple[str, ...]
+
+
+class GangBook:
+    """All gangs of the cluster. Unknown pods belong to no gang: every question answers "go ahead"."""
+
+    def __init__(self) -> None:
+        self.gangs: dict[str, Gang] = {}
+        self._gang_of: dict[str, str] = {}
+        self._attempts: dict[str, Attempt] = {}
+
+    def declare(self, spec: GangSpec) -> None:
+        """A PodGroup exists or changed; it overrules what pods say."""
+        gang = self._gang(spec.id)
+        gang.spec, gang.declared, gang.problem = spec, True, ""
+
+    def withdraw(self, gang_id: str) -> None:
+        """A PodGroup is gone."""
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            return
+        gang.spec, gang.declared = None, False
+        gang.problem = "its PodGroup is gone"
+        if not gang.members:
+            del self.gangs[gang_id]
+
+    def pod_seen(self, pod: str, gang_id: str, spec: GangSpec | None, *, problem: str = "") -> None:
+        """A pod exists. `spec` is what its own keys describe; the first to describe the gang decides."""
+        if self._gang_of.get(pod, gang_id) != gang_id:
+            self.pod_gone(pod)
+        gang = self._gang(gang_id)
+        self._gang_of[pod] = gang_id
+        gang.members.add(pod)
+        if gang.spec is None and spec is not None:
+            gang.spec, gang.problem = spec, ""
+        elif gang.spec is None:
+            gang.problem = problem or gang.problem
+
+    def pod_bound(self, pod: str, *, running: bool = True) -> None:
+        """A pod holds its place for good; `running` is False once it succeeded or failed."""
+        gang = self._of(pod)
+        if gang is None:
+            return
+        gang.waiting.discard(pod)
+        gang.bound.add(pod)
+        (gang.finished.discard if running else gang.finished.add)(pod)
+        gang.satisfied_once = True
+
+    def pod_gone(self, pod: str) -> None:
+        """A pod was deleted."""
+        gang = self._of(pod)
+        if gang is None:
+            return
+        for members in (gang.members, gang.waiting, gang.bound, gang.finished):
+            members.discard(pod)
+        del self._gang_of[pod]
+        if not gang.members and not gang.declared:
+            del self.gangs[gang.id]
+
+    def shortage(self, pod: str) -> str | None:
+        """Why the pod may not be tried yet, with the missing count; None when it may."""
+        gang = self._of(pod)
+        if gang is None or (gang.spec is not None and gang.satisfied and gang.satisfied_once):
+            return None
+        if gang.spec is None:
+            return f"gang {gang.id} is unknown: {gang.problem or 'its PodGroup does not exist'}"
+        for gang_id in gang.spec.group:
+            sibling = self.gangs.get(gang_id)
+            if sibling is None or sibling.spec is None:
+                return f"gang {gang.id} is bound to gang {gang_id}, which does not exist yet"
+            missing = sibling.spec.minimum - len(sibling.members)
+            if missing > 0:
+                return (
+                    f"gang {gang_id} has {len(sibling.members)} of {sibling.spec.minimum} members,"
+                    f" {missing} missing"
+                )
+        return None
+
+    def group_of(self, pod: str) -> str | None:
+        """The id of the gang group that a pod belongs to."""
+        gang = self._of(pod)
+        return gang.spec.group_id if gang is not None and gang.spec is not None else None
+
+    def begin(self, pod: str) -> Attempt | None:
+        """The attempt that a pod is part of, started by its first member; None without a gang."""
+        group = self.group_of(pod)
+        if group is None:
+            return None
+        attempt = self._attempts.setdefault(group, Attempt(group))
+        attempt.tried.add(pod)
+        return attempt
+
+    def attempt_of(self, pod: str) -> Attempt | None:
+        """The running attempt of the pod's group."""
+        return self._attempts.get(self.group_of(pod) or "")
+
+    def untried(self, pod: str) -> list[str]:
+        """Siblings that the running attempt has to try next, in order of their names."""
+        attempt = self.attempt_of(pod)
+        if attempt is None:
+            return []
+        pending = (m for gang in self._siblings(pod) for m in gang.members - gang.waiting - gang.bound)
+        return sorted(set(pending) - attempt.tried)
+
+    def fail(self, pod: str, reason: str) -> list[str]:
+        """A member found no place. Returns the waiting pods that have to let go.
+
+        The first failure of an attempt is kept and told to every later sibling.
+        """
+        attempt = self.attempt_of(pod)
+        if attempt is not None and not attempt.failure:
+            attempt.failure = f"{self.progress(pod)}; {pod}: {reason}"
+        return self._let_go(pod)
+
+    def place(self, pod: str) -> Allow | Wait:
+        """A member found a place: all may bind, or it waits for the rest."""
+        gang = self._of(pod)
+        if gang is None or gang.spec is None:
+            return Allow((pod,))
+        gang.waiting.add(pod)
+        siblings = self._siblings(pod)
+        if not (all(s.satisfied for s in siblings) and len(siblings) == len(gang.spec.group)):
+            return Wait(gang.spec.wait_seconds, self.progress(pod))
+        self._attempts.pop(gang.spec.group_id, None)
+        for sibling in siblings:
+            sibling.satisfied_once = True
+        return Allow(tuple(sorted(_all(sibling.waiting for sibling in siblings))))
+
+    def unplace(self, pod: str) -> list[str]:
+        """A member lost its place (failed, timed out, was rejected). Returns the others that must let go."""
+        gang = self._of(pod)
+        if gang is None:
+            return []
+        gang.waiting.discard(pod)
+        gang.bound.discard(pod)
+        return self._let_go(pod)
+
+    def close(self, pod: str) -> list[str]:
+        """The attempt ends. Returns the waiting pods that must let go because the group is incomplete."""
+        attempt = self._attempts.pop(self.group_of(pod) or "", None)
+        return self._let_go(pod) if attempt is not None else []
+
+    def progress(self, pod: str) -> str:
+        """How far each gang of the pod's group is: placed, minimum and missing."""
+        parts = []
+        for gang in self._siblings(pod):
+            minimum = gang.spec.minimum if gang.spec else 0
+            missing = max(minimum - gang.counted, 0)
+            parts.append(f"gang {gang.id} has {gang.counted} of {minimum} members placed, {missing} missing")
+        return "; ".join(parts)
+
+    def _let_go(self, pod: str) -> list[str]:
+        """Waiting pods of a strict group that has never been complete."""
+        gang = self._of(pod)
+        if gang is None or gang.spec is None or not gang.spec.strict:
+            return []
+        siblings = self._siblings(pod)
+        if all(sibling.satisfied for sibling in siblings) or _kept_for_ever(gang):
+            return []
+        return sorted(_all(sibling.waiting for sibling in siblings) - {pod})
+
+    def _siblings(self, pod: str) -> list[Gang]:
+        gang = self._of(pod)
+        if gang is None or gang.spec is None:
+            return []
+        return [self.gangs[gang_id] for gang_id in gang.spec.group if gang_id in self.gangs]
+
+    def _gang(self, gang_id: str) -> Gang:
+        return self.gangs.setdefault(gang_id, Gang(gang_id))
+
+    def _of(self, pod: str) -> Gang | None:
+        gang_id = self._gang_of.get(pod)
+        return self.gangs.get(gang_id) if gang_id is not None else None
+
+
+def _kept_for_ever(gang: Gang) -> bool:
+    policy = gang.spec.policy if gang.spec else None
+    return policy is MatchPolicy.ONCE_SATISFIED and gang.satisfied_once
+
+
+def _all(sets: Iterable[set[str]]) -> set[str]:
+    return set().union(*sets)

@@ -1,0 +1,145 @@
+"""What a gang asks for, read from a PodGroup or from the keys on its pods."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+LIGHT_NAME_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
+LIGHT_MINIMUM_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
+MATCH_POLICY_LABEL = "pod-group.scheduling.sigs.k8s.io/match-policy"
+GANG = "gang.scheduling.koordinator.sh/"
+DEFAULT_WAIT_SECONDS = 600.0
+
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNIT_SECONDS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+
+Keys = Mapping[str, str]
+"""Labels or annotations."""
+
+
+class MatchPolicy(StrEnum):
+    """Which members count towards the minimum."""
+
+    ONLY_WAITING = "only-waiting"
+    WAITING_AND_RUNNING = "waiting-and-running"
+    ONCE_SATISFIED = "once-satisfied"
+
+
+@dataclass(frozen=True, slots=True)
+class GangSpec:
+    """One gang's parameters; `id` is `namespace/name`."""
+
+    id: str
+    minimum: int
+    total: int
+    wait_seconds: float = DEFAULT_WAIT_SECONDS
+    strict: bool = True
+    group: tuple[str, ...] = ()
+    """Sorted ids of the gangs bound together, this one included."""
+    policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+
+    @property
+    def group_id(self) -> str:
+        """The sorted gang ids joined with commas."""
+        return ",".join(self.group)
+
+
+class GangError(ValueError):
+    """A gang's keys cannot be read; the message names object, key and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangDefaults:
+    """What applies where a gang says nothing."""
+
+    wait_seconds: float = DEFAULT_WAIT_SECONDS
+    policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+
+
+def gang_id(namespace: str, labels: Keys, annotations: Keys) -> str | None:
+    """The gang that a pod belongs to: PodGroup label, light label, annotation, in this order."""
+    name = labels.get(POD_GROUP_LABEL) or labels.get(LIGHT_NAME_LABEL) or annotations.get(GANG + "name")
+    return f"{namespace}/{name}" if name else None
+
+
+def spec_of_pod(
+    gang: str, labels: Keys, annotations: Keys, *, defaults: GangDefaults | None = None
+) -> GangSpec:
+    """The gang that a pod's own keys describe. GangError when the minimum is missing or no number."""
+    raw = labels.get(LIGHT_MINIMUM_LABEL) or annotations.get(GANG + "min-available")
+    if raw is None:
+        raise GangError(f"gang {gang}: neither a PodGroup nor {GANG}min-available says how many belong to it")
+    try:
+        minimum = int(raw)
+    except ValueError as error:
+        raise GangError(f"gang {gang}: {GANG}min-available is {raw!r}, expected a whole number") from error
+    defaults = defaults or GangDefaults()
+    wait = duration_seconds(annotations.get(GANG + "waiting-time", ""))
+    return _completed(gang, minimum, wait, (labels, annotations), defaults)
+
+
+def spec_of_pod_group(
+    gang: str,
+    minimum: int,
+    timeout_seconds: float | None,
+    *,
+    labels: Keys,
+    annotations: Keys,
+    defaults: GangDefaults | None = None,
+) -> GangSpec:
+    """The gang that a PodGroup describes: `spec.minMember`, `spec.scheduleTimeoutSeconds` and annotations."""
+    return _completed(gang, minimum, timeout_seconds, (labels, annotations), defaults or GangDefaults())
+
+
+def _completed(
+    gang: str, minimum: int, wait: float | None, keys: tuple[Keys, Keys], defaults: GangDefaults
+) -> GangSpec:
+    labels, annotations = keys
+    total = annotations.get(GANG + "total-number", "")
+    policy = annotations.get(GANG + "match-policy") or labels.get(MATCH_POLICY_LABEL, "")
+    return GangSpec(
+        id=gang,
+        minimum=minimum,
+        total=max(int(total), minimum) if total.isdigit() else minimum,
+        wait_seconds=wait if wait and wait > 0 else defaults.wait_seconds,
+        strict=annotations.get(GANG + "mode") != "NonStrict",
+        group=_group(gang, annotations.get(GANG + "groups", "")),
+        policy=MatchPolicy(policy) if policy in set(MatchPolicy) else defaults.policy,
+    )
+
+
+def _group(gang: str, raw: str) -> tuple[str, ...]:
+    if not raw:
+        return (gang,)
+    try:
+        listed = msgspec.json.decode(raw, type=list[str])
+    except msgspec.DecodeError as error:
+        raise GangError(
+            f"gang {gang}: {GANG}groups is {raw!r}, expected a JSON list of namespace/name"
+        ) from error
+    return tuple(sorted({gang, *listed}))
+
+
+def duration_seconds(text: str) -> float | None:
+    """Seconds of a Go duration such as `1h30m`, `10s` or `1.5h`; None when it is not one."""
+    sign = -1.0 if text.startswith("-") else 1.0
+    body = text.lstrip("+-")
+    if body == "0":
+        return 0.0
+    parts = _DURATION.findall(body)
+    if not parts or "".join(number + unit for number, unit in parts) != body:
+        return None
+    return sign * sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
