@@ -138,10 +138,7 @@ class GangBook:
                 return f"gang {gang.id} is bound to gang {gang_id}, which does not exist yet"
             missing = sibling.spec.minimum - len(sibling.members)
             if missing > 0:
-                return (
-                    f"gang {gang_id} has {len(sibling.members)} of {sibling.spec.minimum} members,"
-                    f" {missing} missing"
-                )
+                return f"gang {gang_id} has {len(sibling.members)} of {sibling.spec.minimum} members, {missing} missing"
         return None
 
     def group_of(self, pod: str) -> str | None:
@@ -225,7 +222,7 @@ class GangBook:
         siblings = self._siblings(pod)
         if all(sibling.satisfied for sibling in siblings) or _kept_for_ever(gang):
             return []
-        return sorted(_all(sibling.waiting for sibling in siblings) - {pod})
+        return sorted(_all(sibling.waiting for sibling in siblings))
 
     def _siblings(self, pod: str) -> list[Gang]:
         gang = self._of(pod)

@@ -64,6 +64,4 @@ def next_phase(phase: Phase, minimum: int, counts: Counts) -> Phase:
 def left_alone(phase: Phase, minimum: int, counts: Counts, seconds_to_start: float | None) -> bool:
     """True for groups that need no further look: terminal, or scheduled long ago and never running."""
     stuck = counts.bound == minimum and counts.running == 0
-    return phase.terminal or (
-        stuck and seconds_to_start is not None and seconds_to_start > STALE_START_SECONDS
-    )
+    return phase.terminal or (stuck and seconds_to_start is not None and seconds_to_start > STALE_START_SECONDS)

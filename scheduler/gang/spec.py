@@ -75,9 +75,7 @@ def gang_id(namespace: str, labels: Keys, annotations: Keys) -> str | None:
     return f"{namespace}/{name}" if name else None
 
 
-def spec_of_pod(
-    gang: str, labels: Keys, annotations: Keys, *, defaults: GangDefaults | None = None
-) -> GangSpec:
+def spec_of_pod(gang: str, labels: Keys, annotations: Keys, *, defaults: GangDefaults | None = None) -> GangSpec:
     """The gang that a pod's own keys describe. GangError when the minimum is missing or no number."""
     raw = labels.get(LIGHT_MINIMUM_LABEL) or annotations.get(GANG + "min-available")
     if raw is None:
@@ -127,9 +125,7 @@ def _group(gang: str, raw: str) -> tuple[str, ...]:
     try:
         listed = msgspec.json.decode(raw, type=list[str])
     except msgspec.DecodeError as error:
-        raise GangError(
-            f"gang {gang}: {GANG}groups is {raw!r}, expected a JSON list of namespace/name"
-        ) from error
+        raise GangError(f"gang {gang}: {GANG}groups is {raw!r}, expected a JSON list of namespace/name") from error
     return tuple(sorted({gang, *listed}))
 
 

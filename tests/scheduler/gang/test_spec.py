@@ -35,15 +35,9 @@ def test_gang_id(labels: dict[str, str], annotations: dict[str, str], expected: 
     [
         pytest.param({}, GangSpec("ns/a", 3, 3, group=("ns/a",)), id="defaults"),
         pytest.param({"total-number": "5"}, GangSpec("ns/a", 3, 5, group=("ns/a",)), id="total"),
-        pytest.param(
-            {"total-number": "2"}, GangSpec("ns/a", 3, 3, group=("ns/a",)), id="total below minimum"
-        ),
-        pytest.param(
-            {"mode": "NonStrict"}, GangSpec("ns/a", 3, 3, strict=False, group=("ns/a",)), id="loose"
-        ),
-        pytest.param(
-            {"mode": "Sloppy"}, GangSpec("ns/a", 3, 3, group=("ns/a",)), id="unknown mode is strict"
-        ),
+        pytest.param({"total-number": "2"}, GangSpec("ns/a", 3, 3, group=("ns/a",)), id="total below minimum"),
+        pytest.param({"mode": "NonStrict"}, GangSpec("ns/a", 3, 3, strict=False, group=("ns/a",)), id="loose"),
+        pytest.param({"mode": "Sloppy"}, GangSpec("ns/a", 3, 3, group=("ns/a",)), id="unknown mode is strict"),
         pytest.param(
             {"waiting-time": "25m"},
             GangSpec("ns/a", 3, 3, wait_seconds=1500, group=("ns/a",)),
@@ -51,9 +45,7 @@ def test_gang_id(labels: dict[str, str], annotations: dict[str, str], expected: 
         ),
         pytest.param({"waiting-time": "-1s"}, GangSpec("ns/a", 3, 3, group=("ns/a",)), id="negative wait"),
         pytest.param({"waiting-time": "soon"}, GangSpec("ns/a", 3, 3, group=("ns/a",)), id="no duration"),
-        pytest.param(
-            {"groups": '["other/b","ns/a"]'}, GangSpec("ns/a", 3, 3, group=("ns/a", "other/b")), id="groups"
-        ),
+        pytest.param({"groups": '["other/b","ns/a"]'}, GangSpec("ns/a", 3, 3, group=("ns/a", "other/b")), id="groups"),
         pytest.param(
             {"match-policy": "only-waiting"},
             GangSpec("ns/a", 3, 3, group=("ns/a",), policy=MatchPolicy.ONLY_WAITING),
