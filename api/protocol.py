@@ -1,0 +1,82 @@
+"""Koordinator's protocol keys: labels, annotations and extended resources, spelled as they stand on the wire."""
+
+SCHEDULER_NAME = "koord-scheduler"
+
+# Extended resources; batch and mid cpu count millicores, memory counts bytes.
+BATCH_CPU = "kubernetes.io/batch-cpu"
+BATCH_MEMORY = "kubernetes.io/batch-memory"
+MID_CPU = "kubernetes.io/mid-cpu"
+MID_MEMORY = "kubernetes.io/mid-memory"
+GPU = "koordinator.sh/gpu"
+GPU_CORE = "koordinator.sh/gpu-core"
+GPU_MEMORY = "koordinator.sh/gpu-memory"
+GPU_MEMORY_RATIO = "koordinator.sh/gpu-memory-ratio"
+GPU_SHARED = "koordinator.sh/gpu.shared"
+RDMA = "koordinator.sh/rdma"
+FPGA = "koordinator.sh/fpga"
+NVIDIA_GPU = "nvidia.com/gpu"
+
+DEPRECATED_RESOURCES: dict[str, str] = {
+    "koordinator.sh/batch-cpu": BATCH_CPU,
+    "koordinator.sh/batch-memory": BATCH_MEMORY,
+    "kubernetes.io/rdma": RDMA,
+    "kubernetes.io/fpga": FPGA,
+    "kubernetes.io/gpu": GPU,
+    "kubernetes.io/gpu-core": GPU_CORE,
+    "kubernetes.io/gpu-memory": GPU_MEMORY,
+    "kubernetes.io/gpu-memory-ratio": GPU_MEMORY_RATIO,
+}
+"""Older spellings and what they stand for."""
+
+# Pod labels.
+LABEL_QOS_CLASS = "koordinator.sh/qosClass"
+LABEL_PRIORITY = "koordinator.sh/priority"
+LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
+LABEL_SCHEDULER_NAME = "scheduling.koordinator.sh/scheduler-name"
+LABEL_PREEMPTION_POLICY = "scheduling.koordinator.sh/preemption-policy"
+LABEL_DISABLE_PREEMPTIBLE = "scheduling.koordinator.sh/disable-preemptible"
+LABEL_RESERVATION_IGNORED = "scheduling.koordinator.sh/reservation-ignored"
+LABEL_RESERVATION_ORDER = "scheduling.koordinator.sh/reservation-order"
+LABEL_QUOTA_NAME = "quota.scheduling.koordinator.sh/name"
+LABEL_QUOTA_PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
+LABEL_QUOTA_TREE_ID = "quota.scheduling.koordinator.sh/tree-id"
+LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+LABEL_POD_GROUP_NAME = "pod-group.scheduling.sigs.k8s.io/name"
+LABEL_POD_GROUP_MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
+
+# Pod annotations.
+ANNOTATION_RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+ANNOTATION_NUMA_TOPOLOGY_SPEC = "scheduling.koordinator.sh/numa-topology-spec"
+ANNOTATION_DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+ANNOTATION_DEVICE_ALLOCATE_HINT = "scheduling.koordinator.sh/device-allocate-hint"
+ANNOTATION_DEVICE_JOINT_ALLOCATE = "scheduling.koordinator.sh/device-joint-allocate"
+ANNOTATION_GPU_PARTITION_SPEC = "scheduling.koordinator.sh/gpu-partition-spec"
+ANNOTATION_EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
+ANNOTATION_USAGE_THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
+ANNOTATION_ESTIMATED_SCALING_FACTORS = "scheduling.koordinator.sh/load-estimated-scaling-factors"
+ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
+ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
+ANNOTATION_SCHEDULING_HINT = "internal.scheduling.koordinator.sh/scheduling-hint"
+ANNOTATION_SCHEDULING_HINT_DEPRECATED = "scheduling.koordinator.sh/scheduling-hint"
+ANNOTATION_RESERVATION_ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
+ANNOTATION_RESERVATION_AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
+ANNOTATION_EXACT_MATCH_RESERVATION = "scheduling.koordinator.sh/exact-match-reservation"
+ANNOTATION_GANG_PREFIX = "gang.scheduling.koordinator.sh/"
+
+# Node labels and annotations.
+LABEL_NODE_CPU_BIND_POLICY = "node.koordinator.sh/cpu-bind-policy"
+LABEL_NODE_NUMA_ALLOCATE_STRATEGY = "node.koordinator.sh/numa-allocate-strategy"
+LABEL_NODE_NUMA_TOPOLOGY_POLICY = "node.koordinator.sh/numa-topology-policy"
+LABEL_NODE_ENABLE_NUMA_RESERVATION = "node.koordinator.sh/enable-numa-reservation"
+LABEL_NODE_GPU_PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"
+ANNOTATION_NODE_RESERVATION = "node.koordinator.sh/reservation"
+ANNOTATION_NODE_AMPLIFICATION = "node.koordinator.sh/resource-amplification-ratio"
+ANNOTATION_NODE_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
+ANNOTATION_NODE_SYSTEM_QOS_RESOURCE = "node.koordinator.sh/system-qos-resource"
+
+# Kubernetes' own.
+LABEL_HOSTNAME = "kubernetes.io/hostname"
+LABEL_ZONE = "topology.kubernetes.io/zone"
+LABEL_REGION = "topology.kubernetes.io/region"
+TAINT_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
