@@ -1,1 +1,181 @@
-"""The only door to the API server, and its in-process twin for tests."""
+"""The only door to the API server, and its in-process twin for tests, simulators and benchmarks.
+
+Reading
+    `connect()` finds the server as kubectl does and gives a `Client`; `Client(plain_endpoint(url))` speaks
+    to the twin. `client.get / find / list` decode to the type that a `Resource` names: the builtin ones
+    (`PODS`, `NODES`, ...) give JSON documents, `PODS.of(Pod)` gives structs with only the fields a program
+    reads. `Informer` keeps a local copy and tells subscribers every change exactly once:
+
+        informer = Informer(client, PODS.of(Pod), Query(fields="spec.nodeName="))
+        informer.subscribe(on_deltas)      # batches of Delta(type, key, old, new), in the informer's thread
+        informer.start()
+        informer.wait_synced(30.0)
+
+Writing
+    `client.create / patch / modify / update / delete`; `bind` and `evict` for pods, whose answers are values
+    (`BindOutcome`, `EvictionAnswer`). Lost answers are resolved by reading the truth, so a write is neither
+    lost nor doubled; what cannot be resolved raises an error with `ambiguous` set. `patch` is the write of
+    choice; `modify` re-reads on conflict.
+
+Living with others
+    Each client has a rate limit and jittered back-off and honours Retry-After. `Elector` competes for a
+    Lease; `Recorder` sends Events as series. Errors are the tree under `ClusterError`.
+
+Twin
+    `cluster.twin.Twin` serves the same API over HTTP on loopback, with faults on request;
+    `python -m cluster.twin` serves it from a process of its own.
+
+This package imports `api` and nothing else of the house; `kubernetes` is imported here only, when needed.
+"""
+
+from pathlib import Path
+
+from cluster.answers import BindOutcome, EvictionAnswer, EvictionOutcome
+from cluster.client import Client, ClientSettings, DeleteOptions
+from cluster.config import load_endpoint, plain_endpoint
+from cluster.errors import (
+    AlreadyExists,
+    ApiError,
+    ClusterError,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotConfigured,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    Undecodable,
+)
+from cluster.events import Event, Recorder, RecorderSettings
+from cluster.informer import Informer, InformerSettings
+from cluster.leases import Elector, LeaseSettings
+from cluster.listing import Identity, Item, Listing
+from cluster.pacing import Backoff, TokenBucket
+from cluster.pods import Binding, bind, evict
+from cluster.resources import (
+    CONFIG_MAPS,
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
+    Document,
+    Key,
+    Patch,
+    PatchType,
+    Query,
+    Resource,
+    apply_patch,
+    merge_patch,
+    strategic_patch,
+)
+from cluster.store import Delta, DeltaType
+from cluster.transport import Endpoint
+from cluster.watch import Change, ChangeType, Watch
+
+__all__ = [
+    "CONFIG_MAPS",
+    "CSI_DRIVERS",
+    "CSI_NODES",
+    "CSI_STORAGE_CAPACITIES",
+    "CUSTOM_RESOURCE_DEFINITIONS",
+    "DAEMON_SETS",
+    "DEPLOYMENTS",
+    "EVENTS",
+    "JOBS",
+    "LEASES",
+    "NAMESPACES",
+    "NODES",
+    "PERSISTENT_VOLUMES",
+    "PERSISTENT_VOLUME_CLAIMS",
+    "PODS",
+    "POD_DISRUPTION_BUDGETS",
+    "PRIORITY_CLASSES",
+    "REPLICATION_CONTROLLERS",
+    "REPLICA_SETS",
+    "SERVICES",
+    "STATEFUL_SETS",
+    "STORAGE_CLASSES",
+    "VOLUME_ATTACHMENTS",
+    "AlreadyExists",
+    "ApiError",
+    "Backoff",
+    "BindOutcome",
+    "Binding",
+    "Change",
+    "ChangeType",
+    "Client",
+    "ClientSettings",
+    "ClusterError",
+    "Conflict",
+    "DeleteOptions",
+    "Delta",
+    "DeltaType",
+    "Document",
+    "Elector",
+    "Endpoint",
+    "Event",
+    "EvictionAnswer",
+    "EvictionOutcome",
+    "Expired",
+    "Forbidden",
+    "Identity",
+    "Informer",
+    "InformerSettings",
+    "Invalid",
+    "Item",
+    "Key",
+    "LeaseSettings",
+    "Listing",
+    "NotConfigured",
+    "NotFound",
+    "Patch",
+    "PatchType",
+    "Query",
+    "Recorder",
+    "RecorderSettings",
+    "Resource",
+    "TokenBucket",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unavailable",
+    "Undecodable",
+    "Watch",
+    "apply_patch",
+    "bind",
+    "connect",
+    "evict",
+    "load_endpoint",
+    "merge_patch",
+    "plain_endpoint",
+    "strategic_patch",
+]
+
+
+def connect(
+    settings: ClientSettings | None = None, *, kubeconfig: Path | None = None, context: str | None = None
+) -> Client:
+    """A client of the server that the environment configures: kubeconfig first, then the pod's account.
+
+    Raises `NotConfigured` when there is neither.
+    """
+    return Client(load_endpoint(kubeconfig=kubeconfig, context=context), settings)

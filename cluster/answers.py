@@ -1,0 +1,47 @@
+"""What the API server says to a binding or an eviction: answers a caller acts on, so values, not errors."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class BindOutcome(StrEnum):
+    """How a bind ended; in every case the pod is bound at most once.
+
+    Only BOUND means that the pod runs where asked. The others say why it does not, and nothing is retried:
+    the pod's own state decides what the scheduler does next.
+    """
+
+    BOUND = "bound"
+    ELSEWHERE = "elsewhere"
+    """Another node has it."""
+    REPLACED = "replaced"
+    """The name belongs to a pod with another uid."""
+    GONE = "gone"
+    """The pod is deleted or being deleted."""
+
+
+class EvictionOutcome(StrEnum):
+    """How an eviction request ended."""
+
+    EVICTED = "evicted"
+    """The server accepted it; the pod terminates within its grace period."""
+    GONE = "gone"
+    """The pod, or the pod of that uid, is not there any more."""
+    BUDGET = "budget"
+    """A PodDisruptionBudget forbids it at this moment; `retry_after_seconds` may say when to ask again."""
+    AMBIGUOUS_BUDGETS = "ambiguous-budgets"
+    """More than one PodDisruptionBudget covers the pod; the server evicts it never, until a human repairs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionAnswer:
+    """Outcome with the server's words; `retry_after_seconds` only where the server gave it."""
+
+    outcome: EvictionOutcome
+    message: str = ""
+    retry_after_seconds: float | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """True when the pod goes away: evicted by this call or gone already."""
+        return self.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)

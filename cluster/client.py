@@ -1,0 +1,310 @@
+"""The client: typed reads and safe writes over one rate-limited, retrying connection to the API server.
+
+Every call may block for rate limiting, the server and back-off, and is safe to make from many threads. A
+request is repeated only where that cannot do harm: reads, writes with the same effect twice, and writes
+that surely did not happen. What is left over is an error whose `ambiguous` says whether it may have.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from cluster import errors
+from cluster.listing import Listing, list_all
+from cluster.pacing import Backoff, TokenBucket
+from cluster.resources import EVERYTHING, Document, Key, Patch, PatchType, Query, Resource
+from cluster.transport import Endpoint, Request, Transport
+from cluster.watch import Watch
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Pace and patience of a client."""
+
+    requests_per_second: float = 50.0
+    """Sustained rate over all threads; watches count once, when they open."""
+    burst: int = 100
+    """Requests allowed at once after a quiet time."""
+    timeout_seconds: float = 30.0
+    """Longest wait for one answer."""
+    connect_seconds: float = 5.0
+    """Longest wait for a connection."""
+    attempts: int = 6
+    """Tries of one request, the first included."""
+    patience_seconds: float = 60.0
+    """No retry starts later than this after the call began."""
+    backoff: Backoff = field(default_factory=Backoff)
+    page_size: int = 500
+    """Objects per chunk of a list."""
+    user_agent: str = "koord"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete: only a certain object, and how gently. None leaves the server's default."""
+
+    uid: str = ""
+    resource_version: str = ""
+    grace_period_seconds: int | None = None
+    propagation_policy: str = ""
+    """Foreground, Background or Orphan."""
+
+    def document(self) -> Document:
+        """The options as the API takes them in a request body."""
+        wanted = {"uid": self.uid, "resourceVersion": self.resource_version}
+        preconditions = {name: value for name, value in wanted.items() if value}
+        body: Document = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if preconditions:
+            body["preconditions"] = preconditions
+        if self.grace_period_seconds is not None:
+            body["gracePeriodSeconds"] = self.grace_period_seconds
+        if self.propagation_policy:
+            body["propagationPolicy"] = self.propagation_policy
+        return body
+
+
+DEFAULT_DELETION = DeleteOptions()
+
+
+class Client:
+    """Speaks to one API server. Close it, or use it as a context manager."""
+
+    def __init__(
+        self, endpoint: Endpoint, settings: ClientSettings | None = None, *, random: Random | None = None
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self._transport = Transport(endpoint, self.settings.user_agent, self.settings.connect_seconds)
+        self._bucket = TokenBucket(self.settings.requests_per_second, self.settings.burst)
+        self._random = random or Random()
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop idle connections. Open watches end when they are closed themselves."""
+        self._transport.close()
+
+    # Reading.
+
+    def get(self, resource: Resource[T], key: Key) -> T:
+        """The object as stored; raises `NotFound`."""
+        return self._decode(resource.model, self.send(Request("GET", resource.object_path(key))))
+
+    def find(self, resource: Resource[T], key: Key) -> T | None:
+        """The object as stored, or None."""
+        try:
+            return self.get(resource, key)
+        except errors.NotFound:
+            return None
+
+    def list(self, resource: Resource[T], query: Query = EVERYTHING, *, not_older_than: str = "") -> Listing[T]:
+        """All objects that match, read in chunks that together are one consistent state.
+
+        `not_older_than` is a resource version that the answer must have reached.
+        """
+        return list_all(self.send, resource, query, self.settings.page_size, not_older_than)
+
+    def watch(
+        self,
+        resource: Resource[T],
+        query: Query = EVERYTHING,
+        *,
+        resource_version: str,
+        silence_seconds: float = 90.0,
+    ) -> Watch[T]:
+        """Changes after `resource_version`, with bookmarks. See `Watch`; most callers want an `Informer`.
+
+        Raises `Expired` (here or while iterating) when the server no longer has that version.
+        """
+        self._wait_turn()
+        return Watch(self._transport, resource, query, resource_version, silence_seconds)
+
+    # Writing.
+
+    def create(self, resource: Resource[T], obj: Any, *, namespace: str = "") -> T:
+        """Create an object (a document or a struct) and return it as stored.
+
+        `namespace` defaults to the object's own. Raises `AlreadyExists`. When an earlier try's answer was
+        lost and the object that exists contains all that was asked for, that object is returned: it is ours.
+        """
+        body = msgspec.json.encode(obj)
+        wanted = msgspec.json.decode(body)
+        metadata = wanted.get("metadata", {})
+        namespace = namespace or metadata.get("namespace", "")
+        if resource.namespaced and not namespace:
+            raise ValueError(f"creating a {resource.kind} needs a namespace")
+        request = Request("POST", resource.path(namespace), body=_typed(resource, wanted, body))
+        if not metadata.get("name"):
+            return self._decode(resource.model, self.send(request, repeatable=False))
+        return self._create_named(resource, request, Key(namespace, metadata["name"]), wanted)
+
+    def update(self, resource: Resource[T], obj: Any, *, subresource: str = "") -> T:
+        """Replace an object (PUT). With a resourceVersion in it, only if unchanged: else `Conflict`.
+
+        Raises TypeError for a struct that holds only some fields of its kind, since the rest would be lost.
+        An answer lost on the way raises `Unavailable`; `modify` deals with that.
+        """
+        if not resource.complete and not isinstance(obj, Mapping):
+            raise TypeError(f"{resource.model.__name__} holds part of a {resource.kind}; patch it instead")
+        body = msgspec.json.encode(obj)
+        wanted = msgspec.json.decode(body)
+        metadata = wanted["metadata"]
+        key = Key(metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
+        path = resource.object_path(key, subresource)
+        data = self.send(Request("PUT", path, body=_typed(resource, wanted, body)), repeatable=False)
+        return self._decode(resource.model, data)
+
+    def patch(self, resource: Resource[T], key: Key, patch: Patch, *, subresource: str = "") -> T:
+        """Apply a patch and return the object as stored. Raises `NotFound`, `Conflict`, `Invalid`."""
+        parameters = {"fieldManager": patch.field_manager}
+        if patch.type is PatchType.APPLY:
+            parameters["force"] = "true" if patch.force else "false"
+        request = Request(
+            "PATCH",
+            resource.object_path(key, subresource),
+            parameters,
+            msgspec.json.encode(patch.body),
+            patch.type.value,
+        )
+        return self._decode(resource.model, self.send(request, repeatable=patch.repeatable))
+
+    def modify(
+        self,
+        resource: Resource[Any],
+        key: Key,
+        change: Callable[[Document], Document | None],
+        *,
+        subresource: str = "",
+        attempts: int = 8,
+    ) -> Document:
+        """Read, change, write, and again when somebody else wrote in between; returns the stored document.
+
+        `change` gets a document it may alter and returns the wanted state, or None to leave the object as
+        it is. It is called once per attempt and must give the same result on its own result, because an
+        attempt whose answer was lost is repeated. Raises the last `Conflict` when attempts run out.
+        """
+        documents = resource.of(dict, complete=True)
+        for attempt in range(attempts):
+            current = self.get(documents, key)
+            wanted = change(current)
+            if wanted is None:
+                return current
+            try:
+                return self.update(documents, wanted, subresource=subresource)
+            except (errors.Conflict, errors.Unavailable) as error:
+                if attempt == attempts - 1:
+                    raise
+                self._pause(attempt, error)
+        raise ValueError(f"modify needs at least one attempt, got {attempts}")
+
+    def delete(self, resource: Resource[Any], key: Key, options: DeleteOptions = DEFAULT_DELETION) -> bool:
+        """Delete an object; False when it was gone already. Raises `Conflict` when a precondition fails."""
+        body = msgspec.json.encode(options.document())
+        try:
+            self.send(Request("DELETE", resource.object_path(key), body=body))
+        except errors.NotFound:
+            return False
+        return True
+
+    # The one way out.
+
+    def send(self, request: Request, *, repeatable: bool = True) -> bytes:
+        """Send within the rate limit, with retries; returns the body of a 2xx answer or raises `ApiError`.
+
+        `repeatable` says that doing it twice equals doing it once. Otherwise an answer lost after the
+        request went out raises `Unavailable` with `ambiguous` set.
+        """
+        started = time.monotonic()
+        for attempt in range(self.settings.attempts):
+            self._wait_turn()
+            try:
+                return self._transport.send(request, self.settings.timeout_seconds).body
+            except (errors.TooManyRequests, errors.Unavailable) as error:
+                waited = time.monotonic() - started
+                last = attempt == self.settings.attempts - 1 or waited > self.settings.patience_seconds
+                if last or not _worth_repeating(error, repeatable):
+                    raise
+                log.debug("retrying %s: %s", request.where, error)
+                self._pause(attempt, error)
+        raise ValueError(f"a client needs at least one attempt, got {self.settings.attempts}")
+
+    def _create_named(self, resource: Resource[T], request: Request, key: Key, wanted: Document) -> T:
+        doubtful = False
+        for attempt in range(self.settings.attempts):
+            try:
+                return self._decode(resource.model, self.send(request, repeatable=False))
+            except errors.AlreadyExists:
+                if doubtful:
+                    existing = self.get(resource.of(dict), key)
+                    if contains(existing, wanted):
+                        return msgspec.convert(existing, resource.model)
+                raise
+            except errors.Unavailable as error:
+                doubtful = doubtful or error.ambiguous
+                if attempt == self.settings.attempts - 1:
+                    raise
+                self._pause(attempt, error)
+        raise ValueError(f"a client needs at least one attempt, got {self.settings.attempts}")
+
+    def _decode(self, model: type[T], data: bytes) -> T:
+        decoder = self._decoders.get(model)
+        if decoder is None:
+            decoder = self._decoders[model] = msgspec.json.Decoder(model)
+        try:
+            value: T = decoder.decode(data)
+        except msgspec.DecodeError as error:
+            raise errors.Undecodable(f"answer is no {model.__name__}: {error}") from error
+        return value
+
+    def _wait_turn(self) -> None:
+        wait = self._bucket.reserve(time.monotonic())
+        if wait > 0:
+            time.sleep(wait)
+
+    def _pause(self, attempt: int, error: errors.ApiError) -> None:
+        delay = self.settings.backoff.delay_seconds(attempt, self._random)
+        # What the server asked for is a floor: jitter goes on top, so that those it told so do not return as one.
+        time.sleep(delay + (error.retry_after_seconds or 0.0))
+
+
+def contains(existing: Any, wanted: Any) -> bool:
+    """Whether every field of `wanted` stands in `existing`; lists compare element by element."""
+    if isinstance(wanted, dict):
+        return isinstance(existing, dict) and all(
+            name in existing and contains(existing[name], value) for name, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(existing, list)
+            and len(existing) == len(wanted)
+            and all(contains(have, want) for have, want in zip(existing, wanted, strict=True))
+        )
+    return bool(existing == wanted)
+
+
+def _worth_repeating(error: errors.ApiError, repeatable: bool) -> bool:
+    if any(kind == "DisruptionBudget" for kind, _ in error.causes):
+        return False
+    if isinstance(error, errors.TooManyRequests):
+        return True
+    return repeatable or not error.ambiguous
+
+
+def _typed(resource: Resource[Any], wanted: Document, body: bytes) -> bytes:
+    # The API refuses bodies without apiVersion and kind; structs need not carry them.
+    if "apiVersion" in wanted and "kind" in wanted:
+        return body
+    return msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind} | wanted)

@@ -1,0 +1,141 @@
+"""The two writes that decide over a pod: bind it to a node, and evict it within its disruption budget.
+
+Both are safe to repeat: what the pod's own state says afterwards is the answer, whatever got lost between.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from cluster import errors
+from cluster.answers import BindOutcome, EvictionAnswer, EvictionOutcome
+from cluster.client import DEFAULT_DELETION, Client, DeleteOptions
+from cluster.resources import PODS, Document, Key
+from cluster.transport import Request
+
+
+class _PodMeta(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _PodMeta = _PodMeta()
+    spec: _PodSpec = _PodSpec()
+
+
+_PLACES = PODS.of(_Pod)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A placement to write. `annotations` are merged into the pod's in the same write as the node."""
+
+    pod: Key
+    uid: str
+    node: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def document(self) -> Document:
+        """The body of POST pods/NAME/binding."""
+        metadata: Document = {"namespace": self.pod.namespace, "name": self.pod.name}
+        if self.uid:
+            metadata["uid"] = self.uid
+        if self.annotations:
+            metadata["annotations"] = dict(self.annotations)
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.node}
+        return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+def bind(client: Client, binding: Binding) -> BindOutcome:
+    """Bind a pod; the API server lets only one binding of a pod succeed.
+
+    Repeated after lost answers: a refusal is then read against the pod itself, whose node may be ours.
+    Raises `Unavailable` when the server stays out of reach (the pod may or may not be bound: read it), and
+    `Conflict` when it refuses although the pod is free (scheduling gates).
+    """
+    request = Request("POST", PODS.object_path(binding.pod, "binding"), body=msgspec.json.encode(binding.document()))
+    try:
+        client.send(request)
+    except errors.NotFound:
+        return BindOutcome.GONE
+    except errors.Conflict:
+        outcome = bound_where(client, binding)
+        if outcome is None:
+            raise
+        return outcome
+    return BindOutcome.BOUND
+
+
+def bound_where(client: Client, binding: Binding) -> BindOutcome | None:
+    """How the pod stands to a binding; None when it is free."""
+    pod = client.find(_PLACES, binding.pod)
+    if pod is None:
+        return BindOutcome.GONE
+    if binding.uid and pod.metadata.uid != binding.uid:
+        return BindOutcome.REPLACED
+    if pod.spec.node_name:
+        return BindOutcome.BOUND if pod.spec.node_name == binding.node else BindOutcome.ELSEWHERE
+    return BindOutcome.GONE if pod.metadata.deletion_timestamp else None
+
+
+def evict(
+    client: Client,
+    pod: Key,
+    options: DeleteOptions = DEFAULT_DELETION,
+    *,
+    dry_run: bool = False,
+) -> EvictionAnswer:
+    """Ask for a pod's eviction (policy/v1); a budget's no is an answer, shed load is retried.
+
+    Give `options.uid`, so that a pod that took over the name is left alone. Raises `Unavailable` when the
+    server stays out of reach, `Forbidden` when it may not be asked.
+    """
+    request = Request(
+        "POST",
+        PODS.object_path(pod, "eviction"),
+        {"dryRun": "All"} if dry_run else {},
+        msgspec.json.encode(_eviction(pod, options)),
+    )
+    try:
+        client.send(request)
+    except errors.NotFound as error:
+        return EvictionAnswer(EvictionOutcome.GONE, error.message)
+    except errors.TooManyRequests as error:
+        return EvictionAnswer(EvictionOutcome.BUDGET, _budget(error), error.retry_after_seconds)
+    except errors.Conflict as error:
+        return _after_conflict(client, pod, options, error)
+    except errors.Unavailable as error:
+        if "more than one PodDisruptionBudget" in error.message:
+            return EvictionAnswer(EvictionOutcome.AMBIGUOUS_BUDGETS, error.message)
+        raise
+    return EvictionAnswer(EvictionOutcome.EVICTED)
+
+
+def _eviction(pod: Key, options: DeleteOptions) -> Document:
+    delete_options = options.document()
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": pod.namespace, "name": pod.name},
+        "deleteOptions": {**delete_options, "apiVersion": "policy/v1"},
+    }
+
+
+def _budget(error: errors.TooManyRequests) -> str:
+    if not any(kind == "DisruptionBudget" for kind, _ in error.causes):
+        # The server shed load to the end of our patience; that is no answer about the budget.
+        raise error
+    return "; ".join(text for _, text in error.causes)
+
+
+def _after_conflict(client: Client, pod: Key, options: DeleteOptions, error: errors.Conflict) -> EvictionAnswer:
+    current = client.find(_PLACES, pod)
+    if current is None or (options.uid and current.metadata.uid != options.uid):
+        return EvictionAnswer(EvictionOutcome.GONE, error.message)
+    raise error
