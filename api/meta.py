@@ -60,6 +60,16 @@ class ObjectMeta(Wire, frozen=True):
     owner_references: list[OwnerReference] = []
     finalizers: list[str] = []
 
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the bare name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def controlled_by(self) -> OwnerReference | None:
+        """The owner that manages the object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
 
 class LabelSelectorRequirement(Wire, frozen=True):
     """`operator` is In, NotIn, Exists or DoesNotExist."""

@@ -8,56 +8,18 @@ from typing import Any
 
 import msgspec
 
-from api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
+from api.meta import Condition, LabelSelector, ObjectMeta, Quantity, Wire
+from api.selectors import NodeSelector, NodeSelectorTerm
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of the objects below: Kubernetes' camelCase on the wire, our names in code."""
-
-
-class OwnerReference(Wire, frozen=True, kw_only=True):
-    """Who created an object; `controller` marks the one that manages it."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    api_version: str = ""
-    controller: bool = False
-
-
-class ObjectMeta(Wire, frozen=True, kw_only=True):
-    """Name, identity and labels. Times are RFC 3339 texts as the API server writes them."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owner_references: list[OwnerReference] = []
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`, or the bare name of a cluster-scoped object."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The owner that manages the object, if any."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
-
-
-class ResourceRequirements(Wire, frozen=True, kw_only=True):
+class ResourceRequirements(Wire, frozen=True):
     """Requests and limits as Kubernetes quantities (see `api.resources.parse_resources`)."""
 
-    requests: dict[str, str | int | float] = {}
-    limits: dict[str, str | int | float] = {}
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
 
 
-class ContainerPort(Wire, frozen=True, kw_only=True):
+class ContainerPort(Wire, frozen=True):
     """A port; `host_port` 0 means that the node's port is not taken."""
 
     container_port: int = 0
@@ -66,7 +28,7 @@ class ContainerPort(Wire, frozen=True, kw_only=True):
     protocol: str = "TCP"
 
 
-class Container(Wire, frozen=True, kw_only=True):
+class Container(Wire, frozen=True):
     """A container of a pod; `restart_policy` Always on an init container makes it a sidecar."""
 
     name: str = ""
@@ -76,7 +38,7 @@ class Container(Wire, frozen=True, kw_only=True):
     restart_policy: str | None = None
 
 
-class Toleration(Wire, frozen=True, kw_only=True):
+class Toleration(Wire, frozen=True):
     """An empty key with `Exists` tolerates everything; an empty effect matches all effects."""
 
     key: str = ""
@@ -86,7 +48,7 @@ class Toleration(Wire, frozen=True, kw_only=True):
     toleration_seconds: int | None = None
 
 
-class Taint(Wire, frozen=True, kw_only=True):
+class Taint(Wire, frozen=True):
     """A node's repellent: NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str = ""
@@ -94,14 +56,14 @@ class Taint(Wire, frozen=True, kw_only=True):
     effect: str = ""
 
 
-class PreferredSchedulingTerm(Wire, frozen=True, kw_only=True):
+class PreferredSchedulingTerm(Wire, frozen=True):
     """A node selector term worth `weight` (1 to 100)."""
 
     weight: int = 1
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Wire, frozen=True, kw_only=True):
+class NodeAffinity(Wire, frozen=True):
     """Which nodes a pod must and would rather run on."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -110,7 +72,7 @@ class NodeAffinity(Wire, frozen=True, kw_only=True):
     )
 
 
-class PodAffinityTerm(Wire, frozen=True, kw_only=True):
+class PodAffinityTerm(Wire, frozen=True):
     """Pods (by label, in some namespaces) that share or must not share a topology domain."""
 
     topology_key: str = ""
@@ -121,14 +83,14 @@ class PodAffinityTerm(Wire, frozen=True, kw_only=True):
     mismatch_label_keys: list[str] = []
 
 
-class WeightedPodAffinityTerm(Wire, frozen=True, kw_only=True):
+class WeightedPodAffinityTerm(Wire, frozen=True):
     """A pod affinity term worth `weight` (1 to 100)."""
 
     weight: int = 1
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(Wire, frozen=True, kw_only=True):
+class PodAffinity(Wire, frozen=True):
     """Required and preferred terms; serves for affinity and anti-affinity alike."""
 
     required: list[PodAffinityTerm] = msgspec.field(
@@ -139,7 +101,7 @@ class PodAffinity(Wire, frozen=True, kw_only=True):
     )
 
 
-class Affinity(Wire, frozen=True, kw_only=True):
+class Affinity(Wire, frozen=True):
     """The three kinds of affinity of a pod."""
 
     node_affinity: NodeAffinity | None = None
@@ -147,7 +109,7 @@ class Affinity(Wire, frozen=True, kw_only=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Wire, frozen=True, kw_only=True):
+class TopologySpreadConstraint(Wire, frozen=True):
     """How evenly matching pods spread over the domains of a node label."""
 
     max_skew: int = 1
@@ -160,19 +122,19 @@ class TopologySpreadConstraint(Wire, frozen=True, kw_only=True):
     match_label_keys: list[str] = []
 
 
-class SchedulingGate(Wire, frozen=True, kw_only=True):
+class SchedulingGate(Wire, frozen=True):
     """A named reason not to schedule a pod yet."""
 
     name: str = ""
 
 
-class NamedClaim(Wire, frozen=True, kw_only=True):
+class NamedClaim(Wire, frozen=True):
     """A persistent volume claim by name."""
 
     claim_name: str = ""
 
 
-class Volume(Wire, frozen=True, kw_only=True):
+class Volume(Wire, frozen=True):
     """A volume as far as it limits placement: a claim, or a disk that only one node may mount."""
 
     name: str = ""
@@ -184,7 +146,7 @@ class Volume(Wire, frozen=True, kw_only=True):
     rbd: dict[str, Any] | None = None
 
 
-class PodSpec(Wire, frozen=True, kw_only=True):
+class PodSpec(Wire, frozen=True):
     """What a pod asks for."""
 
     containers: list[Container] = []
@@ -199,7 +161,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = "PreemptLowerPriority"
-    overhead: dict[str, str | int | float] = {}
+    overhead: dict[str, Quantity] = {}
     resources: ResourceRequirements | None = None
     volumes: list[Volume] = []
     host_network: bool = False
@@ -208,17 +170,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     service_account_name: str = ""
 
 
-class Condition(Wire, frozen=True, kw_only=True):
-    """One entry of a status' conditions."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class PodStatus(Wire, frozen=True, kw_only=True):
+class PodStatus(Wire, frozen=True):
     """What became of a pod."""
 
     phase: str = "Pending"
@@ -234,7 +186,7 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     init_container_statuses: list[dict[str, Any]] = []
 
 
-class Pod(Wire, frozen=True, kw_only=True):
+class Pod(Wire, frozen=True):
     """A pod."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -252,7 +204,7 @@ class Pod(Wire, frozen=True, kw_only=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
-class NodeSpec(Wire, frozen=True, kw_only=True):
+class NodeSpec(Wire, frozen=True):
     """Taints and the cordon."""
 
     taints: list[Taint] = []
@@ -260,23 +212,23 @@ class NodeSpec(Wire, frozen=True, kw_only=True):
     provider_id: str = msgspec.field(default="", name="providerID")
 
 
-class ContainerImage(Wire, frozen=True, kw_only=True):
+class ContainerImage(Wire, frozen=True):
     """An image present on a node, under all its names."""
 
     names: list[str] = []
     size_bytes: int = 0
 
 
-class NodeStatus(Wire, frozen=True, kw_only=True):
+class NodeStatus(Wire, frozen=True):
     """What a node has."""
 
-    capacity: dict[str, str | int | float] = {}
-    allocatable: dict[str, str | int | float] = {}
+    capacity: dict[str, Quantity] = {}
+    allocatable: dict[str, Quantity] = {}
     conditions: list[Condition] = []
     images: list[ContainerImage] = []
 
 
-class Node(Wire, frozen=True, kw_only=True):
+class Node(Wire, frozen=True):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -289,7 +241,7 @@ class Node(Wire, frozen=True, kw_only=True):
         return self.metadata.name
 
 
-class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
+class PodDisruptionBudgetSpec(Wire, frozen=True):
     """Which pods a budget covers."""
 
     selector: LabelSelector | None = None
@@ -297,14 +249,14 @@ class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
     max_unavailable: str | int | None = None
 
 
-class PodDisruptionBudgetStatus(Wire, frozen=True, kw_only=True):
+class PodDisruptionBudgetStatus(Wire, frozen=True):
     """How many of them may go at present."""
 
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str] = {}
 
 
-class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
+class PodDisruptionBudget(Wire, frozen=True):
     """A limit on voluntary evictions."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -312,7 +264,7 @@ class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
-class Namespace(Wire, frozen=True, kw_only=True):
+class Namespace(Wire, frozen=True):
     """A namespace; its labels matter to namespace selectors."""
 
     metadata: ObjectMeta = ObjectMeta()

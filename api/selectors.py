@@ -2,32 +2,18 @@
 
 from collections.abc import Mapping
 
-import msgspec
+from api.meta import LabelSelector, Wire
+from api.meta import LabelSelectorRequirement as Requirement
 
 
-class Requirement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`key operator values`: In, NotIn, Exists, DoesNotExist, and for nodes Gt and Lt."""
-
-    key: str = ""
-    operator: str = "In"
-    values: list[str] = []
-
-
-class LabelSelector(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """All labels and all requirements must match; an empty selector matches everything."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: list[Requirement] = []
-
-
-class NodeSelectorTerm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class NodeSelectorTerm(Wire, frozen=True):
     """Requirements on labels and fields, all of which must hold; a term without any matches nothing."""
 
     match_expressions: list[Requirement] = []
     match_fields: list[Requirement] = []
 
 
-class NodeSelector(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class NodeSelector(Wire, frozen=True):
     """Terms, any of which may hold."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
