@@ -24,7 +24,7 @@ _PRINT_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes
 _SAMPLE_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 _PER_CPU_TYPES = {5, 6, 10, 21}
-"""Map types whose values come once per possible CPU: PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE."""
+"""Map types with a value per possible CPU: PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE."""
 
 
 class BpfError(OSError):
@@ -118,6 +118,7 @@ class _Library:
             "bpf_map_delete_batch": (integer, [integer, pointer, pointer, pointer]),
             "bpf_obj_get_info_by_fd": (integer, [integer, pointer, pointer]),
             "bpf_enable_stats": (integer, [integer]),
+            "bpf_prog_test_run_opts": (integer, [integer, pointer]),
             "ring_buffer__new": (pointer, [integer, _SAMPLE_FN, pointer, pointer]),
             "ring_buffer__poll": (integer, [pointer, integer]),
             "ring_buffer__consume": (integer, [pointer]),
@@ -173,6 +174,31 @@ def possible_cpus() -> int:
 
 class _BatchOptions(ctypes.Structure):
     _fields_ = [("sz", ctypes.c_size_t), ("elem_flags", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
+
+
+class _TestRunOptions(ctypes.Structure):
+    """`struct bpf_test_run_opts` of libbpf."""
+
+    _fields_ = [
+        ("sz", ctypes.c_size_t),
+        ("data_in", ctypes.c_void_p),
+        ("data_out", ctypes.c_void_p),
+        ("data_size_in", ctypes.c_uint32),
+        ("data_size_out", ctypes.c_uint32),
+        ("ctx_in", ctypes.c_void_p),
+        ("ctx_out", ctypes.c_void_p),
+        ("ctx_size_in", ctypes.c_uint32),
+        ("ctx_size_out", ctypes.c_uint32),
+        ("retval", ctypes.c_uint32),
+        ("repeat", ctypes.c_int),
+        ("duration", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("cpu", ctypes.c_uint32),
+        ("batch_size", ctypes.c_uint32),
+    ]
+
+
+_TEST_RUN_ON_CPU = 1
 
 
 class Map:
@@ -450,6 +476,17 @@ class BpfObject:
                 return stream.read()
         finally:
             library().raw("bpf_link__destroy", link)
+
+    def run(self, program: str, cpu: int | None = None) -> None:
+        """Run a `raw_tp` program once, on this CPU or (interrupting it) on `cpu`; it need not be attached.
+
+        Raises BpfError: ENXIO for an offline CPU.
+        """
+        options = _TestRunOptions(sz=ctypes.sizeof(_TestRunOptions))
+        if cpu is not None:
+            options.flags, options.cpu = _TEST_RUN_ON_CPU, cpu
+        fd = int(library().raw("bpf_program__fd", self._programs[program]))
+        library().call("bpf_prog_test_run_opts", fd, ctypes.byref(options))
 
     def detach(self) -> None:
         """Detach every program; maps stay readable."""
