@@ -1,0 +1,113 @@
+"""A reservation as the rules see it: numbers instead of quantities, seconds instead of texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from api.meta import LabelSelector
+from api.objects import Taint
+from api.resources import Resources
+
+DEFAULT_TTL_SECONDS = 24 * 3600.0
+
+
+class Phase(StrEnum):
+    """`status.phase`; Succeeded and Failed never change again."""
+
+    PENDING = "Pending"
+    AVAILABLE = "Available"
+    WAITING = "Waiting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        """True for the phases without a successor."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class Policy(StrEnum):
+    """How strictly consumers keep to the reserved amounts."""
+
+    DEFAULT = ""
+    ALIGNED = "Aligned"
+    RESTRICTED = "Restricted"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMatch:
+    """Identity of one pod; empty fields are not compared."""
+
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    api_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMatch:
+    """An owner reference of the pod; empty fields are not compared."""
+
+    uid: str = ""
+    name: str = ""
+    kind: str = ""
+    api_version: str = ""
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who may use a reservation: every part that is given must match; none given matches every pod."""
+
+    object: ObjectMatch | None = None
+    controller: ControllerMatch | None = None
+    selector: LabelSelector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One reservation with what has become of it."""
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[Owner, ...] = ()
+    request: Resources = field(default_factory=dict)
+    """What the template's pod asks for."""
+    created_seconds: float = 0.0
+    ttl_seconds: float | None = DEFAULT_TTL_SECONDS
+    """0 means no end; None that neither ttl nor expires was given."""
+    expires_seconds: float | None = None
+    allocate_once: bool = True
+    policy: Policy = Policy.ALIGNED
+    restricted_names: frozenset[str] = frozenset()
+    """Resources that the Restricted policy looks at; empty means all that are reserved."""
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    order: int = 0
+    """Lowest above zero is preferred."""
+    phase: Phase = Phase.PENDING
+    node: str = ""
+    allocatable: Resources = field(default_factory=dict)
+    allocated: Resources = field(default_factory=dict)
+    consumers: frozenset[str] = frozenset()
+    """Keys of the pods that use it."""
+    problem: str = ""
+    """Why the object cannot be used as it stands."""
+
+    @property
+    def remaining(self) -> Resources:
+        """What is still kept free for owners."""
+        return {name: max(amount - self.allocated.get(name, 0), 0) for name, amount in self.allocatable.items()}
+
+    @property
+    def end_seconds(self) -> float | None:
+        """When it expires: the absolute time if given, else creation plus ttl; None for never."""
+        if self.expires_seconds is not None:
+            return self.expires_seconds
+        return self.created_seconds + self.ttl_seconds if self.ttl_seconds else None
+
+    def usable(self, now: float) -> bool:
+        """Available, not expired, and not a one-time reservation that is already used."""
+        ended = self.end_seconds is not None and now >= self.end_seconds
+        return self.phase is Phase.AVAILABLE and not ended and not (self.allocate_once and self.consumers)
