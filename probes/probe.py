@@ -8,10 +8,10 @@ with a known count). `open` raises `Unsupported(reason)` where the host cannot; 
 import errno
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from probes.libbpf import BpfError, BpfObject, ProgramStats, possible_cpus
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
 
+Option = bool | int | float | str
+OptionT = TypeVar("OptionT", bool, int, float, str)
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeLimits:
@@ -33,6 +36,15 @@ class ProbeLimits:
     """Cgroups a probe can hold at once; what does not fit is counted as lost."""
     max_pairs: int = 16384
     """Victim-culprit pairs between two reads."""
+    options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
+    """Options of single probes, by probe name; each probe's class says which it takes."""
+
+    def option(self, probe: str, key: str, default: OptionT) -> OptionT:
+        """One option of a probe; raises ValueError naming it when its type is not the default's."""
+        value = self.options.get(probe, {}).get(key, default)
+        if type(value) is not type(default):
+            raise ValueError(f"[probes.options.{probe}] {key}: {value!r} is not a {type(default).__name__}")
+        return value
 
 
 class Kernel:
