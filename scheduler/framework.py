@@ -1,0 +1,387 @@
+"""What a scheduler plugin is: the extension points, and what stands behind each.
+
+How to write a plugin
+---------------------
+
+A plugin is one module in `scheduler/plugins/` that defines one subclass of `Plugin`, found by file name. Its
+settings are a frozen `msgspec.Struct` called `Config` in the same file (forbid_unknown_fields, a docstring
+under each field), given to the constructor as `(config, handle)`. `name` is Koordinator's or the stock
+scheduler's name of the plugin. Only the methods that a plugin defines cost anything.
+
+*The unit of work is a column of rows, not a node.* `filter` and `score` get `rows` (a slice or an index array)
+and answer one value per row, from the snapshot's columns and from columns of the plugin's own
+(`handle.snapshot.column(dtype, fill)`). Rows that hold no node may be among them; their answer is ignored.
+
+*Work is shared by class.* `prepare(pod)` turns what a class of pods asks for into a spec: parsed annotations,
+request vectors, compiled selectors. `None` means that the plugin has nothing to say about such pods; none of
+its other per-pod points is called for them then. The spec is kept for the class; `handle.invalidate()` throws
+all of them away.
+
+*Results are kept per row.* With `Scope.NODE` (the default), a row's filter and score answers may depend on the
+class, on that row's columns and on the pods of that row, and on nothing else; they are asked again only for
+rows that changed. Whoever changes a column of its own says so with `handle.snapshot.touch(row)`. With
+`Scope.CLUSTER` they are asked for all rows on every attempt, and may depend on anything.
+
+*State follows pods, not decisions.* `reserve` chooses the pod's exact share of the node and writes it to
+`attempt.pod.patch` (annotations); it changes nothing else. Right after, the snapshot holds the pod there and
+calls `pod_added(row, info)` on every plugin; a plugin charges its columns there, reading its share from
+`info.annotation(...)`, and gives it back in `pod_removed`. A pod bound by somebody else, a pod assumed here, a
+pod found after a restart and a pod supposed gone for preemption all take this one way, so restarts leak
+nothing. Both calls may come for any pod in any order of pods; the pair is always balanced.
+
+*Plugins read no clock and do no I/O.* Time is `attempt.now` or an argument (seconds since the epoch). What
+should change in the cluster is returned as `Write` values. Watched objects arrive through `on_object`.
+
+Order of one attempt: prepare, pre_filter, restore, filter, (post_filter when no row passes) score, normalize,
+reserve, [assume], permit, [wait], pre_bind, bind, post_bind; unreserve in reverse order on failure after
+reserve.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from api.objects import Node
+from cluster.resources import Key, Patch, Resource
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row, Rows, Snapshot
+
+S = TypeVar("S")
+
+Bits: TypeAlias = NDArray[np.int64]
+"""Why rows are rejected: 0 passes, bit i set means `reasons(spec)[i]`."""
+
+Scores: TypeAlias = NDArray[np.int64]
+"""Worth of each row, 0 to MAX_SCORE after `normalize`."""
+
+MAX_SCORE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a pod is not placed, in words that fit "3 Insufficient cpu".
+
+    `resolvable` is False when removing pods from the node cannot help; preemption leaves such nodes alone.
+    """
+
+    text: str
+    resolvable: bool = True
+    plugin: str = ""
+
+
+class Scope(Enum):
+    """What a plugin's answer for a row may depend on."""
+
+    NODE = "node"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Permit's "not yet": the pod keeps its share for at most this long."""
+
+    seconds: float
+
+
+class Verb(StrEnum):
+    """What a `Write` does."""
+
+    BIND = "bind"
+    CREATE = "create"
+    PATCH = "patch"
+    PATCH_STATUS = "patch-status"
+    DELETE = "delete"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A change that a plugin wants made in the cluster; the loop makes it.
+
+    `body` is the object for CREATE, a `Patch` for the patches, and for BIND the binding as plain JSON.
+    """
+
+    verb: Verb
+    resource: Resource[Any]
+    key: Key
+    body: Patch | Mapping[str, Any] | None = None
+
+
+class Action(StrEnum):
+    """What happened to an object."""
+
+    ADD = "add"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEvent:
+    """A change of a watched object. `before` is None on ADD, `after` is None on DELETE."""
+
+    resource: Resource[Any]
+    action: Action
+    key: Key
+    before: Any
+    after: Any
+
+    @property
+    def kind(self) -> str:
+        """`plural/action`, for example `nodes/add`: what `Plugin.requeue_on` lists."""
+        return f"{self.resource.plural}/{self.action}"
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One attempt to place one pod."""
+
+    pod: PodInfo
+    snapshot: Snapshot
+    now: float
+    """Seconds since the epoch."""
+    restored: Mapping[Row, Sequence["Restored"]] = field(default_factory=dict)
+    """What reservations hold for this pod, by row (see `Plugin.restore`)."""
+    memo: dict[str, Any] = field(default_factory=dict)
+    """Scratch between points of this attempt, by plugin name."""
+
+    def requested(self, rows: Rows) -> NDArray[np.int64]:
+        """What is taken on the rows as this pod sees it, int64[rows, width]: restored shares are free to it."""
+        taken: NDArray[np.int64] = self.snapshot.requested[rows]
+        return _less_restored(self, rows, taken) if self.restored else taken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restored:
+    """A placed pod (a reservation's stand-in) whose share the attempted pod may use.
+
+    `remaining` is what of the share is unused, int64[width of the snapshot] in its resource columns.
+    """
+
+    holder: PodInfo
+    remaining: NDArray[np.int64]
+
+
+def _less_restored(attempt: Attempt, rows: Rows, taken: NDArray[np.int64]) -> NDArray[np.int64]:
+    numbers = np.arange(attempt.snapshot.rows_used)[rows]
+    position = {int(row): index for index, row in enumerate(numbers)}
+    taken = taken.copy()
+    for row, shares in attempt.restored.items():
+        index = position.get(row)
+        if index is not None:
+            for share in shares:
+                taken[index, : share.remaining.shape[0]] -= share.remaining
+    return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """PostFilter's answer: the node that will fit once the victims are gone ("" = stop asking, none)."""
+
+    node: str
+    victims: tuple[PodInfo, ...] = ()
+    writes: tuple[Write, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt found no row. `bits[row]` indexes `reasons`; a pod-wide `reason` stands alone."""
+
+    reasons: tuple[Reason, ...]
+    bits: Bits
+    reason: Reason | None = None
+
+    def resolvable_rows(self, snapshot: Snapshot) -> NDArray[np.intp]:
+        """Live rows on which removing pods might help."""
+        fixed = sum(1 << index for index, reason in enumerate(self.reasons) if not reason.resolvable)
+        rows = snapshot.all_rows
+        return np.flatnonzero(snapshot.live[rows] & ((self.bits[rows] & fixed) == 0) & (self.bits[rows] != 0))
+
+
+class Handle(Protocol):
+    """What the scheduler offers its plugins."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Nodes and placed pods."""
+
+    def invalidate(self) -> None:
+        """Forget every spec and every kept result: something changed that they depend on."""
+
+    def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
+        """The watched objects of a kind (see `Plugin.watches`)."""
+
+    def waiting(self) -> Mapping[str, tuple[PodInfo, Row]]:
+        """Pods waiting at Permit by UID, with the row they hold."""
+
+    def pending(self) -> Iterable[PodInfo]:
+        """Pods in the queue, in no order."""
+
+    def allow(self, uid: str, plugin: str) -> None:
+        """Let a waiting pod go on as far as `plugin` is concerned."""
+
+    def reject(self, uid: str, reason: Reason) -> None:
+        """Give up a waiting pod: it is unreserved and requeued with the reason."""
+
+    def activate(self, uids: Iterable[str]) -> None:
+        """Bring pending pods to the active queue, whatever made them wait."""
+
+    def enqueue(self, info: PodInfo) -> None:
+        """Queue a stand-in pod that no API object backs, or renew it; `withdraw` takes it out."""
+
+    def withdraw(self, uid: str) -> None:
+        """Forget a stand-in pod, queued or placed."""
+
+    def nominated(self, row: Row) -> Iterable[PodInfo]:
+        """Pods that wait for victims to leave this row."""
+
+    def peers(self) -> Mapping[str, "Plugin[Any]"]:
+        """The profile's plugins by name, for the few that answer one another (devices and NUMA)."""
+
+
+class NoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a plugin that has none."""
+
+
+Route: TypeAlias = Callable[..., Any]
+"""Answers a GET of a plugin's state with a value that encodes to JSON; path parameters come as arguments."""
+
+
+class Plugin(Generic[S]):
+    """Base of all plugins: every point does nothing. Override what is needed (see the module docstring)."""
+
+    name: ClassVar[str] = ""
+    scope: ClassVar[Scope] = Scope.NODE
+    requeue_on: ClassVar[frozenset[str]] = frozenset()
+    """Events (`nodes/add`, `pods/delete`, ...) that may place a pod which this plugin rejected."""
+    watches: ClassVar[tuple[Resource[Any], ...]] = ()
+    """Kinds beside pods and nodes whose objects the plugin needs."""
+
+    def __init__(self, config: Any, handle: Handle) -> None:
+        self.config = config
+        self.handle = handle
+
+    # Observer of the snapshot
+
+    def node_changed(self, row: Row, node: Node) -> None:
+        """A node appeared or its object changed."""
+
+    def node_removed(self, row: Row) -> None:
+        """The row holds no node any more."""
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """A pod holds its share of the node, as its annotations say."""
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """A pod gave its share back."""
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """A watched object changed."""
+
+    def pod_queued(self, info: PodInfo) -> None:
+        """A pending pod of ours appeared or its object changed."""
+
+    def pod_forgotten(self, info: PodInfo) -> None:
+        """A pending pod of ours was deleted before it was placed."""
+
+    def tick(self, now: float) -> Iterable[Write]:
+        """About once a second: let things expire, report state."""
+        return ()
+
+    # Queue
+
+    def sort_key(self, info: PodInfo, queued_at: float) -> tuple[Any, ...]:
+        """Smallest first. Exactly one enabled plugin defines it."""
+        raise NotImplementedError
+
+    def pre_enqueue(self, info: PodInfo) -> Reason | None:
+        """A reason keeps the pod out of the active queue until an event of `requeue_on` or `activate`."""
+        return None
+
+    def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
+        """Whether an event listed in `requeue_on` may place this pod, which this plugin rejected."""
+        return True
+
+    # One attempt
+
+    def prepare(self, info: PodInfo) -> S | None:
+        """What pods of this class ask of the plugin; None when nothing."""
+        return cast(S, ())
+
+    def pre_filter(self, attempt: Attempt, spec: S) -> Reason | None:
+        """A reason rejects the pod on all nodes at once. Called on every attempt."""
+        return None
+
+    def restore(self, attempt: Attempt, spec: S) -> Mapping[Row, Sequence[Restored]]:
+        """Shares of nodes that are held for this pod. Called on every attempt; touch rows that change."""
+        return {}
+
+    def reasons(self, spec: S) -> tuple[Reason, ...]:
+        """What the bits of `filter` mean, for this spec."""
+        return ()
+
+    def filter(self, attempt: Attempt, spec: S, rows: Rows) -> Bits | None:
+        """Reason bits per row, int64[rows]; None when all pass."""
+        return None
+
+    def post_filter(self, attempt: Attempt, spec: S, failure: Failure) -> Nomination | None:
+        """Called in order when no row passes; the first nomination ends it."""
+        return None
+
+    def pre_score(self, attempt: Attempt, spec: S, feasible: NDArray[np.bool_]) -> None:
+        """Before scoring, with bool[rows_used] of the rows that passed. Called on every attempt."""
+
+    def score(self, attempt: Attempt, spec: S, rows: Rows) -> Scores | None:
+        """Worth per row, int64[rows]; 0 to 100 unless `normalize` is defined; None is 0 everywhere."""
+        return None
+
+    def normalize(self, attempt: Attempt, spec: S, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
+        """Scores of all rows (int64[rows_used]) brought to 0..100 over the feasible ones."""
+        return scores
+
+    def reserve(self, attempt: Attempt, spec: S, row: Row) -> Reason | None:
+        """Choose the pod's share of the node into `attempt.pod.patch`; a reason gives the row up."""
+        return None
+
+    def unreserve(self, attempt: Attempt, spec: S, row: Row) -> None:
+        """The placement was given up; `pod_removed` was called already."""
+
+    def permit(self, attempt: Attempt, spec: S, row: Row) -> Wait | Reason | None:
+        """Hold the placed pod (Wait), refuse it (Reason) or let it go on (None)."""
+        return None
+
+    def pre_bind(self, attempt: Attempt, spec: S, row: Row) -> Reason | Sequence[Write]:
+        """Writes to make before the binding, or a reason to give up. Annotations belong in `pod.patch`."""
+        return ()
+
+    def bind(self, attempt: Attempt, spec: S, row: Row) -> Sequence[Write] | None:
+        """The writes that bind the pod; None leaves it to the next plugin."""
+        return None
+
+    def post_bind(self, attempt: Attempt, spec: S, row: Row) -> Iterable[Write]:
+        """The pod is bound."""
+        return ()
+
+    # Diagnosis
+
+    def routes(self) -> Mapping[str, Route]:
+        """State endpoints: path below `/apis/v1/plugins/<name>/` (`node/{name}`) to who answers it."""
+        return {}
+
+
+def scaled(scores: Scores, feasible: NDArray[np.bool_], *, reverse: bool = False) -> Scores:
+    """The stock normalisation: `score * 100 / max over feasible`, integer; `reverse` gives 100 minus it.
+
+    All zero stays zero (or becomes 100 when reversed).
+    """
+    chosen = scores[feasible]
+    peak = int(chosen.max()) if chosen.size else 0
+    if peak == 0:
+        return np.full_like(scores, MAX_SCORE) if reverse else scores
+    share = scores * MAX_SCORE // peak
+    return MAX_SCORE - share if reverse else share
