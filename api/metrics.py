@@ -46,7 +46,7 @@ class Metric:
     column: str
     """Name in a frame: `<source>.<what>_<unit>`."""
     family: str
-    """Prometheus family without prefix, unit and `_total`."""
+    """Prometheus family without prefix, unit and `_total`; empty where the column is not exposed on its own."""
     kind: Kind
     unit: Unit
     help: str
@@ -54,6 +54,8 @@ class Metric:
     """Constant labels of this column within its family."""
     table: str = "cgroup"
     """Table of the frame that carries it."""
+    sum_column: str = ""
+    """For a histogram: the column that holds the sum of what was counted."""
 
     @property
     def series(self) -> str:
@@ -71,8 +73,9 @@ def _g(column: str, family: str, unit: Unit, text: str, /, table: str = "cgroup"
     return Metric(column, family, Kind.GAUGE, unit, text, labels, table)
 
 
-def _h(column: str, family: str, unit: Unit, text: str, /, table: str = "cgroup", **labels: str) -> Metric:
-    return Metric(column, family, Kind.HISTOGRAM, unit, text, labels, table)
+def _h(column: str, family: str, text: str, /, total: str, table: str = "cgroup", **labels: str) -> Metric:
+    """A log2 histogram of nanoseconds (api/histogram.py) whose sum is the column `total`."""
+    return Metric(column, family, Kind.HISTOGRAM, Unit.NS, text, labels, table, total)
 
 
 _WAIT = "Time runnable threads of the cgroup waited for a CPU, by cause"
@@ -83,15 +86,10 @@ WAIT_CAUSES = ("neighbour", "self", "own_quota", "ancestor_quota", "kernel", "id
 METRICS: tuple[Metric, ...] = (
     # cpu
     _c("cpu.oncpu_ns", "cgroup_cpu_oncpu", Unit.NS, "Time threads of the cgroup ran on a CPU"),
-    _c(
-        "cpu.wait_ns",
-        "cgroup_cpu_wait_all",
-        Unit.NS,
-        "Time runnable threads of the cgroup waited for a CPU, measured as a whole",
-    ),
+    _c("cpu.wait_ns", "", Unit.NS, "Time runnable threads of the cgroup waited for a CPU, measured as a whole"),
     _c("cpu.wait_count", "cgroup_cpu_waits", Unit.COUNT, "Run-queue waits that ended"),
     *(_c(f"cpu.wait_{cause}_ns", "cgroup_cpu_wait", Unit.NS, _WAIT, cause=cause) for cause in WAIT_CAUSES),
-    _h("cpu.wait_hist", "cgroup_cpu_wait_duration", Unit.NS, "Distribution of run-queue waits"),
+    _h("cpu.wait_hist", "cgroup_cpu_wait_duration", "Distribution of run-queue waits", total="cpu.wait_ns"),
     _c(
         "cpu.involuntary_switches",
         "cgroup_cpu_involuntary_switches",
@@ -105,6 +103,90 @@ METRICS: tuple[Metric, ...] = (
         "Run-queue wait of a victim while the culprit ran",
         table="cpu.blame",
     ),
+    # what the kernel already counts for each cgroup
+    _c("cpustat.usage_ns", "cgroup_cpu_usage", Unit.NS, "CPU time as the cpu controller accounts it"),
+    _c("cpustat.periods", "cgroup_cpu_periods", Unit.COUNT, "Quota periods that passed"),
+    _c("cpustat.throttled_periods", "cgroup_cpu_throttled_periods", Unit.COUNT, "Quota periods with throttling"),
+    _c(
+        "cpustat.throttled_ns",
+        "cgroup_cpu_throttled",
+        Unit.NS,
+        "Time throttled by the cgroup's own quota, summed over CPUs",
+    ),
+    _g("memstat.usage_bytes", "cgroup_memory_usage", Unit.BYTES, "Memory charged to the cgroup"),
+    _g("memstat.limit_bytes", "cgroup_memory_limit", Unit.BYTES, "Memory limit; absent where there is none"),
+    _g("memstat.file_bytes", "cgroup_memory_file", Unit.BYTES, "Page cache charged to the cgroup"),
+    _g("memstat.anon_bytes", "cgroup_memory_anon", Unit.BYTES, "Anonymous memory charged to the cgroup"),
+    _c("memstat.refaults", "cgroup_memory_refaults", Unit.COUNT, "Pages faulted in again soon after eviction"),
+    _c("memstat.major_faults", "cgroup_memory_major_faults", Unit.COUNT, "Page faults that needed IO"),
+    *(
+        _c(
+            f"pressure.{resource}_{kind}_us",
+            "cgroup_pressure",
+            Unit.US,
+            "PSI stall time; that of cpu includes the cgroup's own throttling",
+            resource=resource,
+            kind=kind,
+        )
+        for resource in ("cpu", "memory", "io")
+        for kind in ("some", "full")
+    ),
+    _c("iostat.read_bytes", "cgroup_io", Unit.BYTES, "Block IO as the io controller accounts it", direction="read"),
+    _c("iostat.write_bytes", "cgroup_io", Unit.BYTES, "Block IO as the io controller accounts it", direction="write"),
+    _c(
+        "iostat.reads", "cgroup_io_operations", Unit.COUNT, "Block IO operations of the io controller", direction="read"
+    ),
+    _c(
+        "iostat.writes",
+        "cgroup_io_operations",
+        Unit.COUNT,
+        "Block IO operations of the io controller",
+        direction="write",
+    ),
+    # the host
+    *(
+        _c(f"hostcpu.{kind}_ns", f"host_cpu_{kind}", Unit.NS, f"{text}, by CPU", table="host.cpu")
+        for kind, text in (
+            ("busy", "Time not idle"),
+            ("irq", "Time in hard interrupts"),
+            ("softirq", "Time in soft interrupts"),
+            ("steal", "Time the hypervisor ran somebody else"),
+        )
+    ),
+    _g("hostwide.memory_total_bytes", "host_memory_total", Unit.BYTES, "Memory of the host", table="host"),
+    _g(
+        "hostwide.memory_available_bytes",
+        "host_memory_available",
+        Unit.BYTES,
+        "Memory available without swapping",
+        table="host",
+    ),
+    _c("hostwide.kswapd_steals", "host_kswapd_reclaimed_pages", Unit.COUNT, "Pages reclaimed by kswapd", table="host"),
+    _c(
+        "hostwide.direct_reclaims",
+        "host_direct_reclaims",
+        Unit.COUNT,
+        "Direct reclaims in the normal zone",
+        table="host",
+    ),
+    *(
+        _c(
+            f"hostwide.{resource}_{kind}_us",
+            "host_pressure",
+            Unit.US,
+            "PSI stall time of the host",
+            table="host",
+            resource=resource,
+            kind=kind,
+        )
+        for resource in ("cpu", "memory", "io")
+        for kind in ("some", "full")
+    ),
+    # the agent itself
+    _c("agent.cpu_ns", "agent_cpu", Unit.NS, "CPU time of the agent", table="host"),
+    _g("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
+    _g("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
+    _g("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
 )
 """The table. Column names are unique."""
 

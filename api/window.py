@@ -7,12 +7,14 @@ reported in `resets`, so no delta is ever negative.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CGROUP, CgroupInfo, Column, Frame, Table
 from api.histogram import percentile_ns
+from api.metrics import BY_COLUMN, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Window:
 def subtract(later: Table, earlier: Table | None) -> tuple[Table, int]:
     """`later` minus `earlier` row by row (matched by all keys), and how many rows had a counter reset.
 
-    Float columns are gauges or already seconds and are subtracted the same way; NaN stays NaN.
+    Gauges (by `api.metrics`) stand as the later frame has them; NaN, not measured, stays NaN.
     """
     if earlier is None or not len(earlier) or not len(later):
         return later, 0
@@ -89,16 +91,18 @@ def subtract(later: Table, earlier: Table | None) -> tuple[Table, int]:
     resets = np.zeros(len(later), dtype=np.bool_)
     columns: dict[str, Column] = {}
     for name, column in later.columns.items():
-        if name not in earlier.columns:
+        metric = BY_COLUMN.get(name)
+        if name not in earlier.columns or (metric and metric.kind is Kind.GAUGE):
             columns[name] = column
             continue
-        old = np.zeros_like(column)
+        old: NDArray[Any] = np.zeros_like(column)
         old[found] = earlier.columns[name][rows[found]].astype(column.dtype, copy=False)
-        backwards = column < old
+        fresh: NDArray[Any] = column
+        backwards = fresh < old
         if backwards.any():
             resets |= backwards.reshape(len(later), -1).any(axis=1)
             old[backwards] = 0
-        columns[name] = column - old
+        columns[name] = fresh - old
     return Table(later.keys, columns), int(resets.sum())
 
 
@@ -123,4 +127,4 @@ def _packed(table: Table) -> Column:
     packed = np.empty(len(table), dtype=dtype)
     for name in names:
         packed[name] = table.keys[name]
-    return packed.view(np.dtype((np.void, dtype.itemsize))) if dtype.hasobject is False else packed
+    return packed.view(np.dtype((np.void, dtype.itemsize)))

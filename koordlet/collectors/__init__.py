@@ -1,0 +1,129 @@
+"""Collectors: what the kernel already counts, as columns. They read and parse; they derive nothing and write nothing.
+
+To add a collector `x`, write `x.py` here with one class derived from `Collector`, a line in `api/metrics.py` for
+each column and `tests/koordlet/test_collector_x.py`. `open` raises `Unsupported(reason)` where the host lacks the files.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CGROUP, CgroupInfo, Column, Reading, Table, align
+from koordlet.host.hierarchies import Hierarchies
+from koordlet.host.tree import HostTree, KeptFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The doors a collector may use."""
+
+    tree: HostTree
+    hierarchies: Hierarchies
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One tick's work: all living cgroups, and which of them are due for costly files."""
+
+    cgroups: Sequence[CgroupInfo]
+    due: Sequence[CgroupInfo]
+
+
+class Collector(ABC):
+    """One source of columns from kernel files."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, host: Host) -> "Collector":
+        """Find the files. Raises Unsupported(reason) where this host has none."""
+
+    @abstractmethod
+    def collect(self, work: Round) -> Reading:
+        """Raw columns of this tick."""
+
+    @abstractmethod
+    def forget(self, gone: Sequence[CgroupInfo]) -> None:
+        """Close what is kept for cgroups that are gone."""
+
+    def close(self) -> None:
+        """Release everything; idempotent."""
+
+
+class PerCgroupFile:
+    """One file of each cgroup parsed to a row of numbers; rows not due keep their last value.
+
+    `parse` turns the content into one number per column and raises ValueError or KeyError on a torn or foreign
+    file: such a row is skipped and counted, never guessed.
+    """
+
+    def __init__(self, files: KeptFiles, columns: Sequence[str], parse: Callable[[bytes], Sequence[float]]) -> None:
+        self._files = files
+        self._columns = tuple(columns)
+        self._parse = parse
+        self._rows: dict[int, Sequence[float]] = {}
+
+    def collect(self, cgroups: Sequence[CgroupInfo]) -> None:
+        """Read and parse the files of these cgroups."""
+        read, parse, rows = self._files.read, self._parse, self._rows
+        for info in cgroups:
+            content = read(info.path)
+            if content is None:
+                continue
+            try:
+                rows[info.id] = parse(content)
+            except (ValueError, KeyError, IndexError):
+                self._files.malformed += 1
+
+    def table(self) -> Table:
+        """Every row known, as float columns."""
+        ids = np.fromiter(self._rows, dtype=np.uint64, count=len(self._rows))
+        values: NDArray[np.float64] = np.array(list(self._rows.values()), dtype=np.float64).reshape(len(ids), -1)
+        columns: dict[str, Column] = {
+            name: values[:, position] if len(ids) else np.empty(0) for position, name in enumerate(self._columns)
+        }
+        return Table({"cgroup": ids}, columns)
+
+    def forget(self, gone: Sequence[CgroupInfo]) -> None:
+        """Drop rows and descriptors of cgroups that are gone."""
+        for info in gone:
+            self._rows.pop(info.id, None)
+            self._files.drop(info.path)
+
+    def lost(self, name: str) -> dict[str, int]:
+        """Losses of this file, by kind."""
+        return {f"{name}.vanished": self._files.vanished, f"{name}.malformed": self._files.malformed}
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        self._files.close()
+
+
+class FileCollector(Collector):
+    """A collector made of per-cgroup files of one kind; subclasses only say which files and how to parse them."""
+
+    source = ""
+    every_tick = False
+
+    def __init__(self, files: Sequence[PerCgroupFile]) -> None:
+        self._per_cgroup = tuple(files)
+
+    def collect(self, work: Round) -> Reading:
+        columns: dict[str, Column] = {}
+        lost: dict[str, int] = {}
+        ids = np.array([info.id for info in work.cgroups], dtype=np.uint64)
+        for number, file in enumerate(self._per_cgroup):
+            file.collect(work.cgroups if self.every_tick else work.due)
+            columns |= align(ids, file.table())
+            lost |= file.lost(f"{self.source}{number or ''}")
+        return Reading({CGROUP: Table({"cgroup": ids}, columns)}, lost)
+
+    def forget(self, gone: Sequence[CgroupInfo]) -> None:
+        for file in self._per_cgroup:
+            file.forget(gone)
+
+    def close(self) -> None:
+        for file in self._per_cgroup:
+            file.close()

@@ -1,0 +1,51 @@
+"""cpu.stat of each cgroup: quota periods, throttled periods and time, and usage where v2 has it there."""
+
+from koordlet.collectors import FileCollector, Host, PerCgroupFile
+from koordlet.host.tree import KeptFiles, flat_keyed
+
+COLUMNS = ("cpustat.periods", "cpustat.throttled_periods", "cpustat.throttled_ns")
+
+
+class CpuStat(FileCollector):
+    """Read every tick: it tells the victim's own throttling from a neighbour's doing."""
+
+    source = "cpustat"
+    every_tick = True
+
+    @classmethod
+    def open(cls, host: Host) -> "CpuStat":
+        """Works wherever there is a cpu hierarchy."""
+        files = [PerCgroupFile(KeptFiles(host.hierarchies.cpu, "cpu.stat"), COLUMNS, parse_cpu_stat)]
+        if host.hierarchies.version == 2:
+            files = [
+                PerCgroupFile(
+                    KeptFiles(host.hierarchies.cpu, "cpu.stat"), (*COLUMNS, "cpustat.usage_ns"), parse_cpu_stat_v2
+                )
+            ]
+        elif host.hierarchies.cpuacct:
+            files.append(
+                PerCgroupFile(KeptFiles(host.hierarchies.cpuacct, "cpuacct.usage"), ("cpustat.usage_ns",), parse_usage)
+            )
+        return cls(files)
+
+
+def parse_cpu_stat(content: bytes) -> tuple[float, float, float]:
+    """v1: periods, throttled periods, throttled ns (throttled_time is in ns)."""
+    stat = flat_keyed(content)
+    return stat[b"nr_periods"], stat[b"nr_throttled"], stat[b"throttled_time"]
+
+
+def parse_cpu_stat_v2(content: bytes) -> tuple[float, float, float, float]:
+    """v2: the same from usec fields (absent in the root, which has no quota), and usage in ns."""
+    stat = flat_keyed(content)
+    return (
+        stat.get(b"nr_periods", 0),
+        stat.get(b"nr_throttled", 0),
+        stat.get(b"throttled_usec", 0) * 1000,
+        stat[b"usage_usec"] * 1000,
+    )
+
+
+def parse_usage(content: bytes) -> tuple[float]:
+    """v1 cpuacct.usage: nanoseconds of CPU time."""
+    return (int(content),)

@@ -1,0 +1,97 @@
+"""Everything that can be set, with its default and meaning; `koordlet run --check-config` validates a file against it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from api.qos import QoSClass
+from api.settings import SettingsError, convert, merge, parse
+
+Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of every table: unknown keys are refused."""
+
+
+class ProbeSettings(Settings, frozen=True):
+    """[probes]: which kernel probes run and how large their maps may grow."""
+
+    disabled: tuple[str, ...] = ()
+    """Probes not to load, by name."""
+    backend: str = "auto"
+    """`auto`, `core` (CO-RE objects only), `bcc` or `none` (kernel counters only)."""
+    max_cgroups: Count = 2048
+    """Cgroups each probe can hold at once; more are counted as lost."""
+    max_pairs: Count = 16384
+    """Victim-culprit pairs each probe can hold between two ticks."""
+    options: dict[str, dict[str, bool | int | float | str]] = msgspec.field(default_factory=dict)
+    """Options of single probes: `[probes.options.<name>]`."""
+
+
+class CgroupSettings(Settings, frozen=True):
+    """[cgroups]: which cgroups are watched and how their class is told."""
+
+    ignore: tuple[str, ...] = ()
+    """Globs of paths that are not watched."""
+    slow_every_ticks: Annotated[int, Meta(ge=1, le=600)] = 10
+    """Costly files (memory.stat, PSI, io) are read in turn, each cgroup once in so many ticks."""
+
+
+class QoSRuleSettings(Settings, frozen=True):
+    """[[qos]]: cgroups whose path or name matches the glob belong to the class."""
+
+    match: str
+    qos_class: QoSClass = msgspec.field(name="class")
+
+
+class ExpositionSettings(Settings, frozen=True):
+    """[exposition]: the Prometheus endpoint."""
+
+    enabled: bool = True
+    address: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 9316
+    """0 takes a free port."""
+    max_cgroups: Count = 200
+    """Cgroups with series of their own; the rest is summed as `other`."""
+    culprits_per_victim: Annotated[int, Meta(ge=1, le=100)] = 5
+    """Culprits with a blame series of their own for each victim; the rest is summed as `other`."""
+    histogram_cgroups: Annotated[int, Meta(ge=0, le=10_000)] = 50
+    """Cgroups that also get histogram buckets; the node's total always has them."""
+
+
+class AgentSettings(Settings, frozen=True):
+    """The whole file."""
+
+    interval_seconds: Seconds = 1.0
+    """Time between ticks."""
+    history_seconds: Annotated[float, Meta(ge=2, le=3600)] = 120.0
+    """How long frames are kept in memory."""
+    notable_seconds_per_second: Annotated[float, Meta(ge=0.001, le=1000)] = 0.1
+    """A cgroup that loses more than this is worth a log line."""
+    root: str = "/"
+    """Where the host's file system is mounted (for a container with the host under another path)."""
+    probes: ProbeSettings = ProbeSettings()
+    cgroups: CgroupSettings = CgroupSettings()
+    qos: tuple[QoSRuleSettings, ...] = ()
+    exposition: ExpositionSettings = ExpositionSettings()
+
+
+def load_settings(path: Path | None) -> AgentSettings:
+    """Read `path` and, in name order, the files in `<path>.d/`. Raises SettingsError naming file, table and key."""
+    if path is None:
+        return AgentSettings()
+    document: dict[str, object] = {}
+    source = str(path)
+    for part in (path, *sorted(Path(f"{path}.d").glob("*.toml"))):
+        try:
+            text = part.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(str(part), "", f"cannot be read: {error}") from error
+        piece = parse(text, str(part))
+        convert(piece, AgentSettings, str(part))
+        document = merge(document, piece)
+    return convert(document, AgentSettings, source)

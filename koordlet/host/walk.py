@@ -1,0 +1,127 @@
+"""Knows every cgroup of the cpu hierarchy from tick to tick without walking the whole tree each time.
+
+A kernfs directory's link count is two plus its children, so one fstat on a kept descriptor tells whether a
+directory must be listed again. A slow turn through all directories catches a removal and a creation that
+cancelled out between two looks.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class _Directory:
+    fd: int
+    id: int
+    children: set[str] = field(default_factory=set)
+    links: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a look found: ids with paths that came, and ids with paths that went."""
+
+    added: dict[int, str]
+    removed: dict[int, str]
+
+
+class CgroupWalk:
+    """The living cgroups below a mount: path under the mount (`/` is the root) by kernfs id."""
+
+    def __init__(self, mount: Path, relist_every: int = 32) -> None:
+        self._mount = str(mount)
+        self._relist_every = relist_every
+        self._turn = 0
+        self._directories: dict[str, _Directory] = {}
+        self._added: dict[int, str] = {}
+        self._removed: dict[int, str] = {}
+
+    @property
+    def paths(self) -> dict[int, str]:
+        """Id to path of every known cgroup, parents before children of the same name prefix."""
+        return {directory.id: path for path, directory in self._directories.items()}
+
+    def look(self, *, everything: bool = False) -> Change:
+        """Bring the picture up to date and say what changed since the last look; `everything` lists all anew."""
+        self._turn += 1
+        self._added, self._removed = {}, {}
+        if "/" not in self._directories:
+            self._enter("/")
+        for position, path in enumerate(list(self._directories)):
+            directory = self._directories.get(path)
+            if directory is None:
+                continue
+            forced = everything or (position + self._turn) % self._relist_every == 0
+            self._revisit(path, directory, forced=forced)
+        return Change(self._added, self._removed)
+
+    def _enter(self, path: str) -> None:
+        try:
+            fd = os.open(self._mount + path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:  # gone between listing and opening
+            return
+        status = os.fstat(fd)
+        self._directories[path] = _Directory(fd, status.st_ino)
+        if status.st_ino in self._removed and self._removed[status.st_ino] == path:
+            del self._removed[status.st_ino]
+        else:
+            self._added[status.st_ino] = path
+        self._revisit(path, self._directories[path], forced=True)
+
+    def _revisit(self, path: str, directory: _Directory, *, forced: bool) -> None:
+        try:
+            links = os.fstat(directory.fd).st_nlink
+        except OSError:
+            links = 0
+        if links == 0 or (forced and path != "/" and not self._still_there(path, directory)):
+            self._leave(path)
+            return
+        if links == directory.links and not forced:
+            return
+        directory.links = links
+        present = set(self._list(directory))
+        for name in directory.children - present:
+            self._leave(_join(path, name))
+        for name in present:
+            child = self._directories.get(_join(path, name))
+            if child is None:
+                self._enter(_join(path, name))
+        directory.children = present
+
+    def _still_there(self, path: str, directory: _Directory) -> bool:
+        try:
+            return os.stat(self._mount + path).st_ino == directory.id
+        except OSError:
+            return False
+
+    @staticmethod
+    def _list(directory: _Directory) -> Iterator[str]:
+        try:
+            with os.scandir(directory.fd) as entries:
+                yield from [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:  # removed while it was listed
+            return
+
+    def _leave(self, path: str) -> None:
+        directory = self._directories.pop(path, None)
+        if directory is None:
+            return
+        for name in directory.children:
+            self._leave(_join(path, name))
+        os.close(directory.fd)
+        if self._added.get(directory.id) == path:
+            del self._added[directory.id]
+        else:
+            self._removed[directory.id] = path
+
+    def close(self) -> None:
+        """Close every descriptor; idempotent."""
+        for directory in self._directories.values():
+            os.close(directory.fd)
+        self._directories.clear()
+
+
+def _join(path: str, name: str) -> str:
+    return f"/{name}" if path == "/" else f"{path}/{name}"

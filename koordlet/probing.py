@@ -1,0 +1,73 @@
+"""Opens every probe this host can run and reads them; the only place of the agent that knows probes."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import probes
+from api.frame import CGROUP, Reading
+from api.plugin import Unsupported, discover
+from koordlet.config import ProbeSettings
+from probes.libbpf import ProgramStats
+from probes.probe import Kernel, Probe, ProbeLimits
+
+_log = logging.getLogger(__name__)
+
+
+class ProbeSet:
+    """The probes that opened, and why each of the others did not."""
+
+    def __init__(self, opened: Mapping[str, Probe], refused: Mapping[str, Unsupported]) -> None:
+        self.opened = dict(opened)
+        self.refused = dict(refused)
+
+    @classmethod
+    def open(cls, settings: ProbeSettings) -> "ProbeSet":
+        """Open all that are not disabled; one probe's refusal never stops another."""
+        opened: dict[str, Probe] = {}
+        refused: dict[str, Unsupported] = {}
+        kernel = Kernel()
+        limits = ProbeLimits(settings.max_cgroups, settings.max_pairs)
+        for name, kind in discover(probes, Probe).items():  # type: ignore[type-abstract]
+            if name in settings.disabled or settings.backend == "none":
+                refused[name] = Unsupported("disabled in the settings", f"take {name!r} out of [probes] disabled")
+                continue
+            try:
+                opened[name] = kind.open(kernel, limits)
+            except Unsupported as reason:
+                refused[name] = reason
+        return cls(opened, refused)
+
+    def read(self) -> tuple[dict[str, Reading], dict[str, str]]:
+        """One reading from each probe, and what went wrong with the others (which are tried again next tick)."""
+        readings: dict[str, Reading] = {}
+        failures: dict[str, str] = {}
+        for name, probe in self.opened.items():
+            try:
+                readings[name] = probe.read()
+            except OSError as error:
+                failures[name] = str(error)
+        return readings, failures
+
+    def forget(self, ids: NDArray[np.uint64]) -> None:
+        """Let every probe drop cgroups that are gone."""
+        for probe in self.opened.values():
+            probe.forget(ids)
+
+    def stats(self) -> dict[str, Sequence[ProgramStats]]:
+        """Run time of every program, by probe."""
+        return {name: probe.stats() for name, probe in self.opened.items()}
+
+    def close(self) -> None:
+        """Close all; idempotent."""
+        for probe in self.opened.values():
+            probe.close()
+        self.opened.clear()
+
+
+def reported_ids(readings: Mapping[str, Reading]) -> NDArray[np.uint64]:
+    """Every cgroup id that any reading's dense table mentions."""
+    found = [reading.tables[CGROUP].ids for reading in readings.values() if CGROUP in reading.tables]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.uint64)
