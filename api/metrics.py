@@ -187,6 +187,10 @@ METRICS: tuple[Metric, ...] = (
     _g("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
     _g("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
     _g("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
+    # turnaround
+    _c("turnaround.requests", "cgroup_requests", Unit.COUNT, "Requests the cgroup answered on its TCP sockets"),
+    _c("turnaround.sum_ns", "cgroup_turnaround", Unit.NS, "Time from requests' arrival to their first answer"),
+    _h("turnaround.hist", "cgroup_turnaround_duration", Unit.NS, "Distribution of request turnarounds"),
 )
 """The table. Column names are unique."""
 
