@@ -32,7 +32,7 @@ nothing. Both calls may come for any pod in any order of pods; the pair is alway
 *Plugins read no clock and do no I/O.* Time is `attempt.now` or an argument (seconds since the epoch). What
 should change in the cluster is returned as `Write` values. Watched objects arrive through `on_object`.
 
-Order of one attempt: prepare, pre_filter, restore, filter, (post_filter when no row passes) score, normalize,
+Order of one attempt: prepare, pre_filter, restore, filter, prefer, (post_filter when no row passes) score, normalize,
 reserve, [assume], permit, [wait], pre_bind, bind, post_bind; unreserve in reverse order on failure after
 reserve.
 """
@@ -256,6 +256,12 @@ class Plugin(Generic[S]):
     """Base of all plugins: every point does nothing. Override what is needed (see the module docstring)."""
 
     name: ClassVar[str] = ""
+    rank: ClassVar[int] = 500
+    """Lower comes first at every point. Stock filters have 100 to 290, binders 900."""
+    weight: ClassVar[int] = 1
+    """Factor of the score unless the profile says otherwise."""
+    enabled: ClassVar[bool] = True
+    """Whether a profile that does not name the plugin runs it."""
     scope: ClassVar[Scope] = Scope.NODE
     requeue_on: ClassVar[frozenset[str]] = frozenset()
     """Events (`nodes/add`, `pods/delete`, ...) that may place a pod which this plugin rejected."""
@@ -328,6 +334,10 @@ class Plugin(Generic[S]):
     def filter(self, attempt: Attempt, spec: S, rows: Rows) -> Bits | None:
         """Reason bits per row, int64[rows]; None when all pass."""
         return None
+
+    def prefer(self, attempt: Attempt, spec: S) -> Sequence[Row]:
+        """Rows to try first, best first: the first that passes all filters is taken without scoring."""
+        return ()
 
     def post_filter(self, attempt: Attempt, spec: S, failure: Failure) -> Nomination | None:
         """Called in order when no row passes; the first nomination ends it."""

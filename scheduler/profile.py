@@ -1,0 +1,75 @@
+"""Which plugins run, in which order, with which weight and settings."""
+
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+import scheduler.plugins
+from api.plugin import discover
+from api.protocol import SCHEDULER_NAME
+from api.settings import SettingsError, convert
+from scheduler.framework import Handle, NoConfig, Plugin
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The scheduler's settings file. Every default stands here or in the plugin's `Config`."""
+
+    scheduler_name: str = SCHEDULER_NAME
+    """Pods with this `spec.schedulerName` are ours."""
+    plugins: dict[str, dict[str, Any]] = {}  # noqa: RUF012
+    """One table per plugin, by module name: `enabled`, `weight`, and the keys of the plugin's `Config`."""
+    backoff_initial_seconds: float = 1.0
+    """Wait after the first failed attempt; doubles with each."""
+    backoff_max_seconds: float = 10.0
+    """Longest wait between attempts."""
+    unschedulable_flush_seconds: float = 300.0
+    """A pod no event speaks for is tried again after this long."""
+    bind_workers: int = 16
+    """Bindings in flight at once."""
+    seed: int = 0
+    """Seed of the draw among equally good nodes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enabled:
+    """A running plugin: its module's name and the weight of its score."""
+
+    module: str
+    plugin: Plugin[Any]
+    weight: int
+
+
+def available() -> dict[str, type[Plugin[Any]]]:
+    """Every plugin by module name."""
+    return discover(scheduler.plugins, Plugin)
+
+
+def config_type(plugin: type[Plugin[Any]]) -> type[Any]:
+    """The `Config` in the plugin's module, or NoConfig."""
+    kind = getattr(sys.modules[plugin.__module__], "Config", NoConfig)
+    return kind if inspect.isclass(kind) else NoConfig
+
+
+def build(settings: Settings, handle: Handle, *, source: str = "settings") -> list[Enabled]:
+    """Construct the enabled plugins in rank order and let them observe the snapshot.
+
+    Raises SettingsError naming plugin and key.
+    """
+    kinds = available()
+    for module in settings.plugins:
+        if module not in kinds:
+            known = ", ".join(sorted(kinds))
+            raise SettingsError(source, f"[plugins.{module}]", f"no such plugin; there are {known}")
+    enabled: list[Enabled] = []
+    for module, kind in sorted(kinds.items(), key=lambda item: (item[1].rank, item[0])):
+        table = dict(settings.plugins.get(module, {}))
+        if not table.pop("enabled", kind.enabled):
+            continue
+        weight = table.pop("weight", kind.weight)
+        config = convert(table, config_type(kind), f"{source}: [plugins.{module}]")
+        enabled.append(Enabled(module, kind(config, handle), weight))
+    handle.snapshot.observers.extend(entry.plugin for entry in enabled)
+    return enabled
