@@ -1,0 +1,139 @@
+"""Fragmentation of GPUs over the workload's own mix of task types, for all nodes of a cluster at once.
+
+The measure is that of "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
+Descent" (Weng et al., USENIX ATC 2023). For a node n and a task type m, F_n(m) is the free GPU percent of n that
+m cannot use: all of it when m does not fit n (or asks for no GPU), else the sum over GPUs whose free percent is
+below what m asks of one. F_n(M) is its mean over the distribution M of task types; a pod goes where F grows least.
+
+With d_j, k_j the percent per GPU and the GPU count of the distinct GPU demands j, and W_j(c) the share of task
+types of demand j that fit in c free millicores:
+
+    F_n(M) = free_n - sum_j W_j(cpu_n) * [#{g: f_g >= d_j} >= k_j] * sum_{g: f_g >= d_j} f_g
+
+so one node costs a few multiplications per demand, and a cluster one matrix expression.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+WHOLE_PERCENT = 100
+"""Percent of one whole GPU."""
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskType:
+    """One kind of pod of the workload and how often it comes."""
+
+    cpu_millicores: int
+    gpus: int
+    """Number of GPUs; 0 for a pod without."""
+    gpu_percent: int
+    """Percent of each GPU, 1..100."""
+    weight: float
+    models: frozenset[str] = frozenset()
+    """GPU models that serve it; empty for any."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """Free resources of N nodes with at most G GPUs each; a GPU that does not exist has 0 percent free."""
+
+    cpu_millicores: Ints
+    """Shape (N,): free CPU."""
+    gpu_percent: Ints
+    """Shape (N, G): free percent of each GPU."""
+    model: Ints
+    """Shape (N,): index into the models the workload was compiled for."""
+
+
+class Workload:
+    """The distribution M of task types, compiled for the GPU models of a cluster."""
+
+    def __init__(self, types: Iterable[TaskType], models: Sequence[str] = ("",)) -> None:
+        kinds = [kind for kind in types if kind.weight > 0]
+        total = sum(kind.weight for kind in kinds) or 1.0
+        demands = sorted({(kind.gpus, kind.gpu_percent) for kind in kinds if kind.gpus > 0})
+        self.gpus = np.array([gpus for gpus, _ in demands], dtype=np.int64)
+        self.percent = np.array([percent for _, percent in demands], dtype=np.int64)
+        self.cpu_steps = np.unique(np.array([kind.cpu_millicores for kind in kinds], dtype=np.int64))
+        shares = np.zeros((len(models), len(self.cpu_steps) + 1, len(demands)))
+        for kind in kinds:
+            if kind.gpus > 0:
+                step = int(np.searchsorted(self.cpu_steps, kind.cpu_millicores)) + 1
+                served = [not kind.models or model in kind.models for model in models]
+                shares[served, step, demands.index((kind.gpus, kind.gpu_percent))] += kind.weight / total
+        self._shares = shares.cumsum(axis=1)
+        levels = np.arange(WHOLE_PERCENT + 1)[:, None]
+        self._fits = (levels >= self.percent).astype(np.int64)
+        self._worth = self._fits * levels
+
+    def shares(self, cpu_millicores: Ints, model: Ints) -> Floats:
+        """W: shape (N, J), the share of the workload that has demand j and fits the free CPU and the model."""
+        return self._shares[model, np.searchsorted(self.cpu_steps, cpu_millicores, side="right")]
+
+    def fitting(self, gpu_percent: Ints) -> tuple[Ints, Ints]:
+        """For free percents of any shape: whether each serves demand j and with how much, one axis J added."""
+        return self._fits[gpu_percent], self._worth[gpu_percent]
+
+    def fragmentation(self, state: GpuState) -> Floats:
+        """F_n(M) in GPU percent, shape (N,)."""
+        fits, worth = self.fitting(state.gpu_percent)
+        usable = worth.sum(axis=1) * (fits.sum(axis=1) >= self.gpus)
+        free = state.gpu_percent.sum(axis=1)
+        return np.asarray(free - (self.shares(state.cpu_millicores, state.model) * usable).sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """Growth of F for one pod on each node, and the GPUs that cause the smallest growth."""
+
+    growth: Floats
+    """Shape (N,): F after minus F before, in GPU percent; infinite where the pod does not fit."""
+    gpu: Ints
+    """Shape (N,): the GPU for a pod that shares one; -1 where none or several are taken."""
+
+
+def gradient(workload: Workload, state: GpuState, task: TaskType) -> Gradient:
+    """Where and on which GPU `task` fragments the cluster least; a pod of several GPUs takes the emptiest."""
+    before = workload.fragmentation(state)
+    cpu_left = state.cpu_millicores - task.cpu_millicores
+    fits_node = cpu_left >= 0
+    if task.gpus > 0:
+        fits_node = fits_node & ((state.gpu_percent >= task.gpu_percent).sum(axis=1) >= task.gpus)
+    growth = np.full(len(before), np.inf)
+    gpu = np.full(len(before), -1, dtype=np.int64)
+    rows = np.flatnonzero(fits_node)
+    left = GpuState(cpu_left[rows], state.gpu_percent[rows], state.model[rows])
+    if task.gpus == 1:
+        growth[rows], gpu[rows] = _shared(workload, left, task.gpu_percent)
+    else:
+        growth[rows] = workload.fragmentation(_without(left, task))
+    growth[rows] -= before[rows]
+    return Gradient(growth, gpu)
+
+
+def _without(state: GpuState, task: TaskType) -> GpuState:
+    """`state` after the GPUs of `task`, the emptiest first, are taken."""
+    emptiest = np.argsort(-state.gpu_percent, axis=1, kind="stable")[:, : task.gpus]
+    percent = state.gpu_percent.copy()
+    np.put_along_axis(percent, emptiest, np.take_along_axis(percent, emptiest, axis=1) - task.gpu_percent, axis=1)
+    return GpuState(state.cpu_millicores, percent, state.model)
+
+
+def _shared(workload: Workload, state: GpuState, percent: int) -> tuple[Floats, Ints]:
+    """Smallest F after taking `percent` of one GPU, and that GPU; CPU is already deducted."""
+    fits, worth = workload.fitting(state.gpu_percent)
+    fits_left, worth_left = workload.fitting(np.maximum(state.gpu_percent - percent, 0))
+    count = fits.sum(axis=1)[:, None, :] - fits + fits_left
+    usable = (worth.sum(axis=1)[:, None, :] - worth + worth_left) * (count >= workload.gpus)
+    shares = workload.shares(state.cpu_millicores, state.model)
+    after = state.gpu_percent.sum(axis=1)[:, None] - percent - np.einsum("ngj,nj->ng", usable, shares)
+    after[state.gpu_percent < percent] = np.inf
+    gpu = after.argmin(axis=1)
+    return after[np.arange(len(after)), gpu], gpu

@@ -1,0 +1,174 @@
+"""The devices of one node and who holds how much of each; totals, use and free amounts always add up."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from api.device import DeviceInfo, GpuPartition, VirtualFunction
+from api.protocol import GPU_MEMORY, GPU_MEMORY_RATIO
+from api.resources import parse_quantity
+from scheduler.devices.request import WHOLE_PERCENT, DeviceKind
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualPort:
+    """A virtual function of a NIC with the labels of its group."""
+
+    minor: int
+    bus_id: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevice:
+    """One device as the allocator sees it."""
+
+    kind: DeviceKind
+    minor: int
+    total: Amounts
+    """Amounts by resource name; empty while the device is unhealthy."""
+    id: str = ""
+    numa_node: int = -1
+    pcie: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[VirtualPort, ...] = ()
+
+    @classmethod
+    def of(cls, info: DeviceInfo) -> "NodeDevice":
+        """The device described by one entry of a Device object. Raises ValueError for an unknown type."""
+        place = info.topology
+        total = {name: parse_quantity(amount) for name, amount in info.resources.items()}
+        ports = [VirtualPort(port.minor, port.bus_id, group.labels) for group in info.vf_groups for port in group.vfs]
+        return cls(
+            DeviceKind(info.type),
+            info.minor,
+            total if info.health else {},
+            info.id,
+            place.node_id if place else -1,
+            place.pcie_id if place else "",
+            info.labels,
+            tuple(sorted(ports, key=lambda port: (port.bus_id, port.minor))),
+        )
+
+    def completed(self, each: Amounts) -> dict[str, int]:
+        """`each` with GPU memory both in bytes and in percent of this device."""
+        memory = self.total.get(GPU_MEMORY, 0)
+        amounts = dict(each)
+        if memory and GPU_MEMORY in each and GPU_MEMORY_RATIO not in each:
+            amounts[GPU_MEMORY_RATIO] = each[GPU_MEMORY] * WHOLE_PERCENT // memory
+        elif memory and GPU_MEMORY_RATIO in each and GPU_MEMORY not in each:
+            amounts[GPU_MEMORY] = each[GPU_MEMORY_RATIO] * memory // WHOLE_PERCENT
+        return amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one pod has of one device."""
+
+    kind: DeviceKind
+    minor: int
+    amounts: Amounts
+    ports: tuple[VirtualFunction, ...] = ()
+    template: str = ""
+    """Name of the vendor's share template, where one applies."""
+
+
+class OverCommitError(ValueError):
+    """A grant would exceed what a device has; nothing was recorded."""
+
+
+class NodeDevices:
+    """Inventory and ledger of one node. The only state; changed by `hold`, `release` and `refit` alone."""
+
+    def __init__(self, devices: Iterable[NodeDevice], partitions: Mapping[int, tuple[GpuPartition, ...]] | None = None):
+        self.devices: dict[DeviceKind, dict[int, NodeDevice]] = {}
+        self.partitions = partitions
+        self.holders: dict[str, tuple[Grant, ...]] = {}
+        self._used: dict[tuple[DeviceKind, int], dict[str, int]] = {}
+        self.refit(devices)
+
+    def refit(self, devices: Iterable[NodeDevice]) -> None:
+        """Replace the inventory (a Device object changed); what pods hold stays held."""
+        self.devices = {}
+        for device in sorted(devices, key=lambda device: device.minor):
+            self.devices.setdefault(device.kind, {})[device.minor] = device
+
+    def of_kind(self, kind: DeviceKind) -> list[NodeDevice]:
+        """Devices of one kind by ascending minor."""
+        return list(self.devices.get(kind, {}).values())
+
+    def used(self, device: NodeDevice) -> Amounts:
+        """What pods hold of the device."""
+        return self._used.get((device.kind, device.minor), {})
+
+    def free(self, device: NodeDevice) -> dict[str, int]:
+        """What is left of the device by resource, never below zero; empty while it is unhealthy."""
+        used = self.used(device)
+        return {name: max(0, amount - used.get(name, 0)) for name, amount in device.total.items()}
+
+    def idle(self, device: NodeDevice) -> bool:
+        """True when the device is healthy and nobody holds any of it."""
+        return bool(device.total) and not any(self.used(device).values())
+
+    def ports_held(self, device: NodeDevice) -> frozenset[int]:
+        """Minors of the device's virtual functions that pods hold."""
+        return frozenset(
+            port.minor
+            for grants in self.holders.values()
+            for grant in grants
+            if (grant.kind, grant.minor) == (device.kind, device.minor)
+            for port in grant.ports
+        )
+
+    def only(self, kind: DeviceKind, minors: Iterable[int]) -> "NodeDevices":
+        """The same node reduced to some devices of one kind; for asking, not for recording."""
+        kept = set(minors)
+        view = NodeDevices((), self.partitions)
+        view.devices = dict(self.devices)
+        view.devices[kind] = {minor: d for minor, d in self.devices.get(kind, {}).items() if minor in kept}
+        view.holders, view._used = self.holders, self._used
+        return view
+
+    def hold(self, uid: str, grants: Iterable[Grant], *, checked: bool = True) -> None:
+        """Record what pod `uid` holds; replaces what it held.
+
+        Raises OverCommitError, with nothing changed, when a grant exceeds what is free. `checked` False records
+        a fact found on a running pod even if the devices have shrunk meanwhile.
+        """
+        previous = self.release(uid)
+        given = tuple(grants)
+        if checked and (excess := self._excess(given)):
+            if previous:
+                self._record(uid, previous)
+            raise OverCommitError(excess)
+        self._record(uid, given)
+
+    def release(self, uid: str) -> tuple[Grant, ...]:
+        """Forget what pod `uid` holds and return it; empty when it holds nothing."""
+        grants = self.holders.pop(uid, ())
+        for grant in grants:
+            used = self._used[grant.kind, grant.minor]
+            for name, amount in grant.amounts.items():
+                used[name] -= amount
+        return grants
+
+    def _record(self, uid: str, grants: tuple[Grant, ...]) -> None:
+        self.holders[uid] = grants
+        for grant in grants:
+            used = self._used.setdefault((grant.kind, grant.minor), {})
+            for name, amount in grant.amounts.items():
+                used[name] = used.get(name, 0) + amount
+
+    def _excess(self, grants: Iterable[Grant]) -> str:
+        wanted: dict[tuple[DeviceKind, int, str], int] = {}
+        for grant in grants:
+            for name, amount in grant.amounts.items():
+                key = (grant.kind, grant.minor, name)
+                wanted[key] = wanted.get(key, 0) + amount
+        for (kind, minor, name), amount in wanted.items():
+            device = self.devices.get(kind, {}).get(minor)
+            free = self.free(device).get(name, 0) if device else 0
+            if amount > free:
+                return f"{kind} {minor}: {amount} of {name} asked, {free} free"
+        return ""
