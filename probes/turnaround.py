@@ -6,6 +6,9 @@ what sockets can tell: requests pipelined before the first answer count one, an 
 (but pipelined requests that arrive between two sends of one answer count the second send as theirs), a large
 request's upload is part of its turnaround, and a TLS handshake is a request like any other. Connections that were
 accepted by the kernel but not by the service when the probe starts are not followed.
+
+Cost by the kernel's BPF statistics under `redis-benchmark -t get -n 40000`: 123 ns an arrival (clients' early leave
+included), 134 ns a send.
 """
 
 from typing import ClassVar
@@ -56,9 +59,7 @@ class Turnaround(BpfProbe):
     def read(self) -> Reading:
         keys, values = self._ports.read()
         self._known = keys.copy()
-        columns = {
-            f"turnaround.{field}": column for field, column in sum_per_cpu(values, STATS_RECORD).items()
-        }
+        columns = {f"turnaround.{field}": column for field, column in sum_per_cpu(values, STATS_RECORD).items()}
         by_port = Table(
             {"cgroup": self._known["cgroup"].copy(), "port": self._known["port"].astype(np.uint16)}, columns
         )

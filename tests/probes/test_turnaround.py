@@ -1,0 +1,30 @@
+"""Adding the ports of one cgroup together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from api.frame import Table
+from probes.turnaround import sum_by_cgroup
+
+
+def table(ids: list[int], requests: list[int], hist: list[list[int]]) -> Table:
+    return Table(
+        {"cgroup": np.array(ids, dtype=np.uint64)},
+        {
+            "turnaround.requests": np.array(requests, dtype=np.uint64),
+            "turnaround.hist": np.array(hist, dtype=np.uint64).reshape(len(ids), -1),
+        },
+    )
+
+
+def test_rows_of_one_cgroup_are_added_slot_by_slot() -> None:
+    summed = sum_by_cgroup(table([7, 5, 7], [1, 2, 4], [[1, 0], [0, 2], [1, 3]]))
+    assert summed.ids.tolist() == [5, 7]
+    assert summed.columns["turnaround.requests"].tolist() == [2, 5]
+    assert summed.columns["turnaround.hist"].tolist() == [[0, 2], [2, 3]]
+
+
+def test_no_rows_stay_no_rows() -> None:
+    summed = sum_by_cgroup(Table({"cgroup": np.empty(0, np.uint64)}, {"turnaround.requests": np.empty(0, np.uint64)}))
+    assert len(summed) == 0
