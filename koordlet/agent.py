@@ -134,6 +134,24 @@ class Agent:
             self._relist = bool(unknown - self._strangers)
         self._strangers = unknown
 
+    @property
+    def collector_names(self) -> tuple[str, ...]:
+        """Every collector there is, opened or not."""
+        return tuple(discover(koordlet.collectors, Collector))  # type: ignore[type-abstract]
+
+    def capabilities(self) -> dict[str, bool]:
+        """Source to whether it measures here."""
+        able = dict.fromkeys((*self._collectors, *self.probes.opened), True)
+        return able | dict.fromkeys(self.unsupported, False)
+
+    def program_rows(self) -> list[tuple[str, str, float, int]]:
+        """(probe, program, run seconds, runs) of every BPF program; zero unless the kernel's statistics are on."""
+        return [
+            (probe, stats.name, stats.run_time_ns / 1e9, stats.run_count)
+            for probe, programs in self.probes.stats().items()
+            for stats in programs
+        ]
+
     def path_of(self, identity: int) -> str | None:
         """Path of a living or recently removed cgroup."""
         info = self._infos.get(identity) or self._gone.get(identity)

@@ -1,4 +1,4 @@
-"""Everything that can be set, with its default and meaning; `koordlet run --check-config` validates a file against it."""
+"""Everything that can be set, with its default and meaning; `koordlet run --check-config` validates a file."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""One measurement as one JSON object (`koord.snapshot/v1`, docs/snapshot.schema.json). Pure: two frames in, plain values out."""
+"""One measurement as one JSON object (`koord.snapshot/v1`, docs/snapshot.schema.json). Pure: frames in, values out."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,7 +37,7 @@ class _Columns:
         column = self._columns.get(name)
         if column is None:
             return None
-        value = float(column[row]) * scale  # type: ignore[arg-type]
+        value = float(column[row]) * scale
         return None if np.isnan(value) else value
 
     def count(self, name: str, row: int) -> int | None:
@@ -98,7 +98,7 @@ def _host(window: Window) -> Json:
     if "host.cpu" in window.last.tables:
         grown = window.delta("host.cpu").table.columns
         for name in ("steal", "irq", "softirq"):
-            found[f"{name}_seconds_by_cpu"] = [float(v) * _NS for v in grown[f"hostcpu.{name}_ns"]]  # type: ignore[arg-type]
+            found[f"{name}_seconds_by_cpu"] = [float(v) * _NS for v in grown[f"hostcpu.{name}_ns"]]
     return found
 
 
@@ -200,12 +200,12 @@ def _blockio(columns: _Columns, row: int, blame: list[Json], devices: list[tuple
 
 
 def _device(table: Table, row: int) -> Json:
-    number = int(table.keys["device"][row])  # type: ignore[call-overload]
+    number = int(table.keys["device"][row])
     found: Json = {"device": f"{number >> 20}:{number & 0xFFFFF}"}
     for name, column in table.columns.items():
         short = name.removeprefix("blockio.")
         if column.ndim == 1:
-            value = float(column[row])  # type: ignore[arg-type]
+            value = float(column[row])
             found[short.replace("_ns", "_seconds")] = value * _NS if short.endswith("_ns") else int(value)
         else:
             found[short.replace("_hist", "_histogram")] = [int(slot) for slot in column[row]]
@@ -230,10 +230,10 @@ def _turnaround(columns: _Columns, row: int, ports: list[tuple[Table, int]]) -> 
         return None
     found = _latencies(slots, columns.count("turnaround.requests", row) or 0)
     found["ports"] = [
-        {"port": int(table.keys["port"][at])}  # type: ignore[call-overload]
+        {"port": int(table.keys["port"][at])}
         | _latencies(
             [int(slot) for slot in table.columns["turnaround.hist"][at]],
-            int(table.columns["turnaround.requests"][at]),  # type: ignore[call-overload]
+            int(table.columns["turnaround.requests"][at]),
         )
         for table, at in ports
     ]

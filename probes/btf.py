@@ -142,7 +142,7 @@ class Btf:
             return 8
         if item.kind == ARRAY:
             element, _, count = _TYPE.unpack_from(self._data, item.at)
-            return self.size(element) * count
+            return self.size(int(element)) * int(count)
         if item.kind in (TYPEDEF, VOLATILE, CONST, RESTRICT, TYPE_TAG, VAR):
             return self.size(item.size_or_type)
         return 0

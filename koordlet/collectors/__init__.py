@@ -1,7 +1,8 @@
 """Collectors: what the kernel already counts, as columns. They read and parse; they derive nothing and write nothing.
 
 To add a collector `x`, write `x.py` here with one class derived from `Collector`, a line in `api/metrics.py` for
-each column and `tests/koordlet/test_collector_x.py`. `open` raises `Unsupported(reason)` where the host lacks the files.
+each column and `tests/koordlet/test_collector_x.py`. `open` raises `Unsupported(reason)` where the host lacks
+the files.
 """
 
 from abc import ABC, abstractmethod
@@ -48,7 +49,7 @@ class Collector(ABC):
     def forget(self, gone: Sequence[CgroupInfo]) -> None:
         """Close what is kept for cgroups that are gone."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most keep nothing open
         """Release everything; idempotent."""
 
 

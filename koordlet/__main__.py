@@ -1,0 +1,296 @@
+"""The `koordlet` command: run, top, snapshot, doctor. Flags, signals and exit codes live here and nowhere else."""
+
+import json
+import logging
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from api.plugin import Unsupported
+from api.settings import SettingsError
+from koordlet.agent import Agent
+from koordlet.config import AgentSettings, load_settings
+from koordlet.doctor import as_json, examine, main_job_runs
+from koordlet.events import NotableLosses
+from koordlet.snapshot import snapshot
+
+FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
+
+_log = logging.getLogger("koordlet")
+
+
+def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
+    """Say what is wrong and what to do about it, and leave."""
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    sys.exit(code)
+
+
+class _Stop(Exception):
+    """A signal asked us to end."""
+
+
+@contextmanager
+def _until_signalled() -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a clean end of the block."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise _Stop
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except _Stop:
+        pass
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _settings(path: Path | None) -> AgentSettings:
+    try:
+        return load_settings(path)
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
+
+
+def _agent(settings: AgentSettings) -> Agent:
+    try:
+        return Agent(settings)
+    except Unsupported as reason:
+        die(reason.reason, hint=reason.remedy, code=HOST_CANNOT)
+
+
+_config_option = click.option(
+    "--config", type=click.Path(path_type=Path), help="Settings file (TOML or YAML); <file>.d/*.toml is laid over it."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="koord")
+def main() -> None:
+    """See who loses time on this node, to what, and to whom.
+
+    \b
+    Examples:
+      koordlet top                              live view
+      koordlet run --standalone                 observe, log notable losses, serve metrics
+      koordlet snapshot --seconds 5 --json      one measurement on stdout
+      koordlet doctor                           what this host can measure
+    """
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        die("reading the kernel needs root", hint="run it with sudo", code=HOST_CANNOT)
+
+
+@main.command()
+@_config_option
+@click.option("--standalone", is_flag=True, help="Without Kubernetes: watch every cgroup of this host.")
+@click.option("--check-config", is_flag=True, help="Validate the settings file and exit.")
+@click.option("-v", "--verbose", is_flag=True, help="Log each source and what it could not do.")
+def run(config: Path | None, standalone: bool, check_config: bool, verbose: bool) -> None:
+    """Observe until stopped. Never writes to a cgroup.
+
+    \b
+    Examples:
+      koordlet run --standalone
+      koordlet run --standalone --config /etc/koord/koordlet.toml
+      koordlet run --check-config --config koordlet.toml
+    """
+    settings = _settings(config)
+    if check_config:
+        click.echo("settings are valid")
+        return
+    if not standalone:
+        die("only standalone operation is available", hint="add --standalone", code=ASKED_WRONGLY)
+    _require_root()
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    agent = _agent(settings)
+    try:
+        with _until_signalled():
+            _observe(agent, settings)
+    finally:
+        agent.close()
+    _log.info("stopped; every probe is detached")
+
+
+def _observe(agent: Agent, settings: AgentSettings) -> None:
+    for name, reason in sorted(agent.unsupported.items()):
+        _log.info("not measured: %s: %s", name, reason.reason)
+    _log.info(
+        "measuring with %s, every %g s",
+        ", ".join(sorted(agent.probes.opened)) or "kernel counters only",
+        settings.interval_seconds,
+    )
+    exposition = _serve(agent, settings)
+    notable = NotableLosses(settings.notable_seconds_per_second)
+    failures = 0
+    for _ in _ticks(settings.interval_seconds):
+        try:
+            agent.tick()
+            failures = 0
+        except Exception:  # noqa: BLE001 - one bad tick must not end the agent; it is logged once in a row
+            failures += 1
+            if failures == 1:
+                _log.exception("a tick failed; trying again")
+            continue
+        window = agent.store.window(settings.interval_seconds)
+        if window is None:
+            continue
+        if exposition is not None:
+            exposition.update(window, capabilities=agent.capabilities(), programs=agent.program_rows())
+        for line in notable.lines(window, agent.path_of):
+            _log.info("%s", line)
+
+
+def _serve(agent: Agent, settings: AgentSettings) -> Any:
+    if not settings.exposition.enabled:
+        return None
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from koordlet.exposition import Exposition
+
+    exposition = Exposition(settings.exposition, agent.path_of, {"version": _version(), "kernel": platform.release()})
+    registry = CollectorRegistry()
+    registry.register(exposition)
+    try:
+        server, _thread = start_http_server(settings.exposition.port, settings.exposition.address, registry)
+    except OSError as error:
+        where = f"{settings.exposition.address}:{settings.exposition.port}"
+        die(f"metrics cannot be served on {where}: {error.strerror}", hint="set [exposition] port in the settings file")
+    _log.info("metrics on http://%s:%d/metrics", settings.exposition.address, server.server_port)
+    return exposition
+
+
+def _ticks(interval_seconds: float) -> Iterator[int]:
+    """Yield at fixed times; a late tick is not made up for."""
+    due, count = time.monotonic(), 0
+    while True:
+        yield count
+        count += 1
+        due = max(due + interval_seconds, time.monotonic())
+        time.sleep(max(due - time.monotonic(), 0))
+
+
+@main.command(name="snapshot")
+@_config_option
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="How long to measure."
+)
+@click.option(
+    "--json", "as_object", is_flag=True, help="One JSON object (docs/snapshot.schema.json) instead of a table."
+)
+def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> None:
+    """Measure once and print it.
+
+    \b
+    Examples:
+      koordlet snapshot --seconds 10
+      koordlet snapshot --seconds 2 --json | jq '.cgroups[] | {path, wait: .cpu.wait_seconds}'
+    """
+    _require_root()
+    settings = _settings(config)
+    agent = _agent(settings)
+    measured: dict[str, Any] | None = None
+    try:
+        with _until_signalled():
+            agent.tick(everything=True)
+            time.sleep(seconds)
+            agent.tick(everything=True)
+            window = agent.store.window()
+            assert window is not None
+            measured = snapshot(window, agent.path_of, _host_facts(agent), _reasons(agent))
+    finally:
+        agent.close()
+    if measured is None:
+        sys.exit(130)
+    if as_object:
+        sys.stdout.buffer.write(msgspec.json.encode(measured) + b"\n")
+    else:
+        from koordlet.table import print_table
+
+        print_table(measured)
+
+
+def _host_facts(agent: Agent) -> dict[str, Any]:
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "cgroup_version": agent.hierarchies.version,
+        "koord_version": _version(),
+    }
+
+
+def _reasons(agent: Agent) -> dict[str, str]:
+    return {name: reason.reason for name, reason in agent.unsupported.items()}
+
+
+def _version() -> str:
+    try:
+        return version("koord")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@main.command()
+@_config_option
+@click.option("--json", "as_object", is_flag=True, help="One JSON object instead of lines.")
+def doctor(config: Path | None, as_object: bool) -> None:
+    """Say what this host can measure, why not, and what to do about it; exit 0 if the main job can run."""
+    findings = examine(_settings(config))
+    if as_object:
+        click.echo(json.dumps(as_json(findings)))
+    else:
+        for finding in findings:
+            mark = click.style("yes", fg="green") if finding.able else click.style("no ", fg="red")
+            click.echo(f"{mark}  {finding.name:<12} {finding.why}")
+            if finding.remedy and not finding.able:
+                click.echo(f"     {'':<12} -> {finding.remedy}")
+    sys.exit(0 if main_job_runs(findings) else HOST_CANNOT)
+
+
+@main.command()
+@_config_option
+def top(config: Path | None) -> None:
+    """Live view: victims by lost seconds, causes, culprits. Keys: s sort, enter drill in, p pause, q quit."""
+    _require_root()
+    settings = _settings(config)
+    if not sys.stdout.isatty():
+        die("top needs a terminal", hint="use `koordlet run --standalone` or `koordlet snapshot`", code=ASKED_WRONGLY)
+    from koordlet.top import run as run_top
+
+    agent = _agent(settings)
+
+    def next_window() -> Any:
+        agent.tick()
+        return agent.store.window(60.0)
+
+    try:
+        code = run_top(next_window, settings.interval_seconds)
+    finally:
+        agent.close()
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What this host can measure: every capability with yes or no, why, and what to do about each no."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import probes
+from api.plugin import Unsupported, discover
+from koordlet.agent import Agent
+from koordlet.config import AgentSettings
+from koordlet.host.tree import HostTree
+from probes import libbpf
+from probes.probe import Kernel, Probe
+
+MAIN_JOB = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One capability of this host."""
+
+    name: str
+    able: bool
+    why: str
+    remedy: str = ""
+
+
+def examine(settings: AgentSettings) -> list[Finding]:
+    """Ask the kernel and try every probe and collector for real."""
+    tree = HostTree(Path(settings.root))
+    findings = [*_ground(tree)]
+    try:
+        agent = Agent(settings)
+    except Unsupported as reason:
+        return [*findings, Finding("cgroups", able=False, why=reason.reason, remedy=reason.remedy)]
+    try:
+        version = (
+            f"cgroup v{agent.hierarchies.version}{' with a v2 tree beside it' if agent.hierarchies.hybrid else ''}"
+        )
+        findings.append(Finding("cgroups", able=True, why=f"{version}, cpu controller at {agent.hierarchies.cpu}"))
+        for name in (*discover(probes, Probe), *agent.collector_names):  # type: ignore[type-abstract]
+            refused = agent.unsupported.get(name)
+            if refused:
+                findings.append(Finding(name, able=False, why=refused.reason, remedy=refused.remedy))
+            else:
+                findings.append(Finding(name, able=True, why=_source_of(agent, name)))
+    finally:
+        agent.close()
+    return findings
+
+
+def _source_of(agent: Agent, name: str) -> str:
+    return "measured in the kernel by BPF" if name in agent.probes.opened else "read from kernel files"
+
+
+def _ground(tree: HostTree) -> list[Finding]:
+    release = (tree.text("/proc/sys/kernel/osrelease") or "unknown").strip()
+    findings = [Finding("kernel", able=True, why=release)]
+    root = os.geteuid() == 0
+    findings.append(
+        Finding(
+            "privilege", able=root, why="root" if root else f"uid {os.geteuid()}", remedy="" if root else "run as root"
+        )
+    )
+    try:
+        findings.append(Finding("libbpf", able=True, why=libbpf.version()))
+    except Unsupported as reason:
+        findings.append(Finding("libbpf", able=False, why=reason.reason, remedy=reason.remedy))
+    try:
+        _ = Kernel().btf
+        findings.append(Finding("btf", able=True, why="the kernel describes its own types"))
+    except Unsupported as reason:
+        findings.append(Finding("btf", able=False, why=reason.reason, remedy=reason.remedy))
+    return findings
+
+
+def main_job_runs(findings: list[Finding]) -> bool:
+    """Whether lost CPU time can be measured with cause and culprit."""
+    return any(finding.name == MAIN_JOB and finding.able for finding in findings)
+
+
+def as_json(findings: list[Finding]) -> dict[str, Any]:
+    """The findings as one JSON object (`koord.doctor/v1`)."""
+    return {
+        "schema": "koord.doctor/v1",
+        "main_job": main_job_runs(findings),
+        "capabilities": [{"name": f.name, "able": f.able, "why": f.why, "remedy": f.remedy or None} for f in findings],
+    }
