@@ -1,0 +1,58 @@
+"""`python -m tests.vm`: see run.py.
+
+Exit status 0 all passed, 1 something failed, 2 asked wrongly, 3 no kernel could be had.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from tests.vm.matrix import MATRIX
+from tests.vm.outcomes import Row, table
+from tests.vm.run import Plan, build_objects, default_cache, run
+
+
+@click.command()
+@click.option("--kernel", "kernels", default="", help="Comma-separated names of the matrix; all by default.")
+@click.option("--group", "groups", default="", help="Comma-separated test groups; all by default.")
+@click.option("--cache", type=click.Path(path_type=Path), default=default_cache, help="Packages and images.")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("build/vm"), show_default=True)
+@click.option("--timeout", "timeout_seconds", default=900.0, show_default=True, help="For one kernel, boot included.")
+def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: float) -> None:
+    """Run the kernel tests in other kernels; FORCE_VM=1 turns an unavailable kernel into a failure."""
+    wanted = _words(kernels)
+    unknown = [name for name in wanted if name not in {entry.name for entry in MATRIX}]
+    if unknown:
+        known = ", ".join(entry.name for entry in MATRIX)
+        raise click.UsageError(f"no kernel {', '.join(unknown)} in the matrix; there are {known}")
+    entries = tuple(entry for entry in MATRIX if not wanted or entry.name in wanted)
+    plan = Plan(entries, _words(groups), cache.absolute(), output.absolute(), timeout_seconds)
+    try:
+        build_objects()
+        rows = run(plan, click.echo)
+    except LookupError as error:
+        raise click.UsageError(str(error)) from error
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"\n{table(rows)}")
+    sys.exit(exit_status(rows, is_forced=os.environ.get("FORCE_VM") == "1"))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def exit_status(rows: list[Row], *, is_forced: bool) -> int:
+    """Return 1 after any failure (an unavailable kernel counts when forced), 3 when no kernel ran, else 0."""
+    results = {row.result for row in rows}
+    if "FAIL" in results or (is_forced and "unavailable" in results):
+        return 1
+    return 3 if results <= {"unavailable"} else 0
+
+
+if __name__ == "__main__":
+    main()

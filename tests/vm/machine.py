@@ -1,0 +1,169 @@
+"""One boot of one kernel under QEMU, with the host's root below it and one command to run."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tests.vm import initramfs
+from tests.vm.debian import Kernel, UnavailableError
+from tests.vm.matrix import CgroupLayout
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+QEMU = "qemu-system-x86_64"
+GUEST_MAIN = Path(__file__).parent / "guest" / "main.sh"
+GUEST_MODULES = ("virtio_blk", "loop", "ext4", "fuse", "null_blk", "virtio_rng")
+DISK_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What to boot. `timeout_seconds` counts from power-on to power-off.
+
+    `images` pairs a directory with an ext4 image that stands in for it in the guest, parents first.
+    """
+
+    kernel: Kernel
+    cgroup: CgroupLayout
+    timeout_seconds: float
+    images: tuple[tuple[Path, Path], ...] = ()
+    memory_mib: int = 3072
+    cpus: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """How a boot ended: the command's exit status, or None with `failure` saying why there is none."""
+
+    status: int | None
+    failure: str
+    seconds: float
+    rebuilt_objects: tuple[str, ...] = ()
+
+
+def run(guest: Guest, command: str, results: Path, on_line: Callable[[str], None]) -> Boot:
+    """Boot, run the shell `command` in the repository, power off; every line it prints goes to `on_line`.
+
+    `results` is shared with the guest as /run/koord-vm/results; console.log in it is the kernel's console.
+    Raises UnavailableError where QEMU is not installed.
+    """
+    if shutil.which(QEMU) is None:
+        raise UnavailableError(f"{QEMU} is not installed")
+    started = time.monotonic()
+    _write_parameters(guest, command, results)
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        initramfs.build(guest.kernel, scratch / "initramfs")
+        with (scratch / "disk").open("wb") as disk:
+            disk.truncate(DISK_BYTES)
+        is_in_time = _run_qemu(_qemu_command(guest, results, scratch), guest.timeout_seconds, on_line)
+    seconds = time.monotonic() - started
+    status = _read(results / "status")
+    if status is None:
+        failure = _last_panic(results) or ("powered off early" if is_in_time else "timeout")
+        return Boot(None, f"{failure} after {seconds:.0f} s", seconds)
+    return Boot(int(status), "", seconds, tuple((_read(results / "rebuilt") or "").split()))
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def _last_panic(results: Path) -> str | None:
+    for line in reversed((_read(results / "console.log") or "").splitlines()):
+        for mark in ("Kernel panic", "koord-vm:", "BUG:", "Oops:"):
+            if mark in line:
+                return line[line.index(mark) :]
+    return None
+
+
+def _write_parameters(guest: Guest, command: str, results: Path) -> None:
+    shutil.copy(GUEST_MAIN, results / "main.sh")
+    (results / "command").write_text(command + "\n")
+    parameters = {
+        "KOORD_VM_REPOSITORY": str(REPOSITORY),
+        "KOORD_VM_RELEASE": guest.kernel.release,
+        "KOORD_VM_MODULES": str(guest.kernel.modules),
+        "KOORD_VM_LOAD_MODULES": " ".join(GUEST_MODULES),
+        "KOORD_VM_CGROUP": guest.cgroup,
+        "KOORD_VM_IMAGES": " ".join(str(directory) for directory, _ in guest.images),
+    }
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in parameters.items()]
+    (results / "environment").write_text("".join(lines))
+
+
+def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
+    append = "console=ttyS0 loglevel=5 panic=-1 psi=1 net.ifnames=0 mitigations=off nokaslr no_hash_pointers"
+    shares = (("host", Path("/"), ",readonly=on,multidevs=remap"), ("results", results, ""))
+    share_options = [
+        option
+        for tag, path, more in shares
+        for option in ("-virtfs", f"local,path={path},mount_tag={tag},security_model=none,id={tag}{more}")
+    ]
+    drives = [f"file={scratch / 'disk'},if=virtio,format=raw,cache=none"]
+    # What the guest writes to an image goes to a temporary file.
+    drives += [f"file={image},if=virtio,format=raw,snapshot=on" for _, image in guest.images]
+    return [
+        QEMU,
+        *("-machine", "pc", "-cpu", "max", "-accel", "tcg,thread=multi,tb-size=512"),
+        *("-smp", str(guest.cpus), "-m", str(guest.memory_mib)),
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-kernel", str(guest.kernel.vmlinuz), "-initrd", str(scratch / "initramfs"), "-append", append),
+        *("-serial", f"file:{results / 'console.log'}", "-serial", "stdio"),
+        *(option for drive in drives for option in ("-drive", drive)),
+        *("-device", "virtio-rng-pci"),
+        *share_options,
+    ]
+
+
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start QEMU and make sure that it is gone afterwards."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _run_qemu(command: list[str], timeout_seconds: float, on_line: Callable[[str], None]) -> bool:
+    """Pass on the guest's lines until it powers off; False if it had to be killed."""
+    deadline = time.monotonic() + timeout_seconds
+    with _started(command) as process, selectors.DefaultSelector() as selector:
+        assert process.stdout is not None
+        selector.register(process.stdout, selectors.EVENT_READ)
+        lines = _LineReader(process.stdout)
+        while time.monotonic() < deadline:
+            if not selector.select(min(1.0, max(0.0, deadline - time.monotonic()))):
+                continue
+            if not lines.read_into(on_line):
+                return True
+    return False
+
+
+class _LineReader:
+    """Splits what is readable of a stream into lines, without blocking for more."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    def read_into(self, on_line: Callable[[str], None]) -> bool:
+        """Read once; False at the end of the stream."""
+        chunk = os.read(self._stream.fileno(), 65536)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            # A terminal shows what follows the last carriage return.
+            on_line(line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2])
+        return bool(chunk)

@@ -1,0 +1,49 @@
+"""What the harness asks for, and what it says when it cannot be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.vm import debian, run
+from tests.vm.machine import Boot
+from tests.vm.matrix import MATRIX, Entry
+
+
+def test_matrix_has_a_cgroup_v1_boot_and_v2_everywhere_else() -> None:
+    layouts = [entry.cgroup for entry in MATRIX]
+    assert layouts.count("v1") == 1
+    assert {entry.suite for entry in MATRIX if entry.cgroup == "v2"} == {"bookworm", "trixie", "sid"}
+
+
+def test_unknown_group_names_the_known_ones() -> None:
+    with pytest.raises(LookupError, match=r"no test group nonsense; there are .*cgroups"):
+        run.files_of(("nonsense",))
+
+
+def test_kernel_that_cannot_be_had_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(debian, "archive_uri", lambda: "file:///nonexistent/debian")
+    plan = run.Plan((Entry("next", "no-such-suite", "v2"),), (), tmp_path, tmp_path, 1.0)
+    (row,) = run.run(plan, lambda _line: None)
+    assert (row.kernel, row.result) == ("next", "unavailable")
+    assert "nonexistent" not in row.summary
+
+
+@pytest.mark.parametrize(
+    ("boot", "group", "summary"),
+    [
+        pytest.param(Boot(None, "timeout after 9 s", 9), "boot", "timeout after 9 s", id="no status"),
+        pytest.param(Boot(5, "", 9), "pytest", "no test was collected", id="nothing collected"),
+        pytest.param(Boot(3, "", 9), "pytest", "pytest ended with status 3", id="internal error"),
+        pytest.param(Boot(0, "", 9, ("a.bpf.o",)), "objects", "recompiled in the guest: a.bpf.o", id="recompiled"),
+    ],
+)
+def test_what_no_test_tells_fails_the_kernel(boot: Boot, group: str, summary: str) -> None:
+    (row,) = run.boot_rows("6.1", boot)
+    assert (row.group, row.result, row.summary) == (group, "FAIL", summary)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_outcomes_speak_for_a_finished_pytest(status: int) -> None:
+    assert run.boot_rows("6.1", Boot(status, "", 9)) == []
