@@ -1,4 +1,3 @@
-# ruff: noqa: N818 - these are named after the API's own reasons
 """What can go wrong at the API server's door, as types that callers act on.
 
 Every error chains its cause (`__cause__` is the transport's exception where there was one). The tree says

@@ -1,0 +1,92 @@
+"""The refusals of the API server, with its own reasons and wording where clients read them."""
+
+from typing import Any
+
+import msgspec
+
+Status = dict[str, Any]
+
+
+class Problem(Exception):
+    """A request is refused with this HTTP status and Status reason."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        causes: tuple[tuple[str, str], ...] = (),
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+        self.retry_after_seconds = retry_after_seconds
+
+    def document(self) -> Status:
+        """The Status object of the answer's body."""
+        details: dict[str, Any] = {}
+        if self.causes:
+            details["causes"] = [{"reason": reason, "message": text} for reason, text in self.causes]
+        if self.retry_after_seconds:
+            details["retryAfterSeconds"] = self.retry_after_seconds
+        answer = _status("Failure", self.status) | {"reason": self.reason, "message": self.message}
+        return answer | ({"details": details} if details else {})
+
+    def body(self) -> bytes:
+        """The Status object as JSON."""
+        return msgspec.json.encode(self.document())
+
+
+def success(status: int = 200) -> bytes:
+    """The Status object of a success that has no object to show."""
+    return msgspec.json.encode(_status("Success", status))
+
+
+def not_found(plural: str, name: str) -> Problem:
+    """404 for an object."""
+    return Problem(404, "NotFound", f'{plural} "{name}" not found')
+
+
+def already_exists(plural: str, name: str) -> Problem:
+    """409 for a create."""
+    return Problem(409, "AlreadyExists", f'{plural} "{name}" already exists')
+
+
+def conflict(plural: str, name: str, why: str) -> Problem:
+    """409 for a write whose precondition does not hold."""
+    return Problem(409, "Conflict", f'Operation cannot be fulfilled on {plural} "{name}": {why}')
+
+
+def modified(plural: str, name: str) -> Problem:
+    """409 for a write based on an old version."""
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(plural, name, why)
+
+
+def bad_request(message: str) -> Problem:
+    """400."""
+    return Problem(400, "BadRequest", message)
+
+
+def invalid(kind: str, name: str, field: str, why: str) -> Problem:
+    """422 for one field."""
+    message = f'{kind} "{name}" is invalid: {field}: {why}'
+    return Problem(422, "Invalid", message, causes=(("FieldValueInvalid", why),))
+
+
+def forbidden(plural: str, name: str, why: str) -> Problem:
+    """403 from admission."""
+    return Problem(403, "Forbidden", f'{plural} "{name}" is forbidden: {why}')
+
+
+def expired(message: str) -> Problem:
+    """410 for a version or token that the server no longer has."""
+    return Problem(410, "Expired", message)
+
+
+def _status(status: str, code: int) -> Status:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status, "code": code}

@@ -1,0 +1,342 @@
+"""The twin itself: database, rules, faults and HTTP put together."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, Self
+
+from cluster.client import Client, ClientSettings
+from cluster.config import plain_endpoint
+from cluster.resources import Document, Key, Resource
+from cluster.transport import Endpoint
+from cluster.twin import disruption, wire
+from cluster.twin.api import Answer, Api, Opening, Route, plain_answer
+from cluster.twin.database import Database, Event, Record, Table
+from cluster.twin.faults import WATCH_FAULTS, Fault, Faults, FaultType
+from cluster.twin.kinds import Kind, builtin_kinds
+from cluster.twin.problems import Problem
+from cluster.twin.server import Connection, Server
+from cluster.twin.watching import WatchSession, error_chunk, event_chunk
+from cluster.twin.wire import Inbound
+from cluster.twin.writes import Writes
+
+UNLIMITED = ClientSettings(requests_per_second=1e6, burst=1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSettings:
+    """How the twin behaves; the defaults are those of a bare API server without controllers."""
+
+    seed: int = 0
+    """Of names, uids and the choice of faults."""
+    port: int = 0
+    """0 takes a free one."""
+    bookmark_seconds: float = 60.0
+    """Distance of bookmarks on each watch."""
+    history_length: int = 100_000
+    """Events kept per kind; an older resource version answers 410."""
+    termination_seconds: float | None = None
+    """How long kubelets take to end a bound pod; None leaves it terminating for ever, as without kubelets."""
+    disruption_controller: bool = False
+    """Keep the status of disruption budgets current; without it they must be given one, as in envtest."""
+    slow_reader_bytes: int = 64 << 20
+    """A watch that is so far behind is closed without a word."""
+
+
+class Twin:
+    """An API server in this process, over HTTP on loopback. Start and stop it, or use it in `with`.
+
+    `faults` holds what goes wrong. The methods beside it act and look behind the clients' backs.
+    """
+
+    def __init__(self, settings: TwinSettings | None = None) -> None:
+        self.settings = settings or TwinSettings()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.faults = Faults(Random(f"{self.settings.seed}-faults"))
+        self._database = Database(builtin_kinds(), self.settings.history_length)
+        self._writes = Writes(
+            self._database, lambda: datetime.now(UTC), Random(self.settings.seed), self._on_terminating
+        )
+        self._api = Api(self._database, self._writes)
+        self._watches: dict[Connection, WatchSession] = {}
+        self._stall_after: dict[Connection, tuple[FaultType, int]] = {}
+        self._unsettled: set[str] = set()
+        self._database.listeners.append(self._broadcast)
+        self._server = Server(self._handle, port=self.settings.port, slow_reader_bytes=self.settings.slow_reader_bytes)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._server.start()
+        with self._server.lock:
+            self._server.after(self.settings.bookmark_seconds, self._send_bookmarks)
+
+    def stop(self) -> None:
+        """Close all connections."""
+        self._server.stop()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._server.port}"
+
+    def endpoint(self) -> Endpoint:
+        """The endpoint for a client of one's own."""
+        return plain_endpoint(self.url)
+
+    def client(self, settings: ClientSettings | None = None) -> Client:
+        """A client of this twin, by default without a rate limit."""
+        return Client(self.endpoint(), settings or UNLIMITED)
+
+    # Behind the clients' backs.
+
+    def serve(self, resource: Resource[Any], *, status: bool = True) -> None:
+        """Serve a custom kind without its definition: any fields are kept."""
+        with self._server.lock:
+            self._database.serve(
+                Kind(
+                    resource.kind,
+                    resource.plural,
+                    resource.group,
+                    resource.version,
+                    resource.namespaced,
+                    status=status,
+                    unconditional=False,
+                    custom=True,
+                )
+            )
+
+    def load(self, resource: Resource[Any], documents: Iterable[Document]) -> list[Key]:
+        """Create objects at once, without HTTP; a status given stays. Returns their keys."""
+        with self._server.lock:
+            keys = [self._load(self._table(resource), document) for document in documents]
+            self._after_write()
+        return keys
+
+    def objects(self, resource: Resource[Any]) -> dict[Key, Document]:
+        """The truth. Do not change the documents."""
+        with self._server.lock:
+            return {key: record.document for key, record in self._table(resource).records.items()}
+
+    def history(self, resource: Resource[Any]) -> list[Event]:
+        """Every write to a kind in order, as far as it is remembered."""
+        with self._server.lock:
+            return list(self._table(resource).history)
+
+    def compact(self) -> None:
+        """Forget history and snapshots: resuming and continuing answer 410."""
+        with self._server.lock:
+            self._database.compact()
+            self._api.forget_snapshots()
+
+    def stall_watches(self) -> int:
+        """Make all open watches fall silent without closing; returns how many."""
+        with self._server.lock:
+            for connection in self._watches:
+                connection.stalled = True
+            return len(self._watches)
+
+    def drop_watches(self) -> int:
+        """Close all open watches without a word; returns how many."""
+        with self._server.lock:
+            connections = list(self._watches)
+            for connection in connections:
+                self._close(connection)
+            return len(connections)
+
+    @property
+    def revision(self) -> int:
+        """The counter behind resource versions."""
+        return self._database.revision
+
+    @property
+    def open_watches(self) -> int:
+        """How many watches are open."""
+        with self._server.lock:
+            self._reap()
+            return len(self._watches)
+
+    # Requests.
+
+    def _handle(self, connection: Connection, request: Inbound) -> None:
+        try:
+            plain = plain_answer(request.path)
+            if plain is not None:
+                self._send(connection, plain)
+                return
+            route = self._api.route(request)
+            self.requests[(route.verb, route.table.kind.plural)] += 1
+            fault = self.faults.strike(route.verb, route.table.kind.plural)
+            if fault is None:
+                self._send(connection, self._carry_out(connection, request, route))
+            else:
+                self._misbehave(connection, request, route, fault)
+        except Problem as problem:
+            self._send(connection, _refusal(problem))
+
+    def _carry_out(self, connection: Connection, request: Inbound, route: Route) -> Answer | None:
+        try:
+            outcome = self._api.answer(request, route)
+        finally:
+            self._after_write()
+        if isinstance(outcome, Opening):
+            self._open_watch(connection, outcome)
+            return None
+        return outcome
+
+    def _misbehave(self, connection: Connection, request: Inbound, route: Route, fault: Fault) -> None:
+        if fault.type in WATCH_FAULTS:
+            self._stall_after[connection] = (fault.type, fault.writes)
+            self._send(connection, self._carry_out(connection, request, route))
+            self._count_event(connection, 0)
+            return
+        if fault.type is FaultType.STALE:
+            self._send(connection, self._api.stale(route, request, fault.writes))
+            return
+        if fault.type is FaultType.DELAY:
+            self._delay(connection, lambda: self._carry_out(connection, request, route), fault.seconds)
+            return
+        if fault.after:
+            self._carry_out(connection, request, route)
+        if fault.type is FaultType.DROP:
+            self._close(connection)
+        else:
+            self._send(connection, _refusal(fault.problem()))
+
+    def _delay(self, connection: Connection, act: Callable[[], Answer | None], seconds: float) -> None:
+        try:
+            answer = act()
+        except Problem as problem:
+            answer = _refusal(problem)
+        if answer is None:
+            return
+        connection.paused = True
+
+        def release() -> None:
+            if not connection.closed:
+                self._send(connection, answer)
+                self._server.resume(connection)
+
+        self._server.after(seconds, release)
+
+    def _send(self, connection: Connection, answer: Answer | None) -> None:
+        if answer is not None and not connection.closed:
+            data = wire.answer(answer.status, answer.body, answer.retry_after_seconds)
+            self._server.send(connection, data)
+
+    def _close(self, connection: Connection) -> None:
+        self._watches.pop(connection, None)
+        self._stall_after.pop(connection, None)
+        self._server.close(connection)
+
+    # Watches.
+
+    def _open_watch(self, connection: Connection, opening: Opening) -> None:
+        session = opening.session
+        connection.streaming = True
+        self._server.send(connection, wire.STREAM_HEAD)
+        try:
+            past = session.present() if opening.revision is None else session.replay(opening.revision)
+            for data in past:
+                self._server.send(connection, data)
+                self._count_event(connection, 1)
+        except Problem as problem:
+            self._server.send(connection, error_chunk(problem))
+            self._server.end_stream(connection)
+            return
+        session.ends_seconds += time.monotonic()
+        self._watches[connection] = session
+        self._server.after(session.ends_seconds - time.monotonic(), lambda: self._end(connection, session))
+
+    def _end(self, connection: Connection, session: WatchSession) -> None:
+        if self._watches.get(connection) is session and not connection.closed:
+            del self._watches[connection]
+            if connection.stalled:
+                self._server.close(connection)
+            else:
+                if session.bookmarks:
+                    self._server.send(connection, session.bookmark(self._database.revision))
+                self._server.end_stream(connection)
+
+    def _broadcast(self, table: Table, event: Event) -> None:
+        if self.settings.disruption_controller and table.kind.name in ("Pod", "PodDisruptionBudget"):
+            self._unsettled.add(event.record.key.namespace)
+        chunks: dict[str, bytes] = {}
+        for connection, session in list(self._watches.items()):
+            if session.table is table and (kind := session.view(event)):
+                data = chunks.get(kind) or chunks.setdefault(kind, event_chunk(kind, event.record.data))
+                self._server.send(connection, data)
+                self._count_event(connection, 1)
+
+    def _count_event(self, connection: Connection, events: int) -> None:
+        fate = self._stall_after.get(connection)
+        if fate is None:
+            return
+        kind, left = fate[0], fate[1] - events
+        self._stall_after[connection] = (kind, left)
+        if left > 0:
+            return
+        del self._stall_after[connection]
+        if kind is FaultType.STALL:
+            connection.stalled = True
+        else:
+            self._watches.pop(connection, None)
+            self._server.close(connection, politely=True)
+
+    def _send_bookmarks(self) -> None:
+        self._reap()
+        for connection, session in self._watches.items():
+            if session.bookmarks:
+                self._server.send(connection, session.bookmark(self._database.revision))
+        self._server.after(self.settings.bookmark_seconds, self._send_bookmarks)
+
+    def _reap(self) -> None:
+        for connection in [item for item in self._watches if item.closed]:
+            self._watches.pop(connection)
+            self._stall_after.pop(connection, None)
+
+    # What happens inside the server by itself.
+
+    def _after_write(self) -> None:
+        while self._unsettled:
+            disruption.settle(self._writes, self._unsettled.pop())
+        self._server.flush_soon()
+
+    def _on_terminating(self, table: Table, record: Record) -> None:
+        seconds = self.settings.termination_seconds
+        if seconds is None:
+            return
+        uid = record.document["metadata"]["uid"]
+
+        def finish() -> None:
+            self._writes.finish_termination(table, record.key, uid)
+            self._after_write()
+
+        self._server.after(seconds, finish)
+
+    def _load(self, table: Table, document: Document) -> Key:
+        namespace = document.get("metadata", {}).get("namespace", "") if table.kind.namespaced else ""
+        status = document.get("status")
+        record = self._writes.create(table, namespace, dict(document))
+        if status is not None and record.document.get("status") != status:
+            self._writes.put(table, record.key, record.document | {"status": status})
+        return record.key
+
+    def _table(self, resource: Resource[Any]) -> Table:
+        table = self._database.table(resource.group, resource.version, resource.plural)
+        if table is None:
+            raise KeyError(f"{resource.kind} is not served; create its CustomResourceDefinition or call serve()")
+        return table
+
+
+def _refusal(problem: Problem) -> Answer:
+    return Answer(problem.status, problem.body(), problem.retry_after_seconds)

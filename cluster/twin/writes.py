@@ -1,0 +1,363 @@
+"""The API server's rules for writing objects: identity, versions, subresources, deletion with finalizers."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+
+from cluster.resources import Document, Key, PatchType
+from cluster.twin import applying, patching, problems
+from cluster.twin.database import Database, Record, Table
+from cluster.twin.kinds import custom_kinds
+from cluster.twin.pruning import prune
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
+_UNDERSTOOD_PATCHES = {member.value: member for member in PatchType}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A PATCH as it came in."""
+
+    content_type: str
+    body: bytes
+    field_manager: str = ""
+    force: bool = False
+
+
+@dataclass(slots=True)
+class Writes:
+    """Applies writes to the database. `clock` gives the wall time, `random` names and uids.
+
+    `on_terminating` is told of pods that wait for their kubelet.
+    """
+
+    database: Database
+    clock: Callable[[], datetime]
+    random: Random
+    on_terminating: Callable[[Table, Record], None]
+    _owners: dict[tuple[str, Key], applying.Ownership] = field(default_factory=dict)
+
+    def create(self, table: Table, namespace: str, document: Document, *, dry_run: bool = False) -> Record:
+        """POST; `document` is handed over."""
+        kind = table.kind
+        metadata = self._checked_metadata(table, namespace, document)
+        if metadata.pop("resourceVersion", ""):
+            raise problems.bad_request("resourceVersion should not be set on objects to be created")
+        key = Key(namespace, self._name(table, namespace, metadata))
+        if key in table.records:
+            raise problems.already_exists(kind.qualified, key.name)
+        metadata |= {"name": key.name, "uid": self._uid(), "creationTimestamp": self.stamp(), "generation": 1}
+        if kind.namespaced:
+            metadata["namespace"] = namespace
+        metadata.pop("deletionTimestamp", None)
+        if kind.status and not kind.status_at_birth:
+            document.pop("status", None)
+        self._dress(table, document)
+        if dry_run:
+            return Record(key, 0, document, msgspec.json.encode(document))
+        return self.database.put(table, key, document)
+
+    def update(
+        self, table: Table, key: Key, document: Document, subresource: str = "", *, dry_run: bool = False
+    ) -> Record:
+        """PUT; `document` is handed over."""
+        current = self.current(table, key)
+        metadata = self._checked_metadata(table, key.namespace, document)
+        if metadata.get("name", key.name) != key.name:
+            raise problems.bad_request("the name of the object does not match the name on the URL")
+        if not metadata.get("resourceVersion") and not table.kind.unconditional:
+            why = "must be specified for an update"
+            raise problems.invalid(table.kind.name, key.name, "metadata.resourceVersion", why)
+        return self._store(table, current, document, subresource, dry_run=dry_run)
+
+    def patch(self, table: Table, key: Key, change: Change, subresource: str = "", *, dry_run: bool = False) -> Record:
+        """PATCH of every type; apply creates what is missing."""
+        kind = _UNDERSTOOD_PATCHES.get(change.content_type)
+        if kind is None or (kind is PatchType.STRATEGIC and table.kind.custom):
+            message = f"the body of the request was in an unknown format: {change.content_type}"
+            raise problems.Problem(415, "UnsupportedMediaType", message)
+        body = decode(change.body)
+        if kind is PatchType.APPLY:
+            return self._apply(table, key, body, change, subresource, dry_run=dry_run)
+        current = self.current(table, key)
+        if kind is PatchType.JSON:
+            patched = patching.json_patch(current.document, body)
+        elif kind is PatchType.MERGE:
+            patched = patching.merge(current.document, body)
+        else:
+            patched = patching.strategic(current.document, body)
+        return self._store(table, current, own(patched), subresource, dry_run=dry_run)
+
+    def delete(self, table: Table, key: Key, options: Document, *, dry_run: bool = False) -> Record:
+        """DELETE; returns the object, which finalizers or a grace period may keep for a while."""
+        current = self.current(table, key)
+        self._check_preconditions(table, current, options.get("preconditions") or {})
+        grace = _grace_seconds(table, current.document, options)
+        metadata = current.document["metadata"]
+        if dry_run:
+            return current
+        if grace <= 0 and not metadata.get("finalizers"):
+            return self._remove(table, key)
+        if metadata.get("deletionTimestamp") and grace >= (metadata.get("deletionGracePeriodSeconds") or 0):
+            return current
+        deadline = self.clock() + timedelta(seconds=grace)
+        changed = {"deletionTimestamp": _stamp(deadline), "deletionGracePeriodSeconds": grace}
+        document = own(current.document)
+        document["metadata"] |= changed
+        record = self.database.put(table, key, document)
+        if grace > 0:
+            self.on_terminating(table, record)
+        return record
+
+    def finish_termination(self, table: Table, key: Key, uid: str) -> None:
+        """The kubelet's last word on a terminating pod: gone, unless finalizers hold it."""
+        record = table.records.get(key)
+        if record is not None and record.document["metadata"]["uid"] == uid:
+            self.delete(table, key, {"gracePeriodSeconds": 0})
+
+    def put(self, table: Table, key: Key, document: Document) -> Record:
+        """Store what a controller inside the server decided."""
+        return self.database.put(table, key, document)
+
+    def current(self, table: Table, key: Key) -> Record:
+        """The latest state; raises `Problem` 404."""
+        record = table.records.get(key)
+        if record is None:
+            raise problems.not_found(table.kind.qualified, key.name)
+        return record
+
+    def stamp(self) -> str:
+        """The wall time as metadata carries it."""
+        return _stamp(self.clock())
+
+    def _store(self, table: Table, current: Record, document: Document, subresource: str, *, dry_run: bool) -> Record:
+        before = current.document
+        version = document["metadata"].get("resourceVersion") or str(current.revision)
+        uid = document["metadata"].get("uid") or before["metadata"]["uid"]
+        if version != str(current.revision) or uid != before["metadata"]["uid"]:
+            raise problems.modified(table.kind.qualified, current.key.name)
+        document = self._restricted(table, before, document, subresource)
+        _keep_identity(before["metadata"], document["metadata"])
+        if table.kind.name == "Pod":
+            _refuse_moving(before, document)
+        if table.kind.custom:
+            document = prune(document, table.kind.schema)
+        if document == before or dry_run:
+            return current if document == before else Record(current.key, current.revision, document, b"")
+        if _essence(document) != _essence(before):
+            document["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
+        if table.kind.name == "CustomResourceDefinition":
+            self._serve(document)
+        self.database.put(table, current.key, document)
+        metadata = document["metadata"]
+        # A grace period still running keeps the object, finalizers or not.
+        held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+        if metadata.get("deletionTimestamp") and not held:
+            return self._remove(table, current.key)
+        return table.records[current.key]
+
+    def _restricted(self, table: Table, before: Document, wanted: Document, subresource: str) -> Document:
+        kind = table.kind
+        if subresource == "status":
+            if not kind.status:
+                raise problems.not_found(kind.qualified, "status")
+            metadata = wanted["metadata"] if kind.status_writes_metadata else own(before)["metadata"]
+            document = {**before, "metadata": metadata}
+            document.pop("status", None)
+            return document | ({"status": wanted["status"]} if "status" in wanted else {})
+        if subresource:
+            raise problems.not_found(kind.qualified, subresource)
+        if kind.status:
+            wanted.pop("status", None)
+            if "status" in before:
+                wanted["status"] = before["status"]
+        return {"apiVersion": kind.api_version, "kind": kind.name} | wanted
+
+    def _apply(self, table: Table, key: Key, body: Any, change: Change, subresource: str, *, dry_run: bool) -> Record:
+        if not change.field_manager:
+            raise problems.bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: is required for apply")
+        if not isinstance(body, dict) or body.get("kind") != table.kind.name:
+            raise problems.bad_request(f"apply needs apiVersion and kind of a {table.kind.name}")
+        ownership = self._owners.setdefault((table.kind.qualified, key), applying.Ownership())
+        current = table.records.get(key)
+        before = {} if current is None else current.document
+        wanted = own(applying.apply(before, body, ownership, manager=change.field_manager, force=change.force))
+        if current is None:
+            wanted.setdefault("metadata", {})["name"] = key.name
+            return self.create(table, key.namespace, wanted, dry_run=dry_run)
+        return self._store(table, current, wanted, subresource, dry_run=dry_run)
+
+    def _remove(self, table: Table, key: Key) -> Record:
+        self._owners.pop((table.kind.qualified, key), None)
+        return self.database.remove(table, key)
+
+    def _checked_metadata(self, table: Table, namespace: str, document: Document) -> Document:
+        kind = table.kind
+        if document.setdefault("kind", kind.name) != kind.name:
+            raise problems.bad_request(f"{document['kind']} in the body, {kind.name} in the URL")
+        if document.setdefault("apiVersion", kind.api_version) != kind.api_version:
+            raise problems.bad_request(f"{document['apiVersion']} in the body, {kind.api_version} in the URL")
+        metadata: Document = document.setdefault("metadata", {})
+        if metadata.get("namespace", namespace) not in (namespace, ""):
+            raise problems.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        metadata.pop("managedFields", None)
+        return metadata
+
+    def _name(self, table: Table, namespace: str, metadata: Document) -> str:
+        name: str = metadata.get("name", "")
+        prefix = metadata.get("generateName", "")
+        while not name and prefix:
+            tail = "".join(self.random.choices(_SUFFIX_LETTERS, k=5))
+            name = "" if Key(namespace, prefix + tail) in table.records else prefix + tail
+        if not name:
+            why = "Required value: name or generateName is required"
+            raise problems.invalid(table.kind.name, "", "metadata.name", why)
+        if len(name) > 253 or not _NAME.fullmatch(name):
+            raise problems.invalid(table.kind.name, name, "metadata.name", "must be an RFC 1123 subdomain")
+        return name
+
+    def _dress(self, table: Table, document: Document) -> None:
+        name = table.kind.name
+        if name == "Pod":
+            self._dress_pod(document)
+        elif name == "CustomResourceDefinition":
+            self._serve(document)
+        elif name == "Namespace":
+            document["status"] = {"phase": "Active"}
+        if table.kind.custom:
+            pruned = prune(document, table.kind.schema)
+            document.clear()
+            document.update(pruned)
+
+    def _dress_pod(self, document: Document) -> None:
+        spec = document.setdefault("spec", {})
+        spec.setdefault("schedulerName", "default-scheduler")
+        spec.setdefault("restartPolicy", "Always")
+        spec.setdefault("terminationGracePeriodSeconds", 30)
+        class_name = spec.get("priorityClassName", "")
+        # Milder than the real admission, which also refuses a priority that its class does not give.
+        if "priority" not in spec:
+            spec["priority"] = self._priority(document, class_name)
+        status: Document = {"phase": "Pending", "qosClass": _qos_class(spec)}
+        gates = spec.get("schedulingGates")
+        if gates:
+            condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+            status["conditions"] = [condition]
+        document["status"] = status
+
+    def _priority(self, document: Document, class_name: str) -> int:
+        table = self.database.table("scheduling.k8s.io", "v1", "priorityclasses")
+        known = {} if table is None else table.records
+        if not class_name:
+            defaults = (item.document for item in known.values() if item.document.get("globalDefault"))
+            return max((int(item["value"]) for item in defaults), default=0)
+        if class_name in _SYSTEM_PRIORITIES:
+            return _SYSTEM_PRIORITIES[class_name]
+        record = known.get(Key("", class_name))
+        if record is None:
+            why = f"no PriorityClass with name {class_name} was found"
+            raise problems.forbidden("pods", document["metadata"]["name"], why)
+        document["spec"]["preemptionPolicy"] = record.document.get("preemptionPolicy", "PreemptLowerPriority")
+        return int(record.document["value"])
+
+    def _serve(self, definition: Document) -> None:
+        for kind in custom_kinds(definition):
+            self.database.serve(kind)
+        names = definition["spec"]["names"]
+        true = {"status": "True", "lastTransitionTime": self.stamp()}
+        definition["status"] = {
+            "acceptedNames": names,
+            "conditions": [
+                {"type": "NamesAccepted", "reason": "NoConflicts"} | true,
+                {"type": "Established", "reason": "InitialNamesAccepted"} | true,
+            ],
+            "storedVersions": [v["name"] for v in definition["spec"]["versions"] if v.get("storage")],
+        }
+
+    def _check_preconditions(self, table: Table, record: Record, wanted: Document) -> None:
+        have = record.document["metadata"]
+        for name in ("uid", "resourceVersion"):
+            if wanted.get(name) and wanted[name] != have[name]:
+                why = f"Precondition failed: {name} in precondition: {wanted[name]}, in object meta: {have[name]}"
+                raise problems.conflict(table.kind.qualified, record.key.name, why)
+
+    def _uid(self) -> str:
+        digits = f"{self.random.getrandbits(128):032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def decode(body: bytes) -> Any:
+    """A request body as plain JSON; raises `Problem` 400."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise problems.bad_request(f"the body of the request is no JSON: {error}") from error
+
+
+def own(document: Any) -> Document:
+    # Encoding and decoding is the fastest deep copy of plain JSON there is.
+    if not isinstance(document, dict) or not isinstance(document.get("metadata", {}), dict):
+        raise problems.bad_request("the patched object is no object")
+    copy: Document = msgspec.json.decode(msgspec.json.encode(document))
+    return copy
+
+
+def _stamp(wall: datetime) -> str:
+    return wall.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _keep_identity(before: Document, metadata: Document) -> None:
+    for name in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation"):
+        _keep(before, metadata, name)
+    _keep(before, metadata, "deletionGracePeriodSeconds")
+    metadata["resourceVersion"] = before["resourceVersion"]
+    metadata.pop("managedFields", None)
+
+
+def _keep(before: Document, metadata: Document, name: str) -> None:
+    if name in before:
+        metadata[name] = before[name]
+    else:
+        metadata.pop(name, None)
+
+
+def _essence(document: Document) -> Document:
+    return {name: value for name, value in document.items() if name not in ("metadata", "status")}
+
+
+def _refuse_moving(before: Document, wanted: Document) -> None:
+    have, want = before.get("spec", {}).get("nodeName"), wanted.get("spec", {}).get("nodeName")
+    if have != want:
+        why = "Forbidden: pod updates may not change fields other than images, tolerations and gates"
+        raise problems.invalid("Pod", before["metadata"]["name"], "spec", why)
+
+
+def _grace_seconds(table: Table, document: Document, options: Document) -> int:
+    if table.kind.name != "Pod":
+        return 0
+    spec, status = document.get("spec", {}), document.get("status", {})
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    grace = options.get("gracePeriodSeconds")
+    return int(spec.get("terminationGracePeriodSeconds", 30) if grace is None else grace)
+
+
+def _qos_class(spec: Document) -> str:
+    demands = [item.get("resources") or {} for item in spec.get("containers") or ()]
+    if not any(demand.get("requests") or demand.get("limits") for demand in demands):
+        return "BestEffort"
+    for demand in demands:
+        limits = demand.get("limits") or {}
+        requests = limits | (demand.get("requests") or {})
+        if not {"cpu", "memory"} <= limits.keys() or any(requests[name] != limits[name] for name in limits):
+            return "Burstable"
+    return "Guaranteed"
