@@ -51,7 +51,7 @@ def _run(command: list[str], cwd: Path | None = None) -> str:
 
 
 def _without_addresses(text: str) -> str:
-    return re.sub(r"\w+://\S+", "<archive>", text)
+    return re.sub(r"\w+:/+[^\s']+", "<archive>", text)
 
 
 def archive_uri() -> str:
