@@ -78,13 +78,24 @@ class OverCommitError(ValueError):
     """A grant would exceed what a device has; nothing was recorded."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one pod holds; `within` names the reservation (by the UID of its stand-in) that it draws from."""
+
+    grants: tuple[Grant, ...]
+    within: str = ""
+
+
 class NodeDevices:
-    """Inventory and ledger of one node. The only state; changed by `hold`, `release` and `refit` alone."""
+    """Inventory and ledger of one node. The only state; changed by `refit`, `hold` and `release` alone.
+
+    A pod that draws from a reservation uses what the reservation holds: the two count once.
+    """
 
     def __init__(self, devices: Iterable[NodeDevice], partitions: Mapping[int, tuple[GpuPartition, ...]] | None = None):
         self.devices: dict[DeviceKind, dict[int, NodeDevice]] = {}
         self.partitions = partitions
-        self.holders: dict[str, tuple[Grant, ...]] = {}
+        self.holders: dict[str, Held] = {}
         self._used: dict[tuple[DeviceKind, int], dict[str, int]] = {}
         self.refit(devices)
 
@@ -115,8 +126,8 @@ class NodeDevices:
         """Minors of the device's virtual functions that pods hold."""
         return frozenset(
             port.minor
-            for grants in self.holders.values()
-            for grant in grants
+            for held in self.holders.values()
+            for grant in held.grants
             if (grant.kind, grant.minor) == (device.kind, device.minor)
             for port in grant.ports
         )
@@ -124,51 +135,65 @@ class NodeDevices:
     def only(self, kind: DeviceKind, minors: Iterable[int]) -> "NodeDevices":
         """The same node reduced to some devices of one kind; for asking, not for recording."""
         kept = set(minors)
-        view = NodeDevices((), self.partitions)
-        view.devices = dict(self.devices)
+        view = self.without(())
         view.devices[kind] = {minor: d for minor, d in self.devices.get(kind, {}).items() if minor in kept}
-        view.holders, view._used = self.holders, self._used
         return view
 
-    def hold(self, uid: str, grants: Iterable[Grant], *, checked: bool = True) -> None:
+    def without(self, uids: Iterable[str]) -> "NodeDevices":
+        """The same node as if some pods or reservations were gone; for asking, not for recording."""
+        gone = set(uids)
+        view = NodeDevices((), self.partitions)
+        view.devices = dict(self.devices)
+        view.holders = {uid: held for uid, held in self.holders.items() if uid not in gone}
+        view._used = _count(view.holders) if gone else self._used
+        return view
+
+    def hold(self, uid: str, grants: Iterable[Grant], *, within: str = "", checked: bool = True) -> None:
         """Record what pod `uid` holds; replaces what it held.
 
-        Raises OverCommitError, with nothing changed, when a grant exceeds what is free. `checked` False records
-        a fact found on a running pod even if the devices have shrunk meanwhile.
+        Raises OverCommitError, with nothing changed, when a device would be exceeded. `checked` False records a
+        fact found on a running pod even if the devices have shrunk meanwhile.
         """
-        previous = self.release(uid)
-        given = tuple(grants)
-        if checked and (excess := self._excess(given)):
-            if previous:
-                self._record(uid, previous)
+        holders = self.holders | {uid: Held(tuple(grants), within)}
+        used = _count(holders)
+        if checked and (excess := self._excess(used, holders[uid].grants)):
             raise OverCommitError(excess)
-        self._record(uid, given)
+        self.holders, self._used = holders, used
 
     def release(self, uid: str) -> tuple[Grant, ...]:
         """Forget what pod `uid` holds and return it; empty when it holds nothing."""
-        grants = self.holders.pop(uid, ())
-        for grant in grants:
-            used = self._used[grant.kind, grant.minor]
-            for name, amount in grant.amounts.items():
-                used[name] -= amount
-        return grants
+        held = self.holders.pop(uid, None)
+        if held is None:
+            return ()
+        self._used = _count(self.holders)
+        return held.grants
 
-    def _record(self, uid: str, grants: tuple[Grant, ...]) -> None:
-        self.holders[uid] = grants
+    def _excess(self, used: Mapping[tuple[DeviceKind, int], Amounts], grants: Iterable[Grant]) -> str:
         for grant in grants:
-            used = self._used.setdefault((grant.kind, grant.minor), {})
-            for name, amount in grant.amounts.items():
-                used[name] = used.get(name, 0) + amount
-
-    def _excess(self, grants: Iterable[Grant]) -> str:
-        wanted: dict[tuple[DeviceKind, int, str], int] = {}
-        for grant in grants:
-            for name, amount in grant.amounts.items():
-                key = (grant.kind, grant.minor, name)
-                wanted[key] = wanted.get(key, 0) + amount
-        for (kind, minor, name), amount in wanted.items():
-            device = self.devices.get(kind, {}).get(minor)
-            free = self.free(device).get(name, 0) if device else 0
-            if amount > free:
-                return f"{kind} {minor}: {amount} of {name} asked, {free} free"
+            device = self.devices.get(grant.kind, {}).get(grant.minor)
+            for name in grant.amounts:
+                have = device.total.get(name, 0) if device else 0
+                if used[grant.kind, grant.minor][name] > have:
+                    return f"{grant.kind} {grant.minor}: {used[grant.kind, grant.minor][name]} of {have} {name}"
         return ""
+
+
+def _count(holders: Mapping[str, Held]) -> dict[tuple[DeviceKind, int], dict[str, int]]:
+    """Use by device: every pod's own, and for each reservation the larger of it and what is drawn from it."""
+    used: dict[tuple[DeviceKind, int], dict[str, int]] = {}
+    drawn: dict[str, dict[tuple[DeviceKind, int, str], int]] = {}
+    for held in holders.values():
+        reserved = drawn.setdefault(held.within, {}) if held.within in holders else None
+        for grant in held.grants:
+            amounts = used.setdefault((grant.kind, grant.minor), {})
+            for name, amount in grant.amounts.items():
+                amounts[name] = amounts.get(name, 0) + amount
+                if reserved is not None:
+                    key = (grant.kind, grant.minor, name)
+                    reserved[key] = reserved.get(key, 0) + amount
+    for uid, reserved in drawn.items():
+        for grant in holders[uid].grants:
+            for name, amount in grant.amounts.items():
+                overlap = min(amount, reserved.get((grant.kind, grant.minor, name), 0))
+                used[grant.kind, grant.minor][name] -= overlap
+    return used

@@ -217,6 +217,22 @@ def test_overcommit_is_refused_and_changes_nothing() -> None:
     assert set(node.holders) == {"a"}
 
 
+def test_reservation_and_the_pods_drawing_from_it_count_once() -> None:
+    node = server(gpus=1)
+    (device,) = node.of_kind(GPU_KIND)
+    node.hold("reservation", [Grant(GPU_KIND, 0, {GPU_CORE: 60})])
+    node.hold("owner", [Grant(GPU_KIND, 0, {GPU_CORE: 50})], within="reservation")
+    assert node.free(device)[GPU_CORE] == 40
+    assert node.without(["reservation"]).free(device)[GPU_CORE] == 50
+    node.hold("second", [Grant(GPU_KIND, 0, {GPU_CORE: 30})], within="reservation")
+    assert node.free(device)[GPU_CORE] == 20
+    node.release("reservation")
+    assert node.free(device)[GPU_CORE] == 20
+    node.release("owner")
+    node.release("second")
+    assert node.idle(device)
+
+
 @given(
     st.lists(st.sampled_from([10, 25, 33, 50, 81, 100, 200, 400]), max_size=40),
     st.randoms(use_true_random=False),
@@ -240,7 +256,7 @@ def test_no_device_is_ever_given_beyond_100_percent(
             held = sum(
                 g.amounts[GPU_CORE]
                 for gs in node.holders.values()
-                for g in gs
+                for g in gs.grants
                 if (g.kind, g.minor) == (GPU_KIND, device.minor)
             )
             assert held == 100 - node.free(device)[GPU_CORE] <= 100
