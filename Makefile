@@ -1,0 +1,45 @@
+# Two commands do everything on a fresh Debian 12, as root: `make run` and `make test`.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: setup run test test-vm lint bench bpf clean provision provision-test
+
+setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
+
+provision:
+	@deploy/provision.sh build run
+
+provision-test:
+	@deploy/provision.sh build run test vm
+
+$(STAMP): requirements.lock pyproject.toml
+	@echo "virtual environment: installing locked requirements into $(VENV)"
+	@test -x $(PYTHON) || /usr/bin/python3 -m venv $(VENV)
+	@$(PYTHON) -m pip install --quiet --require-hashes -r requirements.lock
+	@$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+bpf: $(STAMP)
+	@$(PYTHON) -m probes.build
+
+run: setup ## observe this host until Ctrl-C
+	@$(VENV)/bin/koordlet run --standalone
+
+test: provision-test $(STAMP) ## every test; those of the running kernel too when root
+	@$(PYTHON) -m probes.build x86 arm64
+	@if [ "$$(id -u)" -eq 0 ]; then FORCE_KERNEL_TESTS=1 $(PYTHON) -m pytest -m "not vm"; else $(PYTHON) -m pytest -m "not vm"; fi
+
+test-vm: provision-test $(STAMP) ## the kernel tests on every kernel of the matrix
+	@$(PYTHON) -m probes.build
+	@$(PYTHON) -m tests.vm
+
+lint: $(STAMP)
+	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports
+
+lock: ## renew requirements.lock: versions and hashes, no index addresses
+	@$(VENV)/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	  --allow-unsafe --strip-extras --all-extras --all-build-deps --no-header --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build probes/objects .mypy_cache .ruff_cache .pytest_cache

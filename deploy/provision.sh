@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Installs what Koord needs on Debian or Ubuntu; elsewhere prints exactly what is missing and stops.
+#   deploy/provision.sh build run [test] [vm]     sections of packages.txt
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+[ $# -gt 0 ] || { echo "usage: $0 SECTION... (sections of $here/packages.txt)" >&2; exit 2; }
+
+wanted() { # the packages of the named sections
+  awk -v sections=" $* " '
+    /^\[.*\]$/ { gsub(/[][]/, ""); inside = index(sections, " " $0 " "); next }
+    inside && !/^#/ && NF { print $1 }' "$here/packages.txt"
+}
+
+mapfile -t packages < <(wanted "$@")
+if ! command -v apt-get >/dev/null; then
+  echo "this is not Debian or Ubuntu; the equivalents of these packages are needed: ${packages[*]}" >&2
+  exit 3
+fi
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "packages ($*): all ${#packages[@]} are installed"
+  exit 0
+fi
+if [ "$(id -u)" -ne 0 ]; then
+  echo "missing packages: ${missing[*]}" >&2
+  echo "run as root, or: apt-get install ${missing[*]}" >&2
+  exit 3
+fi
+echo "packages ($*): installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# Load generators come as services; they are started by tests only.
+if [ -d /run/systemd/system ]; then
+  for service in redis-server nginx prometheus iperf3; do
+    systemctl disable --now "$service" >/dev/null 2>&1 || true
+  done
+fi
