@@ -10,6 +10,7 @@ from functools import cached_property
 
 _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
+_PARAMETER = struct.Struct("<II")
 _MAGIC = 0xEB9F
 
 (
@@ -99,6 +100,24 @@ class Btf:
     def has_tracepoint(self, name: str) -> bool:
         """Whether a BTF-typed raw tracepoint of this name exists."""
         return (f"btf_trace_{name}", TYPEDEF) in self._by_name
+
+    def tracepoint_arguments(self, name: str) -> tuple[str, ...]:
+        """Types of a tracepoint's arguments, `struct task_struct *` or `int` style; empty if there is none."""
+        index = self._by_name.get((f"btf_trace_{name}", TYPEDEF))
+        if index is None:
+            return ()
+        prototype = self._types[self._types[self._types[index].size_or_type].size_or_type]
+        rows = range(1, prototype.count)  # the first one is the tracepoint's private data
+        return tuple(self._spelled(_PARAMETER.unpack_from(self._data, prototype.at + 8 * row)[1]) for row in rows)
+
+    def _spelled(self, index: int) -> str:
+        item = self._types[index]
+        if item.kind == PTR:
+            return f"{self._spelled(item.size_or_type)} *"
+        if item.kind in (CONST, VOLATILE, RESTRICT, TYPE_TAG):
+            return self._spelled(item.size_or_type)
+        prefix = {STRUCT: "struct ", UNION: "union ", ENUM: "enum "}.get(item.kind, "")
+        return prefix + item.name
 
     def struct(self, name: str) -> list[Member] | None:
         """Members of a struct in order, None if there is no such struct. Bit-fields are rounded to bytes."""
