@@ -191,6 +191,15 @@ METRICS: tuple[Metric, ...] = (
     _c("turnaround.requests", "cgroup_requests", Unit.COUNT, "Requests the cgroup answered on its TCP sockets"),
     _c("turnaround.sum_ns", "cgroup_turnaround", Unit.NS, "Time from requests' arrival to their first answer"),
     _h("turnaround.hist", "cgroup_turnaround_duration", Unit.NS, "Distribution of request turnarounds"),
+    # throttle
+    _c(
+        "throttle.throttled_ns",
+        "cgroup_cpu_throttle_episode_time",
+        Unit.NS,
+        "Time queues were held back by the cgroup's own quota, by episodes that ended, summed over CPUs",
+    ),
+    _c("throttle.episodes", "cgroup_cpu_throttle_episodes", Unit.COUNT, "Throttle episodes of single CPUs' queues"),
+    _h("throttle.hist", "cgroup_cpu_throttle_duration", Unit.NS, "Distribution of throttle episodes"),
 )
 """The table. Column names are unique."""
 

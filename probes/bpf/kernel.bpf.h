@@ -47,12 +47,14 @@ struct css_set {
 
 struct cfs_bandwidth {
 	u64 quota;
+	u64 throttled_time;
 } KERNEL_TYPE;
 
 struct cfs_rq;
 
 struct task_group {
 	struct cgroup_subsys_state css;
+	struct task_group *parent;
 	struct cfs_rq **cfs_rq;
 	struct cfs_bandwidth cfs_bandwidth;
 } KERNEL_TYPE;
@@ -69,6 +71,7 @@ struct cfs_rq {
 	struct task_group *tg;
 	int throttled;
 	int throttle_count;
+	u64 throttled_clock;
 	u64 throttled_clock_self;
 	u64 throttled_clock_self_time;
 	u64 throttled_clock_pelt;
