@@ -83,6 +83,11 @@ _WAIT = "Time runnable threads of the cgroup waited for a CPU, by cause"
 WAIT_CAUSES = ("neighbour", "self", "own_quota", "ancestor_quota", "kernel", "idle", "unknown")
 """Causes of run-queue wait, in the order of the cpu probe's record; they sum to the whole wait."""
 
+MEMORY_CAUSES = ("own_limit", "ancestor_limit", "global", "compaction")
+"""Causes of memory stalls, in the order of the memory probe's record; a stall has one of them."""
+
+_STALL = "Time threads of the cgroup stalled to find memory, by cause"
+
 METRICS: tuple[Metric, ...] = (
     # cpu
     _c("cpu.oncpu_ns", "cgroup_cpu_oncpu", Unit.NS, "Time threads of the cgroup ran on a CPU"),
@@ -187,6 +192,37 @@ METRICS: tuple[Metric, ...] = (
     _g("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
     _g("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
     _g("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
+    # memory
+    *(_c(f"memory.stall_{cause}_ns", "cgroup_memory_stall", Unit.NS, _STALL, cause=cause) for cause in MEMORY_CAUSES),
+    *(
+        _c(f"memory.stall_{cause}_count", "cgroup_memory_stalls", Unit.COUNT, "Memory stalls that ended", cause=cause)
+        for cause in MEMORY_CAUSES
+    ),
+    *(
+        _h(f"memory.stall_{cause}_hist", "cgroup_memory_stall_duration", Unit.NS, "Memory stalls", cause=cause)
+        for cause in MEMORY_CAUSES
+    ),
+    _c(
+        "memory.stall_global_self_ns",
+        "cgroup_memory_stall_global_self",
+        Unit.NS,
+        "Part of the global memory stall owed to the cgroup's own allocations",
+    ),
+    _c(
+        "memory.pressure_pages",
+        "cgroup_memory_pressure_pages",
+        Unit.COUNT,
+        "Pages the cgroup took while the node was short of memory",
+    ),
+    _c("memory.oom_kills", "cgroup_memory_oom_kills", Unit.COUNT, "Processes of the cgroup killed for lack of memory"),
+    _c(
+        "memory.blame_ns",
+        "cgroup_memory_blame",
+        Unit.NS,
+        "Global memory stall of a victim by who took pages meanwhile",
+        table="memory.blame",
+    ),
+    _c("memory.kswapd_wakes", "host_kswapd_wakes", Unit.COUNT, "Runs of background reclaim", table="host"),
     # turnaround
     _c("turnaround.requests", "cgroup_requests", Unit.COUNT, "Requests the cgroup answered on its TCP sockets"),
     _c("turnaround.sum_ns", "cgroup_turnaround", Unit.NS, "Time from requests' arrival to their first answer"),

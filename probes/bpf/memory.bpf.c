@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Time tasks stall to find memory, for each cgroup, by cause: its own limit, an ancestor's limit, the whole node being
+ * short, or compaction. Begin and end of a stall run in the stalled task, so one stamp a task suffices; stalls within
+ * a stall belong to the outer one. While the node is short, page allocations are counted by cgroup, for the blame.
+ *
+ * Stamps and sums live in preallocated maps, because a task that stalls for memory is the wrong one to allocate any;
+ * sums are shared by all CPUs and added to atomically, because a stall lasts long and is rare beside its cost.
+ */
+#include "cgroup.bpf.h"
+#include "kernel.bpf.h"
+#include "maps.bpf.h"
+
+#define SIGKILL 9
+#define MAX_DEPTH 16		/* levels of cgroups looked through for the limit */
+#define GFP_DIRECT_RECLAIM 0x400 /* allowed to sleep, hence in process context: current is the one who allocates */
+
+enum cause { OWN_LIMIT, ANCESTOR_LIMIT, GLOBAL, COMPACTION, CAUSES, NOT_A_STALL = CAUSES };
+enum lost_place { LOST_STAMP, LOST_CGROUP, LOST_PAGES, LOST_VICTIM, LOST_PLACES };
+
+struct mem_cgroup {
+	struct cgroup_subsys_state css;
+} KERNEL_TYPE;
+
+struct reclaim_state {
+	unsigned long reclaimed;
+} KERNEL_TYPE;
+
+struct scan_control {
+	struct mem_cgroup *target_mem_cgroup;
+	struct reclaim_state reclaim_state;
+} KERNEL_TYPE;
+
+struct compact_control {
+	bool direct_compaction;
+} KERNEL_TYPE;
+
+struct task_struct___reclaim {
+	struct reclaim_state *reclaim_state;
+} KERNEL_TYPE;
+
+struct page;
+
+struct stall {
+	u64 since_ns;
+	u64 cgroup;
+	u32 cause;
+	u32 depth; /* stalls begun within this one */
+};
+
+struct memory_cgroup {
+	u64 stall_ns[CAUSES];
+	u64 stall_count[CAUSES];
+	u64 own_limit_hist[SLOTS];
+	u64 ancestor_limit_hist[SLOTS];
+	u64 global_hist[SLOTS];
+	u64 compaction_hist[SLOTS];
+	u64 oom_kills;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, struct stall);
+} stalls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2048);
+	__type(key, u64);
+	__type(value, struct memory_cgroup);
+} cgroups SEC(".maps");
+
+/* Pages taken by each cgroup or the kernel while the node was short. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 2048);
+	__type(key, u64);
+	__type(value, u64);
+} allocators SEC(".maps");
+
+/* Cgroups of processes just sent SIGKILL, by process id; for kernels whose mark_victim knows only the id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, u64);
+} condemned SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} kswapd_wakes SEC(".maps");
+
+LOST_MAP(LOST_PLACES);
+
+static const struct memory_cgroup zero_cgroup;
+static const u64 zero;
+
+/* The node is short of memory while any task reclaims globally or any node's kswapd is awake. */
+static u64 reclaiming;
+static u64 kswapds_awake;
+
+static __always_inline struct memory_cgroup *cgroup_stats(u64 cgroup)
+{
+	struct memory_cgroup *stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);
+
+	if (!stats)
+		count_lost(LOST_CGROUP, 1);
+	return stats;
+}
+
+static __always_inline void begin_stall(struct task_struct *task, u32 cause)
+{
+	struct stall fresh = {.since_ns = bpf_ktime_get_ns(), .cause = cause};
+	u32 pid = task->pid;
+	struct stall *outer = bpf_map_lookup_elem(&stalls, &pid);
+
+	if (outer) {
+		outer->depth++;
+		return;
+	}
+	fresh.cgroup = task_cgroup(task);
+	if (bpf_map_update_elem(&stalls, &pid, &fresh, BPF_ANY))
+		count_lost(LOST_STAMP, 1);
+	else if (cause == GLOBAL)
+		__sync_fetch_and_add(&reclaiming, 1);
+}
+
+static __always_inline u64 *histogram(struct memory_cgroup *stats, u32 cause)
+{
+	switch (cause) {
+	case OWN_LIMIT:
+		return stats->own_limit_hist;
+	case ANCESTOR_LIMIT:
+		return stats->ancestor_limit_hist;
+	case GLOBAL:
+		return stats->global_hist;
+	default:
+		return stats->compaction_hist;
+	}
+}
+
+static __always_inline void account(struct stall *stall)
+{
+	u64 length = bpf_ktime_get_ns() - stall->since_ns;
+	struct memory_cgroup *stats;
+	u32 cause = stall->cause, slot = log2_slot(length);
+
+	if (cause >= CAUSES || slot >= SLOTS)
+		return;
+	stats = cgroup_stats(stall->cgroup);
+	if (!stats)
+		return;
+	__sync_fetch_and_add(&stats->stall_ns[cause], length);
+	__sync_fetch_and_add(&stats->stall_count[cause], 1);
+	__sync_fetch_and_add(&histogram(stats, cause)[slot], 1);
+}
+
+static __always_inline int end_stall(void)
+{
+	u32 pid = bpf_get_current_pid_tgid();
+	struct stall *stall = bpf_map_lookup_elem(&stalls, &pid);
+
+	if (!stall) /* begun before we were there, or not a stall of ours */
+		return 0;
+	if (stall->depth) {
+		stall->depth--;
+		return 0;
+	}
+	if (stall->cause == GLOBAL)
+		__sync_fetch_and_add(&reclaiming, -1);
+	account(stall);
+	bpf_map_delete_elem(&stalls, &pid);
+	return 0;
+}
+
+/* The cgroup whose limit is being enforced: the task's reclaim_state lies within the scan_control that names it. */
+static __always_inline struct cgroup *limited_cgroup(struct task_struct *task)
+{
+	struct task_struct___reclaim *with_state = (void *)task;
+	char *state = (char *)BPF_CORE_READ(with_state, reclaim_state);
+	struct scan_control *scan = NULL;
+
+	if (!state)
+		return NULL;
+	scan = (void *)(state - bpf_core_field_offset(scan->reclaim_state));
+	return BPF_CORE_READ(scan, target_mem_cgroup, css.cgroup);
+}
+
+/* Whose limit stalls the task. Reclaim of a cgroup the task is not under is work done on request (memory.reclaim, a
+ * limit written by somebody else), not a stall for memory. */
+static __always_inline u32 limit_cause(struct task_struct *task)
+{
+	int memory_id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	struct cgroup_subsys_state *state = task->cgroups->subsys[memory_id];
+	struct cgroup *limited = limited_cgroup(task);
+	u32 cause = OWN_LIMIT;
+
+	if (!limited)
+		return OWN_LIMIT;
+	for (int level = 0; level < MAX_DEPTH && state; level++) {
+		if (BPF_CORE_READ(state, cgroup) == limited)
+			return cause;
+		cause = ANCESTOR_LIMIT;
+		state = BPF_CORE_READ(state, parent);
+	}
+	return NOT_A_STALL;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_limit_begin)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!is_kernel_thread(task))
+		begin_stall(task, limit_cause(task));
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(on_limit_end)
+{
+	return end_stall();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_global_begin)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!is_kernel_thread(task))
+		begin_stall(task, GLOBAL);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(on_global_end)
+{
+	return end_stall();
+}
+
+/* Compaction that an allocation waits for; one that an administrator or kcompactd runs is nobody's stall. Before 5.18
+ * the first argument is no compact_control, and nothing is counted. */
+SEC("tp_btf/mm_compaction_begin")
+int BPF_PROG(on_compaction_begin, struct compact_control *control)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!is_kernel_thread(task))
+		begin_stall(task, BPF_CORE_READ(control, direct_compaction) ? COMPACTION : NOT_A_STALL);
+	return 0;
+}
+
+SEC("tp_btf/mm_compaction_end")
+int BPF_PROG(on_compaction_end)
+{
+	return end_stall();
+}
+
+SEC("tp_btf/mm_vmscan_kswapd_wake")
+int BPF_PROG(on_kswapd_wake, int node)
+{
+	u32 key = 0;
+	u64 *wakes = bpf_map_lookup_elem(&kswapd_wakes, &key);
+
+	if (wakes)
+		*wakes += 1;
+	__sync_fetch_and_or(&kswapds_awake, 1ULL << (node & 63));
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_kswapd_sleep")
+int BPF_PROG(on_kswapd_sleep, int node)
+{
+	__sync_fetch_and_and(&kswapds_awake, ~(1ULL << (node & 63)));
+	return 0;
+}
+
+SEC("tp_btf/mm_page_alloc")
+int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int gfp)
+{
+	struct task_struct *task;
+	u64 who, *pages;
+
+	if (!reclaiming && !kswapds_awake)
+		return 0;
+	if (!page || !(gfp & GFP_DIRECT_RECLAIM))
+		return 0;
+	task = bpf_get_current_task_btf();
+	who = task_identity(task, task_cgroup(task));
+	pages = lookup_or_init(&allocators, &who, &zero);
+	if (pages)
+		*pages += 1ULL << (order & 31);
+	else
+		count_lost(LOST_PAGES, 1);
+	return 0;
+}
+
+static __always_inline int killed(u64 cgroup)
+{
+	struct memory_cgroup *stats = cgroup_stats(cgroup);
+
+	if (stats)
+		__sync_fetch_and_add(&stats->oom_kills, 1);
+	return 0;
+}
+
+SEC("tp_btf/mark_victim")
+int BPF_PROG(on_victim, struct task_struct *victim)
+{
+	return killed(task_cgroup(victim));
+}
+
+/* Older kernels name the victim by process id; it has been sent SIGKILL just before, or is current. */
+SEC("tp_btf/mark_victim")
+int BPF_PROG(on_victim_id, int pid)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	u32 key = pid;
+	u64 *cgroup = bpf_map_lookup_elem(&condemned, &key);
+
+	if (cgroup)
+		return killed(*cgroup);
+	if (task->pid == pid)
+		return killed(task_cgroup(task));
+	count_lost(LOST_VICTIM, 1);
+	return 0;
+}
+
+SEC("tp_btf/signal_generate")
+int BPF_PROG(on_signal, int signal, void *info, struct task_struct *task)
+{
+	u32 key;
+	u64 cgroup;
+
+	if (signal != SIGKILL)
+		return 0;
+	key = task->pid;
+	cgroup = task_cgroup(task);
+	bpf_map_update_elem(&condemned, &key, &cgroup, BPF_ANY);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

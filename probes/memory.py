@@ -1,0 +1,182 @@
+"""Time each cgroup's tasks stall to find memory, by cause, and who took the pages meanwhile.
+
+Causes: the cgroup's own limit, an ancestor's limit, the node being short (`global`), and compaction that an allocation
+waits for. A stall is counted when it ends; one within another belongs to the outer one; a compaction stall is one pass
+over one zone. Reclaim asked for (`memory.reclaim`, a limit lowered from outside) is no stall, nor is the sleep that
+`memory.high` adds after its reclaim: no tracepoint shows it, pressure stall information does.
+
+Blame is for global stalls: each read shares out what victims stalled since the last one by the pages that everybody took
+from the node while it was short (a task in global reclaim, or kswapd awake). Allocation, not usage, is what drains a node:
+a cgroup that streams files keeps its usage flat and yet takes every page. A victim's share of its own doing is
+`memory.stall_global_self_ns`; that and `memory.blame` sum to `memory.stall_global_ns`.
+
+Refaults have no tracepoint; the kernel counts them in `memory.stat`, which a collector of the agent reads.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CGROUP, HOST, OTHER_ID, Reading, Table
+from api.histogram import SLOTS
+from api.metrics import MEMORY_CAUSES
+from probes.libbpf import BpfObject
+from probes.pairs import PairLedger
+from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
+
+U64 = np.dtype(np.uint64)
+U32 = np.dtype(np.uint32)
+CGROUP_RECORD = np.dtype(
+    [
+        ("stall_ns", U64, (len(MEMORY_CAUSES),)),
+        ("stall_count", U64, (len(MEMORY_CAUSES),)),
+        *((f"{cause}_hist", U64, (SLOTS,)) for cause in MEMORY_CAUSES),
+        ("oom_kills", U64),
+    ]
+)
+STALL_RECORD = np.dtype([("since_ns", U64), ("cgroup", U64), ("cause", U32), ("depth", U32)])
+LOST_PLACES = ("memory.stamp", "memory.cgroup", "memory.pages", "memory.oom_victim")
+GLOBAL = MEMORY_CAUSES.index("global")
+
+_STALLS = ("mm_vmscan_memcg_reclaim", "mm_vmscan_direct_reclaim", "mm_compaction")
+TRACEPOINTS = (
+    *(f"{stall}_{edge}" for stall in _STALLS for edge in ("begin", "end")),
+    *("mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep", "mm_page_alloc", "mark_victim"),
+)
+PROGRAMS = (
+    *("on_kswapd_wake", "on_kswapd_sleep", "on_page_alloc"),
+    *("on_limit_end", "on_limit_begin", "on_global_end", "on_global_begin", "on_compaction_end", "on_compaction_begin"),
+)
+VICTIM_BY_TASK = ("on_victim",)
+VICTIM_BY_ID = ("on_signal", "on_victim_id")
+
+
+class PageShares:
+    """Who took pages of late: counts that lose half their weight each round, so a stall of several rounds is covered."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, float] = {}
+
+    def add(self, takers: NDArray[np.uint64], pages: NDArray[np.uint64]) -> None:
+        """Start a round with the pages taken since the last one, shapes (n,)."""
+        faded = {taker: amount / 2 for taker, amount in self._pages.items() if amount >= 2}
+        for taker, amount in zip(takers.tolist(), pages.tolist(), strict=True):
+            faded[taker] = faded.get(taker, 0.0) + amount
+        self._pages = faded
+
+    def split(self, amount_ns: int) -> dict[int, int]:
+        """Share out `amount_ns` by pages; the parts sum to it exactly. `OTHER_ID` takes it where no page is known."""
+        total = sum(self._pages.values())
+        if not total:
+            return {OTHER_ID: amount_ns}
+        parts = {taker: int(amount_ns * amount / total) for taker, amount in self._pages.items()}
+        largest = max(parts, key=parts.__getitem__)
+        parts[largest] += amount_ns - sum(parts.values())
+        return {taker: part for taker, part in parts.items() if part}
+
+
+class GlobalBlame:
+    """Turns cumulative global stalls into victim-culprit totals, read by read."""
+
+    def __init__(self) -> None:
+        self.shares = PageShares()
+        self.pairs = PairLedger()
+        self._blamed_ns: dict[int, int] = {}
+        self._self_ns: dict[int, int] = {}
+
+    def update(self, victims: NDArray[np.uint64], stall_ns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Blame what was added since the last call; returns each victim's own part so far, shape (n,)."""
+        fresh: list[tuple[int, int, int]] = []
+        for victim, total in zip(victims.tolist(), stall_ns.tolist(), strict=True):
+            grown = total - self._blamed_ns.get(victim, 0)
+            if grown > 0:
+                self._blamed_ns[victim] = total
+                fresh += [(victim, culprit, part) for culprit, part in self.shares.split(grown).items()]
+        for victim, culprit, part in fresh:
+            if culprit == victim:
+                self._self_ns[victim] = self._self_ns.get(victim, 0) + part
+        others = np.array([row for row in fresh if row[0] != row[1]], dtype=np.uint64).reshape(-1, 3)
+        self.pairs.add(others[:, 0], others[:, 1], others[:, 2])
+        return np.array([self._self_ns.get(victim, 0) for victim in victims.tolist()], dtype=np.uint64)
+
+    def forget(self, ids: NDArray[np.uint64]) -> None:
+        """Drop victims that are gone."""
+        self.pairs.forget(ids)
+        for gone in ids.tolist():
+            self._blamed_ns.pop(gone, None)
+            self._self_ns.pop(gone, None)
+
+
+class Memory(BpfProbe):
+    """Needs tp_btf (kernel 5.5 and later; compaction is counted from 5.18 on)."""
+
+    name: ClassVar[str] = "memory"
+    records: ClassVar = {"memory_cgroup": CGROUP_RECORD, "stall": STALL_RECORD}
+
+    def __init__(self, bpf: BpfObject) -> None:
+        super().__init__(bpf)
+        self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
+        self._allocators = bpf.map("allocators", U64, U64)
+        self._kswapd_wakes = bpf.map("kswapd_wakes", U32, U64)
+        self._lost = bpf.map("lost", U32, U64)
+        self._blame = GlobalBlame()
+        self._pages: dict[int, int] = {}
+
+    @classmethod
+    def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Memory":
+        """Load the variant that fits this kernel's OOM tracepoint and attach; ends of stalls before their begins."""
+        kernel.require_tracepoints(*TRACEPOINTS)
+        bpf = open_object(cls.image(), kernel)
+        by_task = kernel.btf.tracepoint_arguments("mark_victim")[0] == "struct task_struct *"
+        victim, unused = (VICTIM_BY_TASK, VICTIM_BY_ID) if by_task else (VICTIM_BY_ID, VICTIM_BY_TASK)
+        bpf.without(*unused)
+        bpf.resize("cgroups", limits.max_cgroups)
+        bpf.resize("allocators", limits.max_cgroups)
+        load(bpf)
+        attach(bpf, *victim, *PROGRAMS)
+        return cls(bpf)
+
+    def read(self) -> Reading:
+        takers, pages = self._allocators.read(drain=True)
+        self._take_pages(takers.copy(), pages.sum(axis=1))
+        ids, values = self._cgroups.read()
+        ids, values = ids.copy(), values.copy()
+        dense: dict[str, NDArray[Any]] = {"memory.oom_kills": values["oom_kills"]}
+        for row, cause in enumerate(MEMORY_CAUSES):
+            dense[f"memory.stall_{cause}_ns"] = values["stall_ns"][:, row]
+            dense[f"memory.stall_{cause}_count"] = values["stall_count"][:, row]
+            dense[f"memory.stall_{cause}_hist"] = values[f"{cause}_hist"]
+        dense["memory.stall_global_self_ns"] = self._blame.update(ids, values["stall_ns"][:, GLOBAL])
+        _, wakes = self._kswapd_wakes.read()
+        _, lost = self._lost.read()
+        return Reading(
+            {
+                CGROUP: self._with_pages(ids, dense),
+                "memory.blame": self._blame.pairs.table("memory.blame_ns"),
+                HOST: Table({}, {"memory.kswapd_wakes": wakes.sum(axis=1)}),
+            },
+            dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
+        )
+
+    def forget(self, ids: NDArray[np.uint64]) -> None:
+        self._cgroups.delete(ids)
+        self._blame.forget(ids)
+        for gone in ids.tolist():
+            self._pages.pop(gone, None)
+
+    def _take_pages(self, takers: NDArray[np.uint64], pages: NDArray[np.uint64]) -> None:
+        self._blame.shares.add(takers, pages)
+        for taker, amount in zip(takers.tolist(), pages.tolist(), strict=True):
+            self._pages[taker] = self._pages.get(taker, 0) + amount
+
+    def _with_pages(self, ids: NDArray[np.uint64], dense: dict[str, NDArray[Any]]) -> Table:
+        """The dense table with a row also for cgroups that only took pages."""
+        extra = np.array([taker for taker in self._pages if taker not in set(ids.tolist())], dtype=np.uint64)
+        every = np.concatenate([ids, extra])
+        columns = {
+            name: np.concatenate([column, np.zeros((len(extra), *column.shape[1:]), dtype=column.dtype)])
+            for name, column in dense.items()
+        }
+        columns["memory.pressure_pages"] = np.array([self._pages.get(i, 0) for i in every.tolist()], dtype=np.uint64)
+        return Table({"cgroup": every}, columns)
