@@ -40,7 +40,8 @@ def v2_tree(tree: CgroupTree) -> CgroupTree:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     try:
-        with scratch_disk(tmp_path) as device:
+        # A block device's page cache goes with its last opener.
+        with scratch_disk(tmp_path) as device, device.open("rb"):
             yield device
     except NoDiskError as error:
         pytest.skip(str(error))

@@ -96,7 +96,7 @@ def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], 
         )
         boot = machine.run(guest, command, results, on_line)
     on_line(f"== {entry.name}: powered off after {boot.seconds:.0f} s")
-    label = f"{entry.name} ({kernel.release.partition('-')[0]}, cgroup {entry.cgroup})"
+    label = f"{entry.name} ({kernel.release}, cgroup {entry.cgroup})"
     return rows_of(label, read_lines(results / "outcomes.jsonl")) + boot_rows(label, boot)
 
 
