@@ -236,6 +236,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     _c("throttle.episodes", "cgroup_cpu_throttle_episodes", Unit.COUNT, "Throttle episodes of single CPUs' queues"),
     _h("throttle.hist", "cgroup_cpu_throttle_duration", Unit.NS, "Distribution of throttle episodes"),
+    # pmu
+    _c("pmu.cycles", "cgroup_cpu_cycles", Unit.COUNT, "CPU cycles of the cgroup, scaled for multiplexing"),
+    _c("pmu.instructions", "cgroup_instructions", Unit.COUNT, "Instructions of the cgroup, scaled for multiplexing"),
+    _c("pmu.llc_references", "cgroup_llc_references", Unit.COUNT, "Accesses of the cgroup to the last-level cache"),
+    _c("pmu.llc_misses", "cgroup_llc_misses", Unit.COUNT, "Accesses of the cgroup that missed the last-level cache"),
+    _c("pmu.enabled_ns", "cgroup_pmu_enabled", Unit.NS, "Time in which hardware events were wanted for the cgroup"),
+    _c("pmu.running_ns", "cgroup_pmu_running", Unit.NS, "Time in which all of them had a hardware counter"),
 )
 """The table. Column names are unique."""
 
