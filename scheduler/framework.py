@@ -47,6 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.objects import Node
+from cluster.pods import Binding
 from cluster.resources import Key, Patch, Resource
 from scheduler.podinfo import PodInfo
 from scheduler.snapshot import Row, Rows, Snapshot
@@ -103,13 +104,14 @@ class Verb(StrEnum):
 class Write:
     """A change that a plugin wants made in the cluster; the loop makes it.
 
-    `body` is the object for CREATE, a `Patch` for the patches, and for BIND the binding as plain JSON.
+    `body` is the object for CREATE, a `Patch` for the patches, the `Binding` for BIND, and the victim's UID for
+    DELETE and EVICT (a pod that took over the name is left alone).
     """
 
     verb: Verb
     resource: Resource[Any]
     key: Key
-    body: Patch | Mapping[str, Any] | None = None
+    body: Patch | Binding | Mapping[str, Any] | str | None = None
 
 
 class Action(StrEnum):
@@ -312,6 +314,10 @@ class Plugin(Generic[S]):
     def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
         """Whether an event listed in `requeue_on` may place this pod, which this plugin rejected."""
         return True
+
+    def next_pod(self) -> str | None:
+        """UID of the pending pod to attempt next, out of the queue's order (a gang's next member)."""
+        return None
 
     # One attempt
 

@@ -19,7 +19,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     scheduler_name: str = SCHEDULER_NAME
     """Pods with this `spec.schedulerName` are ours."""
-    plugins: dict[str, dict[str, Any]] = {}  # noqa: RUF012
+    plugins: dict[str, dict[str, Any]] = {}
     """One table per plugin, by module name: `enabled`, `weight`, and the keys of the plugin's `Config`."""
     backoff_initial_seconds: float = 1.0
     """Wait after the first failed attempt; doubles with each."""

@@ -1,0 +1,486 @@
+"""The scheduler without the world: events in, placements and writes out, time as an argument.
+
+One thread owns an engine. It takes objects from watches (`on_node`, `on_pod`, `on_object`), attempts pods
+(`schedule_one`), and leaves `bindings`, `writes` and `outcomes` for whoever does the I/O, who answers each
+binding with `bound` or `bind_failed`. The simulator and the tests drive the same engine without an API server.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api.objects import Node, Pod
+from api.protocol import LABEL_SCHEDULER_NAME
+from cluster.resources import NODES, PODS, Key, Resource, strategic_patch
+from scheduler.cycle import AnyPlugin, Cycle, Judge, defines
+from scheduler.diagnosis import rejecting_plugins, sentence
+from scheduler.framework import (
+    Action,
+    Attempt,
+    Failure,
+    Nomination,
+    ObjectEvent,
+    Reason,
+    Verb,
+    Wait,
+    Write,
+)
+from scheduler.nomination import Nominator
+from scheduler.outcome import Binding, Outcome, Placed, Result
+from scheduler.podinfo import PodClasses, PodInfo
+from scheduler.podqueue import Backoff, PodQueue, QueuedPod
+from scheduler.profile import Settings, build
+from scheduler.snapshot import Row, Snapshot
+
+POD = PODS.of(Pod)
+NODE = NODES.of(Node)
+
+KEPT_OUTCOMES = 65536
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A placed pod held at Permit: the plugins that hold it, each with its deadline."""
+
+    placed: Placed
+    deadlines: dict[str, float]
+
+
+class Engine:
+    """One profile's scheduler. Implements `scheduler.framework.Handle` for its plugins."""
+
+    def __init__(self, settings: Settings | None = None, *, source: str = "settings") -> None:
+        self.settings = settings or Settings()
+        self.snapshot = Snapshot()
+        self.classes = PodClasses()
+        self.nominator = Nominator()
+        self.bindings: deque[Binding] = deque()
+        self.writes: deque[Write] = deque()
+        self.outcomes: deque[Outcome] = deque(maxlen=KEPT_OUTCOMES)
+        self.now = 0.0
+        self._waiting: dict[str, Waiting] = {}
+        self._objects: dict[str, dict[Key, Any]] = {}
+        self._orphans: dict[str, dict[str, PodInfo]] = {}
+        """Pods bound to nodes that no watch has shown yet, by node name."""
+        self._stand_ins: set[str] = set()
+        """UIDs of queued or placed pods that no API object backs."""
+        self._told: dict[str, str] = {}
+        """The last failure sentence written to each pending pod."""
+        self.enabled = build(self.settings, self, source=source)
+        self.plugins: dict[str, AnyPlugin] = {entry.plugin.name: entry.plugin for entry in self.enabled}
+        self.cycle = Cycle(
+            self.snapshot,
+            self.enabled,
+            nominated=self.nominator.on,
+            nominated_rows=self.nominator.rows,
+            seed=self.settings.seed,
+        )
+        self._nexts = [plugin for plugin in self.plugins.values() if defines(plugin, "next_pod")]
+        self._gates = [plugin for plugin in self.plugins.values() if defines(plugin, "pre_enqueue")]
+        self._tickers = [plugin for plugin in self.plugins.values() if defines(plugin, "tick")]
+        self._queue_watchers = [
+            plugin
+            for plugin in self.plugins.values()
+            if defines(plugin, "pod_queued") or defines(plugin, "pod_forgotten")
+        ]
+        sorter = next(plugin for plugin in self.plugins.values() if defines(plugin, "sort_key"))
+        self.queue = PodQueue(
+            sort_key=sorter.sort_key,
+            gate=self._gate,
+            hint=lambda plugin, info, event: self.plugins[plugin].queue_hint(info, event),
+            listeners=_listeners(self.plugins.values()),
+            backoff=Backoff(self.settings.backoff_initial_seconds, self.settings.backoff_max_seconds),
+            flush_after=self.settings.unschedulable_flush_seconds,
+        )
+
+    # Events in
+
+    def on_node(self, action: Action, node: Node, now: float) -> None:
+        """A node appeared, changed or went."""
+        self.now = now
+        if action is Action.DELETE:
+            row = self.snapshot.row(node.name)
+            if row is not None:
+                for info in list(self.snapshot.residents[row].values()):
+                    if info.pod.spec.node_name:
+                        self._orphans.setdefault(node.name, {})[info.uid] = info
+                self.nominator.clear_row(row)
+            self.snapshot.remove_node(node.name)
+        else:
+            changed = self.snapshot.generation
+            row = self.snapshot.set_node(node)
+            for info in self._orphans.pop(node.name, {}).values():
+                self.snapshot.add_pod(info, row)
+            if changed == self.snapshot.generation:
+                return
+        self._event(ObjectEvent(NODE, action, Key("", node.name), None, node))
+
+    def on_pod(self, action: Action, pod: Pod, now: float) -> None:
+        """A pod appeared, changed or went, ours or not. Raises QuantityError for unreadable requests."""
+        self.now = now
+        uid = pod.metadata.uid
+        if action is Action.DELETE or pod.finished:
+            self._forget_pod(pod)
+        elif pod.spec.node_name:
+            self._take_bound(self.classes.info(pod))
+        elif self.is_ours(pod):
+            if pod.metadata.deletion_timestamp:
+                self._forget_pod(pod)
+            elif uid not in self.snapshot.pods:
+                self._take_pending(self.classes.info(pod))
+
+    def on_object(self, event: ObjectEvent, now: float) -> None:
+        """An object of a watched kind appeared, changed or went."""
+        self.now = now
+        store = self._objects.setdefault(_kind(event.resource), {})
+        if event.action is Action.DELETE:
+            store.pop(event.key, None)
+        else:
+            store[event.key] = event.after
+        for plugin in self.plugins.values():
+            if any(_kind(kind) == _kind(event.resource) for kind in plugin.watches):
+                plugin.on_object(event)
+        self._event(event)
+
+    def watched(self) -> dict[str, Resource[Any]]:
+        """Kinds beside pods and nodes that some plugin needs, by name."""
+        return {_kind(kind): kind for plugin in self.plugins.values() for kind in plugin.watches}
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether the pod names this scheduler; Koordinator's label goes before the field."""
+        name = pod.metadata.labels.get(LABEL_SCHEDULER_NAME, pod.spec.scheduler_name)
+        return name == self.settings.scheduler_name
+
+    # Attempts
+
+    def schedule_one(self, now: float) -> Outcome | None:
+        """Attempt the next pod; None when no pod is ready."""
+        self.now = now
+        queued = self._next(now)
+        if queued is None:
+            return None
+        attempt = self.cycle.attempt(queued.info, now)
+        evaluation = self.cycle.evaluate(attempt)
+        row = self._nominated_row(attempt, evaluation.totals)
+        if row is None:
+            row = self.cycle.choose(evaluation)
+        if row is None:
+            outcome = self._failed(queued, attempt, evaluation.failure)
+        else:
+            outcome = self._place(queued, attempt, evaluation.kept.judges, row)
+        self.outcomes.append(outcome)
+        return outcome
+
+    def tick(self, now: float) -> None:
+        """About once a second: let plugins report, waits time out and long-parked pods try again."""
+        self.now = now
+        for plugin in self._tickers:
+            self.writes.extend(plugin.tick(now))
+        for uid, waiting in list(self._waiting.items()):
+            late = [name for name, deadline in waiting.deadlines.items() if deadline <= now]
+            if late and uid in self._waiting:
+                self.reject(uid, Reason(f"timed out waiting at permit for {', '.join(late)}", plugin=late[0]))
+        self.queue.flush_parked(now)
+
+    # Answers to bindings
+
+    def bound(self, binding: Binding, now: float) -> None:
+        """The API server took the binding."""
+        self.now = now
+        placed = binding.placed
+        info = placed.info
+        queued = self.queue.remove(info.uid)
+        self._told.pop(info.uid, None)
+        for judge in placed.judges:
+            self.writes.extend(judge.plugin.post_bind(placed.attempt, judge.spec, placed.row))
+        self.outcomes.append(
+            Outcome(
+                Result.SCHEDULED,
+                info,
+                placed.node,
+                attempts=queued.attempts if queued else 1,
+                first_seen=queued.first_seen if queued else now,
+            )
+        )
+
+    def bind_failed(self, binding: Binding, message: str, now: float) -> None:
+        """The binding certainly did not take effect: give the share back and try again after back-off."""
+        self.now = now
+        self._give_back(binding.placed)
+        self.queue.requeue(binding.placed.info, now, rejected_by=frozenset(), reason=message)
+        self.outcomes.append(Outcome(Result.ERROR, binding.placed.info, binding.placed.node, message))
+
+    # Handle
+
+    def invalidate(self) -> None:
+        """Forget every spec and every kept result."""
+        self.cycle.invalidate()
+
+    def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
+        """The watched objects of a kind."""
+        return self._objects.setdefault(_kind(resource), {})
+
+    def waiting(self) -> Mapping[str, tuple[PodInfo, Row]]:
+        """Pods held at Permit, with their rows."""
+        return {uid: (held.placed.info, held.placed.row) for uid, held in self._waiting.items()}
+
+    def pending(self) -> Iterable[PodInfo]:
+        """Queued pods, in no order."""
+        return [queued.info for queued in self.queue.pods()]
+
+    def allow(self, uid: str, plugin: str) -> None:
+        """One plugin lets a waiting pod go on."""
+        held = self._waiting.get(uid)
+        if held is None:
+            return
+        held.deadlines.pop(plugin, None)
+        if not held.deadlines:
+            del self._waiting[uid]
+            self._start_binding(held.placed)
+
+    def reject(self, uid: str, reason: Reason) -> None:
+        """Give up a waiting pod."""
+        held = self._waiting.pop(uid, None)
+        if held is None:
+            return
+        self._give_back(held.placed)
+        self._requeue(held.placed.info, reason)
+
+    def activate(self, uids: Iterable[str]) -> None:
+        """Bring pending pods to the active queue."""
+        self.queue.activate(uids, self.now)
+
+    def enqueue(self, info: PodInfo) -> None:
+        """Queue a stand-in pod."""
+        self._stand_ins.add(info.uid)
+        if info.uid not in self.snapshot.pods:
+            self._take_pending(info)
+
+    def withdraw(self, uid: str) -> None:
+        """Forget a stand-in pod."""
+        placement = self.snapshot.pods.get(uid)
+        queued = self.queue.get(uid)
+        info = placement.info if placement else queued.info if queued else None
+        if info is not None:
+            self._forget_pod(info.pod)
+        self._stand_ins.discard(uid)
+
+    def nominated(self, row: Row) -> Iterable[PodInfo]:
+        """Pods that wait for room on the row."""
+        return self.nominator.on(row)
+
+    def peers(self) -> Mapping[str, AnyPlugin]:
+        """The profile's plugins by name."""
+        return self.plugins
+
+    # Internals: events
+
+    def _event(self, event: ObjectEvent) -> None:
+        if len(self.queue):
+            self.queue.on_event(event, self.now)
+
+    def _pod_event(self, action: Action, pod: Pod) -> None:
+        if len(self.queue):
+            key = Key(pod.metadata.namespace, pod.metadata.name)
+            gone = action is Action.DELETE
+            self._event(ObjectEvent(POD, action, key, pod if gone else None, None if gone else pod))
+
+    def _take_pending(self, info: PodInfo) -> None:
+        for plugin in self._queue_watchers:
+            plugin.pod_queued(info)
+        nominated = info.pod.status.nominated_node_name
+        row = self.snapshot.row(nominated) if nominated else None
+        if row is not None and info.uid not in self.nominator:
+            self.nominator.add(info, row)
+        self.queue.add(info, self.now)
+
+    def _take_bound(self, info: PodInfo) -> None:
+        uid, node = info.uid, info.pod.spec.node_name
+        row = self.snapshot.row(node)
+        placement = self.snapshot.pods.get(uid)
+        if placement is not None and placement.row == row:
+            self.snapshot.update_pod(info)
+            return
+        held = self._waiting.pop(uid, None)
+        if held is not None:
+            self._give_back(held.placed)
+        self.queue.remove(uid)
+        self.nominator.remove(uid)
+        self._told.pop(uid, None)
+        if row is None:
+            self.snapshot.remove_pod(uid)
+            self._orphans.setdefault(node, {})[uid] = info
+            return
+        self.snapshot.add_pod(info, row)
+        self._pod_event(Action.ADD, info.pod)
+
+    def _forget_pod(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        held = self._waiting.pop(uid, None)
+        if held is not None:
+            self._give_back(held.placed)
+        queued = self.queue.remove(uid)
+        if queued is not None:
+            for plugin in self._queue_watchers:
+                plugin.pod_forgotten(queued.info)
+        self.nominator.remove(uid)
+        self._told.pop(uid, None)
+        if pod.spec.node_name:
+            self._orphans.get(pod.spec.node_name, {}).pop(uid, None)
+        if self.snapshot.remove_pod(uid) is not None or held is not None:
+            self._pod_event(Action.DELETE, pod)
+
+    # Internals: one attempt
+
+    def _gate(self, info: PodInfo) -> Reason | None:
+        for plugin in self._gates:
+            reason = plugin.pre_enqueue(info)
+            if reason is not None:
+                return Reason(reason.text, reason.resolvable, reason.plugin or plugin.name)
+        return None
+
+    def _next(self, now: float) -> QueuedPod | None:
+        for plugin in self._nexts:
+            uid = plugin.next_pod()
+            if uid is not None:
+                queued = self.queue.take(uid)
+                if queued is not None:
+                    return queued
+        return self.queue.pop(now)
+
+    def _nominated_row(self, attempt: Attempt, totals: Any) -> Row | None:
+        row = self.nominator.row(attempt.pod.uid)
+        return row if row is not None and row < totals.shape[0] and totals[row] >= 0 else None
+
+    def _place(self, queued: QueuedPod, attempt: Attempt, judges: list[Judge], row: Row) -> Outcome:
+        info = attempt.pod
+        placed = Placed(attempt, row, judges, self.snapshot.names[row])
+        for index, judge in enumerate(judges):
+            reason = judge.plugin.reserve(attempt, judge.spec, row)
+            if reason is not None:
+                self._unreserve(placed, judges[:index])
+                return self._refused(info, reason, judge)
+        self.snapshot.add_pod(info, row, assumed=True)
+        deadlines: dict[str, float] = {}
+        for judge in judges:
+            answer = judge.plugin.permit(attempt, judge.spec, row)
+            if isinstance(answer, Reason):
+                self._give_back(placed)
+                return self._refused(info, answer, judge)
+            if isinstance(answer, Wait):
+                deadlines[judge.plugin.name] = attempt.now + answer.seconds
+        self.nominator.remove(info.uid)
+        self._pod_event(Action.ADD, info.pod)
+        if deadlines:
+            self._waiting[info.uid] = Waiting(placed, deadlines)
+            return Outcome(Result.WAITING, info, placed.node, attempts=queued.attempts)
+        return self._start_binding(placed)
+
+    def _start_binding(self, placed: Placed) -> Outcome:
+        writes: list[Write] = []
+        for judge in placed.judges:
+            answer = judge.plugin.pre_bind(placed.attempt, judge.spec, placed.row)
+            if isinstance(answer, Reason):
+                self._give_back(placed)
+                return self._requeue(placed.info, answer, judge.plugin.name)
+            writes.extend(answer)
+        for judge in placed.judges:
+            binding = judge.plugin.bind(placed.attempt, judge.spec, placed.row)
+            if binding is not None:
+                writes.extend(binding)
+                break
+        self.bindings.append(Binding(placed, tuple(writes)))
+        return Outcome(Result.WAITING, placed.info, placed.node)
+
+    def _give_back(self, placed: Placed) -> None:
+        placement = self.snapshot.pods.get(placed.info.uid)
+        if placement is not None and placement.assumed:
+            self.snapshot.remove_pod(placed.info.uid)
+        self._unreserve(placed, placed.judges)
+        self._pod_event(Action.DELETE, placed.info.pod)
+
+    def _unreserve(self, placed: Placed, judges: Iterable[Judge]) -> None:
+        for judge in reversed(list(judges)):
+            judge.plugin.unreserve(placed.attempt, judge.spec, placed.row)
+        placed.info.patch.clear()
+
+    def _refused(self, info: PodInfo, reason: Reason, judge: Judge) -> Outcome:
+        return self._requeue(info, reason, judge.plugin.name)
+
+    def _requeue(self, info: PodInfo, reason: Reason, plugin: str = "") -> Outcome:
+        """Back to the queue for one pod-wide reason."""
+        rejecter = reason.plugin or plugin
+        message = f"0/{self.snapshot.node_count} nodes are available: {reason.text}."
+        self.queue.requeue(info, self.now, rejected_by=frozenset({rejecter}), reason=message)
+        self._tell(info, message, "")
+        return Outcome(Result.UNSCHEDULABLE, info, message=message, rejected_by=frozenset({rejecter}))
+
+    def _failed(self, queued: QueuedPod, attempt: Attempt, failure: Failure) -> Outcome:
+        nomination = self._post_filter(attempt, failure)
+        message = sentence(failure, self.snapshot, nomination.message if nomination else "")
+        rejected_by = rejecting_plugins(failure, self.snapshot)
+        info = attempt.pod
+        node = nomination.node if nomination else ""
+        row = self.snapshot.row(node) if node else None
+        self.nominator.remove(info.uid)
+        if nomination is not None:
+            self.writes.extend(nomination.writes)
+            if row is not None:
+                self.nominator.add(info, row)
+        self.queue.requeue(info, attempt.now, rejected_by=rejected_by, reason=message)
+        self._tell(info, message, node)
+        return Outcome(
+            Result.UNSCHEDULABLE,
+            info,
+            message=message,
+            attempts=queued.attempts,
+            first_seen=queued.first_seen,
+            rejected_by=rejected_by,
+            failure=failure,
+            victims=nomination.victims if nomination else (),
+        )
+
+    def _post_filter(self, attempt: Attempt, failure: Failure) -> Nomination | None:
+        message = ""
+        for judge in self.cycle.judges(attempt.pod):
+            if not defines(judge.plugin, "post_filter"):
+                continue
+            nomination = judge.plugin.post_filter(attempt, judge.spec, failure)
+            if nomination is None:
+                continue
+            if nomination.node or nomination.victims:
+                return nomination
+            message = nomination.message
+        return Nomination("", message=message) if message else None
+
+    def _tell(self, info: PodInfo, message: str, nominated: str) -> None:
+        """Write the PodScheduled condition, unless the pod carries the same one already."""
+        told = f"{nominated}|{message}"
+        if info.uid in self._stand_ins or self._told.get(info.uid) == told or self.queue.get(info.uid) is None:
+            return
+        self._told[info.uid] = told
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+        }
+        status: dict[str, Any] = {"conditions": [condition]}
+        if nominated or info.pod.status.nominated_node_name:
+            status["nominatedNodeName"] = nominated or None
+        key = Key(info.namespace, info.pod.metadata.name)
+        self.writes.append(Write(Verb.PATCH_STATUS, POD, key, strategic_patch({"status": status})))
+
+
+def _kind(resource: Resource[Any]) -> str:
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def _listeners(plugins: Iterable[AnyPlugin]) -> dict[str, frozenset[str]]:
+    """Event kind to the plugins that listen to it."""
+    table: dict[str, set[str]] = {}
+    for plugin in plugins:
+        for kind in plugin.requeue_on:
+            table.setdefault(kind, set()).add(plugin.name)
+    return {kind: frozenset(names) for kind, names in table.items()}

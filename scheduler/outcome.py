@@ -1,0 +1,57 @@
+"""What the engine hands to the world: bindings to make, and what became of attempts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduler.cycle import Judge
+from scheduler.framework import Attempt, Failure, Write
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A pod that holds its share of a row; `judges` take part in whatever follows."""
+
+    attempt: Attempt
+    row: Row
+    judges: Sequence[Judge]
+    node: str
+
+    @property
+    def info(self) -> PodInfo:
+        """The pod."""
+        return self.attempt.pod
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """Writes that make a placement real, in order; the last one binds."""
+
+    placed: Placed
+    writes: tuple[Write, ...]
+
+
+class Result(StrEnum):
+    """How an attempt ended, as the stock scheduler's metrics spell it."""
+
+    SCHEDULED = "scheduled"
+    UNSCHEDULABLE = "unschedulable"
+    ERROR = "error"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One attempt's end. `message` is the sentence people read; `failure` the reasons row by row."""
+
+    result: Result
+    info: PodInfo
+    node: str = ""
+    message: str = ""
+    attempts: int = 0
+    first_seen: float = 0.0
+    rejected_by: frozenset[str] = frozenset()
+    failure: Failure | None = None
+    victims: tuple[PodInfo, ...] = ()

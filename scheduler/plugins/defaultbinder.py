@@ -1,0 +1,22 @@
+"""Binds the pod. Annotations decided at Reserve travel in the same write, so a bound pod never lacks them."""
+
+from collections.abc import Sequence
+
+from cluster.pods import Binding
+from cluster.resources import PODS, Key
+from scheduler.framework import Attempt, Plugin, Verb, Write
+from scheduler.snapshot import Row
+
+
+class DefaultBinder(Plugin[tuple[()]]):
+    """Writes the pod's Binding, with the annotations that the other plugins chose."""
+
+    name = "DefaultBinder"
+    rank = 900
+
+    def bind(self, attempt: Attempt, spec: tuple[()], row: Row) -> Sequence[Write]:
+        """One write: node and annotations together."""
+        info = attempt.pod
+        key = Key(info.namespace, info.pod.metadata.name)
+        binding = Binding(key, info.uid, attempt.snapshot.names[row], dict(info.patch))
+        return (Write(Verb.BIND, PODS, key, binding),)

@@ -1,0 +1,80 @@
+"""A host port is taken once per node, protocol and address; the empty address is every address."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from api.objects import Pod
+from scheduler.framework import Attempt, Bits, Handle, Plugin, Reason
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row, Rows
+
+ANY_ADDRESS = "0.0.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the node that a container binds."""
+
+    address: str
+    protocol: str
+    port: int
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Whether both cannot be bound on one node."""
+        same = self.port == other.port and self.protocol == other.protocol
+        return same and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The host ports of a pod's containers and sidecars."""
+    sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
+    return tuple(
+        HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+        for container in (*pod.spec.containers, *sidecars)
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+class NodePorts(Plugin[tuple[HostPort, ...]]):
+    """Keeps who holds which port where; costs nothing for pods without host ports."""
+
+    name = "NodePorts"
+    rank = 140
+    requeue_on = frozenset({"pods/delete", "nodes/add"})
+
+    def __init__(self, config: Any, handle: Handle) -> None:
+        super().__init__(config, handle)
+        self._holders: dict[tuple[str, int], dict[Row, list[HostPort]]] = {}
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """Note the pod's ports."""
+        for port in host_ports(info.pod):
+            self._holders.setdefault((port.protocol, port.port), {}).setdefault(row, []).append(port)
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """Free the pod's ports."""
+        for port in host_ports(info.pod):
+            rows = self._holders[port.protocol, port.port]
+            rows[row].remove(port)
+            if not rows[row]:
+                del rows[row]
+
+    def prepare(self, info: PodInfo) -> tuple[HostPort, ...] | None:
+        """The pod's ports, None when it has none."""
+        return host_ports(info.pod) or None
+
+    def reasons(self, spec: tuple[HostPort, ...]) -> tuple[Reason, ...]:
+        """One reason."""
+        return (Reason("node(s) didn't have free ports for the requested pod ports"),)
+
+    def filter(self, attempt: Attempt, spec: tuple[HostPort, ...], rows: Rows) -> Bits:
+        """Rejects rows where a port conflicts."""
+        taken = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
+        for port in spec:
+            for row, held in self._holders.get((port.protocol, port.port), {}).items():
+                if any(port.conflicts(other) for other in held):
+                    taken[row] = 1
+        return taken[rows]

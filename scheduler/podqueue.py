@@ -1,0 +1,251 @@
+"""Pending pods: active, backing off, or waiting for an event that could place them.
+
+A rejected pod names the plugins that rejected it. An event wakes only pods rejected by a plugin that listens to
+it (and whose hint agrees); a woken pod first sits out its back-off. Events that arrive while a pod is between
+attempt and requeue count as well. Time comes in as an argument, in seconds.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count, islice
+from typing import Any, TypeAlias
+
+from scheduler.framework import ObjectEvent, Reason
+from scheduler.podinfo import PodInfo
+
+SortKey: TypeAlias = Callable[[PodInfo, float], tuple[Any, ...]]
+Gate: TypeAlias = Callable[[PodInfo], Reason | None]
+Hint: TypeAlias = Callable[[str, PodInfo, ObjectEvent], bool]
+"""(plugin, pod, event): whether the event may place a pod that the plugin rejected."""
+
+REMEMBERED_EVENTS = 1024
+
+
+class Place(StrEnum):
+    """Where a pending pod is."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+    IN_FLIGHT = "in-flight"
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPod:
+    """A pending pod and what became of its attempts."""
+
+    info: PodInfo
+    first_seen: float
+    queued_at: float
+    place: Place = Place.ACTIVE
+    attempts: int = 0
+    rejected_by: frozenset[str] = frozenset()
+    reason: str = ""
+    retry_at: float = 0.0
+    """When the back-off is over."""
+    parked_at: float = 0.0
+    events_seen: int = 0
+    """Event number when the running attempt began."""
+    ticket: int = 0
+    """Heap entries with another ticket are stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """initial * 2^(attempts-1), at most `limit`, in seconds."""
+
+    initial: float = 1.0
+    limit: float = 10.0
+
+    def seconds(self, attempts: int) -> float:
+        """How long to wait after this many attempts."""
+        return 0.0 if attempts <= 0 else min(self.limit, self.initial * float(2 ** min(attempts - 1, 30)))
+
+
+@dataclass(slots=True)
+class PodQueue:
+    """All pending pods. `gate` is PreEnqueue; `listeners` maps an event kind to the plugins it concerns."""
+
+    sort_key: SortKey
+    gate: Gate
+    hint: Hint
+    listeners: dict[str, frozenset[str]]
+    backoff: Backoff = field(default_factory=Backoff)
+    flush_after: float = 300.0
+    _pods: dict[str, QueuedPod] = field(default_factory=dict)
+    _active: list[tuple[Any, ...]] = field(default_factory=list)
+    _waiting: list[tuple[float, int, str]] = field(default_factory=list)
+    _parked: dict[str, set[str]] = field(default_factory=dict)
+    """Unschedulable pods by the plugin that rejected them."""
+    _tickets: Iterator[int] = field(default_factory=lambda: count(1))
+    _events: deque[ObjectEvent] = field(default_factory=lambda: deque(maxlen=REMEMBERED_EVENTS))
+    _event_count: int = 0
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pending pod, None when it is not queued."""
+        return self._pods.get(uid)
+
+    def pods(self) -> Iterable[QueuedPod]:
+        """Every pending pod, in no order."""
+        return self._pods.values()
+
+    def counts(self) -> dict[str, int]:
+        """Pods by place, as the `pending_pods` metric names them."""
+        totals = dict.fromkeys((place.value for place in Place if place is not Place.IN_FLIGHT), 0)
+        for queued in self._pods.values():
+            if queued.place is not Place.IN_FLIGHT:
+                totals[queued.place.value] += 1
+        return totals
+
+    def add(self, info: PodInfo, now: float) -> None:
+        """A pod appeared or its object changed; a changed one gets another chance at once or after back-off."""
+        queued = self._pods.get(info.uid)
+        if queued is None:
+            queued = self._pods[info.uid] = QueuedPod(info, now, now)
+            self._admit(queued, now)
+            return
+        changed = queued.info.cls is not info.cls or queued.place is Place.GATED
+        queued.info = info
+        if changed and queued.place in (Place.UNSCHEDULABLE, Place.GATED):
+            self._wake(queued, now)
+        elif changed and queued.place is Place.ACTIVE:
+            self._admit(queued, now)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Forget a pod."""
+        queued = self._pods.pop(uid, None)
+        if queued is not None:
+            self._unpark(queued)
+            queued.ticket = 0
+        return queued
+
+    def pop(self, now: float) -> QueuedPod | None:
+        """The first active pod, in flight from here on; None when there is none."""
+        self._flush(now)
+        while self._active:
+            *_, ticket, uid = heapq.heappop(self._active)
+            queued = self._pods.get(uid)
+            if queued is not None and queued.ticket == ticket and queued.place is Place.ACTIVE:
+                return self._start(queued)
+        return None
+
+    def take(self, uid: str) -> QueuedPod | None:
+        """A named pod out of turn (a gang's next member); None when it is gated, in flight or unknown."""
+        queued = self._pods.get(uid)
+        if queued is None or queued.place in (Place.IN_FLIGHT, Place.GATED):
+            return None
+        self._unpark(queued)
+        return self._start(queued)
+
+    def requeue(self, info: PodInfo, now: float, *, rejected_by: frozenset[str], reason: str) -> None:
+        """An attempt failed. Without a rejecting plugin (an error) the pod backs off; else it waits for events."""
+        queued = self._pods.get(info.uid)
+        if queued is None:
+            return
+        queued.rejected_by, queued.reason = rejected_by, reason
+        queued.retry_at = now + self.backoff.seconds(queued.attempts)
+        if not rejected_by or self._missed_event(queued):
+            self._back_off(queued)
+            return
+        self._park(queued, Place.UNSCHEDULABLE, now)
+
+    def on_event(self, event: ObjectEvent, now: float) -> None:
+        """Something changed in the cluster: wake the pods it may place."""
+        concerned = self.listeners.get(event.kind)
+        if not concerned:
+            return
+        self._event_count += 1
+        self._events.append(event)
+        for plugin in concerned:
+            for uid in list(self._parked.get(plugin, ())):
+                queued = self._pods[uid]
+                if queued.place is Place.UNSCHEDULABLE and self.hint(plugin, queued.info, event):
+                    self._wake(queued, now)
+                elif queued.place is Place.GATED:
+                    self._admit(queued, now)
+
+    def activate(self, uids: Iterable[str], now: float) -> None:
+        """Bring pods to the active queue at once, gates permitting."""
+        for uid in uids:
+            queued = self._pods.get(uid)
+            if queued is not None and queued.place not in (Place.IN_FLIGHT, Place.ACTIVE):
+                self._admit(queued, now)
+
+    def next_wake(self) -> float | None:
+        """When the earliest back-off ends; None when nothing backs off."""
+        return self._waiting[0][0] if self._waiting else None
+
+    # Internals
+
+    def _start(self, queued: QueuedPod) -> QueuedPod:
+        queued.place = Place.IN_FLIGHT
+        queued.attempts += 1
+        queued.events_seen = self._event_count
+        return queued
+
+    def _admit(self, queued: QueuedPod, now: float) -> None:
+        self._unpark(queued)
+        reason = self.gate(queued.info)
+        if reason is not None:
+            queued.rejected_by, queued.reason = frozenset({reason.plugin}), reason.text
+            self._park(queued, Place.GATED, now)
+            return
+        queued.place, queued.queued_at = Place.ACTIVE, now
+        queued.ticket = next(self._tickets)
+        key = self.sort_key(queued.info, queued.queued_at)
+        heapq.heappush(self._active, (*key, queued.ticket, queued.info.uid))
+
+    def _wake(self, queued: QueuedPod, now: float) -> None:
+        if queued.retry_at <= now:
+            self._admit(queued, now)
+        else:
+            self._back_off(queued)
+
+    def _back_off(self, queued: QueuedPod) -> None:
+        self._unpark(queued)
+        queued.place, queued.ticket = Place.BACKOFF, next(self._tickets)
+        heapq.heappush(self._waiting, (queued.retry_at, queued.ticket, queued.info.uid))
+
+    def _park(self, queued: QueuedPod, place: Place, now: float) -> None:
+        queued.place, queued.parked_at = place, now
+        for plugin in queued.rejected_by:
+            self._parked.setdefault(plugin, set()).add(queued.info.uid)
+
+    def _unpark(self, queued: QueuedPod) -> None:
+        for plugin in queued.rejected_by:
+            self._parked.get(plugin, set()).discard(queued.info.uid)
+
+    def _missed_event(self, queued: QueuedPod) -> bool:
+        """Whether an event came in during the attempt that could have placed the pod."""
+        missed = self._event_count - queued.events_seen
+        if missed > len(self._events):
+            return True
+        return any(
+            plugin in self.listeners.get(event.kind, ()) and self.hint(plugin, queued.info, event)
+            for event in islice(self._events, len(self._events) - missed, None)
+            for plugin in queued.rejected_by
+        )
+
+    def _flush(self, now: float) -> None:
+        """Move pods whose back-off is over to the active queue."""
+        while self._waiting and self._waiting[0][0] <= now:
+            _, ticket, uid = heapq.heappop(self._waiting)
+            queued = self._pods.get(uid)
+            if queued is not None and queued.ticket == ticket and queued.place is Place.BACKOFF:
+                self._admit(queued, now)
+
+    def flush_parked(self, now: float) -> None:
+        """Try pods again that no event spoke for in a long time."""
+        for queued in list(self._pods.values()):
+            if queued.place is Place.UNSCHEDULABLE and now - queued.parked_at >= self.flush_after:
+                self._wake(queued, now)
