@@ -29,7 +29,7 @@ class ProbeSet:
         opened: dict[str, Probe] = {}
         refused: dict[str, Unsupported] = {}
         kernel = Kernel()
-        limits = ProbeLimits(settings.max_cgroups, settings.max_pairs)
+        limits = ProbeLimits(settings.max_cgroups, settings.max_pairs, settings.options)
         for name, kind in discover(probes, Probe).items():  # type: ignore[type-abstract]
             if name in settings.disabled or settings.backend == "none":
                 refused[name] = Unsupported("disabled in the settings", f"take {name!r} out of [probes] disabled")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from api.frame import Reading
 from api.plugin import Unsupported
+from api.settings import SettingsError
 from probes.btf import Btf
 from probes.build import object_path
 from probes.libbpf import BpfError, BpfObject, ProgramStats, possible_cpus
@@ -40,10 +41,11 @@ class ProbeLimits:
     """Options of single probes, by probe name; each probe's class says which it takes."""
 
     def option(self, probe: str, key: str, default: OptionT) -> OptionT:
-        """One option of a probe; raises ValueError naming it when its type is not the default's."""
+        """One option of a probe; raises SettingsError naming it when its type is not the default's."""
         value = self.options.get(probe, {}).get(key, default)
         if type(value) is not type(default):
-            raise ValueError(f"[probes.options.{probe}] {key}: {value!r} is not a {type(default).__name__}")
+            problem = f"{value!r} is not a {type(default).__name__}"
+            raise SettingsError("settings", f"[probes.options.{probe}] {key}", problem)
         return value
 
 
@@ -142,9 +144,7 @@ def load(bpf: BpfObject) -> None:
         bpf.load()
     except BpfError as error:
         bpf.close()
-        raise Unsupported(
-            f"{bpf.name} was refused by the kernel: {_last_words(error)}", _remedy(error)
-        ) from error
+        raise Unsupported(f"{bpf.name} was refused by the kernel: {_last_words(error)}", _remedy(error)) from error
 
 
 def attach(bpf: BpfObject, *programs: str) -> None:
@@ -154,15 +154,11 @@ def attach(bpf: BpfObject, *programs: str) -> None:
             bpf.attach(program)
         except BpfError as error:
             bpf.close()
-            raise Unsupported(
-                f"{bpf.name}: {program} cannot be attached: {error.strerror}", _remedy(error)
-            ) from error
+            raise Unsupported(f"{bpf.name}: {program} cannot be attached: {error.strerror}", _remedy(error)) from error
 
 
 def _last_words(error: BpfError) -> str:
-    lines = [
-        line.strip() for line in error.log.splitlines() if line.strip() and not line.startswith("processed")
-    ]
+    lines = [line.strip() for line in error.log.splitlines() if line.strip() and not line.startswith("processed")]
     telling = [line for line in lines if not line.startswith(("libbpf: --", "libbpf: failed to load object"))]
     return "; ".join(telling[-3:]) or str(error)
 
