@@ -87,6 +87,7 @@ MEMORY_CAUSES = ("own_limit", "ancestor_limit", "global", "compaction")
 """Causes of memory stalls, in the order of the memory probe's record; a stall has one of them."""
 
 _STALL = "Time threads of the cgroup stalled to find memory, by cause"
+_INTERRUPTED = "Time interrupts took on top of the cgroup's running threads"
 
 METRICS: tuple[Metric, ...] = (
     # cpu
@@ -243,6 +244,18 @@ METRICS: tuple[Metric, ...] = (
     _c("pmu.llc_misses", "cgroup_llc_misses", Unit.COUNT, "Accesses of the cgroup that missed the last-level cache"),
     _c("pmu.enabled_ns", "cgroup_pmu_enabled", Unit.NS, "Time in which hardware events were wanted for the cgroup"),
     _c("pmu.running_ns", "cgroup_pmu_running", Unit.NS, "Time in which all of them had a hardware counter"),
+    # interrupts
+    _c("cpu.irq_ns", "cgroup_cpu_interrupted", Unit.NS, _INTERRUPTED, kind="irq"),
+    _c("cpu.softirq_ns", "cgroup_cpu_interrupted", Unit.NS, _INTERRUPTED, kind="softirq"),
+    _c("irq.vector_ns", "host_interrupt", Unit.NS, "Time in interrupts, by vector", table="irq.vector"),
+    _c("irq.vector_count", "host_interrupts", Unit.COUNT, "Interrupts handled, by vector", table="irq.vector"),
+    _c(
+        "irq.vector_stolen_ns",
+        "host_interrupt_stolen",
+        Unit.NS,
+        "Time in interrupts that came on top of a cgroup's task, by vector",
+        table="irq.vector",
+    ),
 )
 """The table. Column names are unique."""
 
