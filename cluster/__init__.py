@@ -4,7 +4,8 @@ Reading
     `connect()` finds the server as kubectl does and gives a `Client`; `Client(plain_endpoint(url))` speaks
     to the twin. `client.get / find / list` decode to the type that a `Resource` names: the builtin ones
     (`PODS`, `NODES`, ...) give JSON documents, `PODS.of(Pod)` gives structs with only the fields a program
-    reads. `Informer` keeps a local copy and tells subscribers every change exactly once:
+    reads, and `custom(WORKLOAD_PROFILE)` the kinds of `api.crds`. `Informer` keeps a local copy and tells
+    subscribers every change exactly once:
 
         informer = Informer(client, PODS.of(Pod), Query(fields="spec.nodeName="))
         informer.subscribe(on_deltas)      # batches of Delta(type, key, old, new), in the informer's thread
@@ -85,6 +86,7 @@ from cluster.resources import (
     Query,
     Resource,
     apply_patch,
+    custom,
     merge_patch,
     strategic_patch,
 )
@@ -163,6 +165,7 @@ __all__ = [
     "apply_patch",
     "bind",
     "connect",
+    "custom",
     "evict",
     "load_endpoint",
     "merge_patch",

@@ -11,8 +11,13 @@ from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
+import msgspec
+
+from api.crds import Definition
+
 T = TypeVar("T")
 U = TypeVar("U")
+M = TypeVar("M", bound=msgspec.Struct)
 
 Document = dict[str, Any]
 """An API object as plain JSON."""
@@ -144,6 +149,19 @@ def _builtin(
     kind: str, plural: str, group: str = "", version: str = "v1", *, namespaced: bool = True
 ) -> Resource[Document]:
     return Resource(kind, plural, dict, group, version, namespaced, complete=True)
+
+
+def custom(definition: Definition[M]) -> Resource[M]:
+    """A custom kind of the house, decoded to its struct, which holds every field of its schema."""
+    return Resource(
+        definition.kind,
+        definition.plural,
+        definition.model,
+        definition.group,
+        definition.version,
+        definition.namespaced,
+        complete=True,
+    )
 
 
 PODS = _builtin("Pod", "pods")

@@ -1,0 +1,151 @@
+"""What is learned about workloads: how much they need (Recommendation) and how they bear neighbours (WorkloadProfile).
+
+The model behind WorkloadProfile: on a node, the *pressure* on a resource is the share of that resource's
+capacity that neighbours take, from 0 to 1. A workload's *sensitivity* is the seconds it loses per second per
+unit of pressure, at a given load of its own; its *aggressiveness* is the pressure that one replica of it
+exerts. The lost seconds per second that resident i is predicted to suffer are
+
+    sum over resources r of sensitivity(i, r, load of i) x sum over neighbours j of aggressiveness(j, r)
+"""
+
+from typing import Annotated
+
+from api.crds.definition import TIME, Column, Definition, among, between
+from api.meta import Condition, LabelSelector, ObjectMeta, ResourceList, Wire
+
+
+class WorkloadReference(Wire, frozen=True, kw_only=True):
+    """The object whose pods are meant: the owner that a human would name (Deployment, not ReplicaSet)."""
+
+    kind: str
+    name: str
+    api_version: str = ""
+
+
+class RecommendationTarget(Wire, frozen=True, kw_only=True):
+    """A workload, or all pods that a selector selects."""
+
+    type: Annotated[str, among("workload", "podSelector")]
+    workload: WorkloadReference | None = None
+    pod_selector: LabelSelector | None = None
+
+
+class RecommendationSpec(Wire, frozen=True, kw_only=True):
+    """What to recommend for."""
+
+    target: RecommendationTarget
+
+
+class ContainerRecommendation(Wire, frozen=True, kw_only=True):
+    """Recommended requests of one container."""
+
+    container_name: str
+    resources: ResourceList = {}
+
+
+class PodRecommendation(Wire, frozen=True, kw_only=True):
+    """Recommended requests of one pod of the target."""
+
+    container_statuses: list[ContainerRecommendation] = []
+
+
+class RecommendationStatus(Wire, frozen=True, kw_only=True):
+    """The recommendation and how far to trust it (conditions LowConfidence, FetchingHistory and others)."""
+
+    pod_status: PodRecommendation | None = None
+    update_time: Annotated[str, TIME] | None = None
+    conditions: list[Condition] = []
+
+
+class Recommendation(Wire, frozen=True, kw_only=True):
+    """How much a workload needs."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RecommendationSpec
+    status: RecommendationStatus = RecommendationStatus()
+
+
+class WorkloadProfileSpec(Wire, frozen=True, kw_only=True):
+    """Whose profile it is: one container of a workload in the object's namespace, on one type of node.
+
+    `node_type` is a value of the label `node.kubernetes.io/instance-type` ("" is any type).
+    """
+
+    workload: WorkloadReference
+    container: str
+    node_type: str = ""
+
+
+class SensitivityBin(Wire, frozen=True, kw_only=True):
+    """Sensitivity while the container's own CPU use is in [load_from, load_to) of its request.
+
+    `lost_seconds_per_pressure` is lost seconds per second per unit of pressure; `error` its standard error
+    in the same unit.
+    """
+
+    load_from: float
+    load_to: float
+    lost_seconds_per_pressure: float
+    error: float | None = None
+    samples: Annotated[int, between(0)] = 0
+
+
+class ResourceInterference(Wire, frozen=True, kw_only=True):
+    """One resource: how pressure on it hurts, and how much pressure one replica exerts (mean and p95).
+
+    `load_from` ascends over the bins; gaps between bins have not been observed.
+    """
+
+    name: Annotated[
+        str, among("cpu", "cpu-smt", "cache", "memory-bandwidth", "memory", "block-io", "network", "kernel")
+    ]
+    sensitivity: list[SensitivityBin] = []
+    aggressiveness: float = 0.0
+    aggressiveness_p95: float | None = None
+
+
+class WorkloadProfileStatus(Wire, frozen=True, kw_only=True):
+    """What was learned, from how much, and when. Age is the reader's clock less `update_time`."""
+
+    resources: list[ResourceInterference] = []
+    samples: Annotated[int, between(0)] = 0
+    """Observations behind the profile, each one container over one reporting interval."""
+    replicas: Annotated[int, between(0)] = 0
+    """Distinct containers observed."""
+    first_sample_time: Annotated[str, TIME] | None = None
+    update_time: Annotated[str, TIME] | None = None
+    conditions: list[Condition] = []
+
+
+class WorkloadProfile(Wire, frozen=True, kw_only=True):
+    """How a workload bears its neighbours, and what it does to them."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadProfileSpec
+    status: WorkloadProfileStatus = WorkloadProfileStatus()
+
+
+RECOMMENDATION = Definition(
+    "Recommendation",
+    "recommendations",
+    "analysis.koordinator.sh",
+    Recommendation,
+    namespaced=True,
+    short_names=("recom",),
+)
+WORKLOAD_PROFILE = Definition(
+    "WorkloadProfile",
+    "workloadprofiles",
+    "interference.koordinator.sh",
+    WorkloadProfile,
+    namespaced=True,
+    short_names=("wlp",),
+    columns=(
+        Column("Kind", ".spec.workload.kind"),
+        Column("Workload", ".spec.workload.name"),
+        Column("Container", ".spec.container"),
+        Column("Node type", ".spec.nodeType"),
+        Column("Samples", ".status.samples", "integer"),
+        Column("Updated", ".status.updateTime", "date"),
+    ),
+)
