@@ -267,9 +267,7 @@ class Map:
         if self._stride == self.value_dtype.itemsize:
             shaped = raw.view(self.value_dtype)
         else:
-            padded = np.dtype(
-                {"names": ["v"], "formats": [self.value_dtype], "offsets": [0], "itemsize": self._stride}
-            )
+            padded = np.dtype({"names": ["v"], "formats": [self.value_dtype], "offsets": [0], "itemsize": self._stride})
             shaped = raw.view(padded)["v"]
         return shaped.reshape(count, self._width) if self.per_cpu else shaped
 
@@ -394,9 +392,7 @@ class BpfObject:
         self.name = name
         self._image = ctypes.create_string_buffer(image, len(image))
         self._handle: int | None = library().call("bpf_object__open_mem", self._image, len(image), None)
-        self._maps = {
-            library().raw("bpf_map__name", m).decode(): m for m in self._each("bpf_object__next_map")
-        }
+        self._maps = {library().raw("bpf_map__name", m).decode(): m for m in self._each("bpf_object__next_map")}
         self._programs = {
             library().raw("bpf_program__name", p).decode(): p for p in self._each("bpf_object__next_program")
         }
@@ -462,6 +458,14 @@ class BpfObject:
         link = library().call("bpf_program__attach", self._programs[program])
         self._links.append(link)
         return int(library().raw("bpf_link__fd", link))
+
+    def release(self, link_fd: int) -> None:
+        """Undo one `attach` by the descriptor it returned; the program stays loaded."""
+        for link in self._links:
+            if int(library().raw("bpf_link__fd", link)) == link_fd:
+                self._links.remove(link)
+                library().raw("bpf_link__destroy", link)
+                return
 
     def attach_perf_event(self, program: str, perf_fd: int) -> None:
         """Attach one program to an open perf event."""
@@ -549,9 +553,7 @@ class _PerfAttr(ctypes.Structure):
 _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 
 
-def perf_event_open(
-    kind: int, config: int, *, pid: int = -1, cpu: int = -1, group: int = -1, flags: int = 0
-) -> int:
+def perf_event_open(kind: int, config: int, *, pid: int = -1, cpu: int = -1, group: int = -1, flags: int = 0) -> int:
     """Open one counting perf event with enabled/running times; `flags` is 4 for a v2 cgroup descriptor in `pid`.
 
     Raises BpfError (ENOENT or EOPNOTSUPP where the host has no such event).

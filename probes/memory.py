@@ -5,10 +5,14 @@ waits for. A stall is counted when it ends; one within another belongs to the ou
 over one zone. Reclaim asked for (`memory.reclaim`, a limit lowered from outside) is no stall, nor is the sleep that
 `memory.high` adds after its reclaim: no tracepoint shows it, pressure stall information does.
 
-Blame is for global stalls: each read shares out what victims stalled since the last one by the pages that everybody took
-from the node while it was short (a task in global reclaim, or kswapd awake). Allocation, not usage, is what drains a node:
-a cgroup that streams files keeps its usage flat and yet takes every page. A victim's share of its own doing is
+Blame is for global stalls: each read shares out what victims stalled since the last one by the pages that everybody
+took from the node while it was short (a task in global reclaim, or kswapd awake). Allocation, not usage, is what drains
+a node: a cgroup that streams files keeps its usage flat and yet takes every page. A victim's share of its own doing is
 `memory.stall_global_self_ns`; that and `memory.blame` sum to `memory.stall_global_ns`.
+
+Counting pages costs 60 ns a page (of about 2 us a fault), so its program is attached only from the read that finds the
+node short until it has not been so for `QUIET_READS` reads. Stalls before the first count are blamed by the next one;
+a burst that is over by then is blamed on `OTHER_ID`. The other programs run once a stall.
 
 Refaults have no tracepoint; the kernel counts them in `memory.stat`, which a collector of the agent reads.
 """
@@ -45,15 +49,17 @@ TRACEPOINTS = (
     *("mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep", "mm_page_alloc", "mark_victim"),
 )
 PROGRAMS = (
-    *("on_kswapd_wake", "on_kswapd_sleep", "on_page_alloc"),
+    *("on_kswapd_wake", "on_kswapd_sleep"),
     *("on_limit_end", "on_limit_begin", "on_global_end", "on_global_begin", "on_compaction_end", "on_compaction_begin"),
 )
+COUNT_PAGES = "on_page_alloc"
+QUIET_READS = 30
 VICTIM_BY_TASK = ("on_victim",)
 VICTIM_BY_ID = ("on_signal", "on_victim_id")
 
 
 class PageShares:
-    """Who took pages of late: counts that lose half their weight each round, so a stall of several rounds is covered."""
+    """Who took pages of late: counts lose half their weight each round, so a stall of several rounds is covered."""
 
     def __init__(self) -> None:
         self._pages: dict[int, float] = {}
@@ -64,6 +70,11 @@ class PageShares:
         for taker, amount in zip(takers.tolist(), pages.tolist(), strict=True):
             faded[taker] = faded.get(taker, 0.0) + amount
         self._pages = faded
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is known to have taken pages."""
+        return not any(self._pages.values())
 
     def split(self, amount_ns: int) -> dict[int, int]:
         """Share out `amount_ns` by pages; the parts sum to it exactly. `OTHER_ID` takes it where no page is known."""
@@ -84,21 +95,32 @@ class GlobalBlame:
         self.pairs = PairLedger()
         self._blamed_ns: dict[int, int] = {}
         self._self_ns: dict[int, int] = {}
+        self._waited = False
 
     def update(self, victims: NDArray[np.uint64], stall_ns: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Blame what was added since the last call; returns each victim's own part so far, shape (n,)."""
-        fresh: list[tuple[int, int, int]] = []
-        for victim, total in zip(victims.tolist(), stall_ns.tolist(), strict=True):
-            grown = total - self._blamed_ns.get(victim, 0)
-            if grown > 0:
-                self._blamed_ns[victim] = total
-                fresh += [(victim, culprit, part) for culprit, part in self.shares.split(grown).items()]
-        for victim, culprit, part in fresh:
-            if culprit == victim:
-                self._self_ns[victim] = self._self_ns.get(victim, 0) + part
-        others = np.array([row for row in fresh if row[0] != row[1]], dtype=np.uint64).reshape(-1, 3)
-        self.pairs.add(others[:, 0], others[:, 1], others[:, 2])
+        """Blame what was added since the last call; returns each victim's own part so far, shape (n,).
+
+        While nobody is known to have taken pages, blame waits for one more call.
+        """
+        grown = {
+            victim: total - self._blamed_ns.get(victim, 0)
+            for victim, total in zip(victims.tolist(), stall_ns.tolist(), strict=True)
+            if total > self._blamed_ns.get(victim, 0)
+        }
+        self._waited = bool(grown) and self.shares.is_empty and not self._waited
+        if not self._waited:
+            self._share_out(grown)
         return np.array([self._self_ns.get(victim, 0) for victim in victims.tolist()], dtype=np.uint64)
+
+    def _share_out(self, grown_ns: dict[int, int]) -> None:
+        others: list[tuple[int, int, int]] = []
+        for victim, amount in grown_ns.items():
+            self._blamed_ns[victim] = self._blamed_ns.get(victim, 0) + amount
+            parts = self.shares.split(amount)
+            self._self_ns[victim] = self._self_ns.get(victim, 0) + parts.pop(victim, 0)
+            others += [(victim, culprit, part) for culprit, part in parts.items()]
+        rows = np.array(others, dtype=np.uint64).reshape(-1, 3)
+        self.pairs.add(rows[:, 0], rows[:, 1], rows[:, 2])
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         """Drop victims that are gone."""
@@ -122,6 +144,9 @@ class Memory(BpfProbe):
         self._lost = bpf.map("lost", U32, U64)
         self._blame = GlobalBlame()
         self._pages: dict[int, int] = {}
+        self._counting: int | None = None
+        self._quiet_reads = 0
+        self._signs_of_shortage = 0
 
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Memory":
@@ -148,13 +173,14 @@ class Memory(BpfProbe):
             dense[f"memory.stall_{cause}_count"] = values["stall_count"][:, row]
             dense[f"memory.stall_{cause}_hist"] = values[f"{cause}_hist"]
         dense["memory.stall_global_self_ns"] = self._blame.update(ids, values["stall_ns"][:, GLOBAL])
-        _, wakes = self._kswapd_wakes.read()
+        wakes = self._kswapd_wakes.read()[1].sum(axis=1)
+        self._count_pages_while_short(int(wakes[0]) + int(values["stall_count"][:, GLOBAL].sum()))
         _, lost = self._lost.read()
         return Reading(
             {
                 CGROUP: self._with_pages(ids, dense),
                 "memory.blame": self._blame.pairs.table("memory.blame_ns"),
-                HOST: Table({}, {"memory.kswapd_wakes": wakes.sum(axis=1)}),
+                HOST: Table({}, {"memory.kswapd_wakes": wakes}),
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
@@ -164,6 +190,19 @@ class Memory(BpfProbe):
         self._blame.forget(ids)
         for gone in ids.tolist():
             self._pages.pop(gone, None)
+
+    def _count_pages_while_short(self, signs: int) -> None:
+        """Attach the page counter once background or global reclaim ran, detach it when it has not for long.
+
+        A gone cgroup takes its stalls out of `signs`: any change counts as a sign.
+        """
+        self._quiet_reads = self._quiet_reads + 1 if signs == self._signs_of_shortage else 0
+        self._signs_of_shortage = signs
+        if self._counting is None and not self._quiet_reads:
+            self._counting = self._bpf.attach(COUNT_PAGES)
+        elif self._counting is not None and self._quiet_reads >= QUIET_READS:
+            self._bpf.release(self._counting)
+            self._counting = None
 
     def _take_pages(self, takers: NDArray[np.uint64], pages: NDArray[np.uint64]) -> None:
         self._blame.shares.add(takers, pages)
