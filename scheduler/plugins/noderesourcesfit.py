@@ -19,6 +19,9 @@ from scheduler.podinfo import PodInfo
 from scheduler.snapshot import Rows
 
 
+SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)
+
+
 class Strategy(StrEnum):
     """What makes a node good."""
 
@@ -39,7 +42,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     strategy: Strategy = Strategy.LEAST_ALLOCATED
     """How allocation turns into score."""
-    resources: dict[str, int] = {CPU: 1, MEMORY: 1, BATCH_CPU: 1, BATCH_MEMORY: 1}
+    resources: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(SCORED, 1))
     """Weight of each resource in the score."""
     shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))
     """For RequestedToCapacityRatio, by growing utilisation."""
