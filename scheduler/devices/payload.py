@@ -1,0 +1,108 @@
+"""Device annotations to values and back: what a pod wishes, what it was given, what it draws from."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from api.device import DeviceAllocation, DeviceAllocations, DeviceHint, JointAllocate, PartitionSpec, VirtualFunction
+from api.protocol import (
+    ANNOTATION_DEVICE_ALLOCATE_HINT,
+    ANNOTATION_DEVICE_JOINT_ALLOCATE,
+    ANNOTATION_GPU_PARTITION_SPEC,
+)
+from api.resources import parse_quantity
+from scheduler.devices.candidates import DeviceWish, read_hint
+from scheduler.devices.inventory import Grant, NodeDevices
+from scheduler.devices.request import DeviceDemand, DeviceKind, DeviceRequestError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PodWishes:
+    """What a pod's device annotations ask beside the amounts."""
+
+    demands: Mapping[DeviceKind, DeviceDemand]
+    """The pod's demands as its hints read them."""
+    wishes: Mapping[DeviceKind, DeviceWish]
+    joint: tuple[DeviceKind, ...] = ()
+    same_pcie: bool = False
+    partition: PartitionSpec | None = None
+
+    @property
+    def plain(self) -> bool:
+        """True when counting free devices decides whether a node fits (unless the node has rules itself)."""
+        return not self.wishes and len(self.joint) < 2 and self.partition is None
+
+
+def _decode(annotations: Mapping[str, str], key: str, kind: type[T]) -> T | None:
+    text = annotations.get(key)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise DeviceRequestError(f"annotation {key}: {error}") from error
+
+
+def read_wishes(annotations: Mapping[str, str], demands: Mapping[DeviceKind, DeviceDemand]) -> PodWishes:
+    """Wishes of a pod with these demands. Raises DeviceRequestError naming an annotation that cannot be read."""
+    hints = _decode(annotations, ANNOTATION_DEVICE_ALLOCATE_HINT, dict[str, DeviceHint]) or {}
+    joint = _decode(annotations, ANNOTATION_DEVICE_JOINT_ALLOCATE, JointAllocate) or JointAllocate()
+    read = {kind: read_hint(hints.get(kind), demand) for kind, demand in demands.items()}
+    known = [DeviceKind(name) for name in joint.device_types if name in list(DeviceKind)]
+    return PodWishes(
+        demands={kind: demand for kind, (demand, _) in read.items()},
+        wishes={kind: wish for kind, (_, wish) in read.items() if kind in hints},
+        joint=tuple(known),
+        same_pcie=joint.required_scope == "SamePCIe",
+        partition=_decode(annotations, ANNOTATION_GPU_PARTITION_SPEC, PartitionSpec),
+    )
+
+
+def encode_grants(grants: Iterable[Grant], node: NodeDevices) -> str:
+    """The annotation `device-allocated` for these grants."""
+    payload: DeviceAllocations = {}
+    for grant in grants:
+        device = node.devices[grant.kind][grant.minor]
+        extension: dict[str, object] = {}
+        if grant.ports:
+            extension["vfs"] = [msgspec.to_builtins(port) for port in grant.ports]
+        if grant.template:
+            extension["gpuSharedResourceTemplate"] = grant.template
+        amounts = {name: str(amount) for name, amount in grant.amounts.items()}
+        allocation = DeviceAllocation(minor=grant.minor, id=device.id, resources=dict(amounts), extension=extension)
+        payload.setdefault(grant.kind, []).append(allocation)
+    return msgspec.json.encode(payload).decode()
+
+
+def decode_grants(text: str) -> list[Grant]:
+    """The grants in an annotation `device-allocated`; kinds this scheduler does not know are passed over.
+
+    Raises ValueError when the text cannot be read.
+    """
+    payload = msgspec.json.decode(text, type=DeviceAllocations)
+    return [
+        Grant(
+            DeviceKind(kind),
+            allocation.minor,
+            {name: parse_quantity(amount) for name, amount in allocation.resources.items()},
+            tuple(msgspec.convert(port, VirtualFunction) for port in allocation.extension.get("vfs", ())),
+            allocation.extension.get("gpuSharedResourceTemplate", ""),
+        )
+        for kind, allocations in payload.items()
+        if kind in list(DeviceKind)
+        for allocation in allocations
+    ]
+
+
+def drawn_from(text: str | None) -> str:
+    """UID of the reservation named by an annotation `reservation-allocated`; empty when there is none."""
+    if not text:
+        return ""
+    try:
+        return str(msgspec.json.decode(text, type=dict[str, str]).get("uid", ""))
+    except msgspec.DecodeError:
+        return ""

@@ -1,0 +1,337 @@
+"""DeviceShare: GPUs whole and shared, NICs and FPGAs, by topology and partition, or where they fragment least."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from api.device import Device
+from api.objects import Node
+from api.protocol import (
+    ANNOTATION_DEVICE_ALLOCATED,
+    ANNOTATION_RESERVATION_ALLOCATED,
+    FPGA,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    LABEL_NODE_GPU_PARTITION_POLICY,
+    RDMA,
+)
+from api.resources import CPU, parse_quantity
+from cluster.resources import Key, Resource
+from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
+from scheduler.devices.book import DeviceBook, summary
+from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish
+from scheduler.devices.fragmentation import GpuState, TaskType, Workload
+from scheduler.devices.inventory import NodeDevices
+from scheduler.devices.numahints import device_hints
+from scheduler.devices.partition import default_table
+from scheduler.devices.payload import PodWishes, drawn_from, encode_grants, read_wishes
+from scheduler.devices.request import WHOLE_PERCENT, DeviceKind, DeviceRequestError, device_demands
+from scheduler.devices.scoring import gradient_scores, ranked, usage_scores
+from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write, scaled
+from scheduler.numa.hints import Hint
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row, Rows
+
+DEVICES = Resource("Device", "devices", Device, "scheduling.koordinator.sh", "v1alpha1", namespaced=False)
+LABEL_ISOLATION = "koordinator.sh/gpu-isolation-provider"
+LABEL_MODEL = "node.koordinator.sh/gpu-model"
+LABEL_VENDOR = "node.koordinator.sh/gpu-vendor"
+NUMA_MEMO = "NodeNUMAResource"
+"""Where the NUMA plugin leaves the mask of NUMA nodes it chose, in `Attempt.memo`."""
+
+
+class UnsupportedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A GPU model that cannot be shared; empty fields match anything."""
+
+    vendor: str = ""
+    model: str = ""
+
+
+class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of pod of the workload, for Fragmentation."""
+
+    cpu_millicores: int
+    gpus: int = 0
+    gpu_percent: int = 100
+    weight: float = 1.0
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of DeviceShare."""
+
+    scoring_strategy: Literal["LeastAllocated", "MostAllocated", "Fragmentation"] = "LeastAllocated"
+    """Spread, pack, or place where the GPUs left over stay useful to the workload's own mix of pods."""
+    resources: dict[str, int] = msgspec.field(
+        default_factory=lambda: dict.fromkeys((GPU_MEMORY_RATIO, GPU_MEMORY, RDMA, FPGA), 1)
+    )
+    """Weights of the scored resources."""
+    disable_device_numa_topology_alignment: bool = False
+    """Keep devices out of NUMA alignment."""
+    gpu_share_unsupported_models: list[UnsupportedModel] = []
+    """Models that only serve whole."""
+    workload: list[Kind] = []
+    """The mix of pods for Fragmentation; empty learns it from the pods that arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a class of pods asks of devices."""
+
+    wishes: PodWishes
+    task: TaskType
+    isolation: str = ""
+    error: str = ""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the pod shares a GPU."""
+        gpu = self.wishes.demands.get(DeviceKind.GPU)
+        return gpu is not None and gpu.shared
+
+
+SHARE_REFUSED, ISOLATION, RULES = 1, 2, 4
+KINDS = tuple(DeviceKind)
+SHORT = 8
+"""First bit of the reasons "Insufficient <kind> devices", in order of DeviceKind."""
+
+
+class DeviceShare(Plugin[Spec]):
+    """Filters, scores and allocates devices; see the module docstring."""
+
+    name: ClassVar[str] = "DeviceShare"
+    rank: ClassVar[int] = 340
+    requeue_on: ClassVar[frozenset[str]] = frozenset(
+        {"nodes/add", "nodes/update", "pods/delete", "devices/add", "devices/update"}
+    )
+    watches: ClassVar[tuple[Resource[Any], ...]] = (DEVICES,)
+
+    def __init__(self, config: Config, handle: Handle) -> None:
+        super().__init__(config, handle)
+        self.book = DeviceBook()
+        self._fragmentation = config.scoring_strategy == "Fragmentation"
+        self._strategy = DeviceStrategy("MostAllocated" if self._fragmentation else config.scoring_strategy)
+        self._seen: Counter[tuple[int, int, int]] = Counter()
+        self._compiled_at = 0
+        self._workload = Workload(
+            TaskType(kind.cpu_millicores, kind.gpus, kind.gpu_percent, kind.weight) for kind in config.workload
+        )
+
+    # Observer
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """A node reported its devices."""
+        row = self.handle.snapshot.row(event.key.name)
+        if row is not None:
+            self.book.refit(row, event.after)
+            self.handle.snapshot.touch(row)
+
+    def node_changed(self, row: Row, node: Node) -> None:
+        """Take up the devices that were reported before the node appeared."""
+        self.book.columns.ensure(row + 1)
+        device = self.handle.objects(DEVICES).get(Key("", node.name))
+        if device is not None and row not in self.book.ledgers:
+            self.book.refit(row, device)
+
+    def node_removed(self, row: Row) -> None:
+        """Forget the row."""
+        self.book.forget(row)
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """Charge what the pod's annotation says it was given."""
+        text = info.annotation(ANNOTATION_DEVICE_ALLOCATED)
+        if text:
+            self.book.charge(row, info.uid, text, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """Give the pod's devices back."""
+        self.book.discharge(row, info.uid)
+
+    def pod_queued(self, info: PodInfo) -> None:
+        """Count the pod into the learned mix."""
+        if self._fragmentation and not self.config.workload:
+            spec = self.prepare(info)
+            if spec is not None and not spec.error:
+                self._seen[spec.task.cpu_millicores, spec.task.gpus, spec.task.gpu_percent] += 1
+
+    def tick(self, now: float) -> Iterable[Write]:
+        """Compile the learned mix again when a quarter more pods were seen."""
+        total = self._seen.total()
+        if total > self._compiled_at * 1.25:
+            self._compiled_at = total
+            self._workload = Workload(TaskType(*task, weight) for task, weight in self._seen.items())
+            self.handle.invalidate()
+        return ()
+
+    # One attempt
+
+    def prepare(self, info: PodInfo) -> Spec | None:
+        """Read the pod's demand; pods without one matter to Fragmentation alone, for the CPU they take."""
+        cpu = info.requests.get(CPU, 0)
+        try:
+            demands = device_demands(info.requests)
+            if not demands and not self._fragmentation:
+                return None
+            wishes = read_wishes(info.pod.metadata.annotations, demands)
+        except DeviceRequestError as error:
+            return Spec(PodWishes({}, {}), TaskType(cpu, 0, 0, 1.0), error=str(error))
+        gpu = wishes.demands.get(DeviceKind.GPU)
+        percent = gpu.each.get(GPU_MEMORY_RATIO, WHOLE_PERCENT) if gpu else 0
+        task = TaskType(cpu, gpu.count if gpu else 0, percent, 1.0)
+        return Spec(wishes, task, info.labels.get(LABEL_ISOLATION, ""))
+
+    def pre_filter(self, attempt: Attempt, spec: Spec) -> Reason | None:
+        """Refuse requests that contradict the protocol."""
+        return Reason(spec.error, resolvable=False) if spec.error else None
+
+    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+        """Meaning of the filter's bits."""
+        return (
+            Reason("node(s) GPU model that cannot be shared", resolvable=False),
+            Reason("node(s) without the pod's GPU isolation provider", resolvable=False),
+            Reason("node(s) device topology, partition or joint allocation not possible"),
+            *(Reason(f"Insufficient {kind} devices") for kind in DeviceKind),
+        )
+
+    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+        """Count free devices everywhere; try the allocation itself where more than counting decides."""
+        if not spec.wishes.demands:
+            return None
+        known = self.book.columns.known[rows]
+        bits = np.zeros(known.shape[0], dtype=np.int64)
+        for kind, demand in spec.wishes.demands.items():
+            short = known & (self.book.columns.fitting(demand, rows) < demand.count)
+            bits |= short * (SHORT << KINDS.index(kind))
+        if spec.wishes.plain and not attempt.restored and not self._ruled(spec):
+            return bits
+        numbers = np.arange(attempt.snapshot.rows_used)[rows]
+        for index in np.flatnonzero(known & attempt.snapshot.live[rows]):
+            row = int(numbers[index])
+            if row in attempt.restored or not spec.wishes.plain or self._rules_on(row, spec):
+                bits[index] = self._try(attempt, spec, row)
+        return bits
+
+    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+        """Emptiest, fullest or least fragmented first."""
+        if self._fragmentation:
+            return self._gradient(attempt, spec, rows)[0]
+        return sum(
+            (
+                usage_scores(self.book.columns, demand, self.config.resources, self._strategy, rows)
+                for demand in spec.wishes.demands.values()
+            ),
+            np.zeros(self.book.columns.known[rows].shape[0], dtype=np.int64),
+        )
+
+    def normalize(self, attempt: Attempt, spec: Spec, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
+        """To 0..100 over the feasible rows."""
+        return ranked(scores, feasible) if self._fragmentation else scaled(scores, feasible)
+
+    def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
+        """Choose the devices and write them to the pod's annotation."""
+        if not spec.wishes.demands or not self.book.columns.known[row]:
+            return None
+        request = self._request(attempt, spec, row, attempt.memo.get(NUMA_MEMO, 0))
+        if self._fragmentation and spec.task.gpus == 1 and spec.wishes.plain:
+            request = self._least_fragmenting(attempt, spec, row, request)
+        try:
+            grants = allocate(self._view(attempt, row), request)
+        except DeviceError as error:
+            return Reason(str(error))
+        attempt.pod.patch[ANNOTATION_DEVICE_ALLOCATED] = encode_grants(grants, self.book.ledgers[row])
+        return None
+
+    def unreserve(self, attempt: Attempt, spec: Spec, row: Row) -> None:
+        """Take the decision back."""
+        attempt.pod.patch.pop(ANNOTATION_DEVICE_ALLOCATED, None)
+
+    def numa_hints(self, attempt: Attempt, row: Row) -> list[list[Hint]]:
+        """NUMA hints of the pod's devices on a row, for the plugin that aligns; none when there is no wish."""
+        spec = self.prepare(attempt.pod)
+        aligned = not self.config.disable_device_numa_topology_alignment
+        if spec is None or spec.error or not aligned or not self.book.columns.known[row]:
+            return []
+        return device_hints(self._view(attempt, row), self._request(attempt, spec, row))
+
+    def routes(self) -> Mapping[str, Route]:
+        """Device allocations by node."""
+        return {"nodeDeviceSummaries": self._summaries, "nodeDeviceSummaries/{name}": self._summary}
+
+    # Internals
+
+    def _ruled(self, spec: Spec) -> bool:
+        """Whether some node may add a rule of its own for such pods."""
+        if spec.shared:
+            return bool(spec.isolation or self.config.gpu_share_unsupported_models)
+        return DeviceKind.GPU in spec.wishes.demands
+
+    def _rules_on(self, row: Row, spec: Spec) -> bool:
+        labels = self.handle.snapshot.node(row).metadata.labels
+        return labels.get(LABEL_NODE_GPU_PARTITION_POLICY) == "Honor" or (spec.shared and self._ruled(spec))
+
+    def _try(self, attempt: Attempt, spec: Spec, row: Row) -> int:
+        labels = attempt.snapshot.node(row).metadata.labels
+        if spec.shared and self._unsupported(labels):
+            return SHARE_REFUSED
+        if spec.shared and spec.isolation and labels.get(LABEL_ISOLATION) != spec.isolation:
+            return ISOLATION
+        try:
+            allocate(self._view(attempt, row), self._request(attempt, spec, row))
+        except DeviceError as error:
+            short = [SHORT << at for at, kind in enumerate(KINDS) if str(error) == f"Insufficient {kind} devices"]
+            return short[0] if short else RULES
+        return 0
+
+    def _unsupported(self, labels: Mapping[str, str]) -> bool:
+        return any(
+            model.vendor in ("", labels.get(LABEL_VENDOR)) and model.model in ("", labels.get(LABEL_MODEL))
+            for model in self.config.gpu_share_unsupported_models
+        )
+
+    def _view(self, attempt: Attempt, row: Row) -> NodeDevices:
+        return self.book.view(row, (share.holder.uid for share in attempt.restored.get(row, ())))
+
+    def _request(self, attempt: Attempt, spec: Spec, row: Row, numa_mask: int = 0) -> DeviceRequest:
+        wishes, labels = spec.wishes, attempt.snapshot.node(row).metadata.labels
+        holders = [share.holder.uid for share in attempt.restored.get(row, ())]
+        reserved = self.book.reserved_minors(row, holders) if holders else {}
+        narrowed = {
+            kind: replace(wishes.wishes.get(kind, DeviceWish()), first=reserved.get(kind, ()), numa_mask=numa_mask)
+            for kind in wishes.demands
+        }
+        pod_rule = wishes.partition
+        rule = PartitionRule(
+            self.book.ledgers[row].partitions or default_table(labels.get(LABEL_MODEL, "")),
+            honor=labels.get(LABEL_NODE_GPU_PARTITION_POLICY) == "Honor",
+            best_only=pod_rule is not None and pod_rule.allocate_policy == "Restricted",
+            bandwidth=parse_quantity(pod_rule.ring_bus_bandwidth) if pod_rule is not None else 0,
+        )
+        return DeviceRequest(wishes.demands, narrowed, wishes.joint, wishes.same_pcie, rule, self._strategy)
+
+    def _gradient(self, attempt: Attempt, spec: Spec, rows: Rows) -> tuple[Scores, Scores]:
+        snapshot = attempt.snapshot
+        cpu = snapshot.columns[CPU]
+        free = snapshot.allocatable[rows, cpu] - attempt.requested(rows)[:, cpu]
+        state = GpuState(free, self.book.columns.gpu_percent(rows), np.zeros(free.shape[0], dtype=np.int64))
+        return gradient_scores(self._workload, state, spec.task)
+
+    def _least_fragmenting(self, attempt: Attempt, spec: Spec, row: Row, request: DeviceRequest) -> DeviceRequest:
+        """The request with the GPU of least fragmentation wished first."""
+        position = int(self._gradient(attempt, spec, slice(row, row + 1))[1][0])
+        wish = request.wish(DeviceKind.GPU)
+        if position < 0 or wish.first:
+            return request
+        minor = self.book.ledgers[row].of_kind(DeviceKind.GPU)[position].minor
+        return replace(request, wishes={**request.wishes, DeviceKind.GPU: replace(wish, first=(minor,))})
+
+    def _summaries(self) -> dict[str, Any]:
+        names = self.handle.snapshot.names
+        return {names[row]: summary(ledger) for row, ledger in self.book.ledgers.items()}
+
+    def _summary(self, name: str) -> dict[str, Any] | None:
+        row = self.handle.snapshot.row(name)
+        return None if row is None or row not in self.book.ledgers else summary(self.book.ledgers[row])

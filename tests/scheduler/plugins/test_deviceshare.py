@@ -1,0 +1,251 @@
+"""DeviceShare in the engine: annotations, reasons, restarts, reservations, scoring, and never over 100 percent."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.device import Device
+from api.objects import Node, Pod
+from api.protocol import (
+    ANNOTATION_DEVICE_ALLOCATED,
+    ANNOTATION_DEVICE_JOINT_ALLOCATE,
+    GPU,
+    GPU_MEMORY_RATIO,
+    LABEL_NODE_GPU_PARTITION_POLICY,
+    RDMA,
+    SCHEDULER_NAME,
+)
+from cluster.resources import Key
+from scheduler.engine import Engine
+from scheduler.framework import Action, ObjectEvent
+from scheduler.outcome import Outcome, Result
+from scheduler.plugins.deviceshare import DEVICES, DeviceShare
+from scheduler.profile import Settings
+
+
+def make_node(name: str, gpus: int, cpu: int = 64, **labels: str) -> Node:
+    allocatable = {"cpu": str(cpu), "memory": "256Gi", "pods": "110", GPU: str(100 * gpus), RDMA: "800"}
+    document = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": allocatable}}
+    return msgspec.convert(document, Node)
+
+
+def make_device(name: str, gpus: int, nics: int = 0) -> Device:
+    gpu = {"koordinator.sh/gpu-core": "100", GPU_MEMORY_RATIO: "100", "koordinator.sh/gpu-memory": "16Gi"}
+    devices: list[dict[str, Any]] = []
+    for minor in range(gpus):
+        place = {"nodeID": minor // 4, "pcieID": str(minor // 2), "socketID": 0, "busID": ""}
+        devices.append({"type": "gpu", "minor": minor, "health": True, "resources": gpu, "topology": place})
+    for minor in range(nics):
+        place = {"nodeID": 0, "pcieID": str(minor), "socketID": 0, "busID": ""}
+        devices.append(
+            {
+                "type": "rdma",
+                "minor": minor,
+                "id": f"nic{minor}",
+                "health": True,
+                "resources": {RDMA: "100"},
+                "topology": place,
+            }
+        )
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"devices": devices}}, Device)
+
+
+def make_pod(name: str, requests: dict[str, Any], *, node: str = "", **annotations: Any) -> Pod:
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": annotations},
+            "spec": {
+                "schedulerName": SCHEDULER_NAME,
+                "nodeName": node,
+                "containers": [{"name": "main", "resources": {"requests": {k: str(v) for k, v in requests.items()}}}],
+            },
+        },
+        Pod,
+    )
+
+
+def make_engine(nodes: dict[str, int], *, nics: int = 0, plugin: dict[str, Any] | None = None, **labels: str) -> Engine:
+    engine = Engine(Settings(plugins={"deviceshare": plugin or {}}))
+    for name, gpus in nodes.items():
+        engine.on_node(Action.ADD, make_node(name, gpus, **labels), 0.0)
+        report(engine, make_device(name, gpus, nics))
+    return engine
+
+
+def report(engine: Engine, device: Device) -> None:
+    key = Key("", device.metadata.name)
+    engine.on_object(ObjectEvent(DEVICES, Action.UPDATE, key, None, device), 0.0)
+
+
+def place(engine: Engine, pod: Pod) -> Outcome:
+    engine.on_pod(Action.ADD, pod, 0.0)
+    outcome = engine.schedule_one(0.0)
+    assert outcome is not None
+    return outcome
+
+
+def allocated(outcome: Outcome) -> dict[str, list[int]]:
+    payload = json.loads(outcome.info.annotation(ANNOTATION_DEVICE_ALLOCATED) or "{}")
+    return {kind: [entry["minor"] for entry in entries] for kind, entries in payload.items()}
+
+
+def test_annotation_names_minor_and_resources() -> None:
+    outcome = place(make_engine({"n": 2}), make_pod("p", {"cpu": 1, GPU: 50}))
+    payload = json.loads(outcome.info.annotation(ANNOTATION_DEVICE_ALLOCATED) or "")
+    assert payload == {
+        "gpu": [
+            {
+                "minor": 0,
+                "resources": {
+                    "koordinator.sh/gpu-core": "50",
+                    "koordinator.sh/gpu-memory-ratio": "50",
+                    "koordinator.sh/gpu-memory": str(8 << 30),
+                },
+            }
+        ]
+    }
+
+
+def test_reasons_name_the_shortage() -> None:
+    engine = make_engine({"n": 2})
+    assert place(engine, make_pod("a", {GPU: 60})).node == "n"
+    assert place(engine, make_pod("b", {GPU: 60})).node == "n"
+    outcome = place(engine, make_pod("c", {GPU: 60}))
+    assert outcome.result is Result.UNSCHEDULABLE
+    assert "Insufficient gpu devices" in outcome.message
+
+
+def test_contradictory_request_is_refused_for_good() -> None:
+    outcome = place(make_engine({"n": 2}), make_pod("a", {"koordinator.sh/gpu-core": 50}))
+    assert "do not go together" in outcome.message
+
+
+def test_running_pods_are_charged_after_a_restart_and_given_back() -> None:
+    first = make_engine({"n": 1})
+    outcome = place(first, make_pod("a", {GPU: 60}))
+    text = outcome.info.annotation(ANNOTATION_DEVICE_ALLOCATED) or ""
+    second = make_engine({"n": 1})
+    bound = make_pod("a", {GPU: 60}, node="n", **{ANNOTATION_DEVICE_ALLOCATED: text})
+    second.on_pod(Action.ADD, bound, 0.0)
+    assert place(second, make_pod("b", {GPU: 60})).result is Result.UNSCHEDULABLE
+    second.on_pod(Action.DELETE, bound, 0.0)
+    assert place(second, make_pod("c", {GPU: 60})).node == "n"
+
+
+def test_pods_known_before_the_devices_count() -> None:
+    engine = Engine()
+    engine.on_node(Action.ADD, make_node("n", 1), 0.0)
+    text = json.dumps({"gpu": [{"minor": 0, "resources": {GPU_MEMORY_RATIO: "100", "koordinator.sh/gpu-core": "100"}}]})
+    engine.on_pod(Action.ADD, make_pod("a", {GPU: 100}, node="n", **{ANNOTATION_DEVICE_ALLOCATED: text}), 0.0)
+    report(engine, make_device("n", 1))
+    assert place(engine, make_pod("b", {GPU: 10})).result is Result.UNSCHEDULABLE
+
+
+def test_devices_reported_before_the_node() -> None:
+    engine = Engine()
+    report(engine, make_device("n", 1))
+    engine.on_node(Action.ADD, make_node("n", 1), 0.0)
+    assert allocated(place(engine, make_pod("a", {GPU: 100}))) == {"gpu": [0]}
+
+
+def test_device_that_falls_ill_is_not_given() -> None:
+    engine = make_engine({"n": 2})
+    healthy = make_device("n", 2)
+    ill = msgspec.structs.replace(healthy.spec.devices[0], health=False)
+    report(engine, msgspec.structs.replace(healthy, spec=type(healthy.spec)(devices=[ill, healthy.spec.devices[1]])))
+    assert allocated(place(engine, make_pod("a", {GPU: 100}))) == {"gpu": [1]}
+    assert place(engine, make_pod("b", {GPU: 100})).result is Result.UNSCHEDULABLE
+
+
+def test_joint_allocation_follows_the_switch() -> None:
+    engine = make_engine({"n": 8}, nics=4)
+    joint = {ANNOTATION_DEVICE_JOINT_ALLOCATE: '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'}
+    place(engine, make_pod("a", {GPU: 200}))
+    outcome = place(engine, make_pod("b", {GPU: 200, RDMA: 100}, **joint))
+    assert allocated(outcome) == {"gpu": [2, 3], "rdma": [1]}
+
+
+def test_honored_partitions_bind_the_filter() -> None:
+    labels = {LABEL_NODE_GPU_PARTITION_POLICY: "Honor", "node.koordinator.sh/gpu-model": "H100"}
+    engine = make_engine({"n": 8}, **labels)
+    assert allocated(place(engine, make_pod("a", {GPU: 100}))) == {"gpu": [0]}
+    assert allocated(place(engine, make_pod("b", {GPU: 400}))) == {"gpu": [4, 5, 6, 7]}
+    assert allocated(place(engine, make_pod("c", {GPU: 200}))) == {"gpu": [2, 3]}
+    refused = place(engine, make_pod("d", {GPU: 300}))
+    assert refused.result is Result.UNSCHEDULABLE
+
+
+def test_model_that_cannot_be_shared() -> None:
+    labels = {"node.koordinator.sh/gpu-model": "Ascend-910B", "node.koordinator.sh/gpu-vendor": "huawei"}
+    engine = make_engine({"n": 2}, plugin={"gpu_share_unsupported_models": [{"vendor": "huawei"}]}, **labels)
+    assert "cannot be shared" in place(engine, make_pod("a", {GPU: 50})).message
+    assert place(engine, make_pod("b", {GPU: 100})).node == "n"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"), [("LeastAllocated", "empty"), ("MostAllocated", "used"), ("Fragmentation", "used")]
+)
+def test_strategies(strategy: str, expected: str) -> None:
+    mix = [
+        {"cpu_millicores": 1000, "gpu_percent": 50, "gpus": 1},
+        {"cpu_millicores": 1000, "gpu_percent": 100, "gpus": 1},
+    ]
+    plugin: dict[str, Any] = {"scoring_strategy": strategy, "weight": 100, "workload": mix}
+    engine = make_engine({"used": 2}, plugin=plugin)
+    assert place(engine, make_pod("a", {"cpu": 1, GPU: 50})).node == "used"
+    engine.on_node(Action.ADD, make_node("empty", 2), 0.0)
+    report(engine, make_device("empty", 2))
+    assert place(engine, make_pod("b", {"cpu": 1, GPU: 50})).node == expected
+
+
+def test_fragmentation_learns_the_mix_from_arrivals() -> None:
+    engine = make_engine({"a": 2, "b": 2}, plugin={"scoring_strategy": "Fragmentation", "weight": 100})
+    nodes = []
+    for number in range(4):
+        engine.on_pod(Action.ADD, make_pod(f"p{number}", {"cpu": 1, GPU: 50}), 0.0)
+    engine.tick(1.0)
+    while (outcome := engine.schedule_one(1.0)) is not None:
+        nodes.append((outcome.node, *allocated(outcome)["gpu"]))
+    assert len(set(nodes)) == 2
+
+
+def test_summaries_show_allocation() -> None:
+    engine = make_engine({"n": 1})
+    place(engine, make_pod("a", {GPU: 60}))
+    routes = engine.plugins["DeviceShare"].routes()
+    shown = routes["nodeDeviceSummaries/{name}"]("n")
+    assert shown["devices"][0]["free"][GPU_MEMORY_RATIO] == 40
+    assert set(routes["nodeDeviceSummaries"]()["n"]["allocateSet"]) == {"a"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([10, 33, 50, 81, 100, 200, 400, 800]), st.booleans()), max_size=30),
+    st.sampled_from(["LeastAllocated", "MostAllocated", "Fragmentation"]),
+)
+def test_no_device_over_100_percent_under_arrivals_and_departures(
+    events: list[tuple[int, bool]], strategy: str
+) -> None:
+    engine = make_engine({"a": 8, "b": 2}, plugin={"scoring_strategy": strategy})
+    plugin = engine.plugins["DeviceShare"]
+    assert isinstance(plugin, DeviceShare)
+    placed: list[Pod] = []
+    for number, (percent, leaves) in enumerate(events):
+        pod = make_pod(f"p{number}", {"cpu": 1, GPU: percent})
+        if place(engine, pod).node:
+            placed.append(pod)
+        if leaves and placed:
+            gone = placed.pop(0)
+            engine.on_pod(Action.DELETE, gone, 0.0)
+        for ledger in plugin.book.ledgers.values():
+            used: dict[int, int] = {}
+            for held in ledger.holders.values():
+                for grant in held.grants:
+                    used[grant.minor] = used.get(grant.minor, 0) + grant.amounts["koordinator.sh/gpu-core"]
+            assert all(amount <= 100 for amount in used.values())
+        held_by = {uid for ledger in plugin.book.ledgers.values() for uid in ledger.holders}
+        assert held_by == {pod.metadata.uid for pod in placed}
