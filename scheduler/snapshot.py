@@ -20,6 +20,7 @@ from api.objects import Node, Taint
 from api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from scheduler.labels import LabelColumns
 from scheduler.nodeinfo import allocatable, node_taints, same_offer
+from scheduler.podcounts import PodCounts
 from scheduler.podinfo import PodInfo
 
 Rows: TypeAlias = slice | NDArray[np.intp]
@@ -83,6 +84,7 @@ class Snapshot:
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.observers: list[Observer] = []
         self._columns: list[Column] = []
+        self.counts = PodCounts(self)
         self._live = self.column(bool, False)
         self._taint_set = self.column(np.int32, 0)
         self._row_of: dict[str, Row] = {}
@@ -211,6 +213,7 @@ class Snapshot:
         self.pods[info.uid] = Placement(info, row, assumed)
         self.residents[row][info.uid] = info
         self._charge(info, row, 1)
+        self.counts.add(info, row)
         for observer in self.observers:
             observer.pod_added(row, info)
         self.touch(row)
@@ -223,6 +226,7 @@ class Snapshot:
         info, row = placement.info, placement.row
         del self.residents[row][uid]
         self._charge(info, row, -1)
+        self.counts.remove(info, row)
         for observer in self.observers:
             observer.pod_removed(row, info)
         self.touch(row)
@@ -236,7 +240,7 @@ class Snapshot:
         placement = self.pods.get(info.uid)
         if placement is None:
             return
-        if placement.info.cls is info.cls and placement.info.pod.metadata.labels == info.labels:
+        if placement.info.cls is info.cls and _same_to_counts(placement.info, info):
             for key, value in placement.info.patch.items():
                 info.patch.setdefault(key, value)
             placement.info.pod = info.pod
@@ -370,6 +374,12 @@ class Trial:
             else:
                 self._snapshot.add_pod(before.info, before.row, assumed=before.assumed)
         self._undo.clear()
+
+
+def _same_to_counts(before: PodInfo, after: PodInfo) -> bool:
+    """Whether selectors see no difference, nor whoever leaves out pods on their way out."""
+    leaving = bool(before.pod.metadata.deletion_timestamp), bool(after.pod.metadata.deletion_timestamp)
+    return leaving[0] is leaving[1] and before.labels == after.labels
 
 
 def snapshot_of(nodes: Mapping[str, Node] | list[Node]) -> Snapshot:

@@ -18,7 +18,6 @@ from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, Plugin, Reason
 from scheduler.podinfo import PodInfo
 from scheduler.snapshot import Rows
 
-
 SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)
 
 
