@@ -256,6 +256,15 @@ METRICS: tuple[Metric, ...] = (
         "Time in interrupts that came on top of a cgroup's task, by vector",
         table="irq.vector",
     ),
+    # smt
+    _c("cpu.smt_foreign_ns", "cgroup_smt_foreign", Unit.NS, "Time another cgroup ran on the core's other thread"),
+    _c(
+        "smt.blame_ns",
+        "cgroup_smt_blame",
+        Unit.NS,
+        "Time the culprit ran on the other thread of the victim's core",
+        table="smt.blame",
+    ),
 )
 """The table. Column names are unique."""
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Time two cgroups ran on the two threads of one core, for each pair of cgroups.
+ *
+ * A core's state says who holds each thread and up to when their meeting is charged. A switch on either thread first
+ * charges the time since then to the pair that met, so one switch settles both sides. The claim on that time is a
+ * compare-and-exchange: each nanosecond is charged once, whichever thread is faster. Kernel threads and idle are
+ * nobody's neighbour.
+ */
+#include "cgroup.bpf.h"
+#include "kernel.bpf.h"
+#include "maps.bpf.h"
+
+#define THREADS 2
+#define MAX_CORES 1024
+#define NO_CORE 0xFFFFFFFFU
+
+enum lost_place { LOST_PAIR_NS, LOST_PLACES };
+
+const volatile u32 cores_known = 1;
+
+struct smt_seat {
+	u32 core;
+	u32 thread;
+};
+
+struct smt_core {
+	u64 settled_ns; /* up to when the meeting is charged */
+	u64 who[THREADS];
+	u64 padding[5]; /* a cache line of its own */
+};
+
+struct smt_pair { /* in ascending order: a meeting has no direction */
+	u64 low;
+	u64 high;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct smt_seat);
+} seats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct smt_core);
+} cores SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct smt_pair);
+	__type(value, u64);
+} pairs SEC(".maps");
+
+LOST_MAP(LOST_PLACES);
+
+static const u64 zero;
+
+static __always_inline void charge(u64 one, u64 other, u64 ns)
+{
+	struct smt_pair pair = {.low = one < other ? one : other, .high = one < other ? other : one};
+	u64 *total = lookup_or_init(&pairs, &pair, &zero);
+
+	if (total)
+		*total += ns;
+	else
+		count_lost(LOST_PAIR_NS, ns);
+}
+
+static __always_inline bool is_cgroup(u64 who)
+{
+	return who != IDLE_ID && who != KERNEL_ID;
+}
+
+/* Charge what is not charged yet. A lost claim means that the other thread has just done it. */
+static __always_inline void settle(struct smt_core *core, u64 now)
+{
+	u64 settled = core->settled_ns, one = core->who[0], other = core->who[1];
+
+	if (now <= settled || __sync_val_compare_and_swap(&core->settled_ns, settled, now) != settled)
+		return;
+	if (settled && one != other && is_cgroup(one) && is_cgroup(other))
+		charge(one, other, now - settled);
+}
+
+static __always_inline void sit(struct task_struct *task)
+{
+	u32 cpu = bpf_get_smp_processor_id(), core_index;
+	struct smt_seat *seat = bpf_map_lookup_elem(&seats, &cpu);
+	struct smt_core *core;
+	u64 who = IDLE_ID;
+
+	if (!seat || seat->core == NO_CORE)
+		return;
+	core_index = seat->core;
+	core = bpf_map_lookup_elem(&cores, &core_index);
+	if (!core)
+		return;
+	if (task->pid)
+		who = task_identity(task, task_cgroup(task));
+	if (core->who[seat->thread & (THREADS - 1)] == who)
+		return;
+	settle(core, bpf_ktime_get_ns());
+	core->who[seat->thread & (THREADS - 1)] = who;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	sit(next);
+	return 0;
+}
+
+/* Run on each thread once: who is there before the first switch. */
+SEC("raw_tp")
+int sit_down(void *ctx)
+{
+	sit(bpf_get_current_task_btf());
+	return 0;
+}
+
+/* Run by the reader: meetings that go on are charged too. */
+SEC("raw_tp")
+int settle_cores(void *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+
+	for (u32 i = 0; i < MAX_CORES && i < cores_known; i++) {
+		u32 index = i;
+		struct smt_core *core = bpf_map_lookup_elem(&cores, &index);
+
+		if (core)
+			settle(core, now);
+	}
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
