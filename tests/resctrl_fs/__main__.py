@@ -41,10 +41,12 @@ def main(flavour: str, machine_json: str | None, options: str, stay: bool, mount
 
 
 def _serve_requests(tree: ResctrlTree, lock: threading.Lock, mountpoint: Path, is_tied: bool) -> None:
-    for line in sys.stdin.buffer:
-        with lock:
-            reply = answer(tree, line)
-        os.write(sys.stdout.fileno(), reply)
+    # Unbuffered: the interpreter cannot end while this thread holds a buffer's lock.
+    with os.fdopen(0, "rb", buffering=0, closefd=False) as requests:
+        for line in requests:
+            with lock:
+                reply = answer(tree, line)
+            os.write(1, reply)
     if is_tied:
         subprocess.run(["fusermount3", "-u", "-z", str(mountpoint)], check=False)
 

@@ -48,9 +48,7 @@ class Counters:
         present = self._counters[key].at(now) if key in self._counters else 0
         self._counters[key] = Counter(present, bytes_per_second, now)
 
-    def set_unreadable(
-        self, rmid: int, event: str, domain: int, reading: Unreadable, is_once: bool = False
-    ) -> None:
+    def set_unreadable(self, rmid: int, event: str, domain: int, reading: Unreadable, is_once: bool = False) -> None:
         """Make reads answer `reading`: until set_value, or for the next read only."""
         self._unreadable[(rmid, event, domain)] = (reading, is_once)
 

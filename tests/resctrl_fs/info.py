@@ -115,9 +115,7 @@ class InfoTree:
             domain, value = int(domain_text), int(value_text, 16)
             if value & ~monitoring.config_mask:
                 mask = monitoring.config_mask
-                raise CommandError(
-                    errno.EINVAL, f"Invalid event configuration: max valid mask is 0x{mask:02x}"
-                )
+                raise CommandError(errno.EINVAL, f"Invalid event configuration: max valid mask is 0x{mask:02x}")
             if domain not in configs:
                 raise CommandError(errno.EINVAL)
             if configs[domain] != value:

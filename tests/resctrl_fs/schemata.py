@@ -171,9 +171,7 @@ class ControlTable:
             raise CommandError(errno.EINVAL, "Overlaps with other group")
         return mask
 
-    def overlaps(
-        self, schema: Schema, domain: int, mask: int, closid: int, *, is_exclusive_only: bool = False
-    ) -> bool:
+    def overlaps(self, schema: Schema, domain: int, mask: int, closid: int, *, is_exclusive_only: bool = False) -> bool:
         """Return whether `mask` meets bits of other groups (all, or the exclusive ones) or of the hardware.
 
         Bits that the hardware shares count only among all.

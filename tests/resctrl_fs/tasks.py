@@ -96,9 +96,7 @@ class TaskTable(Generic[Group]):
         for stat in self._all():
             owners[stat.tid] = group = self._resolve(stat)
             if group != self._default:
-                noted[stat.tid] = self._moves.get(stat.tid) or _Move(
-                    group, stat.start_ticks, stat.start_ticks
-                )
+                noted[stat.tid] = self._moves.get(stat.tid) or _Move(group, stat.start_ticks, stat.start_ticks)
                 if noted[stat.tid].start_ticks != stat.start_ticks:
                     noted[stat.tid] = _Move(group, stat.start_ticks, stat.start_ticks)
         kept = {tid: move for tid, move in self._moves.items() if tid in owners}

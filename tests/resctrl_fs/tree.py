@@ -215,9 +215,7 @@ class ResctrlTree:
             try:
                 self.groups.move_task(tid or pid, group)
             except CommandError as error:
-                raise CommandError(
-                    error.errno, f"{error.message}\nError while processing task {tid}"
-                ) from error
+                raise CommandError(error.errno, f"{error.message}\nError while processing task {tid}") from error
 
     def _mon_data(self, group: Group) -> dict[str, Node]:
         monitoring = self.groups.machine.monitoring
