@@ -44,6 +44,8 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return the reason of a skip, or the line on which a failure ended."""
     if report.outcome == "passed" or report.longrepr is None:
         return ""
+    if hasattr(report, "wasxfail"):
+        return str(report.wasxfail).removeprefix("reason: ")
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
