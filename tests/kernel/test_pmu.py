@@ -98,7 +98,7 @@ def test_a_slice_that_does_not_end_is_charged_at_each_read(probe: Pmu, tree: Cgr
 
 def test_switches_into_a_cgroup_are_counted(probe: Pmu, tree: CgroupTree) -> None:
     with tree.make_cgroup("pmu-switches") as cgroup:
-        child = Stepper(cgroup, 0, "[time.sleep(1e-6) for _ in range(211)]", "import time")
+        child = Stepper(cgroup, 0, "[time.sleep(1e-3) for _ in range(211)]", "import time")
         kernel_before, before = child.switches, _column(probe, "pmu.llc_misses", cgroup)
         child.step()
         switched = child.switches - kernel_before
