@@ -6,12 +6,14 @@ python -m tests.vm --kernel 6.1,newest --group cpu  part of it
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,10 +73,24 @@ def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
     rows: list[Row] = []
     for entry in plan.entries:
         try:
-            rows += _run_entry(plan, entry, command, on_line)
+            with _alone(plan.cache, on_line):
+                rows += _run_entry(plan, entry, command, on_line)
         except UnavailableError as error:
             rows.append(Row(entry.name, "-", "unavailable", f"({error})"))
     return rows
+
+
+@contextmanager
+def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other run uses the cache: two emulated machines at once starve each other's timing tests."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_line("== another run is booting a kernel; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], None]) -> list[Row]:
