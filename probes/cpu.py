@@ -34,9 +34,10 @@ CGROUP_RECORD = np.dtype(
 PAIR_RECORD = np.dtype([("victim", U64), ("culprit", U64)])
 SLICE_RECORD = np.dtype([("end_ns", U64), ("who", U64)])
 STATE_RECORD = np.dtype(
-    [("since_ns", U64), ("who", U64), ("cgroup", U64), ("head", U64), ("ring", SLICE_RECORD, (RING,))]
+    [("since_ns", U64), ("who", U64), ("cgroup", U64), ("pid", U64), ("head", U64), ("ring", SLICE_RECORD, (RING,))]
 )
-LOST_PLACES = ("cpu.task", "cpu.cgroup", "cpu.blame_ns")
+LOST_PLACES = ("cpu.task", "cpu.cgroup", "cpu.blame_ns", "cpu.switch")
+"""Tasks without storage, cgroups that did not fit, blame that did not fit, switches that BPF was not shown."""
 
 
 class Cpu(BpfProbe):
@@ -88,16 +89,20 @@ class Cpu(BpfProbe):
             "cpu.wait_hist": columns["hist"],
         }
         dense |= {f"cpu.wait_{cause}_ns": causes[:, row] for row, cause in enumerate(WAIT_CAUSES)}
-        keys, blamed = self._blame.read(drain=True)
-        self._pairs.add(keys["victim"], keys["culprit"], blamed.sum(axis=1))
+        self._drain()
         _, lost = self._lost.read()
         return Reading(
             {CGROUP: Table({"cgroup": ids}, dense), "cpu.blame": self._pairs.table("cpu.blame_ns")},
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
 
+    def _drain(self) -> None:
+        keys, blamed = self._blame.read(drain=True)
+        self._pairs.add(keys["victim"], keys["culprit"], blamed.sum(axis=1))
+
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
+        self._drain()
         self._pairs.forget(ids)
         for gone in ids.tolist():
             self._oncpu_floor.pop(gone, None)

@@ -18,7 +18,7 @@
 #define STAMP_OWN 2	  /* and it was the cgroup's own quota */
 
 enum cause { NEIGHBOUR, SELF, OWN_QUOTA, ANCESTOR_QUOTA, KERNEL, IDLE, UNKNOWN, CAUSES };
-enum lost_place { LOST_TASK, LOST_CGROUP, LOST_BLAME_NS, LOST_PLACES };
+enum lost_place { LOST_TASK, LOST_CGROUP, LOST_BLAME_NS, LOST_SWITCH, LOST_PLACES };
 
 struct stamp {
 	u64 since_ns;	 /* start of the wait; 0 when the task does not wait */
@@ -37,6 +37,7 @@ struct cpu_state {
 	u64 since_ns; /* start of the slice that runs */
 	u64 who;      /* identity of the running task */
 	u64 cgroup;   /* its cgroup */
+	u64 pid;      /* its thread id */
 	u64 head;     /* slices ever pushed */
 	struct slice ring[RING];
 };
@@ -199,6 +200,8 @@ static __always_inline void charge(struct walk *walk, u64 who, u64 ns)
 		walk->idle += ns;
 		return;
 	}
+	if (who == UNSEEN_ID)
+		return;
 	if (who == KERNEL_ID)
 		walk->kernel += ns;
 	else
@@ -300,6 +303,12 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 	struct stamp *stamp;
 	bool runnable;
 
+	/* Some kernels keep BPF away from privileged tasks: a switch made by one is not seen, and nobody knows when its
+	 * successor came. */
+	if (state->since_ns && state->pid != (u32)prev->pid) {
+		count_lost(LOST_SWITCH, 1);
+		state->who = UNSEEN_ID;
+	}
 	if (!state->since_ns) {
 		/* the first switch seen on this CPU: the slice has no known start */
 	} else if (state->head && last->who == state->who) {
@@ -317,7 +326,7 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 	if (!prev->pid)
 		return;
 	runnable = still_runnable(prev, preempt);
-	if (state->since_ns) {
+	if (state->since_ns && state->who != UNSEEN_ID) {
 		stats = cgroup_stats(state->cgroup);
 		if (stats) {
 			stats->oncpu_ns += now - state->since_ns;
@@ -340,6 +349,7 @@ static __always_inline void enter_cpu(struct cpu_state *state, struct task_struc
 	u64 cgroup, wait;
 
 	state->since_ns = now;
+	state->pid = (u32)next->pid;
 	if (!next->pid) {
 		state->who = IDLE_ID;
 		return;
