@@ -57,6 +57,16 @@ class Growth:
         table = reading.tables[CGROUP]
         return int(table.columns[f"cpu.{column}"][table.ids == self._id].sum())
 
+    def ran_elsewhere(self, *without: TestCgroup) -> int:
+        """On-CPU time of every other cgroup, kernel threads (in the root) included."""
+        ids = [cgroup.cgroup_id for cgroup in without]
+
+        def total(reading: Reading) -> int:
+            table = reading.tables[CGROUP]
+            return int(table.columns["cpu.oncpu_ns"][~np.isin(table.ids, ids)].sum())
+
+        return total(self._after) - total(self._before)
+
     def causes(self) -> dict[str, int]:
         return {cause: self[f"wait_{cause}_ns"] for cause in WAIT_CAUSES}
 
@@ -97,8 +107,12 @@ def test_a_competitor_on_the_same_cpu_is_blamed(probe: Cpu, victim: TestCgroup, 
         causes, wait = grown.causes(), grown["wait_ns"]
         assert wait > 0.3 * SECONDS * 1e9
         assert abs(sum(causes.values()) - wait) <= 0.01 * wait
-        assert grown.blamed().get(hog.cgroup_id, 0) >= 0.95 * (wait - causes["idle"])
-        assert sum(grown.blamed().values()) <= 1.01 * (causes["neighbour"] + causes["kernel"])
+        blamed = grown.blamed()
+        others = sum(blamed.values()) - blamed.get(hog.cgroup_id, 0)
+        assert blamed.get(hog.cgroup_id, 0) >= 0.95 * (wait - causes["idle"] - others)
+        assert sum(blamed.values()) <= 1.01 * (causes["neighbour"] + causes["kernel"])
+        # bystanders are blamed only for time that they really ran
+        assert others <= 1.05 * grown.ran_elsewhere(victim, hog) + 10e6
 
     in_attempts(attempt)
 
@@ -111,7 +125,9 @@ def test_own_threads_are_told_from_neighbours(probe: Cpu, victim: TestCgroup) ->
     def attempt() -> None:
         grown = measure(probe, victim)
         assert grown["wait_ns"] > 0.6 * SECONDS * 1e9
-        assert grown["wait_self_ns"] >= 0.95 * grown["wait_ns"]
+        others = sum(grown.blamed().values())
+        assert grown["wait_self_ns"] >= 0.95 * (grown["wait_ns"] - grown["wait_idle_ns"] - others)
+        assert others <= 2 * (1.05 * grown.ran_elsewhere(victim) + 10e6)  # each thread may wait for the same slice
 
     in_attempts(attempt)
 
