@@ -49,12 +49,14 @@ def parse_quantity(text: str | float, scale: int = 1) -> int:
     `scale` 1000 gives millicores. Raises QuantityError.
     """
     plain = str(text).strip()
-    digits = plain.rstrip("numkMGTPEi")
+    digits = plain.rstrip("numkKMGTPEi")
     suffix = plain[len(digits) :]
     try:
         value = Decimal(digits) * _SUFFIXES[suffix] * scale
     except (InvalidOperation, KeyError) as error:
         raise QuantityError(f"not a quantity: {text!r}") from error
+    if not value.is_finite():
+        raise QuantityError(f"not a quantity: {text!r}")
     whole = abs(value).to_integral_value(rounding=ROUND_CEILING)
     return int(whole.copy_sign(value))
 

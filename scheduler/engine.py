@@ -50,7 +50,13 @@ class Waiting:
 class Engine:
     """One profile's scheduler. Implements `scheduler.framework.Handle` for its plugins."""
 
-    def __init__(self, settings: Settings | None = None, *, source: str = "settings") -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        source: str = "settings",
+        kinds: dict[str, type[AnyPlugin]] | None = None,
+    ) -> None:
         self.settings = settings or Settings()
         self.snapshot = Snapshot()
         self.classes = PodClasses()
@@ -67,7 +73,7 @@ class Engine:
         """UIDs of queued or placed pods that no API object backs."""
         self._told: dict[str, str] = {}
         """The last failure sentence written to each pending pod."""
-        self.enabled = build(self.settings, self, source=source)
+        self.enabled = build(self.settings, self, source=source, kinds=kinds)
         self.plugins: dict[str, AnyPlugin] = {entry.plugin.name: entry.plugin for entry in self.enabled}
         self.cycle = Cycle(
             self.snapshot,

@@ -53,12 +53,18 @@ def config_type(plugin: type[Plugin[Any]]) -> type[Any]:
     return kind if inspect.isclass(kind) else NoConfig
 
 
-def build(settings: Settings, handle: Handle, *, source: str = "settings") -> list[Enabled]:
-    """Construct the enabled plugins in rank order and let them observe the snapshot.
+def build(
+    settings: Settings,
+    handle: Handle,
+    *,
+    source: str = "settings",
+    kinds: dict[str, type[Plugin[Any]]] | None = None,
+) -> list[Enabled]:
+    """Construct the enabled plugins of `kinds` (all) in rank order and let them observe the snapshot.
 
     Raises SettingsError naming plugin and key.
     """
-    kinds = available()
+    kinds = available() if kinds is None else kinds
     for module in settings.plugins:
         if module not in kinds:
             known = ", ".join(sorted(kinds))
