@@ -265,6 +265,13 @@ METRICS: tuple[Metric, ...] = (
         "Time the culprit ran on the other thread of the victim's core",
         table="smt.blame",
     ),
+    # network
+    _c("net.tcp_retransmits", "cgroup_tcp_retransmits", Unit.COUNT, "TCP segments sent again"),
+    _c("net.drops", "cgroup_net_drops", Unit.COUNT, "Packets dropped on the way from or to the cgroup's sockets"),
+    _c("net.softirq_rx_ns", "cgroup_net_receive_interrupt", Unit.NS, "Receive interrupt time of the cgroup's packets"),
+    _c("net.qdisc_delay_ns", "cgroup_net_send_queue_wait", Unit.NS, "Time packets waited in devices' send queues"),
+    _c("net.qdisc_packets", "cgroup_net_send_queue_packets", Unit.COUNT, "Packets that left a device's send queue"),
+    _h("net.qdisc_hist", "cgroup_net_send_queue_duration", Unit.NS, "Distribution of waits in send queues"),
 )
 """The table. Column names are unique."""
 

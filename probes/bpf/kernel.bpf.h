@@ -30,14 +30,18 @@ struct kernfs_node {
 	u64 id;
 } KERNEL_TYPE;
 
-struct cgroup {
-	struct kernfs_node *kn;
-	int level;
-} KERNEL_TYPE;
+struct cgroup;
 
 struct cgroup_subsys_state {
 	struct cgroup *cgroup;
 	struct cgroup_subsys_state *parent;
+} KERNEL_TYPE;
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[14];
+	int level;
 } KERNEL_TYPE;
 
 struct css_set {

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* What the network does to each cgroup's sockets: TCP retransmits, drops, the wait in send queues, and the receive
+ * interrupt's time.
+ *
+ * A send's wait runs from its entry to a device with a queue to its first leave of the queue. Of a receive interrupt,
+ * the time from one packet's entry into the stack to the next one's belongs to the socket that the packet reached.
+ */
+#include "maps.bpf.h"
+#include "owner.bpf.h"
+
+#define NET_RX_SOFTIRQ 3
+#define BULK 64 /* packets followed in one bulk dequeue */
+
+enum lost_place { LOST_CGROUP, LOST_STAMP, UNKEYED_PACKETS, UNKEYED_DROPS, UNKEYED_RX_NS, LOST_PLACES };
+
+enum skb_drop_reason { SKB_CONSUMED, SKB_DROP_REASON_QUEUE_PURGE };
+
+struct Qdisc {
+	int (*enqueue)(void);
+} KERNEL_TYPE;
+
+struct netdev_queue {
+	struct Qdisc *qdisc;
+} KERNEL_TYPE;
+
+struct net_device {
+	struct netdev_queue *_tx;
+} KERNEL_TYPE;
+
+struct sk_buff {
+	struct sk_buff *next;
+	struct net_device *dev;
+	struct sock *sk;
+} KERNEL_TYPE;
+
+struct net_cgroup {
+	u64 retransmits;
+	u64 drops;
+	u64 rx_ns;
+	u64 qdisc_ns;
+	u64 qdisc_packets;
+	u64 qdisc_hist[SLOTS];
+};
+
+struct net_cpu {
+	u64 softirq;	/* vector being handled, plus one; 0 for none */
+	u64 segment_ns; /* start of the packet that is being received */
+	u64 receiver;	/* owner of the socket it reached, NOBODY if none yet */
+	u64 send_skb;	/* packet on its way to a device's queue */
+	u64 send_ns;
+	u64 send_owner;
+};
+
+struct net_stamp {
+	u64 since_ns;
+	u64 owner;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 2048);
+	__type(key, u64);
+	__type(value, struct net_cgroup);
+} cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct net_cpu);
+} cpus SEC(".maps");
+
+/* Packets in send queues, by address. One that leaves unseen (a queue that splits it) is overwritten on reuse. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, u64);
+	__type(value, struct net_stamp);
+} stamps SEC(".maps");
+
+LOST_MAP(LOST_PLACES);
+
+static const struct net_cgroup zero_cgroup;
+
+static __always_inline struct net_cpu *this_cpu(void)
+{
+	u32 key = 0;
+
+	return bpf_map_lookup_elem(&cpus, &key);
+}
+
+static __always_inline struct net_cgroup *stats_of(u64 cgroup)
+{
+	struct net_cgroup *stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);
+
+	if (!stats)
+		count_lost(LOST_CGROUP, 1);
+	return stats;
+}
+
+/* The account of a socket's owner; NULL when unknown, which is counted. */
+static __always_inline struct net_cgroup *stats_of_owner(struct sock *sk, u32 unkeyed)
+{
+	u64 owner = owner_of(sk);
+
+	if (owner != NOBODY)
+		return stats_of(owner);
+	count_lost(unkeyed, 1);
+	return NULL;
+}
+
+static __always_inline int retransmitted(const struct sock *sk)
+{
+	struct net_cgroup *stats = stats_of_owner((void *)sk, UNKEYED_PACKETS);
+
+	if (stats)
+		stats->retransmits++;
+	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(on_retransmit, const struct sock *sk)
+{
+	return retransmitted(sk);
+}
+
+/* since 6.17 failures are traced too */
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(on_retransmit_result, const struct sock *sk, const struct sk_buff *skb, int error)
+{
+	return error ? 0 : retransmitted(sk);
+}
+
+/* What a socket still held when it was closed is not a loss of the network. */
+static __always_inline bool is_drop(u32 reason)
+{
+	if (bpf_core_enum_value_exists(enum skb_drop_reason, SKB_CONSUMED) &&
+	    reason == bpf_core_enum_value(enum skb_drop_reason, SKB_CONSUMED))
+		return false;
+	return !bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_QUEUE_PURGE) ||
+	       reason != bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_QUEUE_PURGE);
+}
+
+static __always_inline int dropped(struct sk_buff *skb, struct sock *sk, u32 reason)
+{
+	u64 key = (u64)skb;
+	struct net_cgroup *stats;
+
+	bpf_map_delete_elem(&stamps, &key);
+	if (!is_drop(reason))
+		return 0;
+	stats = stats_of_owner(sk, UNKEYED_DROPS);
+	if (stats)
+		stats->drops++;
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(on_drop, struct sk_buff *skb, void *location, u32 reason)
+{
+	return dropped(skb, skb->sk, reason);
+}
+
+/* Since 6.10 the receiving socket comes along. It may be NULL where the verifier takes it for valid, so whether it is
+ * there is asked of the bare word. */
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(on_drop_received, struct sk_buff *skb, void *location, u32 reason, struct sock *receiver)
+{
+	u64 word = 0;
+
+	bpf_probe_read_kernel(&word, sizeof(word), &ctx[3]);
+	return word ? dropped(skb, receiver, reason) : dropped(skb, skb->sk, reason);
+}
+
+static __always_inline bool has_queue(struct sk_buff *skb)
+{
+	return skb->dev->_tx->qdisc->enqueue;
+}
+
+/* In a system call the sender is the socket's user; in a soft interrupt current is whoever was interrupted. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(on_send, struct sk_buff *skb)
+{
+	struct net_cpu *cpu = this_cpu();
+	struct sock *sk = skb->sk;
+
+	if (!cpu || !sk)
+		return 0;
+	if (!cpu->softirq && is_inet(sk) && is_full(sk))
+		own(sk, bpf_get_current_task_btf());
+	if (!has_queue(skb))
+		return 0;
+	cpu->send_owner = owner_of(sk);
+	cpu->send_skb = (u64)skb;
+	cpu->send_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* Here another CPU may already have sent and freed the packet, so it is not looked into. */
+SEC("tp_btf/qdisc_enqueue")
+int BPF_PROG(on_enqueue, struct Qdisc *qdisc, void *queue, struct sk_buff *skb)
+{
+	struct net_cpu *cpu = this_cpu();
+	struct net_stamp stamp;
+	u64 key = (u64)skb;
+
+	if (!cpu || cpu->send_skb != key)
+		return 0;
+	cpu->send_skb = 0;
+	stamp.since_ns = cpu->send_ns;
+	stamp.owner = cpu->send_owner;
+	if (stamp.owner == NOBODY)
+		count_lost(UNKEYED_PACKETS, 1);
+	else if (bpf_map_update_elem(&stamps, &key, &stamp, BPF_ANY))
+		count_lost(LOST_STAMP, 1);
+	return 0;
+}
+
+static __always_inline void sent(u64 key, u64 now)
+{
+	struct net_stamp *stamp = bpf_map_lookup_elem(&stamps, &key);
+	struct net_cgroup *stats;
+	u64 delay;
+
+	if (!stamp)
+		return;
+	stats = stats_of(stamp->owner);
+	delay = now - stamp->since_ns;
+	bpf_map_delete_elem(&stamps, &key);
+	if (!stats)
+		return;
+	stats->qdisc_ns += delay;
+	stats->qdisc_packets++;
+	stats->qdisc_hist[log2_slot(delay)]++;
+}
+
+SEC("tp_btf/qdisc_dequeue")
+int BPF_PROG(on_dequeue, struct Qdisc *qdisc, void *queue, int packets, struct sk_buff *skb)
+{
+	u64 now;
+
+	if (packets <= 0)
+		return 0;
+	now = bpf_ktime_get_ns();
+	for (int i = 0; i < BULK && skb; i++) {
+		sent((u64)skb, now);
+		skb = skb->next;
+	}
+	return 0;
+}
+
+/* End the part of the receive interrupt that belongs to the present receiver. */
+static __always_inline void end_segment(struct net_cpu *cpu, u64 now)
+{
+	u64 length = now - cpu->segment_ns;
+	struct net_cgroup *stats;
+
+	cpu->segment_ns = now;
+	if (cpu->receiver == NOBODY) {
+		count_lost(UNKEYED_RX_NS, length);
+		return;
+	}
+	stats = stats_of(cpu->receiver);
+	if (stats)
+		stats->rx_ns += length;
+	cpu->receiver = NOBODY;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_entry, unsigned int vector)
+{
+	struct net_cpu *cpu = this_cpu();
+
+	if (!cpu)
+		return 0;
+	cpu->softirq = vector + 1;
+	cpu->receiver = NOBODY;
+	if (vector == NET_RX_SOFTIRQ)
+		cpu->segment_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_exit, unsigned int vector)
+{
+	struct net_cpu *cpu = this_cpu();
+
+	if (!cpu)
+		return 0;
+	if (cpu->softirq == NET_RX_SOFTIRQ + 1)
+		end_segment(cpu, bpf_ktime_get_ns());
+	cpu->softirq = 0;
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_packet)
+{
+	struct net_cpu *cpu = this_cpu();
+
+	if (cpu && cpu->softirq == NET_RX_SOFTIRQ + 1)
+		end_segment(cpu, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* A packet reached a socket; batches enter the stack together and are told apart by where they arrive. */
+static __always_inline int reached(struct sock *sk)
+{
+	struct net_cpu *cpu = this_cpu();
+	u64 owner;
+
+	if (!cpu || cpu->softirq != NET_RX_SOFTIRQ + 1)
+		return 0;
+	owner = owner_of(sk);
+	if (owner == cpu->receiver || owner == NOBODY)
+		return 0;
+	if (cpu->receiver != NOBODY)
+		end_segment(cpu, bpf_ktime_get_ns());
+	cpu->receiver = owner;
+	return 0;
+}
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(on_tcp_packet, struct sock *sk)
+{
+	return reached(sk);
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_data, const struct sock *sk)
+{
+	return reached((void *)sk);
+}
+
+/* Listening and connecting are done by the task that wants the socket. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(on_state, const struct sock *sk, const int old_state, const int new_state)
+{
+	if (new_state == TCP_LISTEN || new_state == TCP_SYN_SENT)
+		own((void *)sk, bpf_get_current_task_btf());
+	return 0;
+}
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(on_receive, struct sock *sk)
+{
+	struct net_cpu *cpu = this_cpu();
+
+	if (cpu && !cpu->softirq)
+		own(sk, bpf_get_current_task_btf());
+	return 0;
+}
+
+SEC("iter/task_file")
+int own_sockets(struct bpf_iter__task_file *ctx)
+{
+	struct sock *sk = inet_socket(ctx->file);
+	struct task_struct *task = ctx->task;
+
+	if (sk && task && is_full(sk))
+		own(sk, task);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
