@@ -39,6 +39,13 @@ def snapshot(repository: Path, scratch: Path) -> Path:
     return image
 
 
+def empty(scratch: Path, num_bytes: int) -> Path:
+    """Return an image of an empty file system, made in `scratch`; its holes take no space."""
+    image = scratch / "empty.ext4"
+    _mke2fs(image, ["-N", "65536"], num_bytes // _BLOCK_BYTES)
+    return image
+
+
 def image_of(directory: Path, cache: Path) -> Path:
     """Return a read-only ext4 image of `directory`, made unless the cache has one of just this content.
 
@@ -72,13 +79,17 @@ def _make(directory: Path, image: Path, num_files: int, num_blocks: int) -> None
     # A tenth and 32 MiB on top of the data hold bitmaps, inode tables and extents.
     total_blocks = num_blocks * 11 // 10 + num_files // 8 + 8192
     unfinished = image.with_suffix(".partial")
+    _mke2fs(unfinished, ["-N", str(num_files + 4096), "-d", str(directory)], total_blocks)
+    unfinished.rename(image)
+
+
+def _mke2fs(image: Path, options: list[str], total_blocks: int) -> None:
     command = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-b", str(_BLOCK_BYTES)]
-    command += ["-N", str(num_files + 4096), "-d", str(directory), str(unfinished), str(total_blocks)]
+    command += [*options, str(image), str(total_blocks)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise UnavailableError("mke2fs (e2fsprogs) is not installed") from error
     if done.returncode != 0:
-        unfinished.unlink(missing_ok=True)
-        raise UnavailableError(f"mke2fs on {directory}: {done.stderr.strip()}")
-    unfinished.rename(image)
+        image.unlink(missing_ok=True)
+        raise UnavailableError(f"mke2fs: {done.stderr.strip()}")

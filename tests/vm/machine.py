@@ -37,7 +37,7 @@ class Guest:
     cgroup: CgroupLayout
     timeout_seconds: float
     images: tuple[tuple[Path, Path], ...] = ()
-    memory_mib: int = 3072
+    memory_mib: int = 2048
     cpus: int = 2
 
 
@@ -112,7 +112,7 @@ def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
     ]
     drives = [f"file={scratch / 'disk'},if=virtio,format=raw,cache=none"]
     # What the guest writes to an image goes to a temporary file.
-    drives += [f"file={image},if=virtio,format=raw,snapshot=on" for _, image in guest.images]
+    drives += [f"file={image},if=virtio,format=raw,snapshot=on,cache=unsafe" for _, image in guest.images]
     return [
         QEMU,
         *("-machine", "pc", "-cpu", "max", "-accel", "tcg,thread=multi,tb-size=512"),

@@ -24,6 +24,7 @@ from tests.vm.outcomes import Row, read_lines, rows_of
 
 KERNEL_TESTS = Path("tests/kernel")
 GUEST_RESULTS = Path("/run/koord-vm/results")
+TEMPORARY_BYTES = 4 << 30
 PYTEST_STATUSES = {0: "", 1: "", 5: "no test was collected"}
 
 
@@ -106,6 +107,8 @@ def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], 
             entry.cgroup,
             plan.timeout_seconds,
             images=(
+                # On a disk, as on most hosts: page cache of files on a tmpfs cannot be reclaimed.
+                (Path("/tmp"), images.empty(Path(scratch), TEMPORARY_BYTES)),
                 (machine.REPOSITORY, images.snapshot(machine.REPOSITORY, Path(scratch))),
                 *((path, images.image_of(path, plan.cache)) for path in images.python_directories()),
             ),

@@ -21,10 +21,6 @@ ln -sfn /proc/self/fd /dev/fd
 mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs tracefs /sys/kernel/tracing
 mount -t debugfs debugfs /sys/kernel/debug
-case "$KOORD_VM_REPOSITORY" in
-/tmp/*) ;;
-*) mount -t tmpfs -o mode=1777 tmp /tmp ;;
-esac
 
 # The host's /lib/modules knows nothing of this kernel.
 mkdir -p "/run/koord-vm/modules/$KOORD_VM_RELEASE" /lib/modules
@@ -39,6 +35,7 @@ disks=bcdefgh
 for directory in $KOORD_VM_IMAGES; do
     disk=/dev/vd${disks%"${disks#?}"}
     disks=${disks#?}
+    mkdir -p "$directory"
     mount -t ext4 -o noatime "$disk" "$directory" || echo "koord-vm: no image for $directory"
 done
 
@@ -70,6 +67,9 @@ hybrid)
     ;;
 esac
 
+chmod 1777 /tmp
+# Tests press the whole machine for memory; a refused allocation would spare it.
+echo 1 >/proc/sys/vm/overcommit_memory
 ip link set lo up
 echo koord-vm >/proc/sys/kernel/hostname
 echo 2 >/proc/sys/kernel/panic_on_oops 2>/dev/null
