@@ -75,6 +75,10 @@ class DeleteOptions:
 DEFAULT_DELETION = DeleteOptions()
 
 
+def _never(_: errors.ApiError) -> bool:
+    return False
+
+
 class Client:
     """Speaks to one API server. Close it, or use it as a context manager."""
 
@@ -221,11 +225,13 @@ class Client:
 
     # The one way out.
 
-    def send(self, request: Request, *, repeatable: bool = True) -> bytes:
+    def send(
+        self, request: Request, *, repeatable: bool = True, final: Callable[[errors.ApiError], bool] = _never
+    ) -> bytes:
         """Send within the rate limit, with retries; returns the body of a 2xx answer or raises `ApiError`.
 
         `repeatable` says that doing it twice equals doing it once. Otherwise an answer lost after the
-        request went out raises `Unavailable` with `ambiguous` set.
+        request went out raises `Unavailable` with `ambiguous` set. `final` names refusals that are answers.
         """
         started = time.monotonic()
         for attempt in range(self.settings.attempts):
@@ -235,7 +241,7 @@ class Client:
             except (errors.TooManyRequests, errors.Unavailable) as error:
                 waited = time.monotonic() - started
                 last = attempt == self.settings.attempts - 1 or waited > self.settings.patience_seconds
-                if last or not _worth_repeating(error, repeatable):
+                if last or final(error) or not _worth_repeating(error, repeatable):
                     raise
                 log.debug("retrying %s: %s", request.where, error)
                 self._pause(attempt, error)
@@ -296,8 +302,6 @@ def contains(existing: Any, wanted: Any) -> bool:
 
 
 def _worth_repeating(error: errors.ApiError, repeatable: bool) -> bool:
-    if any(kind == "DisruptionBudget" for kind, _ in error.causes):
-        return False
     if isinstance(error, errors.TooManyRequests):
         return True
     return repeatable or not error.ambiguous

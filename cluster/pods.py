@@ -4,7 +4,7 @@ Both are safe to repeat: what the pod's own state says afterwards is the answer,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -93,9 +93,15 @@ def evict(
 ) -> EvictionAnswer:
     """Ask for a pod's eviction (policy/v1); a budget's no is an answer, shed load is retried.
 
-    Give `options.uid`, so that a pod that took over the name is left alone. Raises `Unavailable` when the
-    server stays out of reach, `Forbidden` when it may not be asked.
+    Only the pod of `options.uid` is evicted; without one the pod that has the name at this moment, so that
+    a repeated request never meets its successor. Raises `Unavailable` when the server stays out of reach,
+    `Forbidden` when it may not be asked.
     """
+    if not options.uid:
+        current = client.find(_PLACES, pod)
+        if current is None:
+            return EvictionAnswer(EvictionOutcome.GONE, f"pod {pod} does not exist")
+        options = replace(options, uid=current.metadata.uid)
     request = Request(
         "POST",
         PODS.object_path(pod, "eviction"),
@@ -103,7 +109,7 @@ def evict(
         msgspec.json.encode(_eviction(pod, options)),
     )
     try:
-        client.send(request)
+        client.send(request, final=_is_answer)
     except errors.NotFound as error:
         return EvictionAnswer(EvictionOutcome.GONE, error.message)
     except errors.TooManyRequests as error:
@@ -111,10 +117,17 @@ def evict(
     except errors.Conflict as error:
         return _after_conflict(client, pod, options, error)
     except errors.Unavailable as error:
-        if "more than one PodDisruptionBudget" in error.message:
+        if _is_answer(error):
             return EvictionAnswer(EvictionOutcome.AMBIGUOUS_BUDGETS, error.message)
         raise
     return EvictionAnswer(EvictionOutcome.EVICTED)
+
+
+def _is_answer(error: errors.ApiError) -> bool:
+    if isinstance(error, errors.TooManyRequests):
+        return any(kind == "DisruptionBudget" for kind, _ in error.causes)
+    # The server has no reason code of its own for this one.
+    return "more than one PodDisruptionBudget" in error.message
 
 
 def _eviction(pod: Key, options: DeleteOptions) -> Document:
@@ -128,7 +141,7 @@ def _eviction(pod: Key, options: DeleteOptions) -> Document:
 
 
 def _budget(error: errors.TooManyRequests) -> str:
-    if not any(kind == "DisruptionBudget" for kind, _ in error.causes):
+    if not _is_answer(error):
         # The server shed load to the end of our patience; that is no answer about the budget.
         raise error
     return "; ".join(text for _, text in error.causes)

@@ -90,9 +90,17 @@ class Server:
         """Queue bytes for a connection and have them sent. Call under `lock`."""
         connection.write(data)
         self._dirty.add(connection)
+
+    def send_if_keeping_up(self, connection: Connection, data: bytes) -> None:
+        """Like `send`, to a reader that must keep up. Call under `lock`.
+
+        What a busy API server does to one that cannot: it ends the stream without a word.
+        """
+        self.send(connection, data)
         if len(connection.outbound) > self._slow_reader_bytes:
-            # What a busy API server does to a reader that cannot keep up: end it without a word.
-            self.close(connection)
+            self._flush(connection)
+            if len(connection.outbound) > self._slow_reader_bytes:
+                self.close(connection)
 
     def flush_soon(self) -> None:
         """Make the loop send what was queued from another thread."""

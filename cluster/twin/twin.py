@@ -274,7 +274,7 @@ class Twin:
         for connection, session in list(self._watches.items()):
             if session.table is table and (kind := session.view(event)):
                 data = chunks.get(kind) or chunks.setdefault(kind, event_chunk(kind, event.record.data))
-                self._server.send(connection, data)
+                self._server.send_if_keeping_up(connection, data)
                 self._count_event(connection, 1)
 
     def _count_event(self, connection: Connection, events: int) -> None:
