@@ -75,6 +75,10 @@ class DeviceColumns:
         """Free amount of one resource by device, int64[rows, devices]."""
         return self._of(kind, name).free[rows]
 
+    def gpu_capacity(self, rows: Rows) -> int:
+        """Percent of a GPU that healthy GPUs of the rows have in all."""
+        return int(self.total(DeviceKind.GPU, GPU_MEMORY_RATIO, rows).sum())
+
     def gpu_percent(self, rows: Rows) -> Ints:
         """Free percent of each GPU, compute or memory, whichever is less; int64[rows, devices]."""
         ratio = self.free(DeviceKind.GPU, GPU_MEMORY_RATIO, rows)

@@ -62,7 +62,6 @@ class Workload:
         self.gpus = np.array([gpus for gpus, _ in demands], dtype=np.int64)
         self.percent = np.array([percent for _, percent in demands], dtype=np.int64)
         self.cpu_steps = np.unique(np.array([kind.cpu_millicores for kind in kinds], dtype=np.int64))
-        self.largest_cpu = int(self.cpu_steps.max(initial=1))
         shares = np.zeros((len(models), len(self.cpu_steps) + 1, len(demands)))
         for kind in kinds:
             if kind.gpus > 0:

@@ -13,6 +13,7 @@ from scheduler.devices.request import DeviceDemand
 from scheduler.snapshot import Rows
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 NO_ROOM = -(1 << 40)
 """Score of a row that the gradient cannot serve; below any real one."""
@@ -65,13 +66,27 @@ def _requested(columns: DeviceColumns, demand: DeviceDemand, name: str, rows: Ro
 def gradient_scores(workload: Workload, state: GpuState, task: TaskType) -> tuple[Ints, Ints]:
     """Fixed-point score per row (higher fragments less) and the GPU position to share there, -1 for none."""
     result = gradient(workload, state, task)
-    most = max(1, state.gpu_percent.shape[1] * WHOLE_PERCENT)
-    emptiness = state.gpu_percent.sum(axis=1) / most + state.cpu_millicores / max(1, workload.largest_cpu * 8)
-    cost = result.growth + SNUG_PERCENT / 2 * emptiness
+    cost = result.growth + SNUG_PERCENT * emptiness(state)
     scores = np.full(len(cost), NO_ROOM, dtype=np.int64)
     fits = np.isfinite(cost)
     scores[fits] = np.round(-cost[fits] * STEPS_PER_PERCENT).astype(np.int64)
     return scores, result.gpu
+
+
+LARGE_NODE = (128_000, 8 * WHOLE_PERCENT)
+"""Millicores and GPU percent that a large node has; what is left over is measured against it."""
+
+
+def emptiness(state: GpuState) -> Floats:
+    """Mean of free cpu and free GPU, each as a share of a large node's."""
+    cpu, gpu = LARGE_NODE
+    return np.asarray((state.cpu_millicores / cpu + state.gpu_percent.sum(axis=1) / gpu) / 2)
+
+
+def remainder_scores(state: GpuState, task: TaskType) -> Ints:
+    """Best fit: fixed-point score per row, higher where less cpu and GPU is left over."""
+    asked = task.cpu_millicores / LARGE_NODE[0] + task.gpus * task.gpu_percent / LARGE_NODE[1]
+    return np.round((asked / 2 - emptiness(state)) * WHOLE_PERCENT * STEPS_PER_PERCENT).astype(np.int64)
 
 
 def ranked(scores: Ints, feasible: npt.NDArray[np.bool_]) -> Ints:

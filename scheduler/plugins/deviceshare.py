@@ -1,6 +1,5 @@
 """DeviceShare: GPUs whole and shared, NICs and FPGAs, by topology and partition, or where they fragment least."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -25,13 +24,14 @@ from cluster.resources import Key, Resource
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
 from scheduler.devices.book import DeviceBook, summary
 from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish
-from scheduler.devices.fragmentation import GpuState, TaskType, Workload
+from scheduler.devices.fragmentation import GpuState, TaskType
 from scheduler.devices.inventory import NodeDevices
+from scheduler.devices.mix import WorkloadMix
 from scheduler.devices.numahints import device_hints
 from scheduler.devices.partition import default_table
 from scheduler.devices.payload import PodWishes, drawn_from, encode_grants, read_wishes
 from scheduler.devices.request import WHOLE_PERCENT, DeviceKind, DeviceRequestError, device_demands
-from scheduler.devices.scoring import gradient_scores, ranked, usage_scores
+from scheduler.devices.scoring import gradient_scores, ranked, remainder_scores, usage_scores
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write, scaled
 from scheduler.numa.hints import Hint
 from scheduler.podinfo import PodInfo
@@ -59,13 +59,16 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpus: int = 0
     gpu_percent: int = 100
     weight: float = 1.0
+    models: list[str] = []
+    """GPU models that serve it; empty for any."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of DeviceShare."""
 
-    scoring_strategy: Literal["LeastAllocated", "MostAllocated", "Fragmentation"] = "LeastAllocated"
-    """Spread, pack, or place where the GPUs left over stay useful to the workload's own mix of pods."""
+    scoring_strategy: Literal["LeastAllocated", "MostAllocated", "BestFit", "Fragmentation"] = "LeastAllocated"
+    """Spread; pack by share of the node; leave the least cpu and GPU over; or leave over what the workload's own
+    mix of pods can use."""
     resources: dict[str, int] = msgspec.field(
         default_factory=lambda: dict.fromkeys((GPU_MEMORY_RATIO, GPU_MEMORY, RDMA, FPGA), 1)
     )
@@ -100,6 +103,10 @@ SHORT = 8
 """First bit of the reasons "Insufficient <kind> devices", in order of DeviceKind."""
 
 
+def _task_type(kind: Kind) -> TaskType:
+    return TaskType(kind.cpu_millicores, kind.gpus, kind.gpu_percent, kind.weight, frozenset(kind.models))
+
+
 class DeviceShare(Plugin[Spec]):
     """Filters, scores and allocates devices; see the module docstring."""
 
@@ -114,12 +121,10 @@ class DeviceShare(Plugin[Spec]):
         super().__init__(config, handle)
         self.book = DeviceBook()
         self._fragmentation = config.scoring_strategy == "Fragmentation"
-        self._strategy = DeviceStrategy("MostAllocated" if self._fragmentation else config.scoring_strategy)
-        self._seen: Counter[tuple[int, int, int]] = Counter()
-        self._compiled_at = 0
-        self._workload = Workload(
-            TaskType(kind.cpu_millicores, kind.gpus, kind.gpu_percent, kind.weight) for kind in config.workload
-        )
+        self._by_remainder = config.scoring_strategy in ("Fragmentation", "BestFit")
+        self._strategy = DeviceStrategy("MostAllocated" if self._by_remainder else config.scoring_strategy)
+        self._model = handle.snapshot.column(np.int64, 0)
+        self._mix = WorkloadMix([_task_type(kind) for kind in config.workload])
 
     # Observer
 
@@ -133,6 +138,7 @@ class DeviceShare(Plugin[Spec]):
     def node_changed(self, row: Row, node: Node) -> None:
         """Take up the devices that were reported before the node appeared."""
         self.book.columns.ensure(row + 1)
+        self._model.values[row] = self._mix.model(node.metadata.labels.get(LABEL_MODEL, ""))
         device = self.handle.objects(DEVICES).get(Key("", node.name))
         if device is not None and row not in self.book.ledgers:
             self.book.refit(row, device)
@@ -153,28 +159,25 @@ class DeviceShare(Plugin[Spec]):
 
     def pod_queued(self, info: PodInfo) -> None:
         """Count the pod into the learned mix."""
-        if self._fragmentation and not self.config.workload:
+        if self._fragmentation and self._mix.learns:
             spec = self.prepare(info)
             if spec is not None and not spec.error:
-                self._seen[spec.task.cpu_millicores, spec.task.gpus, spec.task.gpu_percent] += 1
+                self._mix.see(spec.task)
 
     def tick(self, now: float) -> Iterable[Write]:
-        """Compile the learned mix again when a quarter more pods were seen."""
-        total = self._seen.total()
-        if total > self._compiled_at * 1.25:
-            self._compiled_at = total
-            self._workload = Workload(TaskType(*task, weight) for task, weight in self._seen.items())
+        """Take up what the mix has learned."""
+        if self._fragmentation and self._mix.refresh():
             self.handle.invalidate()
         return ()
 
     # One attempt
 
     def prepare(self, info: PodInfo) -> Spec | None:
-        """Read the pod's demand; pods without one matter to Fragmentation alone, for the CPU they take."""
+        """Read the pod's demand; pods without one matter for the CPU they take off GPU nodes."""
         cpu = info.requests.get(CPU, 0)
         try:
             demands = device_demands(info.requests)
-            if not demands and not self._fragmentation:
+            if not demands and not self._by_remainder:
                 return None
             wishes = read_wishes(info.pod.metadata.annotations, demands)
         except DeviceRequestError as error:
@@ -216,7 +219,9 @@ class DeviceShare(Plugin[Spec]):
         return bits
 
     def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
-        """Emptiest, fullest or least fragmented first."""
+        """By the configured strategy."""
+        if self.config.scoring_strategy == "BestFit":
+            return remainder_scores(self.gpu_state(rows, attempt), spec.task)
         if self._fragmentation:
             return self._gradient(attempt, spec, rows)[0]
         return sum(
@@ -229,7 +234,7 @@ class DeviceShare(Plugin[Spec]):
 
     def normalize(self, attempt: Attempt, spec: Spec, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
         """To 0..100 over the feasible rows."""
-        return ranked(scores, feasible) if self._fragmentation else scaled(scores, feasible)
+        return ranked(scores, feasible) if self._by_remainder else scaled(scores, feasible)
 
     def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
         """Choose the devices and write them to the pod's annotation."""
@@ -312,12 +317,16 @@ class DeviceShare(Plugin[Spec]):
         )
         return DeviceRequest(wishes.demands, narrowed, wishes.joint, wishes.same_pcie, rule, self._strategy)
 
-    def _gradient(self, attempt: Attempt, spec: Spec, rows: Rows) -> tuple[Scores, Scores]:
-        snapshot = attempt.snapshot
+    def gpu_state(self, rows: Rows, attempt: Attempt | None = None) -> GpuState:
+        """Free cpu and GPUs of the rows, as the attempted pod sees them."""
+        snapshot = self.handle.snapshot
         cpu = snapshot.columns[CPU]
-        free = snapshot.allocatable[rows, cpu] - attempt.requested(rows)[:, cpu]
-        state = GpuState(free, self.book.columns.gpu_percent(rows), np.zeros(free.shape[0], dtype=np.int64))
-        return gradient_scores(self._workload, state, spec.task)
+        taken = attempt.requested(rows) if attempt is not None else snapshot.requested[rows]
+        free = snapshot.allocatable[rows, cpu] - taken[:, cpu]
+        return GpuState(free, self.book.columns.gpu_percent(rows), self._model.values[rows])
+
+    def _gradient(self, attempt: Attempt, spec: Spec, rows: Rows) -> tuple[Scores, Scores]:
+        return gradient_scores(self._mix.workload, self.gpu_state(rows, attempt), spec.task)
 
     def _least_fragmenting(self, attempt: Attempt, spec: Spec, row: Row, request: DeviceRequest) -> DeviceRequest:
         """The request with the GPU of least fragmentation wished first."""

@@ -1,0 +1,153 @@
+"""Arrivals and departures through the engine, one decision at a time, and what the cluster looks like after."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from api.objects import Pod
+from cluster.resources import Key
+from scheduler.devices.fragmentation import Workload
+from scheduler.engine import Engine
+from scheduler.framework import Action, ObjectEvent
+from scheduler.outcome import Result
+from scheduler.plugins.deviceshare import DEVICES, DeviceShare
+from scheduler.profile import Settings
+from scheduler.simulation.objects import device_object, node_object, pod_object
+from scheduler.simulation.trace import NodeShape, PodShape
+
+TICK_SECONDS = 1.0
+"""Between two ticks of the engine."""
+
+ARRIVAL_SECONDS = 0.02
+"""Between two arrivals of a trace replayed without its times."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """GPUs of the cluster at one moment, in percent of one GPU."""
+
+    capacity: int
+    allocated: int
+    fragmented: float
+    """Expected amount that the workload's own pods cannot use, F(M) summed over nodes."""
+
+
+class Simulation:
+    """One engine and the pods it placed."""
+
+    def __init__(self, settings: Settings, nodes: Sequence[NodeShape]) -> None:
+        self.engine = Engine(settings)
+        self.placed: dict[str, Pod] = {}
+        self.decisions = 0
+        self._ticked = -math.inf
+        for shape in nodes:
+            self.engine.on_node(Action.ADD, node_object(shape), 0.0)
+            if shape.gpus:
+                event = ObjectEvent(DEVICES, Action.ADD, Key("", shape.name), None, device_object(shape))
+                self.engine.on_object(event, 0.0)
+
+    def arrive(self, pod: Pod, now: float) -> str:
+        """Attempt a pod at once; the node it went to, or "" when it was turned away (it does not queue)."""
+        engine = self.engine
+        engine.on_pod(Action.ADD, pod, now)
+        self._tick(now)
+        outcome = engine.schedule_one(now)
+        self.decisions += 1
+        engine.writes.clear()
+        node = outcome.node if outcome is not None and outcome.result is not Result.UNSCHEDULABLE else ""
+        while engine.bindings:
+            engine.bound(engine.bindings.popleft(), now)
+        if node:
+            self.placed[pod.metadata.uid] = pod
+        else:
+            engine.on_pod(Action.DELETE, pod, now)
+        return node
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked >= TICK_SECONDS:
+            self._ticked = now
+            self.engine.tick(now)
+
+    def depart(self, uid: str, now: float) -> None:
+        """A placed pod ends; unknown ones are ignored."""
+        pod = self.placed.pop(uid, None)
+        if pod is not None:
+            self.engine.on_pod(Action.DELETE, pod, now)
+
+    def gpu_use(self, workload: Workload) -> GpuUse:
+        """Capacity, allocation and fragmentation of the GPUs."""
+        share = self.engine.plugins["DeviceShare"]
+        if not isinstance(share, DeviceShare):
+            raise TypeError(f"DeviceShare is {type(share).__name__}")
+        state = share.gpu_state(self.engine.snapshot.all_rows)
+        capacity = share.book.columns.gpu_capacity(self.engine.snapshot.all_rows)
+        allocated = capacity - int(state.gpu_percent.sum())
+        return GpuUse(capacity, allocated, float(workload.fragmentation(state).sum()))
+
+
+def inflated(pods: Sequence[PodShape], gpu_percent: float, seed: int) -> Iterator[PodShape]:
+    """Pods in random order until they ask for `gpu_percent` in all: each once, then drawn again at random."""
+    random = Random(seed)
+    order = list(pods)
+    random.shuffle(order)
+    asked = 0
+    while asked < gpu_percent:
+        shape = order.pop() if order else random.choice(pods)
+        asked += shape.total_gpu_percent
+        yield shape
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One sample of a run; shares of the cluster's GPU capacity."""
+
+    arrived: float
+    allocated: float
+    fragmented: float
+    turned_away: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One run of one policy with one seed."""
+
+    policy: str
+    seed: int
+    points: tuple[Point, ...]
+    decisions: int
+
+    @property
+    def last(self) -> Point:
+        """Where the run ended."""
+        return self.points[-1]
+
+
+def saturate(
+    simulation: Simulation,
+    arrivals: Iterable[PodShape],
+    workload: Workload,
+    *,
+    policy: str,
+    seed: int,
+    step: float = 0.01,
+) -> Curve:
+    """Feed arrivals without departures and sample every `step` of GPU capacity that arrived."""
+    points: list[Point] = []
+    capacity = max(1, simulation.gpu_use(workload).capacity)
+    asked = turned_away = number = 0
+    due = 0.0
+    for number, shape in enumerate(arrivals, start=1):
+        asked += shape.total_gpu_percent
+        turned_away += not simulation.arrive(pod_object(shape, f"pod-{number}"), number * ARRIVAL_SECONDS)
+        if asked >= due * capacity:
+            points.append(_sample(simulation, workload, asked / capacity, turned_away))
+            due += step
+    points.append(_sample(simulation, workload, asked / capacity, turned_away))
+    return Curve(policy, seed, tuple(points), number)
+
+
+def _sample(simulation: Simulation, workload: Workload, arrived: float, turned_away: int) -> Point:
+    use = simulation.gpu_use(workload)
+    capacity = max(1, use.capacity)
+    return Point(arrived, use.allocated / capacity, use.fragmented / capacity, turned_away)

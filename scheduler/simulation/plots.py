@@ -1,0 +1,45 @@
+"""Runs as pictures. matplotlib is imported when a picture is asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scheduler.simulation.drive import Curve
+from scheduler.simulation.report import by_policy
+
+
+def saturation_plot(curves: Sequence[Curve], path: Path) -> None:
+    """Allocated and fragmented GPUs over arrivals, one thin line per seed; the suffix of `path` is the format."""
+    figure, (left, right) = _axes(2)
+    for number, (name, runs) in enumerate(by_policy(curves).items()):
+        for position, run in enumerate(runs):
+            arrived = [100 * point.arrived for point in run.points]
+            style = {"color": f"C{number}", "linewidth": 0.9, "label": name if position == 0 else None}
+            left.plot(arrived, [100 * point.allocated for point in run.points], **style)
+            right.plot(arrived, [100 * point.fragmented for point in run.points], **style)
+    left.plot([0, 100], [0, 100], color="grey", linewidth=0.6, linestyle=":")
+    for axis, title in ((left, "GPUs allocated"), (right, "GPUs fragmented")):
+        axis.set(xlabel="arrived, % of GPU capacity", ylabel="% of GPU capacity", title=title)
+        axis.legend()
+    figure.savefig(path)
+
+
+def series_plot(times_hours: Sequence[float], series: dict[str, Sequence[float]], label: str, path: Path) -> None:
+    """Named series over time."""
+    figure, (axis,) = _axes(1)
+    for name, values in series.items():
+        axis.plot(times_hours, values, label=name, linewidth=1.0)
+    axis.set(xlabel="hours", ylabel=label)
+    axis.legend()
+    figure.savefig(path)
+
+
+def _axes(count: int) -> tuple[Any, Any]:
+    """A figure that needs no display, and its axes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    matplotlib.use("Agg")
+    figure = Figure(figsize=(6.4 * count, 4.2), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    return figure, axes

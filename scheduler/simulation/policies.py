@@ -1,0 +1,49 @@
+"""Placement policies by name, as settings of the same scheduler: what packs, what spreads, what saves whole GPUs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from api.protocol import GPU
+from api.resources import CPU
+from scheduler.framework import Plugin
+from scheduler.profile import Settings, available
+from scheduler.simulation.trace import PodShape
+
+POLICIES = ("best-fit", "packing", "spreading", "gradient")
+
+GPU_STRATEGIES = {
+    "best-fit": "BestFit",
+    "packing": "MostAllocated",
+    "spreading": "LeastAllocated",
+    "gradient": "Fragmentation",
+}
+
+
+def mix_of(pods: Sequence[PodShape]) -> list[dict[str, Any]]:
+    """The distribution of task types of these pods, as DeviceShare's setting `workload`."""
+    kinds = Counter((pod.cpu_millicores, pod.gpus, pod.gpu_percent, pod.models) for pod in pods)
+    return [
+        {"cpu_millicores": cpu, "gpus": gpus, "gpu_percent": percent, "models": list(models), "weight": float(count)}
+        for (cpu, gpus, percent, models), count in kinds.items()
+    ]
+
+
+def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: bool = False) -> Settings:
+    """Settings under which GPUs alone decide the score, by one policy of POLICIES.
+
+    `learn` lets the gradient find the mix from arrivals instead of being told the mix of `pods`.
+    """
+    device: dict[str, Any] = {"scoring_strategy": GPU_STRATEGIES[name], "weight": 1}
+    if name == "gradient" and not learn:
+        device["workload"] = mix_of(pods)
+    fit: dict[str, Any] = {"weight": 0}
+    if name in ("packing", "spreading"):
+        fit = {"weight": 1, "strategy": GPU_STRATEGIES[name], "resources": {CPU: 1, GPU: 1}}
+    return Settings(plugins=only_scored({"deviceshare": device, "noderesourcesfit": fit}), seed=seed)
+
+
+def only_scored(plugins: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """`plugins` beside every other scoring plugin at weight 0."""
+    scoring = (module for module, kind in available().items() if kind.score is not Plugin.score)
+    return {module: {"weight": 0} for module in scoring} | plugins
