@@ -29,7 +29,7 @@ from scheduler.framework import (
 from scheduler.nomination import Nominator
 from scheduler.outcome import Binding, Outcome, Placed, Result
 from scheduler.podinfo import PodClasses, PodInfo
-from scheduler.podqueue import Backoff, PodQueue, QueuedPod
+from scheduler.podqueue import Backoff, Place, PodQueue, QueuedPod
 from scheduler.profile import Settings, build
 from scheduler.snapshot import Row, Snapshot
 
@@ -188,6 +188,22 @@ class Engine:
             if late and uid in self._waiting:
                 self.reject(uid, Reason(f"timed out waiting at permit for {', '.join(late)}", plugin=late[0]))
         self.queue.flush_parked(now)
+
+    def abandon(self, now: float) -> None:
+        """After a fault in `schedule_one`: let the pod in flight back off, with nothing held for it."""
+        self.now = now
+        binding = {held.placed.info.uid for held in self.bindings}
+        for queued in list(self.queue.pods()):
+            uid = queued.info.uid
+            placement = self.snapshot.pods.get(uid)
+            if queued.place is not Place.IN_FLIGHT or uid in self._waiting or uid in binding:
+                continue
+            if placement is None:
+                self.queue.requeue(queued.info, now, rejected_by=frozenset(), reason="internal error")
+
+    def is_stand_in(self, uid: str) -> bool:
+        """Whether no API object backs the pod."""
+        return uid in self._stand_ins
 
     # Answers to bindings
 

@@ -107,6 +107,10 @@ class PodQueue:
                 totals[queued.place.value] += 1
         return totals
 
+    def held_back(self) -> dict[str, int]:
+        """Pods held back, by plugin."""
+        return {plugin: len(uids) for plugin, uids in self._parked.items() if uids}
+
     def add(self, info: PodInfo, now: float) -> None:
         """A pod appeared or its object changed; a changed one gets another chance at once or after back-off."""
         queued = self._pods.get(info.uid)

@@ -1,0 +1,274 @@
+"""The world around an engine: watches feed it, a pool of threads carries out what it decides.
+
+One thread runs `run` and alone touches the engine. Everything else (watch threads, bind workers, HTTP
+requests) puts messages into one inbox. After a restart the first lists rebuild the engine from what the API
+server says before anything is placed; a bound pod carries its share in its annotations, so nothing is lost.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeAlias, TypeVar
+
+from api.meta import ObjectReference
+from api.resources import QuantityError
+from cluster import Client, Delta, DeltaType, Informer, Key, NotFound, Resource
+from cluster.events import Event, Recorder
+from scheduler.engine import NODE, POD, Engine
+from scheduler.framework import Action, ObjectEvent, Verb, Write
+from scheduler.metrics import Metrics
+from scheduler.outcome import Outcome, Result
+from scheduler.podinfo import PodInfo
+from scheduler.writer import BindAnswer, Writer
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Deltas: TypeAlias = tuple[Resource[Any], Sequence[Delta[Any]]]
+Message: TypeAlias = Deltas | BindAnswer | Callable[[], None]
+
+ACTIONS = {
+    DeltaType.ADDED: Action.ADD,
+    DeltaType.UPDATED: Action.UPDATE,
+    DeltaType.DELETED: Action.DELETE,
+}
+TICK_SECONDS = 1.0
+ATTEMPTS_PER_ROUND = 32
+"""Attempts between two looks into the inbox."""
+MISSING_KIND_SECONDS = 60.0
+"""How often a kind whose definition is not installed is looked for."""
+SYNC_SECONDS = 120.0
+"""Longest wait for the first lists."""
+
+
+class SyncTimeoutError(Exception):
+    """The first list of a kind did not come in; the message names the kind."""
+
+
+class Loop:
+    """Runs one engine against one API server. `leading` says whether this process may place pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        engine: Engine,
+        *,
+        metrics: Metrics | None = None,
+        recorder: Recorder | None = None,
+        leading: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.engine = engine
+        self.metrics = metrics or Metrics(engine.settings.scheduler_name)
+        self.ready = threading.Event()
+        """Set once the first lists are in."""
+        self._client = client
+        self._recorder = recorder
+        self._leading = leading
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._writer = Writer(client, engine.settings.bind_workers, self._inbox.put)
+        self._informers: dict[str, Informer[Any]] = {}
+        self._missing: dict[str, Resource[Any]] = {}
+        self._next_tick = 0.0
+        self._next_look = 0.0
+        self._statuses: dict[Key, Write] = {}
+        """Status patches held back to the next tick: only a pod's last word is sent."""
+
+    def run(self) -> None:
+        """Sync, then place pods until `stop`. Raises SyncTimeoutError."""
+        try:
+            self._sync()
+            self.ready.set()
+            while not self._stopping.is_set():
+                self._round()
+        finally:
+            for informer in self._informers.values():
+                informer.stop()
+            self._writer.stop()
+
+    def stop(self) -> None:
+        """End `run`, from any thread."""
+        self._stopping.set()
+        self._inbox.put(lambda: None)
+
+    def call(self, question: Callable[[], T], timeout_seconds: float = 10.0) -> T:
+        """Ask something of the engine in its own thread; raises TimeoutError or what `question` raises."""
+        answer: Future[T] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:  # noqa: BLE001 (handed to the asker)
+                answer.set_exception(error)
+
+        self._inbox.put(ask)
+        return answer.result(timeout_seconds)
+
+    # Internals
+
+    def _sync(self) -> None:
+        # Custom kinds first: the quota or group of a pod is known before the pod.
+        for name, kind in self.engine.watched().items():
+            self._watch(name, kind)
+        self._watch("nodes", NODE)
+        self._watch("pods", POD)
+        for name, informer in self._informers.items():
+            if not informer.wait_synced(SYNC_SECONDS):
+                raise SyncTimeoutError(f"no first list of {name} within {SYNC_SECONDS:.0f} s")
+        self._drain(block_seconds=0.0)
+
+    def _watch(self, name: str, kind: Resource[Any]) -> None:
+        if name not in ("nodes", "pods") and not self._installed(kind):
+            log.info("%s is not served by this cluster; looking again every %.0f s", name, MISSING_KIND_SECONDS)
+            self._missing[name] = kind
+            return
+        informer = Informer(self._client, kind)
+        informer.subscribe(lambda deltas: self._inbox.put((kind, deltas)))
+        self._informers[name] = informer
+        informer.start()
+
+    def _installed(self, kind: Resource[Any]) -> bool:
+        try:
+            self._client.list(kind)
+        except NotFound:
+            return False
+        return True
+
+    def _round(self) -> None:
+        now = self._clock()
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_SECONDS
+            self._tick(now)
+        busy = False
+        if self._leading():
+            for _ in range(ATTEMPTS_PER_ROUND):
+                if not self._attempt():
+                    break
+                busy = True
+        self._hand_out()
+        self._drain(block_seconds=0.0 if busy else self._idle_seconds())
+
+    def _attempt(self) -> bool:
+        started = time.perf_counter()
+        try:
+            outcome = self.engine.schedule_one(self._clock())
+        except Exception:
+            # One pod's fault must not stop the others.
+            log.exception("attempt failed")
+            self.engine.abandon(self._clock())
+            return True
+        if outcome is None:
+            return False
+        self.metrics.attempted(outcome, time.perf_counter() - started)
+        return True
+
+    def _hand_out(self) -> None:
+        while self.engine.bindings:
+            self._writer.bind(self.engine.bindings.popleft())
+        while self.engine.writes:
+            write = self.engine.writes.popleft()
+            if write.verb is Verb.PATCH_STATUS and write.resource is POD:
+                self._statuses[write.key] = write
+            else:
+                self._writer.write(write)
+        while self.engine.outcomes:
+            self._record(self.engine.outcomes.popleft())
+
+    def _tick(self, now: float) -> None:
+        try:
+            self.engine.tick(now)
+        except Exception:
+            log.exception("tick failed")
+        for key, write in self._statuses.items():
+            if self._still_pending(key):
+                self._writer.write(write)
+        self._statuses.clear()
+        if self._missing and now >= self._next_look:
+            self._next_look = now + MISSING_KIND_SECONDS
+            missing, self._missing = self._missing, {}
+            for name, kind in missing.items():
+                self._watch(name, kind)
+
+    def _still_pending(self, key: Key) -> bool:
+        """A bound pod's condition is the API server's; a late "unschedulable" would overwrite it."""
+        informer = self._informers["pods"]
+        pod = informer.get(key)
+        return pod is not None and not pod.spec.node_name and pod.metadata.uid not in self.engine.snapshot.pods
+
+    def _idle_seconds(self) -> float:
+        now = self._clock()
+        wake = self.engine.queue.next_wake()
+        until = self._next_tick if wake is None else min(self._next_tick, wake)
+        return max(0.001, min(until - now, TICK_SECONDS))
+
+    def _drain(self, *, block_seconds: float) -> None:
+        """Take in everything that waits; when nothing does, wait up to `block_seconds` for the first."""
+        try:
+            message = self._inbox.get(timeout=block_seconds) if block_seconds else self._inbox.get_nowait()
+            while True:
+                self._take(message)
+                message = self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, BindAnswer):
+            self._answered(message)
+        elif isinstance(message, tuple):
+            kind, deltas = message
+            for delta in deltas:
+                self._apply(kind, delta)
+        else:
+            message()
+
+    def _answered(self, answer: BindAnswer) -> None:
+        now = self._clock()
+        if answer.error:
+            log.warning("%s was not bound: %s", answer.binding.placed.info.key, answer.error)
+            self.engine.bind_failed(answer.binding, answer.error, now)
+        else:
+            self.engine.bound(answer.binding, now)
+
+    def _apply(self, kind: Resource[Any], delta: Delta[Any]) -> None:
+        now, action = self._clock(), ACTIONS[delta.type]
+        value: Any = delta.old if delta.new is None else delta.new
+        try:
+            if kind is POD:
+                self.engine.on_pod(action, value, now)
+            elif kind is NODE:
+                self.engine.on_node(action, value, now)
+            else:
+                self.engine.on_object(ObjectEvent(kind, action, delta.key, delta.old, delta.new), now)
+        except QuantityError as error:
+            log.warning("%s %s is passed over: %s", kind.kind, delta.key, error)
+        except Exception:
+            log.exception("%s %s could not be taken in", kind.kind, delta.key)
+
+    def _record(self, outcome: Outcome) -> None:
+        self.metrics.ended(outcome, self._clock())
+        if self._recorder is None or self.engine.is_stand_in(outcome.info.uid):
+            return
+        info = outcome.info
+        if outcome.result is Result.SCHEDULED:
+            note = f"Successfully assigned {info.key} to {outcome.node}"
+            self._recorder.record(Event(_reference(info), "Scheduled", note, "Binding"))
+        elif outcome.result in (Result.UNSCHEDULABLE, Result.ERROR):
+            self._recorder.record(Event(_reference(info), "FailedScheduling", outcome.message, "Scheduling", "Warning"))
+
+
+def _reference(info: PodInfo) -> ObjectReference:
+    meta = info.pod.metadata
+    return ObjectReference(
+        api_version="v1",
+        kind="Pod",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )

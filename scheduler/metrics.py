@@ -1,0 +1,101 @@
+"""Prometheus metrics under the stock scheduler's names, so that its dashboards and alerts keep working."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from scheduler.engine import Engine
+from scheduler.outcome import Outcome, Result
+
+ATTEMPT_BUCKETS = tuple(0.001 * 2**step for step in range(15))
+FAST_ATTEMPT_BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, *ATTEMPT_BUCKETS)
+WAIT_BUCKETS = tuple(0.01 * 2**step for step in range(20))
+
+
+class Metrics:
+    """All metrics of one scheduler, in a registry of its own."""
+
+    def __init__(self, profile: str) -> None:
+        self.registry = CollectorRegistry()
+        self._profile = profile
+        self._attempts = Counter(
+            "scheduler_schedule_attempts",
+            "Attempts to schedule pods, by result.",
+            ("result", "profile"),
+            registry=self.registry,
+        )
+        self._attempt_seconds = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Time of one attempt, without the binding.",
+            ("result", "profile"),
+            buckets=FAST_ATTEMPT_BUCKETS,
+            registry=self.registry,
+        )
+        self._wait_seconds = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Time from a pod's arrival in the queue to its binding.",
+            ("attempts",),
+            buckets=WAIT_BUCKETS,
+            registry=self.registry,
+        )
+        self._pod_attempts = Histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Attempts until a pod was bound.",
+            buckets=(1, 2, 4, 8, 16),
+            registry=self.registry,
+        )
+        self._pending = Gauge("scheduler_pending_pods", "Pending pods, by queue.", ("queue",), registry=self.registry)
+        self._cache = Gauge(
+            "scheduler_scheduler_cache_size",
+            "Nodes, pods and assumed pods held.",
+            ("type",),
+            registry=self.registry,
+        )
+        self._unschedulable = Gauge(
+            "scheduler_unschedulable_pods",
+            "Pods held back, by plugin.",
+            ("plugin", "profile"),
+            registry=self.registry,
+        )
+        self._preemptions = Counter(
+            "scheduler_preemption_attempts", "Attempts that chose victims.", registry=self.registry
+        )
+        self._victims = Histogram(
+            "scheduler_preemption_victims",
+            "Victims per preemption.",
+            buckets=(1, 2, 4, 8, 16, 32, 64),
+            registry=self.registry,
+        )
+        self._waiting = Gauge(
+            "scheduler_permit_waiting_pods", "Pods that hold a node and wait.", registry=self.registry
+        )
+
+    def attempted(self, outcome: Outcome, seconds: float) -> None:
+        """One attempt took so long."""
+        result = Result.SCHEDULED if outcome.result is Result.WAITING else outcome.result
+        self._attempt_seconds.labels(result.value, self._profile).observe(seconds)
+
+    def ended(self, outcome: Outcome, now: float) -> None:
+        """An attempt came to its end: bound, refused or failed."""
+        if outcome.result is Result.WAITING:
+            return
+        self._attempts.labels(outcome.result.value, self._profile).inc()
+        if outcome.result is Result.SCHEDULED:
+            label = str(outcome.attempts) if outcome.attempts < 16 else "16+"
+            self._wait_seconds.labels(label).observe(max(0.0, now - outcome.first_seen))
+            self._pod_attempts.observe(outcome.attempts)
+        if outcome.victims:
+            self._preemptions.inc()
+            self._victims.observe(len(outcome.victims))
+
+    def counted(self, engine: Engine) -> None:
+        """Set the gauges; called for each scrape, in the engine's thread."""
+        for place, count in engine.queue.counts().items():
+            self._pending.labels(place).set(count)
+        snapshot = engine.snapshot
+        assumed = sum(1 for placement in snapshot.pods.values() if placement.assumed)
+        self._cache.labels("nodes").set(snapshot.node_count)
+        self._cache.labels("pods").set(len(snapshot.pods))
+        self._cache.labels("assumed_pods").set(assumed)
+        self._waiting.set(len(engine.waiting()))
+        self._unschedulable.clear()
+        for plugin, count in engine.queue.held_back().items():
+            self._unschedulable.labels(plugin, self._profile).set(count)

@@ -1,0 +1,117 @@
+"""Makes the engine's writes true at the API server, in a pool of threads.
+
+A binding is never left in doubt: while nobody can say whether it took effect, the pod keeps its share and the
+binding is asked again, until the pod itself answers.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from cluster import Backoff, BindOutcome, Client, ClusterError, DeleteOptions, Patch, Unavailable, bind, evict
+from cluster.pods import Binding as PodBinding
+from scheduler.framework import Verb, Write
+from scheduler.outcome import Binding
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BindAnswer:
+    """How a binding ended: `error` is empty when the pod is bound where asked."""
+
+    binding: Binding
+    error: str = ""
+
+
+class Writer:
+    """Carries out writes; `report` is called with each binding's answer, in a worker's thread."""
+
+    def __init__(
+        self, client: Client, workers: int, report: Callable[[BindAnswer], None], *, seed: int | None = None
+    ) -> None:
+        self._client = client
+        self._report = report
+        self._random = Random(seed)
+        self._backoff = Backoff(initial_seconds=0.1, maximum_seconds=5.0)
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="write")
+
+    def bind(self, binding: Binding) -> None:
+        """Bind in the background; the answer comes through `report`."""
+        self._pool.submit(self._bind, binding)
+
+    def write(self, write: Write) -> None:
+        """Make one other write in the background; a failure is logged, the next state writes again."""
+        self._pool.submit(self._write, write)
+
+    def stop(self) -> None:
+        """Finish what runs, drop what waits. A dropped binding was never sent."""
+        self._stopping.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _bind(self, binding: Binding) -> None:
+        try:
+            error = self._carry_out(binding)
+        except ClusterError as failure:
+            error = str(failure)
+        except Exception as failure:
+            # A fault here would otherwise leave the pod's share held for ever, without a word.
+            log.exception("binding %s failed", binding.placed.info.key)
+            error = f"{type(failure).__name__}: {failure}"
+        if error is not None:
+            self._report(BindAnswer(binding, error))
+
+    def _carry_out(self, binding: Binding) -> str | None:
+        """Empty when bound, the reason when not, None when we stop without knowing."""
+        for write in binding.writes:
+            if write.verb is Verb.BIND:
+                outcome = self._bind_until_known(write)
+                if outcome is None:
+                    return None
+                if outcome is not BindOutcome.BOUND:
+                    return f"the pod is {outcome.value}"
+            else:
+                self._apply(write)
+        return ""
+
+    def _bind_until_known(self, write: Write) -> BindOutcome | None:
+        assert isinstance(write.body, PodBinding)
+        attempt = 0
+        while True:
+            try:
+                return bind(self._client, write.body)
+            except Unavailable as error:
+                log.warning("binding %s is in doubt, asking again: %s", write.key, error)
+                if self._stopping.wait(self._backoff.delay_seconds(attempt, self._random)):
+                    return None
+                attempt += 1
+
+    def _write(self, write: Write) -> None:
+        try:
+            self._apply(write)
+        except ClusterError as error:
+            log.warning("%s of %s %s: %s", write.verb, write.resource.kind, write.key, error)
+        except Exception:
+            log.exception("%s of %s %s", write.verb, write.resource.kind, write.key)
+
+    def _apply(self, write: Write) -> None:
+        resource, key, body = write.resource, write.key, write.body
+        if write.verb is Verb.CREATE:
+            self._client.create(resource, body, namespace=key.namespace)
+        elif write.verb in (Verb.PATCH, Verb.PATCH_STATUS):
+            assert isinstance(body, Patch)
+            part = "status" if write.verb is Verb.PATCH_STATUS else ""
+            self._client.patch(resource, key, body, subresource=part)
+        elif write.verb is Verb.DELETE:
+            self._client.delete(resource, key, _options(body))
+        elif write.verb is Verb.EVICT:
+            evict(self._client, key, _options(body))
+
+
+def _options(body: Any) -> DeleteOptions:
+    return DeleteOptions(uid=body) if isinstance(body, str) else DeleteOptions()

@@ -1,0 +1,146 @@
+"""The loop against the in-process API server: pods get bound, once, whatever goes wrong."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from api.objects import Node, Pod
+from cluster import NODES, PODS, Key, merge_patch
+from cluster.twin import Twin
+from cluster.twin.faults import Fault, FaultType
+from scheduler.engine import Engine
+from scheduler.loop import Loop
+from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.prioritysort import PrioritySort
+from scheduler.profile import Settings
+from tests.schedobjects import node, pod
+
+BIND = frozenset({"bind"})
+KINDS = {"prioritysort": PrioritySort, "noderesourcesfit": NodeResourcesFit, "defaultbinder": DefaultBinder}
+
+
+def document(item: Node | Pod) -> dict[str, object]:
+    made = msgspec.to_builtins(item)
+    assert isinstance(made, dict)
+    made["metadata"].pop("uid", None)
+    return made
+
+
+@contextmanager
+def running(twin: Twin) -> Iterator[Loop]:
+    loop = Loop(twin.client(), Engine(Settings(backoff_initial_seconds=0.05), kinds=KINDS))
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    try:
+        assert loop.ready.wait(10)
+        yield loop
+    finally:
+        loop.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "condition did not come true in time"
+        time.sleep(0.01)
+
+
+def nodes_of(twin: Twin) -> dict[str, str]:
+    return {key.name: item["spec"].get("nodeName", "") for key, item in twin.objects(PODS).items()}
+
+
+def binds(twin: Twin) -> Counter[str]:
+    """How often each pod's node was written, from the linear history of writes."""
+    told: Counter[str] = Counter()
+    last: dict[str, str] = {}
+    for event in twin.history(PODS):
+        name, where = event.record.key.name, event.record.document["spec"].get("nodeName", "")
+        if where and last.get(name, "") != where:
+            told[name] += 1
+        last[name] = where
+    return told
+
+
+@pytest.fixture
+def twin() -> Iterator[Twin]:
+    with Twin() as made:
+        yield made
+
+
+def test_pods_are_bound_within_capacity_and_the_rest_is_told_why(twin: Twin) -> None:
+    twin.load(NODES, [document(node(f"n{index}")) for index in range(2)])
+    twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"})) for index in range(9)])
+    with running(twin):
+        until(lambda: sum(map(bool, nodes_of(twin).values())) == 8)
+        until(lambda: all(item["status"].get("conditions") for item in twin.objects(PODS).values()))
+    assert Counter(nodes_of(twin).values()) == {"n0": 4, "n1": 4, "": 1}
+    left = next(item for item in twin.objects(PODS).values() if not item["spec"].get("nodeName"))
+    assert left["status"]["conditions"][0]["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+
+
+def test_a_pod_that_leaves_makes_room(twin: Twin) -> None:
+    twin.load(NODES, [document(node("n0"))])
+    twin.load(PODS, [document(pod("old", {"cpu": "4"}))])
+    with running(twin), twin.client() as client:
+        until(lambda: nodes_of(twin)["old"] == "n0")
+        twin.load(PODS, [document(pod("new", {"cpu": "4"}))])
+        time.sleep(0.1)
+        assert nodes_of(twin)["new"] == ""
+        done = merge_patch({"status": {"phase": "Succeeded"}})
+        client.patch(PODS, Key("default", "old"), done, subresource="status")
+        until(lambda: nodes_of(twin)["new"] == "n0")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(FaultType.DROP, BIND, times=4, after=True), id="answer-lost-after-the-write"),
+        pytest.param(Fault(FaultType.DROP, BIND, times=4), id="lost-before-the-write"),
+        pytest.param(Fault(FaultType.ERROR, BIND, times=4, status=500), id="server-error"),
+        pytest.param(Fault(FaultType.ERROR, BIND, times=4, status=500, after=True), id="error-after-the-write"),
+        pytest.param(Fault(FaultType.ERROR, BIND, times=4, status=429), id="too-many-requests"),
+        pytest.param(Fault(FaultType.ERROR, BIND, times=4, status=409), id="conflict"),
+    ],
+)
+def test_lost_answers_bind_no_pod_twice(twin: Twin, fault: Fault) -> None:
+    twin.load(NODES, [document(node(f"n{index}")) for index in range(3)])
+    twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"})) for index in range(12)])
+    twin.faults.add(fault)
+    with running(twin):
+        until(lambda: all(nodes_of(twin).values()))
+    assert Counter(nodes_of(twin).values()) == {"n0": 4, "n1": 4, "n2": 4}
+    assert set(binds(twin).values()) == {1}
+
+
+def test_a_restart_takes_over_what_is_bound(twin: Twin) -> None:
+    twin.load(NODES, [document(node("n0")), document(node("n1"))])
+    twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"})) for index in range(5)])
+    with running(twin):
+        until(lambda: all(nodes_of(twin).values()))
+    before = nodes_of(twin)
+    twin.load(PODS, [document(pod(f"q{index}", {"cpu": "1"})) for index in range(4)])
+    with running(twin):
+        until(lambda: sum(map(bool, nodes_of(twin).values())) == 8)
+        time.sleep(0.1)
+    after = nodes_of(twin)
+    assert {name: after[name] for name in before} == before
+    assert Counter(after.values()) == {"n0": 4, "n1": 4, "": 1}
+    assert set(binds(twin).values()) == {1}
+
+
+def test_dropped_watches_lose_no_pod(twin: Twin) -> None:
+    twin.load(NODES, [document(node(f"n{index}")) for index in range(3)])
+    with running(twin):
+        for index in range(10):
+            twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"}))])
+            twin.drop_watches()
+        until(lambda: all(nodes_of(twin).values()))
+    assert max(Counter(nodes_of(twin).values()).values()) <= 4
