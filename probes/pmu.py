@@ -5,7 +5,7 @@ multiplexing; a quantity this CPU has no event for has no column), `pmu.enabled_
 the events were wanted and how long the least favoured of them ran: their ratio says how much is estimate.
 
 The events count for whole CPUs and are read when a CPU passes from one cgroup to another. On a 2-CPU AMD EPYC guest
-with four software events standing in (two of them clocks), a switch between cgroups costs about 510 ns and one inside
+with four software events standing in (two of them clocks), a switch between cgroups costs about 500 ns and one inside
 a cgroup 70 ns, 58 ns of either being an empty program (`python -m bench.probe_cost pmu`).
 
 Option `[probes.options.pmu] stand_in = true` opens software events in place of the hardware's, to try the plumbing on
@@ -46,7 +46,7 @@ CPU_RECORD = np.dtype(
         ("running_ns", U64, (EVENTS,)),
     ]
 )
-LOST_PLACES = ("pmu.cgroup", "pmu.read")
+LOST_PLACES = ("pmu.cgroup", "pmu.read", "pmu.unseen_ns")
 
 
 class Pmu(BpfProbe):
@@ -86,7 +86,11 @@ class Pmu(BpfProbe):
         bpf.set_rodata({"asked": sum(1 << bit for bit, name in enumerate(QUANTITIES) if name in events)})
         load(bpf)
         probe = cls(bpf, events)
-        probe._follow_hotplug()
+        try:
+            probe._follow_hotplug()
+        except BpfError as error:
+            probe.close()
+            raise Unsupported(f"perf events cannot be opened on every CPU: {error}") from error
         attach(bpf, "on_switch")
         return probe
 
@@ -116,22 +120,25 @@ class Pmu(BpfProbe):
     def _settle(self) -> EventTimes:
         """Charge the slices that still run and read the events' times, on each CPU that was not idle all along."""
         _, states = self._cpus.read()
-        active = (states["cgroup"] != 0) | (states["passes"] != self._passes)
-        for cpu in np.flatnonzero(active).tolist():
-            try:
-                self._bpf.run("settle", cpu)
-            except BpfError as error:
-                if error.errno != errno.ENXIO:  # went offline meanwhile
-                    raise
+        for cpu in np.flatnonzero((states["cgroup"] != 0) | (states["passes"] != self._passes)).tolist():
+            self._settle_cpu(cpu)
         _, states = self._cpus.read()
         self._passes = states["passes"].copy()
         return EventTimes(states["enabled_ns"], states["running_ns"])
+
+    def _settle_cpu(self, cpu: int) -> None:
+        try:
+            self._bpf.run("settle", cpu)
+        except BpfError as error:
+            if error.errno != errno.ENXIO:  # went offline meanwhile
+                raise
 
     def _follow_hotplug(self) -> None:
         """Open the events of CPUs that came online: the kernel drops a CPU's events when it goes offline."""
         online = parse_cpuset((self._root / ONLINE).read_text())
         for cpu in sorted(online - self._online):
             self._open_cpu(cpu)
+            self._settle_cpu(cpu)
         self._online = online
 
     def _open_cpu(self, cpu: int) -> None:

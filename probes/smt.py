@@ -4,7 +4,7 @@ Column of the dense table: `cpu.smt_foreign_ns`. Table `smt.blame` holds it by c
 Threads of a core share its execution units and inner caches, so this is exposure, not loss: how much each nanosecond
 costs depends on what the two do. Idle and kernel threads do not count as somebody else.
 
-On a 2-CPU AMD EPYC guest whose CPUs were declared siblings, a switch between cgroups costs about 110 ns while the
+On a 2-CPU AMD EPYC guest whose CPUs were declared siblings, a switch between cgroups costs about 120 ns while the
 sibling idles and 165 ns while it works, one inside a cgroup 70 ns; 58 ns of each is an empty program's
 (`python -m bench.probe_cost smt`).
 
@@ -35,9 +35,9 @@ MAX_CORES = 1024
 
 U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 SEAT_RECORD = np.dtype([("core", U32), ("thread", U32)])
-CORE_RECORD = np.dtype([("settled_ns", U64), ("who", U64, (2,)), ("padding", U64, (5,))])
+CORE_RECORD = np.dtype([("settled_ns", U64), ("who", U64, (2,)), ("since_ns", U64, (2,)), ("padding", U64, (3,))])
 PAIR_RECORD = np.dtype([("low", U64), ("high", U64)])
-LOST_PLACES = ("smt.pair_ns",)
+LOST_PLACES = ("smt.pair_ns", "smt.unseen_ns")
 
 Core = tuple[int, int]
 """CPU numbers of the two threads of one core."""

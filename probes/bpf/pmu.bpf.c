@@ -10,7 +10,7 @@
 #include "maps.bpf.h"
 
 enum event { CYCLES, INSTRUCTIONS, LLC_REFERENCES, LLC_MISSES, EVENTS };
-enum lost_place { LOST_CGROUP, LOST_READ, LOST_PLACES };
+enum lost_place { LOST_CGROUP, LOST_READ, LOST_UNSEEN_NS, LOST_PLACES };
 
 #define MAX_ERRNO 4095
 
@@ -117,14 +117,20 @@ static __always_inline void read_times(void *array, struct pmu_cpu *cpu, u32 eve
 			read(&llc_misses, cpu, LLC_MISSES, total);                                                    \
 	} while (0)
 
-/* Whose the growth since the last reading is, its time already charged; NULL for nobody's. */
-static __always_inline struct pmu_cgroup *charge_holder(struct pmu_cpu *cpu, u64 now)
+/* Whose the growth since the last reading is, its time already charged; NULL for nobody's. Growth is nobody's when
+ * `leaves` is not the one who was thought to hold the CPU: it moved to another cgroup, or the kernel hid its coming. */
+static __always_inline struct pmu_cgroup *charge_holder(struct pmu_cpu *cpu, u64 leaves, u64 now)
 {
 	u64 holder = cpu->cgroup, since = cpu->since_ns;
 	struct pmu_cgroup *total;
 
 	cpu->since_ns = now;
 	cpu->passes++;
+	if (holder != leaves) {
+		if (since)
+			count_lost(LOST_UNSEEN_NS, now - since);
+		return NULL;
+	}
 	if (!holder)
 		return NULL;
 	total = lookup_or_init(&cgroups, &holder, &zero_cgroup);
@@ -150,15 +156,15 @@ static __always_inline struct pmu_cpu *this_cpu(void)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
+	u64 leaves = holder_of(prev), comes = holder_of(next);
 	struct pmu_cpu *cpu = this_cpu();
-	u64 cgroup = holder_of(next);
 	struct pmu_cgroup *total;
 
-	if (!cpu || cpu->cgroup == cgroup)
+	if (!cpu || (comes == leaves && cpu->cgroup == leaves))
 		return 0;
-	total = charge_holder(cpu, bpf_ktime_get_ns());
+	total = charge_holder(cpu, leaves, bpf_ktime_get_ns());
 	READ_ALL(read_count, cpu, total);
-	cpu->cgroup = cgroup;
+	cpu->cgroup = comes;
 	return 0;
 }
 
@@ -166,13 +172,14 @@ SEC("raw_tp")
 int settle(void *ctx)
 {
 	struct pmu_cpu *cpu = this_cpu();
+	u64 holder = holder_of(bpf_get_current_task_btf());
 	struct pmu_cgroup *total;
 
 	if (!cpu)
 		return 0;
-	total = charge_holder(cpu, bpf_ktime_get_ns());
+	total = charge_holder(cpu, holder, bpf_ktime_get_ns());
 	READ_ALL(read_times, cpu, total);
-	cpu->cgroup = holder_of(bpf_get_current_task_btf());
+	cpu->cgroup = holder;
 	return 0;
 }
 

@@ -4,7 +4,7 @@
  * A core's state says who holds each thread and up to when their meeting is charged. A switch on either thread first
  * charges the time since then to the pair that met, so one switch settles both sides. The claim on that time is a
  * compare-and-exchange: each nanosecond is charged once, whichever thread is faster. Kernel threads and idle are
- * nobody's neighbour.
+ * nobody's neighbour. Time whose holder turns out to have been another one is not charged but counted as lost.
  */
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
@@ -14,7 +14,7 @@
 #define MAX_CORES 1024
 #define NO_CORE 0xFFFFFFFFU
 
-enum lost_place { LOST_PAIR_NS, LOST_PLACES };
+enum lost_place { LOST_PAIR_NS, LOST_UNSEEN_NS, LOST_PLACES };
 
 const volatile u32 cores_known = 1;
 
@@ -26,7 +26,8 @@ struct smt_seat {
 struct smt_core {
 	u64 settled_ns; /* up to when the meeting is charged */
 	u64 who[THREADS];
-	u64 padding[5]; /* a cache line of its own */
+	u64 since_ns[THREADS]; /* since when that is known */
+	u64 padding[3];	       /* a cache line of its own */
 };
 
 struct smt_pair { /* in ascending order: a meeting has no direction */
@@ -86,31 +87,49 @@ static __always_inline void settle(struct smt_core *core, u64 now)
 		charge(one, other, now - settled);
 }
 
-static __always_inline void sit(struct task_struct *task)
+static __always_inline u64 identity(struct task_struct *task)
 {
-	u32 cpu = bpf_get_smp_processor_id(), core_index;
+	return task->pid ? task_identity(task, task_cgroup(task)) : IDLE_ID;
+}
+
+static __always_inline struct smt_core *own_core(u32 *thread)
+{
+	u32 cpu = bpf_get_smp_processor_id(), core;
 	struct smt_seat *seat = bpf_map_lookup_elem(&seats, &cpu);
-	struct smt_core *core;
-	u64 who = IDLE_ID;
 
 	if (!seat || seat->core == NO_CORE)
-		return;
-	core_index = seat->core;
-	core = bpf_map_lookup_elem(&cores, &core_index);
-	if (!core)
-		return;
-	if (task->pid)
-		who = task_identity(task, task_cgroup(task));
-	if (core->who[seat->thread & (THREADS - 1)] == who)
-		return;
-	settle(core, bpf_ktime_get_ns());
-	core->who[seat->thread & (THREADS - 1)] = who;
+		return NULL;
+	core = seat->core;
+	*thread = seat->thread & (THREADS - 1);
+	return bpf_map_lookup_elem(&cores, &core);
+}
+
+/* The one who leaves is not the one who was thought there: it moved to another cgroup, or the kernel hid its coming. */
+static __always_inline void forget(struct smt_core *core, u32 thread, u64 now)
+{
+	u64 since = core->since_ns[thread];
+
+	if (since && now > since)
+		count_lost(LOST_UNSEEN_NS, now - since);
+	core->who[thread] = IDLE_ID;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	sit(next);
+	u64 leaves = identity(prev), comes = identity(next), now;
+	struct smt_core *core;
+	u32 thread;
+
+	core = own_core(&thread);
+	if (!core || (comes == leaves && core->who[thread] == leaves))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (core->who[thread] != leaves)
+		forget(core, thread, now);
+	settle(core, now);
+	core->who[thread] = comes;
+	core->since_ns[thread] = now;
 	return 0;
 }
 
@@ -118,7 +137,15 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 SEC("raw_tp")
 int sit_down(void *ctx)
 {
-	sit(bpf_get_current_task_btf());
+	struct smt_core *core;
+	u32 thread;
+
+	core = own_core(&thread);
+	if (!core)
+		return 0;
+	core->since_ns[thread] = bpf_ktime_get_ns();
+	settle(core, core->since_ns[thread]);
+	core->who[thread] = identity(bpf_get_current_task_btf());
 	return 0;
 }
 

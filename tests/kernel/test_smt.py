@@ -1,7 +1,8 @@
 """CPU 0 and CPU 1 are declared siblings; how long two cgroups met is bounded from both sides by when they ran.
 
 Two that run `a` and `b` ns within `wall` ns meet for at least a + b - wall and at most min(a, b): the bounds hold on
-a busy machine, and are tight on a quiet one.
+a busy machine, and are tight on a quiet one. Time that the probe itself calls unseen widens them: some kernels do not
+tell of every switch.
 """
 
 from __future__ import annotations
@@ -58,18 +59,20 @@ class Stretch:
         self._probe, self._one, self._other = probe, one, other
         self._first = self._now()
 
-    def _now(self) -> tuple[int, int, int, int, int]:
+    def _now(self) -> tuple[int, ...]:
         wall = time.monotonic_ns()
         ran = self._one[1].run_ns, self._other[1].run_ns
         reading = self._probe.read()
         met = _met(reading, self._one[0], self._other[0]), _met(reading, self._other[0], self._one[0])
-        return (wall, *ran, *met)
+        return (wall, *ran, *met, reading.lost["smt.unseen_ns"])
 
     def end(self) -> tuple[int, int, int]:
         """Least and most that the two can have met, and what was measured (the same from both sides)."""
-        wall, one, other, there, back = (now - first for now, first in zip(self._now(), self._first, strict=True))
+        grown = (now - first for now, first in zip(self._now(), self._first, strict=True))
+        wall, one, other, there, back, unseen = grown
         assert there == back
-        return one + other - wall, min(one, other), there
+        slack = SLACK_NS + unseen
+        return one + other - wall - slack, min(one, other) + slack, there
 
 
 def test_two_cgroups_side_by_side_meet_for_as_long_as_both_run(probe: Smt, tree: CgroupTree) -> None:
@@ -81,8 +84,8 @@ def test_two_cgroups_side_by_side_meet_for_as_long_as_both_run(probe: Smt, tree:
         for _, child in children:
             child.finish()
         least, most, met = stretch.end()
-        assert least - SLACK_NS <= met <= most + SLACK_NS
-        assert most > 100_000_000
+        assert least <= met <= most
+        assert met > 20_000_000
 
 
 def test_short_visits_are_charged_to_one_who_never_switches(probe: Smt, tree: CgroupTree) -> None:
@@ -94,8 +97,8 @@ def test_short_visits_are_charged_to_one_who_never_switches(probe: Smt, tree: Cg
         visitor.step()
         least, most, met = stretch.end()
         steady.finish()
-        assert least - SLACK_NS <= met <= most + SLACK_NS
-        assert most > 101_000_000 * 0.9
+        assert least <= met <= most
+        assert met > 5_000_000
 
 
 def test_a_meeting_that_goes_on_is_charged_at_each_read(probe: Smt, tree: CgroupTree) -> None:
@@ -117,15 +120,16 @@ def test_one_cgroup_on_both_threads_is_not_foreign_to_itself(probe: Smt, tree: C
     with tree.make_cgroup("smt-both") as both:
         children = [Stepper(both, cpu, "spin(0.3)", SPIN_SETUP) for cpu in (0, 1)]
         wall, ran = time.monotonic_ns(), sum(child.run_ns for child in children)
-        before = _foreign(probe.read(), both)
+        first = probe.read()
         for child in children:
             child.start()
         for child in children:
             child.finish()
-        after = probe.read()
+        last = probe.read()
+        unseen = last.lost["smt.unseen_ns"] - first.lost["smt.unseen_ns"]
         others_ran = 2 * (time.monotonic_ns() - wall) - (sum(child.run_ns for child in children) - ran)
-        assert _foreign(after, both) - before <= others_ran + SLACK_NS
-        assert _met(after, both, both) == 0
+        assert _foreign(last, both) - _foreign(first, both) <= others_ran + unseen + SLACK_NS
+        assert _met(last, both, both) == 0
 
 
 def test_the_column_is_the_sum_of_the_culprits_and_losses_are_counted(probe: Smt, tree: CgroupTree) -> None:
@@ -139,7 +143,7 @@ def test_the_column_is_the_sum_of_the_culprits_and_losses_are_counted(probe: Smt
         blame = reading.tables["smt.blame"]
         rows = blame.ids == one.cgroup_id
         assert _foreign(reading, one) == int(blame.columns["smt.blame_ns"][rows].sum()) > 0
-        assert reading.lost == {"smt.pair_ns": 0}
+        assert reading.lost["smt.pair_ns"] == 0
 
 
 def test_the_topology_of_this_host_is_read(kernel: Kernel) -> None:
