@@ -184,6 +184,22 @@ def effective_requests(pod: Pod) -> Resources:
     return _aggregate(pod, container_requests)
 
 
+def effective_limits(pod: Pod) -> Resources:
+    """The limits that bind the pod as a whole, summed like its requests; a resource nobody limits is missing.
+
+    Raises QuantityError.
+    """
+
+    def limit(container: Container) -> Resources:
+        texts = container.resources.limits
+        return parse_resources({DEPRECATED_RESOURCES.get(name, name): text for name, text in texts.items()})
+
+    limits = _containers(pod, limit)
+    if pod.spec.resources is not None:
+        limits |= parse_resources(pod.spec.resources.limits)
+    return limits
+
+
 def nonzero_requests(pod: Pod) -> tuple[int, int]:
     """CPU millicores and memory bytes as scores count them: defaults where a container asks for nothing."""
 
@@ -198,12 +214,16 @@ def nonzero_requests(pod: Pod) -> tuple[int, int]:
     return asked.get(CPU, 0), asked.get(MEMORY, 0)
 
 
-def _aggregate(pod: Pod, request: Requester) -> Resources:
+def _containers(pod: Pod, request: Requester) -> Resources:
     running: Resources = {}
     for container in pod.spec.containers:
         running = add(running, request(container))
     peak, sidecars = _init_phase(pod.spec.init_containers, request)
-    needed = maximum(add(running, sidecars), peak)
+    return maximum(add(running, sidecars), peak)
+
+
+def _aggregate(pod: Pod, request: Requester) -> Resources:
+    needed = _containers(pod, request)
     if pod.spec.resources is not None:
         level = {**pod.spec.resources.limits, **pod.spec.resources.requests}
         needed |= parse_resources(level)

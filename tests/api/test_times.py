@@ -1,0 +1,27 @@
+"""Times there and back."""
+
+import pytest
+
+from api.times import epoch_seconds, rfc3339
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:10Z", 10.0),
+        ("1970-01-01T00:00:10.5Z", 10.5),
+        ("1970-01-01T00:00:10.123456789Z", pytest.approx(10.123456)),
+        ("1970-01-01T01:00:10+01:00", 10.0),
+        ("1970-01-01T00:00:10", 10.0),
+        ("", None),
+        (None, None),
+        ("yesterday", None),
+    ],
+)
+def test_epoch_seconds(text: str | None, seconds: float | None) -> None:
+    assert epoch_seconds(text) == seconds
+
+
+def test_there_and_back() -> None:
+    assert rfc3339(1_700_000_000.9) == "2023-11-14T22:13:20Z"
+    assert epoch_seconds(rfc3339(1_700_000_000.0)) == 1_700_000_000.0
