@@ -34,7 +34,17 @@ CGROUP_RECORD = np.dtype(
 PAIR_RECORD = np.dtype([("victim", U64), ("culprit", U64)])
 SLICE_RECORD = np.dtype([("end_ns", U64), ("who", U64)])
 STATE_RECORD = np.dtype(
-    [("since_ns", U64), ("who", U64), ("cgroup", U64), ("pid", U64), ("head", U64), ("ring", SLICE_RECORD, (RING,))]
+    [
+        ("since_ns", U64),
+        ("who", U64),
+        ("cgroup", U64),
+        ("pid", U64),
+        ("head", U64),
+        ("owed_cgroup", U64),
+        ("owed_oncpu_ns", U64),
+        ("owed_involuntary", U64),
+        ("ring", SLICE_RECORD, (RING,)),
+    ]
 )
 LOST_PLACES = ("cpu.task", "cpu.cgroup", "cpu.blame_ns", "cpu.switch")
 """Tasks without storage, cgroups that did not fit, blame that did not fit, switches that BPF was not shown."""
@@ -58,7 +68,7 @@ class Cpu(BpfProbe):
         self._cpus = bpf.map("cpus", np.dtype(np.uint32), STATE_RECORD)
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
         self._pairs = PairLedger()
-        self._oncpu_floor: dict[int, int] = {}
+        self._floors: dict[str, dict[int, int]] = {"oncpu_ns": {}, "involuntary": {}}
 
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Cpu":
@@ -80,9 +90,10 @@ class Cpu(BpfProbe):
         ids, values = self._cgroups.read()
         ids = ids.copy()
         columns = sum_per_cpu(values, CGROUP_RECORD)
-        causes = columns.pop("causes_ns")
+        self._add_owed(ids, columns)
+        causes = columns["causes_ns"]
         dense: dict[str, NDArray[Any]] = {
-            "cpu.oncpu_ns": self._with_running(ids, columns["oncpu_ns"]),
+            "cpu.oncpu_ns": columns["oncpu_ns"],
             "cpu.involuntary_switches": columns["involuntary"],
             "cpu.wait_ns": columns["wait_ns"],
             "cpu.wait_count": columns["wait_count"],
@@ -104,25 +115,31 @@ class Cpu(BpfProbe):
         self._cgroups.delete(ids)
         self._drain()
         self._pairs.forget(ids)
-        for gone in ids.tolist():
-            self._oncpu_floor.pop(gone, None)
+        for floors in self._floors.values():
+            for gone in ids.tolist():
+                floors.pop(gone, None)
 
-    def _with_running(self, ids: NDArray[np.uint64], oncpu_ns: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Add the slices that still run; never report less than before (the two reads are not one moment)."""
+    def _add_owed(self, ids: NDArray[np.uint64], columns: dict[str, NDArray[np.uint64]]) -> None:
+        """Add what the CPUs have not paid in yet, and the slices that still run.
+
+        Two maps cannot be read at one moment, so no total is reported below what it was before.
+        """
         _, states = self._cpus.read()
-        now = time.monotonic_ns()
-        row_of = {identity: row for row, identity in enumerate(ids.tolist())}
-        total = oncpu_ns.copy()
-        for since, who, cgroup in zip(
-            states["since_ns"].tolist(), states["who"].tolist(), states["cgroup"].tolist(), strict=True
+        now = np.uint64(time.monotonic_ns())
+        running = (states["since_ns"] > 0) & (states["who"] > 0) & (states["since_ns"] < now)
+        slices_ns = np.where(running, now - states["since_ns"], np.uint64(0))
+        order = np.argsort(ids)
+        for owner, amounts, column in (
+            (states["owed_cgroup"], states["owed_oncpu_ns"], "oncpu_ns"),
+            (states["cgroup"], slices_ns, "oncpu_ns"),
+            (states["owed_cgroup"], states["owed_involuntary"], "involuntary"),
         ):
-            row = row_of.get(cgroup)
-            if who and since and row is not None:
-                total[row] += max(now - since, 0)
-                floor = self._oncpu_floor.get(cgroup, 0)
-                self._oncpu_floor[cgroup] = max(floor, int(total[row]))
-        for cgroup, floor in self._oncpu_floor.items():
-            row = row_of.get(cgroup)
-            if row is not None and total[row] < floor:
-                total[row] = floor
-        return total
+            position = np.minimum(np.searchsorted(ids, owner, sorter=order), max(len(ids) - 1, 0))
+            rows = order[position] if len(ids) else order
+            found = ids[rows] == owner if len(ids) else np.zeros(0, dtype=np.bool_)
+            np.add.at(columns[column], rows[found], amounts[found])
+        for column, floors in self._floors.items():
+            for row, identity in enumerate(ids.tolist()):
+                value = max(int(columns[column][row]), floors.get(identity, 0))
+                floors[identity] = value
+                columns[column][row] = value

@@ -39,6 +39,9 @@ struct cpu_state {
 	u64 cgroup;   /* its cgroup */
 	u64 pid;      /* its thread id */
 	u64 head;     /* slices ever pushed */
+	u64 owed_cgroup; /* whose on-CPU time is kept here until another cgroup has run */
+	u64 owed_oncpu_ns;
+	u64 owed_involuntary;
 	struct slice ring[RING];
 };
 
@@ -250,6 +253,44 @@ static __always_inline void flush(struct walk *walk)
 			add_blame(walk->victim, walk->seen[i].who, walk->seen[i].end_ns);
 }
 
+/* Most waits lie within the slice that just ended: one charge, no walk. */
+static __always_inline bool charge_one_slice(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin,
+					     u64 end)
+{
+	struct slice *last = &state->ring[(state->head - 1) & (RING - 1)];
+	u64 start = state->ring[(state->head - 2) & (RING - 1)].end_ns, who = last->who;
+
+	if (last->end_ns != end || !start || start > begin)
+		return false;
+	if (who == IDLE_ID) {
+		stats->causes_ns[IDLE] += end - begin;
+	} else if (who == victim) {
+		stats->causes_ns[SELF] += end - begin;
+	} else if (who == UNSEEN_ID) {
+		stats->causes_ns[UNKNOWN] += end - begin;
+	} else {
+		stats->causes_ns[who == KERNEL_ID ? KERNEL : NEIGHBOUR] += end - begin;
+		add_blame(victim, who, end - begin);
+	}
+	return true;
+}
+
+static __noinline int charge_slices(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin, u64 end)
+{
+	struct walk walk = {.victim = victim};
+
+	if (!stats || !state)
+		return 0;
+	walk_ring(&walk, state, begin, end);
+	flush(&walk);
+	stats->causes_ns[SELF] += walk.self;
+	stats->causes_ns[NEIGHBOUR] += walk.neighbour;
+	stats->causes_ns[KERNEL] += walk.kernel;
+	stats->causes_ns[IDLE] += walk.idle;
+	stats->causes_ns[UNKNOWN] += end - begin - walk.self - walk.neighbour - walk.kernel - walk.idle;
+	return 0;
+}
+
 /* Which quota held the task: what its queue said when stamped, else whether its own cgroup has a quota at all. */
 static __always_inline bool own_quota(struct stamp *stamp, struct cfs_rq *queue)
 {
@@ -264,7 +305,6 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 {
 	u64 begin = stamp->segment_ns, length = now - begin, throttled = 0;
 	struct cfs_rq *queue = task->se.cfs_rq;
-	struct walk walk = {.victim = cgroup};
 
 	if (has_quota_queue(task)) {
 		u64 clock = throttle_clock(queue);
@@ -277,14 +317,10 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 		stats->causes_ns[own_quota(stamp, queue) ? OWN_QUOTA : ANCESTOR_QUOTA] += throttled;
 	begin += throttled;
 	length -= throttled;
-	if (state)
-		walk_ring(&walk, state, begin, now);
-	flush(&walk);
-	stats->causes_ns[SELF] += walk.self;
-	stats->causes_ns[NEIGHBOUR] += walk.neighbour;
-	stats->causes_ns[KERNEL] += walk.kernel;
-	stats->causes_ns[IDLE] += walk.idle;
-	stats->causes_ns[UNKNOWN] += length - walk.self - walk.neighbour - walk.kernel - walk.idle;
+	if (!state)
+		stats->causes_ns[UNKNOWN] += length;
+	else if (!charge_one_slice(stats, cgroup, state, begin, now))
+		charge_slices(stats, cgroup, state, begin, now);
 }
 
 static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
@@ -296,10 +332,25 @@ static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
 	return stats;
 }
 
+/* Pay what is owed to the last cgroup and begin to owe the present one; saves a lookup while one cgroup runs on. */
+static __always_inline void settle(struct cpu_state *state)
+{
+	struct cpu_cgroup *stats = bpf_map_lookup_elem(&cgroups, &state->owed_cgroup);
+
+	if (stats) {
+		stats->oncpu_ns += state->owed_oncpu_ns;
+		stats->involuntary += state->owed_involuntary;
+	} else if (state->owed_cgroup) {
+		count_lost(LOST_CGROUP, 1);
+	}
+	state->owed_cgroup = state->cgroup;
+	state->owed_oncpu_ns = 0;
+	state->owed_involuntary = 0;
+}
+
 static __always_inline void leave_cpu(struct cpu_state *state, struct task_struct *prev, bool preempt, u64 now, u32 cpu)
 {
 	struct slice *last = &state->ring[(state->head - 1) & (RING - 1)];
-	struct cpu_cgroup *stats;
 	struct stamp *stamp;
 	bool runnable;
 
@@ -327,11 +378,10 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 		return;
 	runnable = still_runnable(prev, preempt);
 	if (state->since_ns && state->who != UNSEEN_ID) {
-		stats = cgroup_stats(state->cgroup);
-		if (stats) {
-			stats->oncpu_ns += now - state->since_ns;
-			stats->involuntary += runnable;
-		}
+		if (state->cgroup != state->owed_cgroup)
+			settle(state);
+		state->owed_oncpu_ns += now - state->since_ns;
+		state->owed_involuntary += runnable;
 	}
 	stamp = bpf_task_storage_get(&stamps, prev, NULL, 0);
 	if (!stamp)
