@@ -32,7 +32,9 @@ LOSS_CAUSES: tuple[LossCause, ...] = (
     LossCause("memory:global", "memory", ("memory.stall_global_ns",), by_others=True),
     LossCause("memory:compaction", "memory", ("memory.stall_compaction_ns",), by_others=True),
     LossCause("memory:own_limit", "memory", ("memory.stall_own_limit_ns",), by_others=False),
+    LossCause("memory:ancestor_limit", "memory", ("memory.stall_ancestor_limit_ns",), by_others=False),
     LossCause("blockio:queue", "blockio", ("blockio.queue_ns",), by_others=True),
+    LossCause("blockio:device", "blockio", ("blockio.excess_ns",), by_others=True),
     LossCause("blockio:limit", "blockio", ("blockio.throttle_ns",), by_others=False),
     LossCause("net:qdisc", "net", ("net.qdisc_delay_ns",), by_others=True),
 )

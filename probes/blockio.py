@@ -1,0 +1,177 @@
+"""Block IO of each cgroup and disk: time held back by a limit, queued, served; and who was ahead.
+
+Queue time runs from the bio's entry into the block layer to the request's issue to the driver, so it holds the wait for
+a free tag and for a merge too; device time from there to completion. `excess` is the device time beyond what an IO of
+that size takes with nothing ahead of it (learned for each disk, direction and size). An IO is blamed for what it waits,
+queue and excess, by what was outstanding on the disk when it came and when it ended; the part with own IOs ahead, or
+none, is `self`: `queue + excess == self + blame`.
+
+The cgroup is that of the thread that submits. Kernel threads (writeback, dispatchers of limits, loop devices) submit
+for the cgroup on the bio, which on cgroup v1 is of another hierarchy: there the last cgroup seen to submit from it is
+taken, and IO of the root (all writeback on v1) is `KERNEL_ID`'s. Disks are those with requests: of a stack (LVM on NVMe)
+the lowest counts, but a loop device and the disk under it both do. Device keys are `major << 20 | minor` of the whole
+disk. Times are sums over IOs, not over threads: sixteen IOs in flight wait sixteen seconds a second.
+
+No tracepoint fires before a limit holds a bio back, so throttle time needs fexit; where the host refuses that, its
+column is absent and `Kernel.refusals` says why.
+
+Cost of an IO, by the kernel's BPF statistics under 43,000 random 4 KiB reads a second on a loop device, sixteen deep
+(`fio --rw=randread --bs=4k --direct=1 --ioengine=io_uring --iodepth=16`): 350 ns at the queue, 120 ns at issue, 370 ns
+at completion; an empty program costs 58 ns there.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CGROUP, Reading, Table
+from api.histogram import SLOTS
+from api.plugin import Unsupported
+from probes.libbpf import BpfObject
+from probes.pairs import PairLedger
+from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
+
+SEATS = 8
+SIZES = 12
+U64, U32, U16 = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint16)
+
+KEY_RECORD = np.dtype([("cgroup", U64), ("disk", U64)])
+SUMS = ("queue_ns", "device_ns", "throttle_ns", "excess_ns", "self_ns", "ios", "read_bytes", "write_bytes")
+HISTOGRAMS = ("queue_hist", "device_hist")
+STATS_RECORD = np.dtype([*((name, U64) for name in SUMS), *((name, U64, (SLOTS,)) for name in HISTOGRAMS)])
+PAIR_RECORD = np.dtype([("victim", U64), ("culprit", U64)])
+IO_RECORD = np.dtype(
+    [
+        ("held_ns", U64),
+        ("queued_ns", U64),
+        ("issued_ns", U64),
+        ("cgroup", U64),
+        ("disk", U32),
+        ("seat", U32),
+        ("nobody_ahead", U32),
+        ("ahead", U16, (SEATS + 1,)),
+        ("pad", U16),
+    ]
+)
+DISK_RECORD = np.dtype(
+    [
+        ("outstanding", np.dtype(np.int32), (SEATS + 1,)),
+        ("moved_s", U32, (SEATS + 1,)),
+        ("cgroups", U64, (SEATS,)),
+        ("owner_ns", U64, (SEATS,)),
+        ("usual_queue_ns", U64),
+        ("usual_device_ns", U64, (2 * SIZES,)),
+    ]
+)
+LOST_PLACES = ("blockio.io", "blockio.cgroup", "blockio.disk", "blockio.blame_ns")
+
+TRACEPOINTS = {
+    "block_bio_complete": "on_bio_complete",
+    "block_rq_complete": "on_complete",
+    "block_rq_requeue": "on_requeue",
+    "block_rq_issue": "on_issue",
+    "block_split": "on_split",
+    "block_bio_queue": "on_bio_queue",
+}
+"""In the order of attachment: the end of an IO before its beginning."""
+HOLD_FUNCTION, HOLD_PROGRAM = "__blk_throtl_bio", "on_hold"
+
+
+class BlockIo(BpfProbe):
+    """Needs tp_btf and the block tracepoints as they are since 5.11; throttle time needs fexit."""
+
+    name: ClassVar[str] = "blockio"
+    records: ClassVar = {
+        "blockio_key": KEY_RECORD,
+        "blockio_stats": STATS_RECORD,
+        "blockio_pair": PAIR_RECORD,
+        "io": IO_RECORD,
+        "disk": DISK_RECORD,
+    }
+
+    def __init__(self, bpf: BpfObject, *, throttle: bool) -> None:
+        super().__init__(bpf)
+        self._cgroups = bpf.map("cgroups", KEY_RECORD, STATS_RECORD)
+        self._blame = bpf.map("blame", PAIR_RECORD, U64)
+        self._ios = bpf.map("ios", U64, IO_RECORD)
+        self._lost = bpf.map("lost", U32, U64)
+        self._pairs = PairLedger()
+        self._sums = SUMS if throttle else tuple(name for name in SUMS if name != "throttle_ns")
+
+    @classmethod
+    def open(cls, kernel: Kernel, limits: ProbeLimits) -> "BlockIo":
+        """Load and attach; goes on without throttle time where the kernel's function cannot be traced."""
+        kernel.require_tracepoints(*TRACEPOINTS)
+        try:
+            bpf = cls._load(kernel, limits, throttle=True)
+            throttle = True
+        except Unsupported as refusal:
+            kernel.refusals["blockio.throttle_ns"] = str(refusal)
+            bpf = cls._load(kernel, limits, throttle=False)
+            throttle = False
+        attach(bpf, *TRACEPOINTS.values())
+        return cls(bpf, throttle=throttle)
+
+    @classmethod
+    def _load(cls, kernel: Kernel, limits: ProbeLimits, *, throttle: bool) -> BpfObject:
+        if throttle and not kernel.btf.has_function(HOLD_FUNCTION):
+            raise Unsupported(f"the kernel's BTF has no function {HOLD_FUNCTION}")
+        bpf = open_object(cls.image(), kernel)
+        if not throttle:
+            bpf.without(HOLD_PROGRAM)
+        bpf.set_rodata({"sees_holds": throttle})
+        bpf.resize("cgroups", 2 * limits.max_cgroups)
+        bpf.resize("blame", limits.max_pairs)
+        load(bpf)
+        if throttle:
+            attach(bpf, HOLD_PROGRAM)
+        return bpf
+
+    def read(self) -> Reading:
+        keys, stats = self._cgroups.read()
+        keys, stats = keys.copy(), stats.copy()
+        pairs, blamed = self._blame.read(drain=True)
+        self._pairs.add(pairs["victim"], pairs["culprit"], blamed)
+        _, lost = self._lost.read()
+        _, ios = self._ios.read()
+        return Reading(
+            {
+                CGROUP: by_cgroup(keys["cgroup"], stats, self._sums),
+                "blockio.device": by_device(keys, stats, ios, self._sums),
+                "blockio.blame": self._pairs.table("blockio.blame_ns"),
+            },
+            dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
+        )
+
+    def forget(self, ids: NDArray[np.uint64]) -> None:
+        keys, _ = self._cgroups.read()
+        self._cgroups.delete(keys[np.isin(keys["cgroup"], ids)])
+        self._pairs.forget(ids)
+
+
+def by_cgroup(cgroups: NDArray[np.uint64], stats: NDArray[Any], sums: tuple[str, ...]) -> Table:
+    """The dense table: each cgroup's sums over its disks."""
+    ids, inverse = np.unique(cgroups, return_inverse=True)
+    columns: dict[str, NDArray[Any]] = {}
+    for name in (*sums, *HISTOGRAMS):
+        total = np.zeros((len(ids), *stats[name].shape[1:]), dtype=np.uint64)
+        np.add.at(total, inverse, stats[name])
+        columns[f"blockio.{name}"] = total
+    return Table({"cgroup": ids}, columns)
+
+
+def by_device(keys: NDArray[Any], stats: NDArray[Any], ios: NDArray[Any], sums: tuple[str, ...]) -> Table:
+    """A row for each cgroup and disk; `inflight` counts the IOs that are queued or served at this moment."""
+    present = ios[ios["queued_ns"] != 0]
+    live = np.empty(len(present), dtype=KEY_RECORD)
+    live["cgroup"], live["disk"] = present["cgroup"], present["disk"]
+    inflight = np.zeros(len(keys), dtype=np.uint64)
+    order = np.argsort(keys)
+    if len(keys) and len(live):
+        at = np.minimum(np.searchsorted(keys[order], live), len(keys) - 1)
+        known = keys[order][at] == live
+        np.add.at(inflight, order[at[known]], 1)
+    columns: dict[str, NDArray[Any]] = {f"blockio.{name}": stats[name] for name in (*sums, *HISTOGRAMS)}
+    columns["blockio.inflight"] = inflight
+    return Table({"cgroup": keys["cgroup"], "device": keys["disk"].astype(np.uint32)}, columns)

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Block IO of each cgroup and disk: held back by a limit, queued, served; and who was ahead.
+ *
+ * An IO is followed by its bio, because the request does not exist yet while it waits for a free tag, and because the
+ * submitter is known only then: at completion current is nobody in particular. A request is told by its first bio.
+ * Each disk counts outstanding bios of up to SEATS cgroups; an IO remembers the counts it found on arrival, and its
+ * wait is shared out by those and by what is outstanding when it ends.
+ *
+ * Sums are shared by all CPUs and added to atomically: IOs are orders of magnitude rarer than switches, and a cgroup's
+ * IOs on one disk seldom end on many CPUs at once.
+ */
+#include "cgroup.bpf.h"
+#include "kernel.bpf.h"
+#include "maps.bpf.h"
+
+#define SEATS 8
+#define OTHERS SEATS		   /* those without a seat */
+#define OTHER_ID 0xFFFFFFFFFFFFFFFEULL
+#define STALE_SECONDS 30	   /* a seat whose count has not moved for so long is mistaken: count from zero */
+#define MERGED 256		   /* bios looked at in one request */
+#define SIZES 12		   /* log2 classes of 4 KiB units for the undisturbed device time */
+#define MINOR_BITS 20
+
+#define OP_MASK 0xff
+#define OP_WRITE_BIT 1
+#define OP_DISCARD 3
+#define OP_SECURE_ERASE 5
+#define OP_WRITE_ZEROES 9
+
+enum lost_place { LOST_IO, LOST_CGROUP, LOST_DISK, LOST_BLAME_NS, LOST_PLACES };
+
+struct gendisk {
+	int major;
+	int first_minor;
+} KERNEL_TYPE;
+
+struct block_device {
+	struct gendisk *bd_disk;
+} KERNEL_TYPE;
+
+struct blkcg {
+	struct cgroup_subsys_state css;
+} KERNEL_TYPE;
+
+struct blkcg_gq {
+	struct blkcg *blkcg;
+} KERNEL_TYPE;
+
+struct bio {
+	struct bio *bi_next;
+	struct block_device *bi_bdev;
+	struct blkcg_gq *bi_blkg;
+} KERNEL_TYPE;
+
+struct request_queue;
+
+struct request {
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+	struct bio *bio;
+} KERNEL_TYPE;
+
+struct cgroup_root;
+
+struct cgroup___root {
+	struct cgroup_root *root;
+} KERNEL_TYPE;
+
+struct io {
+	u64 held_ns;   /* when a limit stopped it, 0 if none did */
+	u64 queued_ns; /* when it entered the block layer for good, 0 before */
+	u64 issued_ns; /* when the driver got it, 0 before */
+	u64 cgroup;
+	u32 disk;
+	u32 seat;
+	u32 nobody_ahead;
+	u16 ahead[SEATS + 1];
+	u16 pad;
+};
+
+struct disk {
+	s32 outstanding[SEATS + 1]; /* may dip below zero after a missed event */
+	u32 moved_s[SEATS + 1];	    /* last change of the count, in seconds */
+	u64 cgroups[SEATS];
+	u64 owner_ns[SEATS]; /* when the cgroup took the seat */
+	u64 usual_queue_ns;  /* of an IO with nothing ahead */
+	u64 usual_device_ns[2 * SIZES];
+};
+
+struct blockio_key {
+	u64 cgroup;
+	u64 disk;
+};
+
+struct blockio_stats {
+	u64 queue_ns;
+	u64 device_ns;
+	u64 throttle_ns;
+	u64 excess_ns; /* device time beyond the undisturbed one */
+	u64 self_ns;   /* queue and excess with own IOs ahead, or none */
+	u64 ios;
+	u64 read_bytes;
+	u64 write_bytes;
+	u64 queue_hist[SLOTS];
+	u64 device_hist[SLOTS];
+};
+
+struct blockio_pair {
+	u64 victim;
+	u64 culprit;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, struct io);
+} ios SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct disk);
+} disks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct blockio_key);
+	__type(value, struct blockio_stats);
+} cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct blockio_pair);
+	__type(value, u64);
+} blame SEC(".maps");
+
+/* On cgroup v1: the cpu cgroup of whoever last submitted from a blkio cgroup. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 2048);
+	__type(key, u64);
+	__type(value, u64);
+} homes SEC(".maps");
+
+LOST_MAP(LOST_PLACES);
+
+const volatile bool sees_holds = true; /* on_hold is attached */
+
+static const struct disk zero_disk;
+static const struct blockio_stats zero_stats;
+static const u64 zero;
+
+static __always_inline u32 disk_of(struct bio *bio)
+{
+	struct gendisk *disk = bio->bi_bdev->bd_disk;
+
+	return (u32)disk->major << MINOR_BITS | disk->first_minor;
+}
+
+static __always_inline bool same_hierarchy(struct task_struct *task, struct cgroup *cgroup)
+{
+	int cpu_id = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	struct cgroup___root *by_cpu = (void *)task->cgroups->subsys[cpu_id]->cgroup, *by_io = (void *)cgroup;
+
+	return by_cpu->root == by_io->root;
+}
+
+/* Whose IO this is. A thread that submits for itself tells; a kernel thread (writeback, a limit's dispatcher, a loop
+ * device) submits for the cgroup on the bio, which on cgroup v1 is known by who submitted from there before. */
+static __always_inline u64 submitter(struct bio *bio)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct cgroup_subsys_state *state = &bio->bi_blkg->blkcg->css;
+	bool on_v2 = same_hierarchy(task, state->cgroup);
+	u64 on_bio = state->cgroup->kn->id, mine, *home;
+
+	if (!is_kernel_thread(task)) {
+		mine = task_cgroup(task);
+		if (!on_v2 && state->parent) {
+			home = bpf_map_lookup_elem(&homes, &on_bio);
+			if (!home || *home != mine)
+				bpf_map_update_elem(&homes, &on_bio, &mine, BPF_ANY);
+		}
+		return mine;
+	}
+	if (!state->parent)
+		return KERNEL_ID;
+	if (on_v2)
+		return on_bio;
+	home = bpf_map_lookup_elem(&homes, &on_bio);
+	return home ? *home : KERNEL_ID;
+}
+
+static __always_inline struct disk *disk_state(u32 number)
+{
+	struct disk *disk = lookup_or_init(&disks, &number, &zero_disk);
+
+	if (!disk)
+		count_lost(LOST_DISK, 1);
+	return disk;
+}
+
+static __always_inline struct blockio_stats *stats_of(struct io *io)
+{
+	struct blockio_key key = {.cgroup = io->cgroup, .disk = io->disk};
+	struct blockio_stats *stats = lookup_or_init(&cgroups, &key, &zero_stats);
+
+	if (!stats)
+		count_lost(LOST_CGROUP, 1);
+	return stats;
+}
+
+static __always_inline u32 seconds(u64 ns)
+{
+	return ns / 1000000000;
+}
+
+/* Outstanding bios of a seat, 0 if the count is mistaken. Without branches, which would multiply the verifier's paths. */
+static __always_inline u32 outstanding(struct disk *disk, u32 seat, u32 now_s)
+{
+	s32 count = disk->outstanding[seat], negative = count >> 31;
+	s32 fresh = (s32)(now_s - disk->moved_s[seat] - STALE_SECONDS) >> 31;
+
+	asm volatile("" : "+r"(negative)); /* else the compiler makes it a branch */
+	return count & ~negative & fresh & 0xffff;
+}
+
+static __always_inline void move(struct disk *disk, u32 seat, s32 by, u32 now_s)
+{
+	if (now_s - disk->moved_s[seat] >= STALE_SECONDS)
+		disk->outstanding[seat] = 0;
+	disk->moved_s[seat] = now_s;
+	__sync_fetch_and_add(&disk->outstanding[seat], by);
+}
+
+/* Count one more for a cgroup, on its own seat, else on a free one, else among OTHERS; returns the seat. */
+static __noinline u32 sit_down(struct disk *disk, u64 cgroup, u64 now)
+{
+	u32 free = OTHERS;
+
+	for (u32 i = 0; i < SEATS; i++) {
+		u32 index = (cgroup + i) & (SEATS - 1);
+
+		if (disk->cgroups[index] == cgroup) {
+			free = index;
+			break;
+		}
+		if (free == OTHERS && disk->outstanding[index] <= 0)
+			free = index;
+	}
+	if (free < SEATS && disk->cgroups[free] != cgroup) {
+		disk->owner_ns[free] = now;
+		disk->cgroups[free] = cgroup;
+	}
+	if (free <= OTHERS)
+		move(disk, free, 1, seconds(now));
+	return free;
+}
+
+static __noinline int stand_up(struct disk *disk, u32 seat, u64 now)
+{
+	if (seat <= OTHERS)
+		move(disk, seat, -1, seconds(now));
+	return 0;
+}
+
+/* A bio enters the block layer: note when, whose it is and what is ahead of it. */
+static __always_inline int enter(struct bio *bio)
+{
+	u64 key = (u64)bio, now = bpf_ktime_get_ns();
+	struct io fresh = {.queued_ns = now};
+	struct io *held = sees_holds ? bpf_map_lookup_elem(&ios, &key) : NULL;
+	struct blockio_stats *stats;
+	struct disk *disk;
+	u32 total = 0;
+
+	fresh.disk = disk_of(bio);
+	if (held && held->held_ns && !held->queued_ns) {
+		fresh.cgroup = held->cgroup;
+		stats = stats_of(&fresh);
+		if (stats)
+			__sync_fetch_and_add(&stats->throttle_ns, now - held->held_ns);
+	} else {
+		fresh.cgroup = submitter(bio);
+	}
+	disk = disk_state(fresh.disk);
+	if (!disk)
+		return 0;
+	for (int i = 0; i <= OTHERS; i++) {
+		fresh.ahead[i] = outstanding(disk, i, seconds(now));
+		total += fresh.ahead[i];
+	}
+	fresh.nobody_ahead = !total;
+	fresh.seat = sit_down(disk, fresh.cgroup, now);
+	if (bpf_map_update_elem(&ios, &key, &fresh, BPF_ANY)) {
+		count_lost(LOST_IO, 1);
+		stand_up(disk, fresh.seat, now);
+	}
+	return 0;
+}
+
+static __always_inline void leave(u64 key, struct io *io, struct disk *disk, u64 now)
+{
+	if (io->queued_ns && disk)
+		stand_up(disk, io->seat, now);
+	bpf_map_delete_elem(&ios, &key);
+}
+
+/* Bios merged into a request end with it, without an event of their own. */
+static __always_inline void leave_merged(struct bio *bio, struct disk *disk, u64 now)
+{
+	for (int i = 0; i < MERGED && bio; i++) {
+		u64 key = (u64)bio;
+		struct io *io = bpf_map_lookup_elem(&ios, &key);
+
+		if (io)
+			leave(key, io, disk, now);
+		bio = bio->bi_next;
+	}
+}
+
+static __always_inline u32 size_class(u32 operation, u32 bytes)
+{
+	u32 units = bytes >> 12, class = 0;
+
+	for (int i = 0; i < SIZES - 1 && units > 1; i++) {
+		units >>= 1;
+		class++;
+	}
+	return (operation & OP_WRITE_BIT) * SIZES + class;
+}
+
+/* What `ns` is beyond the usual; learns that from IOs with nothing ahead, and from the fastest where all have some. */
+static __always_inline u64 beyond(u64 *usual_ns, struct io *io, u64 ns)
+{
+	u64 usual = *usual_ns;
+
+	if (!usual || ns < usual)
+		*usual_ns = ns;
+	else if (io->nobody_ahead)
+		*usual_ns = usual + (ns - usual) / 8;
+	return usual && ns > usual && !io->nobody_ahead ? ns - usual : 0;
+}
+
+static __noinline u64 device_excess(struct disk *disk, struct io *io, u32 operation, u32 bytes, u64 device_ns)
+{
+	u32 class = size_class(operation, bytes);
+
+	return class < 2 * SIZES ? beyond(&disk->usual_device_ns[class], io, device_ns) : 0;
+}
+
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+{
+	struct blockio_pair pair = {.victim = victim, .culprit = culprit};
+	u64 *total = lookup_or_init(&blame, &pair, &zero);
+
+	if (total)
+		__sync_fetch_and_add(total, ns);
+	else
+		count_lost(LOST_BLAME_NS, ns);
+}
+
+/* Share a wait out by what was outstanding when it began and when it ends; returns the part that is others'. */
+static __noinline u64 share_out(struct disk *disk, struct io *io, u64 wait_ns, u64 now)
+{
+	u32 weights[SEATS + 1], total = 0, mine = io->seat;
+	u64 others_ns = 0, part, who;
+
+	for (int i = 0; i <= OTHERS; i++) {
+		weights[i] = outstanding(disk, i, seconds(now)) + io->ahead[i];
+		total += weights[i];
+	}
+	if (mine <= OTHERS && weights[mine]) { /* the IO itself is still outstanding */
+		weights[mine]--;
+		total--;
+	}
+	if (!total)
+		return 0;
+	for (int i = 0; i <= OTHERS; i++) {
+		if (!weights[i] || i == mine)
+			continue;
+		part = wait_ns * weights[i] / total;
+		others_ns += part;
+		who = OTHER_ID;
+		if (i < OTHERS && disk->owner_ns[i] <= io->queued_ns)
+			who = disk->cgroups[i];
+		add_blame(io->cgroup, who, part);
+	}
+	return others_ns;
+}
+
+static __always_inline void add_bytes(struct blockio_stats *stats, u32 operation, u32 bytes)
+{
+	if (!(operation & OP_WRITE_BIT))
+		__sync_fetch_and_add(&stats->read_bytes, bytes);
+	else if (operation != OP_DISCARD && operation != OP_SECURE_ERASE && operation != OP_WRITE_ZEROES)
+		__sync_fetch_and_add(&stats->write_bytes, bytes);
+}
+
+static __noinline int count_duration(u64 *histogram, u64 ns)
+{
+	u32 slot = log2_slot(ns);
+
+	if (histogram && slot < SLOTS)
+		__sync_fetch_and_add(&histogram[slot], 1);
+	return 0;
+}
+
+/* A request is done. One that was never issued (an empty flush) spent its time in the device's flush. */
+static __always_inline void finish(struct blockio_stats *stats, struct disk *disk, struct io *io, u32 operation,
+				   u32 bytes, u64 now)
+{
+	u64 issued = io->issued_ns ? io->issued_ns : io->queued_ns;
+	u64 queue_ns = issued - io->queued_ns, device_ns = now - issued;
+	u64 excess_ns = device_excess(disk, io, operation, bytes, device_ns);
+	u64 contended_ns = excess_ns + beyond(&disk->usual_queue_ns, io, queue_ns), others_ns = 0;
+
+	if (contended_ns)
+		others_ns = share_out(disk, io, contended_ns, now);
+	__sync_fetch_and_add(&stats->queue_ns, queue_ns);
+	__sync_fetch_and_add(&stats->device_ns, device_ns);
+	if (excess_ns)
+		__sync_fetch_and_add(&stats->excess_ns, excess_ns);
+	__sync_fetch_and_add(&stats->self_ns, queue_ns + excess_ns - others_ns);
+	__sync_fetch_and_add(&stats->ios, 1);
+	count_duration(stats->queue_hist, queue_ns);
+	count_duration(stats->device_hist, device_ns);
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(on_bio_queue, struct bio *bio)
+{
+	return enter(bio);
+}
+
+/* The front part of a bio too large for one request; the rest keeps the bio. */
+SEC("tp_btf/block_split")
+int BPF_PROG(on_split, struct bio *bio)
+{
+	return enter(bio);
+}
+
+static __always_inline struct io *io_of(struct request *request, u64 *key)
+{
+	*key = (u64)request->bio;
+	return *key ? bpf_map_lookup_elem(&ios, key) : NULL;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_issue, struct request *request)
+{
+	u64 key;
+	struct io *io = io_of(request, &key);
+
+	if (io)
+		io->issued_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* The driver gave the request back: it waits again. */
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(on_requeue, struct request *request)
+{
+	u64 key;
+	struct io *io = io_of(request, &key);
+
+	if (io)
+		io->issued_ns = 0;
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_complete, struct request *request, int error, unsigned int bytes)
+{
+	u64 key, now;
+	struct io *io = io_of(request, &key);
+	u32 operation = request->cmd_flags & OP_MASK;
+	struct blockio_stats *stats;
+	struct disk *disk;
+
+	if (!io || !io->queued_ns)
+		return 0;
+	stats = stats_of(io);
+	if (!stats)
+		return 0;
+	add_bytes(stats, operation, bytes);
+	if (bytes < request->__data_len)
+		return 0;
+	now = bpf_ktime_get_ns();
+	disk = disk_state(io->disk);
+	if (disk)
+		finish(stats, disk, io, operation, bytes, now);
+	leave(key, io, disk, now);
+	leave_merged(request->bio->bi_next, disk, now);
+	return 0;
+}
+
+/* Bios of drivers without requests, and those that fail before they have one. */
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(on_bio_complete, struct request_queue *queue, struct bio *bio)
+{
+	u64 key = (u64)bio;
+	struct io *io = bpf_map_lookup_elem(&ios, &key);
+
+	if (io)
+		leave(key, io, bpf_map_lookup_elem(&disks, &io->disk), bpf_ktime_get_ns());
+	return 0;
+}
+
+/* A limit (io.max, blkio.throttle) holds the bio back; its dispatcher sends it on through block_bio_queue. */
+SEC("fexit/__blk_throtl_bio")
+int BPF_PROG(on_hold, struct bio *bio, bool held)
+{
+	struct io fresh = {};
+	u64 key = (u64)bio;
+
+	if (!held)
+		return 0;
+	fresh.held_ns = bpf_ktime_get_ns();
+	fresh.cgroup = submitter(bio);
+	if (bpf_map_update_elem(&ios, &key, &fresh, BPF_ANY))
+		count_lost(LOST_IO, 1);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
