@@ -1,11 +1,12 @@
 """What a gang asks for, read from a PodGroup or from the keys on its pods."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+
+from api.times import duration_seconds
 
 POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 LIGHT_NAME_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
@@ -13,18 +14,6 @@ LIGHT_MINIMUM_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 MATCH_POLICY_LABEL = "pod-group.scheduling.sigs.k8s.io/match-policy"
 GANG = "gang.scheduling.koordinator.sh/"
 DEFAULT_WAIT_SECONDS = 600.0
-
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNIT_SECONDS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "μs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
 
 Keys = Mapping[str, str]
 """Labels or annotations."""
@@ -127,15 +116,3 @@ def _group(gang: str, raw: str) -> tuple[str, ...]:
     except msgspec.DecodeError as error:
         raise GangError(f"gang {gang}: {GANG}groups is {raw!r}, expected a JSON list of namespace/name") from error
     return tuple(sorted({gang, *listed}))
-
-
-def duration_seconds(text: str) -> float | None:
-    """Seconds of a Go duration such as `1h30m`, `10s` or `1.5h`; None when it is not one."""
-    sign = -1.0 if text.startswith("-") else 1.0
-    body = text.lstrip("+-")
-    if body == "0":
-        return 0.0
-    parts = _DURATION.findall(body)
-    if not parts or "".join(number + unit for number, unit in parts) != body:
-        return None
-    return sign * sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)

@@ -62,37 +62,44 @@ class View:
 
 
 def used(view: View, load: NodeLoad, assigned: Iterable[Assigned]) -> Resources:
-    """Usage in this view: what was reported plus what the report cannot show yet.
+    """Usage in this view: what was reported plus what the report cannot show yet."""
+    total = base(view, load)
+    for pod in assigned:
+        _add(total, contribution(view, load, pod))
+    return total
+
+
+def base(view: View, load: NodeLoad) -> Resources:
+    """The part of `used` that does not depend on the pods placed."""
+    if view.scope is Scope.PROD:
+        return dict(load.system) if view.with_system else {}
+    return dict(_reported(view, load) or {})
+
+
+def contribution(view: View, load: NodeLoad, pod: Assigned) -> Resources:
+    """What one placed pod adds to `base`.
 
     A pod is too new when it has no figures, was placed after the reported interval began, or is to be
-    estimated for longer; it then adds what its estimate exceeds its figures by.
+    estimated for longer; it then adds what its estimate exceeds its figures by. In the prod scope only prod
+    pods count, by their figures where they are reported as prod.
     """
+    reported = load.pods.get(pod.key)
     if view.scope is Scope.PROD:
-        return _prod_used(view, load, assigned)
-    base = _base(view, load)
-    total = dict(base or {})
-    for pod in assigned:
-        reported = load.pods.get(pod.key)
-        if base is None:
-            _add(total, pod.estimate)
-        elif too_new(pod, reported, load):
-            _add_excess(total, pod.estimate, reported)
-    return total
+        return _prod_contribution(pod, reported, load)
+    if _reported(view, load) is None:
+        return pod.estimate
+    return _excess(pod.estimate, reported) if too_new(pod, reported, load) else {}
 
 
-def _prod_used(view: View, load: NodeLoad, assigned: Iterable[Assigned]) -> Resources:
-    total = dict(load.system) if view.with_system else {}
-    for pod in assigned:
-        if not pod.prod:
-            continue
-        reported = load.pods.get(pod.key)
-        if reported is None or not reported.prod:
-            _add(total, pod.estimate)
-            continue
-        _add(total, reported.usage)
-        if too_new(pod, reported, load):
-            _add_excess(total, pod.estimate, reported)
-    return total
+def _prod_contribution(pod: Assigned, reported: PodLoad | None, load: NodeLoad) -> Resources:
+    if not pod.prod:
+        return {}
+    if reported is None or not reported.prod:
+        return pod.estimate
+    figures = dict(reported.usage)
+    if too_new(pod, reported, load):
+        _add(figures, _excess(pod.estimate, reported))
+    return figures
 
 
 def too_new(pod: Assigned, reported: PodLoad | None, load: NodeLoad) -> bool:
@@ -103,7 +110,7 @@ def too_new(pod: Assigned, reported: PodLoad | None, load: NodeLoad) -> bool:
     return pod.estimated_until_seconds is not None and pod.estimated_until_seconds > update
 
 
-def _base(view: View, load: NodeLoad) -> Resources | None:
+def _reported(view: View, load: NodeLoad) -> Resources | None:
     """The reported figure; None when the wanted window is missing, so that estimates take its place."""
     if not view.aggregation:
         return load.usage or {}
@@ -125,7 +132,6 @@ def _add(total: Resources, amounts: Resources) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def _add_excess(total: Resources, estimate: Resources, reported: PodLoad | None) -> None:
+def _excess(estimate: Resources, reported: PodLoad | None) -> Resources:
     figures = reported.usage if reported else {}
-    for name, amount in estimate.items():
-        total[name] = total.get(name, 0) + max(amount - figures.get(name, 0), 0)
+    return {name: max(amount - figures.get(name, 0), 0) for name, amount in estimate.items()}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.times import epoch_seconds, rfc3339
+from api.times import duration_seconds, epoch_seconds, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,14 @@ def test_epoch_seconds(text: str | None, seconds: float | None) -> None:
 def test_there_and_back() -> None:
     assert rfc3339(1_700_000_000.9) == "2023-11-14T22:13:20Z"
     assert epoch_seconds(rfc3339(1_700_000_000.0)) == 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10s", 10), ("1h30m", 5400), ("1.5h", 5400), ("250ms", 0.25), ("-2m", -120), ("0", 0),
+        ("", None), ("10", None), ("10x", None), ("s", None), ("1h 30m", None),
+    ],
+)  # fmt: skip
+def test_duration_seconds(text: str, seconds: float | None) -> None:
+    assert duration_seconds(text) == (None if seconds is None else pytest.approx(seconds))

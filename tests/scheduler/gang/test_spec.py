@@ -7,7 +7,6 @@ from scheduler.gang.spec import (
     GangError,
     GangSpec,
     MatchPolicy,
-    duration_seconds,
     gang_id,
     spec_of_pod,
     spec_of_pod_group,
@@ -84,14 +83,3 @@ def test_errors_name_gang_key_and_value(annotations: dict[str, str], message: st
     keys = {G + name: value for name, value in annotations.items()}
     with pytest.raises(GangError, match=f"gang ns/a: .*{message}"):
         spec_of_pod("ns/a", {}, keys)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("10s", 10), ("1h30m", 5400), ("1.5h", 5400), ("250ms", 0.25), ("-2m", -120), ("0", 0),
-        ("", None), ("10", None), ("10x", None), ("s", None), ("1h 30m", None),
-    ],
-)  # fmt: skip
-def test_duration_seconds(text: str, seconds: float | None) -> None:
-    assert duration_seconds(text) == (None if seconds is None else pytest.approx(seconds))

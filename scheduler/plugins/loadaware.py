@@ -1,0 +1,331 @@
+"""Nodes by what they really use: hot ones are closed, cool ones preferred; new pods count by estimate.
+
+Percentages and scores are the integers of Koordinator's LoadAwareScheduling; `scheduler.load` holds them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from api.crds import NODE_METRIC
+from api.objects import Node
+from api.protocol import (
+    ANNOTATION_ESTIMATED_SCALING_FACTORS,
+    ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED,
+    ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED,
+    ANNOTATION_NODE_RAW_ALLOCATABLE,
+)
+from api.qos import PriorityBand
+from api.resources import CPU, MEMORY, Resources, parse_resources
+from api.times import epoch_seconds
+from cluster.resources import Key, custom
+from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
+from scheduler.load.columns import load_scores
+from scheduler.load.estimate import ScalingFactors, estimated_usage
+from scheduler.load.node import Assigned, Scope, View
+from scheduler.load.report import load_of
+from scheduler.load.table import LoadTable, Report, Slot
+from scheduler.load.thresholds import Aggregated, Thresholds
+from scheduler.podinfo import PodClass, PodInfo, effective_limits
+from scheduler.priority import band_of
+from scheduler.snapshot import Row, Rows
+
+NODE_METRICS = custom(NODE_METRIC)
+KNOWN_CLASSES = 8192
+
+
+class AggregatedArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits and scores by percentile."""
+
+    usage_thresholds: dict[str, int] = {}
+    """Percent per resource; empty filters by the average."""
+    usage_aggregation_type: Literal["", "avg", "p50", "p90", "p95", "p99"] = ""
+    """Which percentile the limits look at."""
+    usage_aggregated_seconds: float = 0.0
+    """Window of that percentile; 0 is the longest reported."""
+    score_aggregation_type: Literal["", "avg", "p50", "p90", "p95", "p99"] = ""
+    """Percentile that scores look at; empty scores by the average."""
+    score_aggregated_seconds: float = 0.0
+    """Window of that percentile; 0 is the longest reported."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of LoadAwareScheduling."""
+
+    filter_expired_node_metrics: bool = True
+    """Whether the age of a report matters to the filter."""
+    node_metric_expiration_seconds: float = 180.0
+    """A report this old is expired."""
+    enable_schedule_when_node_metrics_expired: bool = False
+    """Whether nodes with an expired report still take pods."""
+    resource_weights: dict[str, int] = msgspec.field(default_factory=dict)
+    """Weights of the score; empty is cpu 1, memory 1 unless a dominant weight is set."""
+    dominant_resource_weight: int = 0
+    """Additional weight of a node's scarcest resource."""
+    usage_thresholds: dict[str, int] = msgspec.field(default_factory=lambda: {CPU: 65, MEMORY: 95})
+    """Percent of allocatable up to which a node takes pods; 0 leaves a resource out."""
+    prod_usage_thresholds: dict[str, int] = msgspec.field(default_factory=dict)
+    """The same for prod pods, measured on the usage of prod pods; empty treats them like all others."""
+    prod_usage_include_sys: bool = False
+    """Count the system's usage as prod usage."""
+    score_according_prod_usage: bool = False
+    """Score prod pods by prod usage."""
+    estimated_scaling_factors: dict[str, int] = msgspec.field(default_factory=dict)
+    """Percent of request or limit that a pod is expected to use; missing ones are cpu 85, memory 70."""
+    estimated_seconds_after_pod_scheduled: float = 0.0
+    """How long after placement a pod counts by estimate whatever is reported."""
+    estimated_seconds_after_initialized: float = 0.0
+    """The same after its Initialized condition."""
+    allow_customize_estimation: bool = False
+    """Honour the annotations of pods about their own estimation."""
+    aggregated: AggregatedArgs = AggregatedArgs()
+    """Percentiles instead of averages."""
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Score weights with the default filled in."""
+        if self.resource_weights or self.dominant_resource_weight:
+            return self.resource_weights
+        return {CPU: 1, MEMORY: 1}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spec:
+    """What a class of pods is expected to use, and how it is judged."""
+
+    estimate: Resources
+    amounts: tuple[int, ...]
+    """The estimate by resource of the table."""
+    column: np.ndarray[Any, np.dtype[np.int64]]
+    """The same as int64[resources, 1]."""
+    prod: bool
+    exempt: bool
+    """Pods of a DaemonSet are not filtered."""
+    after_scheduled: float
+    after_initialized: float
+
+
+class LoadAware(Plugin[Spec]):
+    """Filters and scores by measured and estimated load."""
+
+    name = "LoadAwareScheduling"
+    rank = 310
+    requeue_on = frozenset({"nodes/add", "nodes/update", "pods/delete", "nodemetrics/add", "nodemetrics/update"})
+    watches = (NODE_METRICS,)
+
+    def __init__(self, config: Config, handle: Handle) -> None:
+        super().__init__(config, handle)
+        by = config.aggregated
+        self._factors = ScalingFactors().overridden(config.estimated_scaling_factors)
+        names = {*config.weights, *config.usage_thresholds, *config.prod_usage_thresholds, *by.usage_thresholds}
+        self._table = LoadTable(
+            handle.snapshot,
+            [*(name for name in (CPU, MEMORY) if name in names), *sorted(names - {CPU, MEMORY})],
+            expiration_seconds=config.node_metric_expiration_seconds,
+        )
+        self._weights = [config.weights.get(name, 0) for name in self._table.resources]
+        aggregated = Aggregated(
+            usage_thresholds=by.usage_thresholds,
+            usage_aggregation_type=by.usage_aggregation_type,
+            usage_aggregated_duration=f"{by.usage_aggregated_seconds:f}s",
+        )
+        self._thresholds = Thresholds(
+            config.usage_thresholds, config.prod_usage_thresholds, aggregated, config.prod_usage_include_sys
+        )
+        self._score_views = (
+            View(Scope.NODE, by.score_aggregation_type, by.score_aggregated_seconds),
+            View(Scope.PROD, with_system=config.prod_usage_include_sys),
+        )
+        self._specs: dict[PodClass, Spec] = {}
+        self._placed_at: dict[str, float] = {}
+        """When this scheduler placed a pod, by UID."""
+        self._now = 0.0
+
+    # Observer
+
+    def node_changed(self, row: Row, node: Node) -> None:
+        """Take up the node's allocatable and its own thresholds."""
+        known = row in self._table.rows
+        thresholds = self._thresholds.on(node)
+        limits = thresholds.general(), thresholds.for_prod()
+        views = (limits[0].view, limits[1].view, *self._score_views)
+        self._table.set_node(row, _allocatable(node), views, limits)
+        metric = self.handle.objects(NODE_METRICS).get(Key("", node.name))
+        if not known and metric is not None:
+            self._table.set_load(row, load_of(metric), self._now)
+
+    def node_removed(self, row: Row) -> None:
+        """Forget the row."""
+        self._table.drop_node(row)
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """Count the pod by its estimate until reports show it."""
+        self._table.add_pod(row, info.uid, self._assigned(info))
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """Forget the pod."""
+        self._table.remove_pod(row, info.uid)
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """A report arrived."""
+        row = self.handle.snapshot.row(event.key.name)
+        if row is not None:
+            load = None if event.action is Action.DELETE else load_of(event.after)
+            self._table.set_load(row, load, self._now)
+            self.handle.snapshot.touch(row)
+
+    def tick(self, now: float) -> Iterable[Write]:
+        """Let reports expire, and forget when pods were placed once they are gone."""
+        self._now = now
+        for row in self._table.expire(now):
+            self.handle.snapshot.touch(row)
+        if len(self._placed_at) > 2 * len(self.handle.snapshot.pods) + KNOWN_CLASSES:
+            self._placed_at = {uid: at for uid, at in self._placed_at.items() if uid in self.handle.snapshot.pods}
+        return ()
+
+    # One attempt
+
+    def prepare(self, info: PodInfo) -> Spec:
+        """Estimate the class."""
+        spec = self._specs.get(info.cls)
+        if spec is None:
+            if len(self._specs) >= KNOWN_CLASSES:
+                self._specs.clear()
+            spec = self._specs[info.cls] = self._estimated(info)
+        return spec
+
+    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+        """Expired report, then each resource by average, then each by percentile."""
+        return (
+            Reason("node(s) with an expired NodeMetric"),
+            *(Reason(f"node(s) {name} usage exceed threshold") for name in self._table.resources),
+            *(Reason(f"node(s) {name} aggregated usage exceed threshold") for name in self._table.resources),
+        )
+
+    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+        """Nodes whose usage with the pod would exceed a threshold, or of whom nothing recent is known."""
+        if spec.exempt:
+            return None
+        table, config = self._table, self.config
+        slot = Slot.FILTER_PROD if spec.prod else Slot.FILTER
+        report = table.report(rows)
+        over = np.zeros(report.shape[0], dtype=np.int64)
+        for index, amount in enumerate(spec.amounts):
+            over |= table.exceeded(slot, index, amount, rows).astype(np.int64) << index
+        shift = 1 + len(table.resources) * table.by_percentile(rows)
+        known = (report == Report.FRESH) | ((report == Report.EXPIRED) & (not config.filter_expired_node_metrics))
+        bits: Bits = np.where(known, over << shift, 0)
+        if config.filter_expired_node_metrics and not config.enable_schedule_when_node_metrics_expired:
+            bits |= table.limited(slot, rows) & (report == Report.EXPIRED)
+        return bits
+
+    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores:
+        """Free share of what matters; nodes without a recent report have 0."""
+        slot = Slot.SCORE_PROD if spec.prod and self.config.score_according_prod_usage else Slot.SCORE
+        table = self._table
+        scores: Scores = load_scores(
+            table.allocatable(rows),
+            table.used(slot, rows) + spec.column,
+            weights=self._weights,
+            dominant_weight=self.config.dominant_resource_weight,
+        )
+        scores *= table.report(rows) == Report.FRESH
+        return scores
+
+    def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
+        """Note when the pod is placed."""
+        self._now = max(self._now, attempt.now)
+        self._placed_at[attempt.pod.uid] = attempt.now
+        return None
+
+    def unreserve(self, attempt: Attempt, spec: Spec, row: Row) -> None:
+        """The pod was not placed after all."""
+        self._placed_at.pop(attempt.pod.uid, None)
+
+    def routes(self) -> Mapping[str, Route]:
+        """Report and usage of a node."""
+        return {"node/{name}": self.describe}
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """What is known of a node and what it is taken to use. LookupError for an unknown node."""
+        row = self.handle.snapshot.row(name)
+        if row is None:
+            raise LookupError(f"no node {name}")
+        table = self._table
+        state = table.rows[row]
+        used = {slot.name.lower(): table.used(slot, slice(row, row + 1))[:, 0].tolist() for slot in Slot}
+        return {
+            "node": name,
+            "report": Report(int(table.report(slice(row, row + 1))[0])).name.lower(),
+            "updateSeconds": state.load.update_seconds if state.load else None,
+            "used": {slot: dict(zip(table.resources, amounts, strict=True)) for slot, amounts in used.items()},
+            "assignedPods": {pod.key: pod.estimate for pod in state.assigned.values()},
+        }
+
+    # Internals
+
+    def _estimated(self, info: PodInfo) -> Spec:
+        pod, config = info.pod, self.config
+        factors = self._factors
+        windows = [config.estimated_seconds_after_pod_scheduled, config.estimated_seconds_after_initialized]
+        if config.allow_customize_estimation:
+            annotations = pod.metadata.annotations
+            factors = factors.overridden(_factors(annotations.get(ANNOTATION_ESTIMATED_SCALING_FACTORS)))
+            for index, key in enumerate(
+                (ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED, ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED)
+            ):
+                text = annotations.get(key, "")
+                windows[index] = float(text) if text.isdigit() else windows[index]
+        band = band_of(pod)
+        estimate = estimated_usage(info.requests, effective_limits(pod), band=band, factors=factors)
+        amounts = tuple(estimate.get(name, 0) for name in self._table.resources)
+        owner = pod.metadata.controlled_by
+        return Spec(
+            estimate,
+            amounts,
+            np.array(amounts, dtype=np.int64)[:, None],
+            band is PriorityBand.PROD,
+            owner is not None and owner.kind == "DaemonSet",
+            *windows,
+        )
+
+    def _assigned(self, info: PodInfo) -> Assigned:
+        spec = self.prepare(info)
+        conditions = {item.type: item for item in info.pod.status.conditions if item.status == "True"}
+        placed = self._placed_at.get(info.uid)
+        if placed is None:
+            scheduled = conditions.get("PodScheduled")
+            placed = epoch_seconds(scheduled.last_transition_time) if scheduled else None
+        if placed is None:
+            placed = epoch_seconds(info.pod.status.start_time or info.pod.metadata.creation_timestamp) or 0.0
+        until = placed + spec.after_scheduled if spec.after_scheduled > 0 else None
+        initialized = conditions.get("Initialized")
+        since = epoch_seconds(initialized.last_transition_time) if initialized else None
+        if since is not None and spec.after_initialized > 0:
+            until = since + spec.after_initialized
+        return Assigned(info.key, spec.estimate, placed, spec.prod, until)
+
+
+def _allocatable(node: Node) -> Resources:
+    """What usage is measured against: the amounts before amplification where the node tells them."""
+    amounts = parse_resources(node.status.allocatable)
+    text = node.metadata.annotations.get(ANNOTATION_NODE_RAW_ALLOCATABLE)
+    if text:
+        try:
+            amounts |= parse_resources(msgspec.json.decode(text, type=dict[str, str | int | float]))
+        except (msgspec.MsgspecError, ValueError):
+            return amounts
+    return amounts
+
+
+def _factors(text: str | None) -> dict[str, int]:
+    """A pod's own scaling factors; unreadable ones are passed over."""
+    if not text:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, int])
+    except msgspec.MsgspecError:
+        return {}
