@@ -1,6 +1,5 @@
 """The twin itself: database, rules, faults and HTTP put together."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from cluster.twin import disruption, wire
 from cluster.twin.api import Answer, Api, Opening, Route, plain_answer
 from cluster.twin.database import Database, Event, Record, Table
 from cluster.twin.faults import WATCH_FAULTS, Fault, Faults, FaultType
+from cluster.twin.hub import WatchHub
 from cluster.twin.kinds import Kind, builtin_kinds
 from cluster.twin.problems import Problem
 from cluster.twin.server import Connection, Server
-from cluster.twin.watching import WatchSession, error_chunk, event_chunk
 from cluster.twin.wire import Inbound
 from cluster.twin.writes import Writes
 
@@ -61,11 +60,10 @@ class Twin:
             self._database, lambda: datetime.now(UTC), Random(self.settings.seed), self._on_terminating
         )
         self._api = Api(self._database, self._writes)
-        self._watches: dict[Connection, WatchSession] = {}
-        self._stall_after: dict[Connection, tuple[FaultType, int]] = {}
         self._unsettled: set[str] = set()
-        self._database.listeners.append(self._broadcast)
         self._server = Server(self._handle, port=self.settings.port, slow_reader_bytes=self.settings.slow_reader_bytes)
+        self._hub = WatchHub(self._database, self._server, self.settings.bookmark_seconds)
+        self._database.listeners += [self._note_unsettled, self._hub.broadcast]
 
     def __enter__(self) -> Self:
         self.start()
@@ -78,7 +76,7 @@ class Twin:
         """Begin to serve."""
         self._server.start()
         with self._server.lock:
-            self._server.after(self.settings.bookmark_seconds, self._send_bookmarks)
+            self._hub.start()
 
     def stop(self) -> None:
         """Close all connections."""
@@ -141,17 +139,12 @@ class Twin:
     def stall_watches(self) -> int:
         """Make all open watches fall silent without closing; returns how many."""
         with self._server.lock:
-            for connection in self._watches:
-                connection.stalled = True
-            return len(self._watches)
+            return self._hub.stall_all()
 
     def drop_watches(self) -> int:
         """Close all open watches without a word; returns how many."""
         with self._server.lock:
-            connections = list(self._watches)
-            for connection in connections:
-                self._close(connection)
-            return len(connections)
+            return self._hub.drop_all()
 
     @property
     def revision(self) -> int:
@@ -162,8 +155,7 @@ class Twin:
     def open_watches(self) -> int:
         """How many watches are open."""
         with self._server.lock:
-            self._reap()
-            return len(self._watches)
+            return self._hub.count_open()
 
     # Requests.
 
@@ -189,15 +181,14 @@ class Twin:
         finally:
             self._after_write()
         if isinstance(outcome, Opening):
-            self._open_watch(connection, outcome)
+            self._hub.open(connection, outcome)
             return None
         return outcome
 
     def _misbehave(self, connection: Connection, request: Inbound, route: Route, fault: Fault) -> None:
         if fault.type in WATCH_FAULTS:
-            self._stall_after[connection] = (fault.type, fault.writes)
+            self._hub.doom(connection, fault)
             self._send(connection, self._carry_out(connection, request, route))
-            self._count_event(connection, 0)
             return
         if fault.type is FaultType.STALE:
             self._send(connection, self._api.stale(route, request, fault.writes))
@@ -234,77 +225,14 @@ class Twin:
             self._server.send(connection, data)
 
     def _close(self, connection: Connection) -> None:
-        self._watches.pop(connection, None)
-        self._stall_after.pop(connection, None)
+        self._hub.forget(connection)
         self._server.close(connection)
 
-    # Watches.
+    # What happens inside the server by itself.
 
-    def _open_watch(self, connection: Connection, opening: Opening) -> None:
-        session = opening.session
-        connection.streaming = True
-        self._server.send(connection, wire.STREAM_HEAD)
-        try:
-            past = session.present() if opening.revision is None else session.replay(opening.revision)
-            for data in past:
-                self._server.send(connection, data)
-                self._count_event(connection, 1)
-        except Problem as problem:
-            self._server.send(connection, error_chunk(problem))
-            self._server.end_stream(connection)
-            return
-        session.ends_seconds += time.monotonic()
-        self._watches[connection] = session
-        self._server.after(session.ends_seconds - time.monotonic(), lambda: self._end(connection, session))
-
-    def _end(self, connection: Connection, session: WatchSession) -> None:
-        if self._watches.get(connection) is session and not connection.closed:
-            del self._watches[connection]
-            if connection.stalled:
-                self._server.close(connection)
-            else:
-                if session.bookmarks:
-                    self._server.send(connection, session.bookmark(self._database.revision))
-                self._server.end_stream(connection)
-
-    def _broadcast(self, table: Table, event: Event) -> None:
+    def _note_unsettled(self, table: Table, event: Event) -> None:
         if self.settings.disruption_controller and table.kind.name in ("Pod", "PodDisruptionBudget"):
             self._unsettled.add(event.record.key.namespace)
-        chunks: dict[str, bytes] = {}
-        for connection, session in list(self._watches.items()):
-            if session.table is table and (kind := session.view(event)):
-                data = chunks.get(kind) or chunks.setdefault(kind, event_chunk(kind, event.record.data))
-                self._server.send_if_keeping_up(connection, data)
-                self._count_event(connection, 1)
-
-    def _count_event(self, connection: Connection, events: int) -> None:
-        fate = self._stall_after.get(connection)
-        if fate is None:
-            return
-        kind, left = fate[0], fate[1] - events
-        self._stall_after[connection] = (kind, left)
-        if left > 0:
-            return
-        del self._stall_after[connection]
-        if kind is FaultType.STALL:
-            connection.stalled = True
-        else:
-            self._watches.pop(connection, None)
-            self._server.close(connection, politely=True)
-
-    def _send_bookmarks(self) -> None:
-        self._reap()
-        for connection, session in self._watches.items():
-            if session.bookmarks:
-                self._server.send(connection, session.bookmark(self._database.revision))
-        self._server.after(self.settings.bookmark_seconds, self._send_bookmarks)
-
-    def _reap(self) -> None:
-        for connection in [item for item in self._watches if item.closed]:
-            self._watches.pop(connection)
-            self._stall_after.pop(connection, None)
-
-    # What happens inside the server by itself.
 
     def _after_write(self) -> None:
         while self._unsettled:

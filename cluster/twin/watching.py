@@ -12,13 +12,13 @@ from cluster.twin.wire import chunk
 
 @dataclass(slots=True)
 class WatchSession:
-    """An open watch. `ends_seconds` is the loop's clock at which the server ends it."""
+    """An open watch, which the server ends after `lasts_seconds`."""
 
     table: Table
     namespace: str
     predicate: Predicate | None
     bookmarks: bool
-    ends_seconds: float
+    lasts_seconds: float
 
     def view(self, event: Event) -> str:
         """The event's type for this watch, "" when it does not concern it.

@@ -1,6 +1,5 @@
 """The API server's rules for writing objects: identity, versions, subresources, deletion with finalizers."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,14 +9,10 @@ from typing import Any
 import msgspec
 
 from cluster.resources import Document, Key, PatchType
-from cluster.twin import applying, patching, problems
+from cluster.twin import applying, births, patching, problems
 from cluster.twin.database import Database, Record, Table
-from cluster.twin.kinds import custom_kinds
 from cluster.twin.pruning import prune
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-_SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 _UNDERSTOOD_PATCHES = {member.value: member for member in PatchType}
 
 
@@ -50,16 +45,21 @@ class Writes:
         metadata = self._checked_metadata(table, namespace, document)
         if metadata.pop("resourceVersion", ""):
             raise problems.bad_request("resourceVersion should not be set on objects to be created")
-        key = Key(namespace, self._name(table, namespace, metadata))
+        key = Key(namespace, births.name_for(table, namespace, metadata, self.random))
         if key in table.records:
             raise problems.already_exists(kind.qualified, key.name)
-        metadata |= {"name": key.name, "uid": self._uid(), "creationTimestamp": self.stamp(), "generation": 1}
+        metadata |= {
+            "name": key.name,
+            "uid": births.new_uid(self.random),
+            "creationTimestamp": self.stamp(),
+            "generation": 1,
+        }
         if kind.namespaced:
             metadata["namespace"] = namespace
         metadata.pop("deletionTimestamp", None)
         if kind.status and not kind.status_at_birth:
             document.pop("status", None)
-        self._dress(table, document)
+        births.dress(self.database, table, document, self.stamp())
         if dry_run:
             return Record(key, 0, document, msgspec.json.encode(document))
         return self.database.put(table, key, document)
@@ -154,7 +154,7 @@ class Writes:
         if _essence(document) != _essence(before):
             document["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         if table.kind.name == "CustomResourceDefinition":
-            self._serve(document)
+            births.serve(self.database, document, self.stamp())
         self.database.put(table, current.key, document)
         metadata = document["metadata"]
         # A grace period still running keeps the object, finalizers or not.
@@ -212,87 +212,12 @@ class Writes:
         metadata.pop("managedFields", None)
         return metadata
 
-    def _name(self, table: Table, namespace: str, metadata: Document) -> str:
-        name: str = metadata.get("name", "")
-        prefix = metadata.get("generateName", "")
-        while not name and prefix:
-            tail = "".join(self.random.choices(_SUFFIX_LETTERS, k=5))
-            name = "" if Key(namespace, prefix + tail) in table.records else prefix + tail
-        if not name:
-            why = "Required value: name or generateName is required"
-            raise problems.invalid(table.kind.name, "", "metadata.name", why)
-        if len(name) > 253 or not _NAME.fullmatch(name):
-            raise problems.invalid(table.kind.name, name, "metadata.name", "must be an RFC 1123 subdomain")
-        return name
-
-    def _dress(self, table: Table, document: Document) -> None:
-        name = table.kind.name
-        if name == "Pod":
-            self._dress_pod(document)
-        elif name == "CustomResourceDefinition":
-            self._serve(document)
-        elif name == "Namespace":
-            document["status"] = {"phase": "Active"}
-        if table.kind.custom:
-            pruned = prune(document, table.kind.schema)
-            document.clear()
-            document.update(pruned)
-
-    def _dress_pod(self, document: Document) -> None:
-        spec = document.setdefault("spec", {})
-        spec.setdefault("schedulerName", "default-scheduler")
-        spec.setdefault("restartPolicy", "Always")
-        spec.setdefault("terminationGracePeriodSeconds", 30)
-        class_name = spec.get("priorityClassName", "")
-        # Milder than the real admission, which also refuses a priority that its class does not give.
-        if "priority" not in spec:
-            spec["priority"] = self._priority(document, class_name)
-        status: Document = {"phase": "Pending", "qosClass": _qos_class(spec)}
-        gates = spec.get("schedulingGates")
-        if gates:
-            condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-            status["conditions"] = [condition]
-        document["status"] = status
-
-    def _priority(self, document: Document, class_name: str) -> int:
-        table = self.database.table("scheduling.k8s.io", "v1", "priorityclasses")
-        known = {} if table is None else table.records
-        if not class_name:
-            defaults = (item.document for item in known.values() if item.document.get("globalDefault"))
-            return max((int(item["value"]) for item in defaults), default=0)
-        if class_name in _SYSTEM_PRIORITIES:
-            return _SYSTEM_PRIORITIES[class_name]
-        record = known.get(Key("", class_name))
-        if record is None:
-            why = f"no PriorityClass with name {class_name} was found"
-            raise problems.forbidden("pods", document["metadata"]["name"], why)
-        document["spec"]["preemptionPolicy"] = record.document.get("preemptionPolicy", "PreemptLowerPriority")
-        return int(record.document["value"])
-
-    def _serve(self, definition: Document) -> None:
-        for kind in custom_kinds(definition):
-            self.database.serve(kind)
-        names = definition["spec"]["names"]
-        true = {"status": "True", "lastTransitionTime": self.stamp()}
-        definition["status"] = {
-            "acceptedNames": names,
-            "conditions": [
-                {"type": "NamesAccepted", "reason": "NoConflicts"} | true,
-                {"type": "Established", "reason": "InitialNamesAccepted"} | true,
-            ],
-            "storedVersions": [v["name"] for v in definition["spec"]["versions"] if v.get("storage")],
-        }
-
     def _check_preconditions(self, table: Table, record: Record, wanted: Document) -> None:
         have = record.document["metadata"]
         for name in ("uid", "resourceVersion"):
             if wanted.get(name) and wanted[name] != have[name]:
                 why = f"Precondition failed: {name} in precondition: {wanted[name]}, in object meta: {have[name]}"
                 raise problems.conflict(table.kind.qualified, record.key.name, why)
-
-    def _uid(self) -> str:
-        digits = f"{self.random.getrandbits(128):032x}"
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def decode(body: bytes) -> Any:
@@ -349,15 +274,3 @@ def _grace_seconds(table: Table, document: Document, options: Document) -> int:
         return 0
     grace = options.get("gracePeriodSeconds")
     return int(spec.get("terminationGracePeriodSeconds", 30) if grace is None else grace)
-
-
-def _qos_class(spec: Document) -> str:
-    demands = [item.get("resources") or {} for item in spec.get("containers") or ()]
-    if not any(demand.get("requests") or demand.get("limits") for demand in demands):
-        return "BestEffort"
-    for demand in demands:
-        limits = demand.get("limits") or {}
-        requests = limits | (demand.get("requests") or {})
-        if not {"cpu", "memory"} <= limits.keys() or any(requests[name] != limits[name] for name in limits):
-            return "Burstable"
-    return "Guaranteed"

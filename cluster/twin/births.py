@@ -1,0 +1,107 @@
+"""What the server adds to an object when it is created: name, identity, defaults and admission."""
+
+import re
+from random import Random
+
+from cluster.resources import Document, Key
+from cluster.twin import problems
+from cluster.twin.database import Database, Table
+from cluster.twin.kinds import custom_kinds
+from cluster.twin.pruning import prune
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
+
+
+def name_for(table: Table, namespace: str, metadata: Document, random: Random) -> str:
+    """The object's name, generated if it asks for that; raises `Problem` 422."""
+    name: str = metadata.get("name", "")
+    prefix = metadata.get("generateName", "")
+    while not name and prefix:
+        tail = "".join(random.choices(_SUFFIX_LETTERS, k=5))
+        name = "" if Key(namespace, prefix + tail) in table.records else prefix + tail
+    if not name:
+        why = "Required value: name or generateName is required"
+        raise problems.invalid(table.kind.name, "", "metadata.name", why)
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise problems.invalid(table.kind.name, name, "metadata.name", "must be an RFC 1123 subdomain")
+    return name
+
+
+def new_uid(random: Random) -> str:
+    """A text of a UUID's form."""
+    digits = f"{random.getrandbits(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def dress(database: Database, table: Table, document: Document, stamp: str) -> None:
+    """Fill in, in place, what the server gives a new object of this kind."""
+    name = table.kind.name
+    if name == "Pod":
+        _dress_pod(database, document)
+    elif name == "CustomResourceDefinition":
+        serve(database, document, stamp)
+    elif name == "Namespace":
+        document["status"] = {"phase": "Active"}
+    if table.kind.custom:
+        pruned = prune(document, table.kind.schema)
+        document.clear()
+        document.update(pruned)
+
+
+def serve(database: Database, definition: Document, stamp: str) -> None:
+    """Serve the kinds of a CustomResourceDefinition and say so in its status."""
+    for kind in custom_kinds(definition):
+        database.serve(kind)
+    true = {"status": "True", "lastTransitionTime": stamp}
+    definition["status"] = {
+        "acceptedNames": definition["spec"]["names"],
+        "conditions": [
+            {"type": "NamesAccepted", "reason": "NoConflicts"} | true,
+            {"type": "Established", "reason": "InitialNamesAccepted"} | true,
+        ],
+        "storedVersions": [v["name"] for v in definition["spec"]["versions"] if v.get("storage")],
+    }
+
+
+def _dress_pod(database: Database, document: Document) -> None:
+    spec = document.setdefault("spec", {})
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    # Milder than the real admission, which also refuses a priority that its class does not give.
+    if "priority" not in spec:
+        spec["priority"] = _priority(database, document, spec.get("priorityClassName", ""))
+    status: Document = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+    document["status"] = status
+
+
+def _priority(database: Database, document: Document, class_name: str) -> int:
+    known = database.tables[("scheduling.k8s.io", "v1", "priorityclasses")].records
+    if not class_name:
+        defaults = (item.document for item in known.values() if item.document.get("globalDefault"))
+        return max((int(item["value"]) for item in defaults), default=0)
+    if class_name in _SYSTEM_PRIORITIES:
+        return _SYSTEM_PRIORITIES[class_name]
+    record = known.get(Key("", class_name))
+    if record is None:
+        why = f"no PriorityClass with name {class_name} was found"
+        raise problems.forbidden("pods", document["metadata"]["name"], why)
+    document["spec"]["preemptionPolicy"] = record.document.get("preemptionPolicy", "PreemptLowerPriority")
+    return int(record.document["value"])
+
+
+def qos_class(spec: Document) -> str:
+    """Kubernetes' class of a pod: Guaranteed, Burstable or BestEffort."""
+    demands = [item.get("resources") or {} for item in spec.get("containers") or ()]
+    if not any(demand.get("requests") or demand.get("limits") for demand in demands):
+        return "BestEffort"
+    for demand in demands:
+        limits = demand.get("limits") or {}
+        requests = limits | (demand.get("requests") or {})
+        if not {"cpu", "memory"} <= limits.keys() or any(requests[name] != limits[name] for name in limits):
+            return "Burstable"
+    return "Guaranteed"

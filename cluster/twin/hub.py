@@ -1,0 +1,119 @@
+"""All open watches: who hears what, bookmarks, endings, and the faults that befall streams."""
+
+from cluster.twin import wire
+from cluster.twin.api import Opening
+from cluster.twin.database import Database, Event, Table
+from cluster.twin.faults import Fault, FaultType
+from cluster.twin.problems import Problem
+from cluster.twin.server import Connection, Server
+from cluster.twin.watching import WatchSession, error_chunk, event_chunk
+
+
+class WatchHub:
+    """Sends events to the watches that they concern. Everything is called under the server's lock."""
+
+    def __init__(self, database: Database, server: Server, bookmark_seconds: float) -> None:
+        self._database = database
+        self._server = server
+        self._bookmark_seconds = bookmark_seconds
+        self._watches: dict[Connection, WatchSession] = {}
+        self._dooms: dict[Connection, tuple[FaultType, int]] = {}
+
+    def start(self) -> None:
+        """Begin to send bookmarks."""
+        self._server.after(self._bookmark_seconds, self._send_bookmarks)
+
+    def open(self, connection: Connection, opening: Opening) -> None:
+        """Answer a watch: first what is past or present, then what comes."""
+        session = opening.session
+        connection.streaming = True
+        self._server.send(connection, wire.STREAM_HEAD)
+        try:
+            past = session.present() if opening.revision is None else session.replay(opening.revision)
+            for data in past:
+                self._server.send(connection, data)
+                self._count(connection, 1)
+        except Problem as problem:
+            self._dooms.pop(connection, None)
+            self._server.send(connection, error_chunk(problem))
+            self._server.end_stream(connection)
+            return
+        self._server.after(session.lasts_seconds, lambda: self._end(connection, session))
+        self._watches[connection] = session
+        self._count(connection, 0)
+
+    def broadcast(self, table: Table, event: Event) -> None:
+        """Tell every watch that the event concerns; the bytes are made once."""
+        chunks: dict[str, bytes] = {}
+        for connection, session in list(self._watches.items()):
+            if session.table is table and (kind := session.view(event)):
+                data = chunks.get(kind) or chunks.setdefault(kind, event_chunk(kind, event.record.data))
+                self._server.send_if_keeping_up(connection, data)
+                self._count(connection, 1)
+
+    def doom(self, connection: Connection, fault: Fault) -> None:
+        """Let the watch about to open stall or close after as many events as the fault says."""
+        self._dooms[connection] = (fault.type, fault.writes)
+
+    def stall_all(self) -> int:
+        """Make all open watches fall silent without closing; returns how many."""
+        self._reap()
+        for connection in self._watches:
+            connection.stalled = True
+        return len(self._watches)
+
+    def drop_all(self) -> int:
+        """Close all open watches without a word; returns how many."""
+        self._reap()
+        connections = list(self._watches)
+        for connection in connections:
+            self.forget(connection)
+            self._server.close(connection)
+        return len(connections)
+
+    def forget(self, connection: Connection) -> None:
+        """Send nothing more to this connection."""
+        self._watches.pop(connection, None)
+        self._dooms.pop(connection, None)
+
+    def count_open(self) -> int:
+        """How many watches are open."""
+        self._reap()
+        return len(self._watches)
+
+    def _end(self, connection: Connection, session: WatchSession) -> None:
+        if self._watches.get(connection) is not session or connection.closed:
+            return
+        self.forget(connection)
+        if connection.stalled:
+            self._server.close(connection)
+            return
+        if session.bookmarks:
+            self._server.send(connection, session.bookmark(self._database.revision))
+        self._server.end_stream(connection)
+
+    def _count(self, connection: Connection, events: int) -> None:
+        doom = self._dooms.get(connection)
+        if doom is None:
+            return
+        kind, left = doom[0], doom[1] - events
+        self._dooms[connection] = (kind, left)
+        if left > 0:
+            return
+        if kind is FaultType.STALL:
+            del self._dooms[connection]
+            connection.stalled = True
+        else:
+            self.forget(connection)
+            self._server.close(connection, politely=True)
+
+    def _send_bookmarks(self) -> None:
+        self._reap()
+        for connection, session in self._watches.items():
+            if session.bookmarks:
+                self._server.send(connection, session.bookmark(self._database.revision))
+        self._server.after(self._bookmark_seconds, self._send_bookmarks)
+
+    def _reap(self) -> None:
+        for connection in [item for item in self._watches if item.closed]:
+            self.forget(connection)
