@@ -8,9 +8,9 @@ none, is `self`: `queue + excess == self + blame`.
 
 The cgroup is that of the thread that submits. Kernel threads (writeback, dispatchers of limits, loop devices) submit
 for the cgroup on the bio, which on cgroup v1 is of another hierarchy: there the last cgroup seen to submit from it is
-taken, and IO of the root (all writeback on v1) is `KERNEL_ID`'s. Disks are those with requests: of a stack (LVM on NVMe)
-the lowest counts, but a loop device and the disk under it both do. Device keys are `major << 20 | minor` of the whole
-disk. Times are sums over IOs, not over threads: sixteen IOs in flight wait sixteen seconds a second.
+taken, and IO of the root (all writeback on v1) is `KERNEL_ID`'s. Disks are those with requests: of a stack (LVM on
+NVMe) the lowest counts, but a loop device and the disk under it both do. Device keys are `major << 20 | minor` of the
+whole disk. Times are sums over IOs, not over threads: sixteen IOs in flight wait sixteen seconds a second.
 
 No tracepoint fires before a limit holds a bio back, so throttle time needs fexit; where the host refuses that, its
 column is absent and `Kernel.refusals` says why.
