@@ -145,8 +145,15 @@ class Cycle:
         count = ties.shape[0]
         return best if count == 1 else int(ties[int(self._random.random() * count)])
 
+    def fits(self, attempt: Attempt, row: Row) -> bool:
+        """Whether every filter passes the row as the snapshot stands, and the pods nominated to it fit too."""
+        if not self.feasible_on(attempt, row):
+            return False
+        others = self._rivals(attempt.pod, row)
+        return not others or self._fits_beside(attempt, row, others)
+
     def feasible_on(self, attempt: Attempt, row: Row) -> bool:
-        """Whether every filter passes the row as the snapshot stands at this moment (for suppositions)."""
+        """Whether every filter passes the row as the snapshot stands at this moment."""
         rows = slice(row, row + 1)
         kept = self._keep(attempt.pod)
         for judge in kept.node_filters + kept.cluster_filters:
@@ -204,20 +211,23 @@ class Cycle:
 
     def _respect_nominated(self, attempt: Attempt, evaluation: Evaluation) -> None:
         """Rows must also fit the pods nominated to them that are not less important than this one."""
-        if self._nominated is None:
-            return
-        own = attempt.pod
         for row in self._nominated_rows():
             if row >= evaluation.totals.shape[0] or evaluation.totals[row] <= BARRED:
                 continue
-            others = [
-                info
-                for info in self._nominated(row)
-                if info.uid != own.uid and info.priority >= own.priority and info.uid not in self.snapshot.pods
-            ]
+            others = self._rivals(attempt.pod, row)
             if others and not self._fits_beside(attempt, row, others):
                 evaluation.totals = evaluation.totals.copy()
                 evaluation.totals[row] = BARRED
+
+    def _rivals(self, own: PodInfo, row: Row) -> list[PodInfo]:
+        """Pods nominated to the row that are not less important than this one and not placed yet."""
+        if self._nominated is None:
+            return []
+        return [
+            info
+            for info in self._nominated(row)
+            if info.uid != own.uid and info.priority >= own.priority and info.uid not in self.snapshot.pods
+        ]
 
     def _fits_beside(self, attempt: Attempt, row: Row, others: list[PodInfo]) -> bool:
         with self.snapshot.trial() as trial:

@@ -292,6 +292,10 @@ class Engine:
         """Pods that wait for room on the row."""
         return self.nominator.on(row)
 
+    def fits(self, attempt: Attempt, row: Row) -> bool:
+        """Whether every filter passes the row as the snapshot stands."""
+        return self.cycle.fits(attempt, row)
+
     def peers(self) -> Mapping[str, AnyPlugin]:
         """The profile's plugins by name."""
         return self.plugins

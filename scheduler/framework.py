@@ -242,6 +242,12 @@ class Handle(Protocol):
     def nominated(self, row: Row) -> Iterable[PodInfo]:
         """Pods that wait for victims to leave this row."""
 
+    def fits(self, attempt: Attempt, row: Row) -> bool:
+        """Whether every filter passes the row as the snapshot stands, nominated pods included.
+
+        For suppositions: change the snapshot in `snapshot.trial()`, then ask.
+        """
+
     def peers(self) -> Mapping[str, "Plugin[Any]"]:
         """The profile's plugins by name, for the few that answer one another (devices and NUMA)."""
 

@@ -171,12 +171,18 @@ class Loop:
     def _hand_out(self) -> None:
         while self.engine.bindings:
             self._writer.bind(self.engine.bindings.popleft())
+        together: list[Write] = []
         while self.engine.writes:
             write = self.engine.writes.popleft()
             if write.verb is Verb.PATCH_STATUS and write.resource is POD:
                 self._statuses[write.key] = write
-            else:
-                self._writer.write(write)
+                continue
+            if together and together[-1].key != write.key:
+                self._writer.write(together)
+                together = []
+            together.append(write)
+        if together:
+            self._writer.write(together)
         while self.engine.outcomes:
             self._record(self.engine.outcomes.popleft())
 
@@ -187,7 +193,7 @@ class Loop:
             log.exception("tick failed")
         for key, write in self._statuses.items():
             if self._still_pending(key):
-                self._writer.write(write)
+                self._writer.write([write])
         self._statuses.clear()
         if self._missing and now >= self._next_look:
             self._next_look = now + MISSING_KIND_SECONDS

@@ -6,7 +6,7 @@ binding is asked again, until the pod itself answers.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
@@ -45,9 +45,9 @@ class Writer:
         """Bind in the background; the answer comes through `report`."""
         self._pool.submit(self._bind, binding)
 
-    def write(self, write: Write) -> None:
-        """Make one other write in the background; a failure is logged, the next state writes again."""
-        self._pool.submit(self._write, write)
+    def write(self, writes: Sequence[Write]) -> None:
+        """Make other writes, in order, in the background; a failure is logged, the next state writes again."""
+        self._pool.submit(self._write_all, tuple(writes))
 
     def stop(self) -> None:
         """Finish what runs, drop what waits. A dropped binding was never sent."""
@@ -90,6 +90,10 @@ class Writer:
                 if self._stopping.wait(self._backoff.delay_seconds(attempt, self._random)):
                     return None
                 attempt += 1
+
+    def _write_all(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            self._write(write)
 
     def _write(self, write: Write) -> None:
         try:

@@ -1,0 +1,139 @@
+"""Which pods must go so that a more important one fits: the stock scheduler's choice.
+
+On each node that removal may help, all less important pods are supposed gone; if the pod then fits, victims are
+given back one by one, those protected by a disruption budget first, then by importance, as long as the pod
+still fits. Of the nodes' answers the one that hurts least is taken.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from api.objects import PodDisruptionBudget
+from api.selectors import label_selector_matches
+from scheduler.framework import Attempt
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row, Snapshot, Trial
+
+PRIORITY_OFFSET = 2**31
+"""Keeps sums of priorities ordered by count when priorities are negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row and the pods that must leave it; `violations` of them break a disruption budget."""
+
+    row: Row
+    victims: tuple[PodInfo, ...]
+    violations: int
+
+
+def importance(info: PodInfo) -> tuple[int, str]:
+    """Sort key: most important first; of equal priority, who started earlier."""
+    return -info.priority, info.pod.status.start_time or "9999"
+
+
+def violating(
+    victims: Iterable[PodInfo], budgets: Sequence[PodDisruptionBudget]
+) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Victims split into those that break a budget and those that do not, in the given order."""
+    allowed = [budget.status.disruptions_allowed for budget in budgets]
+    breaking: list[PodInfo] = []
+    harmless: list[PodInfo] = []
+    for info in victims:
+        broken = False
+        for index, budget in enumerate(budgets):
+            if not covers(budget, info) or info.pod.metadata.name in budget.status.disrupted_pods:
+                continue
+            allowed[index] -= 1
+            broken = broken or allowed[index] < 0
+        (breaking if broken else harmless).append(info)
+    return breaking, harmless
+
+
+def covers(budget: PodDisruptionBudget, info: PodInfo) -> bool:
+    """Whether a budget protects the pod; a budget without a selector protects nobody."""
+    selector = budget.spec.selector
+    if selector is None or (not selector.match_labels and not selector.match_expressions):
+        return False
+    return budget.metadata.namespace == info.namespace and label_selector_matches(selector, info.labels)
+
+
+def victims_on(
+    attempt: Attempt,
+    row: Row,
+    budgets: Sequence[PodDisruptionBudget],
+    *,
+    fits: Callable[[Attempt, Row], bool],
+    may_go: Callable[[PodInfo], bool],
+) -> Candidate | None:
+    """The fewest, least important pods whose leaving lets the pod onto the row; None when nothing helps."""
+    snapshot = attempt.snapshot
+    gone = [info for info in snapshot.residents[row].values() if info.priority < attempt.pod.priority and may_go(info)]
+    if not gone or not _enough(snapshot, attempt, row, gone):
+        return None
+    with snapshot.trial() as trial:
+        for info in gone:
+            trial.remove(info.uid)
+        if not fits(attempt, row):
+            return None
+        breaking, harmless = violating(sorted(gone, key=importance), budgets)
+        victims: list[PodInfo] = []
+        violations = 0
+        for info in breaking + harmless:
+            if not _given_back(trial, attempt, row, info, fits):
+                victims.append(info)
+                violations += info in breaking
+    if not victims:
+        return None
+    return Candidate(row, tuple(sorted(victims, key=importance)), violations)
+
+
+def least_harmful(candidates: Sequence[Candidate]) -> Candidate:
+    """Fewest broken budgets; then lowest top priority, lowest sum, fewest pods, youngest top victim."""
+    return min(candidates, key=_harm)
+
+
+def _harm(candidate: Candidate) -> tuple[int, int, int, int, "_Latest"]:
+    top = candidate.victims[0].priority
+    started = [info.pod.status.start_time or "9999" for info in candidate.victims if info.priority == top]
+    return (
+        candidate.violations,
+        top,
+        sum(info.priority + PRIORITY_OFFSET for info in candidate.victims),
+        len(candidate.victims),
+        _Latest(min(started)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """Sorts later times first."""
+
+    time: str
+
+    def __lt__(self, other: "_Latest") -> bool:
+        return self.time > other.time
+
+
+def _enough(snapshot: Snapshot, attempt: Attempt, row: Row, gone: Iterable[PodInfo]) -> bool:
+    """Cheap look ahead: would the pod's requests fit if all of them left."""
+    taken = attempt.requested(slice(row, row + 1))[0].copy()
+    for info in gone:
+        taken -= snapshot.vector(info)
+    wanted = snapshot.vector(attempt.pod)
+    return bool(((taken + wanted <= snapshot.allocatable[row]) | (wanted == 0)).all())
+
+
+def _given_back(
+    trial: Trial,
+    attempt: Attempt,
+    row: Row,
+    info: PodInfo,
+    fits: Callable[[Attempt, Row], bool],
+) -> bool:
+    """Suppose the victim back; it leaves again when the pod does not fit beside it."""
+    trial.add(info, row)
+    if fits(attempt, row):
+        return True
+    trial.remove(info.uid)
+    return False

@@ -1,0 +1,177 @@
+"""Order, back-off, events that wake, and events that come during an attempt."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from cluster.resources import NODES, Key
+from scheduler.framework import Action, ObjectEvent, Reason
+from scheduler.podinfo import PodClasses, PodInfo
+from scheduler.podqueue import Backoff, Place, PodQueue
+from tests.schedobjects import pod
+
+CLASSES = PodClasses()
+NODE_ADDED = ObjectEvent(NODES, Action.ADD, Key("", "n"), None, None)
+
+
+@dataclass
+class Gate:
+    closed: set[str] = field(default_factory=set)
+
+    def __call__(self, info: PodInfo) -> Reason | None:
+        return Reason("closed", plugin="Gate") if info.pod.metadata.name in self.closed else None
+
+
+def queue(gate: Gate | None = None, hint: Any = None) -> PodQueue:
+    return PodQueue(
+        sort_key=lambda info, queued_at: (-info.priority, queued_at),
+        gate=gate or Gate(),
+        hint=hint or (lambda *_: True),
+        listeners={"nodes/add": frozenset({"Fit", "Gate"})},
+        backoff=Backoff(1.0, 10.0),
+    )
+
+
+def info(name: str, **fields: Any) -> PodInfo:
+    return CLASSES.info(pod(name, **fields))
+
+
+def popped(made: PodQueue, now: float) -> list[str]:
+    names = []
+    while (queued := made.pop(now)) is not None:
+        names.append(queued.info.pod.metadata.name)
+    return names
+
+
+def reject(made: PodQueue, name: str, now: float, *plugins: str) -> None:
+    made.requeue(info(name), now, rejected_by=frozenset(plugins), reason="no")
+
+
+def test_priority_then_arrival() -> None:
+    made = queue()
+    made.add(info("late", priority=5), 2.0)
+    made.add(info("early", priority=5), 1.0)
+    made.add(info("vip", priority=9), 3.0)
+    assert popped(made, 3.0) == ["vip", "early", "late"]
+
+
+def test_a_removed_pod_does_not_come() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    made.remove("uid-a")
+    assert popped(made, 0.0) == []
+    made.add(info("a"), 1.0)
+    assert popped(made, 1.0) == ["a"]
+
+
+def test_a_rejected_pod_waits_for_an_event_then_sits_out_its_backoff() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    assert popped(made, 0.0) == ["a"]
+    reject(made, "a", 0.0, "Fit")
+    assert popped(made, 100.0) == []
+    made.on_event(NODE_ADDED, 0.5)
+    assert popped(made, 0.5) == []
+    assert made.next_wake() == 1.0
+    assert popped(made, 1.0) == ["a"]
+
+
+@pytest.mark.parametrize(("attempts", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (60, 10)])
+def test_backoff_doubles_to_its_limit(attempts: int, seconds: float) -> None:
+    assert Backoff(1.0, 10.0).seconds(attempts) == seconds
+
+
+def test_an_event_after_the_backoff_wakes_at_once() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    popped(made, 0.0)
+    reject(made, "a", 0.0, "Fit")
+    made.on_event(NODE_ADDED, 5.0)
+    assert popped(made, 5.0) == ["a"]
+
+
+def test_events_wake_only_those_whom_they_concern() -> None:
+    made = queue(hint=lambda _plugin, info, _event: info.pod.metadata.name == "b")
+    for name in "abc":
+        made.add(info(name), 0.0)
+    popped(made, 0.0)
+    reject(made, "a", 0.0, "Fit")
+    reject(made, "b", 0.0, "Fit")
+    reject(made, "c", 0.0, "Other")
+    made.on_event(NODE_ADDED, 5.0)
+    assert popped(made, 5.0) == ["b"]
+
+
+def test_an_event_during_the_attempt_counts() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    popped(made, 0.0)
+    made.on_event(NODE_ADDED, 0.1)
+    reject(made, "a", 0.2, "Fit")
+    queued = made.get("uid-a")
+    assert queued is not None
+    assert queued.place is Place.BACKOFF
+    assert popped(made, 1.2) == ["a"]
+
+
+def test_an_error_only_backs_off() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    popped(made, 0.0)
+    reject(made, "a", 0.0)
+    assert popped(made, 1.0) == ["a"]
+
+
+def test_a_gate_holds_until_an_event_opens_it() -> None:
+    gate = Gate({"a"})
+    made = queue(gate)
+    made.add(info("a"), 0.0)
+    made.on_event(NODE_ADDED, 1.0)
+    assert popped(made, 1.0) == []
+    assert made.counts()["gated"] == 1
+    gate.closed.clear()
+    made.on_event(NODE_ADDED, 2.0)
+    assert popped(made, 2.0) == ["a"]
+
+
+def test_a_changed_pod_gets_another_chance() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    popped(made, 0.0)
+    reject(made, "a", 0.0, "Fit")
+    made.add(info("a"), 5.0)
+    assert popped(made, 5.0) == []
+    made.add(info("a", nodeSelector={"x": "y"}), 5.0)
+    assert popped(made, 5.0) == ["a"]
+
+
+def test_activate_skips_backoff_but_not_gates() -> None:
+    gate = Gate({"b"})
+    made = queue(gate)
+    made.add(info("a"), 0.0)
+    made.add(info("b"), 0.0)
+    popped(made, 0.0)
+    reject(made, "a", 0.0, "Fit")
+    made.activate(["uid-a", "uid-b"], 0.1)
+    assert popped(made, 0.1) == ["a"]
+
+
+def test_a_pod_can_be_taken_out_of_turn_once() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    made.add(info("b"), 0.0)
+    assert made.take("uid-b") is not None
+    assert made.take("uid-b") is None
+    assert popped(made, 0.0) == ["a"]
+
+
+def test_what_no_event_speaks_for_is_tried_again_in_the_end() -> None:
+    made = queue()
+    made.add(info("a"), 0.0)
+    popped(made, 0.0)
+    reject(made, "a", 0.0, "Nobody")
+    made.flush_parked(299.0)
+    assert popped(made, 299.0) == []
+    made.flush_parked(300.0)
+    assert popped(made, 300.0) == ["a"]
