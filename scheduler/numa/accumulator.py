@@ -78,9 +78,7 @@ def _obeys(topology: CpuTopology, cpus: frozenset[int], bind: CpuBindPolicy) -> 
 class _Accumulator:
     """One selection among `free`; holds the questions that every step asks of it."""
 
-    def __init__(
-        self, offer: CpuOffer, free: frozenset[int], demand: CpuDemand, strategy: NumaStrategy
-    ) -> None:
+    def __init__(self, offer: CpuOffer, free: frozenset[int], demand: CpuDemand, strategy: NumaStrategy) -> None:
         self.offer = offer
         self.cpus = [offer.topology.cpus[cpu] for cpu in sorted(free)]
         self.demand = demand
@@ -144,9 +142,7 @@ class _Accumulator:
 
     def _cores_of_many_sockets(self, count: int) -> list[Cpu]:
         """Whole cores from several sockets: emptiest sockets whole, then the fullest core by core."""
-        sockets = sorted(
-            (self._whole(group) for group in _grouped(self.cpus, _socket).values()), key=len, reverse=True
-        )
+        sockets = sorted((self._whole(group) for group in _grouped(self.cpus, _socket).values()), key=len, reverse=True)
         chosen: list[Cpu] = []
         partial = []
         for group in sockets:

@@ -60,9 +60,7 @@ def resource_hints(request: int, total: Mapping[int, int], free: Mapping[int, in
     """
     smallest = 0
     fitting: list[int] = []
-    for mask in sorted(
-        range(1, 1 << (max(total, default=-1) + 1)), key=lambda mask: (mask.bit_count(), mask)
-    ):
+    for mask in sorted(range(1, 1 << (max(total, default=-1) + 1)), key=lambda mask: (mask.bit_count(), mask)):
         nodes = nodes_of(mask)
         if any(node not in total for node in nodes) or sum(total[node] for node in nodes) < request:
             continue
@@ -72,9 +70,7 @@ def resource_hints(request: int, total: Mapping[int, int], free: Mapping[int, in
     return [Hint(mask, mask.bit_count() == smallest) for mask in fitting]
 
 
-def merge(
-    providers: Iterable[Sequence[Hint] | None], numa_nodes: Iterable[int], policy: NumaPolicy
-) -> Alignment:
+def merge(providers: Iterable[Sequence[Hint] | None], numa_nodes: Iterable[int], policy: NumaPolicy) -> Alignment:
     """One mask for all providers under `policy`.
 
     `providers` holds the hints of each resource; None is a provider without a wish, an empty sequence one

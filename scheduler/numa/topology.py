@@ -83,9 +83,7 @@ class CpuTopology:
         by_core: dict[int, list[int]] = {}
         for number in free:
             by_core.setdefault(self.cpus[number].core, []).append(number)
-        return frozenset(
-            cpu for cpus in by_core.values() if len(cpus) == self.threads_per_core for cpu in cpus
-        )
+        return frozenset(cpu for cpus in by_core.values() if len(cpus) == self.threads_per_core for cpu in cpus)
 
     def first_threads(self, free: Iterable[int]) -> frozenset[int]:
         """One CPU, the lowest free one, of each core."""

@@ -1,0 +1,400 @@
+"""NodeNUMAResource: CPUs of their own for latency-sensitive pods, and NUMA alignment of cpu, memory and devices."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+
+from api.cpuset import format_cpuset
+from api.numa import NodeResourceTopology, NumaTopologySpec, ResourceSpec
+from api.objects import Node
+from api.protocol import (
+    ANNOTATION_NUMA_TOPOLOGY_SPEC,
+    ANNOTATION_RESERVATION_ALLOCATED,
+    ANNOTATION_RESOURCE_SPEC,
+    ANNOTATION_RESOURCE_STATUS,
+    LABEL_NODE_NUMA_ALLOCATE_STRATEGY,
+    LABEL_NODE_NUMA_TOPOLOGY_POLICY,
+    LABEL_QOS_CLASS,
+)
+from api.qos import PriorityBand, QoSClass
+from api.resources import CPU, MEMORY
+from cluster.resources import Key, Resource
+from scheduler.devices.payload import drawn_from
+from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores
+from scheduler.numa.accumulator import CpuDemand
+from scheduler.numa.columns import BIND_RULES, MachineColumns
+from scheduler.numa.hints import Hint, NumaPolicy, PolicyConflictError
+from scheduler.numa.machine import MILLI, Machine
+from scheduler.numa.placement import NumaExclusive, allocation_score
+from scheduler.numa.plan import NumaDemand, Plan, PlanError, make_plan
+from scheduler.numa.reports import decode_status, encode_status, machine_shape, node_bind_policy, read_annotation
+from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy, NumaStrategy
+from scheduler.podinfo import PodInfo
+from scheduler.priority import band_of
+from scheduler.snapshot import Row, Rows
+
+TOPOLOGIES = Resource(
+    "NodeResourceTopology",
+    "noderesourcetopologies",
+    NodeResourceTopology,
+    "topology.node.k8s.io",
+    "v1alpha1",
+    namespaced=False,
+)
+FULL_RULE = BIND_RULES.index(CpuBindPolicy.FULL_PCPUS)
+SPREAD_RULE = BIND_RULES.index(CpuBindPolicy.SPREAD_BY_PCPUS)
+NO_TOPOLOGY, NOT_WHOLE, SMT, CONFLICT, SHORT, AMPLIFIED, NUMA = (1 << bit for bit in range(7))
+
+
+@runtime_checkable
+class DeviceHints(Protocol):
+    """What the device plugin answers about a pod on a row."""
+
+    def numa_hints(self, attempt: Attempt, row: Row) -> list[list[Hint]]:
+        """NUMA hints of each kind of device that the pod asks for."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of NodeNUMAResource."""
+
+    default_cpu_bind_policy: Literal["FullPCPUs", "SpreadByPCPUs", ""] = "FullPCPUs"
+    """Layout for LSE and LSR pods that declare none; empty leaves them in the shared pool."""
+    scoring_strategy: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
+    """Which nodes are better."""
+    numa_scoring_strategy: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
+    """Which NUMA nodes are filled first, unless the node's label says otherwise."""
+    resources: dict[str, int] = msgspec.field(default_factory=lambda: {CPU: 1, MEMORY: 1})
+    """Weights of the scored resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a class of pods asks."""
+
+    cpu_millicores: int
+    memory_bytes: int
+    bind: CpuBindPolicy = CpuBindPolicy.NONE
+    """The layout of the pod's own CPUs; NONE when it takes none unless the node demands it."""
+    required: CpuBindPolicy = CpuBindPolicy.NONE
+    exclusive: CpuExclusivePolicy = CpuExclusivePolicy.NONE
+    policy: NumaPolicy = NumaPolicy.NONE
+    numa_exclusive: NumaExclusive = NumaExclusive.NONE
+
+    @property
+    def whole(self) -> bool:
+        """Whether the request is a whole number of CPUs."""
+        return self.cpu_millicores % MILLI == 0
+
+
+class NodeNUMAResource(Plugin[Spec]):
+    """Filters, scores and allocates CPUs and NUMA nodes; see the module docstring."""
+
+    name: ClassVar[str] = "NodeNUMAResource"
+    rank: ClassVar[int] = 330
+    requeue_on: ClassVar[frozenset[str]] = frozenset(
+        {
+            "nodes/add",
+            "nodes/update",
+            "pods/delete",
+            "noderesourcetopologies/add",
+            "noderesourcetopologies/update",
+        }
+    )
+    watches: ClassVar[tuple[Resource[Any], ...]] = (TOPOLOGIES,)
+
+    def __init__(self, config: Config, handle: Handle) -> None:
+        super().__init__(config, handle)
+        self.machines: dict[Row, Machine] = {}
+        self.columns = MachineColumns(handle.snapshot)
+        self._scoring = NumaStrategy(config.scoring_strategy)
+
+    # Observer
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """A node reported its machine."""
+        row = self.handle.snapshot.row(event.key.name)
+        if row is not None:
+            self._refit(row, self.handle.snapshot.node(row), event.after)
+            self.handle.snapshot.touch(row)
+
+    def node_changed(self, row: Row, node: Node) -> None:
+        """Labels and annotations of a node bear on its machine."""
+        self._refit(row, node, self.handle.objects(TOPOLOGIES).get(Key("", node.name)))
+
+    def node_removed(self, row: Row) -> None:
+        """Forget the row."""
+        self.machines.pop(row, None)
+        self.columns.clear(row)
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """Charge what the pod's annotation says it was given."""
+        text = info.annotation(ANNOTATION_RESOURCE_STATUS)
+        if not text:
+            return
+        wish = read_annotation(info.pod.metadata.annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec)
+        exclusive = _exclusive(wish.preferred_cpu_exclusive_policy if wish else "")
+        hold = decode_status(text, exclusive, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
+        if hold is not None:
+            self.machines.setdefault(row, Machine()).hold(info.uid, hold)
+            self.columns.mirror(row, self.machines[row])
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """Give the pod's CPUs back."""
+        machine = self.machines.get(row)
+        if machine is not None and info.uid in machine.holders:
+            machine.release(info.uid)
+            self.columns.mirror(row, machine)
+
+    def _refit(self, row: Row, node: Node, report: NodeResourceTopology | None) -> None:
+        machine = self.machines.setdefault(row, Machine())
+        machine.refit(machine_shape(node, report))
+        self.columns.mirror(row, machine)
+        policy = node.metadata.labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")
+        self.columns.rules(row, node_bind_policy(node, report), _numa_policy(policy))
+
+    # One attempt
+
+    def prepare(self, info: PodInfo) -> Spec | None:
+        """Read the pod's wishes. None when it asks for neither cpu nor memory."""
+        cpu, memory = info.requests.get(CPU, 0), info.requests.get(MEMORY, 0)
+        annotations = info.pod.metadata.annotations
+        numa = read_annotation(annotations, ANNOTATION_NUMA_TOPOLOGY_SPEC, NumaTopologySpec) or NumaTopologySpec()
+        if not cpu and not memory:
+            return None
+        wish = read_annotation(annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec) or ResourceSpec()
+        spec = Spec(
+            cpu,
+            memory,
+            exclusive=_exclusive(wish.preferred_cpu_exclusive_policy),
+            policy=_numa_policy(numa.numa_topology_policy),
+            numa_exclusive=_numa_exclusive(numa.single_numa_node_exclusive),
+        )
+        if info.labels.get(LABEL_QOS_CLASS) not in (QoSClass.LSE, QoSClass.LSR):
+            return spec
+        required, preferred = self._policies(wish)
+        if cpu and (required or preferred).binds and band_of(info.pod) is PriorityBand.PROD:
+            return replace(spec, bind=required or preferred, required=required)
+        return spec
+
+    def _policies(self, wish: ResourceSpec) -> tuple[CpuBindPolicy, CpuBindPolicy]:
+        """The required and the preferred layout; Default and nothing at all resolve to the setting."""
+        default = CpuBindPolicy(self.config.default_cpu_bind_policy)
+        required, preferred = (
+            _bind_policy(text) for text in (wish.required_cpu_bind_policy, wish.preferred_cpu_bind_policy)
+        )
+        if required is CpuBindPolicy.DEFAULT:
+            required = default
+        if preferred in (CpuBindPolicy.DEFAULT, CpuBindPolicy.NONE):
+            preferred = default
+        return required, preferred
+
+    def pre_filter(self, attempt: Attempt, spec: Spec) -> Reason | None:
+        """CPUs of one's own come whole."""
+        if spec.bind and not spec.whole:
+            return Reason("the requested CPUs must be integer", resolvable=False)
+        return None
+
+    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+        """Meaning of the filter's bits."""
+        return (
+            Reason("node(s) without a valid CPU topology", resolvable=False),
+            Reason("node(s) that bind CPUs and the requested CPUs are not integer", resolvable=False),
+            Reason("node(s) requested CPUs are not a multiple of the threads per core", resolvable=False),
+            Reason("node(s) CPU bind or NUMA policy conflicts with the pod's", resolvable=False),
+            Reason("Insufficient CPUs to bind"),
+            Reason("Insufficient amplified cpu"),
+            Reason("node(s) NUMA topology affinity"),
+        )
+
+    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+        """Counts decide for most rows; rows with a NUMA policy or a reservation try the plan itself."""
+        if not spec.bind and not spec.policy and not self.columns.any_rules:
+            return None
+        bits = self._counted(attempt, spec, rows)
+        exact = (self.columns.policy(rows) > 1) | (spec.policy in (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE))
+        if spec.policy:
+            exact |= self.columns.policy(rows) > 0
+        exact &= self.handle.snapshot.live[rows]
+        numbers = np.arange(attempt.snapshot.rows_used)[rows]
+        for row in attempt.restored:
+            exact |= numbers == row
+        for index in np.flatnonzero(exact & ((bits == 0) | (bits == SHORT))):
+            bits[index] = self._try(attempt, spec, int(numbers[index]))
+        return bits
+
+    def _counted(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits:
+        """What counting CPUs says: each row's first objection."""
+        columns = self.columns
+        rule = columns.bind(rows)
+        bound = (rule > 0) & (spec.cpu_millicores > 0) | bool(spec.bind)
+        full = (rule == FULL_RULE) | ((rule == 0) & (spec.required is CpuBindPolicy.FULL_PCPUS))
+        spread = (rule == SPREAD_RULE) | ((rule == 0) & (spec.required is CpuBindPolicy.SPREAD_BY_PCPUS))
+        count = -(-spec.cpu_millicores // MILLI)
+        available = np.where(full, columns.whole(rows), np.where(spread, columns.cores(rows), columns.free(rows)))
+        conflict = np.zeros_like(full)
+        if spec.required:
+            conflict = (rule > 0) & (rule != BIND_RULES.index(spec.required))
+        ratio = columns.hundredths(rows)
+        asked = np.where(bound & (ratio > 100), -(-spec.cpu_millicores * ratio // 100), spec.cpu_millicores)
+        held = columns.bound_millicores(rows)
+        cpu = attempt.snapshot.columns[CPU]
+        taken = attempt.requested(rows)[:, cpu] - held - (-held * ratio // 100)
+        beyond = (ratio > 100) & (spec.cpu_millicores > 0) & (taken + asked > attempt.snapshot.allocatable[rows, cpu])
+        threads = np.maximum(columns.threads(rows), 1)
+        objections = (
+            (bound & (columns.threads(rows) == 0), NO_TOPOLOGY),
+            (bound & (not spec.whole), NOT_WHOLE),
+            (bound & conflict, CONFLICT),
+            (bound & full & (count % threads != 0), SMT),
+            (bound & (available < count), SHORT),
+            (beyond, AMPLIFIED),
+        )
+        bits = np.zeros(rule.shape[0], dtype=np.int64)
+        for objection, bit in objections:
+            bits = np.where((bits == 0) & objection, bit, bits)
+        return bits
+
+    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+        """By what is allocated of the node, or of the NUMA nodes that the pod would use."""
+        if not spec.bind and not spec.policy and not self.columns.any_rules:
+            return None
+        concerned = (self.columns.bind(rows) > 0) | (self.columns.policy(rows) > 0) | bool(spec.bind or spec.policy)
+        scores = np.zeros(concerned.shape[0], dtype=np.int64)
+        numbers = np.arange(attempt.snapshot.rows_used)[rows]
+        aligned = (self.columns.policy(rows) > 0) | bool(spec.policy)
+        for index in np.flatnonzero(concerned & aligned & attempt.snapshot.live[rows]):
+            scores[index] = self._numa_score(attempt, spec, int(numbers[index]))
+        plain = concerned & ~aligned
+        if plain.any():
+            scores = np.where(plain, self._node_score(attempt, spec, rows), scores)
+        return scores
+
+    def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
+        """Choose CPUs and NUMA nodes and write them to the pod's annotation."""
+        try:
+            plan = self._plan(attempt, spec, row)
+        except (PlanError, PolicyConflictError) as error:
+            return Reason(str(error))
+        if plan.mask:
+            attempt.memo[self.name] = plan.mask
+        if plan.cpus or plan.numa:
+            attempt.pod.patch[ANNOTATION_RESOURCE_STATUS] = encode_status(plan.cpus, plan.numa)
+        return None
+
+    def unreserve(self, attempt: Attempt, spec: Spec, row: Row) -> None:
+        """Take the decision back."""
+        attempt.pod.patch.pop(ANNOTATION_RESOURCE_STATUS, None)
+
+    def routes(self) -> Mapping[str, Route]:
+        """CPU and NUMA allocations of a node."""
+        return {"nodes/{name}": self._show}
+
+    # Internals
+
+    def _try(self, attempt: Attempt, spec: Spec, row: Row) -> int:
+        try:
+            self._plan(attempt, spec, row)
+        except PolicyConflictError:
+            return CONFLICT
+        except PlanError as error:
+            return SHORT if "CPUs" in str(error) else NUMA
+        return 0
+
+    def _plan(self, attempt: Attempt, spec: Spec, row: Row) -> Plan:
+        """The plan on a row as this pod sees it. Raises PlanError or PolicyConflictError."""
+        machine = self.machines.setdefault(row, Machine())
+        holders = [share.holder.uid for share in attempt.restored.get(row, ()) if share.holder.uid in machine.holders]
+        preferred = frozenset().union(*(machine.holders[uid].cpus for uid in holders))
+        demand = self._demand(attempt, spec, row)
+        peer = self.handle.peers().get("DeviceShare")
+        aligned = demand.node_policy or demand.pod_policy
+        hints: list[list[Hint]] = []
+        if aligned and isinstance(peer, DeviceHints):
+            hints = peer.numa_hints(attempt, row)
+        view = machine.without(holders) if holders else machine
+        return make_plan(view, demand, preferred=preferred, device_hints=hints)
+
+    def _demand(self, attempt: Attempt, spec: Spec, row: Row) -> NumaDemand:
+        labels = attempt.snapshot.node(row).metadata.labels
+        rule = BIND_RULES[int(self.columns.bind(slice(row, row + 1))[0])]
+        bind = rule or spec.bind
+        cpus = None
+        if bind and spec.cpu_millicores:
+            count = -(-spec.cpu_millicores // MILLI)
+            cpus = CpuDemand(count, bind, spec.exclusive, required=bool(rule or spec.required))
+        label = labels.get(LABEL_NODE_NUMA_ALLOCATE_STRATEGY, "")
+        strategy = label if label in set(NumaStrategy) else self.config.numa_scoring_strategy
+        return NumaDemand(
+            spec.cpu_millicores,
+            spec.memory_bytes,
+            cpus,
+            _numa_policy(labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")),
+            spec.policy,
+            spec.numa_exclusive,
+            NumaStrategy(strategy),
+        )
+
+    def _node_score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores:
+        snapshot = attempt.snapshot
+        total: Scores = np.zeros(snapshot.live[rows].shape[0], dtype=np.int64)
+        asked = {CPU: spec.cpu_millicores, MEMORY: spec.memory_bytes}
+        taken = attempt.requested(rows)
+        for name, weight in self.config.resources.items():
+            column = snapshot.resource_column(name)
+            capacity = np.maximum(snapshot.allocatable[rows, column], 1)
+            used = taken[:, column] + asked.get(name, 0)
+            part = used if self._scoring is NumaStrategy.MOST_ALLOCATED else capacity - used
+            total += np.where(used <= capacity, part * 100 // capacity, 0) * weight
+        return np.asarray(total // max(1, sum(self.config.resources.values())), dtype=np.int64)
+
+    def _numa_score(self, attempt: Attempt, spec: Spec, row: Row) -> int:
+        """On the NUMA nodes of the plan; half when single-NUMA and spanning pods would mix; 0 without a plan."""
+        try:
+            plan = self._plan(attempt, spec, row)
+        except (PlanError, PolicyConflictError):
+            return 0
+        machine = self.machines[row]
+        capacity, used = {}, {}
+        for name, amount in ((CPU, spec.cpu_millicores), (MEMORY, spec.memory_bytes)):
+            total, free = machine.numa_total(name), machine.numa_free(name)
+            nodes = [node for node in total if plan.mask >> node & 1]
+            capacity[name] = sum(total[node] for node in nodes)
+            used[name] = capacity[name] - sum(free.get(node, 0) for node in nodes) + amount
+        score = allocation_score(used, capacity, self.config.resources, self._scoring)
+        return score // 2 if plan.mixes and spec.numa_exclusive is NumaExclusive.PREFERRED else score
+
+    def _show(self, name: str) -> dict[str, Any] | None:
+        row = self.handle.snapshot.row(name)
+        if row is None or row not in self.machines:
+            return None
+        machine = self.machines[row]
+        return {
+            "freeCPUs": format_cpuset(machine.free),
+            "withheldCPUs": format_cpuset(machine.shape.withheld),
+            "numaFree": {name: machine.numa_free(name) for name in (CPU, MEMORY)},
+            "numaStatus": machine.status(),
+            "pods": {uid: format_cpuset(hold.cpus) for uid, hold in machine.holders.items()},
+        }
+
+
+def _known(text: str, values: Iterable[str]) -> bool:
+    return text in set(values)
+
+
+def _bind_policy(text: str) -> CpuBindPolicy:
+    return CpuBindPolicy(text) if _known(text, CpuBindPolicy) else CpuBindPolicy.NONE
+
+
+def _exclusive(text: str) -> CpuExclusivePolicy:
+    return CpuExclusivePolicy(text) if _known(text, CpuExclusivePolicy) else CpuExclusivePolicy.NONE
+
+
+def _numa_policy(text: str) -> NumaPolicy:
+    return NumaPolicy(text) if _known(text, NumaPolicy) else NumaPolicy.NONE
+
+
+def _numa_exclusive(text: str) -> NumaExclusive:
+    return NumaExclusive(text) if _known(text, NumaExclusive) else NumaExclusive.NONE
