@@ -60,16 +60,18 @@ class Window:
         return self.last.cgroups
 
     def delta(self, table: str = CGROUP) -> Delta:
-        """Growth of every column of `table` over the whole window.
+        """Growth of every column of `table` since the oldest frame that has it; `Delta.seconds` says how long that is.
 
-        Raises KeyError if the newest frame has no such table, ValueError with fewer than two frames.
+        Columns that the older frame lacks are left out: their growth is not known. Raises KeyError if the newest
+        frame has no such table, ValueError if no older frame has it.
         """
-        if len(self.frames) < 2:
-            raise ValueError("a delta needs two frames")
-        first, last = self.frames[0], self.frames[-1]
-        before = first.tables.get(table)
-        grown, resets = subtract(last.tables[table], before)
-        return Delta(grown, self.seconds, resets)
+        last = self.frames[-1]
+        later = last.tables[table]
+        for first in self.frames[:-1]:
+            if table in first.tables:
+                grown, resets = subtract(later, first.tables[table])
+                return Delta(grown, (last.monotonic_ns - first.monotonic_ns) / 1e9, resets)
+        raise ValueError(f"a delta of {table} needs two frames that have it")
 
     def tail(self, seconds: float) -> "Window":
         """The shortest window of the newest frames that spans at least `seconds` (all if none does)."""
@@ -80,20 +82,22 @@ class Window:
         return self
 
 
-def subtract(later: Table, earlier: Table | None) -> tuple[Table, int]:
+def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
     """`later` minus `earlier` row by row (matched by all keys), and how many rows had a counter reset.
 
     Gauges (by `api.metrics`) stand as the later frame has them; NaN, not measured, stays NaN.
     """
-    if earlier is None or not len(earlier) or not len(later):
+    if not len(earlier) or not len(later):
         return later, 0
     rows, found = _match(later, earlier)
     resets = np.zeros(len(later), dtype=np.bool_)
     columns: dict[str, Column] = {}
     for name, column in later.columns.items():
         metric = BY_COLUMN.get(name)
-        if name not in earlier.columns or (metric and metric.kind is Kind.GAUGE):
+        if metric and metric.kind is Kind.GAUGE:
             columns[name] = column
+            continue
+        if name not in earlier.columns:
             continue
         old: NDArray[Any] = np.zeros_like(column)
         old[found] = earlier.columns[name][rows[found]].astype(column.dtype, copy=False)
@@ -111,20 +115,17 @@ def _match(later: Table, earlier: Table) -> tuple[NDArray[np.intp], NDArray[np.b
     if not later.keys:
         count = len(later)
         return np.arange(count), np.arange(count) < len(earlier)
-    wanted, known = _packed(later), _packed(earlier)
+    wanted, known = _codes(later, earlier)
     order = np.argsort(known, kind="stable")
     ranked = known[order]
     position = np.minimum(np.searchsorted(ranked, wanted), len(ranked) - 1)
     return order[position], ranked[position] == wanted
 
 
-def _packed(table: Table) -> Column:
-    """All keys of each row as one sortable value."""
-    if len(table.keys) == 1:
-        return next(iter(table.keys.values()))
-    names = sorted(table.keys)
-    dtype = np.dtype([(name, table.keys[name].dtype.newbyteorder(">")) for name in names])
-    packed = np.empty(len(table), dtype=dtype)
-    for name in names:
-        packed[name] = table.keys[name]
-    return packed.view(np.dtype((np.void, dtype.itemsize)))
+def _codes(later: Table, earlier: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All keys of each row as one number, the same number for the same keys in both tables."""
+    codes = np.zeros(len(later) + len(earlier), dtype=np.int64)
+    for name in sorted(later.keys):
+        values, numbered = np.unique(np.concatenate([later.keys[name], earlier.keys[name]]), return_inverse=True)
+        codes = codes * len(values) + numbered
+    return codes[: len(later)], codes[len(later) :]

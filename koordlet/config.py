@@ -68,7 +68,7 @@ class AgentSettings(Settings, frozen=True):
 
     interval_seconds: Seconds = 1.0
     """Time between ticks."""
-    history_seconds: Annotated[float, Meta(ge=2, le=3600)] = 120.0
+    history_seconds: Annotated[float, Meta(ge=2, le=3600)] = 70.0
     """How long frames are kept in memory."""
     notable_seconds_per_second: Annotated[float, Meta(ge=0.001, le=1000)] = 0.1
     """A cgroup that loses more than this is worth a log line."""

@@ -5,8 +5,7 @@ sums stay whole and no counter ever falls. The exported set follows activity wit
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 
 import numpy as np
@@ -29,21 +28,46 @@ _BUCKETS = tuple(range(4, 18))
 _DECAY = 0.9
 
 Labels = tuple[str, ...]
+_OTHER_LABELS: Labels = (OTHER, OTHER, "")
 
 
-@dataclass(slots=True)
-class _Totals:
-    """Running totals of one family: label values to number."""
+class _Seats:
+    """Which cgroups have series of their own: a seat number each, 0 being everybody else."""
 
-    values: dict[Labels, float] = field(default_factory=lambda: defaultdict(float))
+    def __init__(self, count: int) -> None:
+        self.labels: dict[int, Labels] = {0: _OTHER_LABELS}
+        self.seat_of: dict[int, int] = {}
+        self.count = count
+        self._free = list(range(count, 0, -1))
+        self._activity: dict[int, float] = {}
 
+    def choose(self, cgroups: Sequence[CgroupInfo], score: NDArray[np.float64]) -> list[int]:
+        """Seat the busiest; a newcomer replaces the quietest only when it is clearly busier. Returns emptied seats."""
+        alive = {info.id: info for info in cgroups}
+        emptied = [self._leave(identity) for identity in list(self.seat_of) if identity not in alive]
+        remembered = self._activity
+        self._activity = {
+            info.id: remembered.get(info.id, 0.0) * _DECAY + value
+            for info, value in zip(cgroups, score.tolist(), strict=True)
+        }
+        waiting = sorted((i for i in alive if i not in self.seat_of), key=self._activity.__getitem__, reverse=True)
+        for identity in waiting:
+            if not self._free:
+                quietest = min(self.seat_of, key=self._activity.__getitem__)
+                if self._activity[identity] <= 2 * self._activity[quietest] + 1e6:
+                    break
+                emptied.append(self._leave(quietest))
+            seat = self._free.pop()
+            self.seat_of[identity] = seat
+            info = alive[identity]
+            self.labels[seat] = (info.path, info.name, info.qos)
+        return emptied
 
-@dataclass(slots=True)
-class _Buckets:
-    """Running histogram of one label set."""
-
-    slots: NDArray[np.float64] = field(default_factory=lambda: np.zeros(SLOTS))
-    total_seconds: float = 0.0
+    def _leave(self, identity: int) -> int:
+        seat = self.seat_of.pop(identity)
+        del self.labels[seat]
+        self._free.append(seat)
+        return seat
 
 
 class Exposition(PrometheusCollector):
@@ -54,28 +78,33 @@ class Exposition(PrometheusCollector):
         self._path_of = path_of
         self._build = dict(build)
         self._lock = Lock()
-        self._activity: dict[int, float] = {}
-        self._exported: dict[int, Labels] = {}
-        self._families: dict[str, _Totals] = defaultdict(_Totals)
-        self._histograms: dict[str, dict[Labels, _Buckets]] = defaultdict(lambda: defaultdict(_Buckets))
+        self._seats = _Seats(settings.max_cgroups)
+        self._totals: dict[str, NDArray[np.float64]] = {}
+        self._histograms: dict[str, NDArray[np.float64]] = {}
+        self._histogram_seats: list[int] = []
         self._gauges: dict[str, dict[Labels, float]] = {}
-        self._blame: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
+        self._blame: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
         self._lost: dict[str, int] = {}
         self._capabilities: dict[str, int] = {}
         self._programs: list[tuple[str, str, float, int]] = []
 
     def update(
-        self, window: Window, *, capabilities: Mapping[str, bool], programs: Iterable[tuple[str, str, float, int]] = ()
+        self,
+        window: Window,
+        *,
+        capabilities: Mapping[str, bool],
+        programs: Iterable[tuple[str, str, float, int]] = (),
     ) -> None:
         """Add the growth between the last two frames. `programs` rows are (probe, program, run seconds, runs)."""
         pair = Window(window.frames[-2:])
         delta = pair.delta()
         with self._lock:
-            self._choose(pair.cgroups, delta)
-            labels = [self._exported.get(info.id, (OTHER, OTHER, "")) for info in pair.cgroups]
+            self._seat(pair.cgroups, delta)
+            seat_of = self._seats.seat_of
+            seats = np.array([seat_of.get(info.id, 0) for info in pair.cgroups], dtype=np.intp)
             for metric in METRICS:
                 if metric.table == CGROUP and metric.family and metric.column in delta.table.columns:
-                    self._add(metric, delta, labels)
+                    self._add(metric, delta, seats)
             self._add_host(pair)
             for table in [name for name in pair.last.tables if name.endswith(".blame")]:
                 self._add_blame(pair, table)
@@ -83,116 +112,76 @@ class Exposition(PrometheusCollector):
             self._capabilities = {name: int(able) for name, able in capabilities.items()}
             self._programs = list(programs)
 
-    def _choose(self, cgroups: tuple[CgroupInfo, ...], delta: Delta) -> None:
-        """Keep the busiest exported; a newcomer replaces the quietest only when it is clearly busier."""
+    def _seat(self, cgroups: tuple[CgroupInfo, ...], delta: Delta) -> None:
         lost = total_lost_ns(lost_ns(delta))
-        oncpu = delta.table.columns.get("cpu.oncpu_ns", np.zeros(len(cgroups)))
-        score = (lost if len(lost) else np.zeros(len(cgroups))) + oncpu.astype(np.float64)
-        alive = {info.id: info for info in cgroups}
-        for gone in [identity for identity in self._exported if identity not in alive]:
-            self._drop(gone)
-        self._activity = {
-            info.id: self._activity.get(info.id, 0.0) * _DECAY + float(value)
-            for info, value in zip(cgroups, score, strict=True)
-        }
-        waiting = sorted((i for i in alive if i not in self._exported), key=self._activity.__getitem__, reverse=True)
-        for identity in waiting:
-            if len(self._exported) >= self._settings.max_cgroups:
-                quietest = min(self._exported, key=self._activity.__getitem__)
-                if self._activity[identity] <= 2 * self._activity[quietest] + 1e6:
-                    break
-                self._drop(quietest)
-            info = alive[identity]
-            self._exported[identity] = (info.path, info.name, info.qos)
+        oncpu = delta.table.columns.get("cpu.oncpu_ns", np.zeros(len(cgroups))).astype(np.float64)
+        before = dict(self._seats.labels)
+        for seat in self._seats.choose(cgroups, (lost if len(lost) else 0) + oncpu):
+            for totals in (*self._totals.values(), *self._histograms.values()):
+                totals[seat] = 0.0
+            for victims in self._blame.values():
+                victims.pop(before[seat][0], None)
+        wanted = self._settings.histogram_cgroups
+        self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:wanted]
+        for seat in self._seats.labels:
+            if len(self._histogram_seats) >= wanted:
+                break
+            if seat and seat not in self._histogram_seats:
+                self._histogram_seats.append(seat)
 
-    def _drop(self, identity: int) -> None:
-        labels = self._exported.pop(identity)
-        for totals in self._families.values():
-            for key in [key for key in totals.values if key[:3] == labels]:
-                del totals.values[key]
-        for histogram in self._histograms.values():
-            histogram.pop(labels, None)
-        for pairs in self._blame.values():
-            for key in [key for key in pairs if key[0] == labels[0]]:
-                del pairs[key]
-
-    def _add(self, metric: Metric, delta: Delta, labels: list[Labels]) -> None:
-        column = delta.table.columns[metric.column]
+    def _add(self, metric: Metric, delta: Delta, seats: NDArray[np.intp]) -> None:
+        column = delta.table.columns[metric.column].astype(np.float64)
         if metric.kind is Kind.HISTOGRAM:
-            self._add_histogram(metric, delta, labels)
-            return
-        values = column.astype(np.float64) * metric.unit.scale
-        constant = tuple(metric.labels[name] for name in sorted(metric.labels))
-        if metric.kind is Kind.GAUGE:
-            self._gauges[metric.column] = {
-                (*key, *constant): float(value)
-                for key, value in zip(labels, values, strict=True)
-                if key[0] != OTHER and np.isfinite(value)
-            }
-            return
-        totals = self._families[metric.column].values
-        for key, value in zip(labels, values.tolist(), strict=True):
-            if value > 0 or key[0] != OTHER:
-                totals[(*key, *constant)] += value if value == value else 0.0
-
-    def _add_histogram(self, metric: Metric, delta: Delta, labels: list[Labels]) -> None:
-        slots = delta.table.columns[metric.column].astype(np.float64)
-        sums = delta.table.columns.get(metric.sum_column)
-        seconds = sums.astype(np.float64) * 1e-9 if sums is not None else np.zeros(len(slots))
-        histograms = self._histograms[metric.column]
-        whole = histograms[("", "", "")]
-        whole.slots += slots.sum(axis=0)
-        whole.total_seconds += float(np.nansum(seconds))
-        ranked = sorted(self._exported, key=self._activity.__getitem__, reverse=True)
-        chosen = {self._exported[identity] for identity in ranked[: self._settings.histogram_cgroups]}
-        for row, key in enumerate(labels):
-            if key in chosen or key in histograms:
-                histograms[key].slots += slots[row]
-                histograms[key].total_seconds += float(seconds[row])
+            rows = self._histograms.setdefault(metric.column, np.zeros((self._seats.count + 1, SLOTS + 1)))
+            np.add.at(rows[:, :SLOTS], seats, column)
+            if metric.sum_column in delta.table.columns:
+                sums = delta.table.columns[metric.sum_column].astype(np.float64) * 1e-9
+                np.add.at(rows[:, SLOTS], seats, np.nan_to_num(sums))
+        elif metric.kind is Kind.GAUGE:
+            labels, values = self._seats.labels, column * metric.unit.scale
+            shown = np.flatnonzero((seats > 0) & np.isfinite(values)).tolist()
+            self._gauges[metric.column] = {labels[int(seats[row])]: float(values[row]) for row in shown}
+        else:
+            totals = self._totals.setdefault(metric.column, np.zeros(self._seats.count + 1))
+            np.add.at(totals, seats, np.nan_to_num(column) * metric.unit.scale)
 
     def _add_host(self, pair: Window) -> None:
         for metric in METRICS:
-            if metric.table == CGROUP or metric.table not in pair.last.tables or not metric.family:
+            table = pair.last.tables.get(metric.table)
+            if table is None or not metric.family or "cgroup" in table.keys or metric.column not in table.columns:
                 continue
-            table = pair.last.tables[metric.table]
-            if (
-                metric.column not in table.columns
-                or metric.table.endswith(".blame")
-                or table.columns[metric.column].ndim != 1
-            ):
-                continue
-            if "cgroup" in table.keys:
-                continue
-            constant = tuple(metric.labels[name] for name in sorted(metric.labels))
-            keys = sorted(table.keys)
-            values = table.columns[metric.column].astype(np.float64) * metric.unit.scale
-            found = {}
-            for row, value in enumerate(values.tolist()):
-                found[(*(str(table.keys[name][row]) for name in keys), *constant)] = value
-            self._gauges[metric.column] = found
+            keys = [table.keys[name] for name in sorted(table.keys)]
+            values = (table.columns[metric.column].astype(np.float64) * metric.unit.scale).tolist()
+            self._gauges[metric.column] = {
+                tuple(str(key[row]) for key in keys): value for row, value in enumerate(values)
+            }
 
     def _add_blame(self, pair: Window, name: str) -> None:
-        grown = pair.delta(name).table
+        try:
+            grown = pair.delta(name).table
+        except ValueError:  # the source was absent in the older frame
+            return
         amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
-        pairs = self._blame[name]
-        culprits = grown.keys["culprit"].tolist()
-        for row, victim in enumerate(grown.ids.tolist()):
-            if amounts[row] <= 0:
-                continue
-            victim_path = self._exported.get(victim, (OTHER,))[0]
-            pairs[self._blame_labels(pairs, victim_path, culprits[row])] += float(amounts[row])
+        victims, seats = self._blame[name], self._seats
+        rows = np.flatnonzero(amounts > 0)
+        culprits = grown.keys["culprit"]
+        for victim, culprit, amount in zip(
+            grown.ids[rows].tolist(), culprits[rows].tolist(), amounts[rows].tolist(), strict=True
+        ):
+            path = seats.labels[seats.seat_of.get(victim, 0)][0]
+            pairs = victims[path]
+            label = self._culprit_label(pairs, path, culprit)
+            pairs[label] = pairs.get(label, 0.0) + amount
 
-    def _blame_labels(self, pairs: Mapping[Labels, float], victim_path: str, culprit: int) -> Labels:
-        culprit_path = KERNEL_PATH if culprit == KERNEL_ID else (self._path_of(culprit) or OTHER)
-        wanted = (victim_path, culprit_path)
+    def _culprit_label(self, pairs: Mapping[str, float], victim_path: str, culprit: int) -> str:
+        wanted = KERNEL_PATH if culprit == KERNEL_ID else (self._path_of(culprit) or OTHER)
         if wanted in pairs:
             return wanted
-        taken = sum(1 for key in pairs if key[0] == victim_path and key[1] != OTHER)
-        full = taken >= self._settings.culprits_per_victim or victim_path == OTHER
-        return (victim_path, OTHER) if full else wanted
+        full = len(pairs) > self._settings.culprits_per_victim or victim_path == OTHER
+        return OTHER if full else wanted
 
     def collect(self) -> Iterator[Family]:
-        """All families, in the order of the metric table."""
+        """All families, in the order of the metric table. Series that are still zero are left out."""
         with self._lock:
             families: dict[str, Family] = {}
             for metric in METRICS:
@@ -202,53 +191,64 @@ class Exposition(PrometheusCollector):
         yield from families.values()
 
     def _emit(self, metric: Metric, families: dict[str, Family]) -> None:
-        constant = sorted(metric.labels)
         if metric.kind is Kind.HISTOGRAM:
             self._emit_histogram(metric, families)
         elif metric.table.endswith(".blame"):
-            family = families.setdefault(
-                metric.series,
-                CounterMetricFamily(metric.series, metric.help, labels=("victim_cgroup", "culprit_cgroup")),
-            )
-            for key, value in self._blame.get(metric.table, {}).items():
-                family.add_metric(key, value)  # type: ignore[attr-defined]
+            self._emit_blame(metric, families)
         else:
-            on_cgroup = metric.table == CGROUP
-            names = ("cgroup", "name", "qos") if on_cgroup else self._host_keys(metric)
-            source = (
-                self._families[metric.column].values
-                if on_cgroup and metric.kind is Kind.COUNTER
-                else self._gauges.get(metric.column, {})
-            )
-            if not source:
-                return
-            kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-            family = families.setdefault(metric.series, kind(metric.series, metric.help, labels=(*names, *constant)))
-            for key, value in source.items():
-                family.add_metric(key, value)  # type: ignore[attr-defined]
+            self._emit_plain(metric, families)
+
+    def _emit_plain(self, metric: Metric, families: dict[str, Family]) -> None:
+        on_cgroup = metric.table == CGROUP
+        if on_cgroup and metric.kind is Kind.COUNTER:
+            totals = self._totals.get(metric.column, np.empty(0))
+            labels = self._seats.labels
+            source = {labels[seat]: float(totals[seat]) for seat in np.flatnonzero(totals).tolist() if seat in labels}
+        else:
+            source = self._gauges.get(metric.column, {})
+        if not source:
+            return
+        names: Labels = ("cgroup", "name", "qos") if on_cgroup else self._host_keys(metric)
+        kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+        constant = sorted(metric.labels)
+        family = families.setdefault(metric.series, kind(metric.series, metric.help, labels=(*names, *constant)))
+        fixed = tuple(metric.labels[name] for name in constant)
+        for key, value in source.items():
+            family.add_metric((*key, *fixed), value)  # type: ignore[attr-defined]
 
     @staticmethod
     def _host_keys(metric: Metric) -> Labels:
         return () if metric.table == HOST else (metric.table.rpartition(".")[2],)
 
+    def _emit_blame(self, metric: Metric, families: dict[str, Family]) -> None:
+        family = CounterMetricFamily(metric.series, metric.help, labels=("victim_cgroup", "culprit_cgroup"))
+        for victim, pairs in self._blame.get(metric.table, {}).items():
+            for culprit, value in pairs.items():
+                family.add_metric((victim, culprit), value)
+        if family.samples:
+            families[metric.series] = family
+
     def _emit_histogram(self, metric: Metric, families: dict[str, Family]) -> None:
-        histograms = self._histograms.get(metric.column)
-        if not histograms:
+        rows = self._histograms.get(metric.column)
+        if rows is None or not rows.any():
             return
-        labels = ("cgroup", "name", "qos", *sorted(metric.labels))
-        constant = tuple(metric.labels[name] for name in sorted(metric.labels))
-        family = families.setdefault(metric.series, HistogramMetricFamily(metric.series, metric.help, labels=labels))
-        for key, buckets in histograms.items():
-            if key[0] == "":
-                continue
-            family.add_metric((*key, *constant), _cumulative(buckets), buckets.total_seconds)  # type: ignore[attr-defined]
+        constant = sorted(metric.labels)
+        fixed = tuple(metric.labels[name] for name in constant)
+        labels = ("cgroup", "name", "qos", *constant)
+        for seat in self._histogram_seats:
+            if rows[seat].any():
+                family = families.setdefault(
+                    metric.series, HistogramMetricFamily(metric.series, metric.help, labels=labels)
+                )
+                key = (*self._seats.labels[seat], *fixed)
+                family.add_metric(key, _cumulative(rows[seat]), float(rows[seat, SLOTS]))  # type: ignore[attr-defined]
         node = metric.series.replace("_cgroup_", "_host_")
         whole = families.setdefault(
             node,
-            HistogramMetricFamily(node, f"{metric.help}, all cgroups together", labels=tuple(sorted(metric.labels))),
+            HistogramMetricFamily(node, f"{metric.help}, all exported cgroups and the rest together", labels=constant),
         )
-        buckets = histograms[("", "", "")]
-        whole.add_metric(constant, _cumulative(buckets), buckets.total_seconds)  # type: ignore[attr-defined]
+        total = rows.sum(axis=0)
+        whole.add_metric(fixed, _cumulative(total), float(total[SLOTS]))  # type: ignore[attr-defined]
 
     def _self_families(self) -> dict[str, Family]:
         build = GaugeMetricFamily("koord_build_info", "Version of the agent", labels=tuple(self._build))
@@ -260,14 +260,13 @@ class Exposition(PrometheusCollector):
         for place, count in self._lost.items():
             lost.add_metric((place,), count)
         exported = GaugeMetricFamily("koord_exported_cgroups", "Cgroups with series of their own")
-        exported.add_metric((), len(self._exported))
+        exported.add_metric((), len(self._seats.seat_of))
+        names = ("probe", "program")
         seconds = CounterMetricFamily(
-            "koord_bpf_run_seconds",
-            "Time spent in BPF programs (kernel.bpf_stats_enabled)",
-            labels=("probe", "program"),
+            "koord_bpf_run_seconds", "Time spent in BPF programs, while kernel.bpf_stats_enabled is on", labels=names
         )
         runs = CounterMetricFamily(
-            "koord_bpf_runs", "Runs of BPF programs (kernel.bpf_stats_enabled)", labels=("probe", "program")
+            "koord_bpf_runs", "Runs of BPF programs, while kernel.bpf_stats_enabled is on", labels=names
         )
         for probe, program, run_seconds, count in self._programs:
             seconds.add_metric((probe, program), run_seconds)
@@ -275,8 +274,8 @@ class Exposition(PrometheusCollector):
         return {family.name: family for family in (build, able, lost, exported, seconds, runs)}
 
 
-def _cumulative(buckets: _Buckets) -> list[tuple[str, float]]:
+def _cumulative(row: NDArray[np.float64]) -> list[tuple[str, float]]:
     """Prometheus buckets: `le` in seconds at the upper edge of the slot, counts cumulative, ending in +Inf."""
-    counted = buckets.slots.cumsum()
-    rows = [(repr(float(UPPER_EDGES_NS[slot]) * 1e-9), float(counted[slot])) for slot in _BUCKETS]
-    return [*rows, ("+Inf", float(counted[-1]))]
+    counted = row[:SLOTS].cumsum()
+    buckets = [(repr(float(UPPER_EDGES_NS[slot]) * 1e-9), float(counted[slot])) for slot in _BUCKETS]
+    return [*buckets, ("+Inf", float(counted[-1]))]

@@ -10,7 +10,7 @@ import probes
 from api.frame import CGROUP, Reading
 from api.plugin import Unsupported, discover
 from koordlet.config import ProbeSettings
-from probes.libbpf import ProgramStats
+from probes.libbpf import ProgramStats, release_heap
 from probes.probe import Kernel, Probe, ProbeLimits
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ class ProbeSet:
                 opened[name] = kind.open(kernel, limits)
             except Unsupported as reason:
                 refused[name] = reason
+        del kernel
+        release_heap()
         return cls(opened, refused)
 
     def read(self) -> tuple[dict[str, Reading], dict[str, str]]:

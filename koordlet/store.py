@@ -1,20 +1,32 @@
-"""Recent frames in memory, bounded by time and number; hands out immutable windows."""
+"""Recent frames in memory, bounded by time and size; hands out immutable windows.
+
+The newest frames are whole. Older ones keep only what long windows ask for: plain columns of the dense table and of
+the host, so that two minutes of a full node fit in a few megabytes.
+"""
 
 from collections import deque
+from dataclasses import replace
 
-from api.frame import Frame
+from api.frame import CGROUP, HOST, Frame, Table
 from api.window import Window
+
+WHOLE_SECONDS = 12.0
+"""How long histograms and sparse tables are kept."""
 
 
 class FrameStore:
     """A ring of frames, newest last."""
 
     def __init__(self, history_seconds: float, interval_seconds: float) -> None:
+        self._whole = max(2, int(WHOLE_SECONDS / interval_seconds))
         self._frames: deque[Frame] = deque(maxlen=max(2, int(history_seconds / interval_seconds) + 1))
 
     def append(self, frame: Frame) -> None:
-        """Keep one more frame; the oldest falls out."""
+        """Keep one more frame; one grows thin, and the oldest falls out."""
         self._frames.append(frame)
+        if len(self._frames) > self._whole:
+            position = len(self._frames) - self._whole - 1
+            self._frames[position] = thin(self._frames[position])
 
     def window(self, seconds: float | None = None) -> Window | None:
         """The newest frames spanning at least `seconds` (all by default); None until there are two."""
@@ -22,3 +34,13 @@ class FrameStore:
             return None
         window = Window(tuple(self._frames))
         return window if seconds is None else window.tail(seconds)
+
+
+def thin(frame: Frame) -> Frame:
+    """The frame without histograms and without tables other than the dense one and the host's."""
+    dense = frame.tables[CGROUP]
+    plain = {name: column.copy() for name, column in dense.columns.items() if column.ndim == 1}
+    kept = {CGROUP: Table(dense.keys, plain)}
+    if HOST in frame.tables:
+        kept[HOST] = frame.tables[HOST]
+    return replace(frame, tables=kept)

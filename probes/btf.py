@@ -5,8 +5,8 @@ of its object, and asking the running kernel which types and functions it has.
 """
 
 import struct
+from array import array
 from dataclasses import dataclass
-from functools import cached_property
 
 _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
@@ -74,44 +74,64 @@ class Btf:
             raise BtfError(f"torn: {len(data)} bytes of {header + str_off + str_len}")
         self._data = data
         self._strings = data[header + str_off : header + str_off + str_len]
-        self._types = self._index(header + type_off, header + type_off + type_len)
+        self._names, self._infos, self._offsets = array("I", [0]), array("I", [0]), array("I", [0])
+        self._index(header + type_off, header + type_off + type_len)
 
-    def _index(self, at: int, end: int) -> list[_Type]:
-        types = [_Type("void", 0, 0, False, 0, 0)]
+    def _index(self, at: int, end: int) -> None:
+        """Three flat arrays for some hundred thousand types: a Python object each would cost tens of megabytes."""
+        names, infos, offsets = self._names, self._infos, self._offsets
         while at < end:
-            name, info, size_or_type = _TYPE.unpack_from(self._data, at)
-            at += _TYPE.size
+            name, info, _ = _TYPE.unpack_from(self._data, at)
+            names.append(name)
+            infos.append(info)
+            offsets.append(at)
             kind, count = (info >> 24) & 0x1F, info & 0xFFFF
-            types.append(_Type(self._string(name), kind, count, bool(info >> 31), size_or_type, at))
-            at += _TRAILING.get(kind, 0) + _PER_MEMBER.get(kind, 0) * count
-        return types
+            at += _TYPE.size + _TRAILING.get(kind, 0) + _PER_MEMBER.get(kind, 0) * count
+
+    def _type(self, index: int) -> _Type:
+        if index == 0:
+            return _Type("void", 0, 0, False, 0, 0)
+        at = self._offsets[index]
+        name, info, size_or_type = _TYPE.unpack_from(self._data, at)
+        return _Type(
+            self._string(name), (info >> 24) & 0x1F, info & 0xFFFF, bool(info >> 31), size_or_type, at + _TYPE.size
+        )
 
     def _string(self, offset: int) -> str:
         return self._strings[offset : self._strings.index(b"\0", offset)].decode()
 
-    @cached_property
-    def _by_name(self) -> dict[tuple[str, int], int]:
-        return {(item.name, item.kind): index for index, item in enumerate(self._types)}
+    def _find(self, name: str, kind: int) -> int | None:
+        """Index of the type of this name and kind."""
+        offset = self._strings.find(b"\0" + name.encode() + b"\0") + 1
+        at = -1
+        while offset:
+            try:
+                at = self._names.index(offset, at + 1)
+            except ValueError:
+                return None
+            if (self._infos[at] >> 24) & 0x1F == kind:
+                return at
+        return None
 
     def has_function(self, name: str) -> bool:
         """Whether the kernel's BTF has this function (fentry could name it)."""
-        return (name, FUNC) in self._by_name
+        return self._find(name, FUNC) is not None
 
     def has_tracepoint(self, name: str) -> bool:
         """Whether a BTF-typed raw tracepoint of this name exists."""
-        return (f"btf_trace_{name}", TYPEDEF) in self._by_name
+        return self._find(f"btf_trace_{name}", TYPEDEF) is not None
 
     def tracepoint_arguments(self, name: str) -> tuple[str, ...]:
         """Types of a tracepoint's arguments, `struct task_struct *` or `int` style; empty if there is none."""
-        index = self._by_name.get((f"btf_trace_{name}", TYPEDEF))
+        index = self._find(f"btf_trace_{name}", TYPEDEF)
         if index is None:
             return ()
-        prototype = self._types[self._types[self._types[index].size_or_type].size_or_type]
+        prototype = self._type(self._type(self._type(index).size_or_type).size_or_type)
         rows = range(1, prototype.count)  # the first one is the tracepoint's private data
         return tuple(self._spelled(_PARAMETER.unpack_from(self._data, prototype.at + 8 * row)[1]) for row in rows)
 
     def _spelled(self, index: int) -> str:
-        item = self._types[index]
+        item = self._type(index)
         if item.kind == PTR:
             return f"{self._spelled(item.size_or_type)} *"
         if item.kind in (CONST, VOLATILE, RESTRICT, TYPE_TAG):
@@ -121,26 +141,26 @@ class Btf:
 
     def struct(self, name: str) -> list[Member] | None:
         """Members of a struct in order, None if there is no such struct. Bit-fields are rounded to bytes."""
-        index = self._by_name.get((name, STRUCT))
+        index = self._find(name, STRUCT)
         return None if index is None else self._members(index)
 
     def has_field(self, struct_name: str, field: str) -> bool:
         """Whether a struct has the field at top level (anonymous members are looked into)."""
-        index = self._by_name.get((struct_name, STRUCT))
+        index = self._find(struct_name, STRUCT)
         return index is not None and self._has_field(index, field)
 
     def _has_field(self, index: int, field: str) -> bool:
-        item = self._types[index]
+        item = self._type(index)
         for row in range(item.count):
             name, kind, _ = _TYPE.unpack_from(self._data, item.at + 12 * row)
             if self._string(name) == field:
                 return True
-            if not name and self._types[kind].kind in (STRUCT, UNION) and self._has_field(kind, field):
+            if not name and self._type(kind).kind in (STRUCT, UNION) and self._has_field(kind, field):
                 return True
         return False
 
     def _members(self, index: int) -> list[Member]:
-        item, members = self._types[index], []
+        item, members = self._type(index), []
         for row in range(item.count):
             name, kind, offset = _TYPE.unpack_from(self._data, item.at + 12 * row)
             bits = offset & 0xFFFFFF if item.flag else offset
@@ -149,12 +169,12 @@ class Btf:
 
     def struct_size(self, name: str) -> int | None:
         """Size of a struct in bytes, None if there is no such struct."""
-        index = self._by_name.get((name, STRUCT))
-        return None if index is None else self._types[index].size_or_type
+        index = self._find(name, STRUCT)
+        return None if index is None else self._type(index).size_or_type
 
     def size(self, index: int) -> int:
         """Size of a type in bytes; 0 where it has none."""
-        item = self._types[index]
+        item = self._type(index)
         if item.kind in (INT, STRUCT, UNION, ENUM, ENUM64, FLOAT, DATASEC):
             return item.size_or_type
         if item.kind == PTR:
@@ -168,11 +188,11 @@ class Btf:
 
     def variables(self, section: str) -> dict[str, tuple[int, int]]:
         """Name to (offset, size) of each variable in a data section such as `.rodata`."""
-        index = self._by_name.get((section, DATASEC))
+        index = self._find(section, DATASEC)
         if index is None:
             return {}
-        item, found = self._types[index], {}
+        item, found = self._type(index), {}
         for row in range(item.count):
             kind, offset, size = _TYPE.unpack_from(self._data, item.at + 12 * row)
-            found[self._types[kind].name] = (offset, size)
+            found[self._type(kind).name] = (offset, size)
         return found

@@ -68,7 +68,7 @@ class Cpu(BpfProbe):
         self._cpus = bpf.map("cpus", np.dtype(np.uint32), STATE_RECORD)
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
         self._pairs = PairLedger()
-        self._floors: dict[str, dict[int, int]] = {"oncpu_ns": {}, "involuntary": {}}
+        self._floors: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
 
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Cpu":
@@ -115,9 +115,6 @@ class Cpu(BpfProbe):
         self._cgroups.delete(ids)
         self._drain()
         self._pairs.forget(ids)
-        for floors in self._floors.values():
-            for gone in ids.tolist():
-                floors.pop(gone, None)
 
     def _add_owed(self, ids: NDArray[np.uint64], columns: dict[str, NDArray[np.uint64]]) -> None:
         """Add what the CPUs have not paid in yet, and the slices that still run.
@@ -138,8 +135,11 @@ class Cpu(BpfProbe):
             rows = order[position] if len(ids) else order
             found = ids[rows] == owner if len(ids) else np.zeros(0, dtype=np.bool_)
             np.add.at(columns[column], rows[found], amounts[found])
-        for column, floors in self._floors.items():
-            for row, identity in enumerate(ids.tolist()):
-                value = max(int(columns[column][row]), floors.get(identity, 0))
-                floors[identity] = value
-                columns[column][row] = value
+        reported = np.stack([columns["oncpu_ns"], columns["involuntary"]])
+        if self._floors is not None:
+            known, floors = self._floors
+            position = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
+            found = known[position] == ids if len(known) else np.zeros(len(ids), dtype=np.bool_)
+            reported[:, found] = np.maximum(reported[:, found], floors[:, position[found]])
+        columns["oncpu_ns"], columns["involuntary"] = reported
+        self._floors = ids[order], reported[:, order]

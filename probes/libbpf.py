@@ -525,6 +525,13 @@ class BpfObject:
             self._handle = None
 
 
+def release_heap() -> None:
+    """Hand freed memory back to the kernel: loading parses some megabytes of BTF for each object."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim:
+        trim(0)
+
+
 def enable_stats() -> int:
     """Switch the kernel's BPF run-time statistics on for as long as the returned descriptor is open."""
     return int(library().call("bpf_enable_stats", 0))

@@ -3,38 +3,61 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import Table
+from api.frame import OTHER_ID, Table
 
-_PAIR = np.dtype([("victim", np.uint64), ("culprit", np.uint64)])
+Ids = NDArray[np.uint64]
 
 
 class PairLedger:
-    """Cumulative amounts for each (victim, culprit); victims and culprits that are gone are dropped on request."""
+    """Cumulative amounts for each (victim, culprit), at most `max_pairs` of them.
 
-    def __init__(self) -> None:
-        self._pairs = np.empty(0, dtype=_PAIR)
-        self._amounts = np.empty(0, dtype=np.uint64)
+    When there are more, the smallest pairs of all victims are folded into culprit `OTHER_ID`; no amount is lost.
+    """
 
-    def add(
-        self, victims: NDArray[np.uint64], culprits: NDArray[np.uint64], amounts: NDArray[np.uint64]
-    ) -> None:
+    def __init__(self, max_pairs: int = 8192) -> None:
+        self._max_pairs = max_pairs
+        self._victims: Ids = np.empty(0, dtype=np.uint64)
+        self._culprits: Ids = np.empty(0, dtype=np.uint64)
+        self._amounts: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+
+    def add(self, victims: Ids, culprits: Ids, amounts: NDArray[np.uint64]) -> None:
         """Add amounts pair by pair; all three have shape (n,)."""
         if not len(victims):
             return
-        fresh = np.empty(len(victims), dtype=_PAIR)
-        fresh["victim"], fresh["culprit"] = victims, culprits
-        pairs, inverse = np.unique(np.concatenate([self._pairs, fresh]), return_inverse=True)
-        totals = np.zeros(len(pairs), dtype=np.uint64)
-        np.add.at(totals, inverse, np.concatenate([self._amounts, amounts.astype(np.uint64)]))
-        self._pairs, self._amounts = pairs, totals
+        self._sum(
+            np.concatenate([self._victims, victims]),
+            np.concatenate([self._culprits, culprits]),
+            np.concatenate([self._amounts, amounts.astype(np.uint64)]),
+        )
+        if len(self._victims) > self._max_pairs:
+            self._fold()
 
-    def forget(self, ids: NDArray[np.uint64]) -> None:
+    def _sum(self, victims: Ids, culprits: Ids, amounts: NDArray[np.uint64]) -> None:
+        """Keep one row for each pair. Ids become small numbers first: sorting those is many times faster."""
+        known_victims, victim_codes = np.unique(victims, return_inverse=True)
+        known_culprits, culprit_codes = np.unique(culprits, return_inverse=True)
+        codes = victim_codes * len(known_culprits) + culprit_codes
+        pairs, rows = np.unique(codes, return_inverse=True)
+        totals = np.zeros(len(pairs), dtype=np.uint64)
+        np.add.at(totals, rows, amounts)
+        self._victims = known_victims[pairs // len(known_culprits)]
+        self._culprits = known_culprits[pairs % len(known_culprits)]
+        self._amounts = totals
+
+    def _fold(self) -> None:
+        """Halve the ledger: the smaller half of the pairs becomes its victims' `OTHER_ID`."""
+        small = np.argsort(self._amounts)[: len(self._amounts) - self._max_pairs // 2]
+        culprits = self._culprits.copy()
+        culprits[small] = OTHER_ID
+        self._sum(self._victims, culprits, self._amounts)
+
+    def forget(self, ids: Ids) -> None:
         """Drop every pair whose victim is among `ids`; what a gone culprit did to the living stays."""
-        if len(self._pairs):
-            keep = ~np.isin(self._pairs["victim"], ids)
-            self._pairs, self._amounts = self._pairs[keep], self._amounts[keep]
+        if len(self._victims):
+            keep = ~np.isin(self._victims, ids)
+            self._victims, self._culprits = self._victims[keep], self._culprits[keep]
+            self._amounts = self._amounts[keep]
 
     def table(self, column: str) -> Table:
         """All pairs as a table keyed by `cgroup` (victim) and `culprit`."""
-        keys = {"cgroup": self._pairs["victim"].copy(), "culprit": self._pairs["culprit"].copy()}
-        return Table(keys, {column: self._amounts.copy()})
+        return Table({"cgroup": self._victims, "culprit": self._culprits}, {column: self._amounts})

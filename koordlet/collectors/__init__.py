@@ -87,6 +87,11 @@ class PerCgroupFile:
         }
         return Table({"cgroup": ids}, columns)
 
+    def first_value(self, identity: int) -> float:
+        """First column of a row as last read; 1 for a row that was never read."""
+        row = self._rows.get(identity)
+        return row[0] if row else 1.0
+
     def forget(self, gone: Sequence[CgroupInfo]) -> None:
         """Drop rows and descriptors of cgroups that are gone."""
         for info in gone:
@@ -106,17 +111,20 @@ class FileCollector(Collector):
     """A collector made of per-cgroup files of one kind; subclasses only say which files and how to parse them."""
 
     source = ""
-    every_tick = False
 
     def __init__(self, files: Sequence[PerCgroupFile]) -> None:
         self._per_cgroup = tuple(files)
+
+    def due(self, work: Round, file: PerCgroupFile) -> Sequence[CgroupInfo]:  # noqa: ARG002 - for subclasses
+        """Cgroups whose `file` is read in this tick."""
+        return work.due
 
     def collect(self, work: Round) -> Reading:
         columns: dict[str, Column] = {}
         lost: dict[str, int] = {}
         ids = np.array([info.id for info in work.cgroups], dtype=np.uint64)
         for number, file in enumerate(self._per_cgroup):
-            file.collect(work.cgroups if self.every_tick else work.due)
+            file.collect(self.due(work, file))
             columns |= align(ids, file.table())
             lost |= file.lost(f"{self.source}{number or ''}")
         return Reading({CGROUP: Table({"cgroup": ids}, columns)}, lost)

@@ -1,16 +1,27 @@
 """cpu.stat of each cgroup: quota periods, throttled periods and time, and usage where v2 has it there."""
 
-from koordlet.collectors import FileCollector, Host, PerCgroupFile
+from collections.abc import Sequence
+
+from api.frame import CgroupInfo
+from koordlet.collectors import FileCollector, Host, PerCgroupFile, Round
 from koordlet.host.tree import KeptFiles, flat_keyed
 
 COLUMNS = ("cpustat.periods", "cpustat.throttled_periods", "cpustat.throttled_ns")
 
 
 class CpuStat(FileCollector):
-    """Read every tick: it tells the victim's own throttling from a neighbour's doing."""
+    """Tells the victim's own throttling from a neighbour's doing.
+
+    A cgroup that has a quota is read every tick, one that has none (its periods stand at 0) in turn.
+    """
 
     source = "cpustat"
-    every_tick = True
+
+    def due(self, work: Round, file: PerCgroupFile) -> Sequence[CgroupInfo]:
+        if file is not self._per_cgroup[0]:
+            return work.due
+        waiting = {info.id for info in work.due}
+        return [info for info in work.cgroups if info.id in waiting or file.first_value(info.id)]
 
     @classmethod
     def open(cls, host: Host) -> "CpuStat":
