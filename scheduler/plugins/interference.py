@@ -1,0 +1,353 @@
+"""Nodes by predicted lost seconds, and sensitive pods away from nodes where somebody suffers already.
+
+The prediction sums sensitivity times aggressiveness over the pod and the residents (`scheduler.interference`),
+from WorkloadProfile objects; live verdicts come from node annotations and NodeMetric extensions.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from api.crds import NODE_METRIC, WORKLOAD_PROFILE, WorkloadProfile
+from api.objects import Node
+from api.protocol import LABEL_QOS_CLASS
+from api.qos import QoSClass
+from cluster.resources import custom
+from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
+from scheduler.interference.field import Cost, Field, probe_of
+from scheduler.interference.profile import MICRO, RESOURCES, ProfileBook, Traits, Workload, workload_of
+from scheduler.interference.verdicts import ANNOTATION_VERDICTS, Verdict, from_annotation, from_metric
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row, Rows
+
+PROFILES = custom(WORKLOAD_PROFILE)
+NODE_METRICS = custom(NODE_METRIC)
+NODE_TYPE_LABEL = "node.kubernetes.io/instance-type"
+CULPRIT_BIT = 1 << len(RESOURCES)
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of InterferenceAware."""
+
+    profiles: list[WorkloadProfile] = msgspec.field(default_factory=list)
+    """Profiles that hold until objects of the same name replace them."""
+    minimum_samples: int = 0
+    """Profiles made of fewer observations are not believed."""
+    half_score_lost_seconds: float = 0.05
+    """Predicted lost seconds per second that halve a node's score."""
+    sensitive_lost_seconds: float = 0.02
+    """A pod that loses this much per unit of pressure on a resource stays off nodes under verdict for it."""
+    verdict_lost_seconds: float = 0.0
+    """Verdicts about less than this many lost seconds per second are passed over."""
+    verdict_seconds: float = 300.0
+    """A verdict without an end holds for this long after it was last stated."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spec:
+    """A class of pods as neighbours."""
+
+    workload: Workload | None
+    probes: NDArray[np.int64]
+    """int64[node types, width]: first the traits on any type, then those on types of `types`."""
+    types: tuple[str, ...]
+    sensitive: int
+    """Bits of the resources it is sensitive to."""
+
+    @property
+    def profiled(self) -> bool:
+        """Whether anything is known of it: without, all nodes cost the same."""
+        return bool(self.probes.any())
+
+
+@dataclass(slots=True, eq=False)
+class Stated:
+    """Verdicts of a row by source, with the time each source last stated them."""
+
+    annotation: tuple[Verdict, ...] = ()
+    annotation_at: float = 0.0
+    metric: tuple[Verdict, ...] = ()
+    metric_at: float = 0.0
+
+
+class Interference(Plugin[Spec]):
+    """Filters by live verdicts and scores by predicted loss."""
+
+    name = "InterferenceAware"
+    rank = 315
+    requeue_on = frozenset(
+        {
+            "nodes/add",
+            "nodes/update",
+            "pods/delete",
+            "nodemetrics/update",
+            "workloadprofiles/add",
+            "workloadprofiles/update",
+        }
+    )
+    watches = (PROFILES, NODE_METRICS)
+
+    def __init__(self, config: Config, handle: Handle) -> None:
+        super().__init__(config, handle)
+        self.book = ProfileBook(minimum_samples=config.minimum_samples)
+        self.field = Field(handle.snapshot.capacity)
+        self._half = max(1, round(config.half_score_lost_seconds * MICRO))
+        self._node_type = handle.snapshot.labels.column(NODE_TYPE_LABEL)
+        self._under = handle.snapshot.column(np.int64, 0)
+        """Bits of the resources under live verdict."""
+        self._stated: dict[Row, Stated] = {}
+        self._accused: dict[Row, frozenset[str]] = {}
+        """Culprits named by live verdicts of a row."""
+        self._placed: dict[str, tuple[Row, Workload, Traits]] = {}
+        """Residents with a workload, by UID, with the traits they were counted with."""
+        self._members: dict[Workload, set[str]] = {}
+        self._now = 0.0
+        for profile in config.profiles:
+            self.book.put(profile)
+
+    # Observer
+
+    def node_changed(self, row: Row, node: Node) -> None:
+        """Take up the node's verdicts; a changed node type changes what its residents are like."""
+        self.field.ensure(self.handle.snapshot.capacity)
+        stated = self._stated.setdefault(row, Stated())
+        stated.annotation = from_annotation(node.metadata.annotations.get(ANNOTATION_VERDICTS))
+        stated.annotation_at = self._now
+        self._judge(row)
+        for uid in list(self.handle.snapshot.residents[row]):
+            self._recount(uid)
+
+    def node_removed(self, row: Row) -> None:
+        """Forget the row."""
+        self.field.clear(row)
+        self._stated.pop(row, None)
+        self._accused.pop(row, None)
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """Count the pod's pressure and sensitivity."""
+        workload = workload_of(info.pod)
+        if workload is None:
+            return
+        traits = self.book.traits(workload, self._type_of(row))
+        self._placed[info.uid] = (row, workload, traits)
+        self._members.setdefault(workload, set()).add(info.uid)
+        self.field.add(row, traits)
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """Take the pod's share back as it was counted."""
+        known = self._placed.pop(info.uid, None)
+        if known is None:
+            return
+        _, workload, traits = known
+        self.field.add(row, traits, -1)
+        members = self._members[workload]
+        members.discard(info.uid)
+        if not members:
+            del self._members[workload]
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """A profile or a report changed."""
+        if event.resource.kind == PROFILES.kind:
+            self._on_profile(event)
+        else:
+            row = self.handle.snapshot.row(event.key.name)
+            if row is not None:
+                stated = self._stated.setdefault(row, Stated())
+                stated.metric = () if event.action is Action.DELETE else from_metric(event.after)
+                stated.metric_at = self._now
+                self._judge(row)
+
+    def tick(self, now: float) -> Iterable[Write]:
+        """Let verdicts expire."""
+        self._now = now
+        for row in list(self._accused.keys() | set(np.flatnonzero(self._under.values).tolist())):
+            self._judge(row)
+        return ()
+
+    # One attempt
+
+    def prepare(self, info: PodInfo) -> Spec | None:
+        """The class's traits on every type of node, and what it must be kept from; None for strangers."""
+        workload = workload_of(info.pod)
+        types = tuple(sorted(self.book.node_types(workload))) if workload else ()
+        traits = [self.book.traits(workload, kind) for kind in ("", *types)]
+        return Spec(workload, np.array([probe_of(each) for each in traits]), types, self._sensitive_bits(info, traits))
+
+    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+        """One per resource, then the pod's own part in a verdict."""
+        return (
+            *(Reason(f"node(s) under {name} interference that the pod is sensitive to") for name in RESOURCES),
+            Reason("node(s) where the pod's own workload disturbs a neighbour"),
+        )
+
+    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+        """Live verdicts on resources that the pod is sensitive to, or at whose cause its workload is."""
+        if not spec.sensitive and not self._accused:
+            return None
+        bits: Bits = self._under.values[rows] & spec.sensitive
+        if spec.workload is not None and self._accused:
+            name = "/".join((spec.workload.kind, spec.workload.namespace, spec.workload.name))
+            disturbed = [row for row, culprits in self._accused.items() if name in culprits]
+            if disturbed:
+                numbers = np.arange(attempt.snapshot.rows_used)[rows]
+                bits |= np.isin(numbers, disturbed) * CULPRIT_BIT
+        return bits
+
+    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+        """100 where nothing is lost, 50 at the configured loss, towards 0 beyond."""
+        if not spec.profiled:
+            return None
+        lost = self.lost(spec, rows)
+        scores: Scores = 100 * self._half // (self._half + lost)
+        return scores
+
+    def lost(self, spec: Spec, rows: Rows) -> NDArray[np.int64]:
+        """Predicted loss of placing the class, millionths of lost seconds per second, per row."""
+        if not spec.types:
+            return self.field.lost(spec.probes[0], rows)
+        ids = self._node_type.ids[rows]
+        wanted = {text: index for index, text in enumerate(self._node_type.texts)}
+        types = np.zeros(ids.shape[0], dtype=np.int32)
+        for position, kind in enumerate(spec.types, start=1):
+            types[ids == wanted.get(kind, -2)] = position
+        return self.field.lost_by_type(spec.probes, types, rows)
+
+    # Diagnosis
+
+    def cost(self, info: PodInfo, row: Row) -> Cost:
+        """The prediction for a pod on a row, term by term."""
+        return self.field.cost(self.book.traits(workload_of(info.pod), self._type_of(row)), row)
+
+    def explain(self, info: PodInfo, row: Row) -> str:
+        """One sentence about the pod on the node, for people."""
+        cost = self.cost(info, row)
+        node = self.handle.snapshot.names[row]
+        verdicts = ", ".join(f"{each.victim} loses to {each.resource}" for each in self._live(row))
+        suffix = f"; under verdict: {verdicts}" if verdicts else ""
+        if not cost.total:
+            return f"no loss predicted for {info.key} on {node}{suffix}"
+        return (
+            f"{info.key} on {node} would cost {cost.total:.3g} lost s/s: it would lose {_listed(cost.suffered)},"
+            f" its neighbours {_listed(cost.imposed)}{suffix}"
+        )
+
+    def routes(self) -> Mapping[str, Route]:
+        """State of a node, and the prediction for a pending or placed pod on it."""
+        return {"node/{name}": self.describe, "predict/{name}/{namespace}/{pod}": self._predict}
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Pressure, predicted mutual loss and live verdicts of a node. LookupError for an unknown one."""
+        row = self._row(name)
+        residents = self.handle.snapshot.residents[row]
+        return {
+            "node": name,
+            "pressure": self.field.pressure(row),
+            "predictedLostSecondsPerSecond": float(self.field.resident_loss(slice(row, row + 1))[0]),
+            "residents": {
+                info.key: str(self._placed[uid][1]) for uid, info in residents.items() if uid in self._placed
+            },
+            "verdicts": [
+                {"resource": each.resource, "victim": each.victim, "culprits": list(each.culprits), "lost": each.lost}
+                for each in self._live(row)
+            ],
+        }
+
+    def _predict(self, name: str, namespace: str, pod: str) -> dict[str, str]:
+        row = self._row(name)
+        placed = (placement.info for placement in self.handle.snapshot.pods.values())
+        for info in (*self.handle.pending(), *placed):
+            if info.key == f"{namespace}/{pod}":
+                return {"explanation": self.explain(info, row)}
+        raise LookupError(f"no pod {namespace}/{pod}")
+
+    # Internals
+
+    def _row(self, name: str) -> Row:
+        row = self.handle.snapshot.row(name)
+        if row is None:
+            raise LookupError(f"no node {name}")
+        return row
+
+    def _type_of(self, row: Row) -> str:
+        index = int(self._node_type.ids[row])
+        return self._node_type.texts[index] if index >= 0 else ""
+
+    def _sensitive_bits(self, info: PodInfo, traits: list[Traits]) -> int:
+        """Resources whose sensitivity is high on some node type; all for unprofiled latency-sensitive pods."""
+        threshold = self.config.sensitive_lost_seconds * MICRO
+        bits = 0
+        for index in range(len(RESOURCES)):
+            if any(each.sensitivity[index] >= threshold for each in traits):
+                bits |= 1 << index
+        unknown = not any(each.sensitivity.any() or each.aggressiveness.any() for each in traits)
+        label = info.labels.get(LABEL_QOS_CLASS, "")
+        if unknown and label in set(QoSClass) and QoSClass(label).latency_sensitive:
+            return CULPRIT_BIT - 1
+        return bits
+
+    def _on_profile(self, event: ObjectEvent) -> None:
+        if event.before is not None:
+            self._renew(self.book.drop(event.before))
+        if event.after is not None:
+            self._renew(self.book.put(event.after))
+        self.handle.invalidate()
+
+    def _renew(self, workload: Workload) -> None:
+        for uid in self._members.get(workload, ()):
+            self._recount(uid)
+
+    def _recount(self, uid: str) -> None:
+        known = self._placed.get(uid)
+        if known is None:
+            return
+        row, workload, before = known
+        after = self.book.traits(workload, self._type_of(row))
+        if after is before:
+            return
+        self.field.add(row, before, -1)
+        self.field.add(row, after)
+        self._placed[uid] = (row, workload, after)
+        self.handle.snapshot.touch(row)
+
+    def _live(self, row: Row) -> list[Verdict]:
+        stated = self._stated.get(row)
+        if stated is None:
+            return []
+        sources = ((stated.annotation, stated.annotation_at), (stated.metric, stated.metric_at))
+        return [
+            verdict
+            for verdicts, at in sources
+            for verdict in verdicts
+            if verdict.lost >= self.config.verdict_lost_seconds and self._holds(verdict, at)
+        ]
+
+    def _holds(self, verdict: Verdict, stated_at: float) -> bool:
+        if verdict.until_seconds is None:
+            return self._now < stated_at + float(self.config.verdict_seconds)
+        return verdict.live(self._now)
+
+    def _judge(self, row: Row) -> None:
+        """Redo what a row's live verdicts mean."""
+        live = self._live(row)
+        under = 0
+        for verdict in live:
+            under |= 1 << RESOURCES.index(verdict.resource)
+        accused = frozenset(culprit for verdict in live for culprit in verdict.culprits)
+        if under == self._under.values[row] and accused == self._accused.get(row, frozenset()):
+            return
+        self._under.values[row] = under
+        self._accused.pop(row, None)
+        if accused:
+            self._accused[row] = accused
+        self.handle.snapshot.touch(row)
+
+
+def _listed(amounts: Mapping[str, float]) -> str:
+    if not amounts:
+        return "nothing"
+    ordered = sorted(amounts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{amount:.3g} to {name}" for name, amount in ordered)

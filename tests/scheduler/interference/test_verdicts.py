@@ -1,0 +1,46 @@
+"""Verdicts from annotations and extensions; unreadable ones are passed over."""
+
+import msgspec
+import pytest
+
+from api.crds import NodeMetric
+from scheduler.interference.verdicts import Verdict, from_annotation, from_metric
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(None, (), id="absent"),
+        pytest.param("{}", (), id="no list"),
+        pytest.param('[{"victim":"x"}]', (), id="no resource"),
+        pytest.param('[{"resource":"luck"}]', (), id="unknown resource"),
+        pytest.param(
+            '[{"resource":"blockio"}]', (Verdict("block-io", "", (), 0.0, None),), id="the node's name for it"
+        ),
+        pytest.param(
+            '[{"resource":"cpu","victim":"ns/web-1","culprits":["Job/ns/etl"],"lostSecondsPerSecond":0.2,'
+            '"until":"1970-01-01T00:01:40Z"}]',
+            (Verdict("cpu", "ns/web-1", ("Job/ns/etl",), 0.2, 100.0),),
+            id="full",
+        ),
+    ],
+)
+def test_annotation(text: str | None, expected: tuple[Verdict, ...]) -> None:
+    assert from_annotation(text) == expected
+
+
+def test_extensions_of_pods() -> None:
+    pods = [
+        {"name": "web", "namespace": "ns", "extensions": {"interference": {"verdicts": [{"resource": "cache"}]}}},
+        {"name": "odd", "namespace": "ns", "extensions": {"interference": 7}},
+        {"name": "calm", "namespace": "ns"},
+    ]
+    metric = msgspec.convert({"status": {"podsMetric": pods}}, NodeMetric)
+    assert from_metric(metric) == (Verdict("cache", "ns/web", (), 0.0, None),)
+
+
+def test_a_verdict_ends() -> None:
+    verdict = Verdict("cpu", "", (), 0.0, 100.0)
+    assert verdict.live(99.9)
+    assert not verdict.live(100.0)
+    assert Verdict("cpu", "", (), 0.0, None).live(1e12)

@@ -1,0 +1,178 @@
+"""InterferenceAware in an engine: predictions place pods, verdicts keep them off, sentences say why."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.crds import NodeMetric, WorkloadProfile
+from api.times import rfc3339
+from cluster.resources import Key
+from scheduler.engine import Engine
+from scheduler.framework import Action, ObjectEvent
+from scheduler.plugins.interference import NODE_METRICS, PROFILES, Interference
+from tests.schedobjects import drain, engine, node, pod, rejected, totals
+
+KINDS = {"interference": Interference}
+VERDICTS = "node.koordinator.sh/interference-verdicts"
+
+
+def profile(workload: str, *, lost: float = 0.0, push: float = 0.0, resource: str = "cpu") -> WorkloadProfile:
+    bins = [{"loadFrom": 0, "loadTo": 1, "lostSecondsPerPressure": lost, "samples": 5}]
+    document = {
+        "metadata": {"name": workload, "namespace": "default"},
+        "spec": {"workload": {"kind": "StatefulSet", "name": workload}, "container": "main"},
+        "status": {
+            "samples": 5,
+            "resources": [{"name": resource, "sensitivity": bins, "aggressiveness": push}],
+        },
+    }
+    return msgspec.convert(document, WorkloadProfile)
+
+
+def of(workload: str, number: int = 0, **fields: Any) -> Any:
+    owner = {"kind": "StatefulSet", "name": workload, "uid": workload}
+    return pod(f"{workload}-{number}", owner=owner, **fields)
+
+
+def verdicts(**fields: Any) -> dict[str, str]:
+    return {VERDICTS: json.dumps([{"resource": "cpu", "lostSecondsPerSecond": 0.3, **fields}])}
+
+
+def learn(made: Engine, *profiles: WorkloadProfile) -> Engine:
+    for each in profiles:
+        key = Key("default", each.metadata.name)
+        before = made.objects(PROFILES).get(key)
+        made.on_object(ObjectEvent(PROFILES, Action.UPDATE if before else Action.ADD, key, before, each), 0.0)
+    return made
+
+
+def plugin(made: Engine) -> Interference:
+    found = made.plugins["InterferenceAware"]
+    assert isinstance(found, Interference)
+    return found
+
+
+def test_sensitive_pods_and_hogs_part_company() -> None:
+    made = engine([node("a"), node("b")], [of("hog", nodeName="a")], kinds=KINDS)
+    learn(made, profile("web", lost=0.4, push=0.05), profile("hog", push=0.5))
+    assert totals(made, of("web")) == {"a": 100 * 50_000 // 250_000, "b": 100}
+    made.on_pod(Action.ADD, of("web", 1), 0.0)
+    assert drain(made) == {"web-1": "b"}
+    assert totals(made, of("hog", 1)) == {"a": 100, "b": 100 * 50_000 // 250_000}
+
+
+def test_strangers_have_no_preference() -> None:
+    made = learn(engine([node("a"), node("b")], [of("hog", nodeName="a")], kinds=KINDS), profile("hog", push=0.5))
+    assert totals(made, pod("loner")) == {"a": 0, "b": 0}
+    assert totals(made, of("unknown")) == {"a": 0, "b": 0}
+
+
+def test_a_profile_learned_later_counts_for_those_already_placed() -> None:
+    made = engine([node("a")], [of("hog", n, nodeName="a") for n in range(2)], kinds=KINDS)
+    learn(made, profile("web", lost=0.4))
+    assert totals(made, of("web")) == {"a": 100}
+    learn(made, profile("hog", push=0.25))
+    assert totals(made, of("web")) == {"a": 20}
+    learn(made, profile("hog", push=0.05))
+    assert totals(made, of("web")) == {"a": 55}
+    made.on_pod(Action.DELETE, of("hog", 0, nodeName="a"), 0.0)
+    assert totals(made, of("web")) == {"a": 71}
+
+
+def test_profiles_may_come_from_the_settings() -> None:
+    wire = [json.loads(msgspec.json.encode(each)) for each in (profile("web", lost=0.4), profile("hog", push=0.5))]
+    made = engine(
+        [node("a"), node("b")], [of("hog", nodeName="a")], kinds=KINDS, plugins={"interference": {"profiles": wire}}
+    )
+    assert totals(made, of("web")) == {"a": 20, "b": 100}
+
+
+CPU = "node(s) under cpu interference that the pod is sensitive to"
+OWN = "node(s) where the pod's own workload disturbs a neighbour"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [
+        pytest.param(of("web"), [CPU], id="sensitive by profile"),
+        pytest.param(of("calm"), [], id="insensitive by profile"),
+        pytest.param(of("new", labels={"koordinator.sh/qosClass": "LS"}), [CPU], id="unprofiled LS"),
+        pytest.param(of("new", labels={"koordinator.sh/qosClass": "BE"}), [], id="unprofiled BE"),
+        pytest.param(of("hog"), [OWN], id="the culprit"),
+        pytest.param(pod("loner"), [], id="a stranger"),
+    ],
+)
+def test_verdicts_keep_off(candidate: Any, expected: list[str]) -> None:
+    made = engine([node("a", annotations=verdicts(culprits=["StatefulSet/default/hog"])), node("b")], kinds=KINDS)
+    learn(made, profile("web", lost=0.4), profile("calm", lost=0.001, push=0.01), profile("hog", push=0.5))
+    assert rejected(made, candidate) == {"a": expected, "b": []}
+
+
+def test_verdicts_of_other_resources_do_not_matter() -> None:
+    made = engine([node("a", annotations=verdicts(resource="blockio"))], kinds=KINDS)
+    learn(made, profile("web", lost=0.4), profile("db", lost=0.4, resource="block-io"))
+    assert rejected(made, of("web")) == {"a": []}
+    assert rejected(made, of("db")) == {"a": [CPU.replace("cpu", "block-io")]}
+
+
+@pytest.mark.parametrize("until", [None, rfc3339(300.0)])
+def test_verdicts_end(until: str | None) -> None:
+    made = engine([node("a", annotations=verdicts(until=until))], kinds=KINDS)
+    learn(made, profile("web", lost=0.4))
+    made.tick(299.0)
+    assert rejected(made, of("web")) == {"a": [CPU]}
+    made.tick(300.0)
+    assert rejected(made, of("web")) == {"a": []}
+
+
+def test_small_verdicts_can_be_passed_over() -> None:
+    made = engine(
+        [node("a", annotations=verdicts())], kinds=KINDS, plugins={"interference": {"verdict_lost_seconds": 0.31}}
+    )
+    assert rejected(learn(made, profile("web", lost=0.4)), of("web")) == {"a": []}
+
+
+def test_reports_state_and_withdraw_verdicts() -> None:
+    made = learn(engine([node("a")], kinds=KINDS), profile("web", lost=0.4))
+    for listed, expected in (([{"resource": "cpu"}], [CPU]), ([], [])):
+        pods = [{"name": "w", "namespace": "ns", "extensions": {"interference": {"verdicts": listed}}}]
+        metric = msgspec.convert({"metadata": {"name": "a"}, "status": {"podsMetric": pods}}, NodeMetric)
+        made.on_object(ObjectEvent(NODE_METRICS, Action.UPDATE, Key("", "a"), None, metric), 0.0)
+        assert rejected(made, of("web")) == {"a": expected}
+
+
+def test_a_report_does_not_prolong_an_annotation() -> None:
+    made = learn(engine([node("a", annotations=verdicts())], kinds=KINDS), profile("web", lost=0.4))
+    for now in (200.0, 400.0):
+        made.tick(now)
+        metric = msgspec.convert({"metadata": {"name": "a"}}, NodeMetric)
+        made.on_object(ObjectEvent(NODE_METRICS, Action.UPDATE, Key("", "a"), None, metric), now)
+    assert rejected(made, of("web")) == {"a": []}
+
+
+def test_a_node_annotation_that_changes_is_noticed() -> None:
+    made = learn(engine([node("a")], kinds=KINDS), profile("web", lost=0.4))
+    assert rejected(made, of("web")) == {"a": []}
+    made.on_node(Action.UPDATE, node("a", annotations=verdicts()), 1.0)
+    assert rejected(made, of("web")) == {"a": [CPU]}
+    made.on_node(Action.UPDATE, node("a"), 2.0)
+    assert rejected(made, of("web")) == {"a": []}
+
+
+def test_it_explains_itself() -> None:
+    made = engine([node("a", annotations=verdicts(victim="default/web-9"))], [of("hog", nodeName="a")], kinds=KINDS)
+    learn(made, profile("web", lost=0.4, push=0.05), profile("hog", push=0.5, lost=0.01))
+    info = made.classes.info(of("web"))
+    assert plugin(made).explain(info, 0) == (
+        "default/web-0 on a would cost 0.201 lost s/s: it would lose 0.2 to cpu, its neighbours 0.0005 to cpu;"
+        " under verdict: default/web-9 loses to cpu"
+    )
+    described = plugin(made).describe("a")
+    assert described["pressure"] == {"cpu": 0.5}
+    assert described["residents"] == {"default/hog-0": "StatefulSet default/hog"}
+    assert described["verdicts"][0]["victim"] == "default/web-9"
+    assert (
+        plugin(made).explain(made.classes.info(pod("loner")), 0).startswith("no loss predicted for default/loner on a")
+    )
