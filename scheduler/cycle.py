@@ -170,6 +170,8 @@ class Cycle:
         table: dict[str, Scores] = {}
         for judge in kept.node_scores + kept.normalized_node + kept.cluster_scores:
             scores = judge.plugin.score(attempt, judge.spec, slice(0, n))
+            if scores is None and judge.plugin.scope is Scope.NODE:
+                scores = np.zeros(n, dtype=np.int64)
             if scores is not None:
                 scores = judge.plugin.normalize(attempt, judge.spec, scores, feasible)
                 table[judge.plugin.name] = scores[rows] * judge.weight

@@ -14,6 +14,7 @@ from api.objects import Node, Pod
 from api.protocol import LABEL_SCHEDULER_NAME
 from cluster.resources import NODES, PODS, Key, Resource, strategic_patch
 from scheduler.cycle import AnyPlugin, Cycle, Judge, defines
+from scheduler.debug import DebugFlags
 from scheduler.diagnosis import rejecting_plugins, sentence
 from scheduler.framework import (
     Action,
@@ -64,6 +65,7 @@ class Engine:
         self.bindings: deque[Binding] = deque()
         self.writes: deque[Write] = deque()
         self.outcomes: deque[Outcome] = deque(maxlen=KEPT_OUTCOMES)
+        self.flags = DebugFlags()
         self.now = 0.0
         self._waiting: dict[str, Waiting] = {}
         self._objects: dict[str, dict[Key, Any]] = {}
@@ -93,7 +95,7 @@ class Engine:
         sorter = next(plugin for plugin in self.plugins.values() if defines(plugin, "sort_key"))
         self.queue = PodQueue(
             sort_key=sorter.sort_key,
-            gate=self._gate,
+            gate=self.gate,
             hint=lambda plugin, info, event: self.plugins[plugin].queue_hint(info, event),
             listeners=_listeners(self.plugins.values()),
             backoff=Backoff(self.settings.backoff_initial_seconds, self.settings.backoff_max_seconds),
@@ -168,6 +170,7 @@ class Engine:
             return None
         attempt = self.cycle.attempt(queued.info, now)
         evaluation = self.cycle.evaluate(attempt)
+        self.flags.show(self.cycle, attempt, evaluation)
         row = self._nominated_row(attempt, evaluation.totals)
         if row is None:
             row = self.cycle.choose(evaluation)
@@ -177,6 +180,22 @@ class Engine:
             outcome = self._place(queued, attempt, evaluation.kept.judges, row)
         self.outcomes.append(outcome)
         return outcome
+
+    def place_on(self, info: PodInfo, node: str, now: float) -> Outcome:
+        """Place a pod on the node that somebody else chose, if our filters agree.
+
+        Raises LookupError for an unknown node.
+        """
+        self.now = now
+        row = self.snapshot.row(node)
+        if row is None:
+            raise LookupError(f"no node {node}")
+        attempt = self.cycle.attempt(info, now)
+        evaluation = self.cycle.evaluate(attempt, prefer=False)
+        if evaluation.totals[row] < 0:
+            message = sentence(evaluation.failure, self.snapshot)
+            return Outcome(Result.UNSCHEDULABLE, info, node, message, failure=evaluation.failure)
+        return self._place(QueuedPod(info, now, now), attempt, evaluation.kept.judges, row)
 
     def tick(self, now: float) -> None:
         """About once a second: let plugins report, waits time out and long-parked pods try again."""
@@ -259,7 +278,9 @@ class Engine:
         held.deadlines.pop(plugin, None)
         if not held.deadlines:
             del self._waiting[uid]
-            self._start_binding(held.placed)
+            outcome = self._start_binding(held.placed)
+            if outcome.result is not Result.WAITING:
+                self.outcomes.append(outcome)
 
     def reject(self, uid: str, reason: Reason) -> None:
         """Give up a waiting pod."""
@@ -267,7 +288,7 @@ class Engine:
         if held is None:
             return
         self._give_back(held.placed)
-        self._requeue(held.placed.info, reason)
+        self.outcomes.append(self._requeue(held.placed.info, reason))
 
     def activate(self, uids: Iterable[str]) -> None:
         """Bring pending pods to the active queue."""
@@ -359,7 +380,8 @@ class Engine:
 
     # Internals: one attempt
 
-    def _gate(self, info: PodInfo) -> Reason | None:
+    def gate(self, info: PodInfo) -> Reason | None:
+        """What keeps the pod out of the active queue, None when nothing does."""
         for plugin in self._gates:
             reason = plugin.pre_enqueue(info)
             if reason is not None:

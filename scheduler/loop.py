@@ -18,6 +18,7 @@ from api.resources import QuantityError
 from cluster import Client, Delta, DeltaType, Informer, Key, NotFound, Resource
 from cluster.events import Event, Recorder
 from scheduler.engine import NODE, POD, Engine
+from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.metrics import Metrics
 from scheduler.outcome import Outcome, Result
@@ -77,6 +78,8 @@ class Loop:
         self._missing: dict[str, Resource[Any]] = {}
         self._next_tick = 0.0
         self._next_look = 0.0
+        self._asked: dict[str, Future[Outcome]] = {}
+        """Extender requests that wait for a pod's end, by UID."""
         self._statuses: dict[Key, Write] = {}
         """Status patches held back to the next tick: only a pod's last word is sent."""
 
@@ -108,6 +111,34 @@ class Loop:
                 answer.set_exception(error)
 
         self._inbox.put(ask)
+        return answer.result(timeout_seconds)
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock()
+
+    def bind_for_extender(self, asked: BindingArgs, timeout_seconds: float) -> Outcome:
+        """Bind a pod where the stock scheduler chose, and wait for the end; TimeoutError when that takes longer.
+
+        Raises LookupError when the pod or node is not known, or the pod is another one by that name.
+        """
+        answer: Future[Outcome] = Future()
+
+        def place() -> None:
+            try:
+                pod = self._informers["pods"].get(Key(asked.namespace, asked.name))
+                if pod is None:
+                    raise LookupError(f"no pod {asked.namespace}/{asked.name}")
+                self._asked[asked.uid] = answer
+                outcome = start_binding(self.engine, asked, pod, self._clock())
+                if outcome.result is not Result.WAITING:
+                    del self._asked[asked.uid]
+                    answer.set_result(outcome)
+            except Exception as error:  # noqa: BLE001 (handed to the asker)
+                self._asked.pop(asked.uid, None)
+                answer.set_exception(error)
+
+        self._inbox.put(place)
         return answer.result(timeout_seconds)
 
     # Internals
@@ -258,6 +289,9 @@ class Loop:
 
     def _record(self, outcome: Outcome) -> None:
         self.metrics.ended(outcome, self._clock())
+        asker = None if outcome.result is Result.WAITING else self._asked.pop(outcome.info.uid, None)
+        if asker is not None:
+            asker.set_result(outcome)
         if self._recorder is None or self.engine.is_stand_in(outcome.info.uid):
             return
         info = outcome.info

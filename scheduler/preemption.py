@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from api.objects import PodDisruptionBudget
 from api.selectors import label_selector_matches
+from cluster.resources import POD_DISRUPTION_BUDGETS
 from scheduler.framework import Attempt
 from scheduler.podinfo import PodInfo
 from scheduler.snapshot import Row, Snapshot, Trial
+
+BUDGETS = POD_DISRUPTION_BUDGETS.of(PodDisruptionBudget)
 
 PRIORITY_OFFSET = 2**31
 """Keeps sums of priorities ordered by count when priorities are negative."""

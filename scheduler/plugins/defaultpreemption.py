@@ -5,16 +5,12 @@ from typing import Any
 
 import msgspec
 
-from api.objects import PodDisruptionBudget
 from api.protocol import LABEL_PREEMPTION_POLICY, LABEL_QUOTA_PREEMPTIBLE
-from cluster.resources import POD_DISRUPTION_BUDGETS, PODS, Key, strategic_patch
+from cluster.resources import PODS, Key, strategic_patch
 from scheduler.framework import Attempt, Failure, Handle, Nomination, Plugin, Reason, Verb, Write
 from scheduler.podinfo import PodInfo
-from scheduler.preemption import Candidate, least_harmful, victims_on
+from scheduler.preemption import BUDGETS, Candidate, least_harmful, victims_on
 from scheduler.snapshot import Row
-
-BUDGETS = POD_DISRUPTION_BUDGETS.of(PodDisruptionBudget)
-
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of DefaultPreemption."""

@@ -10,9 +10,10 @@ from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.outcome import Outcome, Result
-from scheduler.plugins.defaultpreemption import BUDGETS, DefaultPreemption
+from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.preemption import BUDGETS
 from tests.schedobjects import drain, engine, node, pod
 
 KINDS = {

@@ -1,0 +1,222 @@
+"""The `koord-scheduler` command: run, why, simulate. Flags, signals and exit codes live here and nowhere else."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from api.settings import SettingsError, convert, parse
+from cluster import (
+    Client,
+    ClientSettings,
+    ClusterError,
+    Elector,
+    Key,
+    LeaseSettings,
+    NotConfigured,
+    Recorder,
+    RecorderSettings,
+    connect,
+    plain_endpoint,
+)
+from scheduler.engine import Engine
+from scheduler.loop import Loop, SyncTimeoutError
+from scheduler.profile import Settings
+from scheduler.server import Door, serve
+from scheduler.why import explain, find_pod, load
+
+FAILED, ASKED_WRONGLY = 1, 2
+
+_log = logging.getLogger("scheduler")
+
+
+class _Commands(click.Group):
+    """Imports the simulator, with all that plots, only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "simulate"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "simulate":
+            from scheduler.simulate import simulate
+
+            return simulate
+        return super().get_command(ctx, cmd_name)
+
+
+def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
+    """Say what is wrong and what to do about it, and leave."""
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    sys.exit(code)
+
+
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"max_content_width": 100})
+@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings, TOML or YAML.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl finds it.")
+@click.option("--context", "kube_context", help="Context of the kubeconfig.")
+@click.option("--server", help="URL of an API server that asks for no credentials (kubectl proxy).")
+@click.option("-v", "--verbose", is_flag=True, help="Log every decision.")
+@click.pass_context
+def main(
+    ctx: click.Context,
+    config: Path | None,
+    kubeconfig: Path | None,
+    kube_context: str | None,
+    server: str | None,
+    verbose: bool,
+) -> None:
+    """Place pods whose schedulerName is koord-scheduler, by load, interference, gangs, quotas, topology and devices.
+
+    \b
+    koord-scheduler                          run in a cluster, or by the current kubeconfig
+    koord-scheduler --config s.toml run      run with settings
+    koord-scheduler why shop/cart-7d9f       say why a pod is not placed
+    koord-scheduler simulate --help          place a trace without a cluster
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    ctx.obj = {"config": config, "kubeconfig": kubeconfig, "context": kube_context, "server": server}
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(run)
+
+
+@main.command()
+@click.option("--address", default="0.0.0.0", show_default=True, help="Where to serve HTTP.")
+@click.option("--port", default=10251, show_default=True, help="Port of metrics, state, switches and extender.")
+@click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Compete for the lease first.")
+@click.option("--lease", default="koordinator-system/koord-scheduler", show_default=True, help="NAMESPACE/NAME.")
+@click.option("--qps", default=1000.0, show_default=True, help="Requests per second to the API server.")
+@click.option("-s", "--debug-scores", default=0, help="Log the N best nodes of each attempt.")
+@click.option("-f", "--debug-filters", is_flag=True, help="Log every node's reasons when a pod finds none.")
+@click.pass_obj
+def run(
+    chosen: dict[str, Any],
+    address: str,
+    port: int,
+    leader_elect: bool,
+    lease: str,
+    qps: float,
+    debug_scores: int,
+    debug_filters: bool,
+) -> None:
+    """Run until a signal (the default).
+
+    \b
+    koord-scheduler run --no-leader-elect --port 0
+    curl -X PUT localhost:10251/debug/flags/s -d 5     switch the score table on
+    """
+    settings = _settings(chosen["config"])
+    engine = _engine(settings, str(chosen["config"]))
+    engine.flags.score_rows, engine.flags.filters = debug_scores, debug_filters
+    identity = f"{socket.gethostname()}_{os.getpid()}"
+    client = _client(chosen, ClientSettings(requests_per_second=qps, burst=int(2 * qps), user_agent="koord-scheduler"))
+    recorder = Recorder(
+        _client(chosen, ClientSettings(user_agent="koord-scheduler")),
+        RecorderSettings(settings.scheduler_name, identity),
+    )
+    elector = _elector(chosen, lease, identity) if leader_elect else None
+    leading = (lambda: elector.leading) if elector else (lambda: True)
+    loop = Loop(client, engine, recorder=recorder, leading=leading)
+    server = serve(Door(loop, leading), address, port)
+    _log.info("serving HTTP on port %d", server.server_port)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: loop.stop())
+    recorder.start()
+    if elector:
+        elector.start()
+    try:
+        loop.run()
+    except SyncTimeoutError as error:
+        die(str(error), hint="check that the API server answers and that the account may list these kinds")
+    except ClusterError as error:
+        die(f"API server: {error}")
+    finally:
+        server.shutdown()
+        if elector:
+            elector.stop()
+        recorder.stop()
+        client.close()
+    _log.info("ended with %d threads", threading.active_count())
+
+
+@main.command()
+@click.argument("pod", metavar="NAMESPACE/POD")
+@click.option("--nodes", default=20, show_default=True, help="Nodes to list.")
+@click.pass_obj
+def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
+    """Say in one sentence why a pod is not placed, and what each node has against it.
+
+    \b
+    koord-scheduler why shop/cart-7d9f
+    koord-scheduler --server http://127.0.0.1:8001 why shop/cart-7d9f --nodes 100
+    """
+    logging.getLogger().setLevel(logging.WARNING)
+    namespace, _, name = pod.rpartition("/")
+    key = Key(namespace or "default", name)
+    settings = _settings(chosen["config"])
+    now = time.time()
+    with _client(chosen, ClientSettings(requests_per_second=200, burst=500)) as client:
+        try:
+            found = find_pod(client, key)
+            if found is None:
+                die(f"no pod {key}", hint="name it as NAMESPACE/POD")
+            told = explain(load(client, settings, now), found, now)
+        except ClusterError as error:
+            die(f"API server: {error}")
+    click.echo(told.sentence)
+    if told.scores:
+        click.echo(f"\n{told.scores}")
+    against = [item for item in told.nodes if item.reasons]
+    for item in against[:nodes]:
+        click.echo(f"  {item.node}: {'; '.join(f'{reason.text} ({reason.plugin})' for reason in item.reasons)}")
+    if len(against) > nodes:
+        click.echo(f"  and {len(against) - nodes} more nodes; --nodes lists them")
+
+
+def _settings(path: Path | None) -> Settings:
+    if path is None:
+        return Settings()
+    try:
+        return convert(parse(path.read_text(), str(path)), Settings, str(path))
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
+
+
+def _engine(settings: Settings, source: str) -> Engine:
+    try:
+        return Engine(settings, source=source)
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
+
+
+def _client(chosen: dict[str, Any], settings: ClientSettings) -> Client:
+    if chosen["server"]:
+        return Client(plain_endpoint(chosen["server"]), settings)
+    try:
+        return connect(settings, kubeconfig=chosen["kubeconfig"], context=chosen["context"])
+    except NotConfigured as error:
+        die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=ASKED_WRONGLY)
+
+
+def _elector(chosen: dict[str, Any], lease: str, identity: str) -> Elector:
+    namespace, slash, name = lease.partition("/")
+    if not slash:
+        die(f"--lease {lease}: expected NAMESPACE/NAME", code=ASKED_WRONGLY)
+    client = _client(chosen, ClientSettings(timeout_seconds=5.0, attempts=1))
+    return Elector(client, LeaseSettings(Key(namespace, name), identity))
+
+
+if __name__ == "__main__":
+    main()

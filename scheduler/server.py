@@ -1,0 +1,205 @@
+"""The scheduler's HTTP door: health, metrics, state of plugins, debug switches and the extender.
+
+Whatever reads the engine is asked in the engine's thread. A process that does not lead answers 503 to
+everything but health and metrics.
+"""
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import numpy as np
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from api.resources import format_resources
+from scheduler import extender
+from scheduler.loop import Loop
+from scheduler.outcome import Result
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/apis/v1/"
+PERMIT_SECONDS = 60.0
+"""Longest an extender's bind waits for a pod held at Permit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class RefusedError(Exception):
+    """A request that gets `status` and a sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Door:
+    """Answers requests; independent of how they arrive."""
+
+    def __init__(self, loop: Loop, leading: Callable[[], bool] = lambda: True) -> None:
+        self._loop = loop
+        self._leading = leading
+        self._routes = _plugin_routes(loop)
+
+    def answer(self, method: str, path: str, body: bytes) -> Reply:
+        """Answer one request. Never raises."""
+        try:
+            return self._answer(method, urlsplit(path).path, body)
+        except RefusedError as refusal:
+            return Reply(refusal.status, f"{refusal}\n".encode(), "text/plain")
+        except (LookupError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            status = 404 if isinstance(error, LookupError) else 400
+            return Reply(status, f"{error}\n".encode(), "text/plain")
+        except TimeoutError:
+            return Reply(504, b"the scheduler is busy\n", "text/plain")
+        except Exception:
+            log.exception("%s %s", method, path)
+            return Reply(500, b"internal error; see the log\n", "text/plain")
+
+    def _answer(self, method: str, path: str, body: bytes) -> Reply:
+        if path in ("/healthz", "/livez"):
+            return Reply(200, b"ok", "text/plain")
+        if path == "/readyz":
+            ready = self._loop.ready.is_set()
+            return Reply(200 if ready else 503, b"ok" if ready else b"first lists are not in", "text/plain")
+        if path == "/metrics":
+            self._loop.call(lambda: self._loop.metrics.counted(self._loop.engine))
+            return Reply(200, generate_latest(self._loop.metrics.registry), CONTENT_TYPE_LATEST)
+        if not self._leading():
+            raise RefusedError(503, "not the leader")
+        if path.startswith("/debug/flags/") and method == "PUT":
+            return self._switch(path.removeprefix("/debug/flags/"), body.decode().strip())
+        if path.startswith("/extender/") and method == "POST":
+            return self._extend(path.removeprefix("/extender/"), body)
+        if path.startswith(PREFIX) and method == "GET":
+            return self._state(path)
+        raise RefusedError(404, f"no {method} {path}; GET {PREFIX}__services__ lists what there is")
+
+    def _switch(self, key: str, value: str) -> Reply:
+        try:
+            self._loop.call(lambda: self._loop.engine.flags.set(key, value))
+        except KeyError as error:
+            raise RefusedError(404, f"no debug flag {key!r}; there are s, f, d, db and v") from error
+        except ValueError as error:
+            raise RefusedError(400, f"debug flag {key!r}: {error}") from error
+        return Reply(200, f"successfully set debug flag {key} to {value}\n".encode(), "text/plain")
+
+    def _state(self, path: str) -> Reply:
+        if path == f"{PREFIX}__services__":
+            return _json({"GET": sorted(pattern for pattern, _, _ in self._routes)})
+        for _, matcher, route in self._routes:
+            match = matcher.fullmatch(path)
+            if match:
+                arguments = {name: unquote(text) for name, text in match.groupdict().items()}
+                return _json(self._loop.call(partial(route, **arguments)))
+        raise RefusedError(404, f"no {path}; GET {PREFIX}__services__ lists what there is")
+
+    def _extend(self, verb: str, body: bytes) -> Reply:
+        engine, now = self._loop.engine, self._loop.now
+        if verb == "filter":
+            asked = msgspec.json.decode(body, type=extender.ExtenderArgs)
+            return _json(self._loop.call(lambda: extender.filter_nodes(engine, asked, now())))
+        if verb == "prioritize":
+            asked = msgspec.json.decode(body, type=extender.ExtenderArgs)
+            return _json(self._loop.call(lambda: extender.prioritize_nodes(engine, asked, now())))
+        if verb in ("preempt", "preemption"):
+            victims = msgspec.json.decode(body, type=extender.PreemptionArgs)
+            return _json(self._loop.call(lambda: extender.preempt(engine, victims, now())))
+        if verb == "bind":
+            return _json({"Error": self._bind(msgspec.json.decode(body, type=extender.BindingArgs))})
+        raise RefusedError(404, f"no verb {verb!r}; there are filter, prioritize, preempt and bind")
+
+    def _bind(self, asked: extender.BindingArgs) -> str:
+        """Empty once the pod is bound, else why not."""
+        outcome = self._loop.bind_for_extender(asked, PERMIT_SECONDS)
+        return "" if outcome.result is Result.SCHEDULED else outcome.message or outcome.result.value
+
+
+def _plugin_routes(loop: Loop) -> list[tuple[str, re.Pattern[str], Callable[..., Any]]]:
+    """Every state endpoint: its pattern as people write it, its matcher, and who answers."""
+    routes: list[tuple[str, Callable[..., Any]]] = [(f"{PREFIX}nodes/{{name}}", lambda name: node_state(loop, name))]
+    for plugin in loop.engine.plugins.values():
+        routes += [(f"{PREFIX}plugins/{plugin.name}/{pattern}", route) for pattern, route in plugin.routes().items()]
+    return [(pattern, _matcher(pattern), route) for pattern, route in routes]
+
+
+def _matcher(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(pattern)))
+
+
+def node_state(loop: Loop, name: str) -> Mapping[str, Any]:
+    """A node as the scheduler holds it. Raises LookupError."""
+    snapshot = loop.engine.snapshot
+    row = snapshot.row(name)
+    if row is None:
+        raise LookupError(f"no node {name}")
+    offered = {key: int(snapshot.allocatable[row, column]) for key, column in snapshot.columns.items()}
+    taken = {key: int(snapshot.requested[row, column]) for key, column in snapshot.columns.items()}
+    return {
+        "name": name,
+        "allocatable": format_resources(offered),
+        "requested": format_resources(taken),
+        "taints": [msgspec.to_builtins(taint) for taint in snapshot.taint_sets[snapshot.taint_set[row]]],
+        "pods": sorted(
+            (
+                {"name": info.key, "uid": uid, "assumed": snapshot.pods[uid].assumed}
+                for uid, info in snapshot.residents[row].items()
+            ),
+            key=lambda item: str(item["name"]),
+        ),
+        "nominated": [info.key for info in loop.engine.nominated(row)],
+    }
+
+
+def _json(value: Any) -> Reply:
+    return Reply(200, msgspec.json.encode(value, enc_hook=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Numpy values as JSON numbers and lists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"{type(value).__name__} does not encode to JSON: {json.dumps(str(value))}")
+
+
+def serve(door: Door, address: str, port: int) -> ThreadingHTTPServer:
+    """Serve in the background; `shutdown()` ends it. Port 0 takes a free one (`server_port` tells)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _handle(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            reply = door.answer(self.command, self.path, self.rfile.read(length))
+            self.send_response(reply.status)
+            self.send_header("Content-Type", reply.content_type)
+            self.send_header("Content-Length", str(len(reply.body)))
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        do_GET = do_POST = do_PUT = _handle  # noqa: N815 (the base class's names)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
+            log.debug(format, *args)
+
+    server = ThreadingHTTPServer((address, port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return server

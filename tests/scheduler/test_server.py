@@ -1,0 +1,219 @@
+"""The HTTP door over a running loop: state, switches, metrics, and the extender's verbs."""
+
+import logging
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from cluster import NODES, PODS
+from cluster.twin import Twin
+from scheduler.cycle import AnyPlugin
+from scheduler.engine import Engine
+from scheduler.loop import Loop
+from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.prioritysort import PrioritySort
+from scheduler.plugins.tainttoleration import TaintToleration
+from scheduler.profile import Settings
+from scheduler.server import Door, serve
+from tests.schedobjects import node, pod
+
+KINDS: dict[str, type[AnyPlugin]] = {
+    "prioritysort": PrioritySort,
+    "noderesourcesfit": NodeResourcesFit,
+    "tainttoleration": TaintToleration,
+    "defaultbinder": DefaultBinder,
+}
+TAINT = {"key": "x", "effect": "NoSchedule"}
+
+
+@dataclass
+class Site:
+    """A twin, a loop over it, and its door."""
+
+    twin: Twin
+    loop: Loop
+    door: Door
+
+    def ask(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None) -> Any:
+        data = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
+        reply = self.door.answer(method, path, data)
+        assert reply.status == 200, (reply.status, reply.body)
+        return msgspec.json.decode(reply.body) if reply.content_type == "application/json" else reply.body.decode()
+
+
+def document(item: Any) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.to_builtins(item)
+    return made
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "condition did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Twin() as twin:
+        twin.load(NODES, [document(node("big", allocatable={"cpu": "8"})), document(node("small"))])
+        twin.load(NODES, [document(node("tainted", taints=[TAINT]))])
+        loop = Loop(twin.client(), Engine(Settings(), kinds=KINDS))
+        thread = threading.Thread(target=loop.run, daemon=True)
+        thread.start()
+        assert loop.ready.wait(10)
+        yield Site(twin, loop, Door(loop))
+        loop.stop()
+        thread.join(10)
+
+
+def stock_pod(twin: Twin, name: str, requests: dict[str, str]) -> dict[str, Any]:
+    """A pod that the stock scheduler owns, as the API server stores it."""
+    [key] = twin.load(PODS, [document(pod(name, requests, uid="", schedulerName="default-scheduler"))])
+    return twin.objects(PODS)[key]
+
+
+def test_health_needs_no_leadership_but_state_does(site: Site) -> None:
+    idle = Door(site.loop, lambda: False)
+    assert idle.answer("GET", "/healthz", b"").status == 200
+    assert idle.answer("GET", "/metrics", b"").status == 200
+    assert idle.answer("GET", "/apis/v1/__services__", b"").status == 503
+    assert idle.answer("POST", "/extender/filter", b"{}").status == 503
+
+
+def test_a_node_is_shown_as_held(site: Site) -> None:
+    site.twin.load(PODS, [document(pod("p", {"cpu": "5"}))])
+    until(lambda: bool(site.ask("GET", "/apis/v1/nodes/big")["pods"]))
+    shown = site.ask("GET", "/apis/v1/nodes/big")
+    assert shown["requested"]["cpu"] == "5"
+    assert shown["allocatable"]["cpu"] == "8"
+    assert shown["pods"][0]["name"] == "default/p"
+    assert site.door.answer("GET", "/apis/v1/nodes/none", b"").status == 404
+
+
+def test_services_are_listed_and_unknown_paths_say_so(site: Site) -> None:
+    assert "/apis/v1/nodes/{name}" in site.ask("GET", "/apis/v1/__services__")["GET"]
+    assert site.door.answer("GET", "/apis/v1/else", b"").status == 404
+
+
+def test_the_score_table_is_switched_at_run_time(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "scheduler.debug")
+    site.ask("PUT", "/debug/flags/s", raw=b"2")
+    site.twin.load(PODS, [document(pod("p", {"cpu": "1"}))])
+    until(lambda: "| # | Pod | Node | Score |" in caplog.text)
+    assert "| # | Pod | Node | Score | NodeResourcesFit | TaintToleration |" in caplog.text
+    assert "| 0 | default/p | big | 392 | 92 | 300 |" in caplog.text
+    assert site.door.answer("PUT", "/debug/flags/s", b"many").status == 400
+    assert site.door.answer("PUT", "/debug/flags/nothing", b"1").status == 404
+
+
+def test_the_filter_table_names_plugin_and_reason(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "scheduler.debug")
+    site.ask("PUT", "/debug/flags/f", raw=b"true")
+    site.twin.load(PODS, [document(pod("p", {"cpu": "9"}))])
+    until(lambda: "| default/p | small | NodeResourcesFit | Insufficient cpu |" in caplog.text)
+
+
+def test_metrics_carry_the_stock_names(site: Site) -> None:
+    site.twin.load(PODS, [document(pod("p", {"cpu": "1"})), document(pod("q", {"cpu": "99"}))])
+
+    def text() -> str:
+        return str(site.ask("GET", "/metrics"))
+
+    until(lambda: 'schedule_attempts_total{profile="koord-scheduler",result="scheduled"} 1.0' in text())
+    until(lambda: 'scheduler_pending_pods{queue="unschedulable"} 1.0' in text())
+    for name in (
+        "scheduler_scheduling_attempt_duration_seconds_bucket",
+        "scheduler_pod_scheduling_sli_duration_seconds_bucket",
+        'scheduler_unschedulable_pods{plugin="NodeResourcesFit"',
+        'scheduler_scheduler_cache_size{type="nodes"} 3.0',
+    ):
+        assert name in text()
+
+
+def test_the_extender_filters_by_name_and_tells_hopeless_nodes_apart(site: Site) -> None:
+    asked = {"Pod": stock_pod(site.twin, "p", {"cpu": "6"}), "NodeNames": ["big", "small", "tainted", "gone"]}
+    answer = site.ask("POST", "/extender/filter", asked)
+    assert answer["NodeNames"] == ["big"]
+    assert answer["FailedNodes"] == {"small": "Insufficient cpu", "gone": "node not known yet"}
+    assert answer["FailedAndUnresolvableNodes"] == {"tainted": "node(s) had untolerated taint(s)"}
+
+
+def test_the_extender_filters_nodes_sent_in_full(site: Site) -> None:
+    items = [document(node("big")), document(node("small"))]
+    asked = {"Pod": stock_pod(site.twin, "p", {"cpu": "6"}), "Nodes": {"items": items}}
+    answer = site.ask("POST", "/extender/filter", asked)
+    assert [item["metadata"]["name"] for item in answer["Nodes"]["items"]] == ["big"]
+
+
+def test_the_extender_gives_ten_to_the_best_alone(site: Site) -> None:
+    asked = {"Pod": stock_pod(site.twin, "p", {"cpu": "1"}), "NodeNames": ["big", "small", "tainted"]}
+    scores = {item["Host"]: item["Score"] for item in site.ask("POST", "/extender/prioritize", asked)}
+    assert scores["big"] == 10
+    assert 0 < scores["small"] < 10
+    assert scores["tainted"] == 0
+
+
+def test_the_extender_binds(site: Site) -> None:
+    waiting = stock_pod(site.twin, "p", {"cpu": "6"})
+    uid = waiting["metadata"]["uid"]
+
+    def bind(where: str, who: str = uid) -> str:
+        body = {"PodName": "p", "PodNamespace": "default", "PodUID": who, "Node": where}
+        return str(site.ask("POST", "/extender/bind", body)["Error"])
+
+    until(lambda: site.door.answer("POST", "/extender/bind", _binding(uid, "small")).status == 200)
+    assert "Insufficient cpu" in bind("small")
+    assert site.door.answer("POST", "/extender/bind", _binding("another", "big")).status == 404
+    assert bind("big") == ""
+    assert next(iter(site.twin.objects(PODS).values()))["spec"]["nodeName"] == "big"
+
+
+def _binding(uid: str, where: str) -> bytes:
+    return msgspec.json.encode({"PodName": "p", "PodNamespace": "default", "PodUID": uid, "Node": where})
+
+
+def test_preemption_keeps_nodes_where_leaving_helps(site: Site) -> None:
+    site.twin.load(PODS, [document(pod("low", {"cpu": "7"}, nodeName="big", uid="", priority=1))])
+    until(lambda: bool(site.ask("GET", "/apis/v1/nodes/big")["pods"]))
+    uid = site.ask("GET", "/apis/v1/nodes/big")["pods"][0]["uid"]
+    preemptor = document(pod("high", {"cpu": "6"}, priority=100))
+    asked = {
+        "Pod": preemptor,
+        "NodeNameToMetaVictims": {
+            "big": {"Pods": [{"UID": uid}], "NumPDBViolations": 0},
+            "small": {"Pods": [], "NumPDBViolations": 0},
+        },
+    }
+    answer = site.ask("POST", "/extender/preempt", asked)["NodeNameToMetaVictims"]
+    assert answer == {"big": {"Pods": [{"UID": uid}], "NumPDBViolations": 0}}
+
+
+def test_unreadable_requests_are_refused(site: Site) -> None:
+    assert site.door.answer("POST", "/extender/filter", b"not json").status == 400
+    assert site.door.answer("POST", "/extender/sing", b"{}").status == 404
+
+
+def test_it_is_served_over_http(site: Site) -> None:
+    server = serve(site.door, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        with urllib.request.urlopen(f"{url}/healthz", timeout=5) as answer:
+            assert answer.read() == b"ok"
+        request = urllib.request.Request(f"{url}/debug/flags/s", data=b"3", method="PUT")
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert answer.status == 200
+        assert site.loop.engine.flags.score_rows == 3
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/nothing", timeout=5)
+    finally:
+        server.shutdown()
+        server.server_close()
