@@ -301,6 +301,46 @@ METRICS: tuple[Metric, ...] = (
     _c("net.qdisc_delay_ns", "cgroup_net_send_queue_wait", Unit.NS, "Time packets waited in devices' send queues"),
     _c("net.qdisc_packets", "cgroup_net_send_queue_packets", Unit.COUNT, "Packets that left a device's send queue"),
     _h("net.qdisc_hist", "cgroup_net_send_queue_duration", Unit.NS, "Distribution of waits in send queues"),
+    # resctrl
+    _g("resctrl.llc_occupancy_bytes", "cgroup_llc_occupancy", Unit.BYTES, "Last-level cache the cgroup fills"),
+    _c(
+        "resctrl.mbm_total_bytes",
+        "cgroup_memory_bandwidth",
+        Unit.BYTES,
+        "Memory traffic of the cgroup",
+        scope="total",
+    ),
+    _c(
+        "resctrl.mbm_local_bytes",
+        "cgroup_memory_bandwidth",
+        Unit.BYTES,
+        "Memory traffic of the cgroup",
+        scope="local",
+    ),
+    _g("resctrl.sampled", "cgroup_resctrl_sampled", Unit.RATIO, "1 where cgroups take turns on too few monitor ids"),
+    _g(
+        "resctrl.group_llc_occupancy_bytes",
+        "resctrl_group_llc_occupancy",
+        Unit.BYTES,
+        "Last-level cache a resctrl group fills",
+        table="host.resctrl_group",
+    ),
+    _c(
+        "resctrl.group_mbm_total_bytes",
+        "resctrl_group_memory_bandwidth",
+        Unit.BYTES,
+        "Memory traffic of a resctrl group",
+        table="host.resctrl_group",
+        scope="total",
+    ),
+    _c(
+        "resctrl.group_mbm_local_bytes",
+        "resctrl_group_memory_bandwidth",
+        Unit.BYTES,
+        "Memory traffic of a resctrl group",
+        table="host.resctrl_group",
+        scope="local",
+    ),
 )
 """The table. Column names are unique."""
 
