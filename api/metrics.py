@@ -303,19 +303,12 @@ METRICS: tuple[Metric, ...] = (
     _h("net.qdisc_hist", "cgroup_net_send_queue_duration", Unit.NS, "Distribution of waits in send queues"),
     # resctrl
     _g("resctrl.llc_occupancy_bytes", "cgroup_llc_occupancy", Unit.BYTES, "Last-level cache the cgroup fills"),
-    _c(
-        "resctrl.mbm_total_bytes",
-        "cgroup_memory_bandwidth",
-        Unit.BYTES,
-        "Memory traffic of the cgroup",
-        scope="total",
-    ),
+    _c("resctrl.mbm_total_bytes", "cgroup_memory_traffic", Unit.BYTES, "Memory traffic of the cgroup"),
     _c(
         "resctrl.mbm_local_bytes",
-        "cgroup_memory_bandwidth",
+        "cgroup_memory_local_traffic",
         Unit.BYTES,
-        "Memory traffic of the cgroup",
-        scope="local",
+        "Part of the memory traffic of the cgroup that stays on its NUMA node",
     ),
     _g("resctrl.sampled", "cgroup_resctrl_sampled", Unit.RATIO, "1 where cgroups take turns on too few monitor ids"),
     _g(
@@ -327,19 +320,17 @@ METRICS: tuple[Metric, ...] = (
     ),
     _c(
         "resctrl.group_mbm_total_bytes",
-        "resctrl_group_memory_bandwidth",
+        "resctrl_group_memory_traffic",
         Unit.BYTES,
         "Memory traffic of a resctrl group",
         table="host.resctrl_group",
-        scope="total",
     ),
     _c(
         "resctrl.group_mbm_local_bytes",
-        "resctrl_group_memory_bandwidth",
+        "resctrl_group_memory_local_traffic",
         Unit.BYTES,
-        "Memory traffic of a resctrl group",
+        "Part of the memory traffic of a resctrl group that stays on its NUMA node",
         table="host.resctrl_group",
-        scope="local",
     ),
 )
 """The table. Column names are unique."""
