@@ -64,39 +64,59 @@ class PerCgroupFile:
         self._files = files
         self._columns = tuple(columns)
         self._parse = parse
-        self._rows: dict[int, Sequence[float]] = {}
+        self._row_of: dict[int, int] = {}
+        self._ids: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._values: NDArray[np.float64] = np.empty((0, len(self._columns)))
 
     def collect(self, cgroups: Sequence[CgroupInfo]) -> None:
         """Read and parse the files of these cgroups."""
-        read, parse, rows = self._files.read, self._parse, self._rows
+        read, parse = self._files.read, self._parse
         for info in cgroups:
             content = read(info.path)
             if content is None:
                 continue
             try:
-                rows[info.id] = parse(content)
+                parsed = parse(content)
             except (ValueError, KeyError, IndexError):
                 self._files.malformed += 1
+                continue
+            row = self._row_of.get(info.id)
+            if row is None:
+                row = self._add_row(info.id)
+            self._values[row] = parsed
+
+    def _add_row(self, identity: int) -> int:
+        row = len(self._row_of)
+        if row == len(self._ids):
+            self._ids = np.resize(self._ids, max(64, 2 * row))
+            self._values = np.resize(self._values, (max(64, 2 * row), len(self._columns)))
+        self._row_of[identity] = row
+        self._ids[row] = identity
+        return row
 
     def table(self) -> Table:
-        """Every row known, as float columns."""
-        ids = np.fromiter(self._rows, dtype=np.uint64, count=len(self._rows))
-        values: NDArray[np.float64] = np.array(list(self._rows.values()), dtype=np.float64).reshape(len(ids), -1)
+        """Every row known, as float columns; views that the next collection writes to."""
+        count = len(self._row_of)
         columns: dict[str, Column] = {
-            name: values[:, position] if len(ids) else np.empty(0) for position, name in enumerate(self._columns)
+            name: self._values[:count, position] for position, name in enumerate(self._columns)
         }
-        return Table({"cgroup": ids}, columns)
+        return Table({"cgroup": self._ids[:count]}, columns)
 
     def first_value(self, identity: int) -> float:
         """First column of a row as last read; 1 for a row that was never read."""
-        row = self._rows.get(identity)
-        return row[0] if row else 1.0
+        row = self._row_of.get(identity)
+        return 1.0 if row is None else float(self._values[row, 0])
 
     def forget(self, gone: Sequence[CgroupInfo]) -> None:
-        """Drop rows and descriptors of cgroups that are gone."""
+        """Drop rows and descriptors of cgroups that are gone; the last row takes the place of a dropped one."""
         for info in gone:
-            self._rows.pop(info.id, None)
             self._files.drop(info.path)
+            row = self._row_of.pop(info.id, None)
+            last = len(self._row_of)
+            if row is not None and row != last:
+                mover = int(self._ids[last])
+                self._ids[row], self._values[row] = mover, self._values[last]
+                self._row_of[mover] = row
 
     def lost(self, name: str) -> dict[str, int]:
         """Losses of this file, by kind."""
