@@ -51,6 +51,11 @@ static __always_inline struct throttle_cgroup *stats_of(u64 cgroup)
 	return stats;
 }
 
+static __always_inline bool is_throttled(struct cfs_rq *queue)
+{
+	return BPF_CORE_READ_BITFIELD_PROBED(queue, throttled);
+}
+
 static __always_inline void add_episode(struct throttle_cgroup *stats, u64 length_ns)
 {
 	stats->throttled_ns += length_ns;
@@ -58,7 +63,8 @@ static __always_inline void add_episode(struct throttle_cgroup *stats, u64 lengt
 	stats->hist[log2_slot(length_ns)]++;
 }
 
-/* The kernel clears throttled_clock inside and may leave early with it untouched, so look before and after. */
+/* The function may leave early with the queue still throttled, and newer kernels clear the clock, so look before and
+ * after. Both run under the run queue's lock. */
 SEC("fentry/unthrottle_cfs_rq")
 int BPF_PROG(before_unthrottle, struct cfs_rq *queue)
 {
@@ -66,7 +72,7 @@ int BPF_PROG(before_unthrottle, struct cfs_rq *queue)
 	u64 *start = bpf_map_lookup_elem(&starts, &key);
 
 	if (start)
-		*start = queue->throttled_clock;
+		*start = is_throttled(queue) ? queue->throttled_clock : 0;
 	return 0;
 }
 
@@ -78,7 +84,7 @@ int BPF_PROG(after_unthrottle, struct cfs_rq *queue)
 	struct throttle_cgroup *stats;
 	u64 clock;
 
-	if (!start || !*start || queue->throttled_clock)
+	if (!start || !*start || is_throttled(queue))
 		return 0;
 	clock = queue->rq->clock;
 	stats = stats_of(queue->tg->css.cgroup->kn->id);

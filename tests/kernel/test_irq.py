@@ -106,7 +106,9 @@ def test_the_interrupted_cgroup_loses_and_the_sleeping_one_does_not(
     probe: Irq, tree: CgroupTree, victim: TestCgroup
 ) -> None:
     with tree.make_cgroup("sleeper") as sleeper:
-        sleeper.spawn(["sleep", "60"])
+        sleeping = sleeper.spawn(["sleep", "60"])
+        while "nanosleep" not in Path(f"/proc/{sleeping.pid}/wchan").read_text():
+            time.sleep(0.01)
         started = probe.read()
         flood(victim, 0.5)
         reading = probe.read()

@@ -67,11 +67,12 @@ queue = json.loads(run("tc -s -j qdisc show dev lo"))[0]
 print(json.dumps({"packets": queue["packets"], "drops": queue["drops"], "latency": sum(latencies)}))
 """
 
-# Takes connections from the listener it is handed as standard input and reads them to their end.
+# Takes a connection from the listener it is handed as standard input, greets, and reads to the end.
 READER = """
 import socket
 listener = socket.socket(fileno=0)
 connection, _ = listener.accept()
+connection.send(b"!")
 while connection.recv(65536):
     pass
 """
@@ -135,6 +136,7 @@ def test_a_listener_from_elsewhere_belongs_to_who_uses_it(probe: Net, cgroup: Te
     with socket.create_server(("127.0.0.1", 0)) as listener:
         reader = cgroup.spawn([sys.executable, "-c", READER], stdin=listener.fileno())
         with socket.create_connection(listener.getsockname()) as client:
+            assert client.recv(1) == b"!"
             for _ in range(500):
                 client.sendall(b"x" * 1000)
         assert reader.wait() == 0
@@ -163,6 +165,7 @@ def test_receive_time_and_unkeyed_time_make_the_whole_interrupt(kernel: Kernel, 
         with socket.create_server(("127.0.0.1", 0)) as listener:
             reader = cgroup.spawn([sys.executable, "-c", READER], stdin=listener.fileno())
             with socket.create_connection(listener.getsockname()) as client:
+                assert client.recv(1) == b"!"
                 before, net_rx = probe.read(), net_rx_ns(interrupts)
                 end = time.monotonic() + 0.5
                 while time.monotonic() < end:
