@@ -7,10 +7,14 @@ from typing import TypeVar
 
 import click
 
+from api.settings import SettingsError, convert, parse
 from scheduler.devices.fragmentation import TaskType, Workload
-from scheduler.simulation import policies, report
+from scheduler.profile import Settings
+from scheduler.simulation import drive, policies, report
+from scheduler.simulation.day import Day, DayCurve
 from scheduler.simulation.drive import Curve, Simulation, inflated, saturate
 from scheduler.simulation.trace import NodeShape, PodShape, TraceError, read_nodes, read_pods
+from scheduler.simulation.workloads import HOUR_SECONDS, generate_workloads, lives
 
 T = TypeVar("T")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -42,6 +46,68 @@ def fragmentation(
     click.echo(saturation_report(curves, until))
     if out is not None:
         write_saturation(curves, until, out)
+
+
+@simulate.command()
+@click.option("--nodes", "nodes_path", type=FILE, required=True, help="Node list (CSV).")
+@click.option("--pods", "pods_path", type=FILE, required=True, help="Pod list (CSV).")
+@click.option("--settings", "settings_path", type=FILE, help="Scheduler settings (TOML or YAML); default: as shipped.")
+@click.option("--policy", "names", multiple=True, type=click.Choice(policies.POLICIES), help="Beside the settings.")
+def replay(nodes_path: Path, pods_path: Path, settings_path: Path | None, names: tuple[str, ...]) -> None:
+    """A trace with its own times of arrival and departure: packing, fragmentation, spread, decisions per second."""
+    nodes, pods = load_trace(nodes_path, pods_path)
+    workload = workload_of(pods, nodes)
+    runs = {"settings": _settings(settings_path)} | {name: policies.gpu_policy(name, pods) for name in names}
+    curves = []
+    for name, settings in runs.items():
+        started = time.perf_counter()
+        curve = drive.replay(Simulation(settings, nodes), pods, workload, policy=name)
+        rate = curve.decisions / (time.perf_counter() - started)
+        click.echo(f"{name}: {curve.decisions} decisions, {rate:.0f}/s", err=True)
+        curves.append(curve)
+    click.echo(report.replay_table(curves))
+
+
+def _settings(path: Path | None) -> Settings:
+    if path is None:
+        return Settings()
+    try:
+        return convert(parse(path.read_text(encoding="utf-8"), str(path)), Settings, str(path))
+    except (SettingsError, UnicodeDecodeError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+@simulate.command()
+@click.option("--nodes", "count", default=100, show_default=True, help="Nodes of 32 CPUs and 128 GiB.")
+@click.option("--hours", default=24.0, show_default=True)
+@click.option("--requested", default=0.7, show_default=True, help="Share of the CPU that pods request.")
+@click.option("--seeds", default=3, show_default=True, help="Days, each with its own workloads.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for table, CSV and plot.")
+def day(count: int, hours: float, requested: float, seeds: int, out: Path | None) -> None:
+    """A generated day with reports of real load: spread of load and predicted lost seconds, by policy."""
+    curves = day_runs(count, hours, requested, range(seeds))
+    click.echo(report.day_table(curves))
+    if out is not None:
+        from scheduler.simulation.plots import day_plot
+
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "day.md").write_text(report.day_table(curves) + "\n", encoding="utf-8")
+        (out / "day.csv").write_text(report.day_csv(curves), encoding="utf-8")
+        day_plot(curves, out / "day.svg")
+
+
+def day_runs(count: int, hours: float, requested: float, seeds: Iterable[int]) -> list[DayCurve]:
+    """One run per policy and seed; progress goes to standard error."""
+    nodes = [NodeShape(f"node-{number}", 32_000, 128 << 30) for number in range(count)]
+    curves = []
+    for seed in seeds:
+        workloads = generate_workloads(nodes, seed, requested=requested)
+        births = lives(workloads, hours * HOUR_SECONDS, seed)
+        for name in policies.DAY_POLICIES:
+            world = Day(policies.day_policy(name, seed=seed), nodes, workloads)
+            curves.append(world.run(births, hours * HOUR_SECONDS, policy=name, seed=seed))
+            click.echo(f"seed {seed} {name}: {curves[-1].decisions} placements", err=True)
+    return curves
 
 
 def load_trace(nodes_path: Path, pods_path: Path) -> tuple[list[NodeShape], list[PodShape]]:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.device import Device
+from api.crds import DEVICE
 from api.objects import Node
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
@@ -20,7 +20,7 @@ from api.protocol import (
     RDMA,
 )
 from api.resources import CPU, parse_quantity
-from cluster.resources import Key, Resource
+from cluster.resources import Key, Resource, custom
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
 from scheduler.devices.book import DeviceBook, summary
 from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish
@@ -37,7 +37,7 @@ from scheduler.numa.hints import Hint
 from scheduler.podinfo import PodInfo
 from scheduler.snapshot import Row, Rows
 
-DEVICES = Resource("Device", "devices", Device, "scheduling.koordinator.sh", "v1alpha1", namespaced=False)
+DEVICES = custom(DEVICE)
 LABEL_ISOLATION = "koordinator.sh/gpu-isolation-provider"
 LABEL_MODEL = "node.koordinator.sh/gpu-model"
 LABEL_VENDOR = "node.koordinator.sh/gpu-vendor"

@@ -1,11 +1,15 @@
 """Arrivals and departures through the engine, one decision at a time, and what the cluster looks like after."""
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+
 from api.objects import Pod
+from api.resources import CPU
 from cluster.resources import Key
 from scheduler.devices.fragmentation import Workload
 from scheduler.engine import Engine
@@ -151,3 +155,67 @@ def _sample(simulation: Simulation, workload: Workload, arrived: float, turned_a
     use = simulation.gpu_use(workload)
     capacity = max(1, use.capacity)
     return Point(arrived, use.allocated / capacity, use.fragmented / capacity, turned_away)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPoint:
+    """The cluster at one moment of a replayed trace; shares of its capacity."""
+
+    seconds: float
+    cpu: float
+    gpu: float
+    fragmented: float
+    spread: float
+    """p95 - p50 over nodes of cpu requested over cpu there."""
+    turned_away: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCurve:
+    """One replay of a trace with its own times."""
+
+    policy: str
+    points: tuple[ReplayPoint, ...]
+    decisions: int
+
+
+def replay(
+    simulation: Simulation, pods: Sequence[PodShape], workload: Workload, *, policy: str, samples: int = 100
+) -> ReplayCurve:
+    """Feed a trace by its times of creation and deletion, and sample the cluster evenly over its arrivals.
+
+    A pod that finds no node is turned away for good.
+    """
+    ends: list[tuple[float, str]] = []
+    points: list[ReplayPoint] = []
+    turned_away = 0
+    ordered = sorted(pods, key=lambda shape: (shape.created_seconds, shape.name))
+    for number, shape in enumerate(ordered):
+        now = shape.created_seconds
+        while ends and ends[0][0] <= now:
+            simulation.depart(heapq.heappop(ends)[1], now)
+        if not simulation.arrive(pod_object(shape, shape.name), now):
+            turned_away += 1
+        elif shape.deleted_seconds is not None:
+            heapq.heappush(ends, (shape.deleted_seconds, shape.name))
+        if number * samples // len(ordered) >= len(points):
+            points.append(_moment(simulation, workload, now, turned_away))
+    return ReplayCurve(policy, tuple(points), simulation.decisions)
+
+
+def _moment(simulation: Simulation, workload: Workload, now: float, turned_away: int) -> ReplayPoint:
+    snapshot = simulation.engine.snapshot
+    column = snapshot.columns[CPU]
+    there = snapshot.allocatable[snapshot.all_rows, column]
+    taken = snapshot.requested[snapshot.all_rows, column]
+    p50, p95 = np.percentile(taken / np.maximum(there, 1), [50, 95])
+    use = simulation.gpu_use(workload)
+    gpus = max(1, use.capacity)
+    return ReplayPoint(
+        now,
+        float(taken.sum() / there.sum()),
+        use.allocated / gpus,
+        use.fragmented / gpus,
+        float(p95 - p50),
+        turned_away,
+    )

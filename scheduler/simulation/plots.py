@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from scheduler.simulation.day import DayCurve
 from scheduler.simulation.drive import Curve
 from scheduler.simulation.report import by_policy
 
@@ -24,13 +27,16 @@ def saturation_plot(curves: Sequence[Curve], path: Path) -> None:
     figure.savefig(path)
 
 
-def series_plot(times_hours: Sequence[float], series: dict[str, Sequence[float]], label: str, path: Path) -> None:
-    """Named series over time."""
-    figure, (axis,) = _axes(1)
-    for name, values in series.items():
-        axis.plot(times_hours, values, label=name, linewidth=1.0)
-    axis.set(xlabel="hours", ylabel=label)
-    axis.legend()
+def day_plot(curves: Sequence[DayCurve], path: Path) -> None:
+    """Spread of node load and predicted loss over the hours, mean over seeds."""
+    figure, (left, right) = _axes(2)
+    for name, runs in by_policy(curves).items():
+        left.plot(runs[0].hours, np.mean([run.spread for run in runs], axis=0), label=name, linewidth=1.0)
+        right.plot(runs[0].hours, np.mean([run.lost for run in runs], axis=0), label=name, linewidth=1.0)
+    left.set(xlabel="hours", ylabel="share of node capacity", title="p95 - p50 of node load")
+    right.set(xlabel="hours", ylabel="lost seconds per second", title="predicted loss")
+    left.legend()
+    right.legend()
     figure.savefig(path)
 
 

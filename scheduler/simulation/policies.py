@@ -47,3 +47,32 @@ def only_scored(plugins: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
     """`plugins` beside every other scoring plugin at weight 0."""
     scoring = (module for module, kind in available().items() if kind.score is not Plugin.score)
     return {module: {"weight": 0} for module in scoring} | plugins
+
+
+DAY_WEIGHTS = {
+    "request-only": (0, 0),
+    "load-aware": (1, 0),
+    "load-aware, interference": (1, 1),
+    "load-aware x16, interference": (16, 1),
+}
+"""Weights of LoadAwareScheduling and InterferenceAware; 0 turns the plugin off. The two pull apart: equal load puts
+batch work beside services. The last line gives up part of what interference saves for nodes as even as by load."""
+
+DAY_POLICIES = tuple(DAY_WEIGHTS)
+
+REPORT_EXPIRES_SECONDS = 900.0
+"""Simulated nodes report less often than real ones."""
+
+
+def day_policy(name: str, *, seed: int = 0) -> Settings:
+    """The scheduler as shipped, with the load and interference weights of a policy of DAY_POLICIES."""
+    load, interference = DAY_WEIGHTS[name]
+    plugins: dict[str, dict[str, Any]] = {
+        "loadaware": {
+            "enabled": load > 0,
+            "weight": load,
+            "node_metric_expiration_seconds": REPORT_EXPIRES_SECONDS,
+        },
+        "interference": {"enabled": interference > 0, "weight": interference},
+    }
+    return Settings(plugins=plugins, seed=seed)

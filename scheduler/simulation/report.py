@@ -2,8 +2,24 @@
 
 from collections.abc import Iterable, Sequence
 from statistics import mean
+from typing import Protocol, TypeVar
 
-from scheduler.simulation.drive import Curve, Point
+from scheduler.simulation.day import DayCurve
+from scheduler.simulation.drive import Curve, Point, ReplayCurve
+
+WARM_UP_HOURS = 1.0
+"""Left out of a day's means: the cluster fills."""
+
+
+class Run(Protocol):
+    """A run of some policy."""
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy."""
+
+
+R = TypeVar("R", bound=Run)
 
 
 def at(curve: Curve, arrived: float) -> Point:
@@ -11,9 +27,9 @@ def at(curve: Curve, arrived: float) -> Point:
     return next((point for point in curve.points if point.arrived >= arrived), curve.last)
 
 
-def by_policy(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
+def by_policy(curves: Iterable[R]) -> dict[str, list[R]]:
     """Runs of each policy, in the order in which policies first appear."""
-    groups: dict[str, list[Curve]] = {}
+    groups: dict[str, list[R]] = {}
     for curve in curves:
         groups.setdefault(curve.policy, []).append(curve)
     return groups
@@ -65,3 +81,45 @@ def saturation_csv(curves: Iterable[Curve]) -> str:
         for p in curve.points
     ]
     return "\n".join(lines) + "\n"
+
+
+def day_table(curves: Sequence[DayCurve]) -> str:
+    """Markdown: spread of node load and predicted lost seconds by policy, mean over seeds."""
+    head = "| policy | p95 - p50 of node load | its maximum | highest p95 | predicted lost s per day | against first |"
+    lines = [head, "|---|---:|---:|---:|---:|---:|"]
+    groups = by_policy(curves)
+    first = mean(run.lost_seconds for run in next(iter(groups.values())))
+    for name, runs in groups.items():
+        warm = [run.hours > WARM_UP_HOURS for run in runs]
+        spread = mean(float(run.spread[w].mean()) for run, w in zip(runs, warm, strict=True))
+        widest = max(float(run.spread[w].max()) for run, w in zip(runs, warm, strict=True))
+        highest = max(float(run.load_p95.max()) for run in runs)
+        lost = mean(run.lost_seconds for run in runs)
+        change = lost / first - 1 if first else 0.0
+        lines.append(f"| {name} | {spread:.3f} | {widest:.3f} | {highest:.3f} | {lost:.0f} | {change:+.0%} |")
+    return "\n".join(lines)
+
+
+def day_csv(curves: Iterable[DayCurve]) -> str:
+    """Every step of every run."""
+    lines = ["policy,seed,hour,load_p50,load_p95,lost_seconds_per_second"]
+    for curve in curves:
+        rows = zip(curve.hours, curve.load_p50, curve.load_p95, curve.lost, strict=True)
+        policy = curve.policy.replace(",", " and")
+        lines += [f"{policy},{curve.seed},{h:.3f},{p50:.4f},{p95:.4f},{lost:.4f}" for h, p50, p95, lost in rows]
+    return "\n".join(lines) + "\n"
+
+
+def replay_table(curves: Sequence[ReplayCurve]) -> str:
+    """Markdown: packing, fragmentation and spread over a replayed trace."""
+    lines = [
+        "| policy | cpu allocated | GPU allocated | GPU fragmented | spread of cpu requested | turned away |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for curve in curves:
+        points = curve.points
+        cpu, gpu = max(p.cpu for p in points), max(p.gpu for p in points)
+        fragmented, spread = mean(p.fragmented for p in points), mean(p.spread for p in points)
+        away = points[-1].turned_away
+        lines.append(f"| {curve.policy} | {cpu:.1%} | {gpu:.1%} | {fragmented:.1%} | {spread:.3f} | {away} |")
+    return "\n".join(lines)

@@ -35,3 +35,30 @@ def test_bad_trace_is_a_usage_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(simulate, ["fragmentation", *arguments])
     assert result.exit_code == 2
     assert "nodes.csv:2: no column memory_mib" in result.output
+
+
+def test_replay_frees_what_departs_and_takes_settings(tmp_path: Path) -> None:
+    settings = tmp_path / "scheduler.toml"
+    settings.write_text('[plugins.deviceshare]\nscoring_strategy = "MostAllocated"\n')
+    arguments = ["replay", *trace(tmp_path), "--settings", str(settings), "--policy", "spreading"]
+    result = CliRunner().invoke(simulate, arguments)
+    assert result.exit_code == 0, result.output
+    assert "| settings |" in result.output
+    assert "| spreading |" in result.output
+
+
+def test_unknown_setting_is_a_usage_error(tmp_path: Path) -> None:
+    settings = tmp_path / "scheduler.toml"
+    settings.write_text("scheduler = 1\n")
+    result = CliRunner().invoke(simulate, ["replay", *trace(tmp_path), "--settings", str(settings)])
+    assert result.exit_code == 2
+    assert "scheduler: unknown key" in result.output
+
+
+def test_day_writes_table_csv_and_plot(tmp_path: Path) -> None:
+    arguments = ["day", "--nodes", "6", "--hours", "1.5", "--seeds", "1", "--out", str(tmp_path)]
+    result = CliRunner().invoke(simulate, arguments)
+    assert result.exit_code == 0, result.output
+    assert "| request-only |" in result.output
+    assert (tmp_path / "day.csv").read_text().startswith("policy,seed,hour")
+    assert "<svg" in (tmp_path / "day.svg").read_text()
