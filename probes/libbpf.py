@@ -62,7 +62,7 @@ class _Library:
     def _on_print(self, level: int, text: bytes, args: int) -> int:
         if level > 1:  # debug
             return 0
-        buffer = ctypes.create_string_buffer(16384)
+        buffer = ctypes.create_string_buffer(1 << 20)  # a verifier log comes as one message
         self._vsnprintf(buffer, len(buffer), text, args)
         self.log.append(buffer.value.decode(errors="replace"))
         del self.log[:-200]
