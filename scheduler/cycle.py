@@ -27,6 +27,21 @@ BARRED = -1
 REASON_BITS = 62
 """Reasons a class can tell apart; what exceeds them shares the last bit."""
 
+POINTS = (
+    "pre_filter",
+    "restore",
+    "prefer",
+    "pre_score",
+    "post_filter",
+    "reserve",
+    "unreserve",
+    "permit",
+    "pre_bind",
+    "bind",
+    "post_bind",
+)
+"""Extension points of an attempt that only their definers are called for."""
+
 KEPT_CLASSES = 256
 """Classes whose results are kept; each costs 24 bytes per node and normalised score."""
 
@@ -52,17 +67,17 @@ class Kept:
     totals: Scores
     """Weighted sum of node-scope scores, BARRED where a node-scope filter rejects or no node is."""
     raw: list[Scores]
-    """Per judge of `normalized_node`, its scores before normalisation."""
+    """Per judge of `normalized_score`, its scores before normalisation."""
     generation: int = -1
-    node_filters: list[Judge] = field(default_factory=list)
-    cluster_filters: list[Judge] = field(default_factory=list)
-    node_scores: list[Judge] = field(default_factory=list)
-    normalized_node: list[Judge] = field(default_factory=list)
-    cluster_scores: list[Judge] = field(default_factory=list)
-    pre_filters: list[Judge] = field(default_factory=list)
-    restores: list[Judge] = field(default_factory=list)
-    prefers: list[Judge] = field(default_factory=list)
-    pre_scores: list[Judge] = field(default_factory=list)
+    points: dict[str, list[Judge]] = field(default_factory=dict)
+    """The judges that define each extension point; filters and scores under the names in `_sort_in`."""
+
+    def at(self, point: str) -> list[Judge]:
+        """The judges of a point, in rank order."""
+        return self.points.get(point, _NOBODY)
+
+
+_NOBODY: list[Judge] = []
 
 
 @dataclass(slots=True, eq=False)
@@ -108,26 +123,22 @@ class Cycle:
         """Start an attempt."""
         return Attempt(info, self.snapshot, now)
 
-    def judges(self, info: PodInfo) -> list[Judge]:
-        """The plugins that have something to say about the pod, with its class's specs, in rank order."""
-        return self._keep(info).judges
-
     def evaluate(self, attempt: Attempt, *, prefer: bool = True) -> Evaluation:
         """Filter and score all rows for the pod."""
-        kept = self._keep(attempt.pod)
+        kept = self.keep(attempt.pod)
         n = self.snapshot.rows_used
-        for judge in kept.pre_filters:
+        for judge in kept.at("pre_filter"):
             reason = judge.plugin.pre_filter(attempt, judge.spec)
             if reason is not None:
                 barred = np.full(n, BARRED, dtype=np.int64)
                 return Evaluation(kept, barred, np.zeros(n, dtype=np.int64), _named(reason, judge))
-        if kept.restores:
+        if kept.at("restore"):
             attempt.restored = _restored(kept, attempt)
         self._refresh(kept, attempt)
         evaluation = Evaluation(kept, kept.totals[:n], kept.bits[:n])
         self._apply_cluster_filters(attempt, evaluation)
         self._respect_nominated(attempt, evaluation)
-        if prefer and kept.prefers and self._preferred(attempt, evaluation):
+        if prefer and kept.at("prefer") and self._preferred(attempt, evaluation):
             return evaluation
         self._apply_full_scores(attempt, evaluation)
         return evaluation
@@ -155,8 +166,8 @@ class Cycle:
     def feasible_on(self, attempt: Attempt, row: Row) -> bool:
         """Whether every filter passes the row as the snapshot stands at this moment."""
         rows = slice(row, row + 1)
-        kept = self._keep(attempt.pod)
-        for judge in kept.node_filters + kept.cluster_filters:
+        kept = self.keep(attempt.pod)
+        for judge in kept.at("node_filter") + kept.at("cluster_filter"):
             bits = judge.plugin.filter(attempt, judge.spec, rows)
             if bits is not None and bits[0]:
                 return False
@@ -164,11 +175,11 @@ class Cycle:
 
     def scores_by_plugin(self, attempt: Attempt, rows: NDArray[np.intp]) -> dict[str, Scores]:
         """Weighted score of each plugin on the rows, for people to read."""
-        kept = self._keep(attempt.pod)
+        kept = self.keep(attempt.pod)
         n = self.snapshot.rows_used
         feasible = kept.totals[:n] > BARRED
         table: dict[str, Scores] = {}
-        for judge in kept.node_scores + kept.normalized_node + kept.cluster_scores:
+        for judge in kept.at("node_score") + kept.at("normalized_score") + kept.at("cluster_score"):
             scores = judge.plugin.score(attempt, judge.spec, slice(0, n))
             if scores is None and judge.plugin.scope is Scope.NODE:
                 scores = np.zeros(n, dtype=np.int64)
@@ -179,7 +190,8 @@ class Cycle:
 
     # Internals
 
-    def _keep(self, info: PodInfo) -> Kept:
+    def keep(self, info: PodInfo) -> Kept:
+        """What is known about the pod's class, prepared on first sight."""
         kept = self._kept.get(info.cls)
         capacity = self.snapshot.capacity
         if kept is None or kept.bits.shape[0] != capacity:
@@ -203,7 +215,7 @@ class Cycle:
 
     def _apply_cluster_filters(self, attempt: Attempt, evaluation: Evaluation) -> None:
         rows = self.snapshot.all_rows
-        for judge in evaluation.kept.cluster_filters:
+        for judge in evaluation.kept.at("cluster_filter"):
             bits = judge.plugin.filter(attempt, judge.spec, rows)
             if bits is None:
                 continue
@@ -238,7 +250,7 @@ class Cycle:
             return self.feasible_on(attempt, row)
 
     def _preferred(self, attempt: Attempt, evaluation: Evaluation) -> bool:
-        for judge in evaluation.kept.prefers:
+        for judge in evaluation.kept.at("prefer"):
             for row in judge.plugin.prefer(attempt, judge.spec):
                 if evaluation.totals[row] > BARRED:
                     chosen = np.full_like(evaluation.totals, BARRED)
@@ -249,19 +261,19 @@ class Cycle:
 
     def _apply_full_scores(self, attempt: Attempt, evaluation: Evaluation) -> None:
         kept = evaluation.kept
-        if not (kept.pre_scores or kept.normalized_node or kept.cluster_scores):
+        if not (kept.at("pre_score") or kept.at("normalized_score") or kept.at("cluster_score")):
             return
         feasible = evaluation.totals > BARRED
         if not feasible.any():
             return
-        for judge in kept.pre_scores:
+        for judge in kept.at("pre_score"):
             judge.plugin.pre_score(attempt, judge.spec, feasible)
         n = feasible.shape[0]
         totals = evaluation.totals
-        for judge, raw in zip(kept.normalized_node, kept.raw, strict=True):
+        for judge, raw in zip(kept.at("normalized_score"), kept.raw, strict=True):
             share = judge.plugin.normalize(attempt, judge.spec, raw[:n], feasible)
             totals = totals + share * judge.weight
-        for judge in kept.cluster_scores:
+        for judge in kept.at("cluster_score"):
             scores = judge.plugin.score(attempt, judge.spec, self.snapshot.all_rows)
             if scores is not None:
                 share = judge.plugin.normalize(attempt, judge.spec, scores, feasible)
@@ -289,35 +301,28 @@ def _prepared(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> Kept:
     kept = Kept(judges, tuple(reasons), zeros, np.full(capacity, BARRED, dtype=np.int64), [])
     for judge in judges:
         _sort_in(kept, judge)
-    kept.raw = [np.zeros(capacity, dtype=np.int64) for _ in kept.normalized_node]
+    kept.raw = [np.zeros(capacity, dtype=np.int64) for _ in kept.at("normalized_score")]
     return kept
 
 
 def _sort_in(kept: Kept, judge: Judge) -> None:
     plugin = judge.plugin
     per_node = plugin.scope is Scope.NODE
+    names = [point for point in POINTS if defines(plugin, point)]
     if defines(plugin, "filter"):
-        (kept.node_filters if per_node else kept.cluster_filters).append(judge)
+        names.append("node_filter" if per_node else "cluster_filter")
     if defines(plugin, "score") and judge.weight:
         if not per_node:
-            kept.cluster_scores.append(judge)
-        elif defines(plugin, "normalize"):
-            kept.normalized_node.append(judge)
+            names.append("cluster_score")
         else:
-            kept.node_scores.append(judge)
-    for point, group in (
-        ("pre_filter", kept.pre_filters),
-        ("restore", kept.restores),
-        ("prefer", kept.prefers),
-        ("pre_score", kept.pre_scores),
-    ):
-        if defines(plugin, point):
-            group.append(judge)
+            names.append("normalized_score" if defines(plugin, "normalize") else "node_score")
+    for name in names:
+        kept.points.setdefault(name, []).append(judge)
 
 
 def _restored(kept: Kept, attempt: Attempt) -> dict[Row, list[Restored]]:
     merged: dict[Row, list[Restored]] = {}
-    for judge in kept.restores:
+    for judge in kept.at("restore"):
         for row, shares in judge.plugin.restore(attempt, judge.spec).items():
             merged.setdefault(row, []).extend(shares)
     return merged
@@ -330,17 +335,17 @@ def _judge_row(kept: Kept, attempt: Attempt, rows: slice) -> None:
     kept.totals[row] = BARRED
     if not attempt.snapshot.live[row]:
         return
-    for judge in kept.node_filters:
+    for judge in kept.at("node_filter"):
         bits = judge.plugin.filter(attempt, judge.spec, rows)
         if bits is not None and bits[0]:
             kept.bits[row] = int(bits[0]) << judge.offset
             return
     total = 0
-    for judge in kept.node_scores:
+    for judge in kept.at("node_score"):
         scores = judge.plugin.score(attempt, judge.spec, rows)
         if scores is not None:
             total += int(scores[0]) * judge.weight
-    for judge, raw in zip(kept.normalized_node, kept.raw, strict=True):
+    for judge, raw in zip(kept.at("normalized_score"), kept.raw, strict=True):
         scores = judge.plugin.score(attempt, judge.spec, rows)
         raw[row] = 0 if scores is None else scores[0]
     kept.totals[row] = total
@@ -350,18 +355,18 @@ def _judge_rows(kept: Kept, attempt: Attempt, rows: Rows) -> None:
     """Redo many rows; each row's reasons are those of the first filter that rejects it."""
     live = attempt.snapshot.live[rows]
     rejected = np.zeros(live.shape[0], dtype=np.int64)
-    for judge in kept.node_filters:
+    for judge in kept.at("node_filter"):
         bits = judge.plugin.filter(attempt, judge.spec, rows)
         if bits is not None:
             rejected = np.where(rejected == 0, bits << judge.offset, rejected)
     total = np.zeros(live.shape[0], dtype=np.int64)
     feasible = live & (rejected == 0)
     if feasible.any():
-        for judge in kept.node_scores:
+        for judge in kept.at("node_score"):
             scores = judge.plugin.score(attempt, judge.spec, rows)
             if scores is not None:
                 total += scores * judge.weight
-        for judge, raw in zip(kept.normalized_node, kept.raw, strict=True):
+        for judge, raw in zip(kept.at("normalized_score"), kept.raw, strict=True):
             scores = judge.plugin.score(attempt, judge.spec, rows)
             raw[rows] = 0 if scores is None else scores
     kept.bits[rows] = np.where(live, rejected, 0)

@@ -12,8 +12,8 @@ from typing import Any
 
 from api.objects import Node, Pod
 from api.protocol import LABEL_SCHEDULER_NAME
-from cluster.resources import NODES, PODS, Key, Resource, strategic_patch
-from scheduler.cycle import AnyPlugin, Cycle, Judge, defines
+from cluster.resources import NODES, Key, Resource
+from scheduler.cycle import AnyPlugin, Cycle, Judge, Kept, defines
 from scheduler.debug import DebugFlags
 from scheduler.diagnosis import rejecting_plugins, sentence
 from scheduler.framework import (
@@ -23,7 +23,6 @@ from scheduler.framework import (
     Nomination,
     ObjectEvent,
     Reason,
-    Verb,
     Wait,
     Write,
 )
@@ -33,8 +32,9 @@ from scheduler.podinfo import PodClasses, PodInfo
 from scheduler.podqueue import Backoff, Place, PodQueue, QueuedPod
 from scheduler.profile import Settings, build
 from scheduler.snapshot import Row, Snapshot
+from scheduler.telling import POD, Conditions
+from scheduler.watched import Watched, listeners
 
-POD = PODS.of(Pod)
 NODE = NODES.of(Node)
 
 KEPT_OUTCOMES = 65536
@@ -68,15 +68,15 @@ class Engine:
         self.flags = DebugFlags()
         self.now = 0.0
         self._waiting: dict[str, Waiting] = {}
-        self._objects: dict[str, dict[Key, Any]] = {}
+        self._watched = Watched()
         self._orphans: dict[str, dict[str, PodInfo]] = {}
         """Pods bound to nodes that no watch has shown yet, by node name."""
         self._stand_ins: set[str] = set()
         """UIDs of queued or placed pods that no API object backs."""
-        self._told: dict[str, str] = {}
-        """The last failure sentence written to each pending pod."""
+        self._conditions = Conditions()
         self.enabled = build(self.settings, self, source=source, kinds=kinds)
         self.plugins: dict[str, AnyPlugin] = {entry.plugin.name: entry.plugin for entry in self.enabled}
+        self._watched.register(self.plugins.values())
         self.cycle = Cycle(
             self.snapshot,
             self.enabled,
@@ -97,7 +97,7 @@ class Engine:
             sort_key=sorter.sort_key,
             gate=self.gate,
             hint=lambda plugin, info, event: self.plugins[plugin].queue_hint(info, event),
-            listeners=_listeners(self.plugins.values()),
+            listeners=listeners(self.plugins.values()),
             backoff=Backoff(self.settings.backoff_initial_seconds, self.settings.backoff_max_seconds),
             flush_after=self.settings.unschedulable_flush_seconds,
         )
@@ -141,19 +141,12 @@ class Engine:
     def on_object(self, event: ObjectEvent, now: float) -> None:
         """An object of a watched kind appeared, changed or went."""
         self.now = now
-        store = self._objects.setdefault(_kind(event.resource), {})
-        if event.action is Action.DELETE:
-            store.pop(event.key, None)
-        else:
-            store[event.key] = event.after
-        for plugin in self.plugins.values():
-            if any(_kind(kind) == _kind(event.resource) for kind in plugin.watches):
-                plugin.on_object(event)
+        self._watched.apply(event)
         self._event(event)
 
     def watched(self) -> dict[str, Resource[Any]]:
         """Kinds beside pods and nodes that some plugin needs, by name."""
-        return {_kind(kind): kind for plugin in self.plugins.values() for kind in plugin.watches}
+        return self._watched.kinds
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether the pod names this scheduler; Koordinator's label goes before the field."""
@@ -177,7 +170,7 @@ class Engine:
         if row is None:
             outcome = self._failed(queued, attempt, evaluation.failure)
         else:
-            outcome = self._place(queued, attempt, evaluation.kept.judges, row)
+            outcome = self._place(queued, attempt, evaluation.kept, row)
         self.outcomes.append(outcome)
         return outcome
 
@@ -195,7 +188,7 @@ class Engine:
         if evaluation.totals[row] < 0:
             message = sentence(evaluation.failure, self.snapshot)
             return Outcome(Result.UNSCHEDULABLE, info, node, message, failure=evaluation.failure)
-        return self._place(QueuedPod(info, now, now), attempt, evaluation.kept.judges, row)
+        return self._place(QueuedPod(info, now, now), attempt, evaluation.kept, row)
 
     def tick(self, now: float) -> None:
         """About once a second: let plugins report, waits time out and long-parked pods try again."""
@@ -232,8 +225,8 @@ class Engine:
         placed = binding.placed
         info = placed.info
         queued = self.queue.remove(info.uid)
-        self._told.pop(info.uid, None)
-        for judge in placed.judges:
+        self._conditions.forget(info.uid)
+        for judge in placed.kept.at("post_bind"):
             self.writes.extend(judge.plugin.post_bind(placed.attempt, judge.spec, placed.row))
         self.outcomes.append(
             Outcome(
@@ -260,7 +253,7 @@ class Engine:
 
     def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
         """The watched objects of a kind."""
-        return self._objects.setdefault(_kind(resource), {})
+        return self._watched.objects(resource)
 
     def waiting(self) -> Mapping[str, tuple[PodInfo, Row]]:
         """Pods held at Permit, with their rows."""
@@ -354,7 +347,7 @@ class Engine:
             self._give_back(held.placed)
         self.queue.remove(uid)
         self.nominator.remove(uid)
-        self._told.pop(uid, None)
+        self._conditions.forget(uid)
         if row is None:
             self.snapshot.remove_pod(uid)
             self._orphans.setdefault(node, {})[uid] = info
@@ -372,7 +365,7 @@ class Engine:
             for plugin in self._queue_watchers:
                 plugin.pod_forgotten(queued.info)
         self.nominator.remove(uid)
-        self._told.pop(uid, None)
+        self._conditions.forget(uid)
         if pod.spec.node_name:
             self._orphans.get(pod.spec.node_name, {}).pop(uid, None)
         if self.snapshot.remove_pod(uid) is not None or held is not None:
@@ -401,17 +394,17 @@ class Engine:
         row = self.nominator.row(attempt.pod.uid)
         return row if row is not None and row < totals.shape[0] and totals[row] >= 0 else None
 
-    def _place(self, queued: QueuedPod, attempt: Attempt, judges: list[Judge], row: Row) -> Outcome:
+    def _place(self, queued: QueuedPod, attempt: Attempt, kept: Kept, row: Row) -> Outcome:
         info = attempt.pod
-        placed = Placed(attempt, row, judges, self.snapshot.names[row])
-        for index, judge in enumerate(judges):
+        placed = Placed(attempt, row, kept, self.snapshot.names[row])
+        for judge in kept.at("reserve"):
             reason = judge.plugin.reserve(attempt, judge.spec, row)
             if reason is not None:
-                self._unreserve(placed, judges[:index])
+                self._unreserve(placed)
                 return self._refused(info, reason, judge)
         self.snapshot.add_pod(info, row, assumed=True)
         deadlines: dict[str, float] = {}
-        for judge in judges:
+        for judge in kept.at("permit"):
             answer = judge.plugin.permit(attempt, judge.spec, row)
             if isinstance(answer, Reason):
                 self._give_back(placed)
@@ -427,13 +420,13 @@ class Engine:
 
     def _start_binding(self, placed: Placed) -> Outcome:
         writes: list[Write] = []
-        for judge in placed.judges:
+        for judge in placed.kept.at("pre_bind"):
             answer = judge.plugin.pre_bind(placed.attempt, judge.spec, placed.row)
             if isinstance(answer, Reason):
                 self._give_back(placed)
                 return self._requeue(placed.info, answer, judge.plugin.name)
             writes.extend(answer)
-        for judge in placed.judges:
+        for judge in placed.kept.at("bind"):
             binding = judge.plugin.bind(placed.attempt, judge.spec, placed.row)
             if binding is not None:
                 writes.extend(binding)
@@ -445,11 +438,11 @@ class Engine:
         placement = self.snapshot.pods.get(placed.info.uid)
         if placement is not None and placement.assumed:
             self.snapshot.remove_pod(placed.info.uid)
-        self._unreserve(placed, placed.judges)
+        self._unreserve(placed)
         self._pod_event(Action.DELETE, placed.info.pod)
 
-    def _unreserve(self, placed: Placed, judges: Iterable[Judge]) -> None:
-        for judge in reversed(list(judges)):
+    def _unreserve(self, placed: Placed) -> None:
+        for judge in reversed(placed.kept.at("unreserve")):
             judge.plugin.unreserve(placed.attempt, judge.spec, placed.row)
         placed.info.patch.clear()
 
@@ -491,9 +484,7 @@ class Engine:
 
     def _post_filter(self, attempt: Attempt, failure: Failure) -> Nomination | None:
         message = ""
-        for judge in self.cycle.judges(attempt.pod):
-            if not defines(judge.plugin, "post_filter"):
-                continue
+        for judge in self.cycle.keep(attempt.pod).at("post_filter"):
             nomination = judge.plugin.post_filter(attempt, judge.spec, failure)
             if nomination is None:
                 continue
@@ -504,31 +495,8 @@ class Engine:
 
     def _tell(self, info: PodInfo, message: str, nominated: str) -> None:
         """Write the PodScheduled condition, unless the pod carries the same one already."""
-        told = f"{nominated}|{message}"
-        if info.uid in self._stand_ins or self._told.get(info.uid) == told or self.queue.get(info.uid) is None:
+        if info.uid in self._stand_ins or self.queue.get(info.uid) is None:
             return
-        self._told[info.uid] = told
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-        }
-        status: dict[str, Any] = {"conditions": [condition]}
-        if nominated or info.pod.status.nominated_node_name:
-            status["nominatedNodeName"] = nominated or None
-        key = Key(info.namespace, info.pod.metadata.name)
-        self.writes.append(Write(Verb.PATCH_STATUS, POD, key, strategic_patch({"status": status})))
-
-
-def _kind(resource: Resource[Any]) -> str:
-    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-
-
-def _listeners(plugins: Iterable[AnyPlugin]) -> dict[str, frozenset[str]]:
-    """Event kind to the plugins that listen to it."""
-    table: dict[str, set[str]] = {}
-    for plugin in plugins:
-        for kind in plugin.requeue_on:
-            table.setdefault(kind, set()).add(plugin.name)
-    return {kind: frozenset(names) for kind, names in table.items()}
+        write = self._conditions.unschedulable(info, message, nominated)
+        if write is not None:
+            self.writes.append(write)

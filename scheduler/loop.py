@@ -5,6 +5,7 @@ requests) puts messages into one inbox. After a restart the first lists rebuild 
 server says before anything is placed; a bound pod carries its share in its annotations, so nothing is lost.
 """
 
+import gc
 import logging
 import queue
 import threading
@@ -17,12 +18,13 @@ from api.meta import ObjectReference
 from api.resources import QuantityError
 from cluster import Client, Delta, DeltaType, Informer, Key, NotFound, Resource
 from cluster.events import Event, Recorder
-from scheduler.engine import NODE, POD, Engine
+from scheduler.engine import NODE, Engine
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.metrics import Metrics
 from scheduler.outcome import Outcome, Result
 from scheduler.podinfo import PodInfo
+from scheduler.telling import POD
 from scheduler.writer import BindAnswer, Writer
 
 log = logging.getLogger(__name__)
@@ -87,6 +89,7 @@ class Loop:
         """Sync, then place pods until `stop`. Raises SyncTimeoutError."""
         try:
             self._sync()
+            settle_collector()
             self.ready.set()
             while not self._stopping.is_set():
                 self._round()
@@ -300,6 +303,13 @@ class Loop:
             self._recorder.record(Event(_reference(info), "Scheduled", note, "Binding"))
         elif outcome.result in (Result.UNSCHEDULABLE, Result.ERROR):
             self._recorder.record(Event(_reference(info), "FailedScheduling", outcome.message, "Scheduling", "Warning"))
+
+
+def settle_collector() -> None:
+    """Keep Python's cycle collector from walking a whole cluster's objects during attempts."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1000)
 
 
 def _reference(info: PodInfo) -> ObjectReference:

@@ -1,10 +1,9 @@
 """What the engine hands to the world: bindings to make, and what became of attempts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scheduler.cycle import Judge
+from scheduler.cycle import Kept
 from scheduler.framework import Attempt, Failure, Write
 from scheduler.podinfo import PodInfo
 from scheduler.snapshot import Row
@@ -12,11 +11,11 @@ from scheduler.snapshot import Row
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """A pod that holds its share of a row; `judges` take part in whatever follows."""
+    """A pod that holds its share of a row; the plugins in `kept` take part in whatever follows."""
 
     attempt: Attempt
     row: Row
-    judges: Sequence[Judge]
+    kept: Kept
     node: str
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 
 from api.meta import LabelSelector
 from api.selectors import label_selector_matches
-from scheduler.podinfo import PodInfo
+from scheduler.podinfo import IDENTITY_LABELS, PodClass, PodInfo
 
 if TYPE_CHECKING:
     from scheduler.snapshot import Column, Snapshot
@@ -63,6 +63,8 @@ class PodCounts:
     def __init__(self, snapshot: "Snapshot") -> None:
         self._snapshot = snapshot
         self._counts: dict[PodQuestion, PodCount] = {}
+        self._covering: dict[PodClass, tuple[PodCount, ...]] = {}
+        """Counts by class, for pods whose labels all belong to the class."""
         self._counted: dict[str, tuple[PodCount, ...]] = {}
         """Per pod UID, the counts it was added to; a pod's labels may change while it is placed."""
 
@@ -80,6 +82,7 @@ class PodCounts:
 
         count = PodCount(matches, question.alive, self._snapshot.column(np.int64, 0))
         self._counts[question] = count
+        self._covering.clear()
         for placement in self._snapshot.pods.values():
             if count.covers(placement.info, identity_of(placement.info)):
                 count.column.values[placement.row] += 1
@@ -91,12 +94,23 @@ class PodCounts:
         """A pod was placed on the row."""
         if not self._counts:
             return
-        identity = identity_of(info)
-        covering = tuple(count for count in self._counts.values() if count.covers(info, identity))
+        covering = self._counts_of(info)
         if covering:
             self._counted[info.uid] = covering
             for count in covering:
                 count.column.values[row] += 1
+
+    def _counts_of(self, info: PodInfo) -> tuple[PodCount, ...]:
+        alike = not info.pod.metadata.deletion_timestamp and IDENTITY_LABELS.isdisjoint(info.labels)
+        known = self._covering.get(info.cls) if alike else None
+        if known is None:
+            identity = identity_of(info)
+            known = tuple(count for count in self._counts.values() if count.covers(info, identity))
+            if alike:
+                if len(self._covering) >= MAX_IDENTITIES:
+                    self._covering.clear()
+                self._covering[info.cls] = known
+        return known
 
     def remove(self, info: PodInfo, row: int) -> None:
         """A pod left the row."""

@@ -77,5 +77,11 @@ def build(
         weight = table.pop("weight", kind.weight)
         config = convert(table, config_type(kind), f"{source}: [plugins.{module}]")
         enabled.append(Enabled(module, kind(config, handle), weight))
-    handle.snapshot.observers.extend(entry.plugin for entry in enabled)
+    plugins = [entry.plugin for entry in enabled]
+    handle.snapshot.node_observers.extend(p for p in plugins if _defines(p, "node_changed", "node_removed"))
+    handle.snapshot.pod_observers.extend(p for p in plugins if _defines(p, "pod_added", "pod_removed"))
     return enabled
+
+
+def _defines(plugin: Plugin[Any], *points: str) -> bool:
+    return any(getattr(type(plugin), point) is not getattr(Plugin, point) for point in points)

@@ -82,7 +82,9 @@ class Snapshot:
         """Per row, the pods on it by UID."""
         self.labels = LabelColumns(capacity)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
-        self.observers: list[Observer] = []
+        self.node_observers: list[Observer] = []
+        """Told of nodes; and `pod_observers` of pods."""
+        self.pod_observers: list[Observer] = []
         self._columns: list[Column] = []
         self.counts = PodCounts(self)
         self._live = self.column(bool, False)
@@ -181,7 +183,7 @@ class Snapshot:
         self.allocatable[row, indices] = list(offered.values())
         self.labels.set(row, node.metadata.labels)
         self._taint_set.values[row] = self._taint_id(node_taints(node))
-        for observer in self.observers:
+        for observer in self.node_observers:
             observer.node_changed(row, node)
         self.touch(row)
         return row
@@ -193,7 +195,7 @@ class Snapshot:
             return
         for uid in list(self.residents[row]):
             self.remove_pod(uid)
-        for observer in self.observers:
+        for observer in self.node_observers:
             observer.node_removed(row)
         del self._row_of[name]
         self.nodes[row], self.names[row] = None, ""
@@ -214,7 +216,7 @@ class Snapshot:
         self.residents[row][info.uid] = info
         self._charge(info, row, 1)
         self.counts.add(info, row)
-        for observer in self.observers:
+        for observer in self.pod_observers:
             observer.pod_added(row, info)
         self.touch(row)
 
@@ -227,7 +229,7 @@ class Snapshot:
         del self.residents[row][uid]
         self._charge(info, row, -1)
         self.counts.remove(info, row)
-        for observer in self.observers:
+        for observer in self.pod_observers:
             observer.pod_removed(row, info)
         self.touch(row)
         return placement

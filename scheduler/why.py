@@ -9,9 +9,10 @@ from cluster import Client, Identity, Key, NotFound, Resource
 from scheduler.cycle import BARRED
 from scheduler.debug import score_table
 from scheduler.diagnosis import NodeReasons, by_node, sentence
-from scheduler.engine import NODE, POD, Engine
+from scheduler.engine import NODE, Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.profile import Settings
+from scheduler.telling import POD
 
 T = TypeVar("T")
 
