@@ -242,7 +242,7 @@ def _host_facts(agent: Agent) -> dict[str, Any]:
 
 
 def _reasons(agent: Agent) -> dict[str, str]:
-    return {name: reason.reason for name, reason in agent.unsupported.items()}
+    return {name: reason.reason for name, reason in agent.unsupported.items()} | agent.probes.partly
 
 
 def _version() -> str:

@@ -45,6 +45,7 @@ def examine(settings: AgentSettings) -> list[Finding]:
                 findings.append(Finding(name, able=False, why=refused.reason, remedy=refused.remedy))
             else:
                 findings.append(Finding(name, able=True, why=_source_of(agent, name)))
+        findings.extend(Finding(name, able=False, why=why) for name, why in sorted(agent.probes.partly.items()))
     finally:
         agent.close()
     return findings

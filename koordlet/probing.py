@@ -19,9 +19,13 @@ _log = logging.getLogger(__name__)
 class ProbeSet:
     """The probes that opened, and why each of the others did not."""
 
-    def __init__(self, opened: Mapping[str, Probe], refused: Mapping[str, Unsupported]) -> None:
+    def __init__(
+        self, opened: Mapping[str, Probe], refused: Mapping[str, Unsupported], partly: Mapping[str, str]
+    ) -> None:
         self.opened = dict(opened)
         self.refused = dict(refused)
+        self.partly = dict(partly)
+        """What an opened probe cannot measure here, and why."""
 
     @classmethod
     def open(cls, settings: ProbeSettings) -> "ProbeSet":
@@ -38,9 +42,10 @@ class ProbeSet:
                 opened[name] = kind.open(kernel, limits)
             except Unsupported as reason:
                 refused[name] = reason
+        partly = dict(kernel.refusals)
         del kernel
         release_heap()
-        return cls(opened, refused)
+        return cls(opened, refused, partly)
 
     def read(self) -> tuple[dict[str, Reading], dict[str, str]]:
         """One reading from each probe, and what went wrong with the others (which are tried again next tick)."""

@@ -82,7 +82,7 @@ def snapshot(window: Window, path_of: PathOf, host: Json, unsupported: Mapping[s
         "schema": SCHEMA,
         "time": window.last.wall_ns * _NS,
         "seconds": window.seconds,
-        "host": host | _host(window) | {"unsupported": dict(unsupported)},
+        "host": host | _host(window) | {"unsupported": {**window.last.sources, **unsupported}},
         "cgroups": rows,
     }
 
@@ -124,7 +124,7 @@ def _blame_by_victim(window: Window, table: str, path_of: PathOf) -> dict[int, l
     found: dict[int, list[Json]] = {}
     for row in np.argsort(-amounts, kind="stable").tolist():
         if amounts[row] > 0:
-            entry = {"path": _name_culprit(culprits[row], path_of), "seconds": amounts[row] * _NS}
+            entry = {"path": _name_culprit(culprits[row], path_of), "seconds": float(amounts[row]) * _NS}
             found.setdefault(victims[row], []).append(entry)
     return found
 
