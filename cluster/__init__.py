@@ -32,7 +32,7 @@ This package imports `api` and nothing else of the house; `kubernetes` is import
 from pathlib import Path
 
 from cluster.answers import BindOutcome, EvictionAnswer, EvictionOutcome
-from cluster.client import Client, ClientSettings, DeleteOptions
+from cluster.client import Client
 from cluster.config import load_endpoint, plain_endpoint
 from cluster.errors import (
     AlreadyExists,
@@ -90,6 +90,7 @@ from cluster.resources import (
     merge_patch,
     strategic_patch,
 )
+from cluster.settings import ClientSettings, DeleteOptions
 from cluster.store import Delta, DeltaType
 from cluster.transport import Endpoint
 from cluster.watch import Change, ChangeType, Watch

@@ -37,6 +37,7 @@ def load_endpoint(*, kubeconfig: Path | None = None, context: str | None = None,
 
 def _load(configuration: Any, kubeconfig: Path | None, context: str | None) -> None:
     from kubernetes import config
+    from yaml import YAMLError
 
     files = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
     try:
@@ -44,7 +45,8 @@ def _load(configuration: Any, kubeconfig: Path | None, context: str | None) -> N
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         else:
             config.load_kube_config(files, context=context, client_configuration=configuration)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, OSError) as error:
+    # The official loader indexes into what it read without looking, hence the errors of plain Python.
+    except (config.ConfigException, OSError, YAMLError, KeyError, TypeError, ValueError) as error:
         raise NotConfigured(
             f"no usable API server configuration in {files} nor a service account in the pod ({error}); "
             "give a kubeconfig file or set KUBECONFIG"

@@ -155,6 +155,10 @@ class Recorder:
                 # Events are hints to humans; retrying beyond the client's own retries would only queue more.
                 self.counters.failed += 1
                 log.info("event %s about %s lost: %s", event.reason, event.regarding.name, error)
+            except Exception:
+                # One odd event must not silence all later ones.
+                self.counters.failed += 1
+                log.exception("event %s about %s lost", event.reason, event.regarding.name)
 
     def _send(self, event: Event, now_seconds: float) -> None:
         series = correlate(self._memory, event, self._settings, now_seconds)

@@ -55,7 +55,11 @@ class InformerCounters:
 
 
 class Informer(Generic[T]):
-    """Keeps a copy of what `query` selects of `resource`. Start it once; stop it to end its thread."""
+    """Keeps a copy of what `query` selects of `resource`. Start it once; stop it to end its thread.
+
+    A kind that the server does not serve (its definition is not installed) counts as synced and empty, with
+    `served` False, and is asked for again with back-off.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Informer(Generic[T]):
         random: Random | None = None,
     ) -> None:
         self.resource = resource
+        self.served = True
         self.counters = InformerCounters()
         self._client = client
         self._query = query
@@ -114,7 +119,10 @@ class Informer(Generic[T]):
             self._thread.join(timeout_seconds)
 
     def wait_synced(self, timeout_seconds: float) -> bool:
-        """Wait until the first list is in and told to subscribers; False when that takes longer."""
+        """Wait until the first list is in and told to subscribers; False when that takes longer.
+
+        Also True once the server said that it does not serve the kind.
+        """
         return self._synced.wait(timeout_seconds)
 
     def get(self, key: Key) -> T | None:
@@ -159,6 +167,10 @@ class Informer(Generic[T]):
                 failures += 1
             except errors.ClusterError as error:
                 failures, version = self._after_failure(error, failures, version, before)
+            except Exception:
+                # A copy that silently stops being kept is worse than any error: begin anew.
+                log.exception("watch of %s", self.resource.plural)
+                failures, version = failures + 1, ""
             if failures:
                 self._stopping.wait(self._settings.backoff.delay_seconds(failures - 1, self._random))
 
@@ -173,7 +185,14 @@ class Informer(Generic[T]):
         return failures, "" if failures > self._settings.resumes_before_list else version
 
     def _list(self) -> str:
-        listing = self._fresh_listing()
+        try:
+            listing = self._fresh_listing()
+        except errors.NotFound:
+            # Only a kind that is not served has no list. What was seen while it was stays.
+            self.served = False
+            self._synced.set()
+            raise
+        self.served = True
         self.counters.lists += 1
         with self._lock:
             deltas = self._store.replace(listing.items)

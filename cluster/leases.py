@@ -167,8 +167,12 @@ class Elector:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self.try_once()
-            self._tell()
+            try:
+                self.try_once()
+                self._tell()
+            except Exception:
+                # Whatever a callback does, the lead must be renewed or lost knowingly.
+                log.exception("lease %s", self._settings.lease)
             # Jitter keeps candidates that started together from writing together for ever.
             self._stopping.wait(self._settings.retry_seconds * (1.0 + 0.2 * self._random.random()))
 

@@ -10,8 +10,9 @@ import msgspec
 
 from cluster import errors
 from cluster.answers import BindOutcome, EvictionAnswer, EvictionOutcome
-from cluster.client import DEFAULT_DELETION, Client, DeleteOptions
+from cluster.client import Client
 from cluster.resources import PODS, Document, Key
+from cluster.settings import DEFAULT_DELETION, DeleteOptions
 from cluster.transport import Request
 
 

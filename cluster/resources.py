@@ -5,7 +5,7 @@ JSON documents; `PODS.of(Pod)` decodes to a struct that names only the fields a 
 makes lists of hundreds of thousands affordable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -117,7 +117,7 @@ class Patch:
     """
 
     type: PatchType
-    body: Mapping[str, Any] | list[Mapping[str, Any]]
+    body: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     field_manager: str = "koord"
     force: bool = False
 

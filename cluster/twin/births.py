@@ -10,6 +10,7 @@ from cluster.twin.kinds import custom_kinds
 from cluster.twin.pruning import prune
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"(?=.{0,63}$)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 
@@ -29,6 +30,18 @@ def name_for(table: Table, namespace: str, metadata: Document, random: Random) -
     return name
 
 
+def check_texts(kind: str, metadata: Document) -> None:
+    """Labels and annotations are maps of texts, and labels are short; raises `Problem` 400 or 422."""
+    for field in ("labels", "annotations"):
+        texts = metadata.get(field) or {}
+        if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
+            raise problems.bad_request(f"json: cannot unmarshal metadata.{field}: not a map of strings")
+    for name, value in (metadata.get("labels") or {}).items():
+        if not (_LABEL.fullmatch(value) and _LABEL.fullmatch(name.rpartition("/")[2])):
+            why = f"Invalid value: {name}={value}: at most 63 letters, digits and -_. between alphanumerics"
+            raise problems.invalid(kind, str(metadata.get("name", "")), "metadata.labels", why)
+
+
 def new_uid(random: Random) -> str:
     """A text of a UUID's form."""
     digits = f"{random.getrandbits(128):032x}"
@@ -44,7 +57,7 @@ def dress(database: Database, table: Table, document: Document, stamp: str) -> N
         serve(database, document, stamp)
     elif name == "Namespace":
         document["status"] = {"phase": "Active"}
-    if table.kind.custom:
+    if table.kind.schema is not None:
         pruned = prune(document, table.kind.schema)
         document.clear()
         document.update(pruned)

@@ -7,10 +7,8 @@ from cluster.resources import Document
 _ALWAYS_KEPT = ("apiVersion", "kind", "metadata")
 
 
-def prune(document: Document, schema: Document | None) -> Document:
+def prune(document: Document, schema: Document) -> Document:
     """The object as a structural schema keeps it; metadata is not the schema's business."""
-    if schema is None:
-        return document
     kept = {name: document[name] for name in _ALWAYS_KEPT if name in document}
     rest = {name: value for name, value in document.items() if name not in _ALWAYS_KEPT}
     result = _pruned(rest, schema)

@@ -45,7 +45,7 @@ _FIELDS: dict[str, frozenset[str]] = {
 }
 
 _SET = re.compile(r"^(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^)]*)\)$")
-_PAIR = re.compile(r"^(?P<key>[^=!\s]+)\s*(?P<operator>!=|==|=)\s*(?P<value>\S*)$")
+_PAIR = re.compile(r"^(?P<key>[^=!\s]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^=!\s]*)$")
 _KEY = re.compile(r"^(?P<absent>!?)\s*(?P<key>[A-Za-z0-9][^=!\s,()]*)$")
 _COMMA = re.compile(r",(?![^()]*\))")
 

@@ -1,5 +1,6 @@
 """The twin itself: database, rules, faults and HTTP put together."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,9 +8,12 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Self
 
-from cluster.client import Client, ClientSettings
+import msgspec
+
+from cluster.client import Client
 from cluster.config import plain_endpoint
 from cluster.resources import Document, Key, Resource
+from cluster.settings import ClientSettings
 from cluster.transport import Endpoint
 from cluster.twin import disruption, wire
 from cluster.twin.api import Answer, Api, Opening, Route, plain_answer
@@ -20,7 +24,9 @@ from cluster.twin.kinds import Kind, builtin_kinds
 from cluster.twin.problems import Problem
 from cluster.twin.server import Connection, Server
 from cluster.twin.wire import Inbound
-from cluster.twin.writes import Writes
+from cluster.twin.writes import Writes, decode, own
+
+log = logging.getLogger(__name__)
 
 UNLIMITED = ClientSettings(requests_per_second=1e6, burst=1_000_000)
 
@@ -113,10 +119,10 @@ class Twin:
                 )
             )
 
-    def load(self, resource: Resource[Any], documents: Iterable[Document]) -> list[Key]:
-        """Create objects at once, without HTTP; a status given stays. Returns their keys."""
+    def load(self, resource: Resource[Any], objects: Iterable[Any]) -> list[Key]:
+        """Create objects (documents or structs) at once, without HTTP; a status given stays. Returns their keys."""
         with self._server.lock:
-            keys = [self._load(self._table(resource), document) for document in documents]
+            keys = [self._load(self._table(resource), obj) for obj in objects]
             self._after_write()
         return keys
 
@@ -174,6 +180,10 @@ class Twin:
                 self._misbehave(connection, request, route, fault)
         except Problem as problem:
             self._send(connection, _refusal(problem))
+        except Exception as error:
+            # A malformed object must not end the server for everybody else.
+            log.exception("%s %s", request.method, request.path)
+            self._send(connection, _refusal(Problem(500, "InternalError", repr(error))))
 
     def _carry_out(self, connection: Connection, request: Inbound, route: Route) -> Answer | None:
         try:
@@ -251,12 +261,14 @@ class Twin:
 
         self._server.after(seconds, finish)
 
-    def _load(self, table: Table, document: Document) -> Key:
+    def _load(self, table: Table, obj: Any) -> Key:
+        # The caller keeps its object; what is stored is written to.
+        document: Document = decode(msgspec.json.encode(obj))
         namespace = document.get("metadata", {}).get("namespace", "") if table.kind.namespaced else ""
         status = document.get("status")
-        record = self._writes.create(table, namespace, dict(document))
+        record = self._writes.create(table, namespace, document)
         if status is not None and record.document.get("status") != status:
-            self._writes.put(table, record.key, record.document | {"status": status})
+            self._writes.put(table, record.key, own(record.document) | {"status": status})
         return record.key
 
     def _table(self, resource: Resource[Any]) -> Table:

@@ -48,6 +48,7 @@ class Writes:
         key = Key(namespace, births.name_for(table, namespace, metadata, self.random))
         if key in table.records:
             raise problems.already_exists(kind.qualified, key.name)
+        births.check_texts(kind.name, metadata)
         metadata |= {
             "name": key.name,
             "uid": births.new_uid(self.random),
@@ -144,10 +145,11 @@ class Writes:
         if version != str(current.revision) or uid != before["metadata"]["uid"]:
             raise problems.modified(table.kind.qualified, current.key.name)
         document = self._restricted(table, before, document, subresource)
+        births.check_texts(table.kind.name, document["metadata"])
         _keep_identity(before["metadata"], document["metadata"])
         if table.kind.name == "Pod":
             _refuse_moving(before, document)
-        if table.kind.custom:
+        if table.kind.schema is not None:
             document = prune(document, table.kind.schema)
         if document == before or dry_run:
             return current if document == before else Record(current.key, current.revision, document, b"")

@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +93,15 @@ def test_generated_names_differ(site: Site) -> None:
 def test_a_malformed_name_is_invalid(site: Site) -> None:
     with pytest.raises(Invalid):
         site.client.create(CONFIG_MAPS, config_map(site, "Not_A_Name"))
+
+
+@pytest.mark.parametrize("labels", [{"a": "no spaces"}, {"a": "x" * 64}, {"a": "-"}, {"a": 1}, {"not a key": "x"}])
+def test_malformed_labels_are_invalid(site: Site, labels: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        site.client.create(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": site.namespace, "labels": labels}})
+    site.client.create(CONFIG_MAPS, config_map(site, "a"))
+    with pytest.raises(Invalid):
+        site.client.patch(CONFIG_MAPS, site.key("a"), merge_patch({"metadata": {"labels": labels}}))
 
 
 def test_writing_over_a_newer_version_conflicts(site: Site) -> None:
@@ -407,7 +415,7 @@ def test_an_informer_follows_and_tells(site: Site) -> None:
 
 
 @pytest.fixture
-def kinds(site: Site) -> Iterator[Site]:
+def kinds(site: Site) -> Site:
     for definition in (WORKLOAD_PROFILE, NODE_METRIC):
         manifest = yaml.safe_load((MANIFESTS / f"{definition.name}.yaml").read_text())
         if site.client.find(CUSTOM_RESOURCE_DEFINITIONS, Key("", definition.name)) is None:

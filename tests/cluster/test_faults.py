@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api.crds import WORKLOAD_PROFILE
 from cluster import (
     CONFIG_MAPS,
     POD_DISRUPTION_BUDGETS,
@@ -34,6 +35,7 @@ from cluster import (
     Query,
     Unavailable,
     bind,
+    custom,
     evict,
     merge_patch,
 )
@@ -280,6 +282,17 @@ def test_a_subscriber_that_fails_does_not_stop_the_copy(twin: Twin) -> None:
         twin.load(CONFIG_MAPS, [{"metadata": {"name": "a", "namespace": "d"}}])
         assert eventually(lambda: follower.deltas == 1)
         assert informer.counters.subscriber_errors == 1
+
+
+def test_a_kind_that_is_installed_late_is_found(twin: Twin) -> None:
+    profiles = custom(WORKLOAD_PROFILE)
+    with twin.client(PATIENT) as client, Informer(client, profiles.of(dict), settings=brisk()) as informer:
+        assert informer.wait_synced(5)
+        assert (informer.served, informer.snapshot()) == (False, {})
+        twin.serve(profiles)
+        twin.load(profiles, [{"metadata": {"name": "p", "namespace": "d"}}])
+        assert eventually(lambda: Key("d", "p") in informer.snapshot())
+        assert informer.served
 
 
 def test_stopping_does_not_wait_for_the_server(twin: Twin) -> None:

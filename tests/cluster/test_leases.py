@@ -1,0 +1,138 @@
+"""One leader at a time: the decision by table, the competition against a server that misbehaves."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from api.meta import ObjectMeta
+from cluster import LEASES, Backoff, ClientSettings, Elector, Key, LeaseSettings
+from cluster.leases import Lease, LeaseSpec, Observation, claimed, may_take, observe
+from cluster.twin import Fault, FaultType, Twin
+from tests.cluster.conftest import Site, eventually
+
+KEY = Key("d", "scheduler")
+WALL = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+IMPATIENT = ClientSettings(timeout_seconds=0.3, attempts=1, backoff=Backoff(0.01, 0.05))
+
+
+def run_for(identity: str, key: Key = KEY) -> LeaseSettings:
+    return LeaseSettings(key, identity, duration_seconds=1.5, renew_deadline_seconds=0.8, retry_seconds=0.05)
+
+
+def lease(holder: str | None, duration: int | None = 15, version: str = "1") -> Lease:
+    spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=duration, lease_transitions=4)
+    return Lease(metadata=ObjectMeta(name="scheduler", namespace="d", resource_version=version), spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("holder", "duration", "age_seconds", "expected"),
+    [
+        ("me", 15, 0.0, True),
+        ("", 15, 0.0, True),
+        (None, None, 0.0, True),
+        ("other", 15, 0.0, False),
+        ("other", 15, 15.0, False),
+        ("other", 15, 15.1, True),
+        # The holder's own duration counts, not ours of 1.5 seconds.
+        ("other", 60, 15.1, False),
+        ("other", None, 1.6, True),
+    ],
+)
+def test_a_lease_is_taken_only_when_free_own_or_abandoned(
+    holder: str | None, duration: int | None, age_seconds: float, expected: bool
+) -> None:
+    observation = Observation(lease(holder, duration), 100.0)
+    assert may_take(observation, run_for("me"), 100.0 + age_seconds) is expected
+
+
+def test_a_lease_ages_only_while_nothing_changes() -> None:
+    first = observe(None, lease("other"), 10.0)
+    assert observe(first, lease("other"), 20.0).since_seconds == 10.0
+    assert observe(first, lease("other", version="2"), 20.0).since_seconds == 20.0
+
+
+def test_claiming_counts_the_transition_and_renewing_does_not() -> None:
+    taken = claimed(lease("other"), run_for("me"), WALL)
+    assert (taken.spec.holder_identity, taken.spec.lease_transitions) == ("me", 5)
+    assert taken.spec.acquire_time == taken.spec.renew_time == "2026-01-02T03:04:05.678901Z"
+    renewed = claimed(taken, run_for("me"), WALL.replace(second=9))
+    assert (renewed.spec.acquire_time, renewed.spec.lease_transitions) == (taken.spec.acquire_time, 5)
+    assert renewed.spec.renew_time != taken.spec.renew_time
+    assert renewed.metadata.resource_version == "1"
+
+
+@pytest.mark.parametrize("times", [(15, 15, 2), (15, 10, 10), (15, 10, 0)])
+def test_times_without_slack_are_refused(times: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="renew_deadline_seconds"):
+        LeaseSettings(KEY, "me", *times)
+
+
+def test_one_leads_and_hands_over_on_stopping(site: Site) -> None:
+    changes: list[tuple[str, bool]] = []
+    key = site.key("scheduler")
+
+    def teller(name: str) -> Callable[[bool], None]:
+        return lambda leads: changes.append((name, leads))
+
+    first = Elector(site.connect(IMPATIENT), run_for("a", key), teller("a"))
+    second = Elector(site.connect(IMPATIENT), run_for("b", key), teller("b"))
+    first.start()
+    assert eventually(lambda: first.leading)
+    second.start()
+    time.sleep(0.3)
+    assert not second.leading
+    first.stop()
+    assert not first.leading
+    # The lease was given up, so the other need not wait until it is abandoned.
+    assert eventually(lambda: second.leading, 1.0)
+    second.stop()
+    assert changes == [("a", True), ("a", False), ("b", True), ("b", False)]
+    assert site.client.get(LEASES, key)["spec"]["holderIdentity"] == ""
+
+
+def test_the_leader_steps_down_before_another_can_take_over(twin: Twin) -> None:
+    with twin.client(IMPATIENT) as near, twin.client(IMPATIENT) as far:
+        first, second = Elector(near, run_for("a")), Elector(far, run_for("b"))
+        first.start()
+        assert eventually(lambda: first.leading)
+        # Renewals hang: their answers come after the client gave up.
+        twin.faults.add(Fault(FaultType.DROP, frozenset({"update"}), "leases"))
+        second.start()
+        both = False
+        deadline = time.monotonic() + 2.5
+        while time.monotonic() < deadline and first.leading:
+            both = both or second.leading
+            time.sleep(0.005)
+        assert not first.leading
+        assert not both
+        twin.faults.clear()
+        assert eventually(lambda: first.leading != second.leading, 4.0)
+        first.stop()
+        second.stop()
+
+
+def test_a_slow_server_costs_nobody_the_lead(twin: Twin) -> None:
+    changes: list[bool] = []
+    twin.faults.add(Fault(FaultType.DELAY, seconds=0.2))
+    with twin.client(IMPATIENT) as client:
+        elector = Elector(client, run_for("a"), changes.append)
+        elector.start()
+        assert eventually(lambda: elector.leading)
+        time.sleep(1.5)
+        assert elector.leading
+        elector.stop()
+    assert changes == [True, False]
+
+
+def test_a_renewal_whose_answer_was_lost_is_found_out(twin: Twin) -> None:
+    with twin.client(IMPATIENT) as client:
+        elector = Elector(client, run_for("a"))
+        assert elector.try_once()
+        twin.faults.add(Fault(FaultType.DROP, frozenset({"update"}), times=1, after=True))
+        elector.try_once()
+        assert elector.try_once()
+        stored = msgspec.convert(twin.objects(LEASES)[KEY], Lease)
+        assert (stored.spec.holder_identity, stored.spec.lease_transitions) == ("a", 1)

@@ -1,0 +1,45 @@
+"""Paths, queries and patches."""
+
+import pytest
+
+from api.crds import NODE_METRIC
+from cluster import LEASES, NODES, PODS, Key, Patch, PatchType, Query, Resource, custom, merge_patch
+
+
+@pytest.mark.parametrize(
+    ("resource", "arguments", "path"),
+    [
+        (PODS, ("", "", ""), "/api/v1/pods"),
+        (PODS, ("ns", "", ""), "/api/v1/namespaces/ns/pods"),
+        (PODS, ("ns", "a", "binding"), "/api/v1/namespaces/ns/pods/a/binding"),
+        (NODES, ("", "n", "status"), "/api/v1/nodes/n/status"),
+        (NODES, ("ignored", "n", ""), "/api/v1/nodes/n"),
+        (LEASES, ("a", "b", ""), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"),
+        (custom(NODE_METRIC), ("", "n", ""), "/apis/slo.koordinator.sh/v1alpha1/nodemetrics/n"),
+        (PODS, ("a/b", "c?d", ""), "/api/v1/namespaces/a%2Fb/pods/c%3Fd"),
+    ],
+)
+def test_paths(resource: Resource[object], arguments: tuple[str, str, str], path: str) -> None:
+    assert resource.path(*arguments) == path
+
+
+@pytest.mark.parametrize(
+    ("resource", "key"), [(PODS, Key("", "a")), (PODS, Key("a", "")), (NODES, Key("a", "n")), (NODES, Key("", ""))]
+)
+def test_a_key_of_the_wrong_scope_names_nothing(resource: Resource[object], key: Key) -> None:
+    with pytest.raises(ValueError, match=resource.kind):
+        resource.object_path(key)
+
+
+def test_queries_name_only_what_they_select() -> None:
+    assert Query("ns").parameters() == {}
+    assert Query(labels="a=b", fields="c=d").parameters() == {"labelSelector": "a=b", "fieldSelector": "c=d"}
+
+
+def test_only_json_patches_may_not_be_repeated() -> None:
+    assert merge_patch({}).repeatable
+    assert not Patch(PatchType.JSON, []).repeatable
+
+
+def test_keys_read_like_kubectl() -> None:
+    assert (str(Key("a", "b")), str(Key("", "n"))) == ("a/b", "n")
