@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
+_ENUMERATOR = struct.Struct("<Ii")
 _PARAMETER = struct.Struct("<II")
 _MAGIC = 0xEB9F
 
@@ -138,6 +139,15 @@ class Btf:
             return self._spelled(item.size_or_type)
         prefix = {STRUCT: "struct ", UNION: "union ", ENUM: "enum "}.get(item.kind, "")
         return prefix + item.name
+
+    def enum_names(self, name: str) -> dict[int, str]:
+        """Value to name of an enumeration, empty if there is none."""
+        index = self._find(name, ENUM)
+        if index is None:
+            return {}
+        item = self._type(index)
+        entries = (_ENUMERATOR.unpack_from(self._data, item.at + 8 * row) for row in range(item.count))
+        return {value: self._string(text) for text, value in entries}
 
     def struct(self, name: str) -> list[Member] | None:
         """Members of a struct in order, None if there is no such struct. Bit-fields are rounded to bytes."""

@@ -7,8 +7,8 @@ hosts still know the cgroup that made it; elsewhere what happens to it is counte
 `net.unkeyed_rx_ns`.
 
 - `net.tcp_retransmits`: segments sent again, those that failed to leave not counted.
-- `net.drops`: packets freed as lost whose socket is known, at either end; what a socket still held at its close is not
-  a loss where the kernel says so (6.7 and later).
+- `net.drops`: packets freed as lost whose socket is known, at either end, and by reason in table `net.drop`; what a
+  socket still held at its close is not a loss where the kernel says so (6.7 and later).
 - `net.qdisc_delay_ns`, `net.qdisc_packets`, `net.qdisc_hist`: from a send's entry to a device with a queue to its first
   leave of that queue. Packets that pass an empty queue by do not wait and are not counted, nor are those a queue
   splits (segmentation inside tbf). Forwarded packets have no socket.
@@ -20,6 +20,7 @@ Cost by the kernel's BPF statistics (their own 40 to 60 ns included) under `redi
 ns a program, seven of them for each packet over loopback, entry and exit of soft interrupts included.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,7 +47,9 @@ STAMP_RECORD = np.dtype([("since_ns", U64), ("owner", U64)])
 CPU_RECORD = np.dtype(
     [(name, U64) for name in ("softirq", "segment_ns", "receiver", "send_skb", "send_ns", "send_owner")]
 )
-LOST_PLACES = ("net.cgroup", "net.stamp", "net.unkeyed_packets", "net.unkeyed_drops", "net.unkeyed_rx_ns")
+DROP_RECORD = np.dtype([("cgroup", U64), ("reason", U64)])
+LOST_PLACES = ("net.cgroup", "net.reason", "net.stamp", "net.unkeyed_packets", "net.unkeyed_drops", "net.unkeyed_rx_ns")
+REASON_WIDTH = 40
 COLUMNS = {
     "net.tcp_retransmits": "retransmits",
     "net.drops": "drops",
@@ -78,12 +81,16 @@ class Net(BpfProbe):
     records: ClassVar = {
         "net_cgroup": CGROUP_RECORD,
         "net_owner": OWNER_RECORD,
+        "net_drop": DROP_RECORD,
         "net_stamp": STAMP_RECORD,
         "net_cpu": CPU_RECORD,
     }
 
-    def __init__(self, bpf: BpfObject) -> None:
+    def __init__(self, bpf: BpfObject, reasons: Mapping[int, str]) -> None:
         super().__init__(bpf)
+        self._reasons = reasons
+        self._drops = bpf.map("drops", DROP_RECORD, U64)
+        self._known_drops = np.empty(0, dtype=DROP_RECORD)
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
 
@@ -98,7 +105,7 @@ class Net(BpfProbe):
         load(bpf)
         attach(bpf, *wanted)
         bpf.iterate("own_sockets")
-        return cls(bpf)
+        return cls(bpf, kernel.btf.enum_names("skb_drop_reason"))
 
     @staticmethod
     def _variants(kernel: Kernel) -> list[str]:
@@ -119,9 +126,25 @@ class Net(BpfProbe):
         dense: dict[str, NDArray[Any]] = {column: fields[field] for column, field in COLUMNS.items()}
         _, lost = self._lost.read()
         return Reading(
-            {CGROUP: Table({"cgroup": ids}, dense)},
+            {CGROUP: Table({"cgroup": ids}, dense), "net.drop": self._by_reason()},
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
+        )
+
+    def _by_reason(self) -> Table:
+        keys, counts = self._drops.read()
+        self._known_drops = keys.copy()
+        names = [reason_name(value, self._reasons) for value in keys["reason"].tolist()]
+        return Table(
+            {"cgroup": self._known_drops["cgroup"].copy(), "reason": np.array(names, dtype=f"<U{REASON_WIDTH}")},
+            {"net.drops": counts.sum(axis=1)},
         )
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
+        self._drops.delete(self._known_drops[np.isin(self._known_drops["cgroup"], ids)])
+
+
+def reason_name(value: int, names: Mapping[int, str]) -> str:
+    """A drop reason as the kernel spells it, in lower case without the prefix; a subsystem's own as a number."""
+    name = names.get(value)
+    return name.removeprefix("SKB_DROP_REASON_").lower()[:REASON_WIDTH] if name else f"{value:#x}"

@@ -11,7 +11,7 @@
 #define NET_RX_SOFTIRQ 3
 #define BULK 64 /* packets followed in one bulk dequeue */
 
-enum lost_place { LOST_CGROUP, LOST_STAMP, UNKEYED_PACKETS, UNKEYED_DROPS, UNKEYED_RX_NS, LOST_PLACES };
+enum lost_place { LOST_CGROUP, LOST_REASON, LOST_STAMP, UNKEYED_PACKETS, UNKEYED_DROPS, UNKEYED_RX_NS, LOST_PLACES };
 
 enum skb_drop_reason { SKB_CONSUMED, SKB_DROP_REASON_QUEUE_PURGE };
 
@@ -42,6 +42,11 @@ struct net_cgroup {
 	u64 qdisc_hist[SLOTS];
 };
 
+struct net_drop {
+	u64 cgroup;
+	u64 reason;
+};
+
 struct net_cpu {
 	u64 softirq;	/* vector being handled, plus one; 0 for none */
 	u64 segment_ns; /* start of the packet that is being received */
@@ -64,6 +69,13 @@ struct {
 } cgroups SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct net_drop);
+	__type(value, u64);
+} drops SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
@@ -81,6 +93,7 @@ struct {
 LOST_MAP(LOST_PLACES);
 
 static const struct net_cgroup zero_cgroup;
+static const u64 zero;
 
 static __always_inline struct net_cpu *this_cpu(void)
 {
@@ -98,21 +111,16 @@ static __always_inline struct net_cgroup *stats_of(u64 cgroup)
 	return stats;
 }
 
-/* The account of a socket's owner; NULL when unknown, which is counted. */
-static __always_inline struct net_cgroup *stats_of_owner(struct sock *sk, u32 unkeyed)
-{
-	u64 owner = owner_of(sk);
-
-	if (owner != NOBODY)
-		return stats_of(owner);
-	count_lost(unkeyed, 1);
-	return NULL;
-}
-
 static __always_inline int retransmitted(const struct sock *sk)
 {
-	struct net_cgroup *stats = stats_of_owner((void *)sk, UNKEYED_PACKETS);
+	u64 owner = owner_of((void *)sk);
+	struct net_cgroup *stats;
 
+	if (owner == NOBODY) {
+		count_lost(UNKEYED_PACKETS, 1);
+		return 0;
+	}
+	stats = stats_of(owner);
 	if (stats)
 		stats->retransmits++;
 	return 0;
@@ -141,17 +149,32 @@ static __always_inline bool is_drop(u32 reason)
 	       reason != bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_QUEUE_PURGE);
 }
 
+static __always_inline void add_drop(u64 owner, u32 reason)
+{
+	struct net_drop key = {.cgroup = owner, .reason = reason};
+	struct net_cgroup *stats = stats_of(owner);
+	u64 *count = lookup_or_init(&drops, &key, &zero);
+
+	if (stats)
+		stats->drops++;
+	if (count)
+		*count += 1;
+	else
+		count_lost(LOST_REASON, 1);
+}
+
 static __always_inline int dropped(struct sk_buff *skb, struct sock *sk, u32 reason)
 {
-	u64 key = (u64)skb;
-	struct net_cgroup *stats;
+	u64 key = (u64)skb, owner;
 
 	bpf_map_delete_elem(&stamps, &key);
 	if (!is_drop(reason))
 		return 0;
-	stats = stats_of_owner(sk, UNKEYED_DROPS);
-	if (stats)
-		stats->drops++;
+	owner = owner_of(sk);
+	if (owner == NOBODY)
+		count_lost(UNKEYED_DROPS, 1);
+	else
+		add_drop(owner, reason);
 	return 0;
 }
 

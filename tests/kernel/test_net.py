@@ -111,6 +111,13 @@ def of_cgroup(reading: Reading, cgroup: TestCgroup, column: str) -> int:
     return int(np.asarray(table.columns[f"net.{column}"])[table.ids == cgroup.cgroup_id].sum())
 
 
+def drops_by_reason(reading: Reading, cgroup: TestCgroup) -> dict[str, int]:
+    table = reading.tables["net.drop"]
+    rows = table.ids == cgroup.cgroup_id
+    counts = np.asarray(table.columns["net.drops"])[rows].tolist()
+    return dict(zip(table.keys["reason"][rows].tolist(), counts, strict=True))
+
+
 def test_segments_sent_again_are_counted_exactly(kernel: Kernel, probe: Net, cgroup: TestCgroup) -> None:
     told = told_by(cgroup, sys.executable, "-c", LOSSY)
     reading = probe.read()
@@ -118,6 +125,7 @@ def test_segments_sent_again_are_counted_exactly(kernel: Kernel, probe: Net, cgr
     assert of_cgroup(reading, cgroup, "tcp_retransmits") == told["retransmits"]
     if len(kernel.btf.tracepoint_arguments("kfree_skb")) > 3:  # else the receiving socket is not told
         assert of_cgroup(reading, cgroup, "drops") == told["retransmits"]  # all sent but the last
+        assert drops_by_reason(reading, cgroup) == {"socket_filter": told["retransmits"]}
 
 
 def test_queued_and_dropped_sends_agree_with_the_queue(probe: Net, cgroup: TestCgroup) -> None:
@@ -127,6 +135,9 @@ def test_queued_and_dropped_sends_agree_with_the_queue(probe: Net, cgroup: TestC
     assert told["packets"] + told["drops"] == 101
     assert of_cgroup(reading, cgroup, "qdisc_packets") == told["packets"]
     assert of_cgroup(reading, cgroup, "drops") == told["drops"]
+    reasons = drops_by_reason(reading, cgroup)
+    assert sum(reasons.values()) == told["drops"]
+    assert reasons.get("qdisc_overlimit", 0) + reasons.get("qdisc_drop", 0) == told["drops"]
     assert of_cgroup(reading, cgroup, "qdisc_hist") == told["packets"]
     delay = of_cgroup(reading, cgroup, "qdisc_delay_ns") / 1e9
     assert 0.7 * told["latency"] <= delay <= told["latency"]
