@@ -24,6 +24,8 @@ QEMU = "qemu-system-x86_64"
 GUEST_MAIN = Path(__file__).parent / "guest" / "main.sh"
 GUEST_MODULES = ("virtio_blk", "loop", "ext4", "fuse", "null_blk", "virtio_rng")
 DISK_BYTES = 512 << 20
+LOCKUP = "soft lockup"
+MAX_LOCKUPS = 3  # one or two may pass on a busy host; a kernel that is stuck repeats itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Guest:
     cgroup: CgroupLayout
     timeout_seconds: float
     images: tuple[tuple[Path, Path], ...] = ()
-    memory_mib: int = 2048
+    memory_mib: int = 1536
     cpus: int = 2
 
 
@@ -66,12 +68,11 @@ def run(guest: Guest, command: str, results: Path, on_line: Callable[[str], None
         initramfs.build(guest.kernel, scratch / "initramfs")
         with (scratch / "disk").open("wb") as disk:
             disk.truncate(DISK_BYTES)
-        is_in_time = _run_qemu(_qemu_command(guest, results, scratch), guest.timeout_seconds, on_line)
+        end = _run_qemu(_qemu_command(guest, results, scratch), guest.timeout_seconds, results, on_line)
     seconds = time.monotonic() - started
     status = _read(results / "status")
     if status is None:
-        failure = _last_panic(results) or ("powered off early" if is_in_time else "timeout")
-        return Boot(None, f"{failure} after {seconds:.0f} s", seconds)
+        return Boot(None, f"{_last_panic(results) or end} after {seconds:.0f} s", seconds)
     return Boot(int(status), "", seconds, tuple((_read(results / "rebuilt") or "").split()))
 
 
@@ -113,9 +114,11 @@ def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
     drives = [f"file={scratch / 'disk'},if=virtio,format=raw,cache=none"]
     # What the guest writes to an image goes to a temporary file.
     drives += [f"file={image},if=virtio,format=raw,snapshot=on,cache=unsafe" for _, image in guest.images]
+    # One thread runs both CPUs in turn: with a thread each, a CPU can miss that the other patched its code, and
+    # spins on a breakpoint that is gone.
     return [
         QEMU,
-        *("-machine", "pc", "-cpu", "max", "-accel", "tcg,thread=multi,tb-size=512"),
+        *("-machine", "pc", "-cpu", "max", "-accel", "tcg,thread=single,tb-size=512"),
         *("-smp", str(guest.cpus), "-m", str(guest.memory_mib)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-kernel", str(guest.kernel.vmlinuz), "-initrd", str(scratch / "initramfs"), "-append", append),
@@ -137,19 +140,20 @@ def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _run_qemu(command: list[str], timeout_seconds: float, on_line: Callable[[str], None]) -> bool:
-    """Pass on the guest's lines until it powers off; False if it had to be killed."""
+def _run_qemu(command: list[str], timeout_seconds: float, results: Path, on_line: Callable[[str], None]) -> str:
+    """Pass on the guest's lines until it powers off or has to be killed; returns which."""
     deadline = time.monotonic() + timeout_seconds
     with _started(command) as process, selectors.DefaultSelector() as selector:
         assert process.stdout is not None
         selector.register(process.stdout, selectors.EVENT_READ)
         lines = _LineReader(process.stdout)
         while time.monotonic() < deadline:
-            if not selector.select(min(1.0, max(0.0, deadline - time.monotonic()))):
-                continue
-            if not lines.read_into(on_line):
-                return True
-    return False
+            if not selector.select(timeout=5.0):
+                if (_read(results / "console.log") or "").count(LOCKUP) >= MAX_LOCKUPS:
+                    return "locked up"
+            elif not lines.read_into(on_line):
+                return "powered off early"
+    return "timeout"
 
 
 class _LineReader:
