@@ -1,6 +1,6 @@
 """Who leaves: preemption inside one quota, and revoking what a quota uses beyond its runtime."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.quota.tree import DEFAULT, Amounts, added
@@ -16,8 +16,6 @@ class QuotaPod:
     start_seconds: float
     request: Amounts
     preemptible: bool = True
-    breaks_budget: bool = False
-    """Evicting it would violate a PodDisruptionBudget."""
 
 
 def may_preempt(preemptor: QuotaPod, victim: QuotaPod, *, spare_default: bool = True) -> bool:
@@ -28,24 +26,6 @@ def may_preempt(preemptor: QuotaPod, victim: QuotaPod, *, spare_default: bool = 
         and victim.preemptible
         and not (spare_default and victim.quota == DEFAULT)
     )
-
-
-def fewest_victims(
-    candidates: Sequence[QuotaPod], holds: Callable[[Sequence[QuotaPod]], bool]
-) -> list[QuotaPod] | None:
-    """Victims on one node: all candidates leave, then return most important first while `holds` of the rest.
-
-    `holds(removed)` says whether the preemptor fits node and quota with `removed` gone. Pods whose eviction
-    breaks a budget return first. None when not even removing all candidates helps.
-    """
-    if not holds(candidates):
-        return None
-    removed = sorted(candidates, key=lambda pod: (not pod.breaks_budget, *_importance(pod)))
-    victims: list[QuotaPod] = []
-    for position, pod in enumerate(removed):
-        if not holds([*victims, *removed[position + 1 :]]):
-            victims.append(pod)
-    return victims
 
 
 def to_revoke(used: Amounts, runtime: Amounts, pods: Sequence[QuotaPod]) -> list[QuotaPod]:

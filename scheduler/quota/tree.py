@@ -37,6 +37,8 @@ class QuotaSpec:
     namespaces: tuple[str, ...] = ()
     total: Amounts | None = None
     """Set on the root of a separate tree: what that tree divides."""
+    apart: bool = False
+    """The default tree does not share what this separate tree divides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ class QuotaTree:
     def put_pod(self, key: str, quota: str, use: PodUse) -> None:
         """Add a pod, or replace what is known of it; moving it to another quota is the same call."""
         known = self._pods.get(key)
-        if known == (quota, use):
+        if known is not None and known[0] == quota and replace(known[1], assigned=use.assigned) == use:
+            self.set_assigned(key, use.assigned)
             return
         self.drop_pod(key)
         self._pods[key] = (quota, use)

@@ -10,9 +10,7 @@ def tree(used_cpu: int = 0, used_gpu: int = 0, *, firm: bool = False) -> QuotaTr
     made = QuotaTree({"cpu": 10_000, "gpu": 4})
     made.apply(QuotaSpec("parent", {"cpu": 4000}, {"cpu": 5000, "gpu": 4}, is_parent=True))
     made.apply(QuotaSpec("team", {"cpu": 4000}, {"cpu": 8000, "gpu": 2}, parent="parent"))
-    made.put_pod(
-        "old", "team", PodUse({"cpu": used_cpu, "gpu": used_gpu}, assigned=True, preemptible=not firm)
-    )
+    made.put_pod("old", "team", PodUse({"cpu": used_cpu, "gpu": used_gpu}, assigned=True, preemptible=not firm))
     return made
 
 

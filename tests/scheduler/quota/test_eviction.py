@@ -1,11 +1,10 @@
-"""Preemption stays inside the quota and takes as little as it can; revoking restores the runtime."""
+"""Preemption stays inside the quota; revoking restores the runtime."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from scheduler.quota.eviction import OveruseClock, QuotaPod, fewest_victims, may_preempt, to_revoke
+from scheduler.quota.eviction import OveruseClock, QuotaPod, may_preempt, to_revoke
 
 
 def pod(key: str, priority: int, cpu: int, *, start: float = 0, **options: bool) -> QuotaPod:
@@ -20,28 +19,7 @@ def test_who_may_be_preempted() -> None:
     assert not may_preempt(me, replace(pod("elsewhere", 9, 1), quota="other"))
     default = "koordinator-default-quota"
     assert not may_preempt(replace(me, quota=default), replace(pod("d", 1, 1), quota=default))
-    assert may_preempt(
-        replace(me, quota=default), replace(pod("d", 1, 1), quota=default), spare_default=False
-    )
-
-
-@pytest.mark.parametrize(
-    ("candidates", "needed", "expected"),
-    [
-        pytest.param([pod("a", 1, 4), pod("b", 2, 4)], 4, ["a"], id="the less important leaves"),
-        pytest.param([pod("a", 1, 4, start=1), pod("b", 1, 4, start=2)], 4, ["b"], id="the younger leaves"),
-        pytest.param([pod("a", 1, 4, breaks_budget=True), pod("b", 2, 4)], 4, ["b"], id="budgets are spared"),
-        pytest.param([pod("a", 1, 1), pod("b", 2, 8)], 8, ["b"], id="a small one that does not help stays"),
-        pytest.param([pod("a", 1, 4)], 5, None, id="not even all help"),
-        pytest.param([], 0, [], id="nobody has to leave"),
-    ],
-)
-def test_fewest_victims(candidates: list[QuotaPod], needed: int, expected: list[str] | None) -> None:
-    def holds(removed: Sequence[QuotaPod]) -> bool:
-        return sum(p.request["cpu"] for p in removed) >= needed
-
-    victims = fewest_victims(candidates, holds)
-    assert (None if victims is None else [victim.key for victim in victims]) == expected
+    assert may_preempt(replace(me, quota=default), replace(pod("d", 1, 1), quota=default), spare_default=False)
 
 
 @pytest.mark.parametrize(
