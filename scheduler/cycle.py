@@ -70,7 +70,7 @@ class Kept:
     """Per judge of `normalized_score`, its scores before normalisation."""
     generation: int = -1
     points: dict[str, list[Judge]] = field(default_factory=dict)
-    """The judges that define each extension point; filters and scores under the names in `_sort_in`."""
+    """The judges that define each extension point; filters and scores under the names in `_roles`."""
 
     def at(self, point: str) -> list[Judge]:
         """The judges of a point, in rank order."""
@@ -78,6 +78,7 @@ class Kept:
 
 
 _NOBODY: list[Judge] = []
+_ROLES: dict[type[AnyPlugin], tuple[str, ...]] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -286,6 +287,26 @@ def defines(plugin: AnyPlugin, point: str) -> bool:
     return getattr(type(plugin), point) is not getattr(Plugin, point)
 
 
+def _roles(kind: type[AnyPlugin]) -> tuple[str, ...]:
+    """The points that a kind of plugin defines; filters and scores by how they are asked."""
+    known = _ROLES.get(kind)
+    if known is not None:
+        return known
+
+    def own(point: str) -> bool:
+        return getattr(kind, point) is not getattr(Plugin, point)
+
+    per_node = kind.scope is Scope.NODE
+    roles = [point for point in POINTS if own(point)]
+    if own("filter"):
+        roles.append("node_filter" if per_node else "cluster_filter")
+    if own("score"):
+        per_row = "normalized_score" if own("normalize") else "node_score"
+        roles.append(per_row if per_node else "cluster_score")
+    _ROLES[kind] = tuple(roles)
+    return _ROLES[kind]
+
+
 def _prepared(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> Kept:
     """Ask every plugin for its spec and sort them by what they do for this class."""
     judges: list[Judge] = []
@@ -306,18 +327,9 @@ def _prepared(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> Kept:
 
 
 def _sort_in(kept: Kept, judge: Judge) -> None:
-    plugin = judge.plugin
-    per_node = plugin.scope is Scope.NODE
-    names = [point for point in POINTS if defines(plugin, point)]
-    if defines(plugin, "filter"):
-        names.append("node_filter" if per_node else "cluster_filter")
-    if defines(plugin, "score") and judge.weight:
-        if not per_node:
-            names.append("cluster_score")
-        else:
-            names.append("normalized_score" if defines(plugin, "normalize") else "node_score")
-    for name in names:
-        kept.points.setdefault(name, []).append(judge)
+    for role in _roles(type(judge.plugin)):
+        if judge.weight or not role.endswith("score") or role == "pre_score":
+            kept.points.setdefault(role, []).append(judge)
 
 
 def _restored(kept: Kept, attempt: Attempt) -> dict[Row, list[Restored]]:
