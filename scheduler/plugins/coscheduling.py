@@ -1,0 +1,331 @@
+"""Gangs: members are tried one after another in one go, and bind together or not at all.
+
+`scheduler.gang` keeps the books; this plugin tells it what happens to pods and makes its answers true. Nothing
+waits for a timer: a gang is tried again when an event wakes any of its members.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from api.crds import POD_GROUP, PodGroup
+from cluster.resources import PODS, Key, custom, merge_patch, strategic_patch
+from scheduler.diagnosis import sentence
+from scheduler.framework import (
+    Action,
+    Attempt,
+    Failure,
+    Handle,
+    Nomination,
+    ObjectEvent,
+    Plugin,
+    Reason,
+    Route,
+    Verb,
+    Wait,
+    Write,
+)
+from scheduler.gang.book import Allow, Gang, GangBook
+from scheduler.gang.spec import (
+    GangDefaults,
+    GangError,
+    GangSpec,
+    MatchPolicy,
+    gang_id,
+    spec_of_pod,
+    spec_of_pod_group,
+)
+from scheduler.gang.status import status_changes
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row
+
+POD_GROUPS = custom(POD_GROUP)
+BIND_GROUP = "internal.scheduling.koordinator.sh/bind-gang-group-id"
+BIND_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of Coscheduling."""
+
+    default_timeout_seconds: float = 600.0
+    """How long placed members wait for the rest where the gang does not say."""
+    default_match_policy: Literal["only-waiting", "waiting-and-running", "once-satisfied"] = "once-satisfied"
+    """Which members count where the gang does not say."""
+
+
+class Coscheduling(Plugin[str]):
+    """Holds placed members at Permit until their group is complete."""
+
+    name = "Coscheduling"
+    rank = 330
+    requeue_on = frozenset({"podgroups/add", "podgroups/update", "nodes/add", "nodes/update", "pods/delete"})
+    watches = (POD_GROUPS,)
+
+    def __init__(self, config: Config, handle: Handle) -> None:
+        super().__init__(config, handle)
+        self.book = GangBook()
+        self._defaults = GangDefaults(config.default_timeout_seconds, MatchPolicy(config.default_match_policy))
+        self._uids: dict[str, str] = {}
+        """UID by pod key, for every pod of a gang."""
+        self._queued: set[str] = set()
+        """Keys of pending members."""
+        self._leaving: set[str] = set()
+        """Keys of placed members that were removed: gone, unless only for the sake of argument."""
+        self._attempted = ""
+        """Key of the member last tried in the running attempt."""
+        self._together: dict[str, tuple[str, int]] = {}
+        """Group and number of members that bind together, by key."""
+        self._held: dict[str, str] = {}
+        """What was last written to members held back before the queue, by key."""
+        self._reported: dict[Key, dict[str, Any]] = {}
+        """What was last written to a PodGroup's status; its watch may have yet to show it."""
+        self._now = 0.0
+
+    # Observer
+
+    def pod_queued(self, info: PodInfo) -> None:
+        """A member appeared: with it the gang may be large enough to be tried."""
+        self._settle()
+        if self._see(info):
+            self._queued.add(info.key)
+            self._wake(info.key)
+
+    def pod_forgotten(self, info: PodInfo) -> None:
+        """A pending member was deleted."""
+        self._forget(info.key)
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """A member that is bound counts for good."""
+        self._leaving.discard(info.key)
+        if info.pod.spec.node_name and self._see(info):
+            self._queued.discard(info.key)
+            self.book.pod_bound(info.key)
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """A placed member is gone, or lost its place (then `unreserve` follows)."""
+        if info.key in self._uids and info.key not in self._queued:
+            self._leaving.add(info.key)
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """A PodGroup changed."""
+        gang = str(event.key)
+        if event.action is Action.DELETE:
+            self.book.withdraw(gang)
+            self._reported.pop(event.key, None)
+            return
+        group: PodGroup = event.after
+        self.book.declare(self._spec_of(gang, group))
+        members = self.book.gangs[gang].members
+        for key in sorted(members)[:1]:
+            self._wake(key)
+
+    def tick(self, now: float) -> Iterable[Write]:
+        """Tell held members what is missing, and PodGroups how far they are."""
+        self._now = now
+        self._settle()
+        return [*self._conditions(), *self._phases()]
+
+    # Queue
+
+    def pre_enqueue(self, info: PodInfo) -> Reason | None:
+        """Members wait outside the queue until all gangs of the group can be tried."""
+        shortage = self.book.shortage(info.key)
+        return Reason(shortage) if shortage else None
+
+    def next_pod(self) -> str | None:
+        """The next member of the group being tried; after the last, an incomplete group lets go."""
+        while self._attempted:
+            attempt = self.book.attempt_of(self._attempted)
+            pending = self.book.untried(self._attempted)
+            if attempt is None or not pending:
+                self._end_attempt()
+                return None
+            attempt.tried.add(pending[0])
+            if pending[0] in self._queued:
+                return self._uids[pending[0]]
+        return None
+
+    # Attempt
+
+    def prepare(self, info: PodInfo) -> str | None:
+        """The gang's id; None for pods without one."""
+        return gang_id(info.namespace, info.labels, info.pod.metadata.annotations)
+
+    def pre_filter(self, attempt: Attempt, spec: str) -> Reason | None:
+        """Once a member of the group has failed, the others need not be tried in the same attempt."""
+        self._settle()
+        running = self.book.attempt_of(attempt.pod.key)
+        return Reason(running.failure, resolvable=False) if running is not None and running.failure else None
+
+    def post_filter(self, attempt: Attempt, spec: str, failure: Failure) -> Nomination | None:
+        """A member found no node: those already placed let go at once."""
+        self._begin(attempt.pod.key)
+        if failure.reason is None or failure.reason.plugin != self.name:
+            reason = sentence(failure, attempt.snapshot)
+            self._reject(self.book.fail(attempt.pod.key, reason), attempt.pod.key, reason)
+        return None
+
+    def permit(self, attempt: Attempt, spec: str, row: Row) -> Wait | Reason | None:
+        """The last member lets all go; the others wait."""
+        key = attempt.pod.key
+        self._begin(key)
+        answer = self.book.place(key)
+        if not isinstance(answer, Allow):
+            return Wait(answer.seconds)
+        group = self.book.group_of(key) or spec
+        if len(answer.pods) > 1:
+            self._together.update(dict.fromkeys(answer.pods, (group, len(answer.pods))))
+        for other in answer.pods:
+            if other != key and other in self._uids:
+                self.handle.allow(self._uids[other], self.name)
+        return None
+
+    def unreserve(self, attempt: Attempt, spec: str, row: Row) -> None:
+        """A member lost its place: in a strict group the other waiting members lose theirs."""
+        key = attempt.pod.key
+        self._together.pop(key, None)
+        self._reject(self.book.unplace(key), key, "it lost its place")
+
+    def pre_bind(self, attempt: Attempt, spec: str, row: Row) -> Sequence[Write]:
+        """Note on the pod with how many others it binds."""
+        group = self._together.pop(attempt.pod.key, None)
+        if group is not None:
+            attempt.pod.patch[BIND_GROUP], attempt.pod.patch[BIND_COUNT] = group[0], str(group[1])
+        return ()
+
+    def post_bind(self, attempt: Attempt, spec: str, row: Row) -> Iterable[Write]:
+        """A member is bound."""
+        self._queued.discard(attempt.pod.key)
+        self._held.pop(attempt.pod.key, None)
+        self.book.pod_bound(attempt.pod.key)
+        return ()
+
+    # Diagnosis
+
+    def routes(self) -> Mapping[str, Route]:
+        """State of all gangs, or of one."""
+        return {"gangs": self._gangs, "gang/{namespace}/{name}": self.describe}
+
+    def describe(self, namespace: str, name: str) -> dict[str, Any]:
+        """A gang's parameters and members. LookupError for an unknown one."""
+        gang = self.book.gangs.get(f"{namespace}/{name}")
+        if gang is None:
+            raise LookupError(f"no gang {namespace}/{name}")
+        return _described(gang)
+
+    def _gangs(self) -> dict[str, Any]:
+        return {gang.id: _described(gang) for gang in self.book.gangs.values()}
+
+    # Internals
+
+    def _see(self, info: PodInfo) -> bool:
+        labels, annotations = info.labels, info.pod.metadata.annotations
+        gang = gang_id(info.namespace, labels, annotations)
+        if gang is None:
+            return False
+        self._uids[info.key] = info.uid
+        try:
+            spec, problem = spec_of_pod(gang, labels, annotations, defaults=self._defaults), ""
+        except GangError as error:
+            spec, problem = None, str(error).removeprefix(f"gang {gang}: ")
+        self.book.pod_seen(info.key, gang, spec, problem=problem)
+        return True
+
+    def _spec_of(self, gang: str, group: PodGroup) -> GangSpec:
+        meta, timeout = group.metadata, group.spec.schedule_timeout_seconds
+        wait = float(timeout) if timeout is not None else None
+        parts = {"labels": meta.labels, "annotations": meta.annotations}
+        try:
+            return spec_of_pod_group(gang, group.spec.min_member, wait, **parts, defaults=self._defaults)
+        except GangError:
+            parts["annotations"] = {}
+            return spec_of_pod_group(gang, group.spec.min_member, wait, **parts, defaults=self._defaults)
+
+    def _wake(self, key: str) -> None:
+        """Bring in all members of the group that were held back, if nothing is missing any more."""
+        if self.book.shortage(key) is not None:
+            return
+        group = (self.book.group_of(key) or "").split(",")
+        members = {member for gang in group if gang in self.book.gangs for member in self.book.gangs[gang].members}
+        self.handle.activate(self._uids[member] for member in sorted(members & self._queued))
+
+    def _forget(self, key: str) -> None:
+        self._queued.discard(key)
+        self._held.pop(key, None)
+        self._together.pop(key, None)
+        if self._attempted == key:
+            self._end_attempt()
+        if self._uids.pop(key, None) is not None:
+            self.book.pod_gone(key)
+
+    def _settle(self) -> None:
+        """Forget members that were removed for good; suppositions have put theirs back by then."""
+        for key in list(self._leaving):
+            self._forget(key)
+        self._leaving.clear()
+
+    def _begin(self, key: str) -> None:
+        """The member takes part in its group's attempt, which ends any other's."""
+        if self._attempted and self.book.group_of(self._attempted) != self.book.group_of(key):
+            self._end_attempt()
+        if self.book.begin(key) is not None:
+            self._attempted = key
+
+    def _end_attempt(self) -> None:
+        key, self._attempted = self._attempted, ""
+        self._reject(self.book.close(key), key, "the group could not be placed as a whole")
+
+    def _reject(self, keys: Iterable[str], cause: str, reason: str) -> None:
+        for key in keys:
+            if key in self._uids:
+                text = f"{self.book.progress(key)}; {cause}: {reason}"
+                self.handle.reject(self._uids[key], Reason(text, plugin=self.name))
+
+    def _conditions(self) -> Iterable[Write]:
+        for key in sorted(self._queued):
+            shortage = self.book.shortage(key) or ""
+            if self._held.get(key, "") == shortage:
+                continue
+            self._held[key] = shortage
+            if shortage:
+                condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": shortage}
+                namespace, _, name = key.partition("/")
+                patch = strategic_patch({"status": {"conditions": [condition]}})
+                yield Write(Verb.PATCH_STATUS, PODS, Key(namespace, name), patch)
+
+    def _phases(self) -> Iterable[Write]:
+        groups = self.handle.objects(POD_GROUPS)
+        if not groups:
+            return
+        placed = self.handle.snapshot.pods
+        infos = {info.key: info for info in self.handle.pending() if info.key in self._uids}
+        infos |= {key: placed[uid].info for key, uid in self._uids.items() if uid in placed}
+        for key, group in groups.items():
+            gang = self.book.gangs.get(str(key))
+            if gang is None:
+                continue
+            members = {member: infos[member] for member in gang.members if member in infos}
+            changes = status_changes(group, gang, members, self._now)
+            figures = {name: value for name, value in changes.items() if name != "scheduleStartTime"}
+            if changes and self._reported.get(key) != figures:
+                self._reported[key] = figures
+                yield Write(Verb.PATCH, POD_GROUPS, key, merge_patch({"status": changes}))
+
+
+def _described(gang: Gang) -> dict[str, Any]:
+    spec = gang.spec
+    return {
+        "name": gang.id,
+        "problem": gang.problem,
+        "mode": None if spec is None else "Strict" if spec.strict else "NonStrict",
+        "minRequiredNumber": spec.minimum if spec else None,
+        "totalChildrenNum": spec.total if spec else None,
+        "waitTimeSeconds": spec.wait_seconds if spec else None,
+        "gangMatchPolicy": spec.policy.value if spec else None,
+        "gangGroup": list(spec.group) if spec else [],
+        "children": sorted(gang.members),
+        "waitingForBindChildren": sorted(gang.waiting),
+        "boundChildren": sorted(gang.bound),
+        "onceResourceSatisfied": gang.satisfied_once,
+    }

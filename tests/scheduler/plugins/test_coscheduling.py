@@ -1,0 +1,275 @@
+"""Coscheduling in an engine: all or nothing in one go, conditions with missing counts, restarts, groups."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.crds import PodGroup
+from cluster.resources import Key
+from scheduler.engine import Engine
+from scheduler.framework import Action, ObjectEvent, Verb
+from scheduler.plugins.coscheduling import POD_GROUPS, Coscheduling
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from tests.schedobjects import drain, engine, node, pod
+
+KINDS = {"coscheduling": Coscheduling, "noderesourcesfit": NodeResourcesFit}
+GANG = "gang.scheduling.koordinator.sh/"
+PG = "pod-group.scheduling.sigs.k8s.io"
+
+
+def member(gang: str, number: int, minimum: int = 3, *, cpu: str = "2", **keys: str) -> Any:
+    fields = {name: keys.pop(name) for name in ("nodeName", "namespace") if name in keys}
+    annotations = {GANG + "name": gang, GANG + "min-available": str(minimum)}
+    annotations |= {GANG + key.replace("_", "-"): value for key, value in keys.items()}
+    return pod(f"{gang}-{number}", {"cpu": cpu}, annotations=annotations, **fields)
+
+
+def grouped(gang: str, number: int, **fields: Any) -> Any:
+    return pod(f"{gang}-{number}", {"cpu": "2"}, labels={PG: gang}, **fields)
+
+
+def cluster(nodes: int, placed: tuple[Any, ...] = (), **config: Any) -> Engine:
+    return engine([node(f"n{n}") for n in range(nodes)], placed, kinds=KINDS, plugins={"coscheduling": config})
+
+
+def submit(made: Engine, *pods: Any, now: float = 0.0) -> dict[str, str]:
+    for each in pods:
+        made.on_pod(Action.ADD, each, now)
+    return drain(made, now)
+
+
+def declare(made: Engine, name: str, minimum: int, now: float = 0.0, **status: Any) -> None:
+    document = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minMember": minimum, "scheduleTimeoutSeconds": 1500},
+        "status": status,
+    }
+    key = Key("default", name)
+    made.on_object(ObjectEvent(POD_GROUPS, Action.UPDATE, key, None, msgspec.convert(document, PodGroup)), now)
+
+
+def plugin(made: Engine) -> Coscheduling:
+    found = made.plugins["Coscheduling"]
+    assert isinstance(found, Coscheduling)
+    return found
+
+
+def conditions(made: Engine) -> dict[str, str]:
+    """Message of the PodScheduled condition last written, by pod."""
+    found: dict[str, str] = {}
+    for write in made.writes:
+        if write.verb is Verb.PATCH_STATUS:
+            body: Any = write.body
+            found[write.key.name] = body.body["status"]["conditions"][0]["message"]
+    return found
+
+
+def test_members_bind_together_when_the_last_has_come() -> None:
+    made = cluster(2)
+    assert submit(made, member("a", 0), member("a", 1)) == {}
+    made.tick(1.0)
+    assert conditions(made) == dict.fromkeys(("a-0", "a-1"), "gang default/a has 2 of 3 members, 1 missing")
+    assert sorted(submit(made, member("a", 2))) == ["a-0", "a-1", "a-2"]
+
+
+def test_binding_together_is_noted_on_the_pods() -> None:
+    made = cluster(2)
+    for number in range(3):
+        made.on_pod(Action.ADD, member("a", number), 0.0)
+    while made.schedule_one(0.0):
+        pass
+    patches = [binding.placed.info.patch for binding in made.bindings]
+    assert len(patches) == 3
+    expected = {
+        "internal.scheduling.koordinator.sh/bind-gang-group-id": "default/a",
+        "internal.scheduling.koordinator.sh/bind-gang-member-count": "3",
+    }
+    assert all(patch == expected for patch in patches)
+
+
+def test_a_gang_that_does_not_fit_holds_nothing_and_says_how_many_are_missing() -> None:
+    made = cluster(1)
+    assert submit(made, *(member("a", n) for n in range(3))) == {}
+    assert not made.snapshot.pods
+    assert not made.waiting()
+    messages = conditions(made)
+    assert sorted(messages) == ["a-0", "a-1", "a-2"]
+    assert all("gang default/a has" in text for name, text in messages.items() if name != "a-2")
+    assert "Insufficient cpu" in messages["a-0"]
+    assert submit(made, pod("small", {"cpu": "4"})) == {"small": "n0"}
+
+
+def test_room_that_appears_brings_the_whole_gang_at_once() -> None:
+    made = cluster(1)
+    submit(made, *(member("a", n) for n in range(3)))
+    made.on_node(Action.ADD, node("n1"), 30.0)
+    assert sorted(drain(made, 30.0)) == ["a-0", "a-1", "a-2"]
+
+
+def test_two_gangs_do_not_starve_each_other() -> None:
+    made = cluster(2)
+    pods = [member(gang, n) for n in range(3) for gang in ("a", "b")]
+    bound = submit(made, *pods)
+    assert len(bound) == 3
+    assert len({name[0] for name in bound}) == 1
+    assert {info.key for info, _ in made.waiting().values()} == set()
+
+
+def test_a_loose_gang_keeps_its_places_until_the_time_is_over() -> None:
+    made = cluster(1)
+    submit(made, *(member("a", n, mode="NonStrict", waiting_time="25m") for n in range(3)))
+    assert len(made.waiting()) == 2
+    made.tick(1499.0)
+    assert len(made.waiting()) == 2
+    made.tick(1500.0)
+    assert not made.waiting()
+    assert not made.snapshot.pods
+
+
+def test_a_loose_gang_completes_with_later_room() -> None:
+    made = cluster(1)
+    submit(made, *(member("a", n, mode="NonStrict") for n in range(3)))
+    made.on_node(Action.ADD, node("n1"), 30.0)
+    assert sorted(drain(made, 30.0)) == ["a-0", "a-1", "a-2"]
+
+
+def test_groups_across_namespaces_bind_together() -> None:
+    both = json.dumps(["default/a", "other/b"])
+    made = cluster(2)
+    assert submit(made, *(member("a", n, 2, groups=both) for n in range(2))) == {}
+    bound = submit(made, *(member("b", n, 2, groups=both, namespace="other") for n in range(2)))
+    assert sorted(bound) == ["a-0", "a-1", "b-0", "b-1"]
+
+
+def test_a_deleted_member_frees_the_waiting_ones() -> None:
+    made = cluster(2)
+    for number in range(3):
+        made.on_pod(Action.ADD, member("a", number), 0.0)
+    made.schedule_one(0.0)
+    assert len(made.waiting()) == 1
+    made.on_pod(Action.DELETE, member("a", 2), 0.0)
+    drain(made, 0.0)
+    assert not made.waiting()
+    assert not made.snapshot.pods
+    made.tick(1.0)
+    assert conditions(made)["a-0"] == "gang default/a has 2 of 3 members, 1 missing"
+
+
+def test_after_a_restart_missing_members_follow_those_already_bound() -> None:
+    made = cluster(2, (member("a", 0, nodeName="n0"), member("a", 1, nodeName="n0")))
+    assert submit(made, member("a", 2)) == {"a-2": "n1"}
+
+
+@pytest.mark.parametrize(("policy", "bound"), [("only-waiting", {}), ("waiting-and-running", {"a-2": "n1"})])
+def test_policies_after_a_restart(policy: str, bound: dict[str, str]) -> None:
+    placed = tuple(member("a", n, nodeName="n0", match_policy=policy) for n in range(2))
+    assert submit(cluster(2, placed), member("a", 2, match_policy=policy)) == bound
+
+
+def test_pod_groups_and_their_status() -> None:
+    made = cluster(2)
+    submit(made, grouped("g", 0), grouped("g", 1))
+    made.tick(1.0)
+    assert conditions(made)["g-0"].startswith("gang default/g is unknown: neither a PodGroup nor")
+    declare(made, "g", 2, now=2.0)
+    assert sorted(drain(made, 2.0)) == ["g-0", "g-1"]
+    written = []
+    status: dict[str, Any] = {}
+    for _ in range(4):
+        made.writes.clear()
+        made.tick(3.0)
+        for write in made.writes:
+            if write.resource.kind == "PodGroup":
+                body: Any = write.body
+                status |= body.body["status"]
+                written.append(body.body["status"]["phase"])
+        declare(made, "g", 2, now=3.0, **status)
+    assert written == ["Pending", "PreScheduling", "Scheduled"]
+    assert status["scheduled"] == 2
+    assert plugin(made).describe("default", "g")["waitTimeSeconds"] == 1500.0
+
+
+def test_a_failed_binding_is_tried_again_without_the_others() -> None:
+    made = cluster(2)
+    for number in range(3):
+        made.on_pod(Action.ADD, member("a", number), 0.0)
+    while made.schedule_one(0.0):
+        pass
+    first, *rest = [made.bindings.popleft() for _ in range(3)]
+    for binding in rest:
+        made.bound(binding, 0.0)
+    made.bind_failed(first, "conflict", 0.0)
+    assert len(made.snapshot.pods) == 2
+    assert list(drain(made, 60.0)) == [first.placed.info.pod.metadata.name]
+
+
+events = st.one_of(
+    st.tuples(st.just("create"), st.sampled_from("abc"), st.integers(0, 3)),
+    st.tuples(st.just("delete"), st.sampled_from("abc"), st.integers(0, 3)),
+    st.tuples(st.just("node"), st.integers(0, 2), st.booleans()),
+    st.tuples(st.just("step"), st.integers(1, 3)),
+    st.tuples(st.just("bind"), st.booleans()),
+    st.tuples(st.just("tick"), st.integers(1, 700)),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(history=st.lists(events, max_size=40))
+def test_all_or_nothing_under_random_events(history: list[tuple[Any, ...]]) -> None:
+    made = cluster(1)
+    both = json.dumps(["default/a", "default/b"])
+    minimum = {"a": 2, "b": 2, "c": 3}
+    now = 0.0
+    complete: set[str] = set()
+
+    def build(gang: str, number: int) -> Any:
+        return member(gang, number, minimum[gang], groups=both if gang in "ab" else "")
+
+    def placed(gang: str) -> int:
+        return sum(p.info.pod.metadata.name[0] == gang for p in made.snapshot.pods.values())
+
+    def check() -> None:
+        for binding in made.bindings:
+            gang = binding.placed.info.pod.metadata.name[0]
+            group = "ab" if gang in "ab" else gang
+            if gang not in complete:
+                assert all(placed(each) >= minimum[each] for each in group)
+                complete.update(group)
+
+    for event in history:
+        now += 1.0
+        match event:
+            case ("create", gang, number):
+                if f"uid-{gang}-{number}" not in made.snapshot.pods:
+                    made.on_pod(Action.ADD, build(gang, number), now)
+            case ("delete", gang, number):
+                made.bindings = type(made.bindings)(
+                    b for b in made.bindings if b.placed.info.pod.metadata.name != f"{gang}-{number}"
+                )
+                made.on_pod(Action.DELETE, build(gang, number), now)
+            case ("node", number, present) if present or number:
+                made.on_node(Action.ADD if present else Action.DELETE, node(f"n{number}"), now)
+            case ("step", times):
+                for _ in range(times):
+                    made.schedule_one(now)
+                    check()
+            case ("bind", succeeds) if made.bindings:
+                binding = made.bindings.popleft()
+                if succeeds:
+                    made.bound(binding, now)
+                else:
+                    made.bind_failed(binding, "no", now)
+            case ("tick", seconds):
+                now += seconds
+                made.tick(now)
+    now += 60.0
+    while made.schedule_one(now):
+        check()
+    assert not made.waiting(), "an attempt that is over holds nothing"
+    for row in range(made.snapshot.rows_used):
+        if made.snapshot.live[row]:
+            assert (made.snapshot.requested[row] <= made.snapshot.allocatable[row]).all()
