@@ -15,6 +15,7 @@
 
 #define SEATS 8
 #define OTHERS SEATS		   /* those without a seat */
+#define WEIGHTS 16		   /* a power of two that holds a weight for each */
 #define OTHER_ID 0xFFFFFFFFFFFFFFFEULL
 #define STALE_SECONDS 30	   /* a seat whose count has not moved for so long is mistaken: count from zero */
 #define MERGED 256		   /* bios looked at in one request */
@@ -367,14 +368,15 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 /* Share a wait out by what was outstanding when it began and when it ends; returns the part that is others'. */
 static __noinline u64 share_out(struct disk *disk, struct io *io, u64 wait_ns, u64 now)
 {
-	u32 weights[SEATS + 1], total = 0, mine = io->seat;
+	u32 weights[WEIGHTS] = {}, total = 0, mine = io->seat;
 	u64 others_ns = 0, part, who;
 
 	for (int i = 0; i <= OTHERS; i++) {
 		weights[i] = outstanding(disk, i, seconds(now)) + io->ahead[i];
 		total += weights[i];
 	}
-	if (mine <= OTHERS && weights[mine]) { /* the IO itself is still outstanding */
+	asm volatile("%0 &= 15" : "+r"(mine)); /* a bound that the verifier cannot lose sight of */
+	if (weights[mine]) { /* the IO itself is still outstanding */
 		weights[mine]--;
 		total--;
 	}
