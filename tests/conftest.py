@@ -1,8 +1,29 @@
-"""Shared by all tests: forced kernel tests fail instead of skipping."""
+"""Shared by all tests: what every real-kernel test needs, and forced kernel tests that fail instead of skipping."""
+
+from __future__ import annotations
 
 import os
 
 import pytest
+
+from probes.probe import Kernel
+from tests.cgroups import CgroupTree
+
+
+@pytest.fixture(scope="session")
+def kernel() -> Kernel:
+    """The running kernel. Skips unless root; where kernel tests are forced, that skip is a failure."""
+    if os.geteuid() != 0:
+        if os.environ.get("FORCE_KERNEL_TESTS") == "1":
+            pytest.fail("real-kernel tests are forced but this is not root")
+        pytest.skip("needs root")
+    return Kernel()
+
+
+@pytest.fixture
+def tree(kernel: Kernel) -> CgroupTree:
+    """The mounted cgroup hierarchies."""
+    return CgroupTree.detect()
 
 
 @pytest.hookimpl(hookwrapper=True)

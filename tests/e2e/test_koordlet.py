@@ -1,0 +1,194 @@
+"""The koordlet program as users run it, on the running kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from probes.probe import Kernel
+from tests.cgroups import CgroupTree
+
+pytestmark = pytest.mark.kernel
+
+KOORDLET = [sys.executable, "-m", "koordlet"]
+SCHEMA = json.loads(Path("docs/snapshot.schema.json").read_text())
+BUSY = ["sh", "-c", "while :; do :; done"]
+
+
+def bpf_programs_of(pid: int) -> int:
+    """BPF program descriptors that a process holds."""
+    found = 0
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found += "bpf-prog" in os.readlink(link)
+        except OSError:
+            continue
+    return found
+
+
+def loaded_ids() -> set[int]:
+    """Ids of every BPF program in the kernel."""
+    listed = json.loads(subprocess.check_output(["bpftool", "prog", "show", "--json"]))
+    return {program["id"] for program in listed if program["name"].startswith(("on_", "prepare_"))}
+
+
+@contextmanager
+def running(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+    """The agent with metrics on a free port; yields process, port and log file."""
+    config = tmp_path / "koordlet.toml"
+    config.write_text("interval_seconds = 0.5\n[exposition]\nport = 0\n")
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [*KOORDLET, "run", "--standalone", "--config", str(config), *arguments], stderr=stream, text=True
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while not (served := re.search(r"metrics on http://127\.0\.0\.1:(\d+)/", log.read_text())):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield process, int(served.group(1)), log
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        text: str = response.read().decode()
+    return text
+
+
+def test_run_measures_serves_and_stops_cleanly(kernel: Kernel, tree: CgroupTree, tmp_path: Path) -> None:
+    before = loaded_ids()
+    with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog, running(tmp_path) as (agent, port, log):
+        victim.spawn(BUSY, cpus="0")
+        hog.spawn(BUSY, cpus="0")
+        time.sleep(4)
+        text = scrape(port)
+        assert re.search(
+            rf'koord_cgroup_cpu_wait_seconds_total{{.*cgroup="{victim.path}".*cause="neighbour"', text
+        ) or (re.search(rf'koord_cgroup_cpu_wait_seconds_total{{cause="neighbour",cgroup="{victim.path}"', text)), text[
+            :2000
+        ]
+        blamed = re.search(
+            rf'koord_cgroup_cpu_blame_seconds_total{{culprit_cgroup="{hog.path}",victim_cgroup="{victim.path}"}} (\S+)',
+            text,
+        )
+        assert blamed
+        assert float(blamed.group(1)) > 0.5
+        assert f"{victim.path} loses" in log.read_text()
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+        )
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+        maps = Path(f"/proc/{agent.pid}/maps").read_text()
+        assert not re.search(r"/(sklearn|pyarrow|kubernetes|scipy)/", maps)
+        agent.send_signal(signal.SIGINT)
+        assert agent.wait(timeout=20) == 0
+        assert "stopped" in log.read_text()
+    assert loaded_ids() <= before
+
+
+def test_nothing_is_left_of_a_killed_agent(kernel: Kernel, tmp_path: Path) -> None:
+    before = loaded_ids()
+    pinned = sorted(Path("/sys/fs/bpf").rglob("*")) if Path("/sys/fs/bpf").exists() else []
+    with running(tmp_path) as (agent, _port, _log):
+        assert bpf_programs_of(agent.pid) > 0
+        assert loaded_ids() - before
+        agent.kill()
+        agent.wait()
+        deadline = time.monotonic() + 20  # the kernel frees programs after a grace period
+        while loaded_ids() - before and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not loaded_ids() - before
+    assert (sorted(Path("/sys/fs/bpf").rglob("*")) if Path("/sys/fs/bpf").exists() else []) == pinned
+
+
+def test_the_agent_never_writes_to_a_cgroup(kernel: Kernel, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    done = subprocess.run(
+        ["strace", "-f", "-e", "trace=openat,open,creat,mkdir,mkdirat,rmdir", "-o", str(trace)]
+        + [*KOORDLET, "snapshot", "--seconds", "1", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    touched = [line for line in trace.read_text().splitlines() if "/sys/fs/cgroup" in line or "/sys/fs/resctrl" in line]
+    assert touched
+    assert not [line for line in touched if re.search(r"O_WRONLY|O_RDWR|O_CREAT|mkdir|rmdir|creat\(", line)]
+
+
+def test_snapshot_is_valid_and_sums(kernel: Kernel, tree: CgroupTree) -> None:
+    with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog:
+        victim.spawn(BUSY, cpus="0")
+        hog.spawn(BUSY, cpus="0")
+        done = subprocess.run(
+            [*KOORDLET, "snapshot", "--seconds", "2", "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        jsonschema.validate(found, SCHEMA)
+        row = next(row for row in found["cgroups"] if row["path"] == victim.path)
+    cpu = row["cpu"]
+    assert sum(cpu["wait_by_cause"].values()) == pytest.approx(cpu["wait_seconds"], rel=0.01)
+    assert cpu["blame"][0]["path"] == hog.path
+    nulls = [name for name, value in row.items() if value is None]
+    assert set(nulls) <= set(found["host"]["unsupported"])
+
+
+def test_snapshot_as_a_table(kernel: Kernel) -> None:
+    done = subprocess.run([*KOORDLET, "snapshot", "--seconds", "0.5"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "worst culprit" in done.stdout
+
+
+def test_doctor(kernel: Kernel) -> None:
+    done = subprocess.run([*KOORDLET, "doctor", "--json"], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert found["main_job"] is True
+    for capability in found["capabilities"]:
+        assert capability["why"]
+    assert "yes" in subprocess.check_output([*KOORDLET, "doctor"], text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["run"], 2, "--standalone"),
+        (["run", "--standalone", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml"),
+        (["snapshot", "--seconds", "0"], 2, "--seconds"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_asked_wrongly(kernel: Kernel, arguments: list[str], code: int, told: str) -> None:
+    done = subprocess.run([*KOORDLET, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_has_examples() -> None:
+    for verb in ("run", "snapshot"):
+        assert "Examples" in subprocess.check_output([*KOORDLET, verb, "--help"], text=True)

@@ -1,0 +1,62 @@
+"""All settings: their defaults at once, and how a file is refused."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from api.settings import SettingsError
+from koordlet.config import AgentSettings, load_settings
+
+
+def test_defaults() -> None:
+    assert msgspec.to_builtins(AgentSettings()) == {
+        "interval_seconds": 1.0,
+        "history_seconds": 70.0,
+        "notable_seconds_per_second": 0.1,
+        "root": "/",
+        "probes": {"disabled": (), "backend": "auto", "max_cgroups": 2048, "max_pairs": 16384, "options": {}},
+        "cgroups": {"ignore": (), "slow_every_ticks": 10},
+        "qos": (),
+        "exposition": {
+            "enabled": True,
+            "address": "127.0.0.1",
+            "port": 9316,
+            "max_cgroups": 200,
+            "culprits_per_victim": 5,
+            "histogram_cgroups": 50,
+        },
+    }
+
+
+def test_a_drop_in_lies_over_the_file(tmp_path: Path) -> None:
+    main = tmp_path / "koordlet.toml"
+    main.write_text('interval_seconds = 2.0\n[[qos]]\nmatch = "/batch/*"\nclass = "BE"\n')
+    drop_ins = tmp_path / "koordlet.toml.d"
+    drop_ins.mkdir()
+    (drop_ins / "10-port.toml").write_text("[exposition]\nport = 0\n")
+    settings = load_settings(main)
+    assert (settings.interval_seconds, settings.exposition.port, settings.qos[0].qos_class) == (2.0, 0, "BE")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[exposition]\nprot = 1\n", ["[exposition]", "prot"]),
+        ("[exposition]\nport = 70000\n", ["[exposition]", "port", "65535"]),
+        ('[[qos]]\nmatch = "x"\nclass = "XL"\n', ["qos", "class"]),
+        ("interval_seconds = 'fast'\n", ["interval_seconds", "float"]),
+    ],
+)
+def test_refused_by_file_table_and_key(tmp_path: Path, text: str, told: list[str]) -> None:
+    path = tmp_path / "koordlet.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path)
+    for word in [str(path), *told]:
+        assert word in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.toml"):
+        load_settings(tmp_path / "nowhere.toml")

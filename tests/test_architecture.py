@@ -1,0 +1,82 @@
+"""The architecture as tests: import rules, linters, types, plugin conventions, documents that name files."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import koordlet.collectors
+import probes
+from api.metrics import METRICS
+from api.plugin import discover
+from koordlet.collectors import Collector
+from probes.probe import Probe
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+PACKAGES = ("api", "probes", "koordlet", "detector", "cluster", "controllers", "scheduler")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["ruff", "check", "."], id="ruff-check"),
+        pytest.param(["ruff", "format", "--check", "."], id="ruff-format"),
+        pytest.param(["mypy"], id="mypy-strict"),
+        pytest.param(["lint-imports"], id="import-contracts"),
+        pytest.param(["codespell"], id="codespell"),
+    ],
+)
+def test_linters(command: list[str]) -> None:
+    done = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_source_has_its_probe_and_every_probe_its_kernel_test() -> None:
+    found = discover(probes, Probe)  # type: ignore[type-abstract]
+    sources = {path.name.removesuffix(".bpf.c") for path in (ROOT / "probes/bpf").glob("*.bpf.c")}
+    assert sources <= set(found), "a .bpf.c without its module"
+    for name, kind in found.items():
+        assert kind.name == name
+        assert kind.__doc__
+        tests = [ROOT / f"tests/kernel/test_{name}.py", ROOT / f"tests/probes/test_{name}.py"]
+        assert any(path.exists() for path in tests), f"probe {name} has no test"
+
+
+def test_every_collector_has_a_docstring() -> None:
+    for name, kind in discover(koordlet.collectors, Collector).items():  # type: ignore[type-abstract]
+        assert kind.__doc__, name
+
+
+def test_columns_are_unique() -> None:
+    columns = [metric.column for metric in METRICS]
+    assert len(columns) == len(set(columns))
+
+
+def test_names_say_something() -> None:
+    nameless = re.compile(r"^(utils?|helpers?|common|base|managers?|impl|misc)\.py$")
+    found = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if nameless.match(path.name)]
+    assert not found
+
+
+def test_every_package_says_its_idea() -> None:
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("__init__.py"):
+            assert path.read_text().startswith('"""'), f"{path} has no docstring"
+
+
+def test_files_named_in_the_documents_exist() -> None:
+    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for name in re.findall(
+            r"`((?:api|probes|koordlet|detector|cluster|scheduler|deploy|bench|tests|docs)/[\w./-]+\.\w+)`",
+            document.read_text(),
+        ):
+            assert (ROOT / name).exists(), f"{document.name} names {name}"
+
+
+def test_the_lock_holds_hashes_and_no_addresses() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    assert "--hash=sha256:" in lock
+    assert not re.search(r"https?://|--index-url|--find-links", lock)
