@@ -13,7 +13,7 @@ from cluster.transport import Request
 T = TypeVar("T")
 
 
-class Identity(msgspec.Struct, frozen=True, rename="camel"):
+class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """The part of metadata that tells objects and their versions apart."""
 
     name: str = ""
@@ -49,7 +49,7 @@ class Listing(Generic[T]):
         return [item.value for item in self.items if item.value is not None]
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class _Envelope(msgspec.Struct, frozen=True, gc=False):
     metadata: Identity = Identity()
 
 

@@ -110,7 +110,7 @@ def evict(
         msgspec.json.encode(_eviction(pod, options)),
     )
     try:
-        client.send(request, final=_is_answer)
+        _raise_failure(client.send(request, final=_is_answer), request)
     except errors.NotFound as error:
         return EvictionAnswer(EvictionOutcome.GONE, error.message)
     except errors.TooManyRequests as error:
@@ -122,6 +122,16 @@ def evict(
             return EvictionAnswer(EvictionOutcome.AMBIGUOUS_BUDGETS, error.message)
         raise
     return EvictionAnswer(EvictionOutcome.EVICTED)
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    status: str = ""
+
+
+def _raise_failure(body: bytes, request: Request) -> None:
+    # A pod under two budgets is refused with a Status of failure in an answer of success.
+    if msgspec.json.decode(body, type=_Outcome).status == "Failure":
+        raise errors.from_status(msgspec.json.decode(body, type=errors.Status), request.where)
 
 
 def _is_answer(error: errors.ApiError) -> bool:

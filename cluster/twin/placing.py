@@ -89,7 +89,8 @@ def _charge(writes: Writes, pod: Record, *, dry_run: bool) -> None:
         return
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise problems.Problem(500, "InternalError", message)
+        # The real server hands this Status out as if it were the created object.
+        raise problems.Problem(500, "", message, http_status=201)
     budget = budgets[0]
     status, spec = budget.document.get("status", {}), budget.document.get("spec", {})
     if not ready(pod.document) and _unready_may_go(status, spec):

@@ -8,7 +8,7 @@ Status = dict[str, Any]
 
 
 class Problem(Exception):
-    """A request is refused with this HTTP status and Status reason."""
+    """A request is refused with this code and reason; `http_status` where the answer's own status differs."""
 
     def __init__(
         self,
@@ -18,6 +18,7 @@ class Problem(Exception):
         *,
         causes: tuple[tuple[str, str], ...] = (),
         retry_after_seconds: int | None = None,
+        http_status: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -25,6 +26,7 @@ class Problem(Exception):
         self.message = message
         self.causes = causes
         self.retry_after_seconds = retry_after_seconds
+        self.http_status = http_status or status
 
     def document(self) -> Status:
         """The Status object of the answer's body."""

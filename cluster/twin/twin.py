@@ -279,4 +279,4 @@ class Twin:
 
 
 def _refusal(problem: Problem) -> Answer:
-    return Answer(problem.status, problem.body(), problem.retry_after_seconds)
+    return Answer(problem.http_status, problem.body(), problem.retry_after_seconds)
