@@ -10,7 +10,9 @@ types of demand j that fit in c free millicores:
 
     F_n(M) = free_n - sum_j W_j(cpu_n) * [#{g: f_g >= d_j} >= k_j] * sum_{g: f_g >= d_j} f_g
 
-so one node costs a few multiplications per demand, and a cluster one matrix expression.
+For demands of one GPU (k = 1) the bracket is implied by the sum, so their part is a sum over GPUs of
+Q(cpu, f) = sum_j W_j(cpu) [f >= d_j] f, a table over the workload's cpu sizes and the percents 0..100 that is made
+once. Only demands of several GPUs need the counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,8 +61,6 @@ class Workload:
         kinds = [kind for kind in types if kind.weight > 0]
         total = sum(kind.weight for kind in kinds) or 1.0
         demands = sorted({(kind.gpus, kind.gpu_percent) for kind in kinds if kind.gpus > 0})
-        self.gpus = np.array([gpus for gpus, _ in demands], dtype=np.int64)
-        self.percent = np.array([percent for _, percent in demands], dtype=np.int64)
         self.cpu_steps = np.unique(np.array([kind.cpu_millicores for kind in kinds], dtype=np.int64))
         shares = np.zeros((len(models), len(self.cpu_steps) + 1, len(demands)))
         for kind in kinds:
@@ -68,25 +68,48 @@ class Workload:
                 step = int(np.searchsorted(self.cpu_steps, kind.cpu_millicores)) + 1
                 served = [not kind.models or model in kind.models for model in models]
                 shares[served, step, demands.index((kind.gpus, kind.gpu_percent))] += kind.weight / total
-        self._shares = shares.cumsum(axis=1)
+        shares = shares.cumsum(axis=1)
+        gpus = np.array([count for count, _ in demands], dtype=np.int64)
+        percent = np.array([each for _, each in demands], dtype=np.int64)
         levels = np.arange(WHOLE_PERCENT + 1)[:, None]
-        self._fits = (levels >= self.percent).astype(np.int64)
-        self._worth = self._fits * levels
-
-    def shares(self, cpu_millicores: Ints, model: Ints) -> Floats:
-        """W: shape (N, J), the share of the workload that has demand j and fits the free CPU and the model."""
-        return self._shares[model, np.searchsorted(self.cpu_steps, cpu_millicores, side="right")]
-
-    def fitting(self, gpu_percent: Ints) -> tuple[Ints, Ints]:
-        """For free percents of any shape: whether each serves demand j and with how much, one axis J added."""
-        return self._fits[gpu_percent], self._worth[gpu_percent]
+        one, many = np.flatnonzero(gpus == 1), np.flatnonzero(gpus > 1)
+        self._one_worth = shares[:, :, one] @ np.where(levels >= percent[one], levels, 0).T
+        """Q: shape (models, cpu sizes + 1, 101)."""
+        self._many = shares[:, :, many]
+        self._many_gpus = gpus[many]
+        self._many_fits = (levels >= percent[many]).astype(np.int64)
+        self._many_worth = self._many_fits * levels
 
     def fragmentation(self, state: GpuState) -> Floats:
         """F_n(M) in GPU percent, shape (N,)."""
-        fits, worth = self.fitting(state.gpu_percent)
-        usable = worth.sum(axis=1) * (fits.sum(axis=1) >= self.gpus)
-        free = state.gpu_percent.sum(axis=1)
-        return np.asarray(free - (self.shares(state.cpu_millicores, state.model) * usable).sum(axis=1))
+        step = self._step(state)
+        worth = self._worth_of_one(state, step, state.gpu_percent).sum(axis=1)
+        fits = self._many_fits[state.gpu_percent].sum(axis=1)
+        usable = self._many_worth[state.gpu_percent].sum(axis=1) * (fits >= self._many_gpus)
+        worth += (self._many[state.model, step] * usable).sum(axis=1)
+        return np.asarray(state.gpu_percent.sum(axis=1) - worth)
+
+    def after_share(self, state: GpuState, percent: int) -> Floats:
+        """F of each node after `percent` of each GPU in turn is taken, shape (N, G); infinite where it does not fit."""
+        step = self._step(state)
+        free, left = state.gpu_percent, np.maximum(state.gpu_percent - percent, 0)
+        have, keep = self._worth_of_one(state, step, free), self._worth_of_one(state, step, left)
+        worth = have.sum(axis=1)[:, None] - have + keep
+        fits, fits_left = self._many_fits[free], self._many_fits[left]
+        value, value_left = self._many_worth[free], self._many_worth[left]
+        enough = fits.sum(axis=1)[:, None, :] - fits + fits_left >= self._many_gpus
+        usable = (value.sum(axis=1)[:, None, :] - value + value_left) * enough
+        worth += (usable * self._many[state.model, step][:, None, :]).sum(axis=2)
+        after = free.sum(axis=1)[:, None] - percent - worth
+        return np.where(free >= percent, after, np.inf)
+
+    def _step(self, state: GpuState) -> npt.NDArray[np.intp]:
+        """How many of the workload's cpu sizes fit each node."""
+        return np.searchsorted(self.cpu_steps, state.cpu_millicores, side="right")
+
+    def _worth_of_one(self, state: GpuState, step: npt.NDArray[np.intp], percent: Ints) -> Floats:
+        """What demands of one GPU can use of GPUs with these free percents, shape (N, G)."""
+        return np.asarray(self._one_worth[state.model[:, None], step[:, None], percent])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +134,9 @@ def gradient(workload: Workload, state: GpuState, task: TaskType) -> Gradient:
     rows = np.flatnonzero(fits_node)
     left = GpuState(cpu_left[rows], state.gpu_percent[rows], state.model[rows])
     if task.gpus == 1:
-        growth[rows], gpu[rows] = _shared(workload, left, task.gpu_percent)
+        after = workload.after_share(left, task.gpu_percent)
+        gpu[rows] = after.argmin(axis=1)
+        growth[rows] = after.min(axis=1, initial=np.inf)
     else:
         growth[rows] = workload.fragmentation(_without(left, task))
     growth[rows] -= before[rows]
@@ -124,16 +149,3 @@ def _without(state: GpuState, task: TaskType) -> GpuState:
     percent = state.gpu_percent.copy()
     np.put_along_axis(percent, emptiest, np.take_along_axis(percent, emptiest, axis=1) - task.gpu_percent, axis=1)
     return GpuState(state.cpu_millicores, percent, state.model)
-
-
-def _shared(workload: Workload, state: GpuState, percent: int) -> tuple[Floats, Ints]:
-    """Smallest F after taking `percent` of one GPU, and that GPU; CPU is already deducted."""
-    fits, worth = workload.fitting(state.gpu_percent)
-    fits_left, worth_left = workload.fitting(np.maximum(state.gpu_percent - percent, 0))
-    count = fits.sum(axis=1)[:, None, :] - fits + fits_left
-    usable = (worth.sum(axis=1)[:, None, :] - worth + worth_left) * (count >= workload.gpus)
-    shares = workload.shares(state.cpu_millicores, state.model)
-    after = state.gpu_percent.sum(axis=1)[:, None] - percent - np.einsum("ngj,nj->ng", usable, shares)
-    after[state.gpu_percent < percent] = np.inf
-    gpu = after.argmin(axis=1)
-    return after[np.arange(len(after)), gpu], gpu

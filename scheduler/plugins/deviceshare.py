@@ -124,6 +124,8 @@ class DeviceShare(Plugin[Spec]):
         self._by_remainder = config.scoring_strategy in ("Fragmentation", "BestFit")
         self._strategy = DeviceStrategy("MostAllocated" if self._by_remainder else config.scoring_strategy)
         self._model = handle.snapshot.column(np.int64, 0)
+        self._honors = handle.snapshot.column(bool, False)
+        """Rows whose node gives whole GPUs by partition only."""
         self._mix = WorkloadMix([_task_type(kind) for kind in config.workload])
 
     # Observer
@@ -138,6 +140,7 @@ class DeviceShare(Plugin[Spec]):
     def node_changed(self, row: Row, node: Node) -> None:
         """Take up the devices that were reported before the node appeared."""
         self.book.columns.ensure(row + 1)
+        self._honors.values[row] = node.metadata.labels.get(LABEL_NODE_GPU_PARTITION_POLICY) == "Honor"
         self._model.values[row] = self._mix.model(node.metadata.labels.get(LABEL_MODEL, ""))
         device = self.handle.objects(DEVICES).get(Key("", node.name))
         if device is not None and row not in self.book.ledgers:
@@ -212,10 +215,11 @@ class DeviceShare(Plugin[Spec]):
         if spec.wishes.plain and not attempt.restored and not self._ruled(spec):
             return bits
         numbers = np.arange(attempt.snapshot.rows_used)[rows]
-        for index in np.flatnonzero(known & attempt.snapshot.live[rows]):
-            row = int(numbers[index])
-            if row in attempt.restored or not spec.wishes.plain or self._rules_on(row, spec):
-                bits[index] = self._try(attempt, spec, row)
+        ruled = self._honors.values[rows] | (not spec.wishes.plain) | (spec.shared and self._ruled(spec))
+        for row in attempt.restored:
+            ruled |= numbers == row
+        for index in np.flatnonzero(known & ruled & attempt.snapshot.live[rows]):
+            bits[index] = self._try(attempt, spec, int(numbers[index]))
         return bits
 
     def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
@@ -273,10 +277,6 @@ class DeviceShare(Plugin[Spec]):
         if spec.shared:
             return bool(spec.isolation or self.config.gpu_share_unsupported_models)
         return DeviceKind.GPU in spec.wishes.demands
-
-    def _rules_on(self, row: Row, spec: Spec) -> bool:
-        labels = self.handle.snapshot.node(row).metadata.labels
-        return labels.get(LABEL_NODE_GPU_PARTITION_POLICY) == "Honor" or (spec.shared and self._ruled(spec))
 
     def _try(self, attempt: Attempt, spec: Spec, row: Row) -> int:
         labels = attempt.snapshot.node(row).metadata.labels
