@@ -383,8 +383,7 @@ class Engine:
 
     def _next(self, now: float) -> QueuedPod | None:
         for plugin in self._nexts:
-            uid = plugin.next_pod()
-            if uid is not None:
+            while (uid := plugin.next_pod()) is not None:
                 queued = self.queue.take(uid)
                 if queued is not None:
                     return queued

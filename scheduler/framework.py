@@ -322,7 +322,10 @@ class Plugin(Generic[S]):
         return True
 
     def next_pod(self) -> str | None:
-        """UID of the pending pod to attempt next, out of the queue's order (a gang's next member)."""
+        """UID of the pending pod to attempt next, out of the queue's order (a gang's next member).
+
+        Asked again when that pod cannot be attempted (it is gated, say), so it must not be named twice in a row.
+        """
         return None
 
     # One attempt
