@@ -146,6 +146,9 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """A pod uses none any more; whether it still asks shows before the next attempt."""
+        # A pod deleted while its binding is under way is forgotten as pending before it is removed.
+        if info.uid not in self.forest:
+            return
         self.forest.assign(info.uid, False)
         if info.uid not in self._queued:
             self._leaving.add(info.uid)
