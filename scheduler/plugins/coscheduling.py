@@ -153,8 +153,11 @@ class Coscheduling(Plugin[str]):
         return gang_id(info.namespace, info.labels, info.pod.metadata.annotations)
 
     def pre_filter(self, attempt: Attempt, spec: str) -> Reason | None:
-        """Once a member of the group has failed, the others need not be tried in the same attempt."""
+        """Members may have gone since; and once one has failed, the others need not be tried in this attempt."""
         self._settle()
+        shortage = self.book.shortage(attempt.pod.key)
+        if shortage is not None:
+            return Reason(shortage, resolvable=False)
         running = self.book.attempt_of(attempt.pod.key)
         return Reason(running.failure, resolvable=False) if running is not None and running.failure else None
 

@@ -240,6 +240,9 @@ def test_all_or_nothing_under_random_events(history: list[tuple[Any, ...]]) -> N
                 assert all(placed(each) >= minimum[each] for each in group)
                 complete.update(group)
 
+    for gang, count in minimum.items():
+        for number in range(count):
+            made.on_pod(Action.ADD, build(gang, number), now)
     for event in history:
         now += 1.0
         match event:
