@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -137,5 +138,24 @@ def test_a_gone_cgroup_leaves_no_key(kernel: Kernel, service: TestCgroup) -> Non
         gone = probe.read().tables[CGROUP].ids
         probe.forget(gone)
         assert len(probe.read().tables["turnaround.port"]) == 0
+    finally:
+        probe.close()
+
+
+def test_more_ports_than_places_lose_no_request(kernel: Kernel, service: TestCgroup) -> None:
+    service.add(os.getpid())
+    probe = Turnaround.open(kernel, ProbeLimits(max_cgroups=8))
+    try:
+        for _ in range(23):
+            with socket.create_server(("127.0.0.1", 0)) as listener, connect(listener.getsockname()[1]) as client:
+                server, _address = listener.accept()
+                with server:
+                    client.send(b"question")
+                    assert server.recv(16)
+                    server.send(b"answer")
+            reading = probe.read()
+        assert requests(reading, service) == 23
+        assert len(reading.tables["turnaround.port"]) <= 8
+        assert not any(reading.lost.values())
     finally:
         probe.close()
