@@ -107,7 +107,7 @@ class BlockIo(BpfProbe):
             bpf = cls._load(kernel, limits, throttle=True)
             throttle = True
         except Unsupported as refusal:
-            kernel.refusals["blockio.throttle_ns"] = str(refusal)
+            kernel.refusals["blockio.throttle_ns"] = f"fexit on {HOLD_FUNCTION} is refused ({refusal})"
             bpf = cls._load(kernel, limits, throttle=False)
             throttle = False
         attach(bpf, *TRACEPOINTS.values())
