@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from api.frame import CGROUP, HOST, KERNEL_ID, OTHER_ID, Table
 from api.histogram import percentile_ns
-from api.metrics import WAIT_CAUSES
+from api.metrics import MEMORY_CAUSES, WAIT_CAUSES
 from api.window import Delta, Window
 
 SCHEMA = "koord.snapshot/v1"
@@ -167,13 +167,12 @@ def _cpu(columns: _Columns, row: int, blame: list[Json]) -> Json | None:
 def _memory(columns: _Columns, gauges: Mapping[str, Any], row: int, blame: list[Json]) -> Json | None:
     if not columns.has("memory.") and not columns.has("memstat."):
         return None
-    causes = ("own_limit", "global", "compaction")
     stalls: Json | None = None
     if columns.has("memory.stall_"):
-        stalls = {cause: columns.seconds(f"memory.stall_{cause}_ns", row) for cause in causes}
+        stalls = {cause: columns.seconds(f"memory.stall_{cause}_ns", row) for cause in MEMORY_CAUSES}
     return {
         "stall_by_cause": stalls,
-        "stall_count_by_cause": {cause: columns.count(f"memory.stall_{cause}_count", row) for cause in causes}
+        "stall_count_by_cause": {cause: columns.count(f"memory.stall_{cause}_count", row) for cause in MEMORY_CAUSES}
         if stalls
         else None,
         "blame": blame,

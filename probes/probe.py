@@ -159,7 +159,8 @@ def attach(bpf: BpfObject, *programs: str) -> None:
 
 def _last_words(error: BpfError) -> str:
     lines = [line.strip() for line in error.log.splitlines() if line.strip() and not line.startswith("processed")]
-    telling = [line for line in lines if not line.startswith(("libbpf: --", "libbpf: failed to load object"))]
+    noise = ("libbpf: --", "libbpf: failed to load object", "libbpf: permission error while running as root")
+    telling = [line for line in lines if not line.startswith(noise) and ": failed to load: " not in line]
     return "; ".join(telling[-3:]) or str(error)
 
 
