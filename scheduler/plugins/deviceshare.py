@@ -341,6 +341,8 @@ class DeviceShare(Plugin[Spec]):
         names = self.handle.snapshot.names
         return {names[row]: summary(ledger) for row, ledger in self.book.ledgers.items()}
 
-    def _summary(self, name: str) -> dict[str, Any] | None:
+    def _summary(self, name: str) -> dict[str, Any]:
         row = self.handle.snapshot.row(name)
-        return None if row is None or row not in self.book.ledgers else summary(self.book.ledgers[row])
+        if row is None or row not in self.book.ledgers:
+            raise LookupError(f"no devices known of node {name}")
+        return summary(self.book.ledgers[row])

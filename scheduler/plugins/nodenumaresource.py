@@ -1,25 +1,21 @@
 """NodeNUMAResource: CPUs of their own for latency-sensitive pods, and NUMA alignment of cpu, memory and devices."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 
 from api.cpuset import format_cpuset
-from api.numa import NodeResourceTopology, NumaTopologySpec, ResourceSpec
+from api.numa import NodeResourceTopology, ResourceSpec
 from api.objects import Node
 from api.protocol import (
-    ANNOTATION_NUMA_TOPOLOGY_SPEC,
     ANNOTATION_RESERVATION_ALLOCATED,
     ANNOTATION_RESOURCE_SPEC,
     ANNOTATION_RESOURCE_STATUS,
     LABEL_NODE_NUMA_ALLOCATE_STRATEGY,
     LABEL_NODE_NUMA_TOPOLOGY_POLICY,
-    LABEL_QOS_CLASS,
 )
-from api.qos import PriorityBand, QoSClass
 from api.resources import CPU, MEMORY
 from cluster.resources import Key, Resource
 from scheduler.devices.payload import drawn_from
@@ -31,9 +27,9 @@ from scheduler.numa.machine import MILLI, Machine
 from scheduler.numa.placement import NumaExclusive, allocation_score
 from scheduler.numa.plan import NumaDemand, Plan, PlanError, make_plan
 from scheduler.numa.reports import decode_status, encode_status, machine_shape, node_bind_policy, read_annotation
-from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy, NumaStrategy
+from scheduler.numa.topology import CpuBindPolicy, NumaStrategy
+from scheduler.numa.wishes import Wish, exclusive_policy, numa_policy, read_wish
 from scheduler.podinfo import PodInfo
-from scheduler.priority import band_of
 from scheduler.snapshot import Row, Rows
 
 TOPOLOGIES = Resource(
@@ -70,26 +66,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weights of the scored resources."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What a class of pods asks."""
-
-    cpu_millicores: int
-    memory_bytes: int
-    bind: CpuBindPolicy = CpuBindPolicy.NONE
-    """The layout of the pod's own CPUs; NONE when it takes none unless the node demands it."""
-    required: CpuBindPolicy = CpuBindPolicy.NONE
-    exclusive: CpuExclusivePolicy = CpuExclusivePolicy.NONE
-    policy: NumaPolicy = NumaPolicy.NONE
-    numa_exclusive: NumaExclusive = NumaExclusive.NONE
-
-    @property
-    def whole(self) -> bool:
-        """Whether the request is a whole number of CPUs."""
-        return self.cpu_millicores % MILLI == 0
-
-
-class NodeNUMAResource(Plugin[Spec]):
+class NodeNUMAResource(Plugin[Wish]):
     """Filters, scores and allocates CPUs and NUMA nodes; see the module docstring."""
 
     name: ClassVar[str] = "NodeNUMAResource"
@@ -135,7 +112,7 @@ class NodeNUMAResource(Plugin[Spec]):
         if not text:
             return
         wish = read_annotation(info.pod.metadata.annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec)
-        exclusive = _exclusive(wish.preferred_cpu_exclusive_policy if wish else "")
+        exclusive = exclusive_policy(wish.preferred_cpu_exclusive_policy if wish else "")
         hold = decode_status(text, exclusive, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
         if hold is not None:
             self.machines.setdefault(row, Machine()).hold(info.uid, hold)
@@ -153,51 +130,21 @@ class NodeNUMAResource(Plugin[Spec]):
         machine.refit(machine_shape(node, report))
         self.columns.mirror(row, machine)
         policy = node.metadata.labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")
-        self.columns.rules(row, node_bind_policy(node, report), _numa_policy(policy))
+        self.columns.rules(row, node_bind_policy(node, report), numa_policy(policy))
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> Spec | None:
+    def prepare(self, info: PodInfo) -> Wish | None:
         """Read the pod's wishes. None when it asks for neither cpu nor memory."""
-        cpu, memory = info.requests.get(CPU, 0), info.requests.get(MEMORY, 0)
-        annotations = info.pod.metadata.annotations
-        numa = read_annotation(annotations, ANNOTATION_NUMA_TOPOLOGY_SPEC, NumaTopologySpec) or NumaTopologySpec()
-        if not cpu and not memory:
-            return None
-        wish = read_annotation(annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec) or ResourceSpec()
-        spec = Spec(
-            cpu,
-            memory,
-            exclusive=_exclusive(wish.preferred_cpu_exclusive_policy),
-            policy=_numa_policy(numa.numa_topology_policy),
-            numa_exclusive=_numa_exclusive(numa.single_numa_node_exclusive),
-        )
-        if info.labels.get(LABEL_QOS_CLASS) not in (QoSClass.LSE, QoSClass.LSR):
-            return spec
-        required, preferred = self._policies(wish)
-        if cpu and (required or preferred).binds and band_of(info.pod) is PriorityBand.PROD:
-            return replace(spec, bind=required or preferred, required=required)
-        return spec
+        return read_wish(info, CpuBindPolicy(self.config.default_cpu_bind_policy))
 
-    def _policies(self, wish: ResourceSpec) -> tuple[CpuBindPolicy, CpuBindPolicy]:
-        """The required and the preferred layout; Default and nothing at all resolve to the setting."""
-        default = CpuBindPolicy(self.config.default_cpu_bind_policy)
-        required, preferred = (
-            _bind_policy(text) for text in (wish.required_cpu_bind_policy, wish.preferred_cpu_bind_policy)
-        )
-        if required is CpuBindPolicy.DEFAULT:
-            required = default
-        if preferred in (CpuBindPolicy.DEFAULT, CpuBindPolicy.NONE):
-            preferred = default
-        return required, preferred
-
-    def pre_filter(self, attempt: Attempt, spec: Spec) -> Reason | None:
+    def pre_filter(self, attempt: Attempt, spec: Wish) -> Reason | None:
         """CPUs of one's own come whole."""
         if spec.bind and not spec.whole:
             return Reason("the requested CPUs must be integer", resolvable=False)
         return None
 
-    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+    def reasons(self, spec: Wish) -> tuple[Reason, ...]:
         """Meaning of the filter's bits."""
         return (
             Reason("node(s) without a valid CPU topology", resolvable=False),
@@ -209,7 +156,7 @@ class NodeNUMAResource(Plugin[Spec]):
             Reason("node(s) NUMA topology affinity"),
         )
 
-    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: Wish, rows: Rows) -> Bits | None:
         """Counts decide for most rows; rows with a NUMA policy or a reservation try the plan itself."""
         if not spec.bind and not spec.policy and not self.columns.any_rules:
             return None
@@ -225,7 +172,7 @@ class NodeNUMAResource(Plugin[Spec]):
             bits[index] = self._try(attempt, spec, int(numbers[index]))
         return bits
 
-    def _counted(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits:
+    def _counted(self, attempt: Attempt, spec: Wish, rows: Rows) -> Bits:
         """What counting CPUs says: each row's first objection."""
         columns = self.columns
         rule = columns.bind(rows)
@@ -257,7 +204,7 @@ class NodeNUMAResource(Plugin[Spec]):
             bits = np.where((bits == 0) & objection, bit, bits)
         return bits
 
-    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: Wish, rows: Rows) -> Scores | None:
         """By what is allocated of the node, or of the NUMA nodes that the pod would use."""
         if not spec.bind and not spec.policy and not self.columns.any_rules:
             return None
@@ -272,7 +219,7 @@ class NodeNUMAResource(Plugin[Spec]):
             scores = np.where(plain, self._node_score(attempt, spec, rows), scores)
         return scores
 
-    def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
+    def reserve(self, attempt: Attempt, spec: Wish, row: Row) -> Reason | None:
         """Choose CPUs and NUMA nodes and write them to the pod's annotation."""
         try:
             plan = self._plan(attempt, spec, row)
@@ -284,7 +231,7 @@ class NodeNUMAResource(Plugin[Spec]):
             attempt.pod.patch[ANNOTATION_RESOURCE_STATUS] = encode_status(plan.cpus, plan.numa)
         return None
 
-    def unreserve(self, attempt: Attempt, spec: Spec, row: Row) -> None:
+    def unreserve(self, attempt: Attempt, spec: Wish, row: Row) -> None:
         """Take the decision back."""
         attempt.pod.patch.pop(ANNOTATION_RESOURCE_STATUS, None)
 
@@ -294,7 +241,7 @@ class NodeNUMAResource(Plugin[Spec]):
 
     # Internals
 
-    def _try(self, attempt: Attempt, spec: Spec, row: Row) -> int:
+    def _try(self, attempt: Attempt, spec: Wish, row: Row) -> int:
         try:
             self._plan(attempt, spec, row)
         except PolicyConflictError:
@@ -303,7 +250,7 @@ class NodeNUMAResource(Plugin[Spec]):
             return SHORT if "CPUs" in str(error) else NUMA
         return 0
 
-    def _plan(self, attempt: Attempt, spec: Spec, row: Row) -> Plan:
+    def _plan(self, attempt: Attempt, spec: Wish, row: Row) -> Plan:
         """The plan on a row as this pod sees it. Raises PlanError or PolicyConflictError."""
         machine = self.machines.setdefault(row, Machine())
         holders = [share.holder.uid for share in attempt.restored.get(row, ()) if share.holder.uid in machine.holders]
@@ -317,7 +264,7 @@ class NodeNUMAResource(Plugin[Spec]):
         view = machine.without(holders) if holders else machine
         return make_plan(view, demand, preferred=preferred, device_hints=hints)
 
-    def _demand(self, attempt: Attempt, spec: Spec, row: Row) -> NumaDemand:
+    def _demand(self, attempt: Attempt, spec: Wish, row: Row) -> NumaDemand:
         labels = attempt.snapshot.node(row).metadata.labels
         rule = BIND_RULES[int(self.columns.bind(slice(row, row + 1))[0])]
         bind = rule or spec.bind
@@ -331,13 +278,13 @@ class NodeNUMAResource(Plugin[Spec]):
             spec.cpu_millicores,
             spec.memory_bytes,
             cpus,
-            _numa_policy(labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")),
+            numa_policy(labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")),
             spec.policy,
             spec.numa_exclusive,
             NumaStrategy(strategy),
         )
 
-    def _node_score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores:
+    def _node_score(self, attempt: Attempt, spec: Wish, rows: Rows) -> Scores:
         snapshot = attempt.snapshot
         total: Scores = np.zeros(snapshot.live[rows].shape[0], dtype=np.int64)
         asked = {CPU: spec.cpu_millicores, MEMORY: spec.memory_bytes}
@@ -350,7 +297,7 @@ class NodeNUMAResource(Plugin[Spec]):
             total += np.where(used <= capacity, part * 100 // capacity, 0) * weight
         return np.asarray(total // max(1, sum(self.config.resources.values())), dtype=np.int64)
 
-    def _numa_score(self, attempt: Attempt, spec: Spec, row: Row) -> int:
+    def _numa_score(self, attempt: Attempt, spec: Wish, row: Row) -> int:
         """On the NUMA nodes of the plan; half when single-NUMA and spanning pods would mix; 0 without a plan."""
         try:
             plan = self._plan(attempt, spec, row)
@@ -366,10 +313,10 @@ class NodeNUMAResource(Plugin[Spec]):
         score = allocation_score(used, capacity, self.config.resources, self._scoring)
         return score // 2 if plan.mixes and spec.numa_exclusive is NumaExclusive.PREFERRED else score
 
-    def _show(self, name: str) -> dict[str, Any] | None:
+    def _show(self, name: str) -> dict[str, Any]:
         row = self.handle.snapshot.row(name)
         if row is None or row not in self.machines:
-            return None
+            raise LookupError(f"no node {name}")
         machine = self.machines[row]
         return {
             "freeCPUs": format_cpuset(machine.free),
@@ -378,23 +325,3 @@ class NodeNUMAResource(Plugin[Spec]):
             "numaStatus": machine.status(),
             "pods": {uid: format_cpuset(hold.cpus) for uid, hold in machine.holders.items()},
         }
-
-
-def _known(text: str, values: Iterable[str]) -> bool:
-    return text in set(values)
-
-
-def _bind_policy(text: str) -> CpuBindPolicy:
-    return CpuBindPolicy(text) if _known(text, CpuBindPolicy) else CpuBindPolicy.NONE
-
-
-def _exclusive(text: str) -> CpuExclusivePolicy:
-    return CpuExclusivePolicy(text) if _known(text, CpuExclusivePolicy) else CpuExclusivePolicy.NONE
-
-
-def _numa_policy(text: str) -> NumaPolicy:
-    return NumaPolicy(text) if _known(text, NumaPolicy) else NumaPolicy.NONE
-
-
-def _numa_exclusive(text: str) -> NumaExclusive:
-    return NumaExclusive(text) if _known(text, NumaExclusive) else NumaExclusive.NONE

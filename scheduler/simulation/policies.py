@@ -6,7 +6,6 @@ from typing import Any
 
 from api.protocol import GPU
 from api.resources import CPU
-from scheduler.framework import Plugin
 from scheduler.profile import Settings, available
 from scheduler.simulation.trace import PodShape
 
@@ -40,13 +39,19 @@ def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: boo
     fit: dict[str, Any] = {"weight": 0}
     if name in ("packing", "spreading"):
         fit = {"weight": 1, "strategy": GPU_STRATEGIES[name], "resources": {CPU: 1, GPU: 1}}
-    return Settings(plugins=only_scored({"deviceshare": device, "noderesourcesfit": fit}), seed=seed)
+    return Settings(plugins=only({"deviceshare": device, "noderesourcesfit": fit}), seed=seed)
 
 
-def only_scored(plugins: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """`plugins` beside every other scoring plugin at weight 0."""
-    scoring = (module for module, kind in available().items() if kind.score is not Plugin.score)
-    return {module: {"weight": 0} for module in scoring} | plugins
+ESSENTIAL = frozenset(
+    {"prioritysort", "defaultbinder", "nodeaffinity", "nodename", "nodeunschedulable", "tainttoleration"}
+)
+"""What any placement needs beside the plugins that a policy names: the queue's order, selectors and the binding."""
+
+
+def only(plugins: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """`plugins` and the essential ones, whose scores do not count; everything else is off."""
+    rest = {module: {"weight": 0} if module in ESSENTIAL else {"enabled": False} for module in available()}
+    return rest | plugins
 
 
 DAY_WEIGHTS = {
