@@ -84,11 +84,28 @@ class ZoneResource(Wire, frozen=True):
     available: Quantity = 0
 
 
+class ZoneCost(Wire, frozen=True):
+    """Distance to another zone."""
+
+    name: str
+    value: int
+
+
+class ZoneAttribute(Wire, frozen=True):
+    """A named property of a zone."""
+
+    name: str
+    value: str
+
+
 class Zone(Wire, frozen=True):
     """One NUMA node, named like `node-0`."""
 
     name: str
     type: str = ""
+    parent: str = ""
+    costs: list[ZoneCost] = []
+    attributes: list[ZoneAttribute] = []
     resources: list[ZoneResource] = []
 
 

@@ -162,7 +162,7 @@ class Client:
             except (errors.Conflict, errors.Unavailable) as error:
                 if attempt == attempts - 1:
                     raise
-                self._pause(attempt, error)
+                self.pause(attempt, error.retry_after_seconds)
         raise ValueError(f"modify needs at least one attempt, got {attempts}")
 
     def delete(self, resource: Resource[Any], key: Key, options: DeleteOptions = DEFAULT_DELETION) -> bool:
@@ -195,7 +195,7 @@ class Client:
                 if last or final(error) or not _worth_repeating(error, repeatable):
                     raise
                 log.debug("retrying %s: %s", request.where, error)
-                self._pause(attempt, error)
+                self.pause(attempt, error.retry_after_seconds)
         raise ValueError(f"a client needs at least one attempt, got {self.settings.attempts}")
 
     def _create_named(self, resource: Resource[T], request: Request, key: Key, wanted: Document) -> T:
@@ -213,7 +213,7 @@ class Client:
                 doubtful = doubtful or error.ambiguous
                 if attempt == self.settings.attempts - 1:
                     raise
-                self._pause(attempt, error)
+                self.pause(attempt, error.retry_after_seconds)
         raise ValueError(f"a client needs at least one attempt, got {self.settings.attempts}")
 
     def _decode(self, model: type[T], data: bytes) -> T:
@@ -231,10 +231,11 @@ class Client:
         if wait > 0:
             time.sleep(wait)
 
-    def _pause(self, attempt: int, error: errors.ApiError) -> None:
+    def pause(self, attempt: int, at_least_seconds: float | None = None) -> None:
+        """Wait before retry number `attempt` (from 0), longer than what the server asked for."""
         delay = self.settings.backoff.delay_seconds(attempt, self._random)
         # What the server asked for is a floor: jitter goes on top, so that those it told so do not return as one.
-        time.sleep(delay + (error.retry_after_seconds or 0.0))
+        time.sleep(delay + (at_least_seconds or 0.0))
 
 
 def contains(existing: Any, wanted: Any) -> bool:

@@ -31,6 +31,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 _PLACES = PODS.of(_Pod)
+_REREADS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,21 @@ def bind(client: Client, binding: Binding) -> BindOutcome:
     except errors.NotFound:
         return BindOutcome.GONE
     except errors.Conflict:
-        outcome = bound_where(client, binding)
+        outcome = _after_refusal(client, binding)
         if outcome is None:
             raise
         return outcome
     return BindOutcome.BOUND
+
+
+def _after_refusal(client: Client, binding: Binding) -> BindOutcome | None:
+    # A pod that is refused as taken and reads as free was read from a server that lags behind.
+    for attempt in range(_REREADS):
+        outcome = bound_where(client, binding)
+        if outcome is not None:
+            return outcome
+        client.pause(attempt)
+    return bound_where(client, binding)
 
 
 def bound_where(client: Client, binding: Binding) -> BindOutcome | None:

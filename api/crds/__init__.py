@@ -42,7 +42,9 @@ from api.crds.sharing import (
     ElasticQuotaProfile,
     PodGroup,
 )
+from api.crds.topology import NODE_RESOURCE_TOPOLOGY
 from api.device import Device
+from api.numa import NodeResourceTopology
 
 DEFINITIONS: tuple[Definition[Any], ...] = (
     CLUSTER_COLOCATION_PROFILE,
@@ -51,6 +53,7 @@ DEFINITIONS: tuple[Definition[Any], ...] = (
     ELASTIC_QUOTA,
     ELASTIC_QUOTA_PROFILE,
     NODE_METRIC,
+    NODE_RESOURCE_TOPOLOGY,
     NODE_SLO,
     POD_GROUP,
     POD_MIGRATION_JOB,
@@ -68,6 +71,7 @@ __all__ = [
     "ELASTIC_QUOTA",
     "ELASTIC_QUOTA_PROFILE",
     "NODE_METRIC",
+    "NODE_RESOURCE_TOPOLOGY",
     "NODE_SLO",
     "POD_GROUP",
     "POD_MIGRATION_JOB",
@@ -82,6 +86,7 @@ __all__ = [
     "ElasticQuota",
     "ElasticQuotaProfile",
     "NodeMetric",
+    "NodeResourceTopology",
     "NodeSLO",
     "PodGroup",
     "PodMigrationJob",

@@ -40,6 +40,8 @@ class Definition(Generic[M]):
     status: bool = True
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    approval: str = ""
+    """Where the API of a group under k8s.io was approved; the API server refuses such a kind without it."""
 
     @property
     def name(self) -> str:
@@ -97,10 +99,13 @@ def definition_document(definition: Definition[Any]) -> dict[str, Any]:
     }
     if definition.short_names:
         names["shortNames"] = list(definition.short_names)
+    metadata: dict[str, Any] = {"name": definition.name}
+    if definition.approval:
+        metadata["annotations"] = {"api-approved.kubernetes.io": definition.approval}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": definition.name},
+        "metadata": metadata,
         "spec": {
             "group": definition.group,
             "names": names,

@@ -6,6 +6,7 @@ from api.crds.definition import OPAQUE, TIME, Column, Definition, among
 from api.meta import Labels, LabelSelector, ObjectMeta, ResourceList, Wire
 
 SIGS_GROUP = "scheduling.sigs.k8s.io"
+SIGS_APPROVAL = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
 
 
 class PodGroupSpec(Wire, frozen=True, kw_only=True):
@@ -107,6 +108,7 @@ POD_GROUP = Definition(
     namespaced=True,
     status=False,
     short_names=("pg", "pgs"),
+    approval=SIGS_APPROVAL,
     columns=(
         Column("Phase", ".status.phase"),
         Column("MinMember", ".spec.minMember", "integer"),
@@ -121,6 +123,7 @@ ELASTIC_QUOTA = Definition(
     namespaced=True,
     status=False,
     short_names=("eq", "eqs"),
+    approval=SIGS_APPROVAL,
 )
 ELASTIC_QUOTA_PROFILE = Definition(
     "ElasticQuotaProfile",

@@ -64,7 +64,12 @@ def dress(database: Database, table: Table, document: Document, stamp: str) -> N
 
 
 def serve(database: Database, definition: Document, stamp: str) -> None:
-    """Serve the kinds of a CustomResourceDefinition and say so in its status."""
+    """Serve the kinds of a CustomResourceDefinition and say so in its status; raises `Problem` 422."""
+    metadata = definition["metadata"]
+    protected = definition["spec"]["group"].endswith((".k8s.io", ".kubernetes.io"))
+    if protected and "api-approved.kubernetes.io" not in (metadata.get("annotations") or {}):
+        field, why = "metadata.annotations[api-approved.kubernetes.io]", "Required value: protected groups must have it"
+        raise problems.invalid("CustomResourceDefinition", metadata["name"], field, why)
     for kind in custom_kinds(definition):
         database.serve(kind)
     true = {"status": "True", "lastTransitionTime": stamp}

@@ -76,10 +76,13 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Close everything."""
+        """Close everything; also what was never started."""
         self._stopping = True
-        self._wake()
-        self._thread.join(10.0)
+        if self._thread.is_alive():
+            self._wake()
+            self._thread.join(10.0)
+        else:
+            self._close_all()
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Run `action` in the server's thread, `seconds` from now. Call under `lock`."""

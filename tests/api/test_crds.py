@@ -160,6 +160,18 @@ SAMPLES: dict[str, dict[str, Any]] = {
             ],
         },
     },
+    "NodeResourceTopology": {
+        "topologyPolicies": ["SingleNUMANodePodLevel"],
+        "zones": [
+            {
+                "name": "node-0",
+                "type": "Node",
+                "costs": [{"name": "node-1", "value": 20}],
+                "attributes": [{"name": "k", "value": "v"}],
+                "resources": [{"name": "cpu", "capacity": "32", "allocatable": "30", "available": "30"}],
+            }
+        ],
+    },
     "PodGroup": {
         "spec": {"minMember": 3, "minResources": {"cpu": "3"}, "scheduleTimeoutSeconds": 10},
         "status": {"phase": "Scheduling", "scheduled": 1},
@@ -239,6 +251,12 @@ def test_the_manifest_is_what_the_struct_says(definition: Definition[Any]) -> No
     assert manifest == definition_document(definition), "run python deploy/crds/generate.py"
 
 
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=ids)
+def test_kinds_of_protected_groups_name_their_approval(definition: Definition[Any]) -> None:
+    # The API server refuses them otherwise.
+    assert bool(definition.approval) == definition.group.endswith(("k8s.io", "kubernetes.io"))
+
+
 def test_there_is_no_manifest_without_a_struct() -> None:
     assert {file.stem for file in MANIFESTS.glob("*.yaml")} == {definition.name for definition in DEFINITIONS}
 
@@ -249,7 +267,7 @@ def test_a_protocol_object_fits_the_manifest_and_survives_the_struct(definition:
     jsonschema.validate(document, schema(definition))
     decoded = msgspec.json.decode(msgspec.json.encode(document), type=definition.model)
     again = msgspec.to_builtins(decoded)
-    for part in ("spec", "status"):
+    for part in ("spec", "status", "zones", "topologyPolicies"):
         # Fields that hold their default are left out on the wire; the object is the same.
         assert msgspec.convert(again, definition.model) == decoded
         assert _without_defaults(document.get(part, {})) == _without_defaults(again.get(part, {}))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from api.crds import NODE_METRIC, WORKLOAD_PROFILE, WorkloadProfile, WorkloadProfileSpec, WorkloadReference
+from api.crds import NODE_METRIC, POD_GROUP, WORKLOAD_PROFILE, WorkloadProfile, WorkloadProfileSpec, WorkloadReference
 from api.crds import WorkloadProfileStatus as ProfileStatus
 from api.meta import ObjectMeta
 from cluster import (
@@ -460,6 +460,13 @@ def test_custom_kinds_take_no_strategic_patch_and_select_by_name_only(kinds: Sit
             kinds.client.list(metrics, Query(fields="spec.x=1"))
     finally:
         kinds.client.delete(metrics, Key("", name))
+
+
+def test_a_kind_of_a_protected_group_needs_its_approval(site: Site) -> None:
+    manifest = yaml.safe_load((MANIFESTS / f"{POD_GROUP.name}.yaml").read_text())
+    del manifest["metadata"]["annotations"]
+    with pytest.raises(Invalid):
+        site.client.create(CUSTOM_RESOURCE_DEFINITIONS, manifest)
 
 
 def test_nodes_register_with_their_status(site: Site) -> None:

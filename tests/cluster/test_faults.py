@@ -349,6 +349,15 @@ def test_bindings_are_neither_lost_nor_doubled(seed: int) -> None:
         assert twin.faults.struck[FaultType.DROP] > 20
 
 
+def test_a_binding_is_not_misjudged_by_a_server_that_lags(twin: Twin) -> None:
+    (key,) = twin.load(PODS, [pod("a", "d")])
+    with twin.client(PATIENT) as client:
+        twin.faults.add(Fault(FaultType.DROP, frozenset({"bind"}), after=True, times=1))
+        twin.faults.add(Fault(FaultType.STALE, frozenset({"get"}), writes=1, times=2))
+        assert bind(client, Binding(key, "", "n")) is BindOutcome.BOUND
+        assert twin.faults.struck == {FaultType.DROP: 1, FaultType.STALE: 2}
+
+
 def test_binding_a_pod_under_deletion_is_gone(twin: Twin) -> None:
     document = pod("a", "d")
     document["metadata"]["finalizers"] = ["koordinator.sh/wait"]

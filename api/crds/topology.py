@@ -1,0 +1,14 @@
+"""topology.node.k8s.io NodeResourceTopology: a node's NUMA zones, as its agent reports them."""
+
+from api.crds.definition import Definition
+from api.numa import NodeResourceTopology
+
+NODE_RESOURCE_TOPOLOGY = Definition(
+    "NodeResourceTopology",
+    "noderesourcetopologies",
+    "topology.node.k8s.io",
+    NodeResourceTopology,
+    status=False,
+    short_names=("node-res-topo",),
+    approval="https://github.com/kubernetes/enhancements/pull/1870",
+)
