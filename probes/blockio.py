@@ -151,14 +151,12 @@ class BlockIo(BpfProbe):
 
 
 def by_cgroup(cgroups: NDArray[np.uint64], stats: NDArray[Any], sums: tuple[str, ...]) -> Table:
-    """The dense table: each cgroup's sums over its disks."""
-    ids, inverse = np.unique(cgroups, return_inverse=True)
-    columns: dict[str, NDArray[Any]] = {}
-    for name in (*sums, *HISTOGRAMS):
-        total = np.zeros((len(ids), *stats[name].shape[1:]), dtype=np.uint64)
-        np.add.at(total, inverse, stats[name])
-        columns[f"blockio.{name}"] = total
-    return Table({"cgroup": ids}, columns)
+    """The dense table: each cgroup's sums over its disks, in one pass over the records as plain words."""
+    order = np.argsort(cgroups, kind="stable")
+    ids, starts = np.unique(cgroups[order], return_index=True)
+    words = stats.view(np.uint64).reshape(len(stats), STATS_RECORD.itemsize // 8)[order]
+    totals = (np.add.reduceat(words, starts, axis=0) if len(ids) else words).view(STATS_RECORD)[:, 0]
+    return Table({"cgroup": ids}, {f"blockio.{name}": totals[name] for name in (*sums, *HISTOGRAMS)})
 
 
 def by_device(keys: NDArray[Any], stats: NDArray[Any], ios: NDArray[Any], sums: tuple[str, ...]) -> Table:
