@@ -24,7 +24,19 @@ import numpy as np
 
 from api.crds import NODE_METRIC, WORKLOAD_PROFILE, NodeMetric, WorkloadProfile
 from api.objects import Node, Pod
-from cluster import NODES, PODS, Client, ClientSettings, Delta, Informer, Key, Resource, connect, plain_endpoint
+from cluster import (
+    NODES,
+    PODS,
+    Client,
+    ClientSettings,
+    Delta,
+    Informer,
+    Key,
+    Resource,
+    connect,
+    merge_patch,
+    plain_endpoint,
+)
 from cluster.resources import custom
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
@@ -206,7 +218,9 @@ def twin_process() -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.terminate()
+            # The twin ends with its input.
+            assert process.stdin is not None
+            process.stdin.close()
 
 
 @contextmanager
@@ -237,6 +251,14 @@ class Bindings:
             self.complete.set()
 
 
+def create(client: Client, kind: Resource[Any], document: dict[str, Any]) -> None:
+    """Create an object, and write its status the way the API wants it: separately."""
+    client.create(kind, document)
+    if "status" in document:
+        key = Key(document["metadata"].get("namespace", ""), document["metadata"]["name"])
+        client.patch(kind, key, merge_patch({"status": document["status"]}), subresource="status")
+
+
 def live(client: Client, scene: Scene, flags: list[str], timeout_seconds: float) -> dict[str, float]:
     """Pods per second from first to last binding, with the pods created while the scheduler runs."""
     from api.crds import DEFINITIONS
@@ -253,7 +275,7 @@ def live(client: Client, scene: Scene, flags: list[str], timeout_seconds: float)
             (custom(WORKLOAD_PROFILE), profile_documents(scene)),
         )
         for kind, documents in kinds:
-            list(pool.map(lambda document, kind=kind: client.create(kind, document), documents))
+            list(pool.map(lambda document, kind=kind: create(client, kind, document), documents))
         bindings = Bindings(scene.pods)
         with Informer(client, PLACES) as informer, scheduler_process(flags):
             informer.subscribe(bindings)

@@ -155,6 +155,7 @@ class Loop:
         for name, informer in self._informers.items():
             if not informer.wait_synced(SYNC_SECONDS):
                 raise SyncTimeoutError(f"no first list of {name} within {SYNC_SECONDS:.0f} s")
+        self._next_look = self._clock() + MISSING_KIND_SECONDS
         self._drain(block_seconds=0.0)
 
     def _watch(self, name: str, kind: Resource[Any]) -> None:
