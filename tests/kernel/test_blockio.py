@@ -174,6 +174,29 @@ def test_buffered_reads_merge_and_leave_nothing_behind(probe: BlockIo, tree: Cgr
         assert row["inflight"] == 0
 
 
+def test_writeback_is_its_cgroups_where_the_kernel_knows(
+    probe: BlockIo, tree: CgroupTree, disk: Path, tmp_path: Path
+) -> None:
+    """On cgroup v1 nobody knows whose dirty pages the flusher writes; on v2 the bio says so."""
+    size = 8 * MIB
+    where = tmp_path / "mount"
+    where.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(disk)], check=True)
+    subprocess.run(["mount", str(disk), str(where)], check=True)
+    try:
+        with tree.make_cgroup("writer") as cgroup:
+            before = probe.read()
+            write = ["dd", "if=/dev/zero", f"of={where / 'file'}", f"bs={size}", "count=1"]
+            assert cgroup.spawn(write, stderr=subprocess.DEVNULL).wait() == 0
+            subprocess.run(["sync", "-f", str(where)], check=True)
+            after = probe.read()
+            owner = cgroup.cgroup_id if tree.version == "v2" else KERNEL_ID
+            written = [on_disk(reading, owner, disk)["write_bytes"] for reading in (before, after)]
+            assert written[1] - written[0] >= size
+    finally:
+        subprocess.run(["umount", str(where)], check=True)
+
+
 def test_time_held_back_by_a_limit(kernel: Kernel, probe: BlockIo, tree: CgroupTree, disk: Path) -> None:
     with tree.make_cgroup("limited") as cgroup:
         finish(start(cgroup, disk, "r", 4096, 1))
