@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
+import subprocess
+import sys
+import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,31 +24,31 @@ SECONDS = float(os.environ.get("CHURN_SECONDS", "60"))
 PER_SECOND = 200
 
 
-def churn(directory: Path, stop: threading.Event, made: list[int]) -> None:
-    """Make a cgroup, run a process in it, remove it, `PER_SECOND` times a second."""
-    number, due = 0, time.monotonic()
-    while not stop.is_set():
-        path = directory / f"churn-{number}"
-        path.mkdir()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                (path / "cgroup.procs").write_text("0")
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-        deadline = time.monotonic() + 5
-        while True:
-            try:
-                path.rmdir()
-                break
-            except OSError:  # the last process is still on its way out
-                assert time.monotonic() < deadline
-                time.sleep(0.0005)
-        number += 1
-        made.append(number)
-        due += 1 / PER_SECOND
-        time.sleep(max(0.0, due - time.monotonic()))
+_CHURN = """
+import os, sys, time
+directory, per_second = sys.argv[1], float(sys.argv[2])
+number, due = 0, time.monotonic()
+while True:
+    path = f"{directory}/churn-{number}"
+    os.mkdir(path)
+    pid = os.fork()
+    if pid == 0:
+        with open(f"{path}/cgroup.procs", "w") as procs:
+            procs.write("0")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    while True:
+        try:
+            os.rmdir(path)
+            break
+        except OSError:  # the last process is still on its way out
+            time.sleep(0.0002)
+    number += 1
+    os.write(1, b".")
+    due += 1 / per_second
+    time.sleep(max(0.0, due - time.monotonic()))
+"""
+"""Makes a cgroup, runs a process in it, removes it, so many times a second; a dot for each."""
 
 
 def descriptors() -> int:
@@ -56,14 +57,14 @@ def descriptors() -> int:
 
 def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
     agent = Agent(AgentSettings())
-    stop, made = threading.Event(), list[int]()
-    with tree.make_cgroup("churned") as parent:
-        worker = threading.Thread(target=churn, args=(parent.cpu_dir, stop, made))
+    with tree.make_cgroup("churned") as parent, tempfile.TemporaryFile() as dots:
+        worker: subprocess.Popen[bytes] | None = None
         try:
             for _ in range(5):
                 agent.tick()
             before = descriptors()
-            worker.start()
+            command = [sys.executable, "-S", "-E", "-c", _CHURN, str(parent.cpu_dir), str(PER_SECOND)]
+            worker = subprocess.Popen(command, stdout=dots)
             warm = 0
             deadline = time.monotonic() + SECONDS
             while time.monotonic() < deadline:
@@ -77,13 +78,17 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
                 if not warm and time.monotonic() > deadline - SECONDS / 2:
                     warm = resident_bytes()
                 time.sleep(0.25)
-            stop.set()
-            worker.join()
+            worker.kill()
+            worker.wait()
+            for leftover in parent.cpu_dir.glob("churn-*"):
+                leftover.rmdir()
+            made = os.fstat(dots.fileno()).st_size
+            print(f"{made / SECONDS:.0f} cgroups a second")
             for _ in range(4):
                 agent.tick(everything=True)
                 time.sleep(0.3)
             living = set(agent.tick(everything=True).cgroup.ids.tolist())
-            assert len(made) > 0.5 * SECONDS * PER_SECOND
+            assert made > 0.5 * SECONDS * PER_SECOND
             cpu = agent.probes.opened["cpu"]
             assert isinstance(cpu, Cpu)
             reading = cpu.read()
@@ -94,7 +99,7 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
             assert resident_bytes() - warm < 20e6
             assert len(np.unique(reading.tables[CGROUP].ids)) == len(kept)
         finally:
-            stop.set()
-            if worker.is_alive():
-                worker.join()
+            if worker is not None and worker.poll() is None:
+                worker.kill()
+                worker.wait()
             agent.close()

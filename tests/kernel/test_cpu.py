@@ -154,7 +154,9 @@ def test_a_quota_is_not_contention(probe: Cpu, tree: CgroupTree, level: str) -> 
             # an episode of up to 80 ms may stand open at either end
             assert abs(grown[f"wait_{level}_quota_ns"] - kernel_ns) <= 0.05 * kernel_ns + 80e6
             assert grown[f"wait_{other}_quota_ns"] == 0
-            assert grown["wait_neighbour_ns"] + grown["wait_kernel_ns"] <= 0.02 * SECONDS * 1e9
+            contended, bystanders = grown["wait_neighbour_ns"] + grown["wait_kernel_ns"], grown.ran_elsewhere(worker)
+            # with no neighbour there is no contention; a host busy with something else really contends
+            assert contended <= (0.02 * SECONDS * 1e9 if bystanders < 0.3e9 else 1.05 * bystanders)
             assert abs(sum(grown.causes().values()) - grown["wait_ns"]) <= 0.01 * grown["wait_ns"]
 
         in_attempts(attempt)
