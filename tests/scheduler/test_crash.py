@@ -1,0 +1,69 @@
+"""Killed at any moment and started again: no pod is bound twice, and no node ever holds more than it has."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from cluster import NODES, PODS
+from cluster.twin import Twin
+from tests.schedobjects import node, pod
+
+PODS_PER_KILL = 40
+
+
+@contextmanager
+def scheduler(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "scheduler", "--server", url, "run", "--no-leader-elect", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def bound(twin: Twin) -> int:
+    return sum(1 for item in twin.objects(PODS).values() if item["spec"].get("nodeName"))
+
+
+def wait_for(twin: Twin, count: int, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while bound(twin) < count:
+        assert time.monotonic() < end, f"{bound(twin)} of {count} pods bound"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_kill_and_restart(seed: int) -> None:
+    draw = random.Random(seed)
+    with Twin() as twin:
+        twin.load(NODES, [msgspec.to_builtins(node(f"n{index}", allocatable={"cpu": "32"})) for index in range(4)])
+        total = 0
+        for round_number in range(3):
+            names = [f"p{round_number}-{index}" for index in range(PODS_PER_KILL)]
+            twin.load(PODS, [msgspec.to_builtins(pod(name, {"cpu": "1"}, uid="")) for name in names])
+            killed_at = total + draw.randrange(1, PODS_PER_KILL)
+            with scheduler(twin.url) as process:
+                wait_for(twin, killed_at)
+                os.kill(process.pid, signal.SIGKILL)
+            total += PODS_PER_KILL
+        with scheduler(twin.url):
+            wait_for(twin, total)
+        where: dict[str, str] = {}
+        held: Counter[str] = Counter()
+        for event in twin.history(PODS):
+            name, chosen = event.record.key.name, event.record.document["spec"].get("nodeName", "")
+            if chosen and name not in where:
+                where[name] = chosen
+                held[chosen] += 1
+                assert held[chosen] <= 32
+            assert not chosen or where[name] == chosen
+        assert len(where) == total
