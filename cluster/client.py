@@ -30,16 +30,30 @@ def _never(_: errors.ApiError) -> bool:
     return False
 
 
+Observer = Callable[[str, int, float], None]
+"""Hears of every attempt: method, HTTP status (0 without an answer) and seconds; must be quick."""
+
+
+def _unobserved(_method: str, _status: int, _seconds: float) -> None:
+    pass
+
+
 class Client:
     """Speaks to one API server. Close it, or use it as a context manager."""
 
     def __init__(
-        self, endpoint: Endpoint, settings: ClientSettings | None = None, *, random: Random | None = None
+        self,
+        endpoint: Endpoint,
+        settings: ClientSettings | None = None,
+        *,
+        random: Random | None = None,
+        observe: Observer = _unobserved,
     ) -> None:
         self.settings = settings or ClientSettings()
         self._transport = Transport(endpoint, self.settings.user_agent, self.settings.connect_seconds)
         self._bucket = TokenBucket(self.settings.requests_per_second, self.settings.burst)
         self._random = random or Random()
+        self._observe = observe
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
     def __enter__(self) -> Self:
@@ -188,7 +202,7 @@ class Client:
         for attempt in range(self.settings.attempts):
             self._wait_turn()
             try:
-                return self._transport.send(request, self.settings.timeout_seconds).body
+                return self._attempt(request)
             except (errors.TooManyRequests, errors.Unavailable) as error:
                 waited = time.monotonic() - started
                 last = attempt == self.settings.attempts - 1 or waited > self.settings.patience_seconds
@@ -197,6 +211,18 @@ class Client:
                 log.debug("retrying %s: %s", request.where, error)
                 self.pause(attempt, error.retry_after_seconds)
         raise ValueError(f"a client needs at least one attempt, got {self.settings.attempts}")
+
+    def _attempt(self, request: Request) -> bytes:
+        started = time.monotonic()
+        status = 0
+        try:
+            status, body = self._transport.send(request, self.settings.timeout_seconds)
+            return body
+        except errors.ApiError as error:
+            status = error.status
+            raise
+        finally:
+            self._observe(request.method, status, time.monotonic() - started)
 
     def _create_named(self, resource: Resource[T], request: Request, key: Key, wanted: Document) -> T:
         doubtful = False

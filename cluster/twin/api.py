@@ -8,6 +8,7 @@ import msgspec
 from cluster.resources import Document, Key
 from cluster.twin import placing, problems
 from cluster.twin.database import Database, Record, Table, in_namespace
+from cluster.twin.discovery import discover
 from cluster.twin.problems import Problem
 from cluster.twin.selecting import predicate
 from cluster.twin.watching import WatchSession
@@ -16,13 +17,6 @@ from cluster.twin.writes import Change, Writes, decode
 
 _SNAPSHOTS = 64
 _DEFAULT_WATCH_SECONDS = 1800.0
-_PLAIN = {
-    "/healthz": b'"ok"',
-    "/livez": b'"ok"',
-    "/readyz": b'"ok"',
-    "/version": b'{"major":"1","minor":"33","gitVersion":"v1.33.0+twin"}',
-    "/api": b'{"kind":"APIVersions","versions":["v1"]}',
-}
 
 
 class Route(NamedTuple):
@@ -62,6 +56,11 @@ class Api:
         self._database = database
         self._writes = writes
         self._snapshots: OrderedDict[int, tuple[int, list[Record]]] = OrderedDict()
+
+    def discover(self, request: Inbound) -> Answer | None:
+        """The answer for a path that names no objects; None for all others."""
+        body = discover(self._database, request.path) if request.method == "GET" else None
+        return None if body is None else Answer(200, body)
 
     def route(self, request: Inbound) -> Route:
         """What the request is about; raises `Problem` 404 for a kind that is not served."""
@@ -211,12 +210,6 @@ class Api:
             message = f"Too large resource version: {version}, current: {self._database.revision}"
             cause = ("ResourceVersionTooLarge", "Too large resource version")
             raise Problem(504, "Timeout", message, causes=(cause,), retry_after_seconds=1)
-
-
-def plain_answer(path: str) -> Answer | None:
-    """The answer of a path that is no resource, or None."""
-    body = _PLAIN.get(path)
-    return None if body is None else Answer(200, body)
 
 
 def _verb(request: Inbound, name: str, subresource: str) -> str:

@@ -16,7 +16,7 @@ from cluster.resources import Document, Key, Resource
 from cluster.settings import ClientSettings
 from cluster.transport import Endpoint
 from cluster.twin import disruption, wire
-from cluster.twin.api import Answer, Api, Opening, Route, plain_answer
+from cluster.twin.api import Answer, Api, Opening, Route
 from cluster.twin.database import Database, Event, Record, Table
 from cluster.twin.faults import WATCH_FAULTS, Fault, Faults, FaultType
 from cluster.twin.hub import WatchHub
@@ -167,9 +167,9 @@ class Twin:
 
     def _handle(self, connection: Connection, request: Inbound) -> None:
         try:
-            plain = plain_answer(request.path)
-            if plain is not None:
-                self._send(connection, plain)
+            found = self._api.discover(request)
+            if found is not None:
+                self._send(connection, found)
                 return
             route = self._api.route(request)
             self.requests[(route.verb, route.table.kind.plural)] += 1

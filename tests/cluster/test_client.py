@@ -48,6 +48,15 @@ def test_reads_are_repeated_until_patience_ends(twin: Twin, status: int) -> None
         assert calls(twin, "get") == 6
 
 
+def test_every_attempt_is_observed(twin: Twin) -> None:
+    heard: list[tuple[str, int]] = []
+    refusing(twin, 503, "list", times=1)
+    twin.faults.add(Fault(FaultType.DROP, frozenset({"list"}), times=1))
+    with Client(twin.endpoint(), FEW, observe=lambda method, status, _: heard.append((method, status))) as client:
+        client.list(NODES)
+    assert heard == [("GET", 503), ("GET", 0), ("GET", 200)]
+
+
 def test_what_needs_a_human_is_not_repeated(twin: Twin) -> None:
     refusing(twin, 403, "list")
     with twin.client(FEW) as client, pytest.raises(Forbidden):

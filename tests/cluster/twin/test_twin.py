@@ -152,6 +152,29 @@ def test_a_version_from_the_future_is_waited_for(twin: Twin) -> None:
         assert len(client.list(NODES, Query(), not_older_than=future).items) == 1
 
 
+def test_the_official_client_finds_its_way(twin: Twin, tmp_path: Path) -> None:
+    from kubernetes import client as official
+    from kubernetes.dynamic import DynamicClient
+
+    twin.serve(custom(RESERVATION))
+    configuration = official.Configuration(host=twin.url)
+    with official.ApiClient(configuration) as api:
+        core = official.CoreV1Api(api)
+        core.create_namespaced_pod("d", pod("a", "d"))
+        assert [item.metadata.name for item in core.list_pod_for_all_namespaces().items] == ["a"]
+        core.create_namespaced_pod_binding(
+            "a",
+            "d",
+            official.V1Binding(metadata={"name": "a"}, target=official.V1ObjectReference(kind="Node", name="n")),
+            _preload_content=False,
+        )
+        assert core.read_namespaced_pod("a", "d").spec.node_name == "n"
+        reservations = DynamicClient(api, cache_file=str(tmp_path / "kinds")).resources.get(
+            kind="Reservation", api_version="scheduling.koordinator.sh/v1alpha1"
+        )
+        assert reservations.get().items == []
+
+
 def test_a_malformed_object_is_an_error_for_its_writer_alone(twin: Twin) -> None:
     hasty = replace(UNLIMITED, attempts=1)
     with twin.client(hasty) as client:
