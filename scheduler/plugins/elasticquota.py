@@ -37,6 +37,7 @@ from scheduler.quota.eviction import OveruseClock, QuotaPod, may_preempt, to_rev
 from scheduler.quota.forest import Member, QuotaForest
 from scheduler.quota.spec import QUOTA, quota_spec
 from scheduler.quota.tree import DEFAULT, ROOT, SYSTEM, PodUse, QuotaSpec, QuotaTree
+from scheduler.reservation.standin import is_stand_in
 from scheduler.snapshot import Row
 
 QUOTAS = custom(ELASTIC_QUOTA)
@@ -128,7 +129,9 @@ class ElasticQuota(Plugin[tuple[()]]):
         self.forest.set_cluster(self._cluster)
 
     def pod_queued(self, info: PodInfo) -> None:
-        """A pending pod asks for quota."""
+        """A pending pod asks for quota; a reservation's stand-in does not, its consumers will."""
+        if is_stand_in(info.pod):
+            return
         self._queued.add(info.uid)
         self.forest.put(info.uid, _member(info, assigned=info.uid in self.handle.snapshot.pods))
 
@@ -139,6 +142,8 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """A pod uses quota."""
+        if is_stand_in(info.pod):
+            return
         if info.pod.spec.node_name:
             self._queued.discard(info.uid)
         self._leaving.discard(info.uid)
@@ -146,6 +151,8 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """A pod uses none any more; whether it still asks shows before the next attempt."""
+        if is_stand_in(info.pod):
+            return
         # A pod deleted while its binding is under way is forgotten as pending before it is removed.
         if info.uid not in self.forest:
             return
@@ -190,7 +197,7 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def prepare(self, info: PodInfo) -> tuple[()] | None:
         """Nothing to say until there are quotas."""
-        return () if self._in_use else None
+        return () if self._in_use and not is_stand_in(info.pod) else None
 
     def pre_filter(self, attempt: Attempt, spec: tuple[()]) -> Reason | None:
         """Turn away what exceeds the quota, with every figure."""

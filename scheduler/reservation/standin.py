@@ -1,0 +1,133 @@
+"""The pod that stands in for a reservation: it is scheduled like any pod and holds the reserved room."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from api.crds import Reservation as ReservationObject
+from api.objects import Pod
+from api.protocol import LABEL_PRIORITY
+from api.resources import parse_resources
+from api.times import duration_seconds, epoch_seconds
+from scheduler.podinfo import effective_requests
+from scheduler.reservation.value import (
+    DEFAULT_TTL_SECONDS,
+    ControllerMatch,
+    ObjectMatch,
+    Owner,
+    Phase,
+    Policy,
+    Reservation,
+)
+
+RESERVE_POD = "scheduling.koordinator.sh/reserve-pod"
+RESERVATION_NAME = "scheduling.koordinator.sh/reservation-name"
+RESTRICTED_OPTIONS = "scheduling.koordinator.sh/reservation-restricted-options"
+LABEL_ORDER = "scheduling.koordinator.sh/reservation-order"
+HIGHEST_PRIORITY = 2**31 - 1
+
+
+class RestrictedOptions(msgspec.Struct, frozen=True):
+    """Which resources the Restricted policy looks at."""
+
+    resources: list[str] = msgspec.field(default_factory=list)
+
+
+def is_stand_in(pod: Pod) -> bool:
+    """Whether the pod only stands for a reservation."""
+    return pod.metadata.annotations.get(RESERVE_POD) == "true"
+
+
+def stand_in(reservation: ReservationObject) -> Pod:
+    """The pod that holds the room: the template's, named and identified by the reservation's UID.
+
+    Labels and annotations of the reservation go before the template's. Raises msgspec.ValidationError when the
+    template is no pod.
+    """
+    template: Mapping[str, Any] = reservation.spec.template or {}
+    meta, inner = reservation.metadata, template.get("metadata") or {}
+    labels = {**(inner.get("labels") or {}), **meta.labels}
+    annotations = {**(inner.get("annotations") or {}), **meta.annotations}
+    spec = dict(template.get("spec") or {})
+    pinned = spec.pop("nodeName", "")
+    if pinned:
+        spec["affinity"] = _pinned(pinned)
+    priority = labels.get(LABEL_PRIORITY, "")
+    spec["priority"] = int(priority) if priority.isdigit() else HIGHEST_PRIORITY
+    spec["preemptionPolicy"] = "Never"
+    document = {
+        "metadata": {
+            "name": meta.uid,
+            "namespace": inner.get("namespace") or "default",
+            "uid": meta.uid,
+            "creationTimestamp": meta.creation_timestamp,
+            "labels": labels,
+            "annotations": {**annotations, RESERVE_POD: "true", RESERVATION_NAME: meta.name},
+        },
+        "spec": spec,
+    }
+    return msgspec.convert(document, Pod)
+
+
+def _pinned(node: str) -> dict[str, Any]:
+    """Affinity instead of a node name: a pod with a node name would count as bound."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def value_of(reservation: ReservationObject) -> Reservation:
+    """The object as the rules see it.
+
+    Raises QuantityError or msgspec.ValidationError when amounts or the template cannot be read.
+    """
+    meta, spec, status = reservation.metadata, reservation.spec, reservation.status
+    request = effective_requests(stand_in(reservation))
+    phase = Phase(status.phase) if status.phase else Phase.PENDING
+    held = parse_resources(status.allocatable) or (request if phase is Phase.AVAILABLE else {})
+    order = meta.labels.get(LABEL_ORDER, "")
+    ttl = duration_seconds(spec.ttl) if spec.ttl else None
+    return Reservation(
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels,
+        owners=tuple(_owner(owner) for owner in spec.owners),
+        request=request,
+        created_seconds=epoch_seconds(meta.creation_timestamp) or 0.0,
+        ttl_seconds=DEFAULT_TTL_SECONDS if ttl is None else ttl,
+        expires_seconds=epoch_seconds(spec.expires),
+        allocate_once=spec.allocate_once is not False,
+        policy=Policy(spec.allocate_policy),
+        restricted_names=_restricted(meta.annotations.get(RESTRICTED_OPTIONS)),
+        unschedulable=spec.unschedulable,
+        taints=tuple(spec.taints),
+        order=int(order) if order.isdigit() else 0,
+        phase=phase,
+        node=status.node_name,
+        allocatable=held,
+    )
+
+
+def _owner(owner: Any) -> Owner:
+    by_object, by_controller = owner.object, owner.controller
+    return Owner(
+        by_object and ObjectMatch(by_object.uid, by_object.name, by_object.namespace, by_object.api_version),
+        by_controller
+        and ControllerMatch(
+            by_controller.uid,
+            by_controller.name,
+            by_controller.kind,
+            by_controller.api_version,
+            by_controller.namespace,
+        ),
+        owner.label_selector,
+    )
+
+
+def _restricted(text: str | None) -> frozenset[str]:
+    if not text:
+        return frozenset()
+    try:
+        return frozenset(msgspec.json.decode(text, type=RestrictedOptions).resources)
+    except msgspec.MsgspecError:
+        return frozenset()
