@@ -15,6 +15,7 @@ from api.protocol import (
 from api.resources import Resources
 from api.selectors import NodeSelectorTerm, label_selector_matches, node_term_matches
 from scheduler.reservation.value import ControllerMatch, ObjectMatch, Owner, Reservation
+from scheduler.taints import HARD_EFFECTS, tolerated
 
 _UNSCHEDULABLE = Taint(key=TAINT_UNSCHEDULABLE, effect="NoSchedule")
 
@@ -97,17 +98,6 @@ def owner_matches(owner: Owner, pod: Pod) -> bool:
     )
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Kubernetes' rule for one toleration and one taint."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.value == taint.value
-
-
 def _object_matches(wanted: ObjectMatch, pod: Pod) -> bool:
     meta = pod.metadata
     return (
@@ -134,9 +124,7 @@ def _repelled(affinity: Affinity, reservation: Reservation, node_labels: Mapping
     """Unschedulable flag, taints and selectors, which a named affinity skips."""
     taints = (*((_UNSCHEDULABLE,) if reservation.unschedulable else ()), *reservation.taints)
     for taint in taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(
-            tolerates(toleration, taint) for toleration in affinity.tolerations
-        ):
+        if taint.effect in HARD_EFFECTS and not tolerated(taint, affinity.tolerations):
             return f"its taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
     labels = {**node_labels, **reservation.labels}
     if any(labels.get(key) != value for key, value in affinity.reservation_selector.items()):

@@ -14,7 +14,8 @@ from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
-from scheduler.plugins.reservation import RESERVATIONS, ReservationPlugin
+from scheduler.plugins.reservation import ReservationPlugin
+from scheduler.reservation.book import RESERVATIONS
 from tests.schedobjects import drain, engine, node, pod
 
 KINDS = {"reservation": ReservationPlugin, "noderesourcesfit": NodeResourcesFit}
@@ -305,7 +306,7 @@ def test_reservations_are_honoured_under_random_events(history: list[tuple[Any, 
 def check_room(made: Engine) -> None:
     """Per node: what pods have plus what reservations still keep is what the row says, and fits."""
     snapshot = made.snapshot
-    held = plugin(made)._held.values()
+    held = plugin(made).book.held.values()
     for row in range(snapshot.rows_used):
         stand_ins = {each.value.uid for each in held if each.row == row}
         assert all(uid in snapshot.pods for uid in stand_ins)
