@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from api.window import Window
 from koordlet.top_draw import INKS, Columns, detail, heading, legend, line, seconds
-from koordlet.top_rows import Order, Row, latencies, ordered, rows
+from koordlet.top_rows import Order, Row, facts, latencies, ordered, rows
 from koordlet.top_trend import Trend
 
 NextWindow = Callable[[], Window | None]
@@ -227,7 +227,8 @@ class DetailScreen(_Over):
             self.query_one("#detail", Static).update("this cgroup is gone")
             return
         found = latencies(self._top.window, self._cgroup)
-        text = detail(row, self._top.trend.of(self._cgroup), found, self.app.size.width)
+        trend, more = self._top.trend.of(self._cgroup), facts(self._top.window, self._cgroup)
+        text = detail(row, trend, found, self.app.size.width, facts=more)
         self.query_one("#detail", Static).update(text)
 
 

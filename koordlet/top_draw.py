@@ -3,7 +3,7 @@
 Each cause has a letter as well as a colour, so that a bar reads without colours too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.style import Style
@@ -169,7 +169,21 @@ def legend(rows: Sequence[Row], width: int) -> Text:
     return text
 
 
-def detail(row: Row, trend: Sequence[float], found: Sequence[Latencies], width: int) -> Text:
+FACTS: Mapping[str, Callable[[float], str]] = {
+    "requests_per_second": lambda value: f"{value:.1f} requests/s",
+    "cycles_per_instruction": lambda value: f"{value:.2f} cycles per instruction",
+    "llc_miss_ratio": lambda value: f"{value:.1%} of cache accesses miss",
+    "llc_bytes": lambda value: f"{size(value)} of the last-level cache",
+    "memory_bytes_per_second": lambda value: f"{size(value)}/s of memory traffic",
+    "smt_foreign": lambda value: f"{seconds(value)} s/s beside others on its cores",
+    "memory_usage_bytes": lambda value: f"{size(value)} of memory",
+}
+"""How each of `top_rows.facts` reads."""
+
+
+def detail(
+    row: Row, trend: Sequence[float], found: Sequence[Latencies], width: int, *, facts: Mapping[str, float]
+) -> Text:
     """Everything about one cgroup."""
     text = Text()
     text.append(f"{row.info.path}\n", style="bold")
@@ -190,6 +204,8 @@ def detail(row: Row, trend: Sequence[float], found: Sequence[Latencies], width: 
         text.append("  nobody that is known\n")
     for item in found:
         text.append(f"\n{item.name}: half within {duration(item.p50)}, 99 % within {duration(item.p99)}")
+    for name, value in facts.items():
+        text.append(f"\n{FACTS[name](value)}")
     text.append("\n\nLast minute, lost seconds per second" + (f", up to {max(trend):.3f}\n" if trend else "\n"))
     return text.append(sparkline(trend, min(60, width)).lstrip())
 
@@ -200,6 +216,15 @@ def duration(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value * 1e9:.0f} ns"
+
+
+def size(value: float) -> str:
+    """Bytes in the binary unit that reads best."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB"
 
 
 def _cell(text: str, width: int) -> str:

@@ -172,3 +172,28 @@ def latencies(window: Window, cgroup: int) -> list[Latencies]:
         if slots.sum():
             found.append(Latencies(name, *(float(percentile_ns(slots, q)) / 1e9 for q in (0.5, 0.99))))
     return found
+
+
+def facts(window: Window, cgroup: int) -> dict[str, float]:
+    """What else is measured of a cgroup in the recent frames; what is not, or is not a number, is absent."""
+    recent = window.tail(RATE_SECONDS)
+    row = np.flatnonzero(recent.last.cgroup.ids == cgroup)
+    if not len(row):
+        return {}
+    delta, gauges = recent.delta(), recent.last.cgroup.columns
+    grown = {name: float(column[row[0]]) for name, column in delta.table.columns.items() if column.ndim == 1}
+    now = {name: float(column[row[0]]) for name, column in gauges.items() if column.ndim == 1}
+    found = {
+        "cycles_per_instruction": _ratio(grown.get("pmu.cycles"), grown.get("pmu.instructions")),
+        "llc_miss_ratio": _ratio(grown.get("pmu.llc_misses"), grown.get("pmu.llc_references")),
+        "llc_bytes": now.get("resctrl.llc_occupancy_bytes", np.nan),
+        "memory_bytes_per_second": grown.get("resctrl.mbm_total_bytes", np.nan) / delta.seconds,
+        "memory_usage_bytes": now.get("memstat.usage_bytes", np.nan),
+        "smt_foreign": grown.get("cpu.smt_foreign_ns", np.nan) / 1e9 / delta.seconds,
+        "requests_per_second": grown.get("turnaround.requests", np.nan) / delta.seconds,
+    }
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def _ratio(part: float | None, whole: float | None) -> float:
+    return part / whole if part is not None and whole else np.nan

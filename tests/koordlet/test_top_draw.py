@@ -10,10 +10,41 @@ from hypothesis import strategies as st
 
 from api.frame import CgroupInfo
 from api.loss import LOSS_CAUSES
-from koordlet.top_draw import INKS, Columns, bar, detail, duration, heading, legend, line, seconds, sparkline, who
+from koordlet.top_draw import (
+    FACTS,
+    INKS,
+    Columns,
+    bar,
+    detail,
+    duration,
+    heading,
+    legend,
+    line,
+    seconds,
+    sparkline,
+    who,
+)
 from koordlet.top_rows import Culprit, Latencies, Order, Row
 
 CAUSES = [cause.name for cause in LOSS_CAUSES]
+FACT_VALUES = {
+    "requests_per_second": 12.34,
+    "cycles_per_instruction": 1.234,
+    "llc_miss_ratio": 0.125,
+    "llc_bytes": 3.5 * 2**20,
+    "memory_bytes_per_second": 1536.0,
+    "smt_foreign": 0.25,
+    "memory_usage_bytes": 2.0**41,
+}
+FACT_TEXTS = (
+    "12.3 requests/s",
+    "1.23 cycles",
+    "12.5% of cache",
+    "3.5 MiB of the",
+    "1.5 KiB/s",
+    "0.250 s/s",
+    "2 TiB of",
+)
 HOG = Culprit(2, "a-hog-with-quite-a-long-name.service", "cpu", 0.25)
 
 
@@ -100,8 +131,9 @@ def test_the_legend_names_what_is_on_the_screen_biggest_first() -> None:
 
 
 def test_detail_says_everything() -> None:
+    assert set(FACTS) == set(FACT_VALUES)
     row = _row({"cpu:neighbour": 0.5, "cpu:own_quota": 0.25})
-    text = detail(row, [0.5, 0.75], [Latencies("run-queue wait", 4e-6, 0.002)], 80).plain
+    text = detail(row, [0.5, 0.75], [Latencies("run-queue wait", 4e-6, 0.002)], 80, facts=FACT_VALUES).plain
     for part in (
         "/victim",
         "0.750",

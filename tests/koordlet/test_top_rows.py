@@ -11,7 +11,7 @@ from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Frame, Table
 from api.histogram import SLOTS
 from api.window import Window
 from koordlet.store import thin
-from koordlet.top_rows import GONE, Order, Row, latencies, ordered, rows
+from koordlet.top_rows import GONE, Order, Row, facts, latencies, ordered, rows
 from tests.frames import make_frame
 
 PATHS = {1: "/victim", 2: "/hog", 3: "/quiet"}
@@ -120,6 +120,28 @@ def test_latencies_are_of_the_window_and_only_where_counted() -> None:
     assert latencies(grown, 2) == []
     assert latencies(grown, 77) == []
     assert latencies(Window([thin(grown.frames[0]), grown.last]), 1) == []
+
+
+def test_facts_are_what_is_measured_and_a_number() -> None:
+    window = _window(
+        {
+            "pmu.cycles": [3000, 1, 0],
+            "pmu.instructions": [2000, 0, 0],
+            "turnaround.requests": [20, 0, 0],
+            "cpu.smt_foreign_ns": [10**9, 0, 0],
+            "memstat.usage_bytes": [4096, 1, 1],
+            "resctrl.mbm_total_bytes": [float("nan"), 100, 0],  # type: ignore[list-item]
+        }
+    )
+    assert facts(window, 1) == {
+        "cycles_per_instruction": 1.5,
+        "requests_per_second": 10.0,
+        "smt_foreign": 0.5,
+        "memory_usage_bytes": 4096.0,
+    }
+    assert facts(window, 2)["memory_bytes_per_second"] == 50.0
+    assert "cycles_per_instruction" not in facts(window, 2)
+    assert facts(window, 77) == {}
 
 
 def _row(path: str, lost: float, causes: dict[str, float], oncpu: float) -> Row:
