@@ -15,10 +15,8 @@ import pytest
 from api.frame import Reading
 from api.plugin import Unsupported
 from api.settings import SettingsError
-from probes.cgroups import cpu_mount, matching, threads_below
 from probes.probe import ProbeLimits
 from probes.resctrl import RESERVED_MONITORS, Resctrl, ResctrlOptions
-from probes.resctrl_tree import Group, ResctrlTree
 from tests.resctrl_fs.client import MountedResctrl, mounted
 from tests.resctrl_fs.hardware import INTEL, MONITOR_ONLY, Monitoring
 
@@ -220,11 +218,6 @@ def test_a_pod_that_goes_takes_its_group_along(fs: MountedResctrl, make_pod: Mak
     probe.close()
 
 
-def test_only_own_groups_can_be_removed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="theirs is not a group of ours"):
-        ResctrlTree(tmp_path).remove(Group("", "theirs"))
-
-
 def test_hosts_without_resctrl_say_so(tmp_path: Path) -> None:
     with pytest.raises(Unsupported) as refusal:
         Resctrl.open_at(tmp_path / "absent", tmp_path, OBSERVE)
@@ -239,45 +232,3 @@ def test_options_default_to_observing() -> None:
     assert not OBSERVE.monitor_groups
     with pytest.raises(SettingsError, match="monitor_groups"):
         ResctrlOptions.of(ProbeLimits(options={"resctrl": {"monitor_groups": "yes"}}))
-
-
-@pytest.mark.parametrize(
-    ("mounts", "expected"),
-    [
-        ("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "/sys/fs/cgroup"),
-        ("c /a/unified cgroup2 rw 0 0\nc /a/cpu cgroup rw,cpu,cpuacct 0 0\n", "/a/cpu"),
-    ],
-)
-def test_the_cpu_hierarchy_is_found(mounts: str, expected: str) -> None:
-    assert cpu_mount(mounts) == Path(expected)
-
-
-def test_a_host_without_the_cpu_controller_is_unsupported() -> None:
-    with pytest.raises(Unsupported, match="cpu controller"):
-        cpu_mount("c /a/memory cgroup rw,memory 0 0\n")
-
-
-@pytest.mark.parametrize(
-    ("path", "is_pod"),
-    [
-        ("kubepods/burstable/pod12", True),
-        ("kubepods/pod12", True),
-        ("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12.slice", True),
-        ("kubepods.slice/kubepods-burstable.slice", False),
-        ("kubepods/burstable", False),
-        ("system.slice/redis.service", True),
-        ("docker/0123abcd", True),
-        ("init.scope", False),
-    ],
-)
-def test_default_globs(tmp_path: Path, path: str, is_pod: bool) -> None:
-    (tmp_path / path / "inner").mkdir(parents=True)
-    assert list(matching(tmp_path, OBSERVE.match.split(","))) == ([tmp_path / path] if is_pod else [])
-
-
-def test_threads_of_a_subtree_are_listed_on_v1_and_v2(tmp_path: Path) -> None:
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "tasks").write_text("1\n2\n")
-    (tmp_path / "inner/cgroup.threads").write_text("3\n")
-    assert threads_below(tmp_path) == {1, 2, 3}
-    assert threads_below(tmp_path / "gone") == frozenset()
