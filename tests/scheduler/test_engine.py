@@ -211,18 +211,13 @@ class Cluster(RuleBasedStateMachine):
         self.bound: dict[str, tuple[Any, str]] = {}
         self.history: list[tuple[str, str]] = []
 
-    @rule(cpu=st.integers(0, 5), port=st.sampled_from([0, 80]), priority=st.integers(0, 2))
-    def arrive(self, cpu: int, port: int, priority: int) -> None:
-        self.counter += 1
+    @rule(cpu=st.integers(0, 5), port=st.sampled_from([0, 80]), priority=st.integers(0, 2), times=st.integers(1, 4))
+    def arrive(self, cpu: int, port: int, priority: int, times: int) -> None:
         ports = {"ports": [{"hostPort": port}]} if port else {}
-        item = pod(f"p{self.counter}", {"cpu": str(cpu)}, priority=priority, container=ports)
-        if ports:
-            item = pod(
-                f"p{self.counter}",
-                priority=priority,
-                containers=[{"name": "m", "resources": {"requests": {"cpu": str(cpu)}}, **ports}],
-            )
-        self.engine.on_pod(Action.ADD, item, self.now)
+        for _ in range(times):
+            self.counter += 1
+            item = pod(f"p{self.counter}", {"cpu": str(cpu)}, priority=priority, container=ports)
+            self.engine.on_pod(Action.ADD, item, self.now)
 
     @rule(index=st.integers(0, 3), cpu=st.integers(1, 6))
     def change_node(self, index: int, cpu: int) -> None:
@@ -231,9 +226,10 @@ class Cluster(RuleBasedStateMachine):
         have = 0 if row is None else int(self.engine.snapshot.allocatable[row, 0]) // 1000
         self.engine.on_node(Action.ADD, node(f"n{index}", allocatable={"cpu": str(max(cpu, have))}), self.now)
 
-    @rule()
-    def attempt(self) -> None:
-        self.engine.schedule_one(self.now)
+    @rule(times=st.integers(1, 8))
+    def attempt(self, times: int) -> None:
+        for _ in range(times):
+            self.engine.schedule_one(self.now)
 
     @rule(succeed=st.booleans(), confirm=st.booleans())
     def answer(self, succeed: bool, confirm: bool) -> None:
@@ -300,7 +296,7 @@ class Cluster(RuleBasedStateMachine):
             assert self.engine.snapshot.pods[uid].row == self.engine.snapshot.row(where)
 
 
-Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestCluster = Cluster.TestCase
 
 
