@@ -1,4 +1,4 @@
-"""Give one pod its devices on one node: partition, then topology, then plain order; several kinds jointly.
+"""Give one pod its devices on one node: template, partition, topology or plain order; several kinds jointly.
 
 Pure: reads the node's ledger, returns grants, records nothing. DeviceError says why a node cannot serve.
 """
@@ -10,6 +10,7 @@ from scheduler.devices.candidates import Candidate, DeviceError, DeviceStrategy,
 from scheduler.devices.inventory import Grant, NodeDevices
 from scheduler.devices.partition import PartitionTable, choose_partition
 from scheduler.devices.request import DeviceDemand, DeviceKind
+from scheduler.devices.template import Template, applies, smallest_cover
 from scheduler.devices.topology import choose_near
 
 
@@ -37,6 +38,8 @@ class DeviceRequest:
     same_pcie: bool = False
     """The joint kinds must use the same PCIe switches."""
     partition: PartitionRule = field(default_factory=PartitionRule)
+    templates: tuple[Template, ...] = ()
+    """Shapes in which the node's cards are shared; empty for free shares."""
     strategy: DeviceStrategy = DeviceStrategy.LEAST_ALLOCATED
     by_topology: bool = True
     """False takes devices in plain order (the caller has chosen minors itself)."""
@@ -48,12 +51,27 @@ class DeviceRequest:
 
 def allocate(node: NodeDevices, request: DeviceRequest) -> list[Grant]:
     """Grants for every demanded kind. Raises DeviceError when one cannot be served."""
+    request, template = _shaped(request)
     together = [kind for kind in request.joint if kind in request.demands]
     grants = _joint(node, request, together) if len(together) > 1 else []
     alone = [kind for kind in request.demands if len(together) < 2 or kind not in together]
     for kind in alone:
         grants += _grants(kind, choose(node, request, kind))
+    if template:
+        grants = [replace(grant, template=template) if grant.kind is DeviceKind.GPU else grant for grant in grants]
     return grants
+
+
+def _shaped(request: DeviceRequest) -> tuple[DeviceRequest, str]:
+    """The request with the GPU share replaced by the template that covers it, and its name."""
+    demand = request.demands.get(DeviceKind.GPU)
+    if demand is None or not applies(request.templates, demand):
+        return request, ""
+    template = smallest_cover(request.templates, demand.each)
+    if template is None:
+        raise DeviceError("node(s) no GPU share template covers the request")
+    shaped = replace(demand, each=dict(template.amounts))
+    return replace(request, demands={**request.demands, DeviceKind.GPU: shaped}), template.name
 
 
 def choose(node: NodeDevices, request: DeviceRequest, kind: DeviceKind) -> list[Candidate]:

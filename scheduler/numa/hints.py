@@ -1,7 +1,8 @@
 """NUMA hints: which sets of NUMA nodes could serve a request, and the one set that suits every provider.
 
 A set is a bitmask (bit i is NUMA node i). The merge follows kubelet's topology manager: one hint per
-provider, masks intersected; a preferred result beats another, then the narrower mask, then the higher score.
+provider, masks intersected; a preferred result beats another, then the narrower mask, then the higher score. An
+intersection too narrow for some provider is left out, where kubelet would take it and fail to allocate.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,10 +79,11 @@ def merge(providers: Iterable[Sequence[Hint] | None], numa_nodes: Iterable[int],
     SingleNUMANode only one-bit masks.
     """
     everywhere = sum(1 << node for node in numa_nodes)
+    considered = [_considered(hints, everywhere, policy) for hints in providers if hints is not None]
     merged: dict[tuple[int, bool], int] = {(everywhere, True): 0}
-    for hints in providers:
-        if hints is not None:
-            merged = _intersect(merged, _considered(hints, everywhere, policy))
+    for hints in considered:
+        merged = _intersect(merged, hints)
+    merged = {key: score for key, score in merged.items() if _serves_all(key[0], considered)}
     mask, preferred = min(
         merged,
         key=lambda key: (not key[0], not key[1], key[0].bit_count(), -merged[key], key[0]),
@@ -96,6 +98,11 @@ def _considered(hints: Sequence[Hint], everywhere: int, policy: NumaPolicy) -> l
     if policy is NumaPolicy.SINGLE_NUMA_NODE:
         hints = [hint for hint in hints if hint.mask.bit_count() == 1]
     return list(hints) or [Hint(everywhere, False)]
+
+
+def _serves_all(mask: int, providers: Sequence[Sequence[Hint]]) -> bool:
+    """Whether a merged mask still holds a set that each provider named: an intersection alone may be too narrow."""
+    return all(any(hint.mask & mask == hint.mask for hint in hints) for hints in providers)
 
 
 def _intersect(merged: Mapping[tuple[int, bool], int], hints: Sequence[Hint]) -> dict[tuple[int, bool], int]:

@@ -119,12 +119,10 @@ class Machine:
         """What is left by NUMA node, never below zero; CPUs of one's own count amplified."""
         free = self.numa_total(resource)
         drawn: dict[str, dict[int, int]] = {}
-        for uid, hold in self.holders.items():
+        for hold in self.holders.values():
             for node, amount in self._charged(hold, resource).items():
                 if hold.within in self.holders:
                     drawn.setdefault(hold.within, {})[node] = drawn.get(hold.within, {}).get(node, 0) + amount
-                elif uid not in drawn:
-                    drawn.setdefault(uid, {})
                 free[node] = free.get(node, 0) - amount
         for uid, amounts in drawn.items():
             own = self._charged(self.holders[uid], resource)

@@ -19,7 +19,7 @@ from api.protocol import (
     LABEL_NODE_GPU_PARTITION_POLICY,
     RDMA,
 )
-from api.resources import CPU, parse_quantity
+from api.resources import CPU, parse_quantity, parse_resources
 from cluster.resources import Key, Resource, custom
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
 from scheduler.devices.book import DeviceBook, summary
@@ -32,6 +32,7 @@ from scheduler.devices.partition import default_table
 from scheduler.devices.payload import PodWishes, drawn_from, encode_grants, read_wishes
 from scheduler.devices.request import WHOLE_PERCENT, DeviceKind, DeviceRequestError, device_demands
 from scheduler.devices.scoring import gradient_scores, ranked, remainder_scores, usage_scores
+from scheduler.devices.template import Template
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write, scaled
 from scheduler.numa.hints import Hint
 from scheduler.podinfo import PodInfo
@@ -77,6 +78,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keep devices out of NUMA alignment."""
     gpu_share_unsupported_models: list[UnsupportedModel] = []
     """Models that only serve whole."""
+    gpu_shared_resource_templates: dict[str, dict[str, dict[str, str | int | float]]] = {}
+    """Shapes in which the cards of a model are shared: `<vendor>-<model>` to template name to amounts."""
     workload: list[Kind] = []
     """The mix of pods for Fragmentation; empty learns it from the pods that arrive."""
 
@@ -123,6 +126,10 @@ class DeviceShare(Plugin[Spec]):
         self._fragmentation = config.scoring_strategy == "Fragmentation"
         self._by_remainder = config.scoring_strategy in ("Fragmentation", "BestFit")
         self._strategy = DeviceStrategy("MostAllocated" if self._by_remainder else config.scoring_strategy)
+        self._templates = {
+            model: tuple(Template(name, parse_resources(amounts)) for name, amounts in shapes.items())
+            for model, shapes in config.gpu_shared_resource_templates.items()
+        }
         self._model = handle.snapshot.column(np.int64, 0)
         self._honors = handle.snapshot.column(bool, False)
         """Rows whose node gives whole GPUs by partition only."""
@@ -275,7 +282,7 @@ class DeviceShare(Plugin[Spec]):
     def _ruled(self, spec: Spec) -> bool:
         """Whether some node may add a rule of its own for such pods."""
         if spec.shared:
-            return bool(spec.isolation or self.config.gpu_share_unsupported_models)
+            return bool(spec.isolation or self.config.gpu_share_unsupported_models or self._templates)
         return DeviceKind.GPU in spec.wishes.demands
 
     def _try(self, attempt: Attempt, spec: Spec, row: Row) -> int:
@@ -315,7 +322,15 @@ class DeviceShare(Plugin[Spec]):
             best_only=pod_rule is not None and pod_rule.allocate_policy == "Restricted",
             bandwidth=parse_quantity(pod_rule.ring_bus_bandwidth) if pod_rule is not None else 0,
         )
-        return DeviceRequest(wishes.demands, narrowed, wishes.joint, wishes.same_pcie, rule, self._strategy)
+        return DeviceRequest(
+            wishes.demands,
+            narrowed,
+            wishes.joint,
+            wishes.same_pcie,
+            rule,
+            self._templates.get(f"{labels.get(LABEL_VENDOR, '')}-{labels.get(LABEL_MODEL, '')}", ()),
+            self._strategy,
+        )
 
     def gpu_state(self, rows: Rows, attempt: Attempt | None = None) -> GpuState:
         """Free cpu and GPUs of the rows, as the attempted pod sees them."""

@@ -45,7 +45,8 @@ def test_machine_without_numa_report_gives_no_hint() -> None:
         (BEST, [None], Alignment(3, True, True)),
         (BEST, [[Hint(1, True)], [Hint(2, True)]], Alignment(3, False, True)),
         (RESTRICTED, [[Hint(1, True)], [Hint(2, True)]], Alignment(3, False, False)),
-        (RESTRICTED, [[Hint(1, True), Hint(3, False)], [Hint(3, True)]], Alignment(1, True, True)),
+        (RESTRICTED, [[Hint(1, True), Hint(3, False)], [Hint(3, True)]], Alignment(3, False, False)),
+        (RESTRICTED, [[Hint(1, True), Hint(3, False)], [Hint(1, True), Hint(3, False)]], Alignment(1, True, True)),
         (RESTRICTED, [[Hint(3, False)]], Alignment(3, False, False)),
         (SINGLE, [[Hint(3, True)]], Alignment(3, False, False)),
         (
@@ -75,9 +76,7 @@ def test_two_policies_conflict() -> None:
         effective_policy(RESTRICTED, SINGLE)
 
 
-hints = st.lists(
-    st.builds(Hint, st.integers(1, 15), st.booleans(), st.integers(0, 5)), min_size=1, max_size=6
-)
+hints = st.lists(st.builds(Hint, st.integers(1, 15), st.booleans(), st.integers(0, 5)), min_size=1, max_size=6)
 
 
 @given(st.lists(hints, min_size=1, max_size=3))
@@ -88,7 +87,7 @@ def test_merge_equals_trying_every_combination(providers: list[list[Hint]]) -> N
         for hint in combination:
             mask &= hint.mask
         preferred = all(hint.preferred for hint in combination)
-        if mask:
+        if mask and all(any(hint.mask & mask == hint.mask for hint in hints) for hints in providers):
             score = sum(hint.score for hint in combination)
             best = min(best, (False, not preferred, mask.bit_count(), -score, mask))
     result = merge(providers, range(4), BEST)

@@ -44,9 +44,7 @@ def test_divide(
     st.integers(0, 220),
     st.sampled_from(list(NumaStrategy)),
 )
-def test_divide_never_exceeds_what_is_free(
-    free: list[int], request_amount: int, strategy: NumaStrategy
-) -> None:
+def test_divide_never_exceeds_what_is_free(free: list[int], request_amount: int, strategy: NumaStrategy) -> None:
     parts = divide(request_amount, dict(enumerate(free)), (1 << len(free)) - 1, strategy)
     assert (parts is None) == (request_amount > sum(free))
     if parts is not None:

@@ -13,6 +13,7 @@ from api.objects import Node, Pod
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
     ANNOTATION_DEVICE_JOINT_ALLOCATE,
+    ANNOTATION_RESERVATION_ALLOCATED,
     GPU,
     GPU_MEMORY_RATIO,
     LABEL_NODE_GPU_PARTITION_POLICY,
@@ -20,8 +21,9 @@ from api.protocol import (
     SCHEDULER_NAME,
 )
 from cluster.resources import Key
+from scheduler.devices.request import DeviceKind
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent
+from scheduler.framework import Action, Attempt, ObjectEvent, Restored
 from scheduler.outcome import Outcome, Result
 from scheduler.plugins.deviceshare import DEVICES, DeviceShare
 from scheduler.profile import Settings
@@ -184,6 +186,74 @@ def test_model_that_cannot_be_shared() -> None:
     engine = make_engine({"n": 2}, plugin={"gpu_share_unsupported_models": [{"vendor": "huawei"}]}, **labels)
     assert "cannot be shared" in place(engine, make_pod("a", {GPU: 50})).message
     assert place(engine, make_pod("b", {GPU: 100})).node == "n"
+
+
+NPU_SHARE = {"huawei.com/npu-core": 3, "huawei.com/npu-cpu": 1, "koordinator.sh/gpu-memory": 4 << 30}
+
+
+def npu_engine(templates: dict[str, dict[str, str]]) -> Engine:
+    labels = {"node.koordinator.sh/gpu-model": "Ascend-310P3", "node.koordinator.sh/gpu-vendor": "huawei"}
+    plugin = {"gpu_shared_resource_templates": {"huawei-Ascend-310P3": templates}}
+    engine = Engine(Settings(plugins={"deviceshare": plugin}))
+    node = make_node("n", 1, **labels)
+    extra = {"huawei.com/npu-core": "8", "huawei.com/npu-cpu": "7", "koordinator.sh/gpu-memory": "24Gi"}
+    status = msgspec.structs.replace(node.status, allocatable=node.status.allocatable | extra)
+    engine.on_node(Action.ADD, msgspec.structs.replace(node, status=status), 0.0)
+    card = {"type": "gpu", "minor": 0, "health": True, "resources": extra | {GPU_MEMORY_RATIO: "100"}}
+    report(engine, msgspec.convert({"metadata": {"name": "n"}, "spec": {"devices": [card]}}, Device))
+    return engine
+
+
+def test_shared_npu_takes_the_smallest_template_that_covers() -> None:
+    engine = npu_engine(
+        {
+            "vir02": {"huawei.com/npu-core": "2", "huawei.com/npu-cpu": "2", "koordinator.sh/gpu-memory": "6Gi"},
+            "vir04": {"huawei.com/npu-core": "4", "huawei.com/npu-cpu": "4", "koordinator.sh/gpu-memory": "12Gi"},
+            "vir04_3c": {"huawei.com/npu-core": "4", "huawei.com/npu-cpu": "3", "koordinator.sh/gpu-memory": "12Gi"},
+        }
+    )
+    for name in ("a", "b"):
+        outcome = place(engine, make_pod(name, NPU_SHARE))
+        (entry,) = json.loads(outcome.info.annotation(ANNOTATION_DEVICE_ALLOCATED) or "")["gpu"]
+        assert entry["extension"] == {"gpuSharedResourceTemplate": "vir04_3c"}
+        assert entry["resources"]["huawei.com/npu-core"] == "4"
+    assert place(engine, make_pod("c", NPU_SHARE)).result is Result.UNSCHEDULABLE
+
+
+def test_share_that_no_template_covers_is_refused() -> None:
+    engine = npu_engine({"vir01": {"huawei.com/npu-core": "1", "huawei.com/npu-cpu": "1"}})
+    assert place(engine, make_pod("a", NPU_SHARE)).result is Result.UNSCHEDULABLE
+
+
+def restored(engine: Engine, pod: Pod, holder: str) -> Attempt:
+    """An attempt of a pod that may use what a reservation's stand-in holds."""
+    attempt = engine.cycle.attempt(engine.classes.info(pod), 0.0)
+    placement = engine.snapshot.pods[holder]
+    share = Restored(placement.info, engine.snapshot.vector(placement.info))
+    attempt.restored = {placement.row: [share]}
+    return attempt
+
+
+def test_pod_uses_what_its_reservation_holds_and_both_count_once() -> None:
+    engine = make_engine({"n": 2})
+    share = engine.plugins["DeviceShare"]
+    assert isinstance(share, DeviceShare)
+    held = json.dumps({"gpu": [{"minor": 1, "resources": {GPU_MEMORY_RATIO: "100", "koordinator.sh/gpu-core": "100"}}]})
+    engine.on_pod(Action.ADD, make_pod("resv", {GPU: 100}, node="n", **{ANNOTATION_DEVICE_ALLOCATED: held}), 0.0)
+    place(engine, make_pod("other", {GPU: 100}))
+    pod = make_pod("owner", {GPU: 100}, **{ANNOTATION_RESERVATION_ALLOCATED: '{"name":"r","uid":"resv"}'})
+    attempt = restored(engine, pod, "resv")
+    spec = share.prepare(attempt.pod)
+    assert spec is not None
+    bits = share.filter(attempt, spec, slice(0, 1))
+    assert bits is not None
+    assert bits[0] == 0
+    assert share.reserve(attempt, spec, 0) is None
+    engine.snapshot.add_pod(attempt.pod, 0, assumed=True)
+    ledger = share.book.ledgers[0]
+    assert ledger.used(ledger.of_kind(DeviceKind.GPU)[1])["koordinator.sh/gpu-core"] == 100
+    engine.on_pod(Action.DELETE, engine.snapshot.pods["resv"].info.pod, 0.0)
+    assert ledger.used(ledger.of_kind(DeviceKind.GPU)[1])["koordinator.sh/gpu-core"] == 100
 
 
 @pytest.mark.parametrize(

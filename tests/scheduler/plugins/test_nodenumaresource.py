@@ -17,6 +17,7 @@ from api.protocol import (
     ANNOTATION_NODE_AMPLIFICATION,
     ANNOTATION_NODE_RESERVATION,
     ANNOTATION_NUMA_TOPOLOGY_SPEC,
+    ANNOTATION_RESERVATION_ALLOCATED,
     ANNOTATION_RESOURCE_SPEC,
     ANNOTATION_RESOURCE_STATUS,
     GPU,
@@ -27,7 +28,7 @@ from api.protocol import (
 )
 from cluster.resources import Key
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent
+from scheduler.framework import Action, ObjectEvent, Restored
 from scheduler.numa.topology import CpuTopology
 from scheduler.outcome import Outcome, Result
 from scheduler.plugins.deviceshare import DEVICES
@@ -269,6 +270,32 @@ def test_spanning_and_single_pods_do_not_meet_when_required() -> None:
         ANNOTATION_NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "Restricted", "singleNUMANodeExclusive": "Preferred"}
     }
     assert place(engine, make_pod("lenient", "2", "LS", **lenient)).node == "n"
+
+
+def test_pod_uses_the_cpus_its_reservation_holds() -> None:
+    engine = make_engine()
+    plugin = engine.plugins["NodeNUMAResource"]
+    assert isinstance(plugin, NodeNUMAResource)
+    held = {ANNOTATION_RESOURCE_STATUS: {"cpuset": "4-7", "numaNodeResources": []}}
+    engine.on_pod(Action.ADD, make_pod("resv", "4", node="n", **held), 0.0)
+    engine.on_pod(
+        Action.ADD, make_pod("rest", "12", node="n", **{ANNOTATION_RESOURCE_STATUS: {"cpuset": "0-3,8-15"}}), 0.0
+    )
+    assert place(engine, make_pod("stranger", "2")).result is Result.UNSCHEDULABLE
+    pod = make_pod("owner", "2", **{ANNOTATION_RESERVATION_ALLOCATED: {"name": "r", "uid": "resv"}})
+    attempt = engine.cycle.attempt(engine.classes.info(pod), 0.0)
+    holder = engine.snapshot.pods["resv"].info
+    attempt.restored = {0: [Restored(holder, engine.snapshot.vector(holder))]}
+    wish = plugin.prepare(attempt.pod)
+    assert wish is not None
+    bits = plugin.filter(attempt, wish, slice(0, 1))
+    assert bits is not None
+    assert bits[0] == 0
+    assert plugin.reserve(attempt, wish, 0) is None
+    assert json.loads(attempt.pod.annotation(ANNOTATION_RESOURCE_STATUS) or "")["cpuset"] == "4-5"
+    engine.snapshot.add_pod(attempt.pod, 0, assumed=True)
+    engine.on_pod(Action.DELETE, holder.pod, 0.0)
+    assert plugin.machines[0].free == {6, 7}
 
 
 def test_state_endpoint_shows_free_cpus() -> None:
