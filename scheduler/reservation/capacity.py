@@ -1,6 +1,6 @@
 """Does a pod fit into what a reservation keeps, how well, and which reservation shall it be?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from api.resources import Resources
 from scheduler.reservation.value import Policy, Reservation
@@ -54,14 +54,3 @@ def nominate(request: Resources, candidates: Sequence[Reservation]) -> Reservati
 
 ORDER_SCORE = 1000
 """Raw score of the node that holds the reservation with the lowest order."""
-
-
-def node_scores(request: Resources, by_node: Mapping[str, Sequence[Reservation]]) -> dict[str, int]:
-    """Raw score per node: its best reservation's, and `ORDER_SCORE` for the lowest order of all."""
-    scores = {
-        node: max((score(request, each) for each in reservations), default=0) for node, reservations in by_node.items()
-    }
-    ordered = [(each.order, node) for node, reservations in by_node.items() for each in reservations if each.order > 0]
-    if ordered:
-        scores[min(ordered)[1]] = ORDER_SCORE
-    return scores

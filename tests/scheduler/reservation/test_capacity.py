@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.reservation.capacity import conflicting_policies, node_scores, nominate, score, shortfall
+from scheduler.reservation.capacity import conflicting_policies, nominate, score, shortfall
 from scheduler.reservation.value import Policy, Reservation
 
 GIB = 1 << 30
@@ -59,5 +59,3 @@ def test_the_fullest_is_nominated_unless_orders_say_otherwise() -> None:
     second, first = replace(wide, order=2), replace(wide, name="first", order=1)
     assert nominate({"cpu": 1000}, [tight, second, first]) is first
     assert nominate({"cpu": 1000}, []) is None
-    assert node_scores({"cpu": 1000}, {"a": [wide, tight], "b": [wide]}) == {"a": 50, "b": 12}
-    assert node_scores({"cpu": 1000}, {"a": [tight, second], "b": [first], "c": []}) == {"a": 50, "b": 1000, "c": 0}

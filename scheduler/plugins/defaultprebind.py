@@ -1,0 +1,31 @@
+"""Everything the plugins decided about a pod, as one patch before it is bound.
+
+The binder sends the same annotations with the binding, which is one write less; this plugin is for clusters
+whose API server or webhooks do not take annotations from a binding, or where somebody else binds.
+"""
+
+from collections.abc import Sequence
+
+from cluster.resources import PODS, Key, merge_patch
+from scheduler.framework import Attempt, Plugin, Reason, Verb, Write
+from scheduler.reservation.standin import is_stand_in
+from scheduler.snapshot import Row
+
+
+class DefaultPreBind(Plugin[tuple[()]]):
+    """Writes the decided annotations once, for all plugins."""
+
+    name = "DefaultPreBind"
+    rank = 880
+    enabled = False
+
+    def pre_bind(self, attempt: Attempt, spec: tuple[()], row: Row) -> Reason | Sequence[Write]:
+        """One patch that fails when the name has passed to another pod; none when nothing was decided."""
+        info = attempt.pod
+        if info.pod.metadata.deletion_timestamp:
+            return Reason("the pod is being deleted", resolvable=False)
+        if not info.patch or is_stand_in(info.pod):
+            return ()
+        key = Key(info.namespace, info.pod.metadata.name)
+        patch = merge_patch({"metadata": {"uid": info.uid, "annotations": dict(info.patch)}})
+        return (Write(Verb.PATCH, PODS, key, patch),)
