@@ -128,7 +128,8 @@ class Stream:
                 *lines, rest = (rest + chunk).split(b"\n")
                 if lines:
                     yield lines
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # Stopping a TLS stream can surface as ValueError in the reader.
             if not self._stopped:
                 raise _unavailable(self._where, error) from error
         finally:

@@ -113,3 +113,12 @@ def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
             return True
         time.sleep(0.01)
     return holds()
+
+
+def config_map(site: Site, name: str, **data: str) -> Document:
+    return {"metadata": {"name": name, "namespace": site.namespace}, "data": data}
+
+
+def version(document: Document) -> str:
+    text: str = document["metadata"]["resourceVersion"]
+    return text

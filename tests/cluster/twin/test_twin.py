@@ -159,19 +159,20 @@ def test_the_official_client_finds_its_way(twin: Twin, tmp_path: Path) -> None:
     twin.serve(custom(RESERVATION))
     configuration = official.Configuration(host=twin.url)
     with official.ApiClient(configuration) as api:
-        core = official.CoreV1Api(api)
+        core: Any = official.CoreV1Api(api)
         core.create_namespaced_pod("d", pod("a", "d"))
         assert [item.metadata.name for item in core.list_pod_for_all_namespaces().items] == ["a"]
         core.create_namespaced_pod_binding(
             "a",
             "d",
-            official.V1Binding(metadata={"name": "a"}, target=official.V1ObjectReference(kind="Node", name="n")),
+            official.V1Binding(
+                metadata=official.V1ObjectMeta(name="a"), target=official.V1ObjectReference(kind="Node", name="n")
+            ),
             _preload_content=False,
         )
         assert core.read_namespaced_pod("a", "d").spec.node_name == "n"
-        reservations = DynamicClient(api, cache_file=str(tmp_path / "kinds")).resources.get(
-            kind="Reservation", api_version="scheduling.koordinator.sh/v1alpha1"
-        )
+        kinds: Any = DynamicClient(api, cache_file=str(tmp_path / "kinds"))  # type: ignore[no-untyped-call]
+        reservations = kinds.resources.get(kind="Reservation", api_version=RESERVATION.api_version)
         assert reservations.get().items == []
 
 
