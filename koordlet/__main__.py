@@ -69,6 +69,8 @@ def _settings(path: Path | None) -> AgentSettings:
 def _agent(settings: AgentSettings) -> Agent:
     try:
         return Agent(settings)
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
     except Unsupported as reason:
         die(reason.reason, hint=reason.remedy, code=HOST_CANNOT)
 

@@ -11,7 +11,7 @@ from api.frame import CGROUP, Reading
 from api.plugin import Unsupported, discover
 from koordlet.config import ProbeSettings
 from probes.libbpf import ProgramStats, release_heap
-from probes.probe import Kernel, Probe, ProbeLimits
+from probes.probe import Kernel, Probe, ProbeLimits, check_options
 
 _log = logging.getLogger(__name__)
 
@@ -29,12 +29,17 @@ class ProbeSet:
 
     @classmethod
     def open(cls, settings: ProbeSettings) -> "ProbeSet":
-        """Open all that are not disabled; one probe's refusal never stops another."""
+        """Open all that are not disabled; one probe's refusal never stops another.
+
+        Raises SettingsError for an option that its probe does not take.
+        """
         opened: dict[str, Probe] = {}
         refused: dict[str, Unsupported] = {}
         kernel = Kernel()
         limits = ProbeLimits(settings.max_cgroups, settings.max_pairs, settings.options)
-        for name, kind in discover(probes, Probe).items():  # type: ignore[type-abstract]
+        kinds = discover(probes, Probe)  # type: ignore[type-abstract]
+        check_options(limits, kinds)
+        for name, kind in kinds.items():
             if name in settings.disabled or settings.backend == "none":
                 refused[name] = Unsupported("disabled in the settings", f"take {name!r} out of [probes] disabled")
                 continue

@@ -53,6 +53,7 @@ class Pmu(BpfProbe):
     """Needs tp_btf, a PMU, and programs run on a chosen CPU (kernel 5.10 and later)."""
 
     name: ClassVar[str] = "pmu"
+    options: ClassVar = {"stand_in": False}
     records: ClassVar = {"pmu_cgroup": CGROUP_RECORD, "pmu_cpu": CPU_RECORD}
 
     def __init__(self, bpf: BpfObject, events: dict[str, Event], root: Path = ROOT) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,13 @@ class ProbeLimits:
 
     def option(self, probe: str, key: str, default: OptionT) -> OptionT:
         """One option of a probe; raises SettingsError naming it when its type is not the default's."""
+        return cast(OptionT, self.checked_option(probe, key, default))
+
+    def checked_option(self, probe: str, key: str, default: Option) -> Option:
+        """The same, for a default of any type."""
         value = self.options.get(probe, {}).get(key, default)
+        if type(default) is float and type(value) is int:
+            return float(value)
         if type(value) is not type(default):
             problem = f"{value!r} is not a {type(default).__name__}"
             raise SettingsError("settings", f"[probes.options.{probe}] {key}", problem)
@@ -78,6 +84,8 @@ class Probe(ABC):
     """One source of columns. Built by `open`, read each tick, closed once."""
 
     name: ClassVar[str]
+    options: ClassVar[Mapping[str, Option]] = {}
+    """What it takes under `[probes.options.<name>]`, with the defaults."""
     records: ClassVar[Mapping[str, np.dtype[Any]]] = {}
     """C struct name to numpy record, for every map record; a test holds them against the object's BTF."""
 
@@ -101,6 +109,18 @@ class Probe(ABC):
     def stats(self) -> tuple[ProgramStats, ...]:
         """Run time of the probe's programs, empty where it has none."""
         return ()
+
+
+def check_options(limits: ProbeLimits, kinds: Mapping[str, type[Probe]]) -> None:
+    """Raise SettingsError for an option that no probe takes, or of another type than its default."""
+    for probe, given in limits.options.items():
+        known = kinds[probe].options if probe in kinds else {}
+        for key in given:
+            if key not in known:
+                takes = f"it takes {', '.join(known)}" if known else "it takes none"
+                problem = f"unknown option; {takes}" if probe in kinds else "there is no such probe"
+                raise SettingsError("settings", f"[probes.options.{probe}] {key}", problem)
+            limits.checked_option(probe, key, known[key])
 
 
 class BpfProbe(Probe):

@@ -74,6 +74,7 @@ class Resctrl(Probe):
     """Needs a mounted resctrl with L3 monitoring (Intel RDT, AMD QoS, Arm MPAM)."""
 
     name: ClassVar[str] = "resctrl"
+    options: ClassVar = {key: getattr(ResctrlOptions(), key) for key in ResctrlOptions.__slots__}
 
     def __init__(self, tree: ResctrlTree, cgroups: Path, options: ResctrlOptions) -> None:
         self._tree = tree

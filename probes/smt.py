@@ -47,6 +47,7 @@ class Smt(BpfProbe):
     """Needs tp_btf, and cores with two hardware threads."""
 
     name: ClassVar[str] = "smt"
+    options: ClassVar = {"siblings": ""}
     records: ClassVar = {"smt_seat": SEAT_RECORD, "smt_core": CORE_RECORD, "smt_pair": PAIR_RECORD}
 
     def __init__(self, bpf: BpfObject) -> None:
@@ -133,7 +134,10 @@ def read_cores(topology: Path) -> frozenset[Core]:
         if len(threads) == 2:
             cores.add((threads[0], threads[1]))
     if not cores:
-        raise Unsupported("no core has two hardware threads (SMT is off, or the hypervisor hides it)")
+        raise Unsupported(
+            "no core has two hardware threads (SMT is off, or the hypervisor hides it)",
+            "if CPUs of this guest share cores, name the pairs in [probes.options.smt] siblings",
+        )
     if len(cores) > MAX_CORES:
         raise Unsupported(f"{len(cores)} cores; up to {MAX_CORES} are understood")
     return frozenset(cores)
