@@ -54,18 +54,23 @@ class Machine:
     def __init__(self, shape: MachineShape = EMPTY_SHAPE) -> None:
         self.shape = shape
         self.holders: dict[str, CpuHold] = {}
+        self.version = 0
+        """Grows with every change."""
 
     def refit(self, shape: MachineShape) -> None:
         """Take over a changed report; what pods hold stays held."""
         self.shape = shape
+        self.version += 1
 
     def hold(self, uid: str, hold: CpuHold) -> None:
         """Record what a pod has, replacing what it had."""
         self.holders[uid] = hold
+        self.version += 1
 
     def release(self, uid: str) -> None:
         """Forget a pod; unknown ones are ignored."""
         self.holders.pop(uid, None)
+        self.version += 1
 
     def without(self, uids: Iterable[str]) -> "Machine":
         """The same node as if some pods or reservations were gone; for asking, not for recording."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from api.resources import CPU, MEMORY
 from scheduler.numa.accumulator import CpuDemand, take_cpus
-from scheduler.numa.hints import Hint, NumaPolicy, effective_policy, merge, resource_hints
+from scheduler.numa.hints import Hint, NumaPolicy, effective_policy, merge, nodes_of, resource_hints
 from scheduler.numa.machine import MILLI, Machine, NumaAmounts
 from scheduler.numa.placement import NumaExclusive, amplified, divide, exclusive_violation
 from scheduler.numa.topology import NumaStrategy
@@ -72,7 +72,7 @@ def _align(machine: Machine, demand: NumaDemand, policy: NumaPolicy, devices: Se
         if amount and total:
             hints = resource_hints(amount, total, machine.numa_free(resource))
             if demand.cpus is not None and resource == CPU:
-                hints = [hint for hint in hints if len(machine.offer(mask=hint.mask).free) >= demand.cpus.count]
+                hints = _with_cpus(machine, hints, demand.cpus.count)
             providers.append(hints)
     if _keeps_apart(demand):
         status = machine.status()
@@ -86,6 +86,15 @@ def _align(machine: Machine, demand: NumaDemand, policy: NumaPolicy, devices: Se
     if _keeps_apart(demand) and exclusive_violation(result.mask, machine.status()):
         raise PlanError("node(s) NUMA topology affinity")
     return result.mask
+
+
+def _with_cpus(machine: Machine, hints: Sequence[Hint], count: int) -> list[Hint]:
+    """The hints whose NUMA nodes have `count` free CPUs: shared pods may have taken the amount but not the CPUs."""
+    free: dict[int, int] = {}
+    for cpu in machine.free:
+        node = machine.shape.topology.cpus[cpu].node
+        free[node] = free.get(node, 0) + 1
+    return [hint for hint in hints if sum(free.get(node, 0) for node in nodes_of(hint.mask)) >= count]
 
 
 def _keeps_apart(demand: NumaDemand) -> bool:

@@ -45,6 +45,10 @@ SPREAD_RULE = BIND_RULES.index(CpuBindPolicy.SPREAD_BY_PCPUS)
 NO_TOPOLOGY, NOT_WHOLE, SMT, CONFLICT, SHORT, AMPLIFIED, NUMA = (1 << bit for bit in range(7))
 
 
+PLANS = "NodeNUMAResource/plans"
+"""Where an attempt keeps the plans made for it, in `Attempt.memo`."""
+
+
 @runtime_checkable
 class DeviceHints(Protocol):
     """What the device plugin answers about a pod on a row."""
@@ -251,15 +255,28 @@ class NodeNUMAResource(Plugin[Wish]):
         return 0
 
     def _plan(self, attempt: Attempt, spec: Wish, row: Row) -> Plan:
-        """The plan on a row as this pod sees it. Raises PlanError or PolicyConflictError."""
+        """The plan on a row as this pod sees it, made once per attempt and state of the machine.
+
+        Raises PlanError or PolicyConflictError.
+        """
         machine = self.machines.setdefault(row, Machine())
-        holders = [share.holder.uid for share in attempt.restored.get(row, ()) if share.holder.uid in machine.holders]
+        holders = tuple(
+            share.holder.uid for share in attempt.restored.get(row, ()) if share.holder.uid in machine.holders
+        )
+        plans = attempt.memo.setdefault(PLANS, {})
+        key = (row, machine.version, holders)
+        if key not in plans:
+            plans[key] = self._made(attempt, spec, row, holders)
+        plan: Plan = plans[key]
+        return plan
+
+    def _made(self, attempt: Attempt, spec: Wish, row: Row, holders: tuple[str, ...]) -> Plan:
+        machine = self.machines[row]
         preferred = frozenset().union(*(machine.holders[uid].cpus for uid in holders))
         demand = self._demand(attempt, spec, row)
         peer = self.handle.peers().get("DeviceShare")
-        aligned = demand.node_policy or demand.pod_policy
         hints: list[list[Hint]] = []
-        if aligned and isinstance(peer, DeviceHints):
+        if (demand.node_policy or demand.pod_policy) and isinstance(peer, DeviceHints):
             hints = peer.numa_hints(attempt, row)
         view = machine.without(holders) if holders else machine
         return make_plan(view, demand, preferred=preferred, device_hints=hints)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.crds import RESERVATION
 from api.device import Device
 from api.objects import Node, Pod
 from api.protocol import (
@@ -20,7 +21,7 @@ from api.protocol import (
     RDMA,
     SCHEDULER_NAME,
 )
-from cluster.resources import Key
+from cluster.resources import Key, custom
 from scheduler.devices.request import DeviceKind
 from scheduler.engine import Engine
 from scheduler.framework import Action, Attempt, ObjectEvent, Restored
@@ -186,6 +187,46 @@ def test_model_that_cannot_be_shared() -> None:
     engine = make_engine({"n": 2}, plugin={"gpu_share_unsupported_models": [{"vendor": "huawei"}]}, **labels)
     assert "cannot be shared" in place(engine, make_pod("a", {GPU: 50})).message
     assert place(engine, make_pod("b", {GPU: 100})).node == "n"
+
+
+def test_a_more_important_pod_evicts_for_a_gpu_and_finds_it_free() -> None:
+    engine = make_engine({"n": 1})
+    held = json.dumps({"gpu": [{"minor": 0, "resources": {GPU_MEMORY_RATIO: "100", "koordinator.sh/gpu-core": "100"}}]})
+    victim = make_pod("victim", {GPU: 100}, node="n", **{ANNOTATION_DEVICE_ALLOCATED: held})
+    engine.on_pod(Action.ADD, victim, 0.0)
+    plain = make_pod("urgent", {GPU: 50})
+    urgent = msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, priority=1000))
+    assert [info.uid for info in place(engine, urgent).victims] == ["victim"]
+    engine.on_pod(Action.DELETE, victim, 1.0)
+    outcome = engine.schedule_one(20.0)
+    assert outcome is not None
+    assert allocated(outcome) == {"gpu": [0]}
+
+
+def test_a_reservation_object_keeps_its_gpu_for_its_owners() -> None:
+    engine = make_engine({"n": 2})
+    template = {
+        "spec": {
+            "schedulerName": SCHEDULER_NAME,
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "2", GPU: "100"}}}],
+        }
+    }
+    owners = [{"labelSelector": {"matchLabels": {"app": "x"}}}]
+    spec = {"ttl": "0s", "owners": owners, "allocateOnce": False, "template": template}
+    reservation = msgspec.convert({"metadata": {"name": "r", "uid": "ruid"}, "spec": spec}, RESERVATION.model)
+    engine.on_object(ObjectEvent(custom(RESERVATION), Action.ADD, Key("", "r"), None, reservation), 1.0)
+    kept = engine.schedule_one(1.0)
+    assert kept is not None
+    while engine.bindings:
+        engine.bound(engine.bindings.popleft(), 1.0)
+    engine.tick(2.0)
+    (minor,) = allocated(kept)["gpu"]
+    assert allocated(place(engine, make_pod("stranger", {GPU: 100}))) == {"gpu": [1 - minor]}
+    assert place(engine, make_pod("another", {GPU: 50})).result is Result.UNSCHEDULABLE
+    owner = make_pod("owner", {GPU: 50})
+    labelled = msgspec.structs.replace(owner.metadata, labels={"app": "x"})
+    engine.on_pod(Action.DELETE, make_pod("another", {GPU: 50}), 2.0)
+    assert allocated(place(engine, msgspec.structs.replace(owner, metadata=labelled))) == {"gpu": [minor]}
 
 
 NPU_SHARE = {"huawei.com/npu-core": 3, "huawei.com/npu-cpu": 1, "koordinator.sh/gpu-memory": 4 << 30}
