@@ -5,6 +5,7 @@ which cost more than the network. An open stream occupies one pooled connection.
 """
 
 import contextlib
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -150,4 +151,5 @@ class Stream:
 def _unavailable(where: str, error: Exception) -> errors.Unavailable:
     # Nothing was sent when no connection came up; after that the server may have acted.
     unsent = isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError)
-    return errors.Unavailable(f"{where}: {error}", ambiguous=not unsent)
+    distrusted = bool(error.args) and isinstance(error.args[0], ssl.SSLCertVerificationError)
+    return errors.Unavailable(f"{where}: {error}", ambiguous=not (unsent or distrusted))

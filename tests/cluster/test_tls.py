@@ -115,5 +115,6 @@ def test_watches_run_and_stop_over_tls(
 def test_an_unknown_authority_is_refused(front: TlsFront, tmp_path: Path) -> None:
     settings = ClientSettings(attempts=1)
     file = kubeconfig(tmp_path, front.port, None)
-    with connect(settings, kubeconfig=file) as client, pytest.raises(Unavailable, match="certificate"):
+    with connect(settings, kubeconfig=file) as client, pytest.raises(Unavailable, match="certificate") as refused:
         client.list(NODES)
+    assert not refused.value.ambiguous
