@@ -1,0 +1,121 @@
+"""Volumes that only one pod or one node may mount at a time."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from api.objects import Pod
+from cluster.resources import Key
+from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
+from scheduler.podinfo import PodInfo
+from scheduler.snapshot import Row, Rows
+from scheduler.volumes import CLAIMS, READ_WRITE_ONCE_POD, claim_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk that a volume names directly; readers share it unless `shareable` is False."""
+
+    identity: str
+    read_only: bool
+    shareable: bool
+
+    def conflicts(self, other: "Disk") -> bool:
+        """Whether both cannot be mounted on one node."""
+        if self.identity != other.identity:
+            return False
+        return not (self.shareable and other.shareable and self.read_only and other.read_only)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mounts:
+    """A class's disks, and its claims that one pod alone may use."""
+
+    disks: tuple[Disk, ...]
+    exclusive: tuple[Key, ...]
+
+
+def disks_of(pod: Pod) -> Iterable[Disk]:
+    """The directly named disks of a pod, by the stock scheduler's rules for each type."""
+    for volume in pod.spec.volumes:
+        if (gce := volume.gce_persistent_disk) is not None:
+            yield Disk(f"gce/{gce.get('pdName')}", bool(gce.get("readOnly")), shareable=True)
+        if (aws := volume.aws_elastic_block_store) is not None:
+            yield Disk(f"aws/{aws.get('volumeID')}", read_only=False, shareable=False)
+        if (iscsi := volume.iscsi) is not None:
+            yield Disk(f"iscsi/{iscsi.get('iqn')}", bool(iscsi.get("readOnly")), shareable=True)
+        if (rbd := volume.rbd) is not None:
+            monitors = ",".join(sorted(rbd.get("monitors", [])))
+            image = f"rbd/{monitors}/{rbd.get('pool', 'rbd')}/{rbd.get('image')}"
+            yield Disk(image, bool(rbd.get("readOnly")), shareable=True)
+
+
+class VolumeRestrictions(Plugin[Mounts]):
+    """Keeps which disks are mounted where, and which claims are in use."""
+
+    name = "VolumeRestrictions"
+    rank = 160
+    watches = (CLAIMS,)
+    requeue_on = frozenset({"pods/delete", "nodes/add", "persistentvolumeclaims/update"})
+
+    def __init__(self, config: Any, handle: Handle) -> None:
+        super().__init__(config, handle)
+        self._disks: dict[str, dict[Row, list[Disk]]] = {}
+        self._users: Counter[Key] = Counter()
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """Specs depend on the claims' access modes."""
+        self.handle.invalidate()
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """Note the pod's disks and claims."""
+        if not info.pod.spec.volumes:
+            return
+        self._users.update(claim_keys(info.pod))
+        for disk in disks_of(info.pod):
+            self._disks.setdefault(disk.identity, {}).setdefault(row, []).append(disk)
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """Take them off again."""
+        if not info.pod.spec.volumes:
+            return
+        self._users.subtract(claim_keys(info.pod))
+        for disk in disks_of(info.pod):
+            self._disks[disk.identity][row].remove(disk)
+
+    def prepare(self, info: PodInfo) -> Mounts | None:
+        """None for pods with neither."""
+        claims = self.handle.objects(CLAIMS)
+        exclusive = tuple(
+            key
+            for key in claim_keys(info.pod)
+            if key in claims and READ_WRITE_ONCE_POD in claims[key].spec.access_modes
+        )
+        disks = tuple(disks_of(info.pod))
+        return Mounts(disks, exclusive) if disks or exclusive else None
+
+    def pre_filter(self, attempt: Attempt, spec: Mounts) -> Reason | None:
+        """A claim for one pod alone that another pod uses."""
+        if any(self._users[key] > 0 for key in spec.exclusive):
+            return Reason(
+                "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+            )
+        return None
+
+    def reasons(self, spec: Mounts) -> tuple[Reason, ...]:
+        """One reason."""
+        return (Reason("node(s) had no available disk"),)
+
+    def filter(self, attempt: Attempt, spec: Mounts, rows: Rows) -> Bits | None:
+        """Rejects rows where a disk conflicts."""
+        if not spec.disks:
+            return None
+        taken = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
+        for disk in spec.disks:
+            for row, mounted in self._disks.get(disk.identity, {}).items():
+                if any(disk.conflicts(other) for other in mounted):
+                    taken[row] = 1
+        return taken[rows]

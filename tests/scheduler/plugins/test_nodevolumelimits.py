@@ -1,0 +1,38 @@
+"""A node attaches only so many volumes of a driver."""
+
+from typing import Any
+
+import msgspec
+
+from api.storage import Claim, CsiNode, PersistentVolume
+from cluster.resources import Key
+from scheduler.framework import Action, ObjectEvent
+from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
+from scheduler.volumes import CLAIMS, NODE_DRIVERS, VOLUMES
+from tests.schedobjects import engine, node, pod, rejected
+
+DRIVER = "csi.example.com"
+
+
+def user(name: str, claim: str, where: str = "") -> Any:
+    return pod(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": claim}}], nodeName=where)
+
+
+def test_the_limit_counts_distinct_volumes() -> None:
+    made = engine([node("a"), node("b")], [user("x", "c0", "a")], kinds={"limits": NodeVolumeLimits})
+    for index in range(3):
+        claim = {"metadata": {"name": f"c{index}", "namespace": "default"}, "spec": {"volumeName": f"v{index}"}}
+        source = {"driver": DRIVER, "volumeHandle": f"h{index}"}
+        volume = {"metadata": {"name": f"v{index}"}, "spec": {"csi": source}}
+        key = Key("default", f"c{index}")
+        made.on_object(ObjectEvent(CLAIMS, Action.ADD, key, None, msgspec.convert(claim, Claim)), 0.0)
+        made.on_object(
+            ObjectEvent(VOLUMES, Action.ADD, Key("", f"v{index}"), None, msgspec.convert(volume, PersistentVolume)),
+            0.0,
+        )
+    drivers = {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": DRIVER, "allocatable": {"count": 1}}]}}
+    made.on_object(ObjectEvent(NODE_DRIVERS, Action.ADD, Key("", "a"), None, msgspec.convert(drivers, CsiNode)), 0.0)
+    assert rejected(made, user("p", "c1")) == {"a": ["node(s) exceed max volume count"], "b": []}
+    assert rejected(made, user("q", "c0")) == {"a": [], "b": []}
+    made.snapshot.remove_pod("uid-x")
+    assert rejected(made, user("p", "c1")) == {"a": [], "b": []}
