@@ -1,6 +1,6 @@
-"""Load limits and load scores of all nodes at once. Arrays are int64 of shape [resources, nodes]."""
+"""Load limits and load scores of all nodes at once. Arrays are int64, one value per node."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +24,25 @@ def usage_limits(allocatable: Amounts, thresholds: Amounts) -> Amounts:
 
 
 def load_scores(
-    allocatable: Amounts, used: Amounts, *, weights: Sequence[int], dominant_weight: int
+    allocatable: Iterable[Amounts], used: Iterable[Amounts], *, weights: Sequence[int], dominant_weight: int
 ) -> npt.NDArray[np.int64]:
     """0 to 100 per node: the weighted mean of each resource's free share, the least free one weighed again.
 
-    Free share is `(allocatable - used) * 100 / allocatable` in whole percent, 0 when over-used or absent.
-    All divisions round down. No weights at all: 0 for every node.
+    `allocatable` and `used` hold an int64[nodes] per resource, in the order of `weights`. Free share is
+    `(allocatable - used) * 100 / allocatable` in whole percent, 0 when over-used or absent. All divisions round
+    down. No weights at all: 0 for every node.
     """
     total_weight = sum(weights) + dominant_weight
-    if total_weight <= 0 or not len(weights):
-        return np.zeros(allocatable.shape[-1], dtype=np.int64)
-    free = free_percent(allocatable, used)
-    weighed = np.asarray(weights, dtype=np.int64) @ free
+    shares = [free_percent(offered, taken) for offered, taken in zip(allocatable, used, strict=True)]
+    if total_weight <= 0:
+        return np.zeros_like(shares[0])
+    weighed = sum((share * weight for share, weight in zip(shares, weights, strict=True)), np.int64(0))
     if dominant_weight:
-        weighed += free.min(axis=0) * dominant_weight
-    return weighed // total_weight
+        weighed = weighed + np.minimum.reduce(shares) * dominant_weight
+    return np.asarray(weighed // total_weight, dtype=np.int64)
 
 
 def free_percent(allocatable: Amounts, used: Amounts) -> Amounts:
-    """Free share per resource and node in whole percent, rounded down; 0 when over-used or absent."""
-    free = np.maximum(allocatable - used, 0)
-    share: Amounts = np.zeros_like(free)
-    np.floor_divide(free * 100, allocatable, out=share, where=allocatable > 0)
+    """Free share per node in whole percent, rounded down; 0 when over-used or absent."""
+    share: Amounts = np.maximum(allocatable - used, 0) * 100 // np.maximum(allocatable, 1)
     return share

@@ -85,13 +85,13 @@ class LoadTable:
         column: NDArray[np.bool_] = self._limited[slot].values[rows]
         return column
 
-    def used(self, slot: Slot, rows: Rows) -> Amounts:
-        """Usage, int64[resources, rows]."""
-        return np.stack([column.values[rows] for column in self._used[slot]])
+    def used(self, slot: Slot, rows: Rows) -> list[Amounts]:
+        """Usage, int64[rows] per resource."""
+        return [column.values[rows] for column in self._used[slot]]
 
-    def allocatable(self, rows: Rows) -> Amounts:
-        """What usage is measured against, int64[resources, rows]."""
-        return np.stack([column.values[rows] for column in self._allocatable])
+    def allocatable(self, rows: Rows) -> list[Amounts]:
+        """What usage is measured against, int64[rows] per resource."""
+        return [column.values[rows] for column in self._allocatable]
 
     # What changes them
 

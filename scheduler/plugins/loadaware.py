@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from api.crds import NODE_METRIC
 from api.objects import Node
@@ -99,8 +100,6 @@ class Spec:
     estimate: Resources
     amounts: tuple[int, ...]
     """The estimate by resource of the table."""
-    column: np.ndarray[Any, np.dtype[np.int64]]
-    """The same as int64[resources, 1]."""
     prod: bool
     exempt: bool
     """Pods of a DaemonSet are not filtered."""
@@ -209,18 +208,18 @@ class LoadAware(Plugin[Spec]):
         """Nodes whose usage with the pod would exceed a threshold, or of whom nothing recent is known."""
         if spec.exempt:
             return None
-        table, config = self._table, self.config
+        table = self._table
         slot = Slot.FILTER_PROD if spec.prod else Slot.FILTER
         report = table.report(rows)
-        over = np.zeros(report.shape[0], dtype=np.int64)
+        old = report == Report.EXPIRED
+        over: Bits | None = None
         for index, amount in enumerate(spec.amounts):
-            over |= table.exceeded(slot, index, amount, rows).astype(np.int64) << index
-        shift = 1 + len(table.resources) * table.by_percentile(rows)
-        known = (report == Report.FRESH) | ((report == Report.EXPIRED) & (not config.filter_expired_node_metrics))
-        bits: Bits = np.where(known, over << shift, 0)
-        if config.filter_expired_node_metrics and not config.enable_schedule_when_node_metrics_expired:
-            bits |= table.limited(slot, rows) & (report == Report.EXPIRED)
-        return bits
+            exceeded = table.exceeded(slot, index, amount, rows)
+            if exceeded.any():
+                over = exceeded.astype(np.int64) << index if over is None else over | exceeded.astype(np.int64) << index
+        if over is None and not old.any():
+            return None
+        return self._bits(over, old, slot=slot, rows=rows, known=report == Report.FRESH)
 
     def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores:
         """Free share of what matters; nodes without a recent report have 0."""
@@ -228,7 +227,7 @@ class LoadAware(Plugin[Spec]):
         table = self._table
         scores: Scores = load_scores(
             table.allocatable(rows),
-            table.used(slot, rows) + spec.column,
+            [used + amount for used, amount in zip(table.used(slot, rows), spec.amounts, strict=True)],
             weights=self._weights,
             dominant_weight=self.config.dominant_resource_weight,
         )
@@ -256,7 +255,7 @@ class LoadAware(Plugin[Spec]):
             raise LookupError(f"no node {name}")
         table = self._table
         state = table.rows[row]
-        used = {slot.name.lower(): table.used(slot, slice(row, row + 1))[:, 0].tolist() for slot in Slot}
+        used = {slot.name.lower(): [int(each[row]) for each in table.used(slot, slice(None))] for slot in Slot}
         return {
             "node": name,
             "report": Report(int(table.report(slice(row, row + 1))[0])).name.lower(),
@@ -266,6 +265,25 @@ class LoadAware(Plugin[Spec]):
         }
 
     # Internals
+
+    def _bits(
+        self,
+        over: Bits | None,
+        old: NDArray[np.bool_],
+        *,
+        slot: Slot,
+        rows: Rows,
+        known: NDArray[np.bool_],
+    ) -> Bits:
+        """Reason bits: exceeded limits where the report counts, and old reports where they matter."""
+        table, config = self._table, self.config
+        bits: Bits = np.zeros(old.shape[0], dtype=np.int64)
+        if over is not None:
+            counts = known if config.filter_expired_node_metrics else known | old
+            bits = np.where(counts, over << (1 + len(table.resources) * table.by_percentile(rows)), 0)
+        if config.filter_expired_node_metrics and not config.enable_schedule_when_node_metrics_expired:
+            bits |= table.limited(slot, rows) & old
+        return bits
 
     def _estimated(self, info: PodInfo) -> Spec:
         pod, config = info.pod, self.config
@@ -286,7 +304,6 @@ class LoadAware(Plugin[Spec]):
         return Spec(
             estimate,
             amounts,
-            np.array(amounts, dtype=np.int64)[:, None],
             band is PriorityBand.PROD,
             owner is not None and owner.kind == "DaemonSet",
             *windows,
