@@ -125,7 +125,8 @@ class LoadAware(Plugin[Spec]):
             [*(name for name in (CPU, MEMORY) if name in names), *sorted(names - {CPU, MEMORY})],
             expiration_seconds=config.node_metric_expiration_seconds,
         )
-        self._weights = [config.weights.get(name, 0) for name in self._table.resources]
+        self._scored = [index for index, name in enumerate(self._table.resources) if name in config.weights]
+        self._weights = [config.weights[self._table.resources[index]] for index in self._scored]
         aggregated = Aggregated(
             usage_thresholds=by.usage_thresholds,
             usage_aggregation_type=by.usage_aggregation_type,
@@ -221,13 +222,16 @@ class LoadAware(Plugin[Spec]):
             return None
         return self._bits(over, old, slot=slot, rows=rows, known=report == Report.FRESH)
 
-    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores:
+    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
         """Free share of what matters; nodes without a recent report have 0."""
+        if not self._scored:
+            return None
         slot = Slot.SCORE_PROD if spec.prod and self.config.score_according_prod_usage else Slot.SCORE
         table = self._table
+        allocatable, used = table.allocatable(rows), table.used(slot, rows)
         scores: Scores = load_scores(
-            table.allocatable(rows),
-            [used + amount for used, amount in zip(table.used(slot, rows), spec.amounts, strict=True)],
+            [allocatable[index] for index in self._scored],
+            [used[index] + spec.amounts[index] for index in self._scored],
             weights=self._weights,
             dominant_weight=self.config.dominant_resource_weight,
         )

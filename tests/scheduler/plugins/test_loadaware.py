@@ -64,6 +64,16 @@ def cluster(*metrics: NodeMetric, nodes: tuple[str, ...] = ("a",), **config: Any
             {"idle": (85 + 95 + 85) // 3, "loaded": 65, "silent": 0},
             id="dominant",
         ),
+        pytest.param(
+            {"resource_weights": {"memory": 1}, "dominant_resource_weight": 1},
+            {"idle": 95, "loaded": 93, "silent": 0},
+            id="the dominant one is among those weighed",
+        ),
+        pytest.param(
+            {"resource_weights": {}, "dominant_resource_weight": 1},
+            {"idle": 0, "loaded": 0, "silent": 0},
+            id="nothing is weighed",
+        ),
     ],
 )
 def test_scores(config: dict[str, Any], expected: dict[str, int]) -> None:
