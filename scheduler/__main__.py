@@ -127,9 +127,9 @@ def run(
         RecorderSettings(settings.scheduler_name, identity),
     )
     elector = _elector(chosen, lease, identity) if leader_elect else None
-    leading = (lambda: elector.leading) if elector else (lambda: True)
+    leading = (lambda: elector.leading) if elector else None
     loop = Loop(client, engine, recorder=recorder, leading=leading)
-    server = serve(Door(loop, leading), address, port)
+    server = serve(Door(loop, leading or (lambda: True)), address, port)
     _log.info("serving HTTP on port %d", server.server_port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.stop())

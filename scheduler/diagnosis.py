@@ -39,6 +39,9 @@ def counts(failure: Failure, snapshot: Snapshot) -> Counter[str]:
         hits = int(((failure.bits >> index & 1).astype(bool) & live).sum())
         if hits:
             total[reason.text] += hits
+    held = int(((failure.bits == 0) & live).sum()) if failure.reason is None else 0
+    if held:
+        total["node(s) held for more important pods"] += held
     return total
 
 

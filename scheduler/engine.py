@@ -29,7 +29,7 @@ from scheduler.framework import (
 from scheduler.nomination import Nominator
 from scheduler.outcome import Binding, Outcome, Placed, Result
 from scheduler.podinfo import PodClasses, PodInfo
-from scheduler.podqueue import Backoff, Place, PodQueue, QueuedPod
+from scheduler.podqueue import Backoff, PodQueue, QueuedPod
 from scheduler.profile import Settings, build
 from scheduler.snapshot import Row, Snapshot
 from scheduler.telling import POD, Conditions
@@ -68,6 +68,9 @@ class Engine:
         self.flags = DebugFlags()
         self.now = 0.0
         self._waiting: dict[str, Waiting] = {}
+        self._current: QueuedPod | None = None
+        self._placing: Placed | None = None
+        """The pod and placement of a running attempt, for `abandon`."""
         self._watched = Watched()
         self._orphans: dict[str, dict[str, PodInfo]] = {}
         """Pods bound to nodes that no watch has shown yet, by node name."""
@@ -158,7 +161,7 @@ class Engine:
     def schedule_one(self, now: float) -> Outcome | None:
         """Attempt the next pod; None when no pod is ready."""
         self.now = now
-        queued = self._next(now)
+        queued = self._current = self._next(now)
         if queued is None:
             return None
         attempt = self.cycle.attempt(queued.info, now)
@@ -171,6 +174,7 @@ class Engine:
             outcome = self._failed(queued, attempt, evaluation.failure)
         else:
             outcome = self._place(queued, attempt, evaluation.kept, row)
+        self._current = None
         self.outcomes.append(outcome)
         return outcome
 
@@ -202,16 +206,14 @@ class Engine:
         self.queue.flush_parked(now)
 
     def abandon(self, now: float) -> None:
-        """After a fault in `schedule_one`: let the pod in flight back off, with nothing held for it."""
+        """After a fault in `schedule_one`: give back what its pod held, and let it back off."""
         self.now = now
-        binding = {held.placed.info.uid for held in self.bindings}
-        for queued in list(self.queue.pods()):
-            uid = queued.info.uid
-            placement = self.snapshot.pods.get(uid)
-            if queued.place is not Place.IN_FLIGHT or uid in self._waiting or uid in binding:
-                continue
-            if placement is None:
-                self.queue.requeue(queued.info, now, rejected_by=frozenset(), reason="internal error")
+        queued, placed = self._current, self._placing
+        self._current = self._placing = None
+        if placed is not None:
+            self._give_back(placed)
+        if queued is not None:
+            self.queue.requeue(queued.info, now, rejected_by=frozenset(), reason="internal error")
 
     def is_stand_in(self, uid: str) -> bool:
         """Whether no API object backs the pod."""
@@ -394,8 +396,14 @@ class Engine:
         return row if row is not None and row < totals.shape[0] and totals[row] >= 0 else None
 
     def _place(self, queued: QueuedPod, attempt: Attempt, kept: Kept, row: Row) -> Outcome:
-        info = attempt.pod
-        placed = Placed(attempt, row, kept, self.snapshot.names[row])
+        placed = self._placing = Placed(attempt, row, kept, self.snapshot.names[row])
+        outcome = self._settle(queued, placed)
+        self._placing = None
+        return outcome
+
+    def _settle(self, queued: QueuedPod, placed: Placed) -> Outcome:
+        """Reserve, assume, permit, and hold or bind."""
+        attempt, kept, row, info = placed.attempt, placed.kept, placed.row, placed.info
         for judge in kept.at("reserve"):
             reason = judge.plugin.reserve(attempt, judge.spec, row)
             if reason is not None:

@@ -15,8 +15,9 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 from api.meta import ObjectReference
+from api.objects import Pod
 from api.resources import QuantityError
-from cluster import Client, Delta, DeltaType, Informer, Key, NotFound, Resource
+from cluster import Client, ClusterError, Delta, DeltaType, Informer, Key, NotFound, Resource
 from cluster.events import Event, Recorder
 from scheduler.engine import NODE, Engine
 from scheduler.extender import BindingArgs, start_binding
@@ -62,7 +63,7 @@ class Loop:
         *,
         metrics: Metrics | None = None,
         recorder: Recorder | None = None,
-        leading: Callable[[], bool] = lambda: True,
+        leading: Callable[[], bool] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.engine = engine
@@ -71,11 +72,13 @@ class Loop:
         """Set once the first lists are in."""
         self._client = client
         self._recorder = recorder
-        self._leading = leading
+        self._leading = leading or (lambda: True)
+        self._led = leading is None
+        """Whether we led at the last look."""
         self._clock = clock
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._writer = Writer(client, engine.settings.bind_workers, self._inbox.put)
+        self._writer = Writer(client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
         self._informers: dict[str, Informer[Any]] = {}
         self._missing: dict[str, Resource[Any]] = {}
         self._next_tick = 0.0
@@ -181,13 +184,28 @@ class Loop:
             self._next_tick = now + TICK_SECONDS
             self._tick(now)
         busy = False
-        if self._leading():
+        if self._lead():
             for _ in range(ATTEMPTS_PER_ROUND):
                 if not self._attempt():
                     break
                 busy = True
         self._hand_out()
         self._drain(block_seconds=0.0 if busy else self._idle_seconds())
+
+    def _lead(self) -> bool:
+        """Whether to place pods; on becoming the leader, first see what the one before us bound last."""
+        leads = self._leading()
+        if leads and not self._led:
+            try:
+                for pod in self._client.list(POD).values:
+                    if pod.spec.node_name:
+                        self._apply(POD, Delta(DeltaType.UPDATED, _key(pod), pod, pod))
+            except ClusterError as error:
+                log.warning("not placing yet, the pods could not be read: %s", error)
+                return False
+            log.info("leading")
+        self._led = leads
+        return leads
 
     def _attempt(self) -> bool:
         started = time.perf_counter()
@@ -311,6 +329,10 @@ def settle_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
+
+
+def _key(pod: Pod) -> Key:
+    return Key(pod.metadata.namespace, pod.metadata.name)
 
 
 def _reference(info: PodInfo) -> ObjectReference:

@@ -29,13 +29,23 @@ class BindAnswer:
 
 
 class Writer:
-    """Carries out writes; `report` is called with each binding's answer, in a worker's thread."""
+    """Carries out writes; `report` is called with each binding's answer, in a worker's thread.
+
+    No binding begins while `allowed` says no.
+    """
 
     def __init__(
-        self, client: Client, workers: int, report: Callable[[BindAnswer], None], *, seed: int | None = None
+        self,
+        client: Client,
+        workers: int,
+        report: Callable[[BindAnswer], None],
+        *,
+        allowed: Callable[[], bool] = lambda: True,
+        seed: int | None = None,
     ) -> None:
         self._client = client
         self._report = report
+        self._allowed = allowed
         self._random = Random(seed)
         self._backoff = Backoff(initial_seconds=0.1, maximum_seconds=5.0)
         self._stopping = threading.Event()
@@ -68,6 +78,8 @@ class Writer:
 
     def _carry_out(self, binding: Binding) -> str | None:
         """Empty when bound, the reason when not, None when we stop without knowing."""
+        if not self._allowed():
+            return "another process leads"
         for write in binding.writes:
             if write.verb is Verb.BIND:
                 outcome = self._bind_until_known(write)

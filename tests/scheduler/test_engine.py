@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -65,6 +66,23 @@ def test_a_held_pod_keeps_its_share_until_it_times_out() -> None:
     assert Holds.given_up == ["default/p"]
     assert made.snapshot.requested.sum() == 0
     assert made.queue.counts()["backoff"] + made.queue.counts()["active"] >= 1
+
+
+def test_a_fault_in_a_plugin_leaves_nothing_held() -> None:
+    class Faults(Plugin[tuple[()]]):
+        name = "Faults"
+
+        def permit(self, attempt: Attempt, spec: tuple[()], row: int) -> None:
+            if attempt.now < 1.0:
+                raise RuntimeError("broken")
+
+    made = engine([node("a")], kinds={**FIT, "faults": Faults})
+    made.on_pod(Action.ADD, pod("p", {"cpu": "4"}), 0.0)
+    with pytest.raises(RuntimeError, match="broken"):
+        made.schedule_one(0.0)
+    made.abandon(0.0)
+    assert made.snapshot.requested.sum() == 0
+    assert drain(made, 1.0) == {"p": "a"}
 
 
 def test_an_allowed_pod_is_bound() -> None:

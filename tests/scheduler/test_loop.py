@@ -14,6 +14,7 @@ from cluster import NODES, PODS, Key, merge_patch
 from cluster.twin import Twin
 from cluster.twin.faults import Fault, FaultType
 from scheduler.engine import Engine
+from scheduler.framework import Action
 from scheduler.loop import Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
@@ -144,3 +145,24 @@ def test_dropped_watches_lose_no_pod(twin: Twin) -> None:
             twin.drop_watches()
         until(lambda: all(nodes_of(twin).values()))
     assert max(Counter(nodes_of(twin).values()).values()) <= 4
+
+
+def test_a_new_leader_sees_what_the_old_one_bound_last(twin: Twin) -> None:
+    leads = threading.Event()
+    twin.load(NODES, [document(node("n0"))])
+    loop = Loop(twin.client(), Engine(Settings(), kinds=KINDS), leading=leads.is_set)
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    try:
+        assert loop.ready.wait(10)
+        twin.stall_watches()
+        # Bound by the old leader, unseen because the watch is silent.
+        twin.load(PODS, [document(pod("last", {"cpu": "3"}, nodeName="n0"))])
+        waiting = pod("mine", {"cpu": "2"}, uid="uid-mine")
+        loop.call(lambda: loop.engine.on_pod(Action.ADD, waiting, time.time()))
+        leads.set()
+        until(lambda: loop.call(lambda: loop.engine.queue.counts()["unschedulable"]) == 1)
+        assert loop.call(lambda: len(loop.engine.snapshot.pods)) == 1
+    finally:
+        loop.stop()
+        thread.join(10)
