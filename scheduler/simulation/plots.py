@@ -24,7 +24,7 @@ def saturation_plot(curves: Sequence[Curve], path: Path) -> None:
     for axis, title in ((left, "GPUs allocated"), (right, "GPUs fragmented")):
         axis.set(xlabel="arrived, % of GPU capacity", ylabel="% of GPU capacity", title=title)
         axis.legend()
-    figure.savefig(path)
+    _save(figure, path)
 
 
 def day_plot(curves: Sequence[DayCurve], path: Path) -> None:
@@ -37,7 +37,12 @@ def day_plot(curves: Sequence[DayCurve], path: Path) -> None:
     right.set(xlabel="hours", ylabel="lost seconds per second", title="predicted loss")
     left.legend()
     right.legend()
-    figure.savefig(path)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Without the date, so that the same runs make the same file."""
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _axes(count: int) -> tuple[Any, Any]:
@@ -46,6 +51,7 @@ def _axes(count: int) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "koord"
     figure = Figure(figsize=(6.4 * count, 4.2), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
     return figure, axes
