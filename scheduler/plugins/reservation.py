@@ -7,6 +7,7 @@ take is charged with them and therefore given back on the row, so no amount coun
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ from scheduler.framework import (
     scaled,
 )
 from scheduler.podinfo import PodInfo
-from scheduler.reservation.book import RESERVATIONS, Held, ReservationBook, merged
+from scheduler.reservation.book import RESERVATIONS, Held, ReservationBook
 from scheduler.reservation.capacity import ORDER_SCORE, conflicting_policies, nominate, score, shortfall
 from scheduler.reservation.lifecycle import GC_SECONDS, bound, unschedulable
 from scheduler.reservation.matching import AffinityError, Seeker, refusal, seeker_of
@@ -66,6 +67,17 @@ class Spec:
     stands_in: bool = False
     offered: dict[Row, frozenset[str]] = field(default_factory=dict)
     """Reservations that the last attempt was offered, by row: rows that differ are judged anew."""
+    known: "Offers | None" = None
+    """What the class was offered last, as long as that holds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offers:
+    """Reservations for a class of pods; good while nothing about reservations changes and none ends."""
+
+    generation: int
+    ends: float
+    by_row: dict[Row, list[Held]]
 
 
 class ReservationPlugin(Plugin[Spec]):
@@ -236,8 +248,7 @@ class ReservationPlugin(Plugin[Spec]):
         """The reservation is available."""
         held = self.book.held.get(attempt.pod.uid) if spec.stands_in else None
         if held is not None and not held.value.phase.terminal:
-            change = bound(held.value, attempt.snapshot.names[row])
-            held.value, held.conditions = change.reservation, merged(held.conditions, change.conditions, self.book.now)
+            self.book.change(held, bound(held.value, attempt.snapshot.names[row]))
         return ()
 
     # Diagnosis
@@ -264,23 +275,34 @@ class ReservationPlugin(Plugin[Spec]):
 
     def _offers(self, attempt: Attempt, spec: Spec) -> dict[Row, list[Held]]:
         """Usable reservations that match the pod, by row."""
-        offers: dict[Row, list[Held]] = {}
         if spec.seeker is None:
-            return offers
-        seeker = replace(spec.seeker, pod=attempt.pod.pod)
+            return {}
+        known = spec.known
+        if known is None or known.generation != self.book.generation or attempt.now >= known.ends:
+            known = self._matching(attempt, spec.seeker)
+            if not any(held.by_identity for held in self.book.held.values()):
+                spec.known = known
+        return known.by_row
+
+    def _matching(self, attempt: Attempt, seeker: Seeker) -> Offers:
+        seeker = replace(seeker, pod=attempt.pod.pod)
+        offers: dict[Row, list[Held]] = {}
+        ends = inf
         for held in self.book.held.values():
-            if held.row is None or not held.current.usable(attempt.now):
+            if held.row is None or not held.usable(attempt.now):
                 continue
+            end = held.value.end_seconds
+            ends = ends if end is None else min(ends, end)
             if refusal(seeker, held.value, attempt.snapshot.labels.of(held.row)) is None:
                 offers.setdefault(held.row, []).append(held)
-        return offers
+        return Offers(self.book.generation, ends, offers)
 
     def _why_none(self, attempt: Attempt, seeker: Seeker) -> str:
         seeker = replace(seeker, pod=attempt.pod.pod)
         reasons: Counter[str] = Counter()
         for held in self.book.held.values():
             labels = attempt.snapshot.labels.of(held.row) if held.row is not None else {}
-            why = None if held.current.usable(attempt.now) else "it is not available or used up"
+            why = None if held.usable(attempt.now) else "it is not available or used up"
             reasons[why or refusal(seeker, held.value, labels) or "its node is gone"] += 1
         counted = ", ".join(f"{count} {text}" for text, count in sorted(reasons.items()))
         return f"Reservation(s) needed, none matches: {counted or 'there is none'}"

@@ -12,7 +12,7 @@ import msgspec
 
 from api.crds import RESERVATION
 from api.crds import Reservation as ReservationObject
-from api.meta import Condition
+from api.meta import Condition, LabelSelector
 from api.objects import Node
 from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
 from api.resources import CPU, MEMORY, QuantityError, Resources, format_resources, total
@@ -20,7 +20,7 @@ from api.times import epoch_seconds, rfc3339
 from cluster.resources import Key, custom, merge_patch
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Handle, Verb, Write
-from scheduler.podinfo import PodClasses, PodInfo
+from scheduler.podinfo import IDENTITY_LABELS, PodClasses, PodInfo
 from scheduler.reservation.lifecycle import Change, collectable, followed, problem
 from scheduler.reservation.standin import stand_in, value_of
 from scheduler.reservation.value import Phase, Reservation
@@ -48,6 +48,15 @@ class Held:
     """When which status was last written."""
 
     @property
+    def by_identity(self) -> bool:
+        """Whether pods of one workload may be told apart by its owners."""
+        return any(owner.object is not None or _by_identity(owner.selector) for owner in self.value.owners)
+
+    def usable(self, now: float) -> bool:
+        """Whether pods may use it at this moment; a one-time reservation serves one, if only assumed."""
+        return self.row is not None and self.value.usable(now) and not (self.value.allocate_once and self.consumers)
+
+    @property
     def current(self) -> Reservation:
         """The value with its usage as of this moment."""
         used = total(requests for _, requests in self.consumers.values())
@@ -60,6 +69,8 @@ class ReservationBook:
 
     def __init__(self, handle: Handle, scheduler_names: Iterable[str], gc_seconds: float | None) -> None:
         self.held: dict[str, Held] = {}
+        self.generation = 0
+        """Grows with every change that may alter whom a reservation serves."""
         self.now = 0.0
         self._handle = handle
         self._scheduler_names = frozenset(scheduler_names)
@@ -79,7 +90,8 @@ class ReservationBook:
     # What happens
 
     def node_changed(self, node: Node) -> None:
-        """Reservations may have waited for the node to show."""
+        """Reservations may have waited for the node to show, and look at its labels."""
+        self.generation += 1
         self._unplaced |= {
             uid
             for uid, held in self.held.items()
@@ -121,6 +133,7 @@ class ReservationBook:
 
     def take(self, item: ReservationObject) -> None:
         """A reservation appeared or changed."""
+        self.generation += 1
         uid, name = item.metadata.uid, item.metadata.name
         try:
             value, pod = value_of(item), stand_in(item)
@@ -160,6 +173,7 @@ class ReservationBook:
 
     def drop(self, name: str) -> None:
         """A reservation was deleted."""
+        self.generation += 1
         uid = self._keys.pop(name, "")
         held = self.held.get(uid)
         if held is None:
@@ -206,6 +220,7 @@ class ReservationBook:
 
     def _balance(self, held: Held, *, charged: bool = True) -> None:
         """Give back on the stand-in's row what its consumers are charged for themselves."""
+        self.generation += 1
         if held.row is None:
             return
         snapshot = self._handle.snapshot
@@ -236,7 +251,9 @@ class ReservationBook:
     def change(self, held: Held, change: Change) -> None:
         """Take over a transition; an ended reservation lets go of its room."""
         ended = change.reservation.phase.terminal and not held.value.phase.terminal
-        held.value = change.reservation
+        if change.reservation != held.value:
+            held.value = change.reservation
+            self.generation += 1
         held.conditions = merged(held.conditions, change.conditions, self.now)
         if ended:
             self._handle.withdraw(held.value.uid)
@@ -278,6 +295,14 @@ class ReservationBook:
         ended = max((at for at in times if at is not None), default=held.value.created_seconds)
         if collectable(held.value, ended, self.now, self._gc_seconds):
             yield Write(Verb.DELETE, RESERVATIONS, Key("", held.value.name), held.value.uid)
+
+
+def _by_identity(selector: LabelSelector | None) -> bool:
+    """Whether the selector looks at labels that members of one workload do not share."""
+    if selector is None:
+        return False
+    keys = {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
+    return bool(keys & IDENTITY_LABELS)
 
 
 def _names_scheduler(item: ReservationObject) -> bool:

@@ -201,6 +201,19 @@ def test_owners_by_name_are_told_apart_within_a_workload() -> None:
     assert submit(made, web("other"), web("chosen")) == {"chosen": "n0"}
 
 
+def test_owners_by_an_identity_label_are_told_apart_within_a_workload() -> None:
+    key = "statefulset.kubernetes.io/pod-name"
+    made = cluster(1, reservation("r", owners=[{"labelSelector": {"matchLabels": {key: "db-1"}}}]))
+    pods = [pod(name, {"cpu": "3"}, labels={key: name}) for name in ("db-0", "db-1")]
+    assert submit(made, *pods) == {"db-1": "n0"}
+
+
+def test_a_reservation_serves_as_soon_as_it_is_bound() -> None:
+    made = cluster(1)
+    tell(made, reservation("r", "4"))
+    assert submit(made, web("after", "4")) == {"uid-r": "n0", "after": "n0"}
+
+
 def test_time_ends_a_reservation() -> None:
     made = cluster(1, reservation("r"))
     assert submit(made, pod("p", {"cpu": "4"})) == {}
