@@ -7,7 +7,6 @@ binding with `bound` or `bind_failed`. The simulator and the tests drive the sam
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from api.objects import Node, Pod
@@ -27,7 +26,7 @@ from scheduler.framework import (
     Write,
 )
 from scheduler.nomination import Nominator
-from scheduler.outcome import Binding, Outcome, Placed, Result
+from scheduler.outcome import Binding, Outcome, Placed, Result, Waiting
 from scheduler.podinfo import PodClasses, PodInfo
 from scheduler.podqueue import Backoff, PodQueue, QueuedPod
 from scheduler.profile import Settings, build
@@ -38,14 +37,6 @@ from scheduler.watched import Watched, listeners
 NODE = NODES.of(Node)
 
 KEPT_OUTCOMES = 65536
-
-
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """A placed pod held at Permit: the plugins that hold it, each with its deadline."""
-
-    placed: Placed
-    deadlines: dict[str, float]
 
 
 class Engine:

@@ -32,6 +32,14 @@ class Binding:
     writes: tuple[Write, ...]
 
 
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A placed pod held at Permit: the plugins that hold it, each with its deadline."""
+
+    placed: Placed
+    deadlines: dict[str, float]
+
+
 class Result(StrEnum):
     """How an attempt ended, as the stock scheduler's metrics spell it."""
 
