@@ -18,7 +18,6 @@ NPU_DVPP = "huawei.com/npu-dvpp"
 CARDS = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
 """Native device-plugin resources that count whole cards."""
 
-_COMPUTE = (GPU_CORE, NPU_CORE, NPU_CPU, NPU_DVPP)
 _PERCENTAGES = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, GPU)
 _COMBINATIONS: frozenset[frozenset[str]] = frozenset(
     frozenset(names)

@@ -74,10 +74,6 @@ class CpuTopology:
             cpus.append(Cpu(number, core, node, node // nodes_per_socket))
         return cls.of(cpus)
 
-    def on_node(self, node: int) -> frozenset[int]:
-        """CPU numbers of one NUMA node."""
-        return frozenset(cpu.id for cpu in self.cpus.values() if cpu.node == node)
-
     def whole_cores(self, free: Iterable[int]) -> frozenset[int]:
         """The CPUs of `free` whose core is free with all its threads."""
         by_core: dict[int, list[int]] = {}
