@@ -16,7 +16,7 @@ from probes.probe import Kernel, Probe, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 
 ROUNDS = 30_000
-OPTIONS = {"pmu": {"stand_in": True}, "smt": {"siblings": "0-1"}}
+OPTIONS: dict[str, dict[str, bool | int | float | str]] = {"pmu": {"stand_in": True}, "smt": {"siblings": "0-1"}}
 _PLAYER = """
 import os, sys
 for _ in range(int(sys.argv[1])):
