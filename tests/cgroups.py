@@ -277,19 +277,25 @@ class TestCgroup:
         self._visitors.clear()
 
     def _try_remove(self) -> bool:
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         for process in self._processes:
             process.poll()
-        for directory in self.dirs:
-            try:
-                directory.rmdir()
-            except FileNotFoundError:
-                continue
-            except OSError:
-                return False
+        return all(_remove_tree(directory) for directory in self.dirs)
+
+
+def _remove_tree(directory: Path) -> bool:
+    """Remove a cgroup and what was made below it, killing what runs there; False while something is busy."""
+    try:
+        is_empty = all(_remove_tree(path) for path in directory.iterdir() if path.is_dir())
+        for pid in (directory / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        if is_empty:
+            directory.rmdir()
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
+    return is_empty
 
 
 def device_number(dev: str) -> str:

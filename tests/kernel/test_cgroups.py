@@ -23,10 +23,7 @@ def test_spawned_child_is_in_every_hierarchy_and_all_is_removed(tree: CgroupTree
     with tree.make_cgroup("spawn") as outer, outer.make_cgroup("inner") as inner:
         child = inner.spawn(["sleep", "60"], cpus="0")
         for directory in inner.dirs:
-            while (
-                child.poll() is None
-                and str(child.pid) not in (directory / "cgroup.procs").read_text().split()
-            ):
+            while child.poll() is None and str(child.pid) not in (directory / "cgroup.procs").read_text().split():
                 os.sched_yield()
         assert child.poll() is None
         assert inner.pids() == [child.pid]
@@ -67,11 +64,22 @@ def test_cgroup_id_is_the_kernels(tree: CgroupTree) -> None:
 def test_detect_names_the_version_of_the_cpu_controller(tmp_path: Path) -> None:
     hybrid = tmp_path / "mounts"
     hybrid.write_text(
-        "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"
-        "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+        "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
     )
     tree = CgroupTree.detect(hybrid)
     assert (tree.version, tree.is_hybrid) == ("v1", True)
     assert tree.mount_of("cpuacct") == Path("/sys/fs/cgroup/cpu,cpuacct")
     with pytest.raises(LookupError):
         tree.mount_of("memory")
+
+
+def test_what_was_made_below_goes_too(tree: CgroupTree) -> None:
+    with tree.make_cgroup("outer") as outer:
+        made_by_others = outer.cpu_dir / "one" / "two"
+        made_by_others.mkdir(parents=True)
+        child = outer.spawn(["sleep", "60"])
+        while child.pid not in outer.pids():
+            os.sched_yield()
+        (made_by_others / "cgroup.procs").write_text(str(child.pid))
+    assert not outer.cpu_dir.exists()
+    assert child.returncode == -9
