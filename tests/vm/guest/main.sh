@@ -3,7 +3,7 @@
 # /run/koord-vm/results holds this file, `environment` (sourced) and `command`; `status` is written beside them.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 results=/run/koord-vm/results
-export KOORD_TEST_DISK=/dev/vda PYTHONUNBUFFERED=1
+export KOORD_TEST_DISK=/dev/vda CHURN_SECONDS=15 PYTHONUNBUFFERED=1
 exec </dev/null >/dev/ttyS1 2>&1
 stty -F /dev/ttyS1 -opost 2>/dev/null
 . "$results/environment"
