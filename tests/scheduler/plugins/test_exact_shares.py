@@ -127,7 +127,13 @@ class Cluster:
         name = self.random.choice(sorted(NODES))
         if name not in self.nodes:
             self.nodes.add(name)
-            self.engine.on_node(Action.ADD, node_of(name), 0.0)
+            told: list[Any] = [name, *reports_of(name)]
+            self.random.shuffle(told)
+            for event in told:
+                if isinstance(event, str):
+                    self.engine.on_node(Action.ADD, node_of(event), 0.0)
+                else:
+                    self.engine.on_object(event, 0.0)
             return
         self.nodes.remove(name)
         for uid in [uid for uid, pod in self.bound.items() if pod.spec.node_name == name]:
