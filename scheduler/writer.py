@@ -6,6 +6,7 @@ binding is asked again, until the pod itself answers.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ class Writer:
         self._random = Random(seed)
         self._backoff = Backoff(initial_seconds=0.1, maximum_seconds=5.0)
         self._stopping = threading.Event()
+        self._drop_after = float("inf")
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="write")
 
     def bind(self, binding: Binding) -> None:
@@ -59,10 +61,11 @@ class Writer:
         """Make other writes, in order, in the background; a failure is logged, the next state writes again."""
         self._pool.submit(self._write_all, tuple(writes))
 
-    def stop(self) -> None:
-        """Finish what runs, drop what waits. A dropped binding was never sent."""
+    def stop(self, drain_seconds: float = 5.0) -> None:
+        """Carry out what waits for up to `drain_seconds`, then drop the rest. A dropped binding was never sent."""
+        self._drop_after = time.monotonic() + drain_seconds
         self._stopping.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=True)
 
     def _bind(self, binding: Binding) -> None:
         try:
@@ -78,6 +81,8 @@ class Writer:
 
     def _carry_out(self, binding: Binding) -> str | None:
         """Empty when bound, the reason when not, None when we stop without knowing."""
+        if time.monotonic() > self._drop_after:
+            return None
         if not self._allowed():
             return "another process leads"
         for write in binding.writes:
