@@ -27,6 +27,7 @@ from typing import IO, Any, ClassVar, Literal, Self
 CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids", "perf_event")
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
 REMOVE_TIMEOUT_SECONDS = 5.0
+PREFIX = "koord-test"
 
 # Joins each cgroup.procs named before "--", then becomes the command: no Python runs between fork and exec.
 _JOIN_AND_EXEC = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
@@ -92,11 +93,21 @@ class CgroupTree:
 
     def make_cgroup(self, name: str, parent: TestCgroup | None = None) -> TestCgroup:
         """Make `/koord-test-<pid>-<name>`, or `<parent>/<name>`, in every hierarchy."""
-        path = f"{parent.path}/{name}" if parent else f"/koord-test-{os.getpid()}-{name}"
+        if not _standing:
+            self.remove_orphans()
+        path = f"{parent.path}/{name}" if parent else f"/{PREFIX}-{os.getpid()}-{name}"
         cgroup = TestCgroup(self, path, parent)
         _standing.append(cgroup)
         cgroup.create()
         return cgroup
+
+    def remove_orphans(self) -> None:
+        """Remove what test runs left behind that were killed: top cgroups named after a process that is gone."""
+        for mount_point in dict.fromkeys(self.mounts.values()):
+            for directory in mount_point.glob(f"{PREFIX}-*"):
+                owner = directory.name.removeprefix(f"{PREFIX}-").partition("-")[0]
+                if owner.isdigit() and not Path("/proc", owner).exists():
+                    _remove_tree(directory)
 
 
 @dataclass(slots=True, eq=False)

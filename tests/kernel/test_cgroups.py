@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,12 @@ def test_what_was_made_below_goes_too(tree: CgroupTree) -> None:
         (made_by_others / "cgroup.procs").write_text(str(child.pid))
     assert not outer.cpu_dir.exists()
     assert child.returncode == -9
+
+
+def test_orphans_of_a_killed_run_are_removed(tree: CgroupTree) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    orphan = tree.mount_of("cpu") / f"koord-test-{gone.pid}-left" / "below"
+    orphan.mkdir(parents=True)
+    with tree.make_cgroup("next"):
+        assert not orphan.parent.exists()
