@@ -90,6 +90,8 @@ class Loop:
 
     def run(self) -> None:
         """Sync, then place pods until `stop`. Raises SyncTimeoutError."""
+        # Nothing of a first list is garbage: walking it over and over doubles the time to take it in.
+        gc.disable()
         try:
             self._sync()
             settle_collector()
@@ -97,6 +99,7 @@ class Loop:
             while not self._stopping.is_set():
                 self._round()
         finally:
+            gc.enable()
             for informer in self._informers.values():
                 informer.stop()
             self._writer.stop()
@@ -326,6 +329,7 @@ class Loop:
 
 def settle_collector() -> None:
     """Keep Python's cycle collector from walking a whole cluster's objects during attempts."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
