@@ -12,6 +12,7 @@ from scheduler.podinfo import PodInfo
 from scheduler.preemption import BUDGETS, Candidate, least_harmful, victims_on
 from scheduler.snapshot import Row
 
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of DefaultPreemption."""
 
