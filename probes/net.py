@@ -10,8 +10,8 @@ hosts still know the cgroup that made it; elsewhere what happens to it is counte
 - `net.drops`: packets freed as lost whose socket is known, at either end, and by reason in table `net.drop`; what a
   socket still held at its close is not a loss where the kernel says so (6.7 and later).
 - `net.qdisc_delay_ns`, `net.qdisc_packets`, `net.qdisc_hist`: from a send's entry to a device with a queue to its first
-  leave of that queue. Packets that pass an empty queue by do not wait and are not counted, nor are those a queue
-  splits (segmentation inside tbf). Forwarded packets have no socket.
+  leave of that queue, at the latest to the driver's call. Packets that pass an empty queue by do not wait and are not
+  counted, nor are those a queue splits (segmentation inside tbf). Forwarded packets have no socket.
 - `net.softirq_rx_ns`: of receive interrupts, from a packet's entry into the stack to the next packet's, when it
   reached a socket. The driver's part before the first packet, and packets for a socket busy in a system call (they are
   processed later, in that call), are unkeyed. Before 6.3 only TCP packets are seen to arrive.
@@ -68,6 +68,7 @@ _REQUIRED = {
     "net_dev_queue": "on_send",
     "qdisc_enqueue": "on_enqueue",
     "qdisc_dequeue": "on_dequeue",
+    "net_dev_start_xmit": "on_start_xmit",
     "netif_receive_skb": "on_packet",
     "tcp_probe": "on_tcp_packet",
 }

@@ -12,6 +12,7 @@ enum skb_drop_reason { SKB_CONSUMED, SKB_DROP_REASON_QUEUE_PURGE };
 
 struct Qdisc {
 	int (*enqueue)(void);
+	unsigned int flags;
 } KERNEL_TYPE;
 
 struct netdev_queue {

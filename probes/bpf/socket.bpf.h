@@ -9,6 +9,7 @@
 
 #define AF_INET 2
 #define AF_INET6 10
+#define IPPROTO_TCP 6
 
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2

@@ -44,7 +44,7 @@ import json, socket, struct, subprocess, threading, time
 def run(line):
     return subprocess.run(line.split(), check=True, capture_output=True, text=True).stdout
 run("ip link set lo up")
-run("tc qdisc add dev lo root tbf rate 4mbit burst 10kb limit 30kb")
+run("tc qdisc add dev lo root tbf rate 1mbit burst 10kb limit 30kb")
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 receiver.bind(("127.0.0.1", 0))
 receiver.settimeout(1)
