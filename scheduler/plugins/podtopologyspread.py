@@ -7,19 +7,33 @@ by at most `maxSkew`. Score: fewer matching pods in the domain is better, domain
 import math
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from api.meta import LabelSelector
 from api.objects import TopologySpreadConstraint
-from api.protocol import LABEL_HOSTNAME
+from api.protocol import LABEL_HOSTNAME, LABEL_ZONE
 from api.selectors import label_selector_matches
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Plugin, Reason, Scope, Scores
 from scheduler.nodematch import Wanted, required_rows, wanted_of
 from scheduler.podcounts import PodCount
-from scheduler.podinfo import PodInfo
+from scheduler.podinfo import IDENTITY_LABELS, PodInfo
 from scheduler.snapshot import Rows, Snapshot
 from scheduler.taints import first_untolerated
 from scheduler.topology import domain_ids, domain_sums, pod_count, with_label_keys
+
+OWNED_KINDS = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
+"""Controllers whose pods spread by default."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of PodTopologySpread."""
+
+    default_max_skew: dict[str, int] = msgspec.field(default_factory=lambda: {LABEL_HOSTNAME: 3, LABEL_ZONE: 5})
+    """Skew by topology label that pods of a workload without constraints of their own would rather not exceed;
+    empty switches the default off."""
+
 
 IGNORED = -1
 """Raw score of rows that lack a topology label."""
@@ -42,6 +56,8 @@ class Spread:
     soft: tuple[Constraint, ...]
     wanted: Wanted
     info: PodInfo
+    own: bool
+    """False for default constraints, which nodes without the labels may break."""
 
 
 class PodTopologySpread(Plugin[Spread]):
@@ -54,8 +70,8 @@ class PodTopologySpread(Plugin[Spread]):
     requeue_on = frozenset({"nodes/add", "nodes/update", "nodes/delete", "pods/add", "pods/delete"})
 
     def prepare(self, info: PodInfo) -> Spread | None:
-        """None for pods without constraints."""
-        constraints = info.pod.spec.topology_spread_constraints
+        """The pod's constraints, or the default ones of its workload; None when there are neither."""
+        constraints = info.pod.spec.topology_spread_constraints or self._defaults(info)
         if not constraints:
             return None
         made = [(item, self._constraint(item, info)) for item in constraints]
@@ -64,6 +80,7 @@ class PodTopologySpread(Plugin[Spread]):
             tuple(constraint for item, constraint in made if item.when_unsatisfiable == "ScheduleAnyway"),
             wanted_of(info),
             info,
+            bool(info.pod.spec.topology_spread_constraints),
         )
 
     def reasons(self, spec: Spread) -> tuple[Reason, ...]:
@@ -92,7 +109,7 @@ class PodTopologySpread(Plugin[Spread]):
         if not spec.soft:
             return None
         snapshot = attempt.snapshot
-        present = _has_labels(snapshot, spec.soft)
+        present = _has_labels(snapshot, spec.soft) if spec.own else np.ones(snapshot.rows_used, dtype=bool)
         feasible = attempt.memo.get(self.name)
         considered = present if feasible is None else present & feasible
         total = np.zeros(snapshot.rows_used, dtype=np.float64)
@@ -114,6 +131,23 @@ class PodTopologySpread(Plugin[Spread]):
             return np.where(scores == IGNORED, 0, MAX_SCORE)
         return np.where(scores == IGNORED, 0, MAX_SCORE * (high + low - scores) // high)
 
+    def _defaults(self, info: PodInfo) -> list[TopologySpreadConstraint]:
+        """Soft constraints over the pods of the same workload: those with the same labels."""
+        owner = info.pod.metadata.controlled_by
+        labels = {key: text for key, text in info.labels.items() if key not in IDENTITY_LABELS}
+        config: Config = self.config
+        if owner is None or owner.kind not in OWNED_KINDS or not labels:
+            return []
+        return [
+            TopologySpreadConstraint(
+                topology_key=key,
+                max_skew=skew,
+                when_unsatisfiable="ScheduleAnyway",
+                label_selector=LabelSelector(match_labels=labels),
+            )
+            for key, skew in config.default_max_skew.items()
+        ]
+
     def _constraint(self, item: TopologySpreadConstraint, info: PodInfo) -> Constraint:
         selector = with_label_keys(item.label_selector, info.labels, item.match_label_keys)
         wanted = None if item.label_selector is None else selector
@@ -132,7 +166,8 @@ def _eligible(snapshot: Snapshot, spec: Spread, constraint: Constraint) -> NDArr
     """bool[rows_used]: nodes whose pods and domains count, by the constraint's policies."""
     rows = snapshot.all_rows
     eligible = snapshot.live[rows].copy()
-    if constraint.spec.node_affinity_policy != "Ignore":
+    bound = bool(spec.wanted.labels) or spec.wanted.terms is not None
+    if bound and constraint.spec.node_affinity_policy != "Ignore":
         eligible &= required_rows(snapshot, spec.wanted, rows)
     if constraint.spec.node_taints_policy == "Honor":
         tolerations = spec.info.pod.spec.tolerations
@@ -164,7 +199,7 @@ def _crowding(
     if key == LABEL_HOSTNAME:
         domains, matching = int(considered.sum()), counts
     else:
-        eligible = _eligible(snapshot, spec, constraint)
-        domains = int(np.unique(ids[considered]).size)
-        matching = domain_sums(ids, counts, eligible)[ids]
-    return matching * math.log(domains + 2) + (constraint.spec.max_skew - 1)
+        matching = domain_sums(ids, counts, _eligible(snapshot, spec, constraint))[ids]
+        domains = int(np.count_nonzero(np.bincount(ids[considered & (ids >= 0)])))
+    crowding = matching * math.log(domains + 2) + (constraint.spec.max_skew - 1)
+    return crowding if spec.own else np.where(ids >= 0, crowding, 0.0)

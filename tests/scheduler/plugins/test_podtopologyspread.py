@@ -103,3 +103,15 @@ def test_counts_follow_pods() -> None:
     assert rejected(made, candidate)["a1"] == [SKEW]
     made.snapshot.remove_pod("uid-x")
     assert rejected(made, candidate)["a1"] == []
+
+
+def test_replicas_spread_by_default_over_hosts_and_zones() -> None:
+    owner = {"kind": "ReplicaSet", "name": "web", "uid": "rs"}
+    placed = [web("x", "a1", owner=owner), web("y", "a1", owner=owner)]
+    made = engine(NODES, placed, kinds=KINDS)
+    scores = totals(made, web("p", owner=owner))
+    assert scores["a1"] < scores["a2"]
+    assert scores["b1"] == 200
+    assert totals(made, web("q")) == dict.fromkeys(scores, 0)
+    off = engine(NODES, placed, kinds=KINDS, plugins={"podtopologyspread": {"default_max_skew": {}}})
+    assert totals(off, web("p", owner=owner)) == dict.fromkeys(scores, 0)
