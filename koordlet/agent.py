@@ -7,6 +7,7 @@ import resource
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
 from api.plugin import Unsupported, discover
 from koordlet.collectors import Collector, Host, Round
 from koordlet.config import AgentSettings
+from koordlet.host.containers import container_name
 from koordlet.host.hierarchies import find_hierarchies
 from koordlet.host.tree import HostTree
 from koordlet.host.walk import CgroupWalk
@@ -38,7 +40,7 @@ class Agent:
         Raises Unsupported when there is no cpu cgroup hierarchy at all.
         """
         self.settings = settings
-        tree = HostTree(Path(settings.root))
+        self._tree = tree = HostTree(Path(settings.root))
         self.hierarchies = find_hierarchies(tree)
         raise_descriptor_limit()
         self._rules = tuple(QoSRule(rule.match, rule.qos_class) for rule in settings.qos)
@@ -98,6 +100,9 @@ class Agent:
 
     def _describe(self, identity: int, path: str) -> CgroupInfo:
         name = name_cgroup(path)
+        if name.container_id:
+            given = container_name(self._tree, name.container_id)
+            name = replace(name, name=given or name.name)
         return CgroupInfo(identity, path, printable(name.name), qos_of(path, name, self._rules).value)
 
     def _bury(self, removed: Iterable[CgroupInfo]) -> None:
