@@ -37,9 +37,7 @@ def discover(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
         classes = [
             member
             for _, member in inspect.getmembers(module, inspect.isclass)
-            if issubclass(member, base)
-            and member.__module__ == module.__name__
-            and not inspect.isabstract(member)
+            if issubclass(member, base) and member.__module__ == module.__name__ and not inspect.isabstract(member)
         ]
         if len(classes) > 1:
             names = ", ".join(sorted(member.__name__ for member in classes))

@@ -99,9 +99,7 @@ def main(arguments: list[str]) -> int:
         for wanted in arguments or [target()]:
             built = build(wanted)
             total = len(list(SOURCES.glob("*.bpf.c")))
-            sys.stdout.write(
-                f"bpf objects for {wanted}: {len(built)} built, {total - len(built)} up to date\n"
-            )
+            sys.stdout.write(f"bpf objects for {wanted}: {len(built)} built, {total - len(built)} up to date\n")
     except BuildError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
