@@ -1,5 +1,6 @@
 """The metrics endpoint: whole sums, falling never, series bounded, clean by promtool."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -52,7 +53,7 @@ def settings(**changes: int) -> ExpositionSettings:
 def test_the_rest_is_other_and_the_sum_is_whole() -> None:
     exposition = Exposition(settings(max_cgroups=3), paths(10).get, {"version": "0"})
     frames = [frame(second, 10, 10**6) for second in range(4)]
-    for before, after in zip(frames, frames[1:], strict=False):
+    for before, after in itertools.pairwise(frames):
         exposition.update(Window([before, after]), capabilities={"cpu": True, "pmu": False})
     output = text(exposition)
     waits = samples(output, "koord_cgroup_cpu_wait_seconds_total")

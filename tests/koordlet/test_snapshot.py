@@ -18,7 +18,7 @@ from tests.frames import make_frame
 SCHEMA = json.loads(Path("docs/snapshot.schema.json").read_text())
 HOST = {"hostname": "h", "kernel": "k", "machine": "m", "cpus": 2, "cgroup_version": 2, "koord_version": "0"}
 CGROUPS = {1: "/", 7: "/web", 9: "/batch"}
-REASONS = {name: "not here" for name in ("memory", "blockio", "net", "turnaround", "pmu", "resctrl", "pressure", "irq")}
+REASONS = dict.fromkeys(("memory", "blockio", "net", "turnaround", "pmu", "resctrl", "pressure", "irq"), "not here")
 
 
 def window(turnaround: bool = False) -> Window:
