@@ -42,6 +42,7 @@ from scheduler.reservation.capacity import ORDER_SCORE, conflicting_policies, no
 from scheduler.reservation.lifecycle import GC_SECONDS, bound, unschedulable
 from scheduler.reservation.matching import AffinityError, Seeker, refusal, seeker_of
 from scheduler.reservation.standin import is_stand_in
+from scheduler.reservation.value import Reservation
 from scheduler.snapshot import Row, Rows
 
 NO_MATCH, TOO_SMALL, CONFLICT = 1, 2, 4
@@ -69,6 +70,8 @@ class Spec:
     """Reservations that the last attempt was offered, by row: rows that differ are judged anew."""
     known: "Offers | None" = None
     """What the class was offered last, as long as that holds."""
+    matched: dict[str, tuple[Reservation, Mapping[str, str], bool]] = field(default_factory=dict)
+    """By UID, whether a reservation is for the class, with the value and node labels that this was found for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,13 +282,12 @@ class ReservationPlugin(Plugin[Spec]):
             return {}
         known = spec.known
         if known is None or known.generation != self.book.generation or attempt.now >= known.ends:
-            known = self._matching(attempt, spec.seeker)
+            known = self._matching(attempt, spec)
             if not any(held.by_identity for held in self.book.held.values()):
                 spec.known = known
         return known.by_row
 
-    def _matching(self, attempt: Attempt, seeker: Seeker) -> Offers:
-        seeker = replace(seeker, pod=attempt.pod.pod)
+    def _matching(self, attempt: Attempt, spec: Spec) -> Offers:
         offers: dict[Row, list[Held]] = {}
         ends = inf
         for held in self.book.held.values():
@@ -293,9 +295,22 @@ class ReservationPlugin(Plugin[Spec]):
                 continue
             end = held.value.end_seconds
             ends = ends if end is None else min(ends, end)
-            if refusal(seeker, held.value, attempt.snapshot.labels.of(held.row)) is None:
+            if self._is_for(attempt, spec, held):
                 offers.setdefault(held.row, []).append(held)
         return Offers(self.book.generation, ends, offers)
+
+    def _is_for(self, attempt: Attempt, spec: Spec, held: Held) -> bool:
+        """Whether the reservation matches the pod; remembered for the class where its members cannot differ."""
+        labels = attempt.snapshot.labels.of(held.row) if held.row is not None else {}
+        known = spec.matched.get(held.value.uid)
+        if known is not None and known[0] is held.value and known[1] is labels:
+            return known[2]
+        if spec.seeker is None:
+            return False
+        matches = refusal(replace(spec.seeker, pod=attempt.pod.pod), held.value, labels) is None
+        if not held.by_identity:
+            spec.matched[held.value.uid] = (held.value, labels, matches)
+        return matches
 
     def _why_none(self, attempt: Attempt, seeker: Seeker) -> str:
         seeker = replace(seeker, pod=attempt.pod.pod)
