@@ -12,7 +12,7 @@ from typing import Any
 from api.objects import Node, Pod
 from api.protocol import LABEL_SCHEDULER_NAME
 from cluster.resources import NODES, Key, Resource
-from scheduler.cycle import AnyPlugin, Cycle, Judge, Kept, defines
+from scheduler.cycle import AnyPlugin, Cycle, defines
 from scheduler.debug import DebugFlags
 from scheduler.diagnosis import rejecting_plugins, sentence
 from scheduler.framework import (
@@ -22,11 +22,11 @@ from scheduler.framework import (
     Nomination,
     ObjectEvent,
     Reason,
-    Wait,
     Write,
 )
 from scheduler.nomination import Nominator
-from scheduler.outcome import Binding, Outcome, Placed, Result, Waiting
+from scheduler.outcome import Binding, Outcome, Result
+from scheduler.placing import Placer
 from scheduler.podinfo import PodClasses, PodInfo
 from scheduler.podqueue import Backoff, PodQueue, QueuedPod
 from scheduler.profile import Settings, build
@@ -53,15 +53,15 @@ class Engine:
         self.snapshot = Snapshot()
         self.classes = PodClasses()
         self.nominator = Nominator()
-        self.bindings: deque[Binding] = deque()
         self.writes: deque[Write] = deque()
         self.outcomes: deque[Outcome] = deque(maxlen=KEPT_OUTCOMES)
         self.flags = DebugFlags()
         self.now = 0.0
-        self._waiting: dict[str, Waiting] = {}
         self._current: QueuedPod | None = None
-        self._placing: Placed | None = None
-        """The pod and placement of a running attempt, for `abandon`."""
+        """The pod of a running attempt, for `abandon`."""
+        self._placer = Placer(self.snapshot, self.nominator, refused=self._requeue, changed=self._pod_event)
+        self.bindings = self._placer.bindings
+        """Bindings to make; each is answered with `bound` or `bind_failed`."""
         self._watched = Watched()
         self._orphans: dict[str, dict[str, PodInfo]] = {}
         """Pods bound to nodes that no watch has shown yet, by node name."""
@@ -164,7 +164,7 @@ class Engine:
         if row is None:
             outcome = self._failed(queued, attempt, evaluation.failure)
         else:
-            outcome = self._place(queued, attempt, evaluation.kept, row)
+            outcome = self._placer.place(attempt, evaluation.kept, row)
         self._current = None
         self.outcomes.append(outcome)
         return outcome
@@ -183,26 +183,22 @@ class Engine:
         if evaluation.totals[row] < 0:
             message = sentence(evaluation.failure, self.snapshot)
             return Outcome(Result.UNSCHEDULABLE, info, node, message, failure=evaluation.failure)
-        return self._place(QueuedPod(info, now, now), attempt, evaluation.kept, row)
+        return self._placer.place(attempt, evaluation.kept, row)
 
     def tick(self, now: float) -> None:
         """About once a second: let plugins report, waits time out and long-parked pods try again."""
         self.now = now
         for plugin in self._tickers:
             self.writes.extend(plugin.tick(now))
-        for uid, waiting in list(self._waiting.items()):
-            late = [name for name, deadline in waiting.deadlines.items() if deadline <= now]
-            if late and uid in self._waiting:
-                self.reject(uid, Reason(f"timed out waiting at permit for {', '.join(late)}", plugin=late[0]))
+        for uid, reason in self._placer.late(now):
+            self.reject(uid, reason)
         self.queue.flush_parked(now)
 
     def abandon(self, now: float) -> None:
         """After a fault in `schedule_one`: give back what its pod held, and let it back off."""
         self.now = now
-        queued, placed = self._current, self._placing
-        self._current = self._placing = None
-        if placed is not None:
-            self._give_back(placed)
+        queued, self._current = self._current, None
+        self._placer.abandon()
         if queued is not None:
             self.queue.requeue(queued.info, now, rejected_by=frozenset(), reason="internal error")
 
@@ -234,7 +230,7 @@ class Engine:
     def bind_failed(self, binding: Binding, message: str, now: float) -> None:
         """The binding certainly did not take effect: give the share back and try again after back-off."""
         self.now = now
-        self._give_back(binding.placed)
+        self._placer.give_back(binding.placed)
         self.queue.requeue(binding.placed.info, now, rejected_by=frozenset(), reason=message)
         self.outcomes.append(Outcome(Result.ERROR, binding.placed.info, binding.placed.node, message))
 
@@ -250,7 +246,7 @@ class Engine:
 
     def waiting(self) -> Mapping[str, tuple[PodInfo, Row]]:
         """Pods held at Permit, with their rows."""
-        return {uid: (held.placed.info, held.placed.row) for uid, held in self._waiting.items()}
+        return self._placer.waiting()
 
     def pending(self) -> Iterable[PodInfo]:
         """Queued pods, in no order."""
@@ -258,23 +254,15 @@ class Engine:
 
     def allow(self, uid: str, plugin: str) -> None:
         """One plugin lets a waiting pod go on."""
-        held = self._waiting.get(uid)
-        if held is None:
-            return
-        held.deadlines.pop(plugin, None)
-        if not held.deadlines:
-            del self._waiting[uid]
-            outcome = self._start_binding(held.placed)
-            if outcome.result is not Result.WAITING:
-                self.outcomes.append(outcome)
+        outcome = self._placer.allow(uid, plugin)
+        if outcome is not None and outcome.result is not Result.WAITING:
+            self.outcomes.append(outcome)
 
     def reject(self, uid: str, reason: Reason) -> None:
         """Give up a waiting pod."""
-        held = self._waiting.pop(uid, None)
-        if held is None:
-            return
-        self._give_back(held.placed)
-        self.outcomes.append(self._requeue(held.placed.info, reason))
+        outcome = self._placer.reject(uid, reason)
+        if outcome is not None:
+            self.outcomes.append(outcome)
 
     def activate(self, uids: Iterable[str]) -> None:
         """Bring pending pods to the active queue."""
@@ -335,9 +323,7 @@ class Engine:
         if placement is not None and placement.row == row:
             self.snapshot.update_pod(info)
             return
-        held = self._waiting.pop(uid, None)
-        if held is not None:
-            self._give_back(held.placed)
+        self._placer.drop(uid)
         self.queue.remove(uid)
         self.nominator.remove(uid)
         self._conditions.forget(uid)
@@ -350,9 +336,7 @@ class Engine:
 
     def _forget_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
-        held = self._waiting.pop(uid, None)
-        if held is not None:
-            self._give_back(held.placed)
+        held = self._placer.drop(uid)
         queued = self.queue.remove(uid)
         if queued is not None:
             for plugin in self._queue_watchers:
@@ -385,67 +369,6 @@ class Engine:
     def _nominated_row(self, attempt: Attempt, totals: Any) -> Row | None:
         row = self.nominator.row(attempt.pod.uid)
         return row if row is not None and row < totals.shape[0] and totals[row] >= 0 else None
-
-    def _place(self, queued: QueuedPod, attempt: Attempt, kept: Kept, row: Row) -> Outcome:
-        placed = self._placing = Placed(attempt, row, kept, self.snapshot.names[row])
-        outcome = self._settle(queued, placed)
-        self._placing = None
-        return outcome
-
-    def _settle(self, queued: QueuedPod, placed: Placed) -> Outcome:
-        """Reserve, assume, permit, and hold or bind."""
-        attempt, kept, row, info = placed.attempt, placed.kept, placed.row, placed.info
-        for judge in kept.at("reserve"):
-            reason = judge.plugin.reserve(attempt, judge.spec, row)
-            if reason is not None:
-                self._unreserve(placed)
-                return self._refused(info, reason, judge)
-        self.snapshot.add_pod(info, row, assumed=True)
-        deadlines: dict[str, float] = {}
-        for judge in kept.at("permit"):
-            answer = judge.plugin.permit(attempt, judge.spec, row)
-            if isinstance(answer, Reason):
-                self._give_back(placed)
-                return self._refused(info, answer, judge)
-            if isinstance(answer, Wait):
-                deadlines[judge.plugin.name] = attempt.now + answer.seconds
-        self.nominator.remove(info.uid)
-        self._pod_event(Action.ADD, info.pod)
-        if deadlines:
-            self._waiting[info.uid] = Waiting(placed, deadlines)
-            return Outcome(Result.WAITING, info, placed.node, attempts=queued.attempts)
-        return self._start_binding(placed)
-
-    def _start_binding(self, placed: Placed) -> Outcome:
-        writes: list[Write] = []
-        for judge in placed.kept.at("pre_bind"):
-            answer = judge.plugin.pre_bind(placed.attempt, judge.spec, placed.row)
-            if isinstance(answer, Reason):
-                self._give_back(placed)
-                return self._requeue(placed.info, answer, judge.plugin.name)
-            writes.extend(answer)
-        for judge in placed.kept.at("bind"):
-            binding = judge.plugin.bind(placed.attempt, judge.spec, placed.row)
-            if binding is not None:
-                writes.extend(binding)
-                break
-        self.bindings.append(Binding(placed, tuple(writes)))
-        return Outcome(Result.WAITING, placed.info, placed.node)
-
-    def _give_back(self, placed: Placed) -> None:
-        placement = self.snapshot.pods.get(placed.info.uid)
-        if placement is not None and placement.assumed:
-            self.snapshot.remove_pod(placed.info.uid)
-        self._unreserve(placed)
-        self._pod_event(Action.DELETE, placed.info.pod)
-
-    def _unreserve(self, placed: Placed) -> None:
-        for judge in reversed(placed.kept.at("unreserve")):
-            judge.plugin.unreserve(placed.attempt, judge.spec, placed.row)
-        placed.info.patch.clear()
-
-    def _refused(self, info: PodInfo, reason: Reason, judge: Judge) -> Outcome:
-        return self._requeue(info, reason, judge.plugin.name)
 
     def _requeue(self, info: PodInfo, reason: Reason, plugin: str = "") -> Outcome:
         """Back to the queue for one pod-wide reason."""
