@@ -282,12 +282,12 @@ class ReservationPlugin(Plugin[Spec]):
             return {}
         known = spec.known
         if known is None or known.generation != self.book.generation or attempt.now >= known.ends:
-            known = self._matching(attempt, spec)
-            if not any(held.by_identity for held in self.book.held.values()):
+            known = self._matching(attempt, spec, replace(spec.seeker, pod=attempt.pod.pod))
+            if not self.book.by_identity:
                 spec.known = known
         return known.by_row
 
-    def _matching(self, attempt: Attempt, spec: Spec) -> Offers:
+    def _matching(self, attempt: Attempt, spec: Spec, seeker: Seeker) -> Offers:
         offers: dict[Row, list[Held]] = {}
         ends = inf
         for held in self.book.held.values():
@@ -295,20 +295,18 @@ class ReservationPlugin(Plugin[Spec]):
                 continue
             end = held.value.end_seconds
             ends = ends if end is None else min(ends, end)
-            if self._is_for(attempt, spec, held):
+            labels = attempt.snapshot.labels.of(held.row)
+            if self._is_for(held, labels, spec=spec, seeker=seeker):
                 offers.setdefault(held.row, []).append(held)
         return Offers(self.book.generation, ends, offers)
 
-    def _is_for(self, attempt: Attempt, spec: Spec, held: Held) -> bool:
+    def _is_for(self, held: Held, labels: Mapping[str, str], *, spec: Spec, seeker: Seeker) -> bool:
         """Whether the reservation matches the pod; remembered for the class where its members cannot differ."""
-        labels = attempt.snapshot.labels.of(held.row) if held.row is not None else {}
         known = spec.matched.get(held.value.uid)
         if known is not None and known[0] is held.value and known[1] is labels:
             return known[2]
-        if spec.seeker is None:
-            return False
-        matches = refusal(replace(spec.seeker, pod=attempt.pod.pod), held.value, labels) is None
-        if not held.by_identity:
+        matches = refusal(seeker, held.value, labels) is None
+        if held.value.uid not in self.book.by_identity:
             spec.matched[held.value.uid] = (held.value, labels, matches)
         return matches
 

@@ -47,11 +47,6 @@ class Held:
     written: tuple[float, Any] = (0.0, None)
     """When which status was last written."""
 
-    @property
-    def by_identity(self) -> bool:
-        """Whether pods of one workload may be told apart by its owners."""
-        return any(owner.object is not None or _by_identity(owner.selector) for owner in self.value.owners)
-
     def usable(self, now: float) -> bool:
         """Whether pods may use it at this moment; a one-time reservation serves one, if only assumed."""
         return self.row is not None and self.value.usable(now) and not (self.value.allocate_once and self.consumers)
@@ -71,6 +66,8 @@ class ReservationBook:
         self.held: dict[str, Held] = {}
         self.generation = 0
         """Grows with every change that may alter whom a reservation serves."""
+        self.by_identity: set[str] = set()
+        """Reservations whose owners may tell pods of one workload apart, by UID."""
         self.now = 0.0
         self._handle = handle
         self._scheduler_names = frozenset(scheduler_names)
@@ -148,6 +145,8 @@ class ReservationBook:
             self._refuse(item, wrong)
             return
         self._problems.pop(uid, None)
+        told_apart = any(owner.object is not None or _by_identity(owner.selector) for owner in value.owners)
+        (self.by_identity.add if told_apart else self.by_identity.discard)(uid)
         held = self.held.get(uid)
         if held is None:
             held = self.held[uid] = Held(value, self._classes.info(pod), tuple(item.status.conditions))
@@ -182,6 +181,7 @@ class ReservationBook:
         if held.row is not None:
             self._handle.snapshot.remove_pod(uid)
         del self.held[uid]
+        self.by_identity.discard(uid)
         self._unplaced.discard(uid)
         if held.consumers:
             self._strays[uid] = held.consumers
