@@ -15,6 +15,8 @@ import pytest
 
 from cluster import NODES, PODS
 from cluster.twin import Twin
+from scheduler.plugins.deviceshare import DEVICES
+from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, random_pods, settle
 from tests.schedobjects import node, pod
 
 PODS_PER_KILL = 40
@@ -67,3 +69,23 @@ def test_kill_and_restart(seed: int) -> None:
                 assert held[chosen] <= 32
             assert not chosen or where[name] == chosen
         assert len(where) == total
+
+
+def test_devices_and_gangs_survive_kills() -> None:
+    draw = random.Random(7)
+    with Twin() as twin:
+        twin.serve(DEVICES)
+        twin.load(NODES, [gpu_node(f"n{index}") for index in range(NODE_COUNT)])
+        twin.load(DEVICES, [device(f"n{index}") for index in range(NODE_COUNT)])
+        for batch in range(2):
+            before = bound(twin)
+            twin.load(PODS, random_pods(draw, batch))
+            with scheduler(twin.url) as process:
+                wait_for(twin, before + draw.randrange(1, 4))
+                os.kill(process.pid, signal.SIGKILL)
+        with scheduler(twin.url):
+            time.sleep(2.0)
+            settle(twin)
+        placed = check(twin)
+    assert any(name.startswith("gpu") for name in placed)
+    assert all(members in (0, GANG_SIZE) for members in gangs(placed).values()), placed
