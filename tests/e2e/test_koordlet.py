@@ -122,8 +122,19 @@ def test_nothing_is_left_of_a_killed_agent(kernel: Kernel, tmp_path: Path) -> No
 def test_the_agent_never_writes_to_a_cgroup(kernel: Kernel, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     done = subprocess.run(
-        ["strace", "-f", "-e", "trace=openat,open,creat,mkdir,mkdirat,rmdir", "-o", str(trace)]
-        + [*KOORDLET, "snapshot", "--seconds", "1", "--json"],
+        [
+            "strace",
+            "-f",
+            "-e",
+            "trace=openat,open,creat,mkdir,mkdirat,rmdir",
+            "-o",
+            str(trace),
+            *KOORDLET,
+            "snapshot",
+            "--seconds",
+            "1",
+            "--json",
+        ],
         capture_output=True,
         text=True,
         check=False,
