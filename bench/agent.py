@@ -2,8 +2,9 @@
 
     sudo .venv/bin/python -m bench.agent [--cgroups 500] [--seconds 45] [--json]
 
-Every cgroup holds a process that wakes ten times a second. The agent runs as users run it, with all probes this
-host supports and its metrics endpoint scraped every fifteen seconds. Goals: at most 3 % of one core, 120 MB, 10 ms a tick.
+Every cgroup holds a process that wakes ten times a second. The agent runs as users run it, with all probes that this
+host supports and its metrics endpoint scraped every fifteen seconds. Goals: at most 3 % of one core, 120 MB resident,
+10 ms a tick.
 """
 
 import json

@@ -27,7 +27,7 @@ def tree(kernel: Kernel) -> CgroupTree:
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
     """Under FORCE_KERNEL_TESTS=1 a kernel test that skips for want of root fails; other skips keep their reason."""
     outcome = yield
     report = outcome.get_result()

@@ -121,25 +121,10 @@ def test_nothing_is_left_of_a_killed_agent(kernel: Kernel, tmp_path: Path) -> No
 
 def test_the_agent_never_writes_to_a_cgroup(kernel: Kernel, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    done = subprocess.run(
-        [
-            "strace",
-            "-f",
-            "-e",
-            "trace=openat,open,creat,mkdir,mkdirat,rmdir",
-            "-o",
-            str(trace),
-            *KOORDLET,
-            "snapshot",
-            "--seconds",
-            "1",
-            "--json",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    calls = "trace=openat,open,creat,mkdir,mkdirat,rmdir"
+    strace = ["strace", "-f", "-e", calls, "-o", str(trace)]
+    command = [*strace, *KOORDLET, "snapshot", "--seconds", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     touched = [line for line in trace.read_text().splitlines() if "/sys/fs/cgroup" in line or "/sys/fs/resctrl" in line]
     assert touched
