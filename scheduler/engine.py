@@ -60,8 +60,6 @@ class Engine:
         self._current: QueuedPod | None = None
         """The pod of a running attempt, for `abandon`."""
         self._placer = Placer(self.snapshot, self.nominator, refused=self._requeue, changed=self._pod_event)
-        self.bindings = self._placer.bindings
-        """Bindings to make; each is answered with `bound` or `bind_failed`."""
         self._watched = Watched()
         self._orphans: dict[str, dict[str, PodInfo]] = {}
         """Pods bound to nodes that no watch has shown yet, by node name."""
@@ -95,6 +93,11 @@ class Engine:
             backoff=Backoff(self.settings.backoff_initial_seconds, self.settings.backoff_max_seconds),
             flush_after=self.settings.unschedulable_flush_seconds,
         )
+
+    @property
+    def bindings(self) -> deque[Binding]:
+        """Bindings to make; each is answered with `bound` or `bind_failed`."""
+        return self._placer.bindings
 
     # Events in
 

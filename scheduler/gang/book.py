@@ -220,7 +220,9 @@ class GangBook:
         if gang is None or gang.spec is None or not gang.spec.strict:
             return []
         siblings = self._siblings(pod)
-        if all(sibling.satisfied for sibling in siblings) or _kept_for_ever(gang):
+        # A gang of the group that has vanished since is as good as incomplete.
+        whole = {sibling.id for sibling in siblings} >= set(gang.spec.group)
+        if (whole and all(sibling.satisfied for sibling in siblings)) or _kept_for_ever(gang):
             return []
         return sorted(_all(sibling.waiting for sibling in siblings))
 
