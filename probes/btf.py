@@ -159,6 +159,16 @@ class Btf:
         index = self._find(struct_name, STRUCT)
         return index is not None and self._has_field(index, field)
 
+    def field_type(self, struct_name: str, field: str) -> str:
+        """Type of a struct's own field, spelled as in `tracepoint_arguments`; empty if there is no such field."""
+        index = self._find(struct_name, STRUCT)
+        item = self._type(index or 0)
+        for row in range(item.count):
+            name, kind, _ = _TYPE.unpack_from(self._data, item.at + 12 * row)
+            if self._string(name) == field:
+                return self._spelled(kind)
+        return ""
+
     def _has_field(self, index: int, field: str) -> bool:
         item = self._type(index)
         for row in range(item.count):

@@ -38,7 +38,7 @@ SWITCHED = ("take_baseline", "on_switch")
 
 
 class Throttle(BpfProbe):
-    """Needs fentry on unthrottle_cfs_rq, or the queues' own throttle clock (kernel 6.5 and later)."""
+    """Needs fentry on unthrottle_cfs_rq, or the queues' own throttle clock (from 6.5 to before 7.x)."""
 
     name: ClassVar[str] = "throttle"
     records: ClassVar = {"throttle_cgroup": CGROUP_RECORD}
@@ -58,7 +58,7 @@ class Throttle(BpfProbe):
         try:
             return cls(cls._open_traced(kernel, limits), "traced")
         except Unsupported as refusal:
-            if not kernel.btf.has_field("cfs_rq", "throttled_clock_self_time"):
+            if not has_queue_clock(kernel):
                 raise
             kernel.refusals["fentry"] = str(refusal)
         return cls(cls._open_switched(kernel, limits), "switched")
@@ -97,3 +97,9 @@ class Throttle(BpfProbe):
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
+
+
+def has_queue_clock(kernel: Kernel) -> bool:
+    """Whether queues keep a throttle clock (6.5) and groups an array of their queues (7.x has them per CPU)."""
+    has_clock = kernel.btf.has_field("cfs_rq", "throttled_clock_self_time")
+    return has_clock and kernel.btf.field_type("task_group", "cfs_rq") == "struct cfs_rq * *"

@@ -10,7 +10,7 @@ import pytest
 from api.frame import CGROUP
 from api.plugin import Unsupported
 from probes.probe import Kernel, ProbeLimits
-from probes.throttle import Throttle
+from probes.throttle import Throttle, has_queue_clock
 from tests.cgroups import CgroupTree, TestCgroup
 
 pytestmark = pytest.mark.kernel
@@ -23,8 +23,8 @@ SECONDS = 1.5
 @pytest.fixture(params=["traced", "switched"])
 def probe(kernel: Kernel, request: pytest.FixtureRequest) -> Iterator[Throttle]:
     """The probe by each way this kernel allows, whichever `open` would choose."""
-    if request.param == "switched" and not kernel.btf.has_field("cfs_rq", "throttled_clock_self_time"):
-        pytest.xfail("this kernel's queues keep no throttle clock of their own")
+    if request.param == "switched" and not has_queue_clock(kernel):
+        pytest.xfail("this kernel's queues keep no throttle clock that can be reached")
     try:
         ways = {"traced": Throttle._open_traced, "switched": Throttle._open_switched}
         opened = Throttle(ways[request.param](kernel, ProbeLimits()), request.param)
@@ -39,6 +39,7 @@ def probe(kernel: Kernel, request: pytest.FixtureRequest) -> Iterator[Throttle]:
 def pod(tree: CgroupTree, probe: Throttle) -> Iterator[TestCgroup]:
     with tree.make_cgroup("pod") as cgroup:
         yield cgroup
+        cgroup.set_cpu_quota(None, PERIOD_US)  # older kernels let a killed task die only when its queue may run
 
 
 def kernel_ns(cgroup: TestCgroup) -> int:

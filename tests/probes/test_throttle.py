@@ -19,6 +19,9 @@ class FakeBtf:
     def has_field(self, struct_name: str, field: str) -> bool:
         return struct_name == "cfs_rq" and field in self._fields
 
+    def field_type(self, _struct_name: str, _field: str) -> str:
+        return "struct cfs_rq * *"
+
     def has_function(self, _name: str) -> bool:
         return True
 
