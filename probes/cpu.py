@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from api.metrics import WAIT_CAUSES
-from probes.libbpf import BpfObject, possible_cpus
+from probes.libbpf import LoadedBpf, possible_cpus
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
 
@@ -61,7 +61,7 @@ class Cpu(BpfProbe):
         "slice": SLICE_RECORD,
     }
 
-    def __init__(self, bpf: BpfObject) -> None:
+    def __init__(self, bpf: LoadedBpf) -> None:
         super().__init__(bpf)
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
         self._blame = bpf.map("blame", PAIR_RECORD, U64)
@@ -77,6 +77,7 @@ class Cpu(BpfProbe):
             "sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task", "task_newtask"
         )
         bpf = open_object(cls.image(), kernel)
+        bpf.set_rodata({"queues_by_cpu": kernel.btf.field_type("task_group", "cfs_rq") == "struct cfs_rq * *"})
         bpf.resize("cpus", possible_cpus())
         bpf.resize("cgroups", limits.max_cgroups)
         bpf.resize("blame", limits.max_pairs)

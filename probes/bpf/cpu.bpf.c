@@ -17,6 +17,9 @@
 #define STAMP_THROTTLED 1 /* off the queue because of a quota when stamped */
 #define STAMP_OWN 2	  /* and it was the cgroup's own quota */
 
+/* A task group's queues are an array of pointers by CPU (not so in kernels that keep them per CPU). */
+const volatile bool queues_by_cpu = true;
+
 struct stamp {
 	u64 since_ns;	 /* start of the wait; 0 when the task does not wait */
 	u64 segment_ns;	 /* start of the part not charged yet (a migration charges and restarts it) */
@@ -274,9 +277,13 @@ int BPF_PROG(on_migrate, struct task_struct *task, int destination)
 	stamp->segment_ns = now;
 	stamp->cpu = destination;
 	stamp->flags = 0;
-	queues = BPF_CORE_READ(task, sched_task_group, cfs_rq);
-	bpf_probe_read_kernel(&queue, sizeof(queue), queues + destination);
-	stamp->throttle_ns = throttle_clock_probed(queue);
+	/* where the new queue cannot be found, no throttled time is better than a made-up one */
+	stamp->throttle_ns = ~0ULL;
+	if (queues_by_cpu) {
+		queues = BPF_CORE_READ(task, sched_task_group, cfs_rq);
+		bpf_probe_read_kernel(&queue, sizeof(queue), queues + destination);
+		stamp->throttle_ns = throttle_clock_probed(queue);
+	}
 	return 0;
 }
 
