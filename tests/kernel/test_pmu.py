@@ -125,7 +125,7 @@ def test_a_slice_that_does_not_end_is_charged_at_each_read(probe: Pmu, tree: Cgr
 
 def test_switches_into_a_cgroup_are_counted(probe: Pmu, tree: CgroupTree) -> None:
     with tree.make_cgroup("pmu-switches") as cgroup:
-        step = _step(probe, cgroup, Stepper(cgroup, 0, "[time.sleep(1e-3) for _ in range(211)]", "import time"))
+        step = _step(probe, cgroup, Stepper(cgroup, 0, "[time.sleep(1e-4) for _ in range(211)]", "import time"))
         assert step.counted["pmu.llc_misses"] == step.switches >= 211
 
 
