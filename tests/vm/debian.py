@@ -17,6 +17,7 @@ from pathlib import Path
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 RESOLUTION_MAX_AGE_SECONDS = 24 * 3600
 _KERNEL_PACKAGE = re.compile(r"linux-(image|binary|modules|base)-[0-9].*")
+_HEADER_PACKAGE = re.compile(r"linux-(headers|kbuild)-[0-9].*")
 
 
 class UnavailableError(Exception):
@@ -77,6 +78,21 @@ class Suite:
         trees = [self._unpacked(package) for package in packages]
         return self._assemble(packages, trees)
 
+    def headers(self, release: str) -> Path:
+        """Return a directory with the header files of `release`, as they stand in /usr/src. Raises UnavailableError."""
+        directory = self._cache / "headers" / release
+        if not directory.exists():
+            metapackage = f"linux-headers-{release}"
+            self._list_packages()
+            names = [metapackage, *self._dependencies(metapackage, _HEADER_PACKAGE)]
+            unfinished = directory.with_suffix(".partial")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            for name in names:
+                source = self._unpacked(self._describe(name)) / "usr" / "src"
+                shutil.copytree(source, unfinished, symlinks=True, dirs_exist_ok=True)
+            unfinished.rename(directory)
+        return directory
+
     def _resolve(self) -> list[Package]:
         """Return the packages that make up linux-image-amd64, from the archive or from the last resolution."""
         remembered = self._remembered()
@@ -110,24 +126,28 @@ class Suite:
         }
         return [program, *(part for key, value in options.items() for part in ("-o", f"{key}={value}")), *arguments]
 
-    def _ask_archive(self) -> list[Package]:
+    def _list_packages(self) -> str:
+        """Bring the suite's package lists up to date; returns the architecture."""
         architecture = _run(["dpkg", "--print-architecture"]).strip()
         (self._state / "lists" / "partial").mkdir(parents=True, exist_ok=True)
         signed_by = f" signed-by={KEYRING}" if KEYRING.exists() else ""
         source = f"deb [arch={architecture}{signed_by}] {archive_uri()} {self.name} main\n"
         (self._state / "sources.list").write_text(source)
         _run(self._apt("apt-get", "-q", "update", "--error-on=any"))
-        names = self._kernel_packages(f"linux-image-{architecture}")
+        return architecture
+
+    def _ask_archive(self) -> list[Package]:
+        names = self._dependencies(f"linux-image-{self._list_packages()}", _KERNEL_PACKAGE)
         return [self._describe(name) for name in names]
 
-    def _kernel_packages(self, metapackage: str) -> list[str]:
-        """Follow dependencies to every package that holds a part of the versioned kernel."""
+    def _dependencies(self, metapackage: str, wanted: re.Pattern[str]) -> list[str]:
+        """Follow dependencies to every package that holds a part of the versioned kernel or its headers."""
         found: list[str] = []
         todo = [metapackage]
         while todo:
             listing = _run(self._apt("apt-cache", "depends", "--no-recommends", "--no-suggests", todo.pop()))
             for name in re.findall(r"^\s+(?:Pre)?Depends: (\S+)$", listing, re.MULTILINE):
-                if _KERNEL_PACKAGE.fullmatch(name) and name not in found:
+                if wanted.fullmatch(name) and name not in found:
                     found.append(name)
                     todo.append(name)
         if not found:

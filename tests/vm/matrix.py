@@ -15,10 +15,12 @@ class Entry:
     name: str
     suite: str
     cgroup: CgroupLayout
+    headers: bool = False
+    """With the kernel's header files, for programs compiled in the guest."""
 
 
 MATRIX = (
-    Entry("6.1", "bookworm", "v2"),
+    Entry("6.1", "bookworm", "v2", headers=True),
     Entry("6.1-cgroup1", "bookworm", "v1"),
     Entry("6.12", "trixie", "v2"),
     Entry("newest", "sid", "v2"),

@@ -95,7 +95,9 @@ def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
 
 
 def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], None]) -> list[Row]:
-    kernel = Suite(entry.suite, plan.cache).kernel()
+    suite = Suite(entry.suite, plan.cache)
+    kernel = suite.kernel()
+    sources = ((Path("/usr/src"), images.image_of(suite.headers(kernel.release), plan.cache)),) if entry.headers else ()
     on_line(f"== {entry.name}: {kernel.release}, cgroup {entry.cgroup}")
     results = plan.output / entry.name
     results.mkdir(parents=True, exist_ok=True)
@@ -111,6 +113,7 @@ def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], 
                 (Path("/tmp"), images.empty(Path(scratch), TEMPORARY_BYTES)),
                 (machine.REPOSITORY, images.snapshot(machine.REPOSITORY, Path(scratch))),
                 *((path, images.image_of(path, plan.cache)) for path in images.python_directories()),
+                *sources,
             ),
         )
         boot = machine.run(guest, command, results, on_line)

@@ -26,6 +26,9 @@ mount -t debugfs debugfs /sys/kernel/debug
 mkdir -p "/run/koord-vm/modules/$KOORD_VM_RELEASE" /lib/modules
 mount --bind "$KOORD_VM_MODULES" "/run/koord-vm/modules/$KOORD_VM_RELEASE"
 mount --rbind /run/koord-vm/modules /lib/modules
+# As linux-headers does; an image may stand in for /usr/src.
+ln -sfn "/usr/src/linux-headers-$KOORD_VM_RELEASE" "/lib/modules/$KOORD_VM_RELEASE/build"
+ln -sfn "/usr/src/linux-headers-${KOORD_VM_RELEASE%-*}-common" "/lib/modules/$KOORD_VM_RELEASE/source"
 for module in $KOORD_VM_LOAD_MODULES; do
     modprobe -q "$module" || echo "koord-vm: module $module is built in or absent"
 done
