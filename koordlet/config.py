@@ -1,7 +1,7 @@
 """Everything that can be set, with its default and meaning; `koordlet run --check-config` validates a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -22,8 +22,8 @@ class ProbeSettings(Settings, frozen=True):
 
     disabled: tuple[str, ...] = ()
     """Probes not to load, by name."""
-    backend: str = "auto"
-    """`auto`, `core` (CO-RE objects only), `bcc` or `none` (kernel counters only)."""
+    backend: Literal["auto", "core", "bcc", "none"] = "auto"
+    """`auto` (CO-RE objects, or BCC without BTF), `core`, `bcc` or `none` (kernel counters only)."""
     max_cgroups: Count = 2048
     """Cgroups each probe can hold at once; more are counted as lost."""
     max_pairs: Count = 16384

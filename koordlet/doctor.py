@@ -52,7 +52,7 @@ def examine(settings: AgentSettings) -> list[Finding]:
 
 
 def _source_of(agent: Agent, name: str) -> str:
-    return "measured in the kernel by BPF" if name in agent.probes.opened else "read from kernel files"
+    return agent.probes.sources.get(name, "read from kernel files")
 
 
 def _ground(tree: HostTree) -> list[Finding]:

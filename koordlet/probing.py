@@ -10,6 +10,7 @@ import probes
 from api.frame import CGROUP, Reading
 from api.plugin import Unsupported, discover
 from koordlet.config import ProbeSettings
+from probes.bcc.choice import open_probe
 from probes.libbpf import ProgramStats, release_heap
 from probes.probe import Kernel, Probe, ProbeLimits, check_options
 
@@ -20,12 +21,18 @@ class ProbeSet:
     """The probes that opened, and why each of the others did not."""
 
     def __init__(
-        self, opened: Mapping[str, Probe], refused: Mapping[str, Unsupported], partly: Mapping[str, str]
+        self,
+        opened: Mapping[str, Probe],
+        refused: Mapping[str, Unsupported],
+        partly: Mapping[str, str],
+        sources: Mapping[str, str],
     ) -> None:
         self.opened = dict(opened)
         self.refused = dict(refused)
         self.partly = dict(partly)
         """What an opened probe cannot measure here, and why."""
+        self.sources = dict(sources)
+        """What each opened probe rests on."""
 
     @classmethod
     def open(cls, settings: ProbeSettings) -> "ProbeSet":
@@ -34,6 +41,7 @@ class ProbeSet:
         Raises SettingsError for an option that its probe does not take.
         """
         opened: dict[str, Probe] = {}
+        sources: dict[str, str] = {}
         refused: dict[str, Unsupported] = {}
         kernel = Kernel()
         limits = ProbeLimits(settings.max_cgroups, settings.max_pairs, settings.options)
@@ -44,13 +52,13 @@ class ProbeSet:
                 refused[name] = Unsupported("disabled in the settings", f"take {name!r} out of [probes] disabled")
                 continue
             try:
-                opened[name] = kind.open(kernel, limits)
+                opened[name], sources[name] = open_probe(kind, kernel, limits, settings.backend)
             except Unsupported as reason:
                 refused[name] = reason
         partly = dict(kernel.refusals)
         del kernel
         release_heap()
-        return cls(opened, refused, partly)
+        return cls(opened, refused, partly, sources)
 
     def read(self) -> tuple[dict[str, Reading], dict[str, str]]:
         """One reading from each probe, and what went wrong with the others (which are tried again next tick)."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +117,7 @@ class _Library:
             ),
             "bpf_map_delete_batch": (integer, [integer, pointer, pointer, pointer]),
             "bpf_obj_get_info_by_fd": (integer, [integer, pointer, pointer]),
+            "bpf_raw_tracepoint_open": (integer, [text, integer]),
             "bpf_enable_stats": (integer, [integer]),
             "bpf_prog_test_run_opts": (integer, [integer, pointer]),
             "ring_buffer__new": (pointer, [integer, _SAMPLE_FN, pointer, pointer]),
@@ -201,19 +202,35 @@ class _TestRunOptions(ctypes.Structure):
 _TEST_RUN_ON_CPU = 1
 
 
+class _MapInfo(ctypes.Structure):
+    """Head of `struct bpf_map_info` (include/uapi/linux/bpf.h) as far as the name, which is cut to 15 letters."""
+
+    _fields_ = [
+        ("type", ctypes.c_uint32),
+        ("id", ctypes.c_uint32),
+        ("key_size", ctypes.c_uint32),
+        ("value_size", ctypes.c_uint32),
+        ("max_entries", ctypes.c_uint32),
+        ("map_flags", ctypes.c_uint32),
+        ("name", ctypes.c_char * 16),
+    ]
+
+
 class Map:
     """One BPF map: read in batches into numpy arrays that are reused from read to read.
 
     Keys come as `key_dtype`, values as `value_dtype`; per-CPU maps give values of shape (n, possible CPUs).
     """
 
-    def __init__(self, handle: int, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any]) -> None:
-        lib = library()
-        self.name = lib.raw("bpf_map__name", handle).decode()
-        self.fd = int(lib.raw("bpf_map__fd", handle))
-        self.max_entries = int(lib.raw("bpf_map__max_entries", handle))
-        self.per_cpu = int(lib.raw("bpf_map__type", handle)) in _PER_CPU_TYPES
-        key_size, value_size = (int(lib.raw(f"bpf_map__{part}_size", handle)) for part in ("key", "value"))
+    def __init__(self, fd: int, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any]) -> None:
+        """Take any open map descriptor; raises ValueError when the sizes differ from the kernel's."""
+        info, size = _MapInfo(), ctypes.c_uint32(ctypes.sizeof(_MapInfo))
+        library().call("bpf_obj_get_info_by_fd", fd, ctypes.byref(info), ctypes.byref(size))
+        self.name = info.name.decode()
+        self.fd = fd
+        self.max_entries = int(info.max_entries)
+        self.per_cpu = info.type in _PER_CPU_TYPES
+        key_size, value_size = int(info.key_size), int(info.value_size)
         if (key_dtype.itemsize, value_dtype.itemsize) != (key_size, value_size):
             raise ValueError(
                 f"map {self.name}: kernel has key {key_size} and value {value_size} bytes, "
@@ -356,6 +373,18 @@ class _ProgInfo(ctypes.Structure):
     ]
 
 
+def program_stats(name: str, fd: int) -> ProgramStats:
+    """Run time and count of the loaded program behind a descriptor."""
+    info, size = _ProgInfo(), ctypes.c_uint32(ctypes.sizeof(_ProgInfo))
+    library().call("bpf_obj_get_info_by_fd", fd, ctypes.byref(info), ctypes.byref(size))
+    return ProgramStats(name, info.run_time_ns, info.run_cnt)
+
+
+def open_raw_tracepoint(tracepoint: str, program_fd: int) -> int:
+    """Attach a loaded raw-tracepoint program; it stays attached while the returned descriptor is open."""
+    return int(library().call("bpf_raw_tracepoint_open", tracepoint.encode(), program_fd))
+
+
 class RingBuffer:
     """A BPF ring buffer; `poll` hands each record's bytes to the callback."""
 
@@ -382,6 +411,25 @@ class RingBuffer:
         if self._handle:
             library().raw("ring_buffer__free", self._handle)
             self._handle = None
+
+
+class LoadedBpf(Protocol):
+    """What a probe needs of its loaded programs, whoever loaded them."""
+
+    def map(self, name: str, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any]) -> Map:
+        """A map as arrays; raises ValueError when the sizes differ from the kernel's."""
+
+    def attach(self, program: str) -> int:
+        """Attach one program; returns the link's descriptor. Raises BpfError."""
+
+    def release(self, link_fd: int) -> None:
+        """Undo one `attach`; the program stays loaded."""
+
+    def stats(self) -> tuple[ProgramStats, ...]:
+        """Run time and count of each program."""
+
+    def close(self) -> None:
+        """Detach and free everything; idempotent."""
 
 
 class BpfObject:
@@ -499,7 +547,7 @@ class BpfObject:
 
     def map(self, name: str, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any]) -> Map:
         """A loaded map as arrays; raises ValueError when the sizes differ from the kernel's."""
-        return Map(self._maps[name], key_dtype, value_dtype)
+        return Map(self.map_fd(name), key_dtype, value_dtype)
 
     def map_fd(self, name: str) -> int:
         """Descriptor of a loaded map."""
@@ -512,9 +560,7 @@ class BpfObject:
             fd = int(library().raw("bpf_program__fd", program))
             if fd < 0:
                 continue
-            info, size = _ProgInfo(), ctypes.c_uint32(ctypes.sizeof(_ProgInfo))
-            library().call("bpf_obj_get_info_by_fd", fd, ctypes.byref(info), ctypes.byref(size))
-            gathered.append(ProgramStats(name, info.run_time_ns, info.run_cnt))
+            gathered.append(program_stats(name, fd))
         return tuple(gathered)
 
     def close(self) -> None:

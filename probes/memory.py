@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, HOST, OTHER_ID, Reading, Table
 from api.histogram import SLOTS
 from api.metrics import MEMORY_CAUSES
-from probes.libbpf import BpfObject
+from probes.libbpf import LoadedBpf
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
 
@@ -137,7 +137,7 @@ class Memory(BpfProbe):
     name: ClassVar[str] = "memory"
     records: ClassVar = {"memory_cgroup": CGROUP_RECORD, "stall": STALL_RECORD}
 
-    def __init__(self, bpf: BpfObject) -> None:
+    def __init__(self, bpf: LoadedBpf) -> None:
         super().__init__(bpf)
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
         self._allocators = bpf.map("allocators", U64, U64)

@@ -58,6 +58,7 @@ class Pmu(BpfProbe):
 
     def __init__(self, bpf: BpfObject, events: dict[str, Event], root: Path = ROOT) -> None:
         super().__init__(bpf)
+        self._object = bpf
         self._events = events
         self._root = root
         self._hybrid = hybrid_pmu_types(root)
@@ -129,7 +130,7 @@ class Pmu(BpfProbe):
 
     def _settle_cpu(self, cpu: int) -> None:
         try:
-            self._bpf.run("settle", cpu)
+            self._object.run("settle", cpu)
         except BpfError as error:
             if error.errno != errno.ENXIO:  # went offline meanwhile
                 raise

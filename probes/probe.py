@@ -21,7 +21,7 @@ from api.plugin import Unsupported
 from api.settings import SettingsError
 from probes.btf import Btf
 from probes.build import object_path
-from probes.libbpf import BpfError, BpfObject, ProgramStats, possible_cpus
+from probes.libbpf import BpfError, BpfObject, LoadedBpf, ProgramStats, possible_cpus
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
 
@@ -126,7 +126,7 @@ def check_options(limits: ProbeLimits, kinds: Mapping[str, type[Probe]]) -> None
 class BpfProbe(Probe):
     """A probe whose programs come from `bpf/<name>.bpf.c`."""
 
-    def __init__(self, bpf: BpfObject) -> None:
+    def __init__(self, bpf: LoadedBpf) -> None:
         self._bpf = bpf
 
     def forget(self, ids: NDArray[np.uint64]) -> None:

@@ -52,6 +52,7 @@ class Smt(BpfProbe):
 
     def __init__(self, bpf: BpfObject) -> None:
         super().__init__(bpf)
+        self._object = bpf
         self._pairs = bpf.map("pairs", PAIR_RECORD, U64)
         self._lost = bpf.map("lost", U32, U64)
         self._ledger = PairLedger()
@@ -80,7 +81,7 @@ class Smt(BpfProbe):
         return cls(bpf)
 
     def read(self) -> Reading:
-        self._bpf.run("settle_cores")
+        self._object.run("settle_cores")
         keys, met = self._pairs.read(drain=True)
         met_ns = met.sum(axis=1)
         self._ledger.add(keys["low"], keys["high"], met_ns)

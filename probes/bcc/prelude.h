@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Put before each program: what probes/bpf has in kernel, maps and cgroup.bpf.h, over the kernel's own headers.
+ *
+ * BCC rewrites `map.lookup()` and the like only where they stand in a function's own text, never in a macro. */
+#include <linux/sched.h>
+#include <linux/cgroup-defs.h>
+#include <linux/kernfs.h>
+#include <linux/version.h>
+
+#define SLOTS 26
+
+#define IDLE_ID 0ULL
+#define KERNEL_ID 0xFFFFFFFFFFFFFFFFULL
+#define OTHER_ID 0xFFFFFFFFFFFFFFFEULL
+#define UNSEEN_ID 0xFFFFFFFFFFFFFFFDULL
+
+#define PEEK(field)                                                                                                   \
+	({                                                                                                            \
+		typeof(field) read_value;                                                                             \
+		bpf_probe_read_kernel(&read_value, sizeof(read_value), &(field));                                     \
+		read_value;                                                                                           \
+	})
+
+BPF_PERCPU_ARRAY(lost, u64, LOST_PLACES);
+
+static __always_inline void count_lost(u32 place, u64 amount)
+{
+	int key = place;
+	u64 *value = lost.lookup(&key);
+
+	if (value)
+		*value += amount;
+}
+
+static __always_inline u32 log2_slot(u64 duration_ns)
+{
+	u64 v = duration_ns >> 9;
+	u32 slot = 0;
+
+	if (!v)
+		return 0;
+	if (v >> 32) {
+		v >>= 32;
+		slot += 32;
+	}
+	if (v >> 16) {
+		v >>= 16;
+		slot += 16;
+	}
+	if (v >> 8) {
+		v >>= 8;
+		slot += 8;
+	}
+	if (v >> 4) {
+		v >>= 4;
+		slot += 4;
+	}
+	if (v >> 2) {
+		v >>= 2;
+		slot += 2;
+	}
+	if (v >> 1)
+		slot += 1;
+	return slot < SLOTS ? slot : SLOTS - 1;
+}
+
+static __always_inline u64 cgroup_of(struct task_struct *task)
+{
+	struct css_set *set = PEEK(task->cgroups);
+	struct cgroup_subsys_state *state = PEEK(set->subsys[cpu_cgrp_id]);
+	struct cgroup *cgroup = PEEK(state->cgroup);
+	struct kernfs_node *node = PEEK(cgroup->kn);
+
+	return PEEK(node->id);
+}
+
+static __always_inline bool is_kernel_thread(struct task_struct *task)
+{
+	return PEEK(task->flags) & PF_KTHREAD;
+}
+
+static __always_inline u64 task_identity(struct task_struct *task, u64 cgroup)
+{
+	return is_kernel_thread(task) ? KERNEL_ID : cgroup;
+}
