@@ -26,6 +26,13 @@ def tree(kernel: Kernel) -> CgroupTree:
     return CgroupTree.detect()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A real kernel has other work too: a kernel test gets three attempts, and every further one is reported."""
+    for item in items:
+        if item.get_closest_marker("kernel"):
+            item.add_marker(pytest.mark.flaky(reruns=2))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
     """Under FORCE_KERNEL_TESTS=1 a kernel test that skips for want of root fails; other skips keep their reason."""

@@ -14,7 +14,7 @@ Result = Literal["pass", "FAIL", "unsupported", "unavailable"]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One decided test (or uncollectable file). `outcome` is pytest's: passed, failed or skipped."""
+    """One decided test (or uncollectable file). `outcome` is pytest's: passed, failed, skipped or rerun."""
 
     nodeid: str
     outcome: str
@@ -65,8 +65,11 @@ def _row(kernel: str, group: str, outcomes: list[Outcome]) -> Row:
     counts = [f"{len(passed)} passed"] if passed else []
     counts += [f"{len(failed)} failed"] if failed else []
     counts += [f"{len(skipped)} unsupported"] if skipped else []
+    repeated = {o.nodeid: o for o in outcomes if o.outcome == "rerun"}
+    counts += [f"{len(repeated)} tried again"] if repeated else []
     result: Result = "FAIL" if failed else "pass" if passed else "unsupported"
     notes = [f"FAIL {o.test}: {o.reason}" for o in failed.values()]
+    notes += [f"tried again {o.test}: {o.reason}" for o in repeated.values()]
     notes += [f"unsupported ({reason}): {names}" for reason, names in _by_reason(skipped)]
     return Row(kernel, group, result, f"{', '.join(counts)} in {seconds:.0f} s", tuple(notes))
 

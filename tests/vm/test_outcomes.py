@@ -69,3 +69,10 @@ def test_exit_status() -> None:
     assert exit_status([passed, unavailable], is_forced=False) == 0
     assert exit_status([passed, unavailable], is_forced=True) == 1
     assert exit_status([unavailable], is_forced=False) == 3
+
+
+def test_a_test_that_passed_on_a_further_attempt_passes_and_says_so() -> None:
+    first, then = outcome("test_cpu.py::test_wait", "rerun", "noise"), outcome("test_cpu.py::test_wait", "passed")
+    (row,) = rows_of("6.1", [first, then])
+    assert (row.result, row.summary) == ("pass", "1 passed, 1 tried again in 3 s")
+    assert row.notes == ("tried again test_wait: noise",)
