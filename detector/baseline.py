@@ -1,0 +1,301 @@
+"""What is ordinary for a workload: robust quantiles of each signal, by workload, node type and load.
+
+`Baselines.learn` takes samples, `Baselines.judge` says how far values lie above the ordinary and on how much
+evidence. Load is the request rate where one is seen and the cpu demand elsewhere, in octaves: a surge of own load
+is compared with other surges. Where a load was never seen, the next higher octave may answer, which errs towards
+silence; a lower one never does. Samples taken during verdicts are the caller's to exclude.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.baseline_cells import Cells, WorkloadKey
+from detector.baseline_sketch import BUCKETS, RESOLUTION, UPPER_EDGES, bucket_of, quantiles
+
+LOWEST_OCTAVE = -7
+OCTAVES = 28
+"""Loads from 2**-7 (cores or requests/s) to 2**20; what lies beyond shares the outermost octave."""
+_QUANTILES = (0.5, 0.75, 0.99)
+_QUARTILE_SIGMAS = 0.6745
+"""Upper quartile of a normal distribution in standard deviations."""
+_REFRESH_ROWS = 512
+"""Rows whose quantiles one judgement brings up to date; bounds its time while many workloads warm up together."""
+_REFRESH_GROWTH = 0.1
+"""Quantiles are made anew when this share of the weight is newer than they are."""
+
+
+class LoadKind(IntEnum):
+    """What the load of a container is counted in."""
+
+    CPU_DEMAND_CORES = 0
+    REQUESTS_PER_SECOND = 1
+
+
+class BaselineState(IntEnum):
+    """How well a judgement is founded."""
+
+    UNKNOWN = 0
+    """This workload was never seen at this load."""
+    WARMING_UP = 1
+    """Too few samples, or too few that are recent; no score is given."""
+    READY = 2
+    BORROWED = 3
+    """Answered by the next higher octave of load."""
+
+
+class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How baselines learn and forget."""
+
+    half_life_seconds: float = 3 * 86_400.0
+    """After this time a sample weighs half."""
+    warm_samples: float = 60.0
+    """Aged weight of samples from which a baseline may judge."""
+    max_cells: int = 40_000
+    """Workload x signal x load cells kept; a cell takes about 1 KiB. What finds no room is counted in `refused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One window of all containers as columns of length n."""
+
+    keys: Sequence[WorkloadKey]
+    load: NDArray[np.float64]
+    load_kind: NDArray[np.int64]
+    values: Mapping[str, NDArray[np.float64]]
+    """By signal name, in any unit as long as a signal keeps to one; higher is worse; NaN is not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How one signal stands against its baselines; columns of length n, NaN unless READY or BORROWED."""
+
+    expected: NDArray[np.float64]
+    """Median."""
+    spread: NDArray[np.float64]
+    """Upper quartile distance as standard deviations, at least the sketch's resolution."""
+    upper: NDArray[np.float64]
+    """99th percentile."""
+    score: NDArray[np.float64]
+    """(value - expected) / spread, positive when worse than ordinary."""
+    state: NDArray[np.int64]
+    """A `BaselineState` each."""
+    samples: NDArray[np.int64]
+    """Samples ever taken by the baseline that answers."""
+    age_seconds: NDArray[np.float64]
+    """Since the first sample; NaN where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One cell for people, exports and the wire; weights are as of the moment it was asked for."""
+
+    key: WorkloadKey
+    signal: str
+    load_kind: LoadKind
+    octave: int
+    """Load from 2**octave to 2**(octave + 1)."""
+    samples: int
+    weight: float
+    first_seconds: float
+    last_seconds: float
+    buckets: tuple[int, ...]
+    counts: tuple[float, ...]
+
+
+class Baselines:
+    """All baselines of a node. Times are wall-clock seconds, because baselines outlive the agent."""
+
+    def __init__(self, policy: BaselinePolicy | None = None) -> None:
+        self.policy = policy or BaselinePolicy()
+        self.refused = 0
+        """Samples that found no room."""
+        self._cells = Cells(self.policy.half_life_seconds, 2 * OCTAVES)
+        self._workloads: dict[WorkloadKey, int] = {}
+        self._signals: dict[str, int] = {}
+        self._quantiles: NDArray[np.float64] = np.full((0, len(_QUANTILES)), np.nan)
+        self._refreshed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self._cells.count
+
+    def learn(self, seen: Observation, now_seconds: float, excluded: NDArray[np.bool_] | None = None) -> None:
+        """Take one sample of each measured signal of each container that is not `excluded`."""
+        self._cells.advance(now_seconds)
+        admitted = np.isfinite(seen.load) if excluded is None else np.isfinite(seen.load) & ~excluded
+        workloads = self._workload_ids(seen.keys, create=True)
+        bins = _bins(seen)
+        for signal, values in seen.values.items():
+            take = admitted & np.isfinite(values)
+            if not take.any():
+                continue
+            number = self._signals.setdefault(signal, len(self._signals))
+            self._cells.make(workloads[take], number, bins[take], self.policy.max_cells)
+            rows = self._cells.find(workloads[take], number, bins[take])
+            placed = rows >= 0
+            self.refused += int((~placed).sum())
+            self._cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
+
+    def judge(self, seen: Observation, now_seconds: float) -> Mapping[str, Judgement]:
+        """How each signal stands now; learns nothing. A load of NaN is judged as UNKNOWN."""
+        self._refresh(now_seconds, _REFRESH_ROWS)
+        workloads = np.where(np.isfinite(seen.load), self._workload_ids(seen.keys, create=False), -1)
+        bins = _bins(seen)
+        return {
+            signal: self._judge_signal(values, workloads, bins, self._signals.get(signal), now_seconds)
+            for signal, values in seen.values.items()
+        }
+
+    def cards(self, now_seconds: float) -> tuple[Card, ...]:
+        """Every cell, sorted by key, signal and load: what is exported, saved and merged."""
+        cells = self._cells
+        scale = 1.0 / cells.weight_at(now_seconds)
+        keys, signals = list(self._workloads), list(self._signals)
+        cards = []
+        for row in range(cells.count):
+            workload, signal, place = (int(number) for number in cells.place[row])
+            used = np.flatnonzero(cells.counts[row])
+            kind, octave = divmod(place, OCTAVES)
+            card = Card(
+                key=keys[workload],
+                signal=signals[signal],
+                load_kind=LoadKind(kind),
+                octave=octave + LOWEST_OCTAVE,
+                samples=int(cells.samples[row]),
+                weight=float(cells.mass[row]) * scale,
+                first_seconds=float(cells.first[row]),
+                last_seconds=float(cells.last[row]),
+                buckets=tuple(used.tolist()),
+                counts=tuple((cells.counts[row, used] * np.float32(scale)).tolist()),
+            )
+            cards.append(card)
+        return tuple(sorted(cards, key=_card_order))
+
+    def absorb(self, cards: Iterable[Card], now_seconds: float) -> None:
+        """Add cells whose weights are as of `now_seconds`, from a file or another node."""
+        self._cells.advance(now_seconds)
+        weight = self._cells.weight_at(now_seconds)
+        for card in cards:
+            workload = self._workload_ids([card.key], create=True)
+            number = self._signals.setdefault(card.signal, len(self._signals))
+            place = np.array([int(card.load_kind) * OCTAVES + card.octave - LOWEST_OCTAVE])
+            if self._cells.make(workload, number, place, self.policy.max_cells):
+                self.refused += card.samples
+                continue
+            row = int(self._cells.find(workload, number, place)[0])
+            _add_card(self._cells, row, card, weight)
+        self._refreshed[:] = 0
+        self._refresh(now_seconds, self._cells.count)
+
+    def age(self, now_seconds: float) -> None:
+        """Let time pass without samples, as after a restart; a clock that ran backwards ages nothing."""
+        self._cells.advance(now_seconds)
+
+    def _workload_ids(self, keys: Sequence[WorkloadKey], *, create: bool) -> NDArray[np.int64]:
+        if create:
+            for key in keys:
+                self._workloads.setdefault(key, len(self._workloads))
+        known = self._workloads
+        return np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+
+    def _judge_signal(
+        self,
+        values: NDArray[np.float64],
+        workloads: NDArray[np.int64],
+        bins: NDArray[np.int64],
+        signal: int | None,
+        now_seconds: float,
+    ) -> Judgement:
+        own = self._find(workloads, signal, bins)
+        higher = np.where(bins % OCTAVES < OCTAVES - 1, bins + 1, bins)
+        next_up = self._find(workloads, signal, higher)
+        own_ready, next_ready = self._ready(own, now_seconds), self._ready(next_up, now_seconds)
+        borrowed = ~own_ready & next_ready
+        rows = np.where(borrowed, next_up, own)
+        state = np.where(own >= 0, int(BaselineState.WARMING_UP), int(BaselineState.UNKNOWN))
+        state[own_ready] = BaselineState.READY
+        state[borrowed] = BaselineState.BORROWED
+        return self._describe(values, rows, state, now_seconds)
+
+    def _find(self, workloads: NDArray[np.int64], signal: int | None, bins: NDArray[np.int64]) -> NDArray[np.int32]:
+        if signal is None:
+            return np.full(len(workloads), -1, dtype=np.int32)
+        return self._cells.find(workloads, signal, bins)
+
+    def _ready(self, rows: NDArray[np.int32], now_seconds: float) -> NDArray[np.bool_]:
+        if not self._cells.count:
+            return np.zeros(len(rows), dtype=np.bool_)
+        weights = self._cells.mass[rows] / self._cells.weight_at(now_seconds)
+        return (rows >= 0) & (weights >= self.policy.warm_samples) & (self._refreshed[rows] > 0)
+
+    def _describe(
+        self, values: NDArray[np.float64], rows: NDArray[np.int32], state: NDArray[np.int64], now_seconds: float
+    ) -> Judgement:
+        answered = state >= BaselineState.READY
+        exists = rows >= 0
+        picked = np.full((len(rows), len(_QUANTILES)), np.nan)
+        picked[answered] = self._quantiles[rows[answered]]
+        expected, quartile, upper = picked.T
+        spread = np.maximum((quartile - expected) / _QUARTILE_SIGMAS, expected * RESOLUTION)
+        spread = np.maximum(spread, UPPER_EDGES[0])
+        score = (values - expected) / spread
+        samples = np.zeros(len(rows), dtype=np.int64)
+        samples[exists] = self._cells.samples[rows[exists]]
+        age = np.full(len(rows), np.nan)
+        age[exists] = now_seconds - self._cells.first[rows[exists]]
+        return Judgement(expected, spread, upper, score, state, samples, age)
+
+    def _refresh(self, now_seconds: float, limit: int) -> None:
+        """Recompute the quantiles of the rows that grew most since theirs were made, at most `limit`."""
+        cells = self._cells
+        missing = len(cells.mass) - len(self._refreshed)
+        if missing:
+            self._refreshed = np.concatenate([self._refreshed, np.zeros(missing, dtype=np.int64)])
+            self._quantiles = np.concatenate([self._quantiles, np.full((missing, len(_QUANTILES)), np.nan)])
+        weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
+        refreshed = self._refreshed[: cells.count]
+        fresh = np.where(refreshed > 0, cells.samples[: cells.count] - refreshed, np.inf)
+        growth = fresh / np.maximum(weights, 1.0)
+        due = np.flatnonzero((weights >= self.policy.warm_samples) & (growth >= _REFRESH_GROWTH))
+        if len(due) > limit:
+            due = due[np.argsort(-growth[due], kind="stable")[:limit]]
+        self._quantiles[due] = quantiles(cells.counts[due], _QUANTILES)
+        self._refreshed[due] = cells.samples[due]
+
+
+def merge(parts: Iterable[Baselines], now_seconds: float, policy: BaselinePolicy | None = None) -> Baselines:
+    """The baselines of several nodes as one; order does not matter beyond rounding."""
+    merged = Baselines(policy)
+    for part in parts:
+        merged.absorb(part.cards(now_seconds), now_seconds)
+        merged.refused += part.refused
+    return merged
+
+
+def _bins(seen: Observation) -> NDArray[np.int64]:
+    load = np.where(np.isfinite(seen.load), np.maximum(seen.load, 2.0**LOWEST_OCTAVE), 2.0**LOWEST_OCTAVE)
+    octaves = np.clip(np.floor(np.log2(load)) - LOWEST_OCTAVE, 0, OCTAVES - 1)
+    return np.asarray(seen.load_kind * OCTAVES + octaves.astype(np.int64), dtype=np.int64)
+
+
+def _card_order(card: Card) -> tuple[str, str, str, str, int, int]:
+    key = card.key
+    return key.workload, key.container, key.node_type, card.signal, int(card.load_kind), card.octave
+
+
+def _add_card(cells: Cells, row: int, card: Card, weight: float) -> None:
+    if not len(card.buckets):
+        return
+    buckets = np.asarray(card.buckets, dtype=np.int64)
+    if buckets.min() < 0 or buckets.max() >= BUCKETS:
+        raise ValueError(f"baseline of {card.key.workload}, {card.signal}: a bucket is outside 0..{BUCKETS - 1}")
+    cells.counts[row, buckets] += (np.asarray(card.counts) * weight).astype(np.float32)
+    cells.mass[row] += card.weight * weight
+    first = cells.first[row] if cells.samples[row] else card.first_seconds
+    cells.first[row] = min(first, card.first_seconds)
+    cells.samples[row] += card.samples
+    cells.last[row] = max(cells.last[row], card.last_seconds)
