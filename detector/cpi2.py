@@ -1,0 +1,157 @@
+"""CPI2 as published (Zhang et al., "CPI2: CPU performance isolation for shared compute clusters", EuroSys 2013).
+
+Victims are outliers of cycles per instruction against their job's history on the same CPU type; antagonists are
+found by correlating the victim's CPI with the neighbours' cpu usage. It stands beside direct blame, which sees who
+held a resource; what it says is correlation and is to be labelled so. It does not see queueing for a CPU: a waiting
+task has no CPI.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Cpi2Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The published parameters. Each task is meant to be sampled for ten seconds once a minute."""
+
+    outlier_sigmas: float = 2.0
+    anomaly_outliers: int = 3
+    anomaly_seconds: float = 300.0
+    min_usage_cores: float = 0.25
+    """Samples of tasks that use less say nothing about interference."""
+    min_tasks: int = 5
+    min_samples_per_task: int = 100
+    age_weight: float = 0.9
+    """What history counts for at each refresh, which is meant to be daily."""
+    correlation_seconds: float = 600.0
+    antagonist_correlation: float = 0.35
+
+
+class JobKey(msgspec.Struct, frozen=True):
+    """CPI depends on the program and the CPU, so it is compared only within both."""
+
+    workload: str
+    cpu_type: str
+
+
+class CpiSpec(msgspec.Struct, frozen=True):
+    """What a job's CPI is like on one CPU type; `count` is the aged number of samples."""
+
+    count: float
+    mean: float
+    sigma: float
+
+    def threshold(self, sigmas: float) -> float:
+        """CPI above which a sample is an outlier."""
+        return self.mean + sigmas * self.sigma
+
+
+class CpiSamples(msgspec.Struct, frozen=True):
+    """Samples of one job on one CPU type since the last refresh; `by_task` counts them for each task.
+
+    `squares` is the sum of squared distances from the mean, merged by Chan's formula (Chan, Golub and LeVeque, 1983).
+    """
+
+    mean: float = 0.0
+    squares: float = 0.0
+    by_task: Mapping[str, int] = {}
+
+    @property
+    def count(self) -> int:
+        """Samples of all tasks."""
+        return sum(self.by_task.values())
+
+
+def gather(task: str, cpi: NDArray[np.float64], usage_cores: NDArray[np.float64], policy: Cpi2Policy) -> CpiSamples:
+    """The samples of one task that count: measured, and taken while it used enough cpu."""
+    kept = cpi[np.isfinite(cpi) & (usage_cores >= policy.min_usage_cores)]
+    if not len(kept):
+        return CpiSamples()
+    mean = float(kept.mean())
+    return CpiSamples(mean, float(((kept - mean) ** 2).sum()), {task: len(kept)})
+
+
+def merge_samples(one: CpiSamples, two: CpiSamples) -> CpiSamples:
+    """Both as one, from tasks of any node; associative and commutative up to rounding."""
+    count = one.count + two.count
+    if not count:
+        return CpiSamples()
+    apart = two.mean - one.mean
+    mean = (one.mean * one.count + two.mean * two.count) / count
+    squares = one.squares + two.squares + apart * apart * one.count * two.count / count
+    tasks = sorted({*one.by_task, *two.by_task})
+    return CpiSamples(mean, squares, {task: one.by_task.get(task, 0) + two.by_task.get(task, 0) for task in tasks})
+
+
+def refresh(history: CpiSpec | None, fresh: CpiSamples, policy: Cpi2Policy) -> CpiSpec | None:
+    """The job's new history; what too few tasks or samples tell is left out and `history` stands as it is."""
+    enough = [samples for samples in fresh.by_task.values() if samples >= policy.min_samples_per_task]
+    if len(enough) < policy.min_tasks:
+        return history
+    if history is None:
+        return CpiSpec(float(fresh.count), fresh.mean, math.sqrt(fresh.squares / fresh.count))
+    old = history.count * policy.age_weight
+    count = old + fresh.count
+    mean = (old * history.mean + fresh.count * fresh.mean) / count
+    apart = fresh.mean - history.mean
+    squares = old * history.sigma**2 + fresh.squares + apart * apart * old * fresh.count / count
+    return CpiSpec(count, mean, math.sqrt(squares / count))
+
+
+def outliers(
+    cpi: NDArray[np.float64], usage_cores: NDArray[np.float64], specs: Sequence[CpiSpec | None], policy: Cpi2Policy
+) -> NDArray[np.bool_]:
+    """Which tasks' samples are outliers; one without a history or with little usage never is."""
+    limits = np.array([spec.threshold(policy.outlier_sigmas) if spec else np.inf for spec in specs], dtype=np.float64)
+    return np.asarray((cpi > limits) & (usage_cores >= policy.min_usage_cores), dtype=np.bool_)
+
+
+class OutlierCounter:
+    """Remembers outliers of tasks long enough to call an anomaly; times are monotonic seconds."""
+
+    def __init__(self, policy: Cpi2Policy) -> None:
+        self._policy = policy
+        self._times: dict[str, deque[float]] = {}
+
+    def anomalies(self, tasks: Sequence[str], outlying: NDArray[np.bool_], now_seconds: float) -> NDArray[np.bool_]:
+        """Take one sample of each task; which of them have enough outliers. Tasks not named are forgotten in time."""
+        for row in np.flatnonzero(outlying).tolist():
+            self._times.setdefault(tasks[row], deque()).append(now_seconds)
+        for task_name in list(self._times):
+            times = self._times[task_name]
+            while times and now_seconds - times[0] >= self._policy.anomaly_seconds:
+                times.popleft()
+            if not times:
+                del self._times[task_name]
+        needed = self._policy.anomaly_outliers
+        return np.array([len(self._times.get(task, ())) >= needed for task in tasks], dtype=np.bool_)
+
+
+def antagonist_scores(
+    victim_cpi: NDArray[np.float64], threshold: float, usage: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Correlation of each suspect's usage with the victim's CPI, from -1 to 1.
+
+    `victim_cpi` has shape (times,), `usage` (times, suspects) in any unit of cpu, aligned in time over
+    `correlation_seconds`; moments at which the victim's CPI or the usage was not measured count for nobody. With u a
+    suspect's usage normalised to sum 1 and T the threshold, each moment adds u (1 - T / cpi) where cpi > T and
+    u (cpi / T - 1) where cpi < T. A suspect that used nothing scores 0.
+    """
+    if threshold <= 0:
+        raise ValueError(f"CPI threshold {threshold} is not positive")
+    measured = np.isfinite(victim_cpi) & (victim_cpi > 0)
+    cpi = np.where(measured, victim_cpi, threshold)
+    weight = np.where(cpi > threshold, 1.0 - threshold / cpi, cpi / threshold - 1.0)
+    used = np.where(np.isfinite(usage) & measured[:, None], np.maximum(usage, 0.0), 0.0)
+    total = used.sum(axis=0)
+    return np.asarray((weight @ used) / np.where(total > 0, total, 1.0), dtype=np.float64)
+
+
+def antagonists(scores: NDArray[np.float64], policy: Cpi2Policy) -> NDArray[np.intp]:
+    """Suspects to be called antagonists, the highest score first; none when nothing correlates enough."""
+    order = np.argsort(-scores, kind="stable")
+    return order[scores[order] >= policy.antagonist_correlation]
