@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from api.plugin import Unsupported
-from probes.libbpf import BpfObject
+from probes.libbpf import BpfObject, LoadedBpf
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
 
@@ -90,7 +90,7 @@ class BlockIo(BpfProbe):
         "disk": DISK_RECORD,
     }
 
-    def __init__(self, bpf: BpfObject, *, throttle: bool) -> None:
+    def __init__(self, bpf: LoadedBpf, *, throttle: bool) -> None:
         super().__init__(bpf)
         self._cgroups = bpf.map("cgroups", KEY_RECORD, STATS_RECORD)
         self._blame = bpf.map("blame", PAIR_RECORD, U64)

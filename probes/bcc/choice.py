@@ -11,6 +11,8 @@ Backend = Literal["auto", "core", "bcc", "none"]
 
 COMPILED: Mapping[str, tuple[str, str]] = {
     "cpu": ("probes.bcc.cpu", "BccCpu"),
+    "memory": ("probes.bcc.memory", "BccMemory"),
+    "blockio": ("probes.bcc.blockio", "BccBlockIo"),
 }
 """Module and class of each probe that BCC can compile, imported when chosen."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from api.plugin import Unsupported
 from probes.bcc.compiler import PACKAGES
-from probes.libbpf import BpfError, Map, ProgramStats, open_raw_tracepoint, program_stats
+from probes.libbpf import BpfError, Map, ProgramStats, open_raw_tracepoint, program_stats, version
 
 SOURCES = Path(__file__).parent
 TIMEOUT_SECONDS = 300.0
@@ -41,7 +41,8 @@ def headers() -> Path | None:
 
 
 def require() -> None:
-    """Raise Unsupported with the package to install where BCC or the kernel's headers are missing."""
+    """Raise Unsupported with the package to install where BCC, libbpf or the kernel's headers are missing."""
+    version()
     if not (PACKAGES / "bcc").is_dir():
         raise Unsupported(f"BCC is not installed below {PACKAGES}", "install python3-bpfcc")
     if headers() is None:
@@ -120,9 +121,11 @@ def _request(source: Source) -> str:
 
 
 def _last_words(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    """What compiler or verifier said, without the traceback between that and the exception's own line."""
+    tools, _, traceback = said.partition("Traceback (most recent call last):")
+    lines = [line.strip() for line in tools.splitlines() if line.strip()]
     errors = [line for line in lines if ": error: " in line]
-    return "; ".join(errors[:2] or lines[-3:]) or "no reason given"
+    return "; ".join([*(errors[:2] or lines[-2:]), *traceback.strip().splitlines()[-1:]]) or "no reason given"
 
 
 def attach(bcc: BccObject, *programs: str) -> None:

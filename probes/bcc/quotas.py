@@ -1,36 +1,44 @@
 """Which cgroups a CPU quota can hold back: those that have one, and all below them."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from probes.cgroups import cgroup_id
 
+QUOTA_FILES = (("cpu.max", b"max"), ("cpu.cfs_quota_us", b"-1"))
+"""On v2 and v1: the file, and what it begins with where there is no limit."""
+
 
 def under_quota(mount: Path) -> frozenset[int]:
-    """Ids of the cgroups of the cpu hierarchy with a quota of their own or above; one small file is read for each.
-
-    700 cgroups take 25 ms.
-    """
-    return frozenset(filter(None, map(cgroup_id, _limited(mount, above=False))))
+    """Ids of the cgroups of the cpu hierarchy with a quota of their own or above; one small file is read for each."""
+    return frozenset(filter(None, (cgroup_id(Path(directory)) for directory in _limited(str(mount), above=False))))
 
 
-def _limited(directory: Path, *, above: bool) -> Iterator[Path]:
+def _limited(directory: str, *, above: bool) -> Iterator[str]:
     limited = above or has_quota(directory)
     if limited:
         yield directory
     try:
-        children = [entry for entry in directory.iterdir() if entry.is_dir()]
+        with os.scandir(directory) as entries:
+            children = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return
     for child in children:
         yield from _limited(child, above=limited)
 
 
-def has_quota(directory: Path) -> bool:
-    """Whether the cgroup itself is limited (cpu.max on v2, cpu.cfs_quota_us on v1); False when it vanished."""
-    for name, unlimited in (("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")):
+def has_quota(directory: str) -> bool:
+    """Whether the cgroup itself is limited; False when it vanished."""
+    for name, unlimited in QUOTA_FILES:
         try:
-            return (directory / name).read_text().split()[0] != unlimited
-        except (OSError, IndexError):
+            descriptor = os.open(f"{directory}/{name}", os.O_RDONLY)
+        except OSError:
             continue
+        try:
+            return not os.read(descriptor, 64).startswith(unlimited)
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
     return False

@@ -6,18 +6,25 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from api.frame import CGROUP, Reading
+from api.metrics import MEMORY_CAUSES
 from api.plugin import Unsupported
 from probes.bcc import loader
-from probes.bcc.cpu import UNTOLD, BccCpu
+from probes.bcc.blockio import BccBlockIo
+from probes.bcc.cpu import MARK_EVERY_READS, UNTOLD, BccCpu
+from probes.bcc.memory import BccMemory
+from probes.blockio import BlockIo
 from probes.cpu import Cpu
+from probes.memory import Memory
 from probes.probe import Kernel, Probe, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.disks import NoDiskError, scratch_disk
 
 pytestmark = pytest.mark.kernel
 
@@ -43,6 +50,11 @@ def bcc(kernel: Kernel) -> None:
 @pytest.fixture
 def cpu_pair(bcc: None, kernel: Kernel) -> Iterator[tuple[Cpu, Cpu]]:
     yield from opened(Cpu.open(kernel, ProbeLimits()), BccCpu.open(kernel, ProbeLimits()))
+
+
+@pytest.fixture
+def memory_pair(bcc: None, kernel: Kernel) -> Iterator[tuple[Memory, Memory]]:
+    yield from opened(Memory.open(kernel, ProbeLimits()), BccMemory.open(kernel, ProbeLimits()))
 
 
 def opened(*probes: Any) -> Iterator[Any]:
@@ -95,7 +107,8 @@ def test_cpu_wait_under_a_quota_is_of_unknown_cause(
 ) -> None:
     with tree.make_cgroup("limited") as limited, limited.make_cgroup("worker") as worker:
         limited.set_cpu_quota(20_000, 100_000)
-        readings(cpu_pair)
+        for _ in range(MARK_EVERY_READS):
+            readings(cpu_pair)
         worker.spawn(BUSY, cpus=CPU).wait(timeout=60)
         core, compiled = readings(cpu_pair)
         wait = total(core, worker, "cpu.wait_ns")
@@ -103,6 +116,121 @@ def test_cpu_wait_under_a_quota_is_of_unknown_cause(
         assert total(compiled, worker, "cpu.wait_ns") == nearly(wait)
         assert total(compiled, worker, "cpu.wait_unknown_ns") == total(compiled, worker, "cpu.wait_ns")
         assert set(UNTOLD) <= kernel.refusals.keys()
+
+
+MIB = 1 << 20
+LIMIT_BYTES = 32 * MIB
+READ_TWICE = """
+import sys
+for _ in range(2):
+    with open(sys.argv[1], "rb", buffering=0) as stream:
+        while stream.read(1 << 20):
+            pass
+"""
+WRITE = """
+import sys
+with open(sys.argv[1], "w") as stream:
+    stream.write(sys.argv[2])
+"""
+TAKE = "data = bytearray(64 << 20)"
+
+
+def python(cgroup: TestCgroup, program: str, *arguments: str) -> int:
+    return cgroup.spawn([sys.executable, "-S", "-c", program, *arguments]).wait(timeout=120)
+
+
+@pytest.fixture
+def hole(tmp_path: Path) -> Path:
+    """A hole: reading it fills the page cache of whoever reads, and nothing is cached before."""
+    path = tmp_path / "hole"
+    with path.open("wb") as stream:
+        stream.truncate(5 * LIMIT_BYTES)
+    return path
+
+
+@pytest.mark.parametrize("level", ["own", "ancestor"])
+def test_memory_stalls_are_told_alike(
+    memory_pair: tuple[Memory, Memory], tree: CgroupTree, hole: Path, level: str
+) -> None:
+    with tree.make_cgroup("outer") as outer, outer.make_cgroup("inner") as inner:
+        (inner if level == "own" else outer).set_memory_limit(LIMIT_BYTES)
+        assert python(inner, READ_TWICE, str(hole)) == 0
+        core, compiled = readings(memory_pair)
+        cause = f"memory.stall_{level}_limit"
+        assert total(core, inner, f"{cause}_count") > 100
+        for column in core.tables[CGROUP].columns:
+            told, expected = total(compiled, inner, column), total(core, inner, column)
+            if column.endswith("_ns"):
+                assert told == nearly(expected), column
+            elif column.endswith("_count"):
+                assert told == expected, column
+        assert not any(compiled.lost.values())
+
+
+def test_what_is_asked_for_is_no_stall(memory_pair: tuple[Memory, Memory], tree: CgroupTree, hole: Path) -> None:
+    with tree.make_cgroup("cache") as cache, tree.make_cgroup("asker") as asker:
+        if not (cache.memory_dir / "memory.reclaim").exists():
+            pytest.skip("this kernel has no memory.reclaim")
+        assert python(cache, READ_TWICE, str(hole)) == 0
+        python(asker, WRITE, str(cache.memory_dir / "memory.reclaim"), str(LIMIT_BYTES))
+        assert python(asker, WRITE, "/proc/sys/vm/compact_memory", "1") == 0
+        for reading in readings(memory_pair):
+            assert sum(total(reading, asker, f"memory.stall_{cause}_count") for cause in MEMORY_CAUSES) == 0
+
+
+def test_oom_kills_are_told_alike(memory_pair: tuple[Memory, Memory], tree: CgroupTree) -> None:
+    with tree.make_cgroup("greedy") as greedy:
+        greedy.set_memory_limit(LIMIT_BYTES)
+        for _ in range(3):
+            assert python(greedy, TAKE) < 0
+        for reading in readings(memory_pair):
+            assert total(reading, greedy, "memory.oom_kills") == 3
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    try:
+        with scratch_disk(tmp_path) as device:
+            yield device
+    except NoDiskError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def blockio_pair(bcc: None, kernel: Kernel, disk: Path) -> Iterator[tuple[BlockIo, BlockIo]]:
+    yield from opened(BlockIo.open(kernel, ProbeLimits()), BccBlockIo.open(kernel, ProbeLimits()))
+
+
+def copy(cgroup: TestCgroup, disk: Path, way: str, count: int) -> subprocess.Popen[bytes]:
+    ends = [f"if={disk}", "of=/dev/null", "iflag=direct"] if way == "read" else ["if=/dev/zero", f"of={disk}"]
+    direct = [] if way == "read" else ["oflag=direct"]
+    return cgroup.spawn(["dd", *ends, *direct, "bs=256k", f"count={count}", "status=none"])
+
+
+def test_block_io_is_told_alike(
+    blockio_pair: tuple[BlockIo, BlockIo], tree: CgroupTree, disk: Path, kernel: Kernel
+) -> None:
+    with tree.make_cgroup("reader") as reader, tree.make_cgroup("writer") as writer:
+        running = [copy(reader, disk, "read", 401), copy(reader, disk, "read", 199), copy(writer, disk, "write", 307)]
+        assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+        core, compiled = readings(blockio_pair)
+        assert total(core, reader, "blockio.read_bytes") == 600 * MIB // 4
+        assert total(core, writer, "blockio.write_bytes") == 307 * MIB // 4
+        for cgroup in (reader, writer):
+            for column in ("blockio.ios", "blockio.read_bytes", "blockio.write_bytes"):
+                assert total(compiled, cgroup, column) == total(core, cgroup, column), column
+            taken = [
+                sum(total(reading, cgroup, f"blockio.{part}_ns") for part in ("queue", "device"))
+                for reading in (core, compiled)
+            ]
+            assert taken[1] == nearly(taken[0])
+            assert total(compiled, cgroup, "blockio.device_ns") == nearly(total(core, cgroup, "blockio.device_ns"))
+            parts = [total(compiled, cgroup, f"blockio.{part}_ns") for part in ("queue", "excess", "self")]
+            pairs = compiled.tables["blockio.blame"]
+            blame = pairs.columns["blockio.blame_ns"][pairs.ids == cgroup.cgroup_id].sum()
+            assert parts[0] + parts[1] == parts[2] + blame
+        assert not any(compiled.lost.values())
+        assert "blockio.throttle_ns" in kernel.refusals
 
 
 def koordlet(hide: str, *arguments: str) -> dict[str, Any]:
@@ -117,11 +245,22 @@ def koordlet(hide: str, *arguments: str) -> dict[str, Any]:
 def test_without_btf_the_agent_picks_bcc_and_says_so(bcc: None) -> None:
     found = {row["name"]: row for row in koordlet(HIDE_BTF, "doctor", "--json")["capabilities"]}
     assert found["btf"]["able"] is False
-    assert found["cpu"]["able"] is True
-    assert "compiled by BCC: the kernel offers no BTF" in found["cpu"]["why"]
-    for column in UNTOLD:
+    for name in ("cpu", "memory", "blockio"):
+        assert found[name]["able"] is True
+        assert "compiled by BCC: the kernel offers no BTF" in found[name]["why"]
+    for column in (*UNTOLD, "blockio.throttle_ns"):
         assert found[column]["able"] is False
     assert found["irq"]["able"] is False
+
+
+def test_bcc_can_be_forced(bcc: None, tmp_path: Path) -> None:
+    settings = tmp_path / "koordlet.toml"
+    settings.write_text('[probes]\nbackend = "bcc"\n')
+    rows = koordlet("true", "doctor", "--config", str(settings), "--json")["capabilities"]
+    why = {row["name"]: row["why"] for row in rows}
+    for name in ("cpu", "memory", "blockio"):
+        assert "compiled by BCC as set" in why[name]
+    assert "BCC compiles only" in why["irq"]
 
 
 def test_with_neither_the_kernels_counters_remain(kernel: Kernel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,14 @@ def test_both_reasons_are_given_where_neither_can(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Unsupported, match=r"no BTF .*BCC is not installed") as refusal:
         choice.open_probe(Cpu, without_btf(tmp_path), ProbeLimits(), "auto")
     assert refusal.value.remedy == "install python3-bpfcc"
+
+
+def test_refused_compilation_is_a_reason_and_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "require", lambda: None)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(Unsupported, match=r"^BCC cannot load memory\.c: .+"):
+        loader.load(loader.Source("memory", {"no_such_program": "no_such_tracepoint"}, (), {}))
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_quota_reaches_all_below_it(tmp_path: Path) -> None:

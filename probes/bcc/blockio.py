@@ -1,0 +1,32 @@
+"""Block IO from a program compiled on the node: the columns of `probes.blockio` but throttle time.
+
+The cgroup on a bio and a limit's hold are private to the block layer. What a kernel thread submits for somebody
+(writeback, IO that `io.max` held back) is `KERNEL_ID`'s, and `Kernel.refusals` says so.
+"""
+
+from collections.abc import Mapping
+
+from probes import blockio
+from probes.bcc import loader
+from probes.probe import Kernel, ProbeLimits
+
+PROGRAMS: Mapping[str, str] = {program: point for point, program in blockio.TRACEPOINTS.items()}
+WHY_UNTOLD = "header packages do not describe who a bio is for; writeback and IO held by a limit are the kernel's"
+
+
+class BccBlockIo(blockio.BlockIo):
+    """Needs raw tracepoints and the block tracepoints as they are since 5.11."""
+
+    @classmethod
+    def open(cls, kernel: Kernel, limits: ProbeLimits) -> "BccBlockIo":
+        """Compile and attach; the end of an IO before its beginning."""
+        constants = {
+            "LOST_PLACES": len(blockio.LOST_PLACES),
+            "MAX_CGROUPS": 2 * limits.max_cgroups,
+            "MAX_PAIRS": limits.max_pairs,
+        }
+        maps = ("cgroups", "blame", "ios", "lost")
+        bpf = loader.load(loader.Source("blockio", PROGRAMS, maps, constants))
+        loader.attach(bpf, *PROGRAMS)
+        kernel.refusals["blockio.throttle_ns"] = WHY_UNTOLD
+        return cls(bpf, throttle=False)
