@@ -97,7 +97,8 @@ def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
 def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], None]) -> list[Row]:
     suite = Suite(entry.suite, plan.cache)
     kernel = suite.kernel()
-    sources = ((Path("/usr/src"), images.image_of(suite.headers(kernel.release), plan.cache)),) if entry.headers else ()
+    label = f"{entry.name} ({kernel.release}, cgroup {entry.cgroup})"
+    sources, missing = _sources(suite, kernel.release, label) if entry.headers else ([], [])
     on_line(f"== {entry.name}: {kernel.release}, cgroup {entry.cgroup}")
     results = plan.output / entry.name
     results.mkdir(parents=True, exist_ok=True)
@@ -113,13 +114,20 @@ def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], 
                 (Path("/tmp"), images.empty(Path(scratch), TEMPORARY_BYTES)),
                 (machine.REPOSITORY, images.snapshot(machine.REPOSITORY, Path(scratch))),
                 *((path, images.image_of(path, plan.cache)) for path in images.python_directories()),
-                *sources,
+                *((Path("/usr/src"), images.image_of(source, plan.cache)) for source in sources),
             ),
         )
         boot = machine.run(guest, command, results, on_line)
     on_line(f"== {entry.name}: powered off after {boot.seconds:.0f} s")
-    label = f"{entry.name} ({kernel.release}, cgroup {entry.cgroup})"
-    return rows_of(label, read_lines(results / "outcomes.jsonl")) + boot_rows(label, boot)
+    return missing + rows_of(label, read_lines(results / "outcomes.jsonl")) + boot_rows(label, boot)
+
+
+def _sources(suite: Suite, release: str, label: str) -> tuple[list[Path], list[Row]]:
+    """Return the kernel's header files; without them the other tests still run, and a row says why."""
+    try:
+        return [suite.headers(release)], []
+    except UnavailableError as error:
+        return [], [Row(label, "headers", "unavailable", f"({error})")]
 
 
 def boot_rows(label: str, boot: machine.Boot) -> list[Row]:

@@ -47,3 +47,10 @@ def test_what_no_test_tells_fails_the_kernel(boot: Boot, group: str, summary: st
 @pytest.mark.parametrize("status", [0, 1])
 def test_outcomes_speak_for_a_finished_pytest(status: int) -> None:
     assert run.boot_rows("6.1", Boot(status, "", 9)) == []
+
+
+def test_missing_headers_are_a_row_and_the_tests_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(debian, "archive_uri", lambda: "file:///nonexistent/debian")
+    sources, (row,) = run._sources(debian.Suite("no-such-suite", tmp_path), "6.1.0-1-amd64", "6.1")
+    assert sources == []
+    assert (row.group, row.result) == ("headers", "unavailable")
