@@ -3,6 +3,10 @@
  * one back. What a kernel thread submits (writeback, IO that a limit held) is therefore the kernel's. */
 #include <linux/blk-mq.h>
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
+#error the block tracepoints have other arguments before 5.11
+#endif
+
 #define WEIGHTS 16
 #define MERGED 256
 #define MINOR_BITS 20

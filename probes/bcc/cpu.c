@@ -2,6 +2,10 @@
 /* Run-queue wait as in bpf/cpu.bpf.c, with what header packages and kernels without BTF leave: stamps stand in a hash
  * by thread id instead of task storage, and only while the thread waits. Run queues are private to the scheduler, so
  * nobody can tell throttled time: the wait of a cgroup that `under_quota` names is of unknown cause. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(5, 19, 0)
+#error sched_switch has its arguments in another order in 5.18
+#endif
+
 #define RING 64
 #define SEEN 8
 

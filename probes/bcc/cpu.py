@@ -32,7 +32,7 @@ WHY_UNTOLD = "header packages do not describe run queues; the wait of cgroups un
 
 
 class BccCpu(cpu.Cpu):
-    """Needs raw tracepoints and the arguments of sched_switch as they are before 5.18 and since 5.19."""
+    """Needs raw tracepoints, and sched_switch with its usual arguments (not those of 5.18)."""
 
     def __init__(self, bpf: loader.BccObject, mount: Path) -> None:
         super().__init__(bpf)
