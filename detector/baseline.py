@@ -55,6 +55,8 @@ class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """After this time a sample weighs half."""
     warm_samples: float = 60.0
     """Aged weight of samples from which a baseline may judge."""
+    forget_weight: float = 0.5
+    """`forget` drops cells whose aged weight is below this."""
     max_cells: int = 40_000
     """Workload x signal x load cells kept; a cell takes about 1 KiB. What finds no room is counted in `refused`."""
 
@@ -195,6 +197,19 @@ class Baselines:
         """Let time pass without samples, as after a restart; a clock that ran backwards ages nothing."""
         self._cells.advance(now_seconds)
 
+    def forget(self, now_seconds: float) -> int:
+        """Drop what has faded, such as workloads long gone, and answer how many cells; meant to be called seldom."""
+        cells = self._cells
+        weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
+        rows = np.flatnonzero(weights >= self.policy.forget_weight)
+        forgotten = cells.count - len(rows)
+        if forgotten:
+            self._reach()
+            self._refreshed, self._quantiles = self._refreshed[rows], self._quantiles[rows]
+            keys = list(self._workloads)
+            self._workloads = {keys[old]: new for new, old in enumerate(cells.keep(rows).tolist())}
+        return forgotten
+
     def _workload_ids(self, keys: Sequence[WorkloadKey], *, create: bool) -> NDArray[np.int64]:
         if create:
             for key in keys:
@@ -249,13 +264,17 @@ class Baselines:
         age[exists] = now_seconds - self._cells.first[rows[exists]]
         return Judgement(expected, spread, upper, score, state, samples, age)
 
-    def _refresh(self, now_seconds: float, limit: int) -> None:
-        """Recompute the quantiles of the rows that grew most since theirs were made, at most `limit`."""
-        cells = self._cells
-        missing = len(cells.mass) - len(self._refreshed)
+    def _reach(self) -> None:
+        """As many rows of quantiles as there are of counts."""
+        missing = len(self._cells.mass) - len(self._refreshed)
         if missing:
             self._refreshed = np.concatenate([self._refreshed, np.zeros(missing, dtype=np.int64)])
             self._quantiles = np.concatenate([self._quantiles, np.full((missing, len(_QUANTILES)), np.nan)])
+
+    def _refresh(self, now_seconds: float, limit: int) -> None:
+        """Recompute the quantiles of the rows that grew most since theirs were made, at most `limit`."""
+        cells = self._cells
+        self._reach()
         weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
         refreshed = self._refreshed[: cells.count]
         fresh = np.where(refreshed > 0, cells.samples[: cells.count] - refreshed, np.inf)

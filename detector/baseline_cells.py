@@ -94,6 +94,17 @@ class Cells:
         np.add.at(self.samples, rows, 1)
         self._last[rows] = np.maximum(self._last[rows], now_seconds)
 
+    def keep(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+        """Drop all other cells; numbers workloads anew and answers the old numbers in the new order."""
+        workloads, renumbered = np.unique(self.place[rows, 0], return_inverse=True)
+        self.counts, self.mass, self.samples = self.counts[rows], self.mass[rows], self.samples[rows]
+        self.first, self._last, self.place = self.first[rows], self._last[rows], self.place[rows]
+        self.place[:, 0] = renumbered
+        self.count = len(rows)
+        self._index = np.full((len(workloads), *self._index.shape[1:]), _ABSENT, dtype=np.int32)
+        self._index[self.place[:, 0], self.place[:, 1], self.place[:, 2]] = np.arange(self.count)
+        return workloads
+
     def _reach(self, workload: int, signal: int) -> None:
         have = self._index.shape
         if workload < have[0] and signal < have[1]:

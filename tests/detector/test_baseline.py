@@ -107,6 +107,29 @@ def test_no_room_is_counted() -> None:
     assert (len(baselines), baselines.refused) == (1, 2)
 
 
+def test_forgetting_makes_room_and_keeps_the_living() -> None:
+    baselines = taught(ordinary(30), key=WorkloadKey("gone"))
+    for second in range(30):
+        baselines.learn(seen(0.05 + second * 1e-3), 60 * DAY + second)
+        baselines.learn(seen(0.2, key=WorkloadKey("late")), 60 * DAY + second)
+    now = 60 * DAY + 30
+    living = [card for card in baselines.cards(now) if card.key.workload != "gone"]
+    before = baselines.judge(seen(0.5), now)["lost"]
+    assert (baselines.forget(now), baselines.forget(now)) == (1, 0)
+    assert list(baselines.cards(now)) == living
+    assert baselines.judge(seen(0.5), now)["lost"].score[0] == before.score[0]
+    assert baselines.judge(seen(0.5, key=WorkloadKey("gone")), now)["lost"].state[0] == BaselineState.UNKNOWN
+    baselines.learn(seen(0.1, key=WorkloadKey("new")), now)
+    assert len(baselines) == 3
+
+
+def test_forgetting_everything_leaves_a_working_baseline() -> None:
+    baselines = taught(ordinary(30))
+    assert baselines.forget(90 * DAY) == 1
+    baselines.learn(seen(0.1), 90 * DAY)
+    assert baselines.judge(seen(0.1), 90 * DAY)["lost"].state[0] == BaselineState.WARMING_UP
+
+
 samples = st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=30)
 
 

@@ -29,11 +29,11 @@ def test_strange_rows_are_suspected_and_ordinary_ones_seldom() -> None:
     assert bank.evaluate([WEB] * 400, ordinary()).suspicious.mean() < 0.03
 
 
-def test_the_candidate_with_the_best_precision_is_taken() -> None:
+def test_a_candidate_as_good_as_the_best_is_taken() -> None:
     model = fit_workload(WEB, ordinary(), None, POLICY)
     assert model is not None
     family = model.model.__struct_config__.tag
-    assert model.average_precision[str(family)] == max(model.average_precision.values())
+    assert model.average_precision[str(family)] >= max(model.average_precision.values()) - 0.005
 
 
 def test_labelled_samples_choose_but_do_not_train() -> None:
