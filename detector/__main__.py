@@ -9,7 +9,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.baseline_cells import WorkloadKey
+from detector.baseline_values import WorkloadKey
 from detector.models import SCHEMA, ModelFile, encode_models
 from detector.models_fit import FitPolicy, fit_profile
 

@@ -7,19 +7,24 @@ silence; a lower one never does. Samples taken during verdicts are the caller's 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.baseline_cells import Cells, WorkloadKey
+from detector.baseline_cells import Cells
 from detector.baseline_sketch import BUCKETS, RESOLUTION, UPPER_EDGES, bucket_of, quantiles
+from detector.baseline_values import (
+    LOWEST_OCTAVE,
+    OCTAVES,
+    BaselinePolicy,
+    BaselineState,
+    Card,
+    Judgement,
+    LoadKind,
+    Observation,
+    WorkloadKey,
+)
 
-LOWEST_OCTAVE = -7
-OCTAVES = 28
-"""Loads from 2**-7 (cores or requests/s) to 2**20; what lies beyond shares the outermost octave."""
 _QUANTILES = (0.5, 0.75, 0.99)
 _QUARTILE_SIGMAS = 0.6745
 """Upper quartile of a normal distribution in standard deviations."""
@@ -27,86 +32,6 @@ _REFRESH_ROWS = 512
 """Rows whose quantiles one judgement brings up to date; bounds its time while many workloads warm up together."""
 _REFRESH_GROWTH = 0.1
 """Quantiles are made anew when this share of the weight is newer than they are."""
-
-
-class LoadKind(IntEnum):
-    """What the load of a container is counted in."""
-
-    CPU_DEMAND_CORES = 0
-    REQUESTS_PER_SECOND = 1
-
-
-class BaselineState(IntEnum):
-    """How well a judgement is founded."""
-
-    UNKNOWN = 0
-    """This workload was never seen at this load."""
-    WARMING_UP = 1
-    """Too few samples, or too few that are recent; no score is given."""
-    READY = 2
-    BORROWED = 3
-    """Answered by the next higher octave of load."""
-
-
-class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How baselines learn and forget."""
-
-    half_life_seconds: float = 3 * 86_400.0
-    """After this time a sample weighs half."""
-    warm_samples: float = 60.0
-    """Aged weight of samples from which a baseline may judge."""
-    forget_weight: float = 0.5
-    """`forget` drops cells whose aged weight is below this."""
-    max_cells: int = 40_000
-    """Workload x signal x load cells kept; a cell takes about 1 KiB. What finds no room is counted in `refused`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One window of all containers as columns of length n."""
-
-    keys: Sequence[WorkloadKey]
-    load: NDArray[np.float64]
-    load_kind: NDArray[np.int64]
-    values: Mapping[str, NDArray[np.float64]]
-    """By signal name, in any unit as long as a signal keeps to one; higher is worse; NaN is not measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """How one signal stands against its baselines; columns of length n, NaN unless READY or BORROWED."""
-
-    expected: NDArray[np.float64]
-    """Median."""
-    spread: NDArray[np.float64]
-    """Upper quartile distance as standard deviations, at least the sketch's resolution."""
-    upper: NDArray[np.float64]
-    """99th percentile."""
-    score: NDArray[np.float64]
-    """(value - expected) / spread, positive when worse than ordinary."""
-    state: NDArray[np.int64]
-    """A `BaselineState` each."""
-    samples: NDArray[np.int64]
-    """Samples ever taken by the baseline that answers."""
-    age_seconds: NDArray[np.float64]
-    """Since the first sample; NaN where there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One cell for people, exports and the wire; weights are as of the moment it was asked for."""
-
-    key: WorkloadKey
-    signal: str
-    load_kind: LoadKind
-    octave: int
-    """Load from 2**octave to 2**(octave + 1)."""
-    samples: int
-    weight: float
-    first_seconds: float
-    last_seconds: float
-    buckets: tuple[int, ...]
-    counts: tuple[float, ...]
 
 
 class Baselines:

@@ -4,8 +4,6 @@ Ageing is forward decay (Cormode et al., ICDE 2009): a sample at time t weighs 2
 old rows are never touched; weights as of a moment are those numbers divided by that moment's own weight.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,17 +12,6 @@ from detector.baseline_sketch import BUCKETS
 _RESCALE_HALF_LIVES = 16.0
 """Well inside what a 32-bit float holds beside a weight of one."""
 _ABSENT = -1
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadKey:
-    """Whose ordinary behaviour a baseline describes; pods of one workload share it, on all nodes of one type."""
-
-    workload: str
-    """Owner kind and name with the namespace, or the unit or image where nothing owns the container."""
-    container: str = ""
-    node_type: str = ""
-    """CPU model or instance type."""
 
 
 class Cells:

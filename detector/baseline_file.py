@@ -9,8 +9,9 @@ import math
 
 import msgspec
 
-from detector.baseline import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, Baselines, Card
+from detector.baseline import Baselines
 from detector.baseline_sketch import BUCKETS, PER_OCTAVE
+from detector.baseline_values import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, Card
 
 SCHEMA = "koord.baselines/v1"
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from detector.baseline_cells import WorkloadKey
+from detector.baseline_values import WorkloadKey
 
 SCHEMA = "koord.models/v1"
 Vector: TypeAlias = tuple[float, ...]

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.baseline_cells import WorkloadKey
+from detector.baseline_values import WorkloadKey
 from detector.models import Forest, Mixture, ModelFile, Svm
 
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.baseline_cells import WorkloadKey
+from detector.baseline_values import WorkloadKey
 from detector.models import Forest, Mixture, Svm, Tree, WorkloadModel
 
 Rows: TypeAlias = NDArray[np.float64]

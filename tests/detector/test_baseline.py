@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.baseline import BaselinePolicy, Baselines, BaselineState, LoadKind, Observation, merge
-from detector.baseline_cells import WorkloadKey
+from detector.baseline import Baselines, merge
+from detector.baseline_values import BaselinePolicy, BaselineState, LoadKind, Observation, WorkloadKey
 
 WEB = WorkloadKey("Deployment/shop/web", "app", "m7")
 DAY = 86_400.0

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from detector.baseline import BaselinePolicy, Baselines, BaselineState, Observation
-from detector.baseline_cells import WorkloadKey
+from detector.baseline import Baselines
 from detector.baseline_file import SCHEMA, BaselineRefused, decode, encode
+from detector.baseline_values import BaselinePolicy, BaselineState, Observation, WorkloadKey
 
 WEB = WorkloadKey("Deployment/shop/web", "app", "m7")
 POLICY = BaselinePolicy(warm_samples=20)

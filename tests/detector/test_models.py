@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from detector.baseline_cells import WorkloadKey
+from detector.baseline_values import WorkloadKey
 from detector.models import (
     SCHEMA,
     Forest,

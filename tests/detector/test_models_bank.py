@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detector.baseline_cells import WorkloadKey
+from detector.baseline_values import WorkloadKey
 from detector.models import SCHEMA, Forest, Mixture, ModelFile, Svm, WorkloadModel, decode_models, encode_models
 from detector.models_bank import ModelBank
 from detector.models_fit import export_forest, export_mixture, export_svm

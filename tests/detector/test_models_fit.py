@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from detector.baseline_cells import WorkloadKey
+from detector.baseline_values import WorkloadKey
 from detector.models import SCHEMA, ModelFile, encode_models
 from detector.models_bank import ModelBank
 from detector.models_fit import FitPolicy, fit_profile, fit_workload
