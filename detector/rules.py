@@ -1,0 +1,105 @@
+"""Rules: which symptoms make a verdict, from which loss, for whom, and how long it must hold. Text in, values out."""
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import msgspec
+
+from api.frame import CgroupInfo
+from api.qos import QoSClass
+from api.settings import SettingsError, convert, parse
+
+Loss = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Workloads a rule is about; empty lists select all."""
+
+    paths: tuple[str, ...] = ()
+    """Shell patterns of cgroup paths."""
+    qos: tuple[QoSClass, ...] = ()
+
+    def matches(self, info: CgroupInfo) -> bool:
+        """Whether the rule is about this cgroup."""
+        by_path = not self.paths or any(fnmatchcase(info.path, pattern) for pattern in self.paths)
+        return by_path and (not self.qos or info.qos in self.qos)
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the settings; the verdict speaks of the symptom that costs the victim most."""
+
+    name: str = ""
+    all_of: tuple[str, ...] = ()
+    """Symptoms that must all exceed the threshold."""
+    any_of: tuple[str, ...] = ()
+    """Symptoms of which one must exceed it."""
+    unless_measured: tuple[str, ...] = ()
+    """The rule rests on hosts that measure any of these symptoms, which see more."""
+    threshold: Loss = 0.05
+    """Lost seconds per second from which a symptom holds."""
+    qos_thresholds: dict[QoSClass, Loss] = {}
+    """Thresholds of single QoS classes."""
+    selector: Selector = Selector()
+    ticks: Annotated[int, msgspec.Meta(ge=1)] = 2
+    """The rule must hold in this many ..."""
+    of_ticks: Annotated[int, msgspec.Meta(ge=1, le=60)] = 3
+    """... of this many ticks."""
+    close_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    """A verdict closes when the loss stays below this part of the threshold for `of_ticks` ticks."""
+    cooldown_seconds: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    """Time after a verdict closed in which the rule opens none for the same victim."""
+
+    @property
+    def symptoms(self) -> tuple[str, ...]:
+        """All symptoms that it composes."""
+        return tuple(dict.fromkeys((*self.all_of, *self.any_of)))
+
+    def threshold_of(self, info: CgroupInfo) -> float:
+        """Loss from which a symptom holds for this cgroup; infinite where the rule is not about it."""
+        if not self.selector.matches(info):
+            return float("inf")
+        known = {str(qos): loss for qos, loss in self.qos_thresholds.items()}
+        return known.get(info.qos, self.threshold)
+
+
+_BY_OTHERS = {QoSClass.BE: 0.5}
+
+DEFAULT_RULES: tuple[Rule, ...] = (
+    Rule(name="cpu-contention", any_of=("cpu_contention",), qos_thresholds=_BY_OTHERS),
+    Rule(name="own-threads", any_of=("own_threads",), threshold=0.5, qos_thresholds={QoSClass.BE: 2.0}),
+    Rule(name="cpu-quota", any_of=("own_quota", "ancestor_quota"), qos_thresholds=_BY_OTHERS),
+)
+"""What runs without settings."""
+
+
+def load_rules(text: str, source: str, symptoms: frozenset[str]) -> tuple[Rule, ...]:
+    """Rules of a TOML or YAML text, tables `[rules.<name>]`; `symptoms` are the names that may be composed.
+
+    Raises SettingsError naming rule and key.
+    """
+    document = parse(text, source)
+    unknown = sorted(set(document) - {"rules"})
+    if unknown:
+        raise SettingsError(source, unknown[0], "unknown key; rules stand under [rules.<name>]")
+    tables = document.get("rules", {})
+    if not isinstance(tables, dict):
+        raise SettingsError(source, "rules", "must be a table of rules")
+    return tuple(_rule(name, table, source, symptoms) for name, table in tables.items())
+
+
+def _rule(name: str, table: Any, source: str, symptoms: frozenset[str]) -> Rule:
+    where = f"{source}: rule {name}"
+    if not isinstance(table, dict):
+        raise SettingsError(where, "", "must be a table")
+    if "name" in table:
+        raise SettingsError(where, "name", "the table's own name is the rule's name")
+    rule = msgspec.structs.replace(convert(table, Rule, where), name=name)
+    if not rule.symptoms:
+        raise SettingsError(where, "any_of", "a rule needs a symptom in all_of or any_of")
+    if rule.ticks > rule.of_ticks:
+        raise SettingsError(where, "ticks", f"{rule.ticks} of {rule.of_ticks} ticks can never hold")
+    for key in ("all_of", "any_of", "unless_measured"):
+        for symptom in getattr(rule, key):
+            if symptom not in symptoms:
+                raise SettingsError(where, key, f"no symptom {symptom!r}; there are {', '.join(sorted(symptoms))}")
+    return rule

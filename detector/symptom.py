@@ -1,0 +1,67 @@
+"""What a symptom is: one way to lose time, measured for all cgroups at once, and where its blame is found."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from api.plugin import discover
+from detector.view import Floats, View
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One symptom in one tick; every array has a row for each cgroup."""
+
+    lost: Floats
+    """Seconds lost per second; NaN where it is not measured."""
+    evidence: Mapping[str, Floats] = field(default_factory=dict)
+    whole: Floats | None = None
+    """What the rows of the blame table sum to, where that is not the loss itself."""
+    measured: bool = True
+    """False where the loss is estimated from something that was counted; such a verdict has confidence 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlameSource:
+    """Where the culprits of a symptom are found: a table, else a name, else whoever's activity goes with the loss."""
+
+    table: str = ""
+    """Blame table whose rows are seen directly."""
+    named: str = ""
+    """The one legitimate culprit of the symptom, bracketed."""
+    ancestor_column: str = ""
+    """With a limit further up: the column by which the nearest ancestor that exceeds it is recognised."""
+    suspects: str = ""
+    """Activity column to correlate with; only for the part that no table explains."""
+
+
+class Symptom(ABC):
+    """One module of `detector.symptoms`, named by its file.
+
+    `columns` are those of the dense table that `sense` and the blame source read.
+    """
+
+    resource: ClassVar[str]
+    cause: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    blame: ClassVar[BlameSource] = BlameSource()
+
+    @abstractmethod
+    def sense(self, view: View) -> Signal | None:
+        """The loss of every cgroup in this tick; None where the host does not measure it."""
+
+
+def discover_symptoms() -> dict[str, Symptom]:
+    """All symptoms by name, in the order of their names."""
+    import detector.symptoms as package
+
+    found = discover(package, Symptom)  # type: ignore[type-abstract]
+    return {name: found[name]() for name in sorted(found)}
+
+
+def ratio(part: Floats, whole: Floats) -> Floats:
+    """`part / whole`, NaN where the whole is not above zero."""
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0), dtype=np.float64)

@@ -1,0 +1,20 @@
+"""Time held back by a CPU quota further up: the pod's, the slice's."""
+
+from typing import ClassVar
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class AncestorQuota(Symptom):
+    """The culprit is the nearest ancestor that was throttled in the tick."""
+
+    resource: ClassVar[str] = "cpu"
+    cause: ClassVar[str] = "ancestor_quota"
+    columns: ClassVar[tuple[str, ...]] = ("cpu.wait_ancestor_quota_ns", "cpustat.throttled_ns")
+    blame: ClassVar[BlameSource] = BlameSource(ancestor_column="cpustat.throttled_ns")
+
+    def sense(self, view: View) -> Signal | None:
+        """Seconds per second that runnable threads were held back by it."""
+        column = "cpu.wait_ancestor_quota_ns"
+        return Signal(view.rate(column), {column: view.rate(column)}) if view.has(column) else None

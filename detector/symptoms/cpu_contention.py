@@ -1,0 +1,22 @@
+"""Waits for a CPU that another cgroup or a kernel thread held meanwhile."""
+
+from typing import ClassVar
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class CpuContention(Symptom):
+    """Own threads and quotas are no contention; they are symptoms of their own."""
+
+    resource: ClassVar[str] = "cpu"
+    cause: ClassVar[str] = "contention"
+    columns: ClassVar[tuple[str, ...]] = ("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns", "cpu.oncpu_ns")
+    blame: ClassVar[BlameSource] = BlameSource(table="cpu.blame")
+
+    def sense(self, view: View) -> Signal | None:
+        """Neighbours' and the kernel's part of the wait."""
+        lost = view.total("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns")
+        if lost is None:
+            return None
+        return Signal(lost, {column: view.rate(column) for column in self.columns if view.has(column)})

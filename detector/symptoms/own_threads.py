@@ -1,0 +1,22 @@
+"""Waits for a CPU that the cgroup's own other threads held: more threads than CPUs, nobody else's doing."""
+
+from typing import ClassVar
+
+from api.verdicts import OWN_THREADS
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class OwnThreads(Symptom):
+    """The owner's business, yet it answers who is to blame."""
+
+    resource: ClassVar[str] = "cpu"
+    cause: ClassVar[str] = "own_threads"
+    columns: ClassVar[tuple[str, ...]] = ("cpu.wait_self_ns", "cpu.oncpu_ns")
+    blame: ClassVar[BlameSource] = BlameSource(named=OWN_THREADS)
+
+    def sense(self, view: View) -> Signal | None:
+        """The cgroup's own part of the wait."""
+        if not view.has("cpu.wait_self_ns"):
+            return None
+        return Signal(view.rate("cpu.wait_self_ns"), {c: view.rate(c) for c in self.columns if view.has(c)})
