@@ -68,6 +68,16 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(name="cpu-contention", any_of=("cpu_contention",), qos_thresholds=_BY_OTHERS),
     Rule(name="own-threads", any_of=("own_threads",), threshold=0.5, qos_thresholds={QoSClass.BE: 2.0}),
     Rule(name="cpu-quota", any_of=("own_quota", "ancestor_quota"), qos_thresholds=_BY_OTHERS),
+    Rule(name="memory", any_of=("reclaim", "compaction"), qos_thresholds=_BY_OTHERS),
+    Rule(name="memory-limit", any_of=("own_memory_limit", "ancestor_memory_limit"), qos_thresholds=_BY_OTHERS),
+    Rule(name="blockio", any_of=("blockio_delay",), threshold=0.1, qos_thresholds=_BY_OTHERS),
+    Rule(name="blockio-limit", any_of=("blockio_limit",), threshold=0.2, qos_thresholds=_BY_OTHERS),
+    Rule(name="network", any_of=("network_delay",), threshold=0.2),
+    Rule(name="network-retransmit", any_of=("network_retransmit",), threshold=1.0),
+    Rule(name="irq", any_of=("irq_theft",), qos_thresholds=_BY_OTHERS),
+    Rule(name="smt", any_of=("smt_sibling",), threshold=0.2, qos_thresholds={QoSClass.BE: 1.0}),
+    Rule(name="cache", any_of=("cache_pressure",), threshold=0.1, qos_thresholds=_BY_OTHERS),
+    Rule(name="pressure", any_of=("pressure",), threshold=0.2, unless_measured=("cpu_contention",)),
 )
 """What runs without settings."""
 

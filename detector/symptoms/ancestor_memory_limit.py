@@ -1,0 +1,23 @@
+"""Stalls in reclaim under a memory limit further up."""
+
+from typing import ClassVar
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class AncestorMemoryLimit(Symptom):
+    """The culprit is the nearest ancestor that has a limit."""
+
+    resource: ClassVar[str] = "memory"
+    cause: ClassVar[str] = "ancestor_limit"
+    columns: ClassVar[tuple[str, ...]] = (
+        "memory.stall_ancestor_limit_ns",
+        "memstat.limit_bytes",
+    )
+    blame: ClassVar[BlameSource] = BlameSource(ancestor_column="memstat.limit_bytes")
+
+    def sense(self, view: View) -> Signal | None:
+        """Seconds stalled."""
+        lost = view.total("memory.stall_ancestor_limit_ns")
+        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})

@@ -1,0 +1,29 @@
+"""Block IO that waits behind the IO of others."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class BlockioDelay(Symptom):
+    """Time behind own IO only does not count. A sum over IOs: sixteen in flight can lose sixteen seconds a second."""
+
+    resource: ClassVar[str] = "blockio"
+    cause: ClassVar[str] = "delay"
+    columns: ClassVar[tuple[str, ...]] = (
+        "blockio.queue_ns",
+        "blockio.excess_ns",
+        "blockio.self_ns",
+    )
+    blame: ClassVar[BlameSource] = BlameSource(table="blockio.blame")
+
+    def sense(self, view: View) -> Signal | None:
+        """Queue and excess disk time with somebody else's IO ahead."""
+        whole, own = view.total("blockio.queue_ns", "blockio.excess_ns"), view.total("blockio.self_ns")
+        if whole is None:
+            return None
+        lost = whole if own is None else np.maximum(whole - own, 0.0)
+        return Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})

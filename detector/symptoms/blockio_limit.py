@@ -1,0 +1,21 @@
+"""Block IO held back by a limit."""
+
+from typing import ClassVar
+
+from api.verdicts import OWN_LIMIT
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class BlockioLimit(Symptom):
+    """The kernel does not tell whether the limit is the cgroup's own or one further up."""
+
+    resource: ClassVar[str] = "blockio"
+    cause: ClassVar[str] = "limit"
+    columns: ClassVar[tuple[str, ...]] = ("blockio.throttle_ns",)
+    blame: ClassVar[BlameSource] = BlameSource(named=OWN_LIMIT)
+
+    def sense(self, view: View) -> Signal | None:
+        """Seconds held back, a sum over IOs."""
+        lost = view.total("blockio.throttle_ns")
+        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})

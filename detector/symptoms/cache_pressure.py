@@ -1,0 +1,34 @@
+"""Slower progress for lack of last-level cache or memory bandwidth: more cycles and more misses than is usual."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from detector.symptom import BlameSource, Signal, Symptom, ratio
+from detector.view import View
+
+
+class CachePressure(Symptom):
+    """Needs hardware counters and a baseline. What is lost is what the baseline would have saved of the time on CPU."""
+
+    resource: ClassVar[str] = "cache"
+    cause: ClassVar[str] = "pressure"
+    columns: ClassVar[tuple[str, ...]] = (
+        "cpu.oncpu_ns",
+        "pmu.cycles",
+        "pmu.instructions",
+        "pmu.llc_references",
+        "pmu.llc_misses",
+    )
+    blame: ClassVar[BlameSource] = BlameSource(suspects="pmu.llc_misses")
+
+    def sense(self, view: View) -> Signal | None:
+        """Time on CPU times `1 - usual CPI / CPI`, where the miss ratio is above its usual value too."""
+        if view.baselines is None or not view.has(*self.columns):
+            return None
+        cpi = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
+        misses = ratio(view.rate("pmu.llc_misses"), view.rate("pmu.llc_references"))
+        slower = np.clip(1.0 - view.expected("cpi") / cpi, 0.0, 1.0)
+        lost = np.where(misses > view.expected("llc_miss_ratio"), view.rate("cpu.oncpu_ns") * slower, 0.0)
+        unknown = np.isnan(view.expected("cpi")) | np.isnan(view.expected("llc_miss_ratio"))
+        return Signal(np.where(unknown, np.nan, lost), {"cpi": cpi, "llc_miss_ratio": misses}, measured=False)

@@ -1,0 +1,23 @@
+"""Stalls of allocations that wait for compaction."""
+
+from typing import ClassVar
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class Compaction(Symptom):
+    """Who scattered the pages is seen by nobody; correlation with the taking of pages is all there is."""
+
+    resource: ClassVar[str] = "memory"
+    cause: ClassVar[str] = "compaction"
+    columns: ClassVar[tuple[str, ...]] = (
+        "memory.stall_compaction_ns",
+        "memory.pressure_pages",
+    )
+    blame: ClassVar[BlameSource] = BlameSource(suspects="memory.pressure_pages")
+
+    def sense(self, view: View) -> Signal | None:
+        """Seconds stalled."""
+        lost = view.total("memory.stall_compaction_ns")
+        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})

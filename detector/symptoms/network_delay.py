@@ -1,0 +1,23 @@
+"""Packets that wait in devices' send queues."""
+
+from typing import ClassVar
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class NetworkDelay(Symptom):
+    """A queue does not tell who fills it; senders are correlated."""
+
+    resource: ClassVar[str] = "network"
+    cause: ClassVar[str] = "delay"
+    columns: ClassVar[tuple[str, ...]] = (
+        "net.qdisc_delay_ns",
+        "net.qdisc_packets",
+    )
+    blame: ClassVar[BlameSource] = BlameSource(suspects="net.qdisc_packets")
+
+    def sense(self, view: View) -> Signal | None:
+        """Seconds waited, a sum over packets."""
+        lost = view.total("net.qdisc_delay_ns")
+        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})

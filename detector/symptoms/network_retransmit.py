@@ -1,0 +1,25 @@
+"""TCP segments sent again: progress lost until they arrive."""
+
+from typing import ClassVar
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+SECONDS_EACH = 0.2
+"""The kernel's least retransmission timeout (TCP_RTO_MIN): a bound, since fast retransmits take one round trip."""
+
+
+class NetworkRetransmit(Symptom):
+    """An estimate from a count, so never a confident one."""
+
+    resource: ClassVar[str] = "network"
+    cause: ClassVar[str] = "retransmit"
+    columns: ClassVar[tuple[str, ...]] = ("net.tcp_retransmits", "net.drops", "net.qdisc_packets")
+    blame: ClassVar[BlameSource] = BlameSource(suspects="net.qdisc_packets")
+
+    def sense(self, view: View) -> Signal | None:
+        """At most so many seconds per second, summed over connections."""
+        if not view.has("net.tcp_retransmits"):
+            return None
+        evidence = {column: view.rate(column) for column in self.columns if view.has(column)}
+        return Signal(view.rate("net.tcp_retransmits") * SECONDS_EACH, evidence, measured=False)

@@ -1,0 +1,31 @@
+"""Pressure stall information: some thread of the cgroup stalled, for whatever reason and by whomever."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from detector.symptom import Signal, Symptom
+from detector.view import View
+
+
+class Pressure(Symptom):
+    """Names nobody. Own throttling is taken off the CPU's part, for it is no neighbour's doing."""
+
+    resource: ClassVar[str] = "pressure"
+    cause: ClassVar[str] = "stall"
+    columns: ClassVar[tuple[str, ...]] = (
+        "pressure.cpu_some_us",
+        "pressure.memory_some_us",
+        "pressure.io_some_us",
+        "cpustat.throttled_ns",
+    )
+
+    def sense(self, view: View) -> Signal | None:
+        """The worst of the three resources."""
+        parts = {column: view.rate(column) for column in self.columns[:3] if view.has(column)}
+        if not parts:
+            return None
+        if view.has("pressure.cpu_some_us", "cpustat.throttled_ns"):
+            cpu = parts["pressure.cpu_some_us"] - view.rate("cpustat.throttled_ns")
+            parts["pressure.cpu_some_us"] = np.maximum(cpu, 0.0)
+        return Signal(np.asarray(np.fmax.reduce(list(parts.values())), dtype=np.float64), parts)

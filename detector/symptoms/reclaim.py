@@ -1,0 +1,30 @@
+"""Stalls to find memory because the node is short of it."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
+
+
+class Reclaim(Symptom):
+    """The part owed to the cgroup's own allocations is no neighbour's doing and does not count."""
+
+    resource: ClassVar[str] = "memory"
+    cause: ClassVar[str] = "reclaim"
+    columns: ClassVar[tuple[str, ...]] = (
+        "memory.stall_global_ns",
+        "memory.stall_global_self_ns",
+        "memory.pressure_pages",
+    )
+    blame: ClassVar[BlameSource] = BlameSource(table="memory.blame", suspects="memory.pressure_pages")
+
+    def sense(self, view: View) -> Signal | None:
+        """Seconds stalled for pages that others took."""
+        if not view.has("memory.stall_global_ns"):
+            return None
+        own = view.total("memory.stall_global_self_ns")
+        whole = view.rate("memory.stall_global_ns")
+        lost = whole if own is None else np.maximum(whole - own, 0.0)
+        return Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})

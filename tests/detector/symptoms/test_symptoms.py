@@ -1,0 +1,89 @@
+"""Each symptom over one tick: what it counts as lost, and that it is silent where nothing measures it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from api.frame import CgroupInfo
+from api.metrics import BY_COLUMN
+from api.window import Window
+from detector.attribution import antagonist_score
+from detector.rules import DEFAULT_RULES
+from detector.symptom import discover_symptoms
+from detector.view import Floats, View
+from tests.frames import make_frame
+
+ALL = discover_symptoms()
+MS = 10**6
+
+
+class Usual:
+    """Baselines that expect a CPI of 1 and a miss ratio of 0.1."""
+
+    def expected(self, signal: str, cgroups: tuple[CgroupInfo, ...]) -> Floats:
+        return np.full(len(cgroups), {"cpi": 1.0, "llc_miss_ratio": 0.1}[signal])
+
+
+def view(name: str, grown: Mapping[str, float]) -> View:
+    """A tick of one second in which one cgroup's columns grew so much."""
+    made = [make_frame(t, {1: "/web"}, {column: [value * t] for column, value in grown.items()}) for t in (0, 1)]
+    return View(Window(made), ALL[name].columns, baselines=Usual())
+
+
+IO = {"blockio.queue_ns": 900 * MS, "blockio.excess_ns": 100 * MS, "blockio.self_ns": 400 * MS}
+STALLED = {"pressure.cpu_some_us": 500_000, "cpustat.throttled_ns": 400 * MS, "pressure.io_some_us": 200_000}
+PMU = {"cpu.oncpu_ns": 800 * MS, "pmu.cycles": 2000, "pmu.instructions": 1000, "pmu.llc_references": 100}
+
+
+@pytest.mark.parametrize(
+    ("name", "grown", "lost"),
+    [
+        ("cpu_contention", {"cpu.wait_neighbour_ns": 300 * MS, "cpu.wait_kernel_ns": 20 * MS}, 0.32),
+        ("own_threads", {"cpu.wait_self_ns": 300 * MS}, 0.3),
+        ("own_quota", {"cpu.wait_own_quota_ns": 200 * MS, "cpustat.throttled_ns": 900 * MS}, 0.2),
+        ("ancestor_quota", {"cpu.wait_ancestor_quota_ns": 250 * MS}, 0.25),
+        ("reclaim", {"memory.stall_global_ns": 300 * MS, "memory.stall_global_self_ns": 100 * MS}, 0.2),
+        ("compaction", {"memory.stall_compaction_ns": 70 * MS}, 0.07),
+        ("own_memory_limit", {"memory.stall_own_limit_ns": 70 * MS}, 0.07),
+        ("ancestor_memory_limit", {"memory.stall_ancestor_limit_ns": 70 * MS}, 0.07),
+        ("blockio_delay", IO, 0.6),
+        ("blockio_limit", {"blockio.throttle_ns": 70 * MS}, 0.07),
+        ("network_delay", {"net.qdisc_delay_ns": 70 * MS}, 0.07),
+        ("network_retransmit", {"net.tcp_retransmits": 5}, 1.0),
+        ("irq_theft", {"cpu.irq_ns": 30 * MS, "cpu.softirq_ns": 40 * MS}, 0.07),
+        ("smt_sibling", {"cpu.smt_foreign_ns": 400 * MS}, 0.14),
+        ("smt_sibling", {"cpu.smt_foreign_ns": 400 * MS, "pmu.cycles": 2000, "pmu.instructions": 1000}, 0.2),
+        ("cache_pressure", {**PMU, "pmu.llc_misses": 30}, 0.4),
+        ("cache_pressure", {**PMU, "pmu.llc_misses": 5}, 0.0),
+        ("pressure", STALLED, 0.2),
+    ],
+)
+def test_loss(name: str, grown: Mapping[str, float], lost: float) -> None:
+    signal = ALL[name].sense(view(name, grown))
+    assert signal is not None
+    assert signal.lost == pytest.approx([lost])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_silent_where_nothing_is_measured(name: str) -> None:
+    assert ALL[name].sense(view(name, {})) is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_columns_are_known_and_the_module_has_a_docstring(name: str) -> None:
+    symptom = ALL[name]
+    assert set(symptom.columns) <= set(BY_COLUMN)
+    assert {symptom.blame.suspects, symptom.blame.ancestor_column} <= {"", *symptom.columns}
+    assert type(symptom).__doc__
+
+
+def test_default_rules_use_every_symptom() -> None:
+    assert {name for rule in DEFAULT_RULES for name in rule.symptoms} == set(ALL)
+
+
+def test_the_score_parts_a_steady_neighbour_from_the_one_that_goes_with_the_loss() -> None:
+    lost = np.array([0.0, 0.5, 0.0, 0.5, 0.0, 0.5])
+    activity = np.stack([lost * 100, np.full(6, 50.0), np.zeros(6), 50 - lost * 100], axis=1)
+    scores = antagonist_score(activity, lost, 0.05)
+    assert scores == pytest.approx([0.9, -0.05, 0.0, -1.0])
