@@ -107,12 +107,11 @@ def _ancestor(view: View, row: int, column: str) -> str:
     """Path of the nearest ancestor for which the column is above zero."""
     if not view.has(column):
         return ANCESTOR
-    rows = {info.path: position for position, info in enumerate(view.cgroups)}
     amounts = view.rate(column)
     path = view.cgroups[row].path.rstrip("/")
     while path:
         path = path.rpartition("/")[0]
-        found = rows.get(path or "/")
+        found = view.row_of(path or "/")
         if found is not None and amounts[found] > 0:
             return path or "/"
     return ANCESTOR
@@ -124,7 +123,7 @@ def _correlated(view: View, row: int, past: Past, rest: float) -> Iterable[Culpr
     Needs ticks with and without harm: without contrast every steady neighbour goes with a steady loss.
     """
     known = np.isfinite(past.lost)
-    lost, activity = past.lost[known], np.nan_to_num(past.activity[known])
+    lost, activity = past.lost[known], np.nan_to_num(past.activity[known], copy=True)
     harmed = lost > past.threshold
     if len(lost) < LEAST_TICKS or harmed.all() or not harmed.any():
         return []

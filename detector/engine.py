@@ -151,7 +151,7 @@ class _RuleState:
         symptom, signal = self._symptoms[name], tick.signals[name]
         history = None
         if name in past and past[name][0].values.shape[1:] == (len(tick.view.ids),):
-            history = Past(past[name][0].values[:, row], past[name][1].values.copy(), limit)
+            history = Past(past[name][0].values[:, row], past[name][1].values, limit)
         blamed = attribute(tick.view, row, symptom=symptom, signal=signal, past=history)
         evidence = {f"{each}.lost": float(amounts[row]) for each, amounts in lost.items()}
         evidence |= {each: float(column[row]) for each, column in signal.evidence.items()}

@@ -60,6 +60,7 @@ class View:
         self._rates: dict[str, Floats] = {}
         self._blame: dict[str, Blame | None] = {}
         self._paths: dict[int, str] | None = None
+        self._rows: dict[str, int] | None = None
 
     def has(self, *columns: str) -> bool:
         """Whether all the columns are measured."""
@@ -98,6 +99,12 @@ class View:
         if self._paths is None:
             self._paths = {info.id: info.path for frame in self.window.frames for info in frame.cgroups}
         return self._paths.get(identity)
+
+    def row_of(self, path: str) -> int | None:
+        """Row of the cgroup at a path."""
+        if self._rows is None:
+            self._rows = {info.path: row for row, info in enumerate(self.cgroups)}
+        return self._rows.get(path)
 
     def _find_blame(self, table: str) -> Blame | None:
         whole = [frame for frame in self._recent.frames if table in frame.tables]

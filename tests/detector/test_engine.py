@@ -173,3 +173,34 @@ def test_five_hundred_containers_take_at_most_ten_milliseconds() -> None:
         engine.step(window, made[n].monotonic_ns)
         took.append(time.process_time() - start)
     assert min(took) <= 0.010
+
+
+BOTH: Rates = {"cpu.wait_neighbour_ns": {1: 0.4, 2: 0.4}, "cpu.wait_own_quota_ns": {1: 0.6}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "victims"),
+    [
+        pytest.param(Rule(name="r", all_of=("cpu_contention", "own_quota")), ["/web"], id="all-of"),
+        pytest.param(Rule(name="r", any_of=("cpu_contention", "own_quota")), ["/batch", "/web"], id="any-of"),
+        pytest.param(Rule(name="r", all_of=("cpu_contention", "irq_theft")), [], id="all-of-with-one-unmeasured"),
+        pytest.param(
+            Rule(name="r", any_of=("cpu_contention",), unless_measured=("own_quota",)),
+            [],
+            id="rests",
+        ),
+        pytest.param(
+            Rule(name="r", any_of=("cpu_contention",), unless_measured=("irq_theft",)),
+            ["/batch", "/web"],
+            id="speaks-where-nothing-sees-more",
+        ),
+    ],
+)
+def test_composition(rule: Rule, victims: list[str]) -> None:
+    assert [v.victim for v in run(frames([(BOTH, {})] * 2), rule)[1]] == victims
+
+
+def test_the_verdict_speaks_of_what_costs_most() -> None:
+    told = run(frames([(BOTH, {})] * 2), Rule(name="r", any_of=("cpu_contention", "own_quota")))[1]
+    assert {v.victim: v.cause for v in told} == {"/web": "own_quota", "/batch": "contention"}
+    assert all(v.evidence["cpu_contention.lost"] == pytest.approx(0.4) for v in told)

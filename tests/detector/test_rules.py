@@ -28,7 +28,7 @@ def test_a_rule_and_its_thresholds() -> None:
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        pytest.param("any_of = ['own_quota']\nthreshhold = 1.0", "threshhold", id="unknown-key"),
+        pytest.param("any_of = ['own_quota']\nlimit = 1.0", "limit", id="unknown-key"),
         pytest.param("any_of = ['own_quota']\nthreshold = 0.0", "threshold", id="out-of-range"),
         pytest.param("any_of = ['own_quota']\nticks = 'two'", "ticks", id="wrong-type"),
         pytest.param("any_of = ['own_quota']\nticks = 4\nof_ticks = 3", "ticks", id="never-holds"),

@@ -1,0 +1,30 @@
+"""Values of the last ticks follow their cgroup, not their row."""
+
+import numpy as np
+
+from detector.ring import Ring
+
+
+def ids(*numbers: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]":
+    return np.array(numbers, dtype=np.uint64)
+
+
+def test_rows_follow_ids_and_newcomers_have_no_past() -> None:
+    ring = Ring(3)
+    ring.push(ids(5, 2), np.array([50.0, 20.0]))
+    ring.push(ids(2, 9, 5), np.array([21.0, 90.0, 51.0]))
+    np.testing.assert_array_equal(ring.values, [[20.0, np.nan, 50.0], [21.0, 90.0, 51.0]])
+
+
+def test_it_forgets_the_oldest() -> None:
+    ring = Ring(2)
+    for value in (1.0, 2.0, 3.0):
+        ring.push(ids(1), np.array([value]))
+    assert ring.values.tolist() == [[2.0], [3.0]]
+
+
+def test_a_ring_of_one_holds_the_newest() -> None:
+    ring = Ring(1)
+    for value in (1.0, 2.0):
+        ring.push(ids(1), np.array([value]))
+    assert ring.values.tolist() == [[2.0]]
