@@ -13,6 +13,7 @@ from api.verdicts import How, State, Verdict
 from api.window import Window
 from detector.engine import Engine
 from detector.rules import Rule
+from detector.symptom import discover_symptoms
 from tests.frames import make_frame
 
 PATHS = {1: "/web", 2: "/batch", 3: "/bystander"}
@@ -158,21 +159,25 @@ def test_shares_are_not_negative_and_sum_to_at_most_the_loss(rates: dict[int, fl
         assert 0 <= verdict.confidence <= 1
 
 
-def test_five_hundred_containers_take_at_most_ten_milliseconds() -> None:
+def test_five_hundred_containers_with_twenty_victims_take_at_most_ten_milliseconds() -> None:
     generator = np.random.default_rng(7)
     paths = {n: f"/pods/pod{n}/c" for n in range(1, 501)}
-    symptoms = Engine()._symptoms  # every symptom, so that every column is there
-    columns = sorted({column for symptom in symptoms.values() for column in symptom.columns})
-    pairs = {(int(a), int(b)): 10**7 for a, b in generator.integers(1, 501, (4000, 2))}
-    made = [make_frame(t, paths, {c: (np.arange(500) * t * 1000).tolist() for c in columns}, pairs) for t in range(12)]
+    columns = sorted({column for symptom in discover_symptoms().values() for column in symptom.columns})
+    growth = np.where(np.arange(500) < 20, 300_000_000, 1000)
+    pairs = [(int(a), int(b)) for a, b in generator.integers(1, 501, (4000, 2))]
+    made = []
+    for t in range(10):
+        grown = {c: (growth * t if c.endswith("_ns") else growth * 0).tolist() for c in columns}
+        made.append(make_frame(t, paths, grown, dict.fromkeys(pairs, 10**7 * t)))
     engine = Engine()
-    took = []
+    took, told = [], 0
     for n in range(1, len(made)):
         window = Window(made[: n + 1])
         start = time.process_time()
-        engine.step(window, made[n].monotonic_ns)
+        told += len(engine.step(window, made[n].monotonic_ns))
         took.append(time.process_time() - start)
-    assert min(took) <= 0.010
+    assert told >= 20
+    assert min(took[3:]) <= 0.010
 
 
 BOTH: Rates = {"cpu.wait_neighbour_ns": {1: 0.4, 2: 0.4}, "cpu.wait_own_quota_ns": {1: 0.6}}
