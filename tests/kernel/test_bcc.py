@@ -74,8 +74,8 @@ def blamed(reading: Reading, table: str, victim: TestCgroup, culprit: TestCgroup
     return int(pairs.columns[f"{table}.blame_ns"][rows].sum())
 
 
-def nearly(amount: float) -> Any:
-    return pytest.approx(amount, rel=TOLERANCE, abs=SLACK_NS)
+def nearly(amount: float, slack_ns: float = SLACK_NS) -> Any:
+    return pytest.approx(amount, rel=TOLERANCE, abs=slack_ns)
 
 
 def readings(pair: tuple[Probe, Probe]) -> tuple[Reading, Reading]:
@@ -95,7 +95,9 @@ def test_cpu_contention_is_told_alike(cpu_pair: tuple[Cpu, Cpu], tree: CgroupTre
             if column in UNTOLD:
                 assert column not in compiled.tables[CGROUP].columns
             elif column.endswith("_ns"):
-                assert total(compiled, victim, column) == nearly(total(core, victim, column)), column
+                # one wait that an emulated CPU interrupts between the two programs is a large part of a small cause
+                slack_ns = 0.005 * total(core, victim, "cpu.wait_ns")
+                assert total(compiled, victim, column) == nearly(total(core, victim, column), slack_ns), column
         for column in ("cpu.wait_count", "cpu.involuntary_switches"):
             assert total(compiled, victim, column) == pytest.approx(total(core, victim, column), rel=TOLERANCE, abs=2)
         assert blamed(compiled, "cpu", victim, hog) == nearly(blamed(core, "cpu", victim, hog))
