@@ -107,6 +107,8 @@ class Engine:
         if action is Action.DELETE:
             row = self.snapshot.row(node.name)
             if row is not None:
+                for uid in [uid for uid, (_, held) in self.waiting().items() if held == row]:
+                    self.reject(uid, Reason(f"node {node.name} went while the pod waited for it"))
                 for info in list(self.snapshot.residents[row].values()):
                     if info.pod.spec.node_name:
                         self._orphans.setdefault(node.name, {})[info.uid] = info

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
+
+
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "explore")
+"""At home every run looks for new counterexamples; a gate must give the same answer twice."""
 
 
 @pytest.fixture(scope="session")

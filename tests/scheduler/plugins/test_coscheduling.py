@@ -220,6 +220,7 @@ events = st.one_of(
 @settings(max_examples=80, deadline=None)
 @given(history=st.lists(events, max_size=40))
 @example(history=[("step", 1), ("step", 1), ("delete", "b", 0), ("delete", "b", 1)])
+@example(history=[("node", 2, True), ("step", 3), ("node", 2, False)])
 def test_all_or_nothing_under_random_events(history: list[tuple[Any, ...]]) -> None:
     made = cluster(1)
     both = json.dumps(["default/a", "default/b"])
