@@ -10,7 +10,6 @@ from hypothesis import settings
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 
-
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
