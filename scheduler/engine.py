@@ -84,6 +84,11 @@ class Engine:
             for plugin in self.plugins.values()
             if defines(plugin, "pod_queued") or defines(plugin, "pod_forgotten")
         ]
+        self._end_watchers = [
+            plugin
+            for plugin in self.plugins.values()
+            if defines(plugin, "pod_finished") or defines(plugin, "pod_deleted")
+        ]
         sorter = next(plugin for plugin in self.plugins.values() if defines(plugin, "sort_key"))
         self.queue = PodQueue(
             sort_key=sorter.sort_key,
@@ -129,6 +134,8 @@ class Engine:
         uid = pod.metadata.uid
         if action is Action.DELETE or pod.finished:
             self._forget_pod(pod)
+            for plugin in self._end_watchers:
+                (plugin.pod_deleted if action is Action.DELETE else plugin.pod_finished)(pod)
         elif pod.spec.node_name:
             self._take_bound(self.classes.info(pod))
         elif self.is_ours(pod):

@@ -46,7 +46,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.objects import Node
+from api.objects import Node, Pod
 from cluster.pods import Binding
 from cluster.resources import Key, Patch, Resource
 from scheduler.podinfo import PodInfo
@@ -302,6 +302,12 @@ class Plugin(Generic[S]):
 
     def pod_forgotten(self, info: PodInfo) -> None:
         """A pending pod of ours was deleted before it was placed."""
+
+    def pod_finished(self, pod: Pod) -> None:
+        """A pod, ours or not, has succeeded or failed and holds nothing any more; told again on every update."""
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """A pod's object is gone, finished or not."""
 
     def tick(self, now: float) -> Iterable[Write]:
         """About once a second: let things expire, report state."""

@@ -1,31 +1,35 @@
 """What a PodGroup's status should say, given its members."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from api.crds import PodGroup
 from api.times import rfc3339
 from scheduler.gang.book import Gang
+from scheduler.gang.ended import End
 from scheduler.gang.phase import Counts, Phase, next_phase
 from scheduler.podinfo import PodInfo
 
 
-def status_changes(group: PodGroup, gang: Gang, members: Mapping[str, PodInfo], now: float) -> dict[str, Any]:
+def status_changes(
+    group: PodGroup, gang: Gang, *, members: Mapping[str, PodInfo], ended: Collection[End], now: float
+) -> dict[str, Any]:
     """The status fields to write; empty when nothing differs or the group's life is over.
 
-    `members` are the gang's living pods by key. Pods that have finished are not among them.
+    `members` are the gang's living pods by key, `ended` its finished ones. `now` is in seconds since the epoch.
     """
     status = group.status
     before = Phase(status.phase) if status.phase in set(Phase) else Phase.UNKNOWN
     if before.terminal:
         return {}
-    running = sum(members[key].pod.status.phase == "Running" for key in gang.bound if key in members)
-    counts = Counts(len(gang.members), len(gang.bound), running)
+    counts = _counts(gang, members, ended)
     phase = next_phase(before, group.spec.min_member, counts)
     wanted = {
         "phase": (phase.value, status.phase),
         "scheduled": (counts.bound, status.scheduled),
         "running": (counts.running, status.running),
+        "succeeded": (counts.succeeded, status.succeeded),
+        "failed": (counts.failed, status.failed),
     }
     changed: dict[str, Any] = {name: value for name, (value, old) in wanted.items() if value != old}
     if phase is Phase.SCHEDULING and not status.schedule_start_time:
@@ -33,6 +37,17 @@ def status_changes(group: PodGroup, gang: Gang, members: Mapping[str, PodInfo], 
     if phase is Phase.PRE_SCHEDULING and not status.occupied_by:
         changed["occupiedBy"] = _owners(members.values())
     return changed
+
+
+def _counts(gang: Gang, members: Mapping[str, PodInfo], ended: Collection[End]) -> Counts:
+    succeeded = sum(end.succeeded for end in ended)
+    return Counts(
+        pods=len(gang.members) + len(ended),
+        bound=len(gang.bound) + sum(end.bound for end in ended),
+        running=sum(members[key].pod.status.phase == "Running" for key in gang.bound if key in members),
+        succeeded=succeeded,
+        failed=len(ended) - succeeded,
+    )
 
 
 def _owners(members: Iterable[PodInfo]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from api.crds import POD_GROUP, PodGroup
+from api.objects import Pod
 from cluster.resources import PODS, Key, custom, merge_patch, strategic_patch
 from scheduler.diagnosis import sentence
 from scheduler.framework import (
@@ -27,6 +28,7 @@ from scheduler.framework import (
     Write,
 )
 from scheduler.gang.book import Allow, Gang, GangBook
+from scheduler.gang.ended import End, EndedMembers
 from scheduler.gang.spec import (
     GangDefaults,
     GangError,
@@ -65,6 +67,7 @@ class Coscheduling(Plugin[str]):
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
         self.book = GangBook()
+        self._ended = EndedMembers()
         self._defaults = GangDefaults(config.default_timeout_seconds, MatchPolicy(config.default_match_policy))
         self._uids: dict[str, str] = {}
         """UID by pod key, for every pod of a gang."""
@@ -107,11 +110,24 @@ class Coscheduling(Plugin[str]):
         if info.key in self._uids and info.key not in self._queued:
             self._leaving.add(info.key)
 
+    def pod_finished(self, pod: Pod) -> None:
+        """A member counts as succeeded or failed from here on, as long as it exists."""
+        meta = pod.metadata
+        gang = gang_id(meta.namespace, meta.labels, meta.annotations)
+        if gang is not None:
+            end = End(meta.uid, pod.status.phase == "Succeeded", bool(pod.spec.node_name))
+            self._ended.add(gang, meta.key, end)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """A finished member that is deleted counts no more."""
+        self._ended.forget(pod.metadata.key, pod.metadata.uid)
+
     def on_object(self, event: ObjectEvent) -> None:
         """A PodGroup changed."""
         gang = str(event.key)
         if event.action is Action.DELETE:
             self.book.withdraw(gang)
+            self._ended.withdraw(gang)
             self._reported.pop(event.key, None)
             return
         group: PodGroup = event.after
@@ -228,6 +244,7 @@ class Coscheduling(Plugin[str]):
         if gang is None:
             return False
         self._uids[info.key] = info.uid
+        self._ended.forget(info.key)
         try:
             spec, problem = spec_of_pod(gang, labels, annotations, defaults=self._defaults), ""
         except GangError as error:
@@ -309,7 +326,8 @@ class Coscheduling(Plugin[str]):
             if gang is None:
                 continue
             members = {member: infos[member] for member in gang.members if member in infos}
-            changes = status_changes(group, gang, members, self._now)
+            ended = self._ended.of(gang.id)
+            changes = status_changes(group, gang, members=members, ended=ended, now=self._now)
             figures = {name: value for name, value in changes.items() if name != "scheduleStartTime"}
             if changes and self._reported.get(key) != figures:
                 self._reported[key] = figures

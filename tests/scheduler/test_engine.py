@@ -177,6 +177,27 @@ def test_pods_of_other_schedulers_count_but_are_left_alone() -> None:
     assert drain(made) == {"ours": "a"}
 
 
+def test_plugins_learn_of_pods_that_finish_and_of_those_that_go() -> None:
+    told: list[tuple[str, str]] = []
+
+    class Ends(Plugin[tuple[()]]):
+        name = "Ends"
+
+        def pod_finished(self, pod: Any) -> None:
+            told.append(("finished", pod.metadata.name))
+
+        def pod_deleted(self, pod: Any) -> None:
+            told.append(("deleted", pod.metadata.name))
+
+    made = engine([node("a")], kinds={**FIT, "ends": Ends})
+    made.on_pod(Action.ADD, pod("p", nodeName="a"), 0.0)
+    made.on_pod(Action.ADD, pod("foreign", phase="Failed", schedulerName="other"), 0.0)
+    made.on_pod(Action.UPDATE, pod("p", nodeName="a", phase="Succeeded"), 1.0)
+    made.on_pod(Action.DELETE, pod("p", nodeName="a", phase="Succeeded"), 2.0)
+    assert told == [("finished", "foreign"), ("finished", "p"), ("deleted", "p")]
+    assert not made.snapshot.pods
+
+
 def test_a_pod_bound_by_somebody_else_leaves_the_queue() -> None:
     made = engine([node("a"), node("b")], kinds=FIT)
     made.on_pod(Action.ADD, pod("p", {"cpu": "1"}), 0.0)

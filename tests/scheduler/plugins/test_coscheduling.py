@@ -193,6 +193,78 @@ def test_pod_groups_and_their_status() -> None:
     assert plugin(made).describe("default", "g")["waitTimeSeconds"] == 1500.0
 
 
+def ran(gang: str, number: int, phase: str, **fields: Any) -> Any:
+    return grouped(gang, number, phase=phase, nodeName="n0", **fields)
+
+
+def reported(made: Engine, gang: str, minimum: int, **status: Any) -> dict[str, Any]:
+    """The PodGroup's status once nothing more is written, starting from `status`."""
+    for _ in range(6):
+        made.writes.clear()
+        made.tick(3.0)
+        bodies: list[Any] = [write.body for write in made.writes if write.resource.kind == "PodGroup"]
+        if not bodies:
+            return status
+        status |= bodies[0].body["status"]
+        declare(made, gang, minimum, now=3.0, **status)
+    raise AssertionError("the status never settles")
+
+
+@pytest.mark.parametrize(
+    ("phases", "phase", "succeeded", "failed"),
+    [
+        (["Running", "Running"], "Running", 0, 0),
+        (["Running", "Succeeded"], "Running", 1, 0),
+        (["Succeeded", "Succeeded"], "Finished", 2, 0),
+        (["Running", "Failed"], "Failed", 0, 1),
+        (["Succeeded", "Failed"], "Failed", 1, 1),
+    ],
+)
+@pytest.mark.parametrize("restart", [False, True])
+def test_pods_that_finish_end_their_group(
+    phases: list[str], phase: str, succeeded: int, failed: int, restart: bool
+) -> None:
+    made = cluster(1)
+    declare(made, "g", 2)
+    if not restart:
+        for number in range(2):
+            made.on_pod(Action.ADD, ran("g", number, "Running"), 0.0)
+        assert reported(made, "g", 2)["phase"] == "Running"
+    for number, each in enumerate(phases):
+        for _ in range(2):
+            made.on_pod(Action.ADD if restart else Action.UPDATE, ran("g", number, each), 1.0)
+    status = reported(made, "g", 2, phase="Running", scheduled=2, running=2)
+    assert status["phase"] == phase
+    assert (status.get("succeeded", 0), status.get("failed", 0)) == (succeeded, failed)
+    assert (status["scheduled"], status["running"]) == (2, phases.count("Running"))
+
+
+def test_a_finished_pod_that_is_deleted_or_replaced_counts_no_more() -> None:
+    made = cluster(1)
+    declare(made, "g", 3)
+    for number in range(2):
+        made.on_pod(Action.ADD, ran("g", number, "Succeeded"), 0.0)
+    status = reported(made, "g", 3)
+    assert (status["succeeded"], status["scheduled"]) == (2, 2)
+    made.on_pod(Action.DELETE, ran("g", 0, "Succeeded"), 1.0)
+    status = reported(made, "g", 3, **status)
+    assert (status["succeeded"], status["scheduled"]) == (1, 1)
+    made.on_pod(Action.ADD, ran("g", 1, "Running", uid="again"), 2.0)
+    made.on_pod(Action.DELETE, ran("g", 1, "Succeeded"), 2.0)
+    status = reported(made, "g", 3, **status)
+    assert (status["succeeded"], status["running"], status["scheduled"]) == (0, 1, 1)
+
+
+def test_a_group_of_the_same_name_starts_without_the_ends_of_the_last() -> None:
+    made = cluster(1)
+    declare(made, "g", 1)
+    made.on_pod(Action.ADD, ran("g", 0, "Succeeded"), 0.0)
+    assert reported(made, "g", 1)["phase"] == "Finished"
+    made.on_object(ObjectEvent(POD_GROUPS, Action.DELETE, Key("default", "g"), PodGroup(), None), 1.0)
+    declare(made, "g", 1, now=2.0)
+    assert reported(made, "g", 1)["phase"] == "Pending"
+
+
 def test_a_failed_binding_is_tried_again_without_the_others() -> None:
     made = cluster(2)
     for number in range(3):
