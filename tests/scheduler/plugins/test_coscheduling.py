@@ -250,9 +250,12 @@ def test_a_finished_pod_that_is_deleted_or_replaced_counts_no_more() -> None:
     status = reported(made, "g", 3, **status)
     assert (status["succeeded"], status["scheduled"]) == (1, 1)
     made.on_pod(Action.ADD, ran("g", 1, "Running", uid="again"), 2.0)
-    made.on_pod(Action.DELETE, ran("g", 1, "Succeeded"), 2.0)
     status = reported(made, "g", 3, **status)
     assert (status["succeeded"], status["running"], status["scheduled"]) == (0, 1, 1)
+    made.on_pod(Action.UPDATE, ran("g", 1, "Succeeded", uid="again"), 3.0)
+    made.on_pod(Action.DELETE, ran("g", 1, "Succeeded"), 3.0)
+    status = reported(made, "g", 3, **status)
+    assert (status["succeeded"], status["running"], status["scheduled"]) == (1, 0, 1)
 
 
 def test_a_group_of_the_same_name_starts_without_the_ends_of_the_last() -> None:
