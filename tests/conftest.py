@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 
 import pytest
 from hypothesis import settings
 
+from api.plugin import Unsupported
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 
@@ -17,13 +20,24 @@ settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 
 @pytest.fixture(scope="session")
-def kernel() -> Kernel:
-    """The running kernel. Skips unless root; where kernel tests are forced, that skip is a failure."""
+def running_kernel() -> Kernel:
+    """The running kernel, its types read once. Skips unless root; where kernel tests are forced, that is a failure."""
     if os.geteuid() != 0:
         if os.environ.get("FORCE_KERNEL_TESTS") == "1":
             pytest.fail("real-kernel tests are forced but this is not root")
         pytest.skip("needs root")
-    return Kernel()
+    kernel = Kernel()
+    with contextlib.suppress(Unsupported):
+        _ = kernel.btf
+    return kernel
+
+
+@pytest.fixture
+def kernel(running_kernel: Kernel) -> Kernel:
+    """The running kernel, with no refusal of another test's probe on record."""
+    fresh = copy.copy(running_kernel)
+    fresh.refusals = {}
+    return fresh
 
 
 @pytest.fixture
