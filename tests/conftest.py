@@ -47,10 +47,10 @@ def tree(kernel: Kernel) -> CgroupTree:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A real kernel has other work too: a kernel test gets three attempts, and every further one is reported."""
+    """A real kernel has other work too: a kernel test gets four attempts, and every further one is reported."""
     for item in items:
         if item.get_closest_marker("kernel"):
-            item.add_marker(pytest.mark.flaky(reruns=2))
+            item.add_marker(pytest.mark.flaky(reruns=3, reruns_delay=1))
 
 
 @pytest.hookimpl(hookwrapper=True)
