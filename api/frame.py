@@ -77,6 +77,10 @@ class CgroupInfo:
     """Short name for people: unit, container, pod or the last path component."""
     qos: str = ""
     """Koordinator QoS class, empty where no rule gives one."""
+    workload: str = ""
+    """What its successors are known by: owner kind and name with the namespace, or the unit, or the image, or the path."""
+    container: str = ""
+    """Name of the container within the workload's pods; empty where the workload is the container."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,101 @@
+"""What a strategy wants done, before anybody does it: values that the enforcer carries out, audits or refuses.
+
+Settings of cgroups are spoken in the syntax of cgroup v2 whatever the host has (Documentation/admin-guide/
+cgroup-v2.rst); the agent's host layer translates them for v1. Whatever is no cgroup file has a knob of its own.
+"""
+
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+
+class Knob(StrEnum):
+    """What can be set. Members named after a cgroup v2 file take that file's text."""
+
+    CPU_IDLE = "cpu.idle"
+    CPU_WEIGHT = "cpu.weight"
+    CPU_MAX = "cpu.max"
+    CPU_BURST = "cpu.max.burst"
+    CPU_BVT = "cpu.bvt_warp_ns"
+    """Group identity of kernels that have it: -1, 0, 1 or 2."""
+    CPUSET_CPUS = "cpuset.cpus"
+    CPUSET_MEMS = "cpuset.mems"
+    FREEZE = "cgroup.freeze"
+    MEMORY_MIN = "memory.min"
+    MEMORY_LOW = "memory.low"
+    MEMORY_HIGH = "memory.high"
+    MEMORY_MAX = "memory.max"
+    MEMORY_WMARK_RATIO = "memory.wmark_ratio"
+    """Watermark of background reclaim as percent of the limit, on kernels that have it."""
+    MEMORY_WMARK_SCALE_FACTOR = "memory.wmark_scale_factor"
+    MEMORY_WMARK_MIN_ADJ = "memory.wmark_min_adj"
+    MEMORY_PRIORITY = "memory.priority"
+    MEMORY_USE_PRIORITY_OOM = "memory.use_priority_oom"
+    MEMORY_OOM_GROUP = "memory.oom.group"
+    PAGE_CACHE_LIMIT = "memory.pagecache_limit.size"
+    IO_WEIGHT = "io.weight"
+    IO_MAX = "io.max"
+    IO_LATENCY = "io.latency"
+    IO_COST_QOS = "io.cost.qos"
+    IO_COST_MODEL = "io.cost.model"
+    OOM_SCORE_ADJ = "oom_score_adj"
+    """Of every process of the cgroup."""
+    CORE_SCHED = "core_sched"
+    """Core scheduling group of every process of the cgroup; "0" is none."""
+    RESCTRL_GROUP = "resctrl.group"
+    """Resource group whose tasks the cgroup's processes are; "" is the root group."""
+    RESCTRL_SCHEMATA = "resctrl.schemata"
+    """Schemata lines of the resource group named by `target`."""
+    NET_CLASS = "net.class"
+    """Traffic class of the cgroup: rate and ceiling in bytes/s and priority, "rate=1000 ceil=2000 prio=1"."""
+    SYSCTL = "sysctl"
+    """Host-wide; `target` is the name below /proc/sys or /sys/kernel/mm."""
+
+
+class Strength(IntEnum):
+    """How much an action costs whom it hits; conflicts and budgets go by it."""
+
+    INVISIBLE = 0
+    """Costs only where somebody else wants the same moment: idle class, weight, protection, burst."""
+    MILD = 1
+    """Placement, reclaim of cold memory, soft limits."""
+    HARD = 2
+    """Limits that hold even when nobody else wants the resource."""
+    DRASTIC = 3
+    """Freezing and eviction."""
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    strategy: str
+    """Module name of the strategy."""
+    target: str
+    """Path of a cgroup below the mount of its hierarchy, starting with `/`, or what the knob says it is."""
+    reason: str
+    """One sentence for people, with the numbers that decided."""
+    verdict: str = ""
+    """`victim|rule` of the verdict that it answers; empty where a strategy acts on its own measurements."""
+    strength: Strength = Strength.MILD
+
+
+class Setting(_Wanted, frozen=True, tag="setting"):
+    """A value that is to stand while the lease lasts; wanted anew each tick, restored when it no longer is."""
+
+    knob: Knob
+    value: str
+    lease_seconds: float = 60.0
+    """How long it stands without being wanted again."""
+
+
+class Reclaim(_Wanted, frozen=True, tag="reclaim"):
+    """Memory to be taken from the target now; nothing to restore."""
+
+    amount_bytes: int
+
+
+class Evict(_Wanted, frozen=True, tag="evict"):
+    """An end of the target: SIGTERM, and SIGKILL after the grace; by the Eviction API in a cluster."""
+
+    grace_seconds: float = 30.0
+
+
+Intent = Setting | Reclaim | Evict
