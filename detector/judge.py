@@ -1,0 +1,101 @@
+"""One node's judge: frames in, verdicts out. The agent's tick and a replayed recording host the same object.
+
+Everything that decides comes from the frames, the settings and the checkpoint it was resumed from; it reads no clock
+and no file, so equal frames give equal verdicts.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from api.frame import CgroupInfo, Frame
+from api.verdicts import State, Verdict
+from api.window import Window
+from detector.baseline import Baselines
+from detector.baseline_values import BaselinePolicy, Judgement, LoadKind, Observation, WorkloadKey
+from detector.engine import Engine
+from detector.rules import DEFAULT_RULES, Rule
+from detector.symptom import ratio
+from detector.view import Floats, View
+
+KEPT_SECONDS = 12.0
+"""How long frames are remembered, so that a culprit that has just died still has a name."""
+
+
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that decides besides the frames; recorded with them."""
+
+    rules: tuple[Rule, ...] = DEFAULT_RULES
+    span_seconds: float = 1.0
+    """Verdicts rest on the newest frames that span at least this."""
+    node_type: str = ""
+    """CPU model: ordinary behaviour is compared only within it."""
+    baselines: BaselinePolicy = BaselinePolicy()
+
+
+class Judge:
+    """Feed it every frame of a node in order."""
+
+    def __init__(self, settings: JudgeSettings, baselines: Baselines | None = None) -> None:
+        self.settings = settings
+        self.baselines = baselines or Baselines(settings.baselines)
+        self._expected = _Expected()
+        self._engine = Engine(settings.rules, baselines=self._expected, span_seconds=settings.span_seconds)
+        self._frames: deque[Frame] = deque()
+        self._open: dict[tuple[str, str], Verdict] = {}
+
+    @property
+    def open_verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts that stand, as last told, by victim and rule."""
+        return tuple(self._open[key] for key in sorted(self._open))
+
+    def step(self, frame: Frame) -> list[Verdict]:
+        """What opens, changes or closes with this frame, by victim and rule."""
+        self._frames.append(frame)
+        oldest = frame.monotonic_ns - int(KEPT_SECONDS * 1e9)
+        while self._frames[0].monotonic_ns < oldest:
+            self._frames.popleft()
+        window = Window(self._frames)
+        if len(self._frames) < 2 or window.seconds <= 0:
+            return []
+        seen = observe(window, self.settings)
+        now_seconds = frame.wall_ns / 1e9
+        self._expected.judgements = self.baselines.judge(seen, now_seconds)
+        verdicts = self._engine.step(window, frame.monotonic_ns)
+        for verdict in verdicts:
+            if verdict.state is State.CLOSE:
+                self._open.pop((verdict.victim, verdict.rule), None)
+            else:
+                self._open[verdict.victim, verdict.rule] = verdict
+        harmed = {victim for victim, _rule in self._open}
+        self.baselines.learn(seen, now_seconds, np.array([info.path in harmed for info in frame.cgroups], dtype=bool))
+        return verdicts
+
+
+class _Expected:
+    """The judgements of this tick, as symptoms ask for them."""
+
+    def __init__(self) -> None:
+        self.judgements: Mapping[str, Judgement] = {}
+
+    def expected(self, signal: str, cgroups: tuple[CgroupInfo, ...]) -> Floats:
+        found = self.judgements.get(signal)
+        return np.full(len(cgroups), np.nan) if found is None else found.expected
+
+
+def observe(window: Window, settings: JudgeSettings) -> Observation:
+    """What baselines learn of the newest tick: a row for each cgroup that has a workload's name."""
+    columns = ("cpu.oncpu_ns", "pmu.cycles", "pmu.instructions", "pmu.llc_references", "pmu.llc_misses")
+    view = View(window, columns, span_seconds=settings.span_seconds)
+    keys = [WorkloadKey(info.workload, info.container, settings.node_type) for info in view.cgroups]
+    named = np.array([bool(info.workload) for info in view.cgroups], dtype=np.bool_)
+    demand = view.rate("cpu.oncpu_ns") if view.has("cpu.oncpu_ns") else np.full(len(keys), np.nan)
+    values: dict[str, Floats] = {}
+    if view.has("pmu.cycles", "pmu.instructions"):
+        values["cpi"] = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
+    if view.has("pmu.llc_references", "pmu.llc_misses"):
+        values["llc_miss_ratio"] = ratio(view.rate("pmu.llc_misses"), view.rate("pmu.llc_references"))
+    kind = np.full(len(keys), int(LoadKind.CPU_DEMAND_CORES), dtype=np.int64)
+    return Observation(keys, np.where(named, demand, np.nan), kind, values)
