@@ -1,5 +1,6 @@
 """A verdict: who loses how much of what to whom, as the wire carries it: `koord.verdict/v1`, an object a line."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
 
@@ -85,14 +86,61 @@ def from_json(line: bytes) -> Verdict:
     return msgspec.json.decode(line, type=Verdict)
 
 
-def in_words(verdict: Verdict) -> str:
-    """One sentence for people: what was lost, to what and to whom, in seconds per second."""
-    lost = verdict.lost_seconds_per_second
+_LOSSES = {
+    ("cpu", "contention"): "waiting for CPU",
+    ("cpu", "own_threads"): "waiting for CPU",
+    ("cpu", "own_quota"): "throttled by its CPU quota",
+    ("cpu", "ancestor_quota"): "throttled by a parent's CPU quota",
+    ("cpu", "irq"): "to interrupts",
+    ("cpu", "smt_sibling"): "sharing a core",
+    ("memory", "reclaim"): "in reclaim",
+    ("memory", "compaction"): "in memory compaction",
+    ("memory", "own_limit"): "in reclaim under its memory limit",
+    ("memory", "ancestor_limit"): "in reclaim under a parent's memory limit",
+    ("blockio", "delay"): "waiting for disks",
+    ("blockio", "limit"): "held back by an IO limit",
+    ("network", "delay"): "in send queues",
+    ("network", "retransmit"): "to retransmits",
+    ("cache", "pressure"): "to cache misses",
+    ("pressure", "stall"): "stalled",
+}
+"""How a loss reads; any other reads as its resource and cause."""
+
+_NOBODIES = {
+    KERNEL: "the kernel",
+    NOBODY: "others",
+    GONE: "somebody gone",
+    OWN_THREADS: "itself",
+    OWN_QUOTA: "its own quota",
+    OWN_LIMIT: "its own limit",
+    ANCESTOR: "a parent",
+}
+
+
+def loss_in_words(verdict: Verdict) -> str:
+    """What was lost to, such as "waiting for CPU"."""
+    known = _LOSSES.get((verdict.resource, verdict.cause))
+    return known or f"to {verdict.resource} {verdict.cause.replace('_', ' ')}"
+
+
+def culprit_in_words(path: str, name_of: Callable[[str], str] = str) -> str:
+    """Who a culprit is; `name_of` gives the name of a cgroup's path."""
+    return _NOBODIES.get(path) or name_of(path)
+
+
+def in_words(verdict: Verdict, name_of: Callable[[str], str] = str, *, most: int = 3) -> str:
+    """One sentence for people: what was lost, to what and to whom, in seconds per second.
+
+    `name_of` gives the name that people know a path by; at most `most` culprits are named.
+    """
+    victim, loss, lost = name_of(verdict.victim), loss_in_words(verdict), verdict.lost_seconds_per_second
     if verdict.state is State.CLOSE:
-        return f"{verdict.victim} no longer loses notable time to {verdict.resource} {verdict.cause}"
+        return f"{victim} no longer loses notable time {loss}"
     named = [
-        f"{culprit.share * lost:.2f} to {culprit.path}{'' if culprit.how is How.DIRECT else ' (correlated)'}"
-        for culprit in verdict.culprits
+        f"{culprit.share * lost:.2f} to {culprit_in_words(culprit.path, name_of)}"
+        f"{'' if culprit.how is How.DIRECT else ' (correlated)'}"
+        for culprit in verdict.culprits[:most]
     ]
     blamed = ", ".join(named) or "nobody can be named"
-    return f"{verdict.victim} lost {lost:.2f} s/s to {verdict.resource} {verdict.cause}: {blamed}"
+    verb = "lost" if verdict.state is State.OPEN else "now loses"
+    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}"

@@ -1,5 +1,6 @@
 """Rules: which symptoms make a verdict, from which loss, for whom, and how long it must hold. Text in, values out."""
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -94,6 +95,11 @@ def load_rules(text: str, source: str, symptoms: frozenset[str]) -> tuple[Rule, 
     tables = document.get("rules", {})
     if not isinstance(tables, dict):
         raise SettingsError(source, "rules", "must be a table of rules")
+    return rules_of(tables, source, symptoms)
+
+
+def rules_of(tables: Mapping[str, Any], source: str, symptoms: frozenset[str]) -> tuple[Rule, ...]:
+    """Rules of tables by name, as a settings file has them. Raises SettingsError naming rule and key."""
     return tuple(_rule(name, table, source, symptoms) for name, table in tables.items())
 
 

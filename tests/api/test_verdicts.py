@@ -5,7 +5,19 @@ import json
 import msgspec
 import pytest
 
-from api.verdicts import Culprit, How, Severity, State, Verdict, from_json, in_words, to_json
+from api.verdicts import (
+    OWN_THREADS,
+    Culprit,
+    How,
+    Severity,
+    State,
+    Verdict,
+    from_json,
+    in_words,
+    loss_in_words,
+    to_json,
+)
+from detector.symptom import discover_symptoms
 
 VERDICT = Verdict(
     time=17.5,
@@ -35,23 +47,47 @@ def test_another_schema_is_refused() -> None:
         from_json(to_json(VERDICT).replace(b"verdict/v1", b"verdict/v9"))
 
 
+NAMES = {"/web": "web", "/batch": "batch-7"}
+
+
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
         pytest.param(
-            VERDICT, "/web lost 0.40 s/s to cpu contention: 0.30 to /batch, 0.04 to /other (correlated)", id="blamed"
+            VERDICT, "web lost 0.40 s/s waiting for CPU: 0.30 to batch-7, 0.04 to /other (correlated)", id="blamed"
         ),
         pytest.param(
             msgspec.structs.replace(VERDICT, culprits=()),
-            "/web lost 0.40 s/s to cpu contention: nobody can be named",
+            "web lost 0.40 s/s waiting for CPU: nobody can be named",
             id="nobody",
         ),
         pytest.param(
+            msgspec.structs.replace(VERDICT, culprits=(Culprit(OWN_THREADS, 0.5, How.DIRECT),), state=State.UPDATE),
+            "web now loses 0.40 s/s waiting for CPU: 0.20 to itself",
+            id="changed",
+        ),
+        pytest.param(
             msgspec.structs.replace(VERDICT, state=State.CLOSE),
-            "/web no longer loses notable time to cpu contention",
+            "web no longer loses notable time waiting for CPU",
             id="closed",
+        ),
+        pytest.param(
+            msgspec.structs.replace(VERDICT, resource="tape", cause="slow_robot", culprits=()),
+            "web lost 0.40 s/s to tape slow robot: nobody can be named",
+            id="a-loss-without-words-of-its-own",
         ),
     ],
 )
 def test_in_words(verdict: Verdict, words: str) -> None:
-    assert in_words(verdict) == words
+    assert in_words(verdict, lambda path: NAMES.get(path, path)) == words
+
+
+def test_the_worst_culprits_are_named() -> None:
+    many = tuple(Culprit(f"/{number}", 0.1, How.DIRECT) for number in range(9))
+    assert in_words(msgspec.structs.replace(VERDICT, culprits=many), most=2).count("0.04 to") == 2
+
+
+def test_every_loss_that_is_judged_has_words() -> None:
+    for symptom in discover_symptoms().values():
+        told = loss_in_words(msgspec.structs.replace(VERDICT, resource=symptom.resource, cause=symptom.cause))
+        assert "_" not in told

@@ -3,8 +3,8 @@
 import pytest
 
 from api.frame import CgroupInfo
-from api.settings import SettingsError
-from detector.rules import load_rules
+from api.settings import SettingsError, parse
+from detector.rules import load_rules, rules_of
 
 SYMPTOMS = frozenset({"cpu_contention", "own_quota"})
 GOOD = """
@@ -23,6 +23,10 @@ def test_a_rule_and_its_thresholds() -> None:
     assert rule.threshold_of(CgroupInfo(1, "/kube-1/web", "web", "LS")) == 0.1
     assert rule.threshold_of(CgroupInfo(1, "/kube-1/web", "web", "BE")) == 1.0
     assert rule.threshold_of(CgroupInfo(1, "/other/web", "web")) == float("inf")
+
+
+def test_tables_of_a_settings_file_make_the_same_rules() -> None:
+    assert rules_of(parse(GOOD, "rules.toml")["rules"], "x.toml", SYMPTOMS) == load_rules(GOOD, "rules.toml", SYMPTOMS)
 
 
 @pytest.mark.parametrize(
