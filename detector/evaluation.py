@@ -1,0 +1,209 @@
+"""How good verdicts are against what is known to have happened: pure scoring of labels and verdicts.
+
+The unit of precision is the episode, a verdict from its opening to its closing; the unit of recall is the label.
+All times are wall-clock seconds.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from statistics import median
+
+import msgspec
+
+from api.verdicts import State, Verdict
+
+NOTHING = "nothing"
+"""Row of the confusion table for episodes without a label, and column for labels that no episode answers."""
+GRACE_SECONDS = 5.0
+"""An episode that opens this long after a label ended still answers it: rules look at the ticks behind them."""
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known to have happened: who lost time to what, through whom, and when."""
+
+    victim: str
+    """Path of a cgroup, or a shell pattern of paths."""
+    resource: str
+    cause: str = ""
+    """Empty: any cause of the resource."""
+    culprit: str = ""
+    """Path, shell pattern or bracketed name that should be blamed most; empty: not part of the score."""
+    start: float = msgspec.field(name="from")
+    end: float = msgspec.field(name="to")
+    tolerated: bool = False
+    """True for harm that nobody asked about, such as the culprit's own waits: its verdicts count neither way."""
+
+    @property
+    def what(self) -> str:
+        """Resource and cause as the confusion table names them."""
+        return f"{self.resource} {self.cause}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A verdict's life: its lines, and the time from its first line to its closing."""
+
+    lines: tuple[Verdict, ...]
+    start: float
+    end: float
+
+    @property
+    def what(self) -> str:
+        """Resource and cause of its first line."""
+        return f"{self.lines[0].resource} {self.lines[0].cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one label."""
+
+    label: Label
+    detected: bool
+    seconds_to_detect: float | None
+    """From the label's start to the first line of an episode that answers it; 0 where one stood before."""
+    culprit: str
+    """The first culprit of the line that stood longest within the label; empty where none was named."""
+    culprit_right: bool | None
+    """None where the label names no culprit or was not detected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One scenario, or the total of several."""
+
+    scenario: str
+    outcomes: tuple[Outcome, ...]
+    right_episodes: int
+    wrong_episodes: int
+    confusion: Mapping[tuple[str, str], int]
+    """(labelled, told) to how many episodes; told `NOTHING` counts labels that were missed."""
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the episodes that answer a label; None without episodes."""
+        return _share(self.right_episodes, self.right_episodes + self.wrong_episodes)
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the labels that an episode answers; None without labels."""
+        return _share(sum(outcome.detected for outcome in self.outcomes), len(self.outcomes))
+
+    @property
+    def culprit_top1(self) -> float | None:
+        """Share of the detected labels with a culprit whose culprit was blamed most."""
+        told = [outcome.culprit_right for outcome in self.outcomes if outcome.culprit_right is not None]
+        return _share(sum(told), len(told))
+
+    @property
+    def median_seconds_to_detect(self) -> float | None:
+        """Over the detected labels."""
+        return median(self._delays) if self._delays else None
+
+    @property
+    def worst_seconds_to_detect(self) -> float | None:
+        """Over the detected labels."""
+        return max(self._delays, default=None)
+
+    @property
+    def _delays(self) -> list[float]:
+        return [each.seconds_to_detect for each in self.outcomes if each.seconds_to_detect is not None]
+
+
+def score(
+    scenario: str,
+    labels: Sequence[Label],
+    verdicts: Iterable[Verdict],
+    *,
+    until: float,
+    grace_seconds: float = GRACE_SECONDS,
+) -> Score:
+    """Score the verdict lines of one scenario, in the order they were told; what is still open ends at `until`."""
+    found = episodes(verdicts, until)
+    wanted = [label for label in labels if not label.tolerated]
+    outcomes = tuple(_outcome(label, found, grace_seconds) for label in wanted)
+    confusion = Counter((outcome.label.what, NOTHING) for outcome in outcomes if not outcome.detected)
+    right = wrong = 0
+    for episode in found:
+        answered = [label for label in labels if _answers(episode, label, grace_seconds)]
+        if answered and all(label.tolerated for label in answered):
+            continue
+        meanwhile = [label for label in wanted if _meets(episode, label, grace_seconds)]
+        expected = [label for label in answered if not label.tolerated] or meanwhile
+        confusion[expected[0].what if expected else NOTHING, episode.what] += 1
+        right += bool(answered)
+        wrong += not answered
+    return Score(scenario, outcomes, right, wrong, dict(confusion))
+
+
+def total(scores: Iterable[Score], scenario: str = "total") -> Score:
+    """Everything as if it had been one scenario: labels and episodes weigh the same wherever they stood."""
+    parts = list(scores)
+    confusion: Counter[tuple[str, str]] = Counter()
+    for part in parts:
+        confusion.update(part.confusion)
+    return Score(
+        scenario,
+        tuple(outcome for part in parts for outcome in part.outcomes),
+        sum(part.right_episodes for part in parts),
+        sum(part.wrong_episodes for part in parts),
+        dict(confusion),
+    )
+
+
+def episodes(verdicts: Iterable[Verdict], until: float) -> list[Episode]:
+    """Verdict lines put together by victim and rule, by start; a line after a closing starts a new episode."""
+    standing: dict[tuple[str, str], list[Verdict]] = {}
+    found: list[Episode] = []
+    for verdict in verdicts:
+        key = (verdict.victim, verdict.rule)
+        if verdict.state is not State.CLOSE:
+            standing.setdefault(key, []).append(verdict)
+        elif key in standing:
+            lines = standing.pop(key)
+            found.append(Episode(tuple(lines), lines[0].time, verdict.time))
+    found += [Episode(tuple(lines), lines[0].time, until) for lines in standing.values()]
+    return sorted(found, key=lambda episode: (episode.start, episode.lines[0].victim, episode.lines[0].rule))
+
+
+def _outcome(label: Label, found: Sequence[Episode], grace_seconds: float) -> Outcome:
+    answers = [episode for episode in found if _answers(episode, label, grace_seconds)]
+    if not answers:
+        return Outcome(label, False, None, "", None)
+    delay = max(min(episode.start for episode in answers) - label.start, 0.0)
+    culprit = _blamed(answers, label)
+    right = _same(culprit, label.culprit) if label.culprit else None
+    return Outcome(label, True, delay, culprit, right)
+
+
+def _blamed(answers: Sequence[Episode], label: Label) -> str:
+    """First culprit of the line that stood longest within the label; of the first line where none stood within."""
+    stood: dict[str, float] = {}
+    for episode in answers:
+        ends = [*(line.time for line in episode.lines[1:]), episode.end]
+        for line, end in zip(episode.lines, ends, strict=True):
+            first = line.culprits[0].path if line.culprits else ""
+            within = max(min(end, label.end) - max(line.time, label.start), 0.0)
+            stood[first] = stood.get(first, 0.0) + within
+    return max(stood, key=lambda path: stood[path])
+
+
+def _meets(episode: Episode, label: Label, grace_seconds: float) -> bool:
+    in_time = episode.start <= label.end + grace_seconds and episode.end > label.start
+    return in_time and _same(episode.lines[0].victim, label.victim)
+
+
+def _answers(episode: Episode, label: Label, grace_seconds: float) -> bool:
+    return _meets(episode, label, grace_seconds) and any(
+        line.resource == label.resource and label.cause in ("", line.cause) for line in episode.lines
+    )
+
+
+def _same(path: str, pattern: str) -> bool:
+    """Brackets of culprits' names are meant as they stand, so equality comes before patterns."""
+    return path == pattern or fnmatchcase(path, pattern)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
