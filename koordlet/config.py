@@ -63,6 +63,36 @@ class ExpositionSettings(Settings, frozen=True):
     """Cgroups that also get histogram buckets; the node's total always has them."""
 
 
+class EnforcingSettings(Settings, frozen=True):
+    """[enforcing]: what may be changed on this node, by whom and how often; nothing is changed by default."""
+
+    enabled: bool = False
+    dry_run: bool = False
+    """Decide and audit as ever, but write to no cgroup, resource group, process or journal."""
+    strategies: tuple[str, ...] = ()
+    """Globs of the strategies whose wishes are carried out; the others' are refused and audited."""
+    evict: bool = False
+    """Whether processes may be ended at a strategy's wish."""
+    evict_cooldown_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
+    """Time between two evictions on this node."""
+    changes_per_minute: Count = 600
+    """Changes on the whole node; putting back is never held up."""
+    pod_changes_per_minute: Count = 60
+    """Changes of one pod, or of one cgroup outside Kubernetes."""
+    hold_off_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    """How long a value that somebody else wrote is left alone."""
+    protected: tuple[str, ...] = ("/", "/init.scope", "/system.slice", "/system.slice/*")
+    """Globs of cgroup paths that get nothing but gifts: more weight, more protection, wider limits."""
+    state_dir: str = "/var/lib/koord"
+    """Holds the journal of what is to be put back."""
+    audit_file: str = "/var/log/koord/audit.jsonl"
+    """One JSON line for each decision that changed; empty writes none."""
+    audit_bytes: Annotated[int, Meta(ge=65_536, le=1 << 40)] = 16 << 20
+    """Size at which the audit file is set aside for a new one."""
+    audit_files: Annotated[int, Meta(ge=1, le=1000)] = 4
+    """Audit files that are kept, the current one included."""
+
+
 class AgentSettings(Settings, frozen=True):
     """The whole file."""
 
@@ -78,6 +108,7 @@ class AgentSettings(Settings, frozen=True):
     cgroups: CgroupSettings = CgroupSettings()
     qos: tuple[QoSRuleSettings, ...] = ()
     exposition: ExpositionSettings = ExpositionSettings()
+    enforcing: EnforcingSettings = EnforcingSettings()
 
 
 def load_settings(path: Path | None) -> AgentSettings:

@@ -26,6 +26,21 @@ def test_defaults() -> None:
             "culprits_per_victim": 5,
             "histogram_cgroups": 50,
         },
+        "enforcing": {
+            "enabled": False,
+            "dry_run": False,
+            "strategies": (),
+            "evict": False,
+            "evict_cooldown_seconds": 60.0,
+            "changes_per_minute": 600,
+            "pod_changes_per_minute": 60,
+            "hold_off_seconds": 300.0,
+            "protected": ("/", "/init.scope", "/system.slice", "/system.slice/*"),
+            "state_dir": "/var/lib/koord",
+            "audit_file": "/var/log/koord/audit.jsonl",
+            "audit_bytes": 16 << 20,
+            "audit_files": 4,
+        },
     }
 
 
