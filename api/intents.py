@@ -32,7 +32,9 @@ class Knob(StrEnum):
     MEMORY_PRIORITY = "memory.priority"
     MEMORY_USE_PRIORITY_OOM = "memory.use_priority_oom"
     MEMORY_OOM_GROUP = "memory.oom.group"
+    PAGE_CACHE_ENABLE = "memory.pagecache_limit.enable"
     PAGE_CACHE_LIMIT = "memory.pagecache_limit.size"
+    PAGE_CACHE_SYNC = "memory.pagecache_limit.sync"
     IO_WEIGHT = "io.weight"
     IO_MAX = "io.max"
     IO_LATENCY = "io.latency"
@@ -50,6 +52,10 @@ class Knob(StrEnum):
     """Traffic class of the cgroup: rate and ceiling in bytes/s and priority, "rate=1000 ceil=2000 prio=1"."""
     SYSCTL = "sysctl"
     """Host-wide; `target` is the name below /proc/sys or /sys/kernel/mm."""
+    SCHED_FEATURE = "sched.feature"
+    """Host-wide; `target` is the scheduler feature's name, the value "1" or "0"."""
+    NODE_TAINT = "node.taint"
+    """Keeps new pods off the node; `target` is the taint's key, the value "value:Effect"."""
 
 
 class Strength(IntEnum):

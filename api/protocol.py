@@ -43,6 +43,9 @@ LABEL_QUOTA_TREE_ID = "quota.scheduling.koordinator.sh/tree-id"
 LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
 LABEL_POD_GROUP_NAME = "pod-group.scheduling.sigs.k8s.io/name"
 LABEL_POD_GROUP_MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
+LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
+LABEL_CORE_SCHED_GROUP_ID = "koordinator.sh/core-sched-group-id"
+LABEL_CORE_SCHED_POLICY = "koordinator.sh/core-sched-policy"
 
 # Pod annotations.
 ANNOTATION_RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
@@ -62,6 +65,16 @@ ANNOTATION_SCHEDULING_HINT_DEPRECATED = "scheduling.koordinator.sh/scheduling-hi
 ANNOTATION_RESERVATION_ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 ANNOTATION_RESERVATION_AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
 ANNOTATION_EXACT_MATCH_RESERVATION = "scheduling.koordinator.sh/exact-match-reservation"
+ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
+ANNOTATION_CPU_QOS = "koordinator.sh/cpuQOS"
+ANNOTATION_MEMORY_QOS = "koordinator.sh/memoryQOS"
+ANNOTATION_BLKIO_QOS = "koordinator.sh/blkioQOS"
+ANNOTATION_NETWORK_QOS = "koordinator.sh/networkQOS"
+ANNOTATION_RESCTRL = "node.koordinator.sh/resctrl"
+ANNOTATION_EVICTION_POLICY = "koordinator.sh/eviction-policy"
+ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
+ANNOTATION_OOM_SCORE_ADJ = "koordinator.sh/oom-score-adj"
+ANNOTATION_OOM_SCORE_ADJ_SPEC = "koordinator.sh/oom-score-adj-spec"
 ANNOTATION_GANG_PREFIX = "gang.scheduling.koordinator.sh/"
 
 # Node labels and annotations.
