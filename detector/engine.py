@@ -11,6 +11,7 @@ from api.frame import CgroupInfo
 from api.verdicts import Severity, State, Verdict
 from api.window import Window
 from detector.attribution import Past, attribute
+from detector.look import RuleLook, SymptomLook, Why
 from detector.ring import Ring
 from detector.rules import DEFAULT_RULES, Rule
 from detector.symptom import Signal, Symptom, discover_symptoms
@@ -63,6 +64,10 @@ class Engine:
         found = [verdict for state in self._rules for verdict in state.step(tick, self._past)]
         return sorted(found, key=lambda verdict: (verdict.victim, verdict.rule))
 
+    def look(self, path: str) -> tuple[RuleLook, ...]:
+        """What each rule knows of an open verdict."""
+        return tuple(look for state in self._rules for look in state.look(path))
+
     def _remember(self, tick: _Tick) -> None:
         for name, (lost, activity) in self._past.items():
             column = self._symptoms[name].blame.suspects
@@ -110,6 +115,26 @@ class _RuleState:
                     state, since = (State.OPEN, verdict.time) if before is None else (State.UPDATE, before.since)
                     self._open[identity] = msgspec.structs.replace(verdict, state=state, since=since)
                     yield self._open[identity]
+
+    def look(self, path: str) -> Iterator[RuleLook]:
+        rule = self._rule
+        for verdict in self._open.values():
+            if verdict.victim == path:
+                symptoms = (SymptomLook(verdict.cause, verdict.lost_seconds_per_second, exceeds=True),)
+                yield RuleLook(
+                    rule=rule.name,
+                    why=Why.OPEN,
+                    symptoms=symptoms,
+                    threshold=rule.threshold,
+                    held_ticks=rule.ticks,
+                    needed_ticks=rule.ticks,
+                    of_ticks=rule.of_ticks,
+                    cooldown_left_seconds=0.0,
+                    is_open=True,
+                    culprits=verdict.culprits,
+                    confidence=verdict.confidence,
+                    evidence=verdict.evidence,
+                )
 
     def _meets(self, lost: Mapping[str, Floats], limits: Floats, count: int) -> NDArray[np.bool_]:
         if not lost:

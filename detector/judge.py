@@ -9,13 +9,17 @@ from collections.abc import Mapping
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from api.frame import CgroupInfo, Frame
 from api.verdicts import State, Verdict
 from api.window import Window
 from detector.baseline import Baselines
 from detector.baseline_values import BaselinePolicy, Judgement, LoadKind, Observation, WorkloadKey
+from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
 from detector.engine import Engine
+from detector.look import RuleLook
+from detector.models import ModelFile
 from detector.rules import DEFAULT_RULES, Rule
 from detector.symptom import ratio
 from detector.view import Floats, View
@@ -33,6 +37,14 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_type: str = ""
     """CPU model: ordinary behaviour is compared only within it."""
     baselines: BaselinePolicy = BaselinePolicy()
+    models: ModelFile | None = None
+    """Anomaly models; they raise suspicion and never make a verdict alone."""
+
+
+class _State(msgspec.Struct, frozen=True):
+    schema: str
+    frames: tuple[PackedFrame, ...]
+    open: tuple[Verdict, ...]
 
 
 class Judge:
@@ -50,6 +62,39 @@ class Judge:
     def open_verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts that stand, as last told, by victim and rule."""
         return tuple(self._open[key] for key in sorted(self._open))
+
+    @property
+    def suspects(self) -> NDArray[np.bool_]:
+        """Rows of the newest frame that cheap signals make suspicious, as victims or as their culprits."""
+        if not self._frames:
+            return np.zeros(0, dtype=np.bool_)
+        paths = {victim for victim, _rule in self._open}
+        paths |= {culprit.path for verdict in self._open.values() for culprit in verdict.culprits}
+        return np.array([info.path in paths for info in self._frames[-1].cgroups], dtype=np.bool_)
+
+    def look(self, path: str) -> tuple[RuleLook, ...]:
+        """What each rule sees of a cgroup in the newest tick, in the order of the rules; empty for an unknown path."""
+        known = self._frames and any(info.path == path for info in self._frames[-1].cgroups)
+        return self._engine.look(path) if known else ()
+
+    def checkpoint(self) -> bytes:
+        """Everything remembered between ticks; `resume` goes on from it as if nothing had happened."""
+        state = _State(SCHEMA, tuple(pack_frame(frame) for frame in self._frames), self.open_verdicts)
+        return msgspec.msgpack.encode(state)
+
+    @classmethod
+    def resume(cls, settings: JudgeSettings, data: bytes) -> "Judge":
+        """The judge that wrote the checkpoint. Raises CheckpointRefused with the reason."""
+        try:
+            state = msgspec.msgpack.decode(data, type=_State)
+        except msgspec.DecodeError as error:
+            raise CheckpointRefused(f"not a checkpoint: {error}") from error
+        if state.schema != SCHEMA:
+            raise CheckpointRefused(f"schema is {state.schema!r}, this version reads {SCHEMA!r}")
+        judge = cls(settings)
+        judge._frames.extend(unpack_frame(frame) for frame in state.frames)
+        judge._open = {(verdict.victim, verdict.rule): verdict for verdict in state.open}
+        return judge
 
     def step(self, frame: Frame) -> list[Verdict]:
         """What opens, changes or closes with this frame, by victim and rule."""
