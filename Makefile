@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test test-vm lint bench bpf clean provision provision-test
+.PHONY: setup proto run test test-vm lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -22,6 +22,9 @@ $(STAMP): requirements.lock pyproject.toml
 
 bpf: $(STAMP)
 	@$(PYTHON) -m probes.build
+
+proto: $(STAMP) ## the messages of the agent's socket
+	@$(PYTHON) -m grpc_tools.protoc -I api/proto --python_out=koordlet/serving --pyi_out=koordlet/serving koordlet.proto
 
 run: setup ## observe this host until Ctrl-C
 	@$(VENV)/bin/koordlet run --standalone

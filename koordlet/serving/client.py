@@ -1,0 +1,79 @@
+"""A client of the agent on this node."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from api.verdicts import Verdict
+from koordlet.serving import koordlet_pb2 as pb
+from koordlet.serving.hub import Told, VerdictFilter
+from koordlet.serving.wire import told_of, verdict_of
+
+_SERVICE = f"/{pb.DESCRIPTOR.services_by_name['Koordlet'].full_name}/"
+
+
+class AgentAway(Exception):
+    """Nobody answers on the socket, or it broke off; the message says which and why."""
+
+
+class AgentClient:
+    """Speaks to the agent behind one unix socket; use it in `with`."""
+
+    def __init__(self, socket: Path, *, timeout_seconds: float = 10.0) -> None:
+        self._socket = socket
+        self._timeout_seconds = timeout_seconds
+        self._channel = grpc.insecure_channel(f"unix:{socket.absolute()}")
+        self._list = self._channel.unary_unary(
+            f"{_SERVICE}ListVerdicts", pb.VerdictFilter.SerializeToString, pb.VerdictList.FromString
+        )
+        self._node = self._channel.unary_unary(
+            f"{_SERVICE}Node", pb.NodeRequest.SerializeToString, pb.NodeStatus.FromString
+        )
+        self._verdicts = self._channel.unary_stream(
+            f"{_SERVICE}Verdicts", pb.VerdictFilter.SerializeToString, pb.VerdictEvent.FromString
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def standing(self, wanted: VerdictFilter) -> list[Verdict]:
+        """The verdicts that stand. Raises AgentAway."""
+        try:
+            answer = self._list(_message(wanted), timeout=self._timeout_seconds)
+        except grpc.RpcError as error:
+            raise self._away(error) from error
+        return [verdict_of(each) for each in answer.verdicts]
+
+    def node(self) -> pb.NodeStatus:
+        """What the node can measure. Raises AgentAway."""
+        try:
+            return self._node(pb.NodeRequest(), timeout=self._timeout_seconds)
+        except grpc.RpcError as error:
+            raise self._away(error) from error
+
+    def follow(self, wanted: VerdictFilter) -> Iterator[Told]:
+        """What stands, a mark, and every change until the agent leaves. Raises AgentAway then."""
+        stream = self._verdicts(_message(wanted))
+        try:
+            for event in stream:
+                yield told_of(event)
+        except grpc.RpcError as error:
+            raise self._away(error) from error
+        finally:
+            stream.cancel()
+        raise AgentAway(f"the agent on {self._socket} ended")
+
+    def _away(self, error: grpc.RpcError) -> AgentAway:
+        return AgentAway(f"no answer on {self._socket}: {error.details()}")
+
+
+def _message(wanted: VerdictFilter) -> pb.VerdictFilter:
+    return pb.VerdictFilter(victim=wanted.victim, resource=wanted.resource)

@@ -1,0 +1,79 @@
+"""`koordlet verdicts`: what stands on this node, read from the running agent's socket."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from api.verdicts import Verdict, in_words, to_json
+from koordlet.serving.hub import Told, VerdictFilter
+from koordlet.serving.settings import DEFAULT_SOCKET
+
+ENABLING = "enable it with `[serving] enabled = true` in the agent's settings, and run this as the same user"
+
+
+class Refused(click.ClickException):
+    """Told as the other commands tell it, with a hint."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self._hint = hint
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Two lines on stderr."""
+        click.echo(f"error: {self.message}\nhint: {self._hint}", file=file, err=True)
+
+
+@click.command()
+@click.option("--follow", "-f", is_flag=True, help="Stay, and tell what opens, changes and closes.")
+@click.option("--json", "as_lines", is_flag=True, help="One `koord.verdict/v1` object a line.")
+@click.option("--victim", default="", help="Only victims whose cgroup path matches this shell pattern.")
+@click.option("--resource", default="", help="Only this resource: cpu, memory, blockio, net, cache.")
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_SOCKET,
+    show_default=True,
+    help="Where the agent serves.",
+)
+def verdicts(follow: bool, as_lines: bool, victim: str, resource: str, socket: Path) -> None:
+    """What stands on this node now, as the running agent judges.
+
+    \b
+    Examples:
+      koordlet verdicts
+      koordlet verdicts --follow --json --resource cpu | jq .victim
+    """
+    try:
+        from koordlet.serving.client import AgentAway, AgentClient
+    except ImportError as error:
+        raise Refused(f"reading the socket needs grpcio ({error})", "pip install 'koord[grpc]'") from error
+    wanted = VerdictFilter(victim, resource)
+    try:
+        with AgentClient(socket) as client:
+            if follow:
+                _follow(client.follow(wanted), as_lines=as_lines)
+            else:
+                for verdict in client.standing(wanted):
+                    _tell(verdict, as_lines=as_lines)
+    except AgentAway as error:
+        raise Refused(str(error), ENABLING) from error
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _follow(stream: Iterable[Told], *, as_lines: bool) -> None:
+    dropped = 0
+    for told in stream:
+        if told.dropped > dropped:
+            click.echo(f"{told.dropped - dropped} verdicts were missed; what stands is told anew", err=True)
+            dropped = told.dropped
+        if told.verdict is not None:
+            _tell(told.verdict, as_lines=as_lines)
+
+
+def _tell(verdict: Verdict, *, as_lines: bool) -> None:
+    click.echo(to_json(verdict) if as_lines else in_words(verdict))
+    sys.stdout.flush()

@@ -1,0 +1,97 @@
+"""The gRPC server: a thread for each stream, none of which the tick ever waits for."""
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+
+from api.verdicts import Verdict
+from koordlet.serving import koordlet_pb2 as pb
+from koordlet.serving.hub import VerdictFilter, VerdictHub
+from koordlet.serving.settings import ServingSettings
+from koordlet.serving.socket_file import SocketUnusable, clear_the_way, owner_only
+from koordlet.serving.status import NodeStatus
+from koordlet.serving.wire import event_message, filter_of, status_message, verdict_message
+
+_log = logging.getLogger(__name__)
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Koordlet"].full_name
+_SPARE_THREADS = 4
+"""Beside those of streams, so that short calls are answered while all streams are taken."""
+
+
+class AgentServer:
+    """Serves from `start` to `close`; `update` takes what a tick brought."""
+
+    def __init__(self, settings: ServingSettings, status: NodeStatus) -> None:
+        self.hub = VerdictHub(settings.queue_size)
+        self._path = Path(settings.socket)
+        self._status = status
+        self._streams = threading.Semaphore(settings.max_streams)
+        self._max_streams = settings.max_streams
+        pool = ThreadPoolExecutor(settings.max_streams + _SPARE_THREADS, thread_name_prefix="serving")
+        self._server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
+        self._server.add_generic_rpc_handlers((self._handler(),))
+        reflection.enable_server_reflection((SERVICE, reflection.SERVICE_NAME), self._server)
+
+    def start(self) -> None:
+        """Listen. Raises SocketUnusable."""
+        clear_the_way(self._path)
+        try:
+            with owner_only():
+                self._server.add_insecure_port(f"unix:{self._path}")
+        except RuntimeError as error:
+            raise SocketUnusable(f"{self._path}: {error}", "set another [serving] socket") from error
+        self._server.start()
+        _log.info("verdicts on unix:%s", self._path)
+
+    def update(self, status: NodeStatus, changes: Sequence[Verdict], standing: tuple[Verdict, ...]) -> None:
+        """Take a tick's news; never waits for a client."""
+        self._status = status
+        self.hub.publish(changes, standing)
+
+    def close(self) -> None:
+        """End all streams and remove the socket; idempotent."""
+        self.hub.close()
+        self._server.stop(grace=1.0).wait(5.0)
+        self._path.unlink(missing_ok=True)
+
+    def _handler(self) -> grpc.GenericRpcHandler:
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Verdicts": grpc.unary_stream_rpc_method_handler(
+                self._verdicts, pb.VerdictFilter.FromString, pb.VerdictEvent.SerializeToString
+            ),
+            "ListVerdicts": grpc.unary_unary_rpc_method_handler(
+                self._list, pb.VerdictFilter.FromString, pb.VerdictList.SerializeToString
+            ),
+            "Node": grpc.unary_unary_rpc_method_handler(
+                self._node, pb.NodeRequest.FromString, pb.NodeStatus.SerializeToString
+            ),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _verdicts(self, request: pb.VerdictFilter, context: grpc.ServicerContext) -> Iterator[pb.VerdictEvent]:
+        if not self._streams.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._max_streams} clients follow already")
+        subscription = self.hub.subscribe(filter_of(request))
+        # Called when the client has left, also while this thread waits for news.
+        if not context.add_callback(subscription.close):
+            subscription.close()
+        try:
+            while (news := subscription.take()) is not None:
+                for told in news:
+                    yield event_message(told)
+        finally:
+            subscription.close()
+            self._streams.release()
+
+    def _list(self, request: pb.VerdictFilter, _context: grpc.ServicerContext) -> pb.VerdictList:
+        return pb.VerdictList(verdicts=[verdict_message(each) for each in self.hub.standing(filter_of(request))])
+
+    def _node(self, _request: pb.NodeRequest, _context: grpc.ServicerContext) -> pb.NodeStatus:
+        return status_message(self._status, len(self.hub.standing(VerdictFilter())))

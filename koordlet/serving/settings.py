@@ -1,0 +1,19 @@
+"""[serving]: whether and where the agent answers on a unix socket."""
+
+from typing import Annotated
+
+import msgspec
+
+DEFAULT_SOCKET = "/run/koord/koordlet.sock"
+
+
+class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[serving]: gRPC on a unix socket that only its owner may open."""
+
+    enabled: bool = False
+    """Costs about 22 MB of memory."""
+    socket: str = DEFAULT_SOCKET
+    max_streams: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8
+    """Clients that may follow verdicts at once; each takes a thread."""
+    queue_size: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 256
+    """Verdicts kept for a client that does not read; what it misses is counted, and it is told anew what stands."""

@@ -1,0 +1,60 @@
+"""The socket's place in the file system: ours alone to open, and never taken from a living server."""
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_PATH_BYTES = 107
+"""sockaddr_un holds no more (unix(7))."""
+
+
+class SocketUnusable(Exception):
+    """The socket cannot be served on; the message names the path, and `remedy` says what to do."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+def clear_the_way(path: Path) -> None:
+    """Make the directory and remove what a dead server left. Raises SocketUnusable, also where somebody serves."""
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise SocketUnusable(f"{path}: longer than {MAX_PATH_BYTES} bytes", "set a shorter [serving] socket")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise SocketUnusable(f"{path}: {error.strerror}", "set another [serving] socket") from error
+    if not stat.S_ISSOCK(kind):
+        raise SocketUnusable(f"{path} exists and is no socket", "remove it, or set another [serving] socket")
+    if is_served(path):
+        raise SocketUnusable(f"another process serves on {path}", "stop it, or set another [serving] socket")
+    path.unlink(missing_ok=True)
+
+
+def is_served(path: Path) -> bool:
+    """Whether a process listens on the socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:  # a full backlog or a slow process: somebody is there
+            return True
+    return True
+
+
+@contextlib.contextmanager
+def owner_only() -> Iterator[None]:
+    """Files made inside the block are for their owner only: there is no moment at which others could connect."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)

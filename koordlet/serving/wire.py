@@ -1,0 +1,89 @@
+"""Verdicts and status as protobuf messages, and back. Pure."""
+
+from api.verdicts import Culprit, How, Severity, State, Verdict
+from koordlet.serving import koordlet_pb2 as pb
+from koordlet.serving.hub import Told, VerdictFilter
+from koordlet.serving.status import NodeStatus
+
+_STATES = {State.OPEN: pb.STATE_OPEN, State.UPDATE: pb.STATE_UPDATE, State.CLOSE: pb.STATE_CLOSE}
+_SEVERITIES = {
+    Severity.LOW: pb.SEVERITY_LOW,
+    Severity.MEDIUM: pb.SEVERITY_MEDIUM,
+    Severity.HIGH: pb.SEVERITY_HIGH,
+}
+_HOWS = {How.DIRECT: pb.HOW_DIRECT, How.CORRELATED: pb.HOW_CORRELATED}
+_STATE_OF = {number: state for state, number in _STATES.items()}
+_SEVERITY_OF = {number: severity for severity, number in _SEVERITIES.items()}
+_HOW_OF = {number: how for how, number in _HOWS.items()}
+
+
+def verdict_message(verdict: Verdict) -> pb.Verdict:
+    """The verdict on the wire."""
+    return pb.Verdict(
+        time=verdict.time,
+        state=_STATES[verdict.state],
+        victim=verdict.victim,
+        resource=verdict.resource,
+        cause=verdict.cause,
+        lost_seconds_per_second=verdict.lost_seconds_per_second,
+        severity=_SEVERITIES[verdict.severity],
+        culprits=[pb.Culprit(path=each.path, share=each.share, how=_HOWS[each.how]) for each in verdict.culprits],
+        confidence=verdict.confidence,
+        evidence=verdict.evidence,
+        rule=verdict.rule,
+        since=verdict.since,
+    )
+
+
+def verdict_of(message: pb.Verdict) -> Verdict:
+    """Raises KeyError for a state, severity or kind of knowledge that this version does not know."""
+    return Verdict(
+        time=message.time,
+        state=_STATE_OF[message.state],
+        victim=message.victim,
+        resource=message.resource,
+        cause=message.cause,
+        lost_seconds_per_second=message.lost_seconds_per_second,
+        severity=_SEVERITY_OF[message.severity],
+        culprits=tuple(Culprit(each.path, each.share, _HOW_OF[each.how]) for each in message.culprits),
+        confidence=message.confidence,
+        evidence=dict(message.evidence),
+        rule=message.rule,
+        since=message.since,
+    )
+
+
+def event_message(told: Told) -> pb.VerdictEvent:
+    """One message of the stream."""
+    if told.verdict is None:
+        return pb.VerdictEvent(snapshot_complete=True, dropped=told.dropped)
+    return pb.VerdictEvent(verdict=verdict_message(told.verdict), dropped=told.dropped)
+
+
+def told_of(message: pb.VerdictEvent) -> Told:
+    """The same, read."""
+    verdict = verdict_of(message.verdict) if message.HasField("verdict") else None
+    return Told(verdict, message.dropped)
+
+
+def filter_of(message: pb.VerdictFilter) -> VerdictFilter:
+    """What a client asks for."""
+    return VerdictFilter(message.victim, message.resource)
+
+
+def status_message(status: NodeStatus, open_verdicts: int) -> pb.NodeStatus:
+    """The node's state on the wire."""
+    return pb.NodeStatus(
+        hostname=status.hostname,
+        version=status.version,
+        kernel=status.kernel,
+        interval_seconds=status.interval_seconds,
+        ticks=status.ticks,
+        last_tick=status.last_tick_seconds,
+        cgroups=status.cgroups,
+        open_verdicts=open_verdicts,
+        capabilities=[
+            pb.Capability(name=each.name, able=each.able, reason=each.reason, remedy=each.remedy)
+            for each in status.capabilities
+        ],
+    )
