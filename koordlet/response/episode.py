@@ -1,0 +1,232 @@
+"""One culprit on one resource: which rungs stand, which were proven, when they are let go. The clock is an argument.
+
+A rung stands on trial first. It is kept if the victim's loss fell (and its turnaround did not grow), else taken back
+and the next one tried. While kept ones stand and the victim still loses, the next is added. They are let go one by one
+when no verdict has named the culprit for the hold, which grows each time the culprit comes back.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from api.intents import Intent, Setting, Strength
+from koordlet.response.rungs import LADDERS, Case, Rung
+from koordlet.response.settings import ResponseSettings
+from koordlet.response.sight import Sight
+
+_QUIET_MOST_SECONDS = 8.0
+"""However often a culprit came back, its end is believed after this long."""
+
+
+class Moment(StrEnum):
+    """What happened to a rung."""
+
+    PULLED = "pulled"
+    KEPT = "kept"
+    TAKEN_BACK = "taken_back"
+    RELEASED = "released"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the response's own story."""
+
+    moment: Moment
+    rung: str
+    culprit: str
+    victim: str
+    resource: str
+    before: float
+    """Seconds lost per second by the victim when the rung was pulled."""
+    after: float
+    """The same at this moment, averaged over the trial."""
+    reason: str
+
+
+@dataclass
+class _Pull:
+    rung: Rung
+    case: Case
+    intents: tuple[Intent, ...]
+    at_seconds: float
+    before: float
+    turnaround_before: float
+    used_before: float
+    proven: bool = False
+    told: bool = False
+
+
+@dataclass
+class Episode:
+    """The ladder against one culprit."""
+
+    culprit: str
+    resource: str
+    settings: ResponseSettings
+    hold_seconds: float
+    pulls: list[_Pull] = field(default_factory=list)
+    useless: dict[str, float] = field(default_factory=dict)
+    """Rungs that did not help, and when they were taken back."""
+    named_at: float = 0.0
+    """When a verdict last named the culprit."""
+    quiet_since: float | None = None
+    released_at: float = 0.0
+    acted: bool = False
+    """Whether anything ever stood."""
+
+    @property
+    def active(self) -> bool:
+        """Whether anything stands."""
+        return bool(self.pulls)
+
+    def step(self, sight: Sight, case: Case | None, strongest: Strength, lost: Sequence[float]) -> list[Step]:
+        """One tick. `case` is today's accusation, None without one; `lost` is what the victim lost in recent ticks,
+        newest last, one number a tick."""
+        now = sight.now_seconds
+        if case is not None:
+            self.named_at = now
+        steps = list(self._end_briefs(now, lost))
+        steps += self._try(sight, lost)
+        if self._has_gone_quiet(sight):
+            steps += [self._drop(pull, Moment.RELEASED, lost, "the culprit went quiet") for pull in list(self.pulls)]
+        elif case is None:
+            steps += self._let_go(now, lost)
+        elif self._still_hurts(lost) and all(pull.proven for pull in self.pulls) and not self._just_pulled(now):
+            steps += self._pull(sight, case, strongest, lost)
+        return steps
+
+    def intents(self) -> Iterator[Intent]:
+        """What is wanted this tick; of several values for one knob the latest."""
+        standing: dict[tuple[str, str], Setting] = {}
+        for pull in self.pulls:
+            for intent in pull.intents:
+                if isinstance(intent, Setting):
+                    standing[intent.target, intent.knob] = intent
+                elif not pull.told:
+                    yield intent
+            pull.told = True
+        yield from standing.values()
+
+    def pull_first(self, sight: Sight, case: Case, before: float) -> list[Step]:
+        """The first rung at once, on the fast path's word; nothing when something stands already."""
+        if self.pulls:
+            return []
+        self.named_at = sight.now_seconds - self.hold_seconds + self.settings.confirm_seconds
+        return self._pull(sight, case, Strength.INVISIBLE, [before])
+
+    def _try(self, sight: Sight, lost: Sequence[float]) -> list[Step]:
+        steps = []
+        now = sight.now_seconds
+        for pull in [pull for pull in self.pulls if not pull.proven]:
+            if now - pull.at_seconds < self.settings.settle_seconds + self.settings.verify_seconds:
+                continue
+            if self._helped(sight, pull, lost):
+                pull.proven = True
+                steps.append(self._told(pull, Moment.KEPT, lost, "the victim's loss fell"))
+                if pull.rung.once:
+                    self.pulls.remove(pull)
+            else:
+                self.useless[pull.rung.name] = now
+                steps.append(self._drop(pull, Moment.TAKEN_BACK, lost, "the victim's loss did not fall"))
+        return steps
+
+    def _helped(self, sight: Sight, pull: _Pull, lost: Sequence[float]) -> bool:
+        settings = self.settings
+        after = self._after(lost)
+        fell = after <= max(pull.before * (1 - settings.gain), settings.tolerated_seconds_per_second)
+        row = sight.rows.get(pull.case.victim)
+        turnaround = float(sight.turnaround_seconds[row]) if row is not None else float("nan")
+        grew = turnaround > pull.turnaround_before * (1 + settings.turnaround_slack)  # False while either is NaN
+        return fell and not grew
+
+    def _after(self, lost: Sequence[float]) -> float:
+        """Mean loss of the ticks on trial; a tick is taken for a second, which is the agent's default."""
+        newest = list(lost)[-max(int(self.settings.verify_seconds), 1) :]
+        return sum(newest) / len(newest) if newest else 0.0
+
+    def _pull(self, sight: Sight, case: Case, strongest: Strength, lost: Sequence[float]) -> list[Step]:
+        standing = {pull.rung.name for pull in self.pulls}
+        forgotten = sight.now_seconds - self.settings.remember_seconds
+        self.useless = {name: at for name, at in self.useless.items() if at > forgotten}
+        for rung in LADDERS[self.resource]:
+            blocked = rung.name in standing or rung.name in self.useless or rung.strength > strongest
+            if blocked or (rung.knob is not None and rung.knob not in sight.reach.knobs):
+                continue
+            intents = rung.build(sight, case, self.settings)
+            if not intents:
+                continue
+            culprit, victim = sight.rows.get(self.culprit), sight.rows.get(case.victim)
+            pull = _Pull(
+                rung,
+                case,
+                intents,
+                sight.now_seconds,
+                self._after(lost),
+                float(sight.turnaround_seconds[victim]) if victim is not None else float("nan"),
+                self._activity(sight, culprit),
+            )
+            self.pulls.append(pull)
+            self.acted = True
+            return [self._told(pull, Moment.PULLED, lost, case.reason)]
+        return []
+
+    def _still_hurts(self, lost: Sequence[float]) -> bool:
+        """A verdict outlives the loss by a few ticks; that is no reason to climb on."""
+        return not self.pulls or self._after(lost) > self.settings.tolerated_seconds_per_second
+
+    def _just_pulled(self, now: float) -> bool:
+        return bool(self.pulls) and now - self.pulls[-1].at_seconds < self.settings.verify_seconds
+
+    def _end_briefs(self, now: float, lost: Sequence[float]) -> Iterator[Step]:
+        for pull in [pull for pull in self.pulls if pull.rung.brief]:
+            if now - pull.at_seconds >= self.settings.freeze_seconds:
+                self.useless[pull.rung.name] = now
+                yield self._drop(pull, Moment.RELEASED, lost, "its time is over")
+
+    def _let_go(self, now: float, lost: Sequence[float]) -> list[Step]:
+        if not self.pulls or now - self.named_at < self.hold_seconds:
+            return []
+        if now - self.released_at < self.settings.release_seconds:
+            return []
+        self.released_at = now
+        return [self._drop(self.pulls[-1], Moment.RELEASED, lost, "no verdict names the culprit any more")]
+
+    def _has_gone_quiet(self, sight: Sight) -> bool:
+        """Nothing to hold back: gone, or using almost nothing although the rung would let it."""
+        row = sight.rows.get(self.culprit)
+        if not self.pulls:
+            return False
+        if row is None:
+            return True
+        used = max(pull.used_before for pull in self.pulls)
+        if used <= 0 or self._activity(sight, row) > used * self.settings.quiet_ratio:
+            self.quiet_since = None
+            return False
+        if self.quiet_since is None:
+            self.quiet_since = sight.now_seconds
+        growth = self.hold_seconds / self.settings.hold_seconds
+        patience = min(self.settings.quiet_seconds * growth, max(_QUIET_MOST_SECONDS, self.settings.quiet_seconds))
+        return sight.now_seconds - self.quiet_since >= patience
+
+    def _activity(self, sight: Sight, row: int | None) -> float:
+        """What the culprit uses of the resource: bytes/s of block IO, else cores; nothing tells for memory."""
+        if row is None or self.resource == "memory":
+            return 0.0
+        return float((sight.io_bytes_per_second if self.resource == "blockio" else sight.cpu_cores)[row])
+
+    def _drop(self, pull: _Pull, moment: Moment, lost: Sequence[float], reason: str) -> Step:
+        self.pulls.remove(pull)
+        return self._told(pull, moment, lost, reason)
+
+    def _told(self, pull: _Pull, moment: Moment, lost: Sequence[float], reason: str) -> Step:
+        return Step(
+            moment=moment,
+            rung=pull.rung.name,
+            culprit=self.culprit,
+            victim=pull.case.victim,
+            resource=self.resource,
+            before=pull.before,
+            after=self._after(lost),
+            reason=reason,
+        )

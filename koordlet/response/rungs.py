@@ -1,0 +1,262 @@
+"""The rungs of every ladder, from invisible to drastic: a culprit, a victim and a tick in, intents out.
+
+A rung that has nothing to set here (a missing knob, CPUs that cannot be parted) answers with nothing and is passed
+over. Limits have floors: zero never means unlimited, and nobody is starved.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from api.cpuset import format_cpuset
+from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
+from koordlet.response.settings import ResponseSettings
+from koordlet.response.sight import PROTECTED_RANK, Caches, Sight
+
+STRATEGY = "response"
+PERIOD_US = 100_000
+_LOW_TRAFFIC = "rate=131072 prio=7"
+"""A megabit for sure, the rest after everybody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Whom to act upon, for whom, and why."""
+
+    culprit: str
+    victim: str
+    resource: str
+    reason: str
+    verdict: str
+
+
+Build = Callable[[Sight, Case, ResponseSettings], tuple[Intent, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One action; `knob` is None where it is none of a cgroup's files."""
+
+    name: str
+    strength: Strength
+    knob: Knob | None
+    build: Build
+    once: bool = False
+    """Told in one tick only: nothing stands that could be taken back."""
+    brief: bool = False
+    """Taken back by itself after `freeze_seconds`."""
+
+
+def branch(culprit: str, victim: str) -> str:
+    """The culprit's ancestor, or itself, that competes with the victim's: just below what both have in common.
+
+    Empty where one lies within the other. Weights and cpu.idle act between the children of one cgroup only.
+    """
+    ours, theirs = culprit.strip("/").split("/"), victim.strip("/").split("/")
+    shared = 0
+    while shared < min(len(ours), len(theirs)) and ours[shared] == theirs[shared]:
+        shared += 1
+    if shared in (len(ours), len(theirs)):
+        return ""
+    return "/" + "/".join(ours[: shared + 1])
+
+
+def lever(sight: Sight, case: Case) -> str:
+    """Where a weight acts on the culprit: its branch if nobody of the victim's rank lives there, else itself.
+
+    Never the kubelet's own directories: the kubelet writes their shares and fails to start when refused.
+    """
+    whole = branch(case.culprit, case.victim)
+    if not whole or whole == case.culprit:
+        return case.culprit
+    limit = min(sight.rank(case.victim), PROTECTED_RANK)
+    lowly = sight.highest_rank(whole) < limit
+    kubelets = whole.rpartition("/")[2].startswith("kubepods") or whole.endswith(("/besteffort", "/burstable"))
+    return whole if lowly and not kubelets else case.culprit
+
+
+def _setting(case: Case, settings: ResponseSettings, strength: Strength, knob: Knob, *, at: str, value: str) -> Setting:
+    return Setting(
+        strategy=STRATEGY,
+        target=at,
+        reason=case.reason,
+        verdict=case.verdict,
+        strength=strength,
+        knob=knob,
+        value=value,
+        lease_seconds=settings.lease_seconds,
+    )
+
+
+def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
+    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        return (_setting(case, settings, strength, knob, at=lever(sight, case), value=value),)
+
+    return build
+
+
+def _part_cpus(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    """Leave the victim its CPUs with their SMT siblings; without CPUs of its own, half of the culprit's."""
+    reach = sight.reach
+    culprits = reach.pinned.get(case.culprit, frozenset(reach.cpus))
+    victims = reach.pinned.get(case.victim)
+    if victims is not None:
+        cores = {reach.cores.get(cpu, cpu) for cpu in victims}
+        left = {cpu for cpu in culprits if reach.cores.get(cpu, cpu) not in cores}
+    else:
+        left = _second_half(sight, culprits)
+    if not left or left == culprits:
+        return ()
+    return (_setting(case, settings, Strength.MILD, Knob.CPUSET_CPUS, at=case.culprit, value=format_cpuset(left)),)
+
+
+def _second_half(sight: Sight, cpus: frozenset[int]) -> set[int]:
+    """The later half by NUMA node and core, whole cores only."""
+    reach = sight.reach
+    cores = sorted({reach.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (reach.nodes.get(core, 0), core))
+    kept = set(cores[(len(cores) + 1) // 2 :])
+    return {cpu for cpu in cpus if reach.cores.get(cpu, cpu) in kept}
+
+
+def _quota(ratio: float) -> Build:
+    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        row = sight.rows.get(case.culprit)
+        used = float(sight.cpu_cores[row]) if row is not None else 0.0
+        cores = max(used * ratio, settings.quota_floor_millicores / 1000)
+        if used <= cores:
+            return ()
+        text = f"{math.ceil(cores * PERIOD_US)} {PERIOD_US}"
+        return (_setting(case, settings, Strength.HARD, Knob.CPU_MAX, at=case.culprit, value=text),)
+
+    return build
+
+
+def _freeze(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    return (_setting(case, settings, Strength.DRASTIC, Knob.FREEZE, at=case.culprit, value="1"),)
+
+
+def _evict(_sight: Sight, case: Case, _settings: ResponseSettings) -> tuple[Intent, ...]:
+    evict = Evict(
+        strategy=STRATEGY,
+        target=case.culprit,
+        reason=case.reason,
+        verdict=case.verdict,
+        strength=Strength.DRASTIC,
+    )
+    return (evict,)
+
+
+def _reclaim(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = sight.rows.get(case.culprit)
+    held = float(sight.memory_bytes[row]) if row is not None else 0.0
+    if not held > 0:
+        return ()
+    taken = Reclaim(
+        strategy=STRATEGY,
+        target=case.culprit,
+        reason=case.reason,
+        verdict=case.verdict,
+        strength=Strength.MILD,
+        amount_bytes=int(held * settings.reclaim_ratio),
+    )
+    return (taken,)
+
+
+def _memory_high(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = sight.rows.get(case.culprit)
+    held = float(sight.memory_bytes[row]) if row is not None else 0.0
+    if not held > 0:
+        return ()
+    page = 4096
+    text = str(max(int(held * 0.9) // page * page, page))
+    return (_setting(case, settings, Strength.HARD, Knob.MEMORY_HIGH, at=case.culprit, value=text),)
+
+
+def _io_limit(ratio: float) -> Build:
+    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        row = sight.rows.get(case.culprit)
+        used = float(sight.io_bytes_per_second[row]) if row is not None else 0.0
+        limit = max(int(used * ratio), settings.io_floor_bytes_per_second)
+        if used <= limit or not sight.reach.disks:
+            return ()
+        text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in sight.reach.disks)
+        return (_setting(case, settings, Strength.HARD, Knob.IO_MAX, at=case.culprit, value=text),)
+
+    return build
+
+
+def _traffic_class(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    return (_setting(case, settings, Strength.MILD, Knob.NET_CLASS, at=case.culprit, value=_LOW_TRAFFIC),)
+
+
+def _cache_part(percent: int) -> Build:
+    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        text = schemata(sight.reach.caches, percent)
+        if not text:
+            return ()
+        group = f"koord-squeezed-{percent}"
+        return (
+            _setting(case, settings, Strength.MILD, Knob.RESCTRL_SCHEMATA, at=group, value=text),
+            _setting(case, settings, Strength.MILD, Knob.RESCTRL_GROUP, at=case.culprit, value=group),
+        )
+
+    return build
+
+
+def schemata(caches: Caches, percent: int) -> str:
+    """Lines for a resource group that may use so much of every cache and of the memory bandwidth; "" with neither.
+
+    The lowest contiguous bits, at least as many as the hardware asks for; bandwidth rounded up to its granularity
+    (Documentation/filesystems/resctrl.rst).
+    """
+    lines = []
+    if caches.l3_domains:
+        bits = max(caches.l3_mask.bit_count() * percent // 100, caches.l3_least_bits, 1)
+        lowest = caches.l3_mask & -caches.l3_mask
+        mask = (lowest << bits) - lowest
+        lines.append("L3:" + ";".join(f"{domain}={mask:x}" for domain in caches.l3_domains))
+    if caches.bandwidth_domains:
+        step = caches.bandwidth_step
+        part = max(-(-percent // step) * step, caches.bandwidth_least)
+        lines.append("MB:" + ";".join(f"{domain}={part}" for domain in caches.bandwidth_domains))
+    return "\n".join(lines)
+
+
+_IDLE = Rung("idle", Strength.INVISIBLE, Knob.CPU_IDLE, _fixed(Knob.CPU_IDLE, "1", Strength.INVISIBLE))
+_WEIGHT = Rung("weight", Strength.INVISIBLE, Knob.CPU_WEIGHT, _fixed(Knob.CPU_WEIGHT, "1", Strength.INVISIBLE))
+_BVT = Rung("bvt", Strength.INVISIBLE, Knob.CPU_BVT, _fixed(Knob.CPU_BVT, "-1", Strength.INVISIBLE))
+_EVICT = Rung("evict", Strength.DRASTIC, None, _evict, once=True)
+_SQUEEZES = (
+    Rung("squeeze-50", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(50)),
+    Rung("squeeze-20", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(20)),
+    Rung("squeeze-10", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(10)),
+    _EVICT,
+)
+
+LADDERS: Mapping[str, tuple[Rung, ...]] = {
+    "cpu": (
+        _IDLE,
+        _WEIGHT,
+        _BVT,
+        Rung("cpuset", Strength.MILD, Knob.CPUSET_CPUS, _part_cpus),
+        Rung("quota-50", Strength.HARD, Knob.CPU_MAX, _quota(0.5)),
+        Rung("quota-20", Strength.HARD, Knob.CPU_MAX, _quota(0.2)),
+        Rung("freeze", Strength.DRASTIC, Knob.FREEZE, _freeze, brief=True),
+        _EVICT,
+    ),
+    "memory": (
+        Rung("reclaim", Strength.MILD, None, _reclaim, once=True),
+        Rung("high", Strength.HARD, Knob.MEMORY_HIGH, _memory_high),
+        _EVICT,
+    ),
+    "blockio": (
+        Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _fixed(Knob.IO_WEIGHT, "default 1", Strength.INVISIBLE)),
+        Rung("limit-50", Strength.HARD, Knob.IO_MAX, _io_limit(0.5)),
+        Rung("limit-10", Strength.HARD, Knob.IO_MAX, _io_limit(0.1)),
+        _EVICT,
+    ),
+    "network": (Rung("class", Strength.MILD, Knob.NET_CLASS, _traffic_class), _EVICT),
+    "cache": _SQUEEZES,
+    "memory_bandwidth": _SQUEEZES,
+}
+"""Resource of a verdict to its rungs, gentlest first."""

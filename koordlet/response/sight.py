@@ -1,0 +1,154 @@
+"""What the response looks at in one tick: verdicts, who loses what, what the culprits use, what this host can set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CgroupInfo
+from api.intents import Knob
+from api.loss import LOSS_CAUSES
+from api.qos import QoSClass
+from api.verdicts import Verdict
+from api.window import Delta, Window
+
+Floats = NDArray[np.float64]
+
+_RANKS = {QoSClass.BE: 0, QoSClass.NONE: 1, QoSClass.LS: 2, QoSClass.LSR: 3, QoSClass.LSE: 4, QoSClass.SYSTEM: 5}
+PROTECTED_RANK = _RANKS[QoSClass.LSR]
+"""Cgroups of this rank or above are never acted upon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What resctrl offers; without domains nothing of the kind."""
+
+    l3_domains: tuple[int, ...] = ()
+    l3_mask: int = 0
+    l3_least_bits: int = 1
+    bandwidth_domains: tuple[int, ...] = ()
+    bandwidth_step: int = 10
+    """Percent."""
+    bandwidth_least: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What can be set on this host, and its CPUs."""
+
+    knobs: frozenset[Knob] = frozenset(Knob)
+    cpus: tuple[int, ...] = ()
+    cores: Mapping[int, int] = field(default_factory=dict)
+    """CPU to core; CPUs of one core are SMT siblings."""
+    nodes: Mapping[int, int] = field(default_factory=dict)
+    """CPU to NUMA node."""
+    pinned: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """CPUs of cgroups that may not run on all of them."""
+    disks: tuple[str, ...] = ()
+    """Block devices as major:minor."""
+    own: str = ""
+    """The agent's own cgroup, never acted upon."""
+    caches: Caches = Caches()
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One tick; every array has a row for each of `cgroups`."""
+
+    now_seconds: float
+    """Monotonic."""
+    cgroups: tuple[CgroupInfo, ...]
+    verdicts: tuple[Verdict, ...]
+    """Those that stand."""
+    lost: Mapping[str, Floats]
+    """Seconds lost per second to others, by resource."""
+    cpu_cores: Floats
+    memory_bytes: Floats
+    """NaN where it is not measured."""
+    cache_bytes: Floats
+    """Page cache; NaN where it is not measured."""
+    io_bytes_per_second: Floats
+    turnaround_seconds: Floats
+    """99th percentile of the requests that ended; NaN where none is seen."""
+    reach: Reach = Reach()
+
+    @cached_property
+    def rows(self) -> Mapping[str, int]:
+        """Path to row."""
+        return {info.path: row for row, info in enumerate(self.cgroups)}
+
+    def rank(self, path: str) -> int:
+        """How much a cgroup is protected, from its class; whatever lies in a protected cgroup is protected."""
+        own = self._rank_of(path)
+        above = path.rpartition("/")[0]
+        while above:
+            own = max(own, rank) if (rank := self._rank_of(above)) >= PROTECTED_RANK else own
+            above = above.rpartition("/")[0]
+        return own
+
+    def highest_rank(self, path: str) -> int:
+        """The highest rank of a cgroup and all within it: whoever is acted upon takes these along."""
+        return max([self.rank(path), *(self._rank_of(self.cgroups[row].path) for row in self.below(path))])
+
+    def _rank_of(self, path: str) -> int:
+        row = self.rows.get(path)
+        return _RANKS[QoSClass.NONE] if row is None else _RANKS[QoSClass(self.cgroups[row].qos)]
+
+    def lost_by(self, victim: str, resource: str) -> float:
+        """What a cgroup loses to others now, by the ledger or else by its verdict; 0 where it is gone."""
+        row, column = self.rows.get(victim), self.lost.get(resource)
+        if row is None:
+            return 0.0
+        if column is not None:
+            return float(column[row])
+        said = [v.lost_seconds_per_second for v in self.verdicts if (v.victim, v.resource) == (victim, resource)]
+        return max(said, default=0.0)
+
+    def below(self, path: str) -> list[int]:
+        """Rows of a cgroup and everything under it."""
+        prefix = path.rstrip("/") + "/"
+        return [row for row, info in enumerate(self.cgroups) if info.path == path or info.path.startswith(prefix)]
+
+
+def sight(window: Window, verdicts: tuple[Verdict, ...], reach: Reach) -> Sight:
+    """The newest frames as the response sees them. Raises ValueError with fewer than two."""
+    delta = window.delta()
+    lost: dict[str, Floats] = {}
+    for cause in LOSS_CAUSES:
+        measured = [rate for column in cause.columns if (rate := _rate(delta, column)) is not None]
+        if cause.by_others and measured:
+            whole = np.sum(measured, axis=0) / 1e9
+            resource = _RESOURCES.get(cause.resource, cause.resource)
+            lost[resource] = lost[resource] + whole if resource in lost else whole
+    count = len(window.cgroups)
+    nothing, unknown = np.zeros(count), np.full(count, np.nan)
+    usage = _first(_rate(delta, "cpu.oncpu_ns"), _rate(delta, "cpustat.usage_ns"), nothing) / 1e9
+    traffic = _first(_rate(delta, "blockio.read_bytes"), nothing) + _first(_rate(delta, "blockio.write_bytes"), nothing)
+    columns = delta.table.columns
+    requests = "turnaround.hist" in columns
+    return Sight(
+        now_seconds=window.last.monotonic_ns / 1e9,
+        cgroups=window.cgroups,
+        verdicts=verdicts,
+        lost=lost,
+        cpu_cores=usage,
+        memory_bytes=np.asarray(columns.get("memstat.usage_bytes", unknown), dtype=np.float64),
+        cache_bytes=np.asarray(columns.get("memstat.file_bytes", unknown), dtype=np.float64),
+        io_bytes_per_second=traffic,
+        turnaround_seconds=delta.percentile_ns("turnaround.hist", 0.99) / 1e9 if requests else unknown,
+        reach=reach,
+    )
+
+
+_RESOURCES = {"net": "network"}
+"""Names of the ledger that verdicts spell out."""
+
+
+def _rate(delta: Delta, column: str) -> Floats | None:
+    return np.nan_to_num(delta.rate(column)) if column in delta.table.columns else None
+
+
+def _first(*candidates: Floats | None) -> Floats:
+    return next(each for each in candidates if each is not None)
