@@ -1,0 +1,77 @@
+"""Choose CPUs for work that shares them: whole cores before single threads, evenly over sockets and NUMA nodes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+from koordlet.strategies.view import Cpu
+
+
+def pick_cpus(candidates: Iterable[Cpu], count: int) -> list[int]:
+    """`count` CPUs in the order of choice; empty when there are not so many.
+
+    The order is Koordinator's: NUMA nodes by size, then by first CPU; round and round, first two threads of one
+    core at a time, then single threads from where that ended.
+    """
+    buckets = _buckets(candidates)
+    if count <= 0 or count > sum(len(bucket) for bucket in buckets):
+        return []
+    pairs, turn = _rounds(buckets, count, 0, _first_pair)
+    singles, _ = _rounds(buckets, count - len(pairs), turn, _first_single)
+    return pairs + singles
+
+
+def pick_cores(cpus: Sequence[Cpu], candidates: Iterable[Cpu], count: int) -> list[int]:
+    """At most `count` CPUs, all threads of each core or none, from cores whose threads are all candidates.
+
+    Nobody else then runs on a sibling of a chosen CPU. At least one core where there is any.
+    """
+    threads: dict[int, int] = {}
+    for cpu in cpus:
+        threads[cpu.core] = threads.get(cpu.core, 0) + 1
+    free = list(candidates)
+    cores = {core: sorted(cpu.id for cpu in free if cpu.core == core) for core in {cpu.core for cpu in free}}
+    whole = {core: ids for core, ids in cores.items() if len(ids) == threads[core]}
+    heads = [cpu for cpu in free if cpu.core in whole and whole[cpu.core][0] == cpu.id]
+    chosen: list[int] = []
+    for head in pick_cpus(heads, len(heads)):
+        core = next(ids for ids in whole.values() if ids[0] == head)
+        if not chosen or len(chosen) + len(core) <= count:
+            chosen += core
+    return chosen
+
+
+def _buckets(candidates: Iterable[Cpu]) -> list[list[Cpu]]:
+    by_place: dict[tuple[int, int], list[Cpu]] = {}
+    for cpu in sorted(candidates, key=lambda cpu: (cpu.core, cpu.id)):
+        by_place.setdefault((cpu.socket, cpu.node), []).append(cpu)
+    return sorted(by_place.values(), key=lambda bucket: (-len(bucket), min(cpu.id for cpu in bucket)))
+
+
+def _rounds(
+    buckets: list[list[Cpu]], count: int, turn: int, first: Callable[[list[Cpu], int], list[Cpu]]
+) -> tuple[list[int], int]:
+    """Take from the buckets in turn until `count` is reached or nobody gives; what was taken, and whose turn it is."""
+    taken: list[int] = []
+    fruitless = 0
+    while len(taken) < count and fruitless < len(buckets):
+        bucket = buckets[turn % len(buckets)]
+        step = first(bucket, count - len(taken))
+        fruitless = 0 if step else fruitless + 1
+        for cpu in step:
+            bucket.remove(cpu)
+            taken.append(cpu.id)
+        turn += 1
+    return taken, turn % len(buckets)
+
+
+def _first_pair(bucket: list[Cpu], need: int) -> list[Cpu]:
+    if need < 2:
+        return []
+    for left, right in pairwise(bucket):
+        if left.core == right.core:
+            return [left, right]
+    return []
+
+
+def _first_single(bucket: list[Cpu], need: int) -> list[Cpu]:
+    return bucket[:1] if need > 0 else []

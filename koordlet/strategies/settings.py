@@ -1,0 +1,111 @@
+"""A NodeSLO's spec, from the cluster or from a file, to each strategy's settings: checked, merged over defaults."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from api.crds.node_slo import NodeSLOSpec
+from api.settings import SettingsError, convert, merge
+from koordlet.strategies.strategy import Strategy, StrategySettings, discover_strategies
+
+S = TypeVar("S", bound=StrategySettings)
+
+EXTENSIONS = "extensions"
+"""Section of the spec that holds what Koordinator's protocol does not name, one table for each strategy."""
+
+
+def settings_of(kind: type[S], section: str, spec: Mapping[str, Any], source: str) -> S:
+    """The settings of one strategy: its section of `spec` over the defaults; null is as good as absent.
+
+    Raises SettingsError naming the key, what is wrong and what would be right.
+    """
+    table: Any = spec
+    for part in section.split("."):
+        table = table.get(part) or {}
+        if not isinstance(table, Mapping):
+            raise SettingsError(source, section, f"must be a table of settings; {part} is not")
+    return _over_defaults(kind, _without_nulls(table), f"{source}: {section}")
+
+
+def overridden(settings: S, text: str, source: str) -> S:
+    """`settings` with the fields of a JSON object laid over them, as pods carry it in annotations.
+
+    Raises SettingsError naming the annotation.
+    """
+    try:
+        document = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise SettingsError(source, "", f"not a JSON object: {error}") from error
+    merged = merge(msgspec.to_builtins(settings), _without_nulls(document))
+    return _converted(type(settings), merged, source)
+
+
+def configure(strategies: Mapping[str, Strategy[Any]], spec: Mapping[str, Any], source: str) -> list[SettingsError]:
+    """Give each strategy its settings out of `spec`; one whose settings are refused keeps those it has.
+
+    Returns what was refused; keys that no strategy and no protocol knows are among it.
+    """
+    refused = [SettingsError(source, key, "unknown key; see docs/strategies.md") for key in unknown_keys(spec)]
+    for name in sorted(strategies):
+        strategy = strategies[name]
+        try:
+            strategy.settings = settings_of(strategy.settings_type, strategy.section, spec, source)
+        except SettingsError as error:
+            refused.append(error)
+    return refused
+
+
+def unknown_keys(spec: Mapping[str, Any]) -> list[str]:
+    """Keys of a spec, dotted, that neither the protocol nor a strategy's extension knows."""
+    known = dict(spec)
+    extensions = known.pop(EXTENSIONS, None) or {}
+    found = _unknown(known, inspect.type_info(NodeSLOSpec), "")
+    for kind in discover_strategies().values():
+        head, _, name = kind.section.partition(".")
+        if head == EXTENSIONS and isinstance(extensions.get(name), Mapping):
+            found += _unknown(extensions[name], inspect.type_info(kind.settings_type), f"{EXTENSIONS}.{name}.")
+    return found
+
+
+def _unknown(document: Any, kind: inspect.Type, prefix: str) -> list[str]:
+    if isinstance(kind, inspect.Metadata):
+        return _unknown(document, kind.type, prefix)
+    if isinstance(kind, inspect.UnionType):
+        structs = [item for item in kind.types if isinstance(item, inspect.StructType)]
+        return _unknown(document, structs[0], prefix) if structs else []
+    if isinstance(kind, inspect.ListType | inspect.VarTupleType) and isinstance(document, list | tuple):
+        return [key for item in document for key in _unknown(item, kind.item_type, prefix)]
+    if not isinstance(kind, inspect.StructType) or not isinstance(document, Mapping):
+        return []
+    fields = {field.encode_name: field.type for field in kind.fields}
+    found = [f"{prefix}{key}" for key in document if key not in fields]
+    for key, value in document.items():
+        found += _unknown(value, fields[key], f"{prefix}{key}.") if key in fields else []
+    return found
+
+
+def _without_nulls(document: Any) -> Any:
+    if isinstance(document, Mapping):
+        return {key: _without_nulls(value) for key, value in document.items() if value is not None}
+    return document
+
+
+def _over_defaults(kind: type[S], table: dict[str, Any], source: str) -> S:
+    return _converted(kind, merge(msgspec.to_builtins(kind()), table), source)
+
+
+def _converted(kind: type[S], document: dict[str, Any], source: str) -> S:
+    try:
+        return convert(document, kind, source)
+    except SettingsError as error:
+        raise SettingsError(source, error.location, f"{error.problem}{_remedy(error)}") from error
+
+
+def _remedy(error: SettingsError) -> str:
+    if "got `float`" in error.problem and "ercent" in error.location:
+        return "; a percent is a whole number such as 65, not a fraction"
+    if error.problem.startswith("Expected"):
+        return "; keep to the range in docs/strategies.md, or leave the key out for the default"
+    return ""

@@ -1,0 +1,226 @@
+"""What strategies see: one tick of the node as immutable values. Absent measurements are None, never zero.
+
+CPU is millicores (usage and amounts), memory is bytes, shares are fractions 0..1 and named `_ratio`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from api.intents import Knob
+from api.protocol import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from api.qos import PriorityBand, QoSClass, priority_band
+from api.resources import CPU, MEMORY
+
+SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
+"""Kubernetes' system-cluster-critical and system-node-critical pods are at or above it."""
+
+
+class Kind(StrEnum):
+    """What a cgroup is to the node."""
+
+    QOS_DIR = "qos-dir"
+    """One of the kubelet's directories, told apart by `kube_qos`; Guaranteed is the one above the others."""
+    POD = "pod"
+    CONTAINER = "container"
+    HOST_APP = "host-app"
+
+
+class KubeQoS(StrEnum):
+    """Kubernetes' own classes."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """One hardware thread; threads of one core are SMT siblings; all numbers are machine-wide."""
+
+    id: int
+    core: int
+    socket: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheControl:
+    """What resctrl can set, as its info files say."""
+
+    mask: int
+    """All ways of the last-level cache, contiguous from bit 0."""
+    domains: tuple[int, ...] = (0,)
+    least_ways: int = 1
+    bandwidth_domains: tuple[int, ...] = ()
+    """Empty where memory bandwidth cannot be set."""
+    bandwidth_step: int = 10
+    """Granularity of the percent on Intel."""
+    bandwidth_floor: int = 10
+    """Least percent that the hardware takes."""
+    bandwidth_full: int | None = None
+    """Where bandwidth is an absolute figure (AMD): what 100 percent of one domain is, in the schemata's unit."""
+    bandwidth_unlimited: int = 2048
+    """The absolute figure that lifts the limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """What the node is and has; amounts by resource name as in `api.resources`."""
+
+    cpus: tuple[Cpu, ...]
+    memory_bytes: int
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """With batch and mid resources; a missing name is not known."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """By the node's reservation annotation."""
+    reserved_cpus: frozenset[int] = frozenset()
+    system_cpus: frozenset[int] = frozenset()
+    """That the system class has to itself."""
+    kubelet_static: bool = False
+    """The kubelet hands out CPUs itself; upper directories are its own."""
+    page_bytes: int = 4096
+    disks: Mapping[str, str] = field(default_factory=dict)
+    """Device or volume group name to major:minor."""
+    cache: CacheControl | None = None
+    network_bits_per_second: int = 0
+    """0 is not known."""
+
+    @cached_property
+    def cpu_millicores(self) -> int:
+        """Capacity."""
+        return len(self.cpus) * 1000
+
+    @property
+    def kubelet_reserved_millicores(self) -> int:
+        """Capacity less allocatable, at least 0."""
+        return max(self.cpu_millicores - self.allocatable.get(CPU, self.cpu_millicores), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One cgroup that strategies may care for."""
+
+    path: str
+    kind: Kind
+    name: str = ""
+    """`namespace/pod`, the container's or the application's name."""
+    uid: str = ""
+    pod: str = ""
+    """Path of a container's pod."""
+    qos: QoSClass = QoSClass.NONE
+    """As labelled; containers have their pod's."""
+    kube_qos: KubeQoS = KubeQoS.BURSTABLE
+    priority: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    bound_cpus: frozenset[int] = frozenset()
+    """CPUs given to it alone by scheduler or kubelet."""
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """A pod's volumes on block devices, name to major:minor."""
+    cpu_millicores: float | None = None
+    throttled_ratio: float | None = None
+    """Throttled periods of all periods since the last tick."""
+    memory_bytes: int | None = None
+    """Without page cache."""
+    cache_bytes: int | None = None
+    cold_bytes: int | None = None
+    memory_pressure_ratio: float | None = None
+    """Time with some task stalled on memory, over the last minute."""
+    oom_kills: int | None = None
+    """Since the last tick."""
+    knobs: Mapping[Knob, str] = field(default_factory=dict)
+    """What stands now, where it was read."""
+    active: bool = True
+    """Running and not on its way out."""
+
+    @property
+    def effective_qos(self) -> QoSClass:
+        """The label, or what Koordinator's protocol derives from Kubernetes' class where there is none."""
+        return self.qos or _BY_KUBE_QOS[self.kube_qos]
+
+    @property
+    def protected(self) -> bool:
+        """Never limited and never evicted: labelled SYSTEM, LSE or LSR, or critical to the system."""
+        reserved = self.qos in (QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR)
+        return reserved or (self.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+
+    @property
+    def best_effort(self) -> bool:
+        """By label or by Kubernetes' class."""
+        return self.qos is QoSClass.BE or self.kube_qos is KubeQoS.BEST_EFFORT
+
+    @property
+    def band(self) -> PriorityBand:
+        """Priority band; without one, batch for best-effort work and prod for the rest."""
+        known = priority_band(self.priority)
+        if known is not PriorityBand.NONE:
+            return known
+        return PriorityBand.BATCH if self.effective_qos is QoSClass.BE else PriorityBand.PROD
+
+    @property
+    def cpu_name(self) -> str:
+        """Resource that its CPU is counted in: batch, mid or the node's own."""
+        return {PriorityBand.BATCH: BATCH_CPU, PriorityBand.MID: MID_CPU}.get(self.band, CPU)
+
+    @property
+    def memory_name(self) -> str:
+        """Resource that its memory is counted in."""
+        return {PriorityBand.BATCH: BATCH_MEMORY, PriorityBand.MID: MID_MEMORY}.get(self.band, MEMORY)
+
+
+_BY_KUBE_QOS = {
+    KubeQoS.GUARANTEED: QoSClass.LSR,
+    KubeQoS.BURSTABLE: QoSClass.LS,
+    KubeQoS.BEST_EFFORT: QoSClass.BE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeView:
+    """The node in one tick; usages are averages over the `interval_seconds` before it."""
+
+    node: Node
+    groups: tuple[Group, ...] = ()
+    time_seconds: float = 0.0
+    """Wall clock, since the epoch; for calendars. Durations go by the monotonic time given to a strategy."""
+    interval_seconds: float = 1.0
+    cpu_millicores: float | None = None
+    """Used by all of the node."""
+    memory_bytes: int | None = None
+    """Used by all of the node, without what can be reclaimed."""
+    evictions: Mapping[str, float] = field(default_factory=dict)
+    """Path of each recently evicted pod to the monotonic time of its eviction."""
+
+    @cached_property
+    def pods(self) -> tuple[Group, ...]:
+        """All pods, those on their way out included."""
+        return tuple(group for group in self.groups if group.kind is Kind.POD)
+
+    @cached_property
+    def host_apps(self) -> tuple[Group, ...]:
+        """Applications on the node that are no pods."""
+        return tuple(group for group in self.groups if group.kind is Kind.HOST_APP)
+
+    @cached_property
+    def _containers(self) -> dict[str, tuple[Group, ...]]:
+        found: dict[str, tuple[Group, ...]] = {}
+        for group in self.groups:
+            if group.kind is Kind.CONTAINER:
+                found[group.pod] = (*found.get(group.pod, ()), group)
+        return found
+
+    def containers(self, pod: Group) -> tuple[Group, ...]:
+        """Containers of a pod, in the view's order."""
+        return self._containers.get(pod.path, ())
+
+    def qos_dir(self, kube_qos: KubeQoS) -> Group | None:
+        """The kubelet's directory of a class; None where there is no Kubernetes."""
+        return self._qos_dirs.get(kube_qos)
+
+    @cached_property
+    def _qos_dirs(self) -> dict[KubeQoS, Group]:
+        return {group.kube_qos: group for group in self.groups if group.kind is Kind.QOS_DIR}

@@ -1,0 +1,89 @@
+import pytest
+
+import koordlet.strategies
+from api.settings import SettingsError
+from koordlet.strategies.cpu_suppress import CpuSuppress, CpuSuppressSettings
+from koordlet.strategies.settings import configure, overridden, settings_of, unknown_keys
+from koordlet.strategies.strategy import discover_strategies
+from tests.koordlet.strategies.views import view
+
+SECTION = "resourceUsedThresholdWithBE"
+
+
+def test_every_strategy_says_what_it_is_and_starts_with_valid_defaults() -> None:
+    for name, kind in discover_strategies().items():
+        strategy = kind()
+        assert kind.__doc__, name
+        assert strategy.name == name
+        assert settings_of(kind.settings_type, kind.section, {}, "defaults") == strategy.settings
+
+
+def test_switched_off_by_default_all_strategies_want_nothing() -> None:
+    for name, kind in discover_strategies().items():
+        assert kind().decide(view(cores=1.0), 0.0) == [], name
+
+
+def test_strategies_are_listed_in_their_document() -> None:
+    from pathlib import Path
+
+    document = (Path(koordlet.strategies.__path__[0]).parent.parent / "docs/strategies.md").read_text()
+    for name, kind in discover_strategies().items():
+        assert f"| `{name}` |" in document, f"{name} has no row in docs/strategies.md"
+        assert all(f"`{gate}`" in document for gate in kind.features), name
+
+
+def test_settings_lie_over_the_defaults_and_null_is_absent() -> None:
+    spec = {SECTION: {"enable": True, "cpuSuppressThresholdPercent": None, "memoryEvictThresholdPercent": 80}}
+    settings = settings_of(CpuSuppressSettings, SECTION, spec, "file")
+    assert settings == CpuSuppressSettings(enable=True, threshold_percent=65)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        pytest.param(
+            {"cpuSuppressThresholdPercent": 165}, ["cpuSuppressThresholdPercent", "100", "default"], id="high"
+        ),
+        pytest.param({"cpuSuppressThresholdPercent": 0.65}, ["whole number such as 65"], id="fraction"),
+        pytest.param({"cpuSuppressPolicy": "quota"}, ["cpuSuppressPolicy", "quota"], id="choice"),
+        pytest.param({"enable": "yes"}, ["enable", "bool"], id="type"),
+        pytest.param([], [SECTION, "table"], id="no-table"),
+    ],
+)
+def test_a_refusal_names_file_key_and_remedy(table: object, words: list[str]) -> None:
+    with pytest.raises(SettingsError) as refused:
+        settings_of(CpuSuppressSettings, SECTION, {SECTION: table or [1]}, "node.toml")
+    assert all(word in str(refused.value) for word in ["node.toml", *words]), str(refused.value)
+
+
+def test_refused_settings_leave_the_former_ones_and_the_other_strategies_alone() -> None:
+    strategies = {name: kind() for name, kind in discover_strategies().items()}
+    assert configure(strategies, {SECTION: {"enable": True, "cpuSuppressThresholdPercent": 50}}, "first") == []
+    refused = configure(strategies, {SECTION: {"enable": False, "cpuSuppressThresholdPercent": 500}}, "second")
+    assert [error.location for error in refused] == ["cpuSuppressThresholdPercent"]
+    suppress = strategies["cpu_suppress"]
+    assert isinstance(suppress, CpuSuppress)
+    assert suppress.settings == CpuSuppressSettings(enable=True, threshold_percent=50)
+
+
+def test_unknown_keys_are_found_at_every_depth() -> None:
+    spec = {
+        "cpuBurst": {},
+        SECTION: {"cpuSuppressTresholdPercent": 1},
+        "resourceQOSStrategy": {"beClass": {"blkioQOS": {"blocks": [{"name": "a"}, {"nmae": "b"}]}}},
+        "extensions": {"someoneElses": {"x": 1}},
+    }
+    assert unknown_keys(spec) == [
+        "cpuBurst",
+        f"{SECTION}.cpuSuppressTresholdPercent",
+        "resourceQOSStrategy.beClass.blkioQOS.blocks.nmae",
+    ]
+
+
+def test_a_pod_may_override_single_fields() -> None:
+    settings = CpuSuppressSettings(enable=True, threshold_percent=50)
+    assert overridden(settings, '{"cpuSuppressMinPercent": 5}', "pod") == CpuSuppressSettings(
+        enable=True, threshold_percent=50, min_percent=5
+    )
+    with pytest.raises(SettingsError, match="not a JSON object"):
+        overridden(settings, "[1]", "pod")
