@@ -4,14 +4,10 @@ import json
 import logging
 import os
 import platform
-import signal
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -19,10 +15,16 @@ import msgspec
 
 from api.plugin import Unsupported
 from api.settings import SettingsError
+from api.verdicts import Verdict
+from api.window import Window
+from detector.judge import Judge, JudgeSettings
 from koordlet.agent import Agent
 from koordlet.config import AgentSettings, load_settings
 from koordlet.doctor import as_json, examine, main_job_runs
-from koordlet.events import NotableLosses
+from koordlet.host.cpumodel import cpu_model
+from koordlet.host.tree import HostTree
+from koordlet.judging import Judging, judge_settings
+from koordlet.observing import Face, json_lines, log_lines, observe, until_signalled
 from koordlet.snapshot import snapshot
 
 FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
@@ -38,27 +40,6 @@ def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
     sys.exit(code)
 
 
-class _Stop(Exception):
-    """A signal asked us to end."""
-
-
-@contextmanager
-def _until_signalled() -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a clean end of the block."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _Stop
-
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except _Stop:
-        pass
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def _settings(path: Path | None) -> AgentSettings:
     try:
         return load_settings(path)
@@ -66,9 +47,20 @@ def _settings(path: Path | None) -> AgentSettings:
         die(str(error), code=ASKED_WRONGLY)
 
 
-def _agent(settings: AgentSettings) -> Agent:
+def _judge_settings(settings: AgentSettings, path: Path | None) -> JudgeSettings | None:
+    """What to judge by; None where detection is switched off."""
+    if not settings.detection.enabled:
+        return None
+    model = cpu_model(HostTree(Path(settings.root)))
     try:
-        return Agent(settings)
+        return judge_settings(settings.detection, cpu_model=model, source=str(path or "settings"))
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
+
+
+def _agent(settings: AgentSettings, judging: Judging | None = None) -> Agent:
+    try:
+        return Agent(settings, judging)
     except SettingsError as error:
         die(str(error), code=ASKED_WRONGLY)
     except Unsupported as reason:
@@ -88,7 +80,7 @@ def main() -> None:
     \b
     Examples:
       koordlet top                              live view
-      koordlet run --standalone                 observe, log notable losses, serve metrics
+      koordlet run --standalone                 observe, log who loses what to whom, serve metrics
       koordlet snapshot --seconds 5 --json      one measurement on stdout
       koordlet doctor                           what this host can measure
     """
@@ -102,18 +94,21 @@ def _require_root() -> None:
 @main.command()
 @_config_option
 @click.option("--standalone", is_flag=True, help="Without Kubernetes: watch every cgroup of this host.")
-@click.option("--check-config", is_flag=True, help="Validate the settings file and exit.")
-@click.option("-v", "--verbose", is_flag=True, help="Log each source and what it could not do.")
-def run(config: Path | None, standalone: bool, check_config: bool, verbose: bool) -> None:
+@click.option("--json", "as_objects", is_flag=True, help="Verdicts on stdout, one JSON object a line, not in the log.")
+@click.option("--check-config", is_flag=True, help="Validate the settings file and the rules, and exit.")
+@click.option("-v", "--verbose", is_flag=True, help="Log full paths, and what each source could not do.")
+def run(config: Path | None, standalone: bool, as_objects: bool, check_config: bool, verbose: bool) -> None:
     """Observe until stopped. Never writes to a cgroup.
 
     \b
     Examples:
       koordlet run --standalone
+      koordlet run --standalone --json | jq -r '[.state, .victim, .cause, .culprits[0].path] | @tsv'
       koordlet run --standalone --config /etc/koord/koordlet.toml
       koordlet run --check-config --config koordlet.toml
     """
     settings = _settings(config)
+    to_judge_by = _judge_settings(settings, config)
     if check_config:
         click.echo("settings are valid")
         return
@@ -125,16 +120,20 @@ def run(config: Path | None, standalone: bool, check_config: bool, verbose: bool
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    agent = _agent(settings)
+    agent = _agent(settings, Judging(Judge(to_judge_by)) if to_judge_by else None)
     try:
-        with _until_signalled():
-            _observe(agent, settings)
+        with until_signalled() as stop:
+            _say_what_is_measured(agent, settings)
+            told = (
+                json_lines(agent, sys.stdout.fileno()) if as_objects else log_lines(str if verbose else agent.name_of)
+            )
+            observe(agent, settings.interval_seconds, (*_serve(agent, settings), told), stop)
     finally:
         agent.close()
     _log.info("stopped; every probe is detached")
 
 
-def _observe(agent: Agent, settings: AgentSettings) -> None:
+def _say_what_is_measured(agent: Agent, settings: AgentSettings) -> None:
     for name, reason in sorted(agent.unsupported.items()):
         _log.info("not measured: %s: %s", name, reason.reason)
     _log.info(
@@ -142,30 +141,12 @@ def _observe(agent: Agent, settings: AgentSettings) -> None:
         ", ".join(sorted(agent.probes.opened)) or "kernel counters only",
         settings.interval_seconds,
     )
-    exposition = _serve(agent, settings)
-    notable = NotableLosses(settings.notable_seconds_per_second)
-    failures = 0
-    for _ in _ticks(settings.interval_seconds):
-        try:
-            agent.tick()
-            failures = 0
-        except Exception:  # noqa: BLE001 - one bad tick must not end the agent; it is logged once in a row
-            failures += 1
-            if failures == 1:
-                _log.exception("a tick failed; trying again")
-            continue
-        window = agent.store.window(settings.interval_seconds)
-        if window is None:
-            continue
-        if exposition is not None:
-            exposition.update(window, capabilities=agent.capabilities(), programs=agent.program_rows())
-        for line in notable.lines(window, agent.path_of):
-            _log.info("%s", line)
 
 
-def _serve(agent: Agent, settings: AgentSettings) -> Any:
+def _serve(agent: Agent, settings: AgentSettings) -> tuple[Face, ...]:
+    """The metrics endpoint, if it is wanted."""
     if not settings.exposition.enabled:
-        return None
+        return ()
     from prometheus_client import CollectorRegistry, start_http_server
 
     from koordlet.exposition import Exposition
@@ -179,17 +160,11 @@ def _serve(agent: Agent, settings: AgentSettings) -> Any:
         where = f"{settings.exposition.address}:{settings.exposition.port}"
         die(f"metrics cannot be served on {where}: {error.strerror}", hint="set [exposition] port in the settings file")
     _log.info("metrics on http://%s:%d/metrics", settings.exposition.address, server.server_port)
-    return exposition
 
+    def update(window: Window, _verdicts: Sequence[Verdict]) -> None:
+        exposition.update(window, capabilities=agent.capabilities(), programs=agent.program_rows())
 
-def _ticks(interval_seconds: float) -> Iterator[int]:
-    """Yield at fixed times; a late tick is not made up for."""
-    due, count = time.monotonic(), 0
-    while True:
-        yield count
-        count += 1
-        due = max(due + interval_seconds, time.monotonic())
-        time.sleep(max(due - time.monotonic(), 0))
+    return (update,)
 
 
 @main.command(name="snapshot")
@@ -213,13 +188,13 @@ def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> No
     agent = _agent(settings)
     measured: dict[str, Any] | None = None
     try:
-        with _until_signalled():
+        with until_signalled() as stop:
             agent.tick(everything=True)
-            time.sleep(seconds)
-            agent.tick(everything=True)
-            window = agent.store.window()
-            assert window is not None
-            measured = snapshot(window, agent.path_of, _host_facts(agent), _reasons(agent))
+            if not stop.wait(seconds):
+                agent.tick(everything=True)
+                window = agent.store.window()
+                assert window is not None
+                measured = snapshot(window, agent.path_of, _host_facts(agent), _reasons(agent))
     finally:
         agent.close()
     if measured is None:

@@ -5,8 +5,8 @@ import logging
 import os
 import resource
 import time
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,12 +16,14 @@ import numpy as np
 import koordlet.collectors
 from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
 from api.plugin import Unsupported, discover
+from api.verdicts import Verdict
 from koordlet.collectors import Collector, Host, Round
 from koordlet.config import AgentSettings
 from koordlet.host.containers import container_name
 from koordlet.host.hierarchies import find_hierarchies
 from koordlet.host.tree import HostTree
 from koordlet.host.walk import CgroupWalk
+from koordlet.judging import Judging
 from koordlet.naming import QoSRule, name_cgroup, printable, qos_of
 from koordlet.probing import ProbeSet, reported_ids
 from koordlet.store import FrameStore
@@ -34,8 +36,10 @@ _REMEMBERED_GONE = 4096
 class Agent:
     """Everything that measures on one node. Build it, call `tick` once an interval, `close` it."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, judging: Judging | None = None) -> None:
         """Open collectors and probes; what this host cannot do stands in `unsupported` with its reason.
+
+        With `judging`, every frame is judged.
 
         Raises Unsupported when there is no cpu cgroup hierarchy at all.
         """
@@ -50,6 +54,11 @@ class Agent:
         self.probes = ProbeSet.open(settings.probes)
         self.unsupported |= self.probes.refused
         self.store = FrameStore(settings.history_seconds, settings.interval_seconds)
+        self.judging = judging
+        self.verdicts: Sequence[Verdict] = ()
+        """What opened, changed or closed in the newest tick."""
+        self.lost: Counter[str] = Counter()
+        """What the agent itself could not do, by place; told with the next frame."""
         self._infos: dict[int, CgroupInfo] = {}
         self._gone: OrderedDict[int, CgroupInfo] = OrderedDict()
         self._strangers: set[int] = set()
@@ -57,6 +66,7 @@ class Agent:
         self._ticks = 0
         self._ids = np.empty(0, dtype=np.uint64)
         self._cgroups: tuple[CgroupInfo, ...] = ()
+        self._names: dict[str, str] | None = None
 
     def _open_collectors(self, host: Host) -> dict[str, Collector]:
         opened: dict[str, Collector] = {}
@@ -80,9 +90,10 @@ class Agent:
         readings.extend(read.values())
         readings.append(self._own_cost(time.monotonic_ns() - started))
         tables, lost = merge(self._ids, readings)
-        frame = Frame(monotonic, wall, self._cgroups, tables, lost, sources)
+        frame = Frame(monotonic, wall, self._cgroups, tables, lost | self.lost, sources)
         self.store.append(frame)
         self._ticks += 1
+        self.verdicts = self.judging.step(frame) if self.judging else ()
         return frame
 
     def _look(self, *, everything: bool) -> None:
@@ -95,6 +106,7 @@ class Agent:
         if removed:
             self._bury(removed)
         if removed or change.added:
+            self._names = None
             self._cgroups = tuple(self._infos.values())
             self._ids = np.array([info.id for info in self._cgroups], dtype=np.uint64)
 
@@ -161,6 +173,14 @@ class Agent:
         """Path of a living or recently removed cgroup."""
         info = self._infos.get(identity) or self._gone.get(identity)
         return info.path if info else None
+
+    def name_of(self, path: str) -> str:
+        """What people call the cgroup at a path; the path itself where no name is its own."""
+        if self._names is None:
+            infos = [*self._gone.values(), *self._infos.values()]
+            bearers = Counter(name for _path, name in {(info.path, info.name) for info in infos})
+            self._names = {info.path: info.name for info in infos if bearers[info.name] == 1}
+        return self._names.get(path, path)
 
     def _own_cost(self, tick_ns: int) -> Reading:
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,7 +1,7 @@
 """Everything that can be set, with its default and meaning; `koordlet run --check-config` validates a file."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -93,6 +93,20 @@ class EnforcingSettings(Settings, frozen=True):
     """Audit files that are kept, the current one included."""
 
 
+class DetectionSettings(Settings, frozen=True):
+    """[detection]: what counts as harm; `[detection.rules.<name>]` adds a rule or changes keys of one there is."""
+
+    enabled: bool = True
+    rules_file: str = ""
+    """TOML or YAML file with tables `[rules.<name>]` that stand in place of the built-in rules."""
+    rules: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Rules by name, laid over those of the file."""
+    disabled_rules: tuple[str, ...] = ()
+    """Rules not to judge by, by name."""
+    node_type: str = ""
+    """What ordinary behaviour is compared within; the CPU model where it is empty."""
+
+
 class AgentSettings(Settings, frozen=True):
     """The whole file."""
 
@@ -100,14 +114,13 @@ class AgentSettings(Settings, frozen=True):
     """Time between ticks."""
     history_seconds: Annotated[float, Meta(ge=2, le=3600)] = 70.0
     """How long frames are kept in memory."""
-    notable_seconds_per_second: Annotated[float, Meta(ge=0.001, le=1000)] = 0.1
-    """A cgroup that loses more than this is worth a log line."""
     root: str = "/"
     """Where the host's file system is mounted (for a container with the host under another path)."""
     probes: ProbeSettings = ProbeSettings()
     cgroups: CgroupSettings = CgroupSettings()
     qos: tuple[QoSRuleSettings, ...] = ()
     exposition: ExpositionSettings = ExpositionSettings()
+    detection: DetectionSettings = DetectionSettings()
     enforcing: EnforcingSettings = EnforcingSettings()
 
 

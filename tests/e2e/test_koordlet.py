@@ -91,7 +91,10 @@ def test_run_measures_serves_and_stops_cleanly(kernel: Kernel, tree: CgroupTree,
         )
         assert blamed
         assert float(blamed.group(1)) > 0.5
-        assert f"{victim.path} loses" in log.read_text()
+        name = victim.path.removeprefix("/")
+        assert re.search(
+            rf"WARNING {name} lost \S+ s/s waiting for CPU: .*\d to {hog.path.removeprefix('/')}", log.read_text()
+        )
         checked = subprocess.run(
             ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
         )

@@ -13,7 +13,6 @@ def test_defaults() -> None:
     assert msgspec.to_builtins(AgentSettings()) == {
         "interval_seconds": 1.0,
         "history_seconds": 70.0,
-        "notable_seconds_per_second": 0.1,
         "root": "/",
         "probes": {"disabled": (), "backend": "auto", "max_cgroups": 2048, "max_pairs": 16384, "options": {}},
         "cgroups": {"ignore": (), "slow_every_ticks": 10},
@@ -25,6 +24,13 @@ def test_defaults() -> None:
             "max_cgroups": 200,
             "culprits_per_victim": 5,
             "histogram_cgroups": 50,
+        },
+        "detection": {
+            "enabled": True,
+            "rules_file": "",
+            "rules": {},
+            "disabled_rules": (),
+            "node_type": "",
         },
         "enforcing": {
             "enabled": False,

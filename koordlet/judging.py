@@ -1,0 +1,88 @@
+"""The detector inside the agent: settings become a judge, frames go in, verdicts come out, no tick fails for it."""
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from api.frame import Frame
+from api.settings import SettingsError, merge
+from api.verdicts import Verdict
+from detector.judge import Judge, JudgeSettings
+from detector.rules import DEFAULT_RULES, Rule, load_rules, rules_of
+from detector.symptom import discover_symptoms
+from koordlet.config import DetectionSettings
+
+_log = logging.getLogger(__name__)
+
+
+class Judging:
+    """Feed it each frame of the agent; holds the judge and counts what goes wrong."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.failures = 0
+        """Ticks in which the judge failed."""
+        self.run_seconds = 0.0
+        """Time spent judging, in all."""
+        self._is_failing = False
+
+    @property
+    def open_verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts that stand."""
+        return self.judge.open_verdicts
+
+    def step(self, frame: Frame) -> Sequence[Verdict]:
+        """Verdicts that open, change or close with this frame; none where the judge fails."""
+        started = time.perf_counter()
+        try:
+            verdicts = self.judge.step(frame)
+        except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted
+            self.failures += 1
+            if not self._is_failing:
+                _log.exception("judging a frame failed; measuring goes on")
+            self._is_failing = True
+            return ()
+        finally:
+            self.run_seconds += time.perf_counter() - started
+        self._is_failing = False
+        return verdicts
+
+
+def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) -> JudgeSettings:
+    """What the judge decides by. Raises SettingsError naming file (`source` or the rules file), rule and key."""
+    return JudgeSettings(rules=rules(settings, source), node_type=settings.node_type or cpu_model)
+
+
+def rules(settings: DetectionSettings, source: str) -> tuple[Rule, ...]:
+    """The rules of the rules file, or the built-in ones, with the settings' own laid over them by name."""
+    symptoms = frozenset(discover_symptoms())
+    base = {rule.name: rule for rule in _base(settings.rules_file, symptoms)}
+    for name in settings.disabled_rules:
+        if name not in base:
+            problem = f"no rule {name!r}; there are {', '.join(sorted(base))}"
+            raise SettingsError(source, "[detection] disabled_rules", problem)
+    tables = {
+        name: merge(_table(base[name]), table) if name in base else table for name, table in settings.rules.items()
+    }
+    whole = base | {rule.name: rule for rule in rules_of(tables, source, symptoms)}
+    return tuple(rule for name, rule in whole.items() if name not in settings.disabled_rules)
+
+
+def _base(rules_file: str, symptoms: frozenset[str]) -> tuple[Rule, ...]:
+    if not rules_file:
+        return DEFAULT_RULES
+    try:
+        text = Path(rules_file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(rules_file, "", f"cannot be read: {error}") from error
+    return load_rules(text, rules_file, symptoms)
+
+
+def _table(rule: Rule) -> dict[str, Any]:
+    table: dict[str, Any] = msgspec.to_builtins(rule)
+    del table["name"]
+    return table

@@ -1,0 +1,80 @@
+"""The judge in the agent: settings to rules, verdicts out, failures that end nothing."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from api.frame import Frame
+from api.settings import SettingsError
+from api.verdicts import State
+from detector.judge import Judge, JudgeSettings
+from detector.rules import DEFAULT_RULES
+from koordlet.config import DetectionSettings
+from koordlet.judging import Judging, judge_settings, rules
+from tests.frames import make_frame
+
+CGROUPS = {1: "/web", 2: "/batch"}
+
+
+def frame(second: int, lost_ns_per_second: int) -> Frame:
+    lost = second * lost_ns_per_second
+    return make_frame(second, CGROUPS, {"cpu.wait_neighbour_ns": [lost, 0]}, {(1, 2): lost})
+
+
+def test_frames_become_verdicts() -> None:
+    judging = Judging(Judge(JudgeSettings()))
+    told = [verdict for second in range(4) for verdict in judging.step(frame(second, 300_000_000))]
+    (opened,) = told
+    assert (opened.state, opened.victim, opened.culprits[0].path) == (State.OPEN, "/web", "/batch")
+    assert judging.open_verdicts == (opened,)
+    assert judging.run_seconds > 0
+
+
+def test_a_failure_is_logged_once_in_a_row_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    judging = Judging(Judge(JudgeSettings()))
+    torn = make_frame(9, CGROUPS, {"cpu.wait_neighbour_ns": [0]})
+    with caplog.at_level(logging.ERROR):
+        for broken in (frame(0, 0), torn, torn):
+            assert judging.step(broken) == () or not judging.failures
+    assert judging.failures == 2
+    assert len(caplog.records) == 1
+
+
+def test_a_table_changes_the_keys_it_names_and_adds_rules() -> None:
+    settings = DetectionSettings(
+        rules={"cpu-contention": {"threshold": 0.2}, "mine": {"any_of": ["own_quota"]}}, disabled_rules=("smt",)
+    )
+    found = {rule.name: rule for rule in rules(settings, "x.toml")}
+    assert set(found) == {rule.name for rule in DEFAULT_RULES} - {"smt"} | {"mine"}
+    assert found["cpu-contention"].threshold == 0.2
+    assert found["cpu-contention"].any_of == ("cpu_contention",)
+
+
+def test_a_rules_file_stands_in_place_of_the_built_in_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[rules.only]\nany_of = ["own_quota"]\n')
+    assert [rule.name for rule in rules(DetectionSettings(rules_file=str(path)), "x.toml")] == ["only"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (DetectionSettings(rules={"mine": {"any_of": ["own_qouta"]}}), ["koordlet.toml", "rule mine", "any_of"]),
+        (DetectionSettings(rules={"smt": {"treshold": 1.0}}), ["koordlet.toml", "rule smt", "treshold"]),
+        (DetectionSettings(disabled_rules=("nosuch",)), ["koordlet.toml", "disabled_rules", "nosuch"]),
+        (DetectionSettings(rules_file="/nowhere/rules.toml"), ["/nowhere/rules.toml", "cannot be read"]),
+    ],
+)
+def test_errors_name_file_rule_and_key(settings: DetectionSettings, told: list[str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        rules(settings, "koordlet.toml")
+    for word in told:
+        assert word in str(caught.value)
+
+
+def test_the_node_type_is_the_cpu_model_unless_it_is_set() -> None:
+    assert judge_settings(DetectionSettings(), cpu_model="AMD EPYC", source="x").node_type == "AMD EPYC"
+    assert judge_settings(DetectionSettings(node_type="m5"), cpu_model="AMD EPYC", source="x").node_type == "m5"
