@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.interference.profile import MICRO, RESOURCES, Traits
+from api.interference import RESOURCES
+from scheduler.interference.profile import MICRO, Traits
 from scheduler.snapshot import Row, Rows
 
 WIDTH = 2 * len(RESOURCES)

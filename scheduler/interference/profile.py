@@ -7,31 +7,19 @@ pods come and go.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import ResourceInterference, WorkloadProfile
-from api.objects import Pod
+from api.interference import RESOURCES
+from api.workload import Workload
 
-RESOURCES = ("cpu", "cpu-smt", "cache", "memory-bandwidth", "memory", "block-io", "network", "kernel")
 MICRO = 1_000_000
-TEMPLATE_HASH_LABEL = "pod-template-hash"
 
 Vector: TypeAlias = NDArray[np.int64]
 """Per resource of RESOURCES, millionths."""
-
-
-class Workload(NamedTuple):
-    """The object a human would name as the pod's owner."""
-
-    namespace: str
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,17 +32,6 @@ class Traits:
 
 NEUTRAL = Traits(np.zeros(len(RESOURCES), dtype=np.int64), np.zeros(len(RESOURCES), dtype=np.int64))
 """Of whom nothing is known: no harm suffered, none done."""
-
-
-def workload_of(pod: Pod) -> Workload | None:
-    """The pod's workload: its controller, and for a ReplicaSet of a Deployment the Deployment."""
-    owner = pod.metadata.controlled_by
-    if owner is None:
-        return None
-    template = pod.metadata.labels.get(TEMPLATE_HASH_LABEL)
-    if owner.kind == "ReplicaSet" and template and owner.name.endswith(f"-{template}"):
-        return Workload(pod.metadata.namespace, "Deployment", owner.name.removesuffix(f"-{template}"))
-    return Workload(pod.metadata.namespace, owner.kind, owner.name)
 
 
 class ProfileBook:

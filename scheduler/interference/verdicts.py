@@ -7,27 +7,14 @@ from typing import Any
 import msgspec
 
 from api.crds import NodeMetric
+from api.interference import RESOURCES, WireVerdict
 from api.meta import Wire
 from api.times import epoch_seconds
-from scheduler.interference.profile import RESOURCES
-
-ANNOTATION_VERDICTS = "node.koordinator.sh/interference-verdicts"
-"""Node annotation: a JSON list of verdicts."""
 
 EXTENSION = "interference"
 """Key in a pod's `extensions` of NodeMetric whose `verdicts` are about that pod as victim."""
 
 _ALIASES = {"blockio": "block-io", "net": "network", "llc": "cache", "membw": "memory-bandwidth"}
-
-
-class WireVerdict(Wire, frozen=True, kw_only=True):
-    """One verdict on the wire; `culprits` as `Kind/namespace/name` or `namespace/pod`."""
-
-    resource: str
-    victim: str = ""
-    culprits: list[str] = msgspec.field(default_factory=list)
-    lost_seconds_per_second: float = 0.0
-    until: str | None = None
 
 
 class WireExtension(Wire, frozen=True, kw_only=True):

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.interference import RESOURCES
 from scheduler.interference.field import Field, probe_of
-from scheduler.interference.profile import MICRO, RESOURCES, Traits
+from scheduler.interference.profile import MICRO, Traits
 
 
 def traits(cpu: tuple[float, float], cache: tuple[float, float] = (0.0, 0.0)) -> Traits:

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from api.crds import ResourceInterference, WorkloadProfile
-from scheduler.interference.profile import NEUTRAL, RESOURCES, ProfileBook, Workload, typical_sensitivity, workload_of
+from api.interference import RESOURCES
+from api.workload import Workload, workload_of
+from scheduler.interference.profile import NEUTRAL, ProfileBook, typical_sensitivity
 from tests.schedobjects import pod
 
 WEB = Workload("default", "Deployment", "web")
