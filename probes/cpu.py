@@ -17,6 +17,7 @@ from api.metrics import WAIT_CAUSES
 from probes.libbpf import LoadedBpf, possible_cpus
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
+from probes.tripwire import TRIP_RECORD, WATCHED_RECORD, Tripwire
 
 RING = 64
 
@@ -54,7 +55,10 @@ class Cpu(BpfProbe):
     """Needs tp_btf and task storage (kernel 5.12 and later)."""
 
     name: ClassVar[str] = "cpu"
+    options: ClassVar = {"tripwire": False}
     records: ClassVar = {
+        "watched": WATCHED_RECORD,
+        "trip": TRIP_RECORD,
         "cpu_cgroup": CGROUP_RECORD,
         "cpu_pair": PAIR_RECORD,
         "cpu_state": STATE_RECORD,
@@ -69,15 +73,19 @@ class Cpu(BpfProbe):
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
         self._pairs = PairLedger()
         self._floors: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
+        self.tripwire: Tripwire | None = None
+        """Tells at once of cgroups that lose too much; with option `tripwire` only."""
 
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Cpu":
         """Load, stamp every living task's storage, attach."""
+        tripwire = limits.option("cpu", "tripwire", False)
         kernel.require_tracepoints(
             "sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task", "task_newtask"
         )
         bpf = open_object(cls.image(), kernel)
-        bpf.set_rodata({"queues_by_cpu": kernel.btf.field_type("task_group", "cfs_rq") == "struct cfs_rq * *"})
+        queues_by_cpu = kernel.btf.field_type("task_group", "cfs_rq") == "struct cfs_rq * *"
+        bpf.set_rodata({"queues_by_cpu": queues_by_cpu, "tripwire": tripwire})
         bpf.resize("cpus", possible_cpus())
         bpf.resize("cgroups", limits.max_cgroups)
         bpf.resize("blame", limits.max_pairs)
@@ -85,7 +93,15 @@ class Cpu(BpfProbe):
         attach(bpf, "on_new_task")
         bpf.iterate("prepare_tasks")
         attach(bpf, "on_wakeup", "on_wakeup_new", "on_migrate", "on_switch")
-        return cls(bpf)
+        probe = cls(bpf)
+        if tripwire:
+            probe.tripwire = Tripwire(bpf)
+        return probe
+
+    def close(self) -> None:
+        if self.tripwire is not None:
+            self.tripwire.close()
+        super().close()
 
     def read(self) -> Reading:
         ids, values = self._cgroups.read()

@@ -19,7 +19,7 @@ KINDS = discover(probes, Probe)  # type: ignore[type-abstract]
     [
         ({"nothing": {"x": 1}}, r"\[probes.options.nothing\] x: there is no such probe"),
         ({"pmu": {"stand_inn": True}}, r"\[probes.options.pmu\] stand_inn: unknown option; it takes stand_in"),
-        ({"cpu": {"x": 1}}, r"\[probes.options.cpu\] x: unknown option; it takes none"),
+        ({"irq": {"x": 1}}, r"\[probes.options.irq\] x: unknown option; it takes none"),
         ({"pmu": {"stand_in": 3}}, r"\[probes.options.pmu\] stand_in: 3 is not a bool"),
         ({"resctrl": {"match": False}}, r"\[probes.options.resctrl\] match: False is not a str"),
     ],

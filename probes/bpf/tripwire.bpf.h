@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* A watched cgroup that loses more than its budget to its neighbours within its window is told at once. */
+#ifndef KOORD_TRIPWIRE_BPF_H
+#define KOORD_TRIPWIRE_BPF_H
+
+#include "cgroup.bpf.h"
+#include "kernel.bpf.h"
+
+#define TRIP_REST_NS 500000000ULL /* one cgroup is told of at most twice a second */
+
+/* Off unless asked for: the verifier then removes every trace of it. */
+const volatile bool tripwire = false;
+
+struct watched {
+	u64 budget_ns;
+	u64 window_ns;
+	u64 since_ns; /* start of the window that runs */
+	u64 lost_ns;  /* lost in it */
+	u64 culprit;  /* who took most of it (Boyer and Moore's majority vote) */
+	u64 votes_ns;
+	u64 told_ns;
+};
+
+struct trip {
+	u64 victim;
+	u64 culprit;
+	u64 lost_ns;
+	u64 span_ns; /* in which it was lost */
+	u64 at_ns;
+};
+
+const struct trip *trip_type __attribute__((unused)); /* so that the object's BTF describes it */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u64);
+	__type(value, struct watched);
+} watched SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} trips SEC(".maps");
+
+static __always_inline void vote(struct watched *watch, u64 who, u64 ns)
+{
+	if (who == watch->culprit) {
+		watch->votes_ns += ns;
+	} else if (watch->votes_ns > ns) {
+		watch->votes_ns -= ns;
+	} else {
+		watch->culprit = who;
+		watch->votes_ns = ns - watch->votes_ns;
+	}
+}
+
+/* `victim` has waited `lost` for its neighbours, of whom `who` was the last to run. CPUs may race: a sum may miss a
+ * part, and the next wait makes up for it. */
+static __always_inline void step_on_wire(u64 victim, u64 who, u64 lost, u64 now)
+{
+	struct watched *watch = bpf_map_lookup_elem(&watched, &victim);
+	struct trip trip = {};
+
+	if (!watch)
+		return;
+	if (now - watch->since_ns > watch->window_ns) {
+		watch->since_ns = now - lost;
+		watch->lost_ns = 0;
+		watch->votes_ns = 0;
+	}
+	watch->lost_ns += lost;
+	if (who != victim && who != IDLE_ID && who != KERNEL_ID && who != UNSEEN_ID)
+		vote(watch, who, lost);
+	if (watch->lost_ns < watch->budget_ns || now - watch->told_ns < TRIP_REST_NS)
+		return;
+	watch->told_ns = now;
+	trip.victim = victim;
+	trip.culprit = watch->culprit;
+	trip.lost_ns = watch->lost_ns;
+	trip.span_ns = now - watch->since_ns;
+	trip.at_ns = now;
+	bpf_ringbuf_output(&trips, &trip, sizeof(trip), 0);
+}
+
+#endif

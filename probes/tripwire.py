@@ -1,0 +1,76 @@
+"""Cgroups that are watched in the kernel, and word within moments when one loses too much to its neighbours."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.libbpf import BpfObject, RingBuffer
+
+U64 = np.dtype(np.uint64)
+WATCHED_RECORD = np.dtype(
+    [
+        ("budget_ns", U64),
+        ("window_ns", U64),
+        ("since_ns", U64),
+        ("lost_ns", U64),
+        ("culprit", U64),
+        ("votes_ns", U64),
+        ("told_ns", U64),
+    ]
+)
+TRIP_RECORD = np.dtype([("victim", U64), ("culprit", U64), ("lost_ns", U64), ("span_ns", U64), ("at_ns", U64)])
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """One cgroup lost more than its budget."""
+
+    victim: int
+    culprit: int
+    """Who took most of it; 0 where no cgroup did."""
+    lost_ns: int
+    span_ns: int
+    """In which it was lost."""
+    at_ns: int
+    """Monotonic."""
+
+    @property
+    def lost_seconds_per_second(self) -> float:
+        """Rate of the loss; a span is at least as long as one thread's loss in it."""
+        return self.lost_ns / max(self.span_ns, 1)
+
+
+class Tripwire:
+    """Which cgroups are watched, and the trips that wait to be read."""
+
+    def __init__(self, bpf: BpfObject) -> None:
+        self._watched = bpf.map("watched", U64, WATCHED_RECORD)
+        self._waiting: list[Trip] = []
+        self._ring = RingBuffer(bpf.map_fd("trips"), self._take)
+        self._budgets: dict[int, tuple[int, int]] = {}
+
+    def watch(self, budgets: dict[int, tuple[int, int]]) -> None:
+        """Watch these cgroups and no others: id to (budget_ns, window_ns); what stays as it was is left alone."""
+        gone = [identity for identity in self._budgets if identity not in budgets]
+        if gone:
+            self._watched.delete(np.array(gone, dtype=np.uint64))
+        for identity, limits in budgets.items():
+            if self._budgets.get(identity) != limits:
+                record = np.zeros(1, dtype=WATCHED_RECORD)
+                record["budget_ns"], record["window_ns"] = limits
+                self._watched.update(identity, record)
+        self._budgets = dict(budgets)
+
+    def wait(self, timeout_seconds: float) -> list[Trip]:
+        """Trips that wait, or the first to come in this time; empty when none does."""
+        self._ring.poll(int(timeout_seconds * 1000))
+        trips, self._waiting = self._waiting, []
+        return trips
+
+    def close(self) -> None:
+        """Stop listening; idempotent."""
+        self._ring.close()
+
+    def _take(self, record: bytes) -> None:
+        row = np.frombuffer(record, dtype=TRIP_RECORD)[0]
+        self._waiting.append(Trip(*(int(row[name]) for name in TRIP_RECORD.names or ())))
