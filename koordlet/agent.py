@@ -19,7 +19,7 @@ from api.plugin import Unsupported, discover
 from api.verdicts import Verdict
 from koordlet.collectors import Collector, Host, Round
 from koordlet.config import AgentSettings
-from koordlet.host.containers import container_name
+from koordlet.host.containers import container_facts
 from koordlet.host.hierarchies import find_hierarchies
 from koordlet.host.tree import HostTree
 from koordlet.host.walk import CgroupWalk
@@ -27,6 +27,7 @@ from koordlet.judging import Judging
 from koordlet.naming import QoSRule, name_cgroup, printable, qos_of
 from koordlet.probing import ProbeSet, reported_ids
 from koordlet.store import FrameStore
+from koordlet.workloads import ContainerFacts, workload_of
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +95,8 @@ class Agent:
         self.store.append(frame)
         self._ticks += 1
         self.verdicts = self.judging.step(frame) if self.judging else ()
+        if self.judging and self.judging.recorder:
+            self.lost["recording.frames"] = self.judging.recorder.lost_frames
         return frame
 
     def _look(self, *, everything: bool) -> None:
@@ -112,10 +115,16 @@ class Agent:
 
     def _describe(self, identity: int, path: str) -> CgroupInfo:
         name = name_cgroup(path)
-        if name.container_id:
-            given = container_name(self._tree, name.container_id)
-            name = replace(name, name=given or name.name)
-        return CgroupInfo(identity, path, printable(name.name), qos_of(path, name, self._rules).value)
+        facts = container_facts(self._tree, name.container_id) if name.container_id else ContainerFacts()
+        name = replace(name, name=facts.full_name or name.name)
+        return CgroupInfo(
+            id=identity,
+            path=path,
+            name=printable(name.name),
+            qos=qos_of(path, name, self._rules).value,
+            workload=printable(workload_of(path, name, facts)),
+            container=printable(facts.container),
+        )
 
     def _bury(self, removed: Iterable[CgroupInfo]) -> None:
         gone = list(removed)
@@ -198,6 +207,8 @@ class Agent:
         for collector in self._collectors.values():
             collector.close()
         self._walk.close()
+        if self.judging:
+            self.judging.close()
 
 
 def resident_bytes() -> int:

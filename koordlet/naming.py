@@ -11,6 +11,7 @@ _RUNTIME_SCOPE = re.compile(
 )
 _HEX_ID = re.compile(r"^[0-9a-f]{64}$")
 _POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})")
+_QOS_PARENTS = ("/kubepods/burstable", "/kubepods/besteffort")
 _UNIT_SUFFIXES = (".service", ".scope", ".slice", ".socket", ".mount")
 
 
@@ -52,9 +53,11 @@ def name_cgroup(path: str) -> CgroupName:
         return CgroupName("pod", f"pod {uid[:8]}", uid, "", kube_qos)
     if "kubepods" in last:
         return CgroupName("kubepods", last.removesuffix(".slice"), kube_qos=kube_qos if "-" in last else "")
+    if path.endswith(_QOS_PARENTS):
+        return CgroupName("kubepods", f"kubepods-{last}", kube_qos=kube_qos)
     if last.endswith(_UNIT_SUFFIXES):
         return CgroupName("unit", unescape_unit(last))
-    return CgroupName("plain", last)
+    return CgroupName("plain", last, uid)
 
 
 def _container(path: str, last: str, *, in_pod: bool) -> str:

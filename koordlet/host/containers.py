@@ -1,10 +1,12 @@
-"""Names of containers from the state files that docker, containerd, podman and cri-o keep on disk. Read only."""
+"""What docker, containerd, podman, nerdctl and cri-o keep on disk of a container: names, image, pod. Read only."""
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from koordlet.host.tree import HostTree
+from koordlet.workloads import ContainerFacts
 
 _DOCKER = "/var/lib/docker/containers/{id}/config.v2.json"
 _BUNDLES = (
@@ -13,47 +15,70 @@ _BUNDLES = (
     "/run/containers/storage/overlay-containers/{id}/userdata/config.json",
 )
 _PODMAN = "/var/lib/containers/storage/overlay-containers/containers.json"
-_KUBE_KEYS = {
+_KEYS = {
     "namespace": ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
     "pod": ("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
     "container": ("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
+    "name": ("nerdctl/name",),
+    "image": ("io.kubernetes.cri.image-name", "io.kubernetes.cri-o.ImageName"),
 }
+_SERVICE = (("com.docker.compose.project", "com.docker.compose.service"), ("com.docker.swarm.service.name",))
 _ID = re.compile(r"^[0-9a-f]{12,64}$")
 
 
-def container_name(tree: HostTree, container_id: str) -> str:
-    """The name people gave the container, `namespace/pod/container` in Kubernetes; empty if nothing tells.
+def container_facts(tree: HostTree, container_id: str) -> ContainerFacts:
+    """What is known of the container.
 
     Torn or foreign files count as telling nothing: a name is a convenience, never a reason to fail.
     """
     if not _ID.match(container_id):
-        return ""
+        return ContainerFacts()
     docker = _document(tree, _DOCKER.format(id=container_id))
     if isinstance(docker, dict) and isinstance(docker.get("Name"), str):
-        return str(docker["Name"]).lstrip("/")
+        return _from_docker(docker)
     for bundle in _BUNDLES:
         spec = _document(tree, bundle.format(id=container_id))
-        name = _from_annotations(spec.get("annotations")) if isinstance(spec, dict) else ""
-        if name:
-            return name
+        facts = _from_labels(spec.get("annotations")) if isinstance(spec, dict) else ContainerFacts()
+        if facts.full_name:
+            return facts
     return _from_podman(_document(tree, _PODMAN), container_id)
 
 
-def _from_annotations(annotations: Any) -> str:
-    if not isinstance(annotations, dict):
-        return ""
-    if isinstance(annotations.get("nerdctl/name"), str):
-        return str(annotations["nerdctl/name"])
-    parts = [next((str(annotations[key]) for key in keys if key in annotations), "") for keys in _KUBE_KEYS.values()]
-    return "/".join(part for part in parts if part)
+def _from_docker(document: Mapping[str, Any]) -> ContainerFacts:
+    config = document.get("Config")
+    config = config if isinstance(config, dict) else {}
+    image = config.get("Image")
+    return _from_labels(
+        config.get("Labels"),
+        name=str(document["Name"]).lstrip("/"),
+        image=image if isinstance(image, str) else "",
+    )
 
 
-def _from_podman(listed: Any, container_id: str) -> str:
+def _from_labels(labels: Any, **known: str) -> ContainerFacts:
+    """Facts of labels or annotations, which all runtimes spell alike; `known` ones are not looked for."""
+    labels = labels if isinstance(labels, dict) else {}
+    found = {fact: next((str(labels[key]) for key in keys if key in labels), "") for fact, keys in _KEYS.items()}
+    services = ["/".join(str(labels[key]) for key in keys) for keys in _SERVICE if all(key in labels for key in keys)]
+    return ContainerFacts(**{**found, **known}, service=services[0] if services else "")
+
+
+def _from_podman(listed: Any, container_id: str) -> ContainerFacts:
     for entry in listed if isinstance(listed, list) else ():
         if isinstance(entry, dict) and str(entry.get("id", "")).startswith(container_id):
             names = entry.get("names")
-            return str(names[0]) if isinstance(names, list) and names else ""
-    return ""
+            name = str(names[0]) if isinstance(names, list) and names else ""
+            return ContainerFacts(name=name, image=_image_of(entry.get("metadata")))
+    return ContainerFacts()
+
+
+def _image_of(metadata: Any) -> str:
+    """Podman keeps a container's own description as JSON in a string."""
+    try:
+        image = json.loads(metadata)["image-name"]
+    except (TypeError, ValueError, KeyError):
+        return ""
+    return image if isinstance(image, str) else ""
 
 
 def _document(tree: HostTree, name: str) -> Any:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.host.containers import container_name
+from koordlet.host.containers import container_facts
 from koordlet.host.tree import HostTree
+from koordlet.workloads import ContainerFacts
 from tests.trees import make_tree
 
 ID = "0123456789abcdef" * 4
@@ -49,10 +50,67 @@ CONTAINERD = "run/containerd/io.containerd.runtime.v2.task"
 )
 def test_name(tmp_path: Path, files: dict[str, object], name: str) -> None:
     make_tree(tmp_path, {path: json.dumps(content) for path, content in files.items()})
-    assert container_name(HostTree(tmp_path), ID) == name
+    assert container_facts(HostTree(tmp_path), ID).full_name == name
 
 
 def test_a_torn_file_and_a_hostile_id_tell_nothing(tmp_path: Path) -> None:
     make_tree(tmp_path, {f"var/lib/docker/containers/{ID}/config.v2.json": '{"Name": "/we'})
-    assert container_name(HostTree(tmp_path), ID) == ""
-    assert container_name(HostTree(tmp_path), "../../etc/passwd") == ""
+    assert container_facts(HostTree(tmp_path), ID) == ContainerFacts()
+    assert container_facts(HostTree(tmp_path), "../../etc/passwd") == ContainerFacts()
+
+
+DOCKER = f"var/lib/docker/containers/{ID}/config.v2.json"
+PODMAN = "var/lib/containers/storage/overlay-containers/containers.json"
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "facts"),
+    [
+        pytest.param(
+            DOCKER,
+            {
+                "Name": "/shop-web-1",
+                "Config": {
+                    "Image": "nginx:1.27",
+                    "Labels": {"com.docker.compose.project": "shop", "com.docker.compose.service": "web"},
+                },
+            },
+            ContainerFacts(name="shop-web-1", image="nginx:1.27", service="shop/web"),
+            id="docker-compose",
+        ),
+        pytest.param(
+            DOCKER,
+            {
+                "Name": "/web.1.x",
+                "Config": {"Image": "nginx@sha256:00", "Labels": {"com.docker.swarm.service.name": "web"}},
+            },
+            ContainerFacts(name="web.1.x", image="nginx@sha256:00", service="web"),
+            id="docker-swarm",
+        ),
+        pytest.param(
+            DOCKER,
+            {"Name": "/k8s_nginx_web-0_shop_uid_0", "Config": {"Image": "sha256:00", "Labels": CRIO}},
+            ContainerFacts("k8s_nginx_web-0_shop_uid_0", "sha256:00", "", "shop", "web-0", "nginx"),
+            id="docker-under-kubernetes",
+        ),
+        pytest.param(DOCKER, {"Name": "/web", "Config": ["foreign"]}, ContainerFacts(name="web"), id="docker-foreign"),
+        pytest.param(
+            f"{CONTAINERD}/k8s.io/{ID}/config.json",
+            {"annotations": KUBE | {"io.kubernetes.cri.image-name": "quay.io/nginx:1"}},
+            ContainerFacts("", "quay.io/nginx:1", "", "shop", "web-0", "nginx"),
+            id="containerd",
+        ),
+        pytest.param(
+            PODMAN,
+            [{"id": ID, "names": ["web"], "metadata": '{"image-name": "docker.io/library/nginx:latest"}'}],
+            ContainerFacts("web", "docker.io/library/nginx:latest"),
+            id="podman",
+        ),
+        pytest.param(
+            PODMAN, [{"id": ID, "names": ["web"], "metadata": "torn{"}], ContainerFacts("web"), id="podman-torn"
+        ),
+    ],
+)
+def test_facts(tmp_path: Path, path: str, content: object, facts: ContainerFacts) -> None:
+    make_tree(tmp_path, {path: json.dumps(content)})
+    assert container_facts(HostTree(tmp_path), ID) == facts

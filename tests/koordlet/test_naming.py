@@ -38,6 +38,7 @@ UID = "8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff"
             f"/kubelet/kubepods/besteffort/pod{UID}", "pod", "pod 8c1e5e0a", "BE", id="kubelet-cgroup-root-as-in-kind"
         ),
         pytest.param("/kubepods.slice", "kubepods", "kubepods", "", id="kubepods-root"),
+        pytest.param("/kubepods/besteffort", "kubepods", "kubepods-besteffort", "", id="kubepods-cgroupfs-class"),
         pytest.param("/batch/job-7", "plain", "job-7", "", id="plain"),
     ],
 )
