@@ -78,7 +78,7 @@ class CgroupInfo:
     qos: str = ""
     """Koordinator QoS class, empty where no rule gives one."""
     workload: str = ""
-    """What its successors are known by: namespace, owner kind and name; or the unit, the image, the path."""
+    """What its successors are known by: owner as `Kind/namespace/name`; or the service, image, unit, path."""
     container: str = ""
     """Name of the container within the workload's pods; empty where the workload is the container."""
 

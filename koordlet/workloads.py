@@ -49,7 +49,7 @@ class ContainerFacts:
 
 
 def workload_of(path: str, name: CgroupName, facts: ContainerFacts | None = None) -> str:
-    """Namespace, owner kind and owner name; else service, image, unit, or the path without what changes.
+    """`Kind/namespace/name` of the owner; else service, image, unit, or the path without what changes.
 
     Empty for what has no workload of its own or is not known: the root, pods' parents, containers nothing is told of.
     """
@@ -63,7 +63,7 @@ def workload_of(path: str, name: CgroupName, facts: ContainerFacts | None = None
 def _of_container(facts: ContainerFacts) -> str:
     if facts.pod:
         kind, owner = owner_of(facts.pod)
-        return f"{facts.namespace}/{kind}/{owner}"
+        return f"{kind}/{facts.namespace}/{owner}"
     return facts.service or _repository(facts.image) or facts.name
 
 

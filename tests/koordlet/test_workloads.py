@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.workload import Workload
 from koordlet.naming import name_cgroup
 from koordlet.workloads import ContainerFacts, generalise, owner_of, workload_of
 
@@ -51,7 +52,7 @@ def test_rollouts_and_restarts_keep_a_deployments_workload(name: str, old: str, 
 
 def test_containers_of_a_pod_share_the_workload() -> None:
     web = ContainerFacts(namespace="shop", pod="web-65747dc769-pjztg", container="nginx", image="nginx:1")
-    assert workload(POD_PATH, web) == "shop/Deployment/web"
+    assert workload(POD_PATH, web) == Workload("shop", "Deployment", "web").path
 
 
 @pytest.mark.parametrize(
