@@ -25,6 +25,7 @@ from koordlet.host.cpumodel import cpu_model
 from koordlet.host.tree import HostTree
 from koordlet.judging import Judging, judge_settings
 from koordlet.observing import Face, json_lines, log_lines, observe, until_signalled
+from koordlet.recorder import Recorder
 from koordlet.snapshot import snapshot
 
 FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
@@ -50,6 +51,8 @@ def _settings(path: Path | None) -> AgentSettings:
 def _judge_settings(settings: AgentSettings, path: Path | None) -> JudgeSettings | None:
     """What to judge by; None where detection is switched off."""
     if not settings.detection.enabled:
+        if settings.recording.enabled:
+            die("recording needs [detection]", hint="set enabled = true there", code=ASKED_WRONGLY)
         return None
     model = cpu_model(HostTree(Path(settings.root)))
     try:
@@ -95,19 +98,30 @@ def _require_root() -> None:
 @_config_option
 @click.option("--standalone", is_flag=True, help="Without Kubernetes: watch every cgroup of this host.")
 @click.option("--json", "as_objects", is_flag=True, help="Verdicts on stdout, one JSON object a line, not in the log.")
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep a recording in this directory ([recording]).",
+)
 @click.option("--check-config", is_flag=True, help="Validate the settings file and the rules, and exit.")
 @click.option("-v", "--verbose", is_flag=True, help="Log full paths, and what each source could not do.")
-def run(config: Path | None, standalone: bool, as_objects: bool, check_config: bool, verbose: bool) -> None:
+def run(
+    config: Path | None, standalone: bool, as_objects: bool, record: Path | None, check_config: bool, verbose: bool
+) -> None:
     """Observe until stopped. Never writes to a cgroup.
 
     \b
     Examples:
       koordlet run --standalone
       koordlet run --standalone --json | jq -r '[.state, .victim, .cause, .culprits[0].path] | @tsv'
+      koordlet run --standalone --record /var/lib/koord/recordings
       koordlet run --standalone --config /etc/koord/koordlet.toml
       koordlet run --check-config --config koordlet.toml
     """
     settings = _settings(config)
+    if record is not None:
+        recording = msgspec.structs.replace(settings.recording, enabled=True, directory=str(record))
+        settings = msgspec.structs.replace(settings, recording=recording)
     to_judge_by = _judge_settings(settings, config)
     if check_config:
         click.echo("settings are valid")
@@ -120,7 +134,7 @@ def run(config: Path | None, standalone: bool, as_objects: bool, check_config: b
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    agent = _agent(settings, Judging(Judge(to_judge_by)) if to_judge_by else None)
+    agent = _agent(settings, Judging(Judge(to_judge_by), _recorder(settings)) if to_judge_by else None)
     try:
         with until_signalled() as stop:
             _say_what_is_measured(agent, settings)
@@ -131,6 +145,12 @@ def run(config: Path | None, standalone: bool, as_objects: bool, check_config: b
     finally:
         agent.close()
     _log.info("stopped; every probe is detached")
+
+
+def _recorder(settings: AgentSettings) -> Recorder | None:
+    if not settings.recording.enabled:
+        return None
+    return Recorder(settings.recording, {name: str(fact) for name, fact in _program_facts().items()})
 
 
 def _say_what_is_measured(agent: Agent, settings: AgentSettings) -> None:
@@ -208,12 +228,15 @@ def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> No
 
 
 def _host_facts(agent: Agent) -> dict[str, Any]:
+    return _program_facts() | {"cgroup_version": agent.hierarchies.version}
+
+
+def _program_facts() -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
-        "cgroup_version": agent.hierarchies.version,
         "koord_version": _version(),
     }
 

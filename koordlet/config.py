@@ -107,6 +107,19 @@ class DetectionSettings(Settings, frozen=True):
     """What ordinary behaviour is compared within; the CPU model where it is empty."""
 
 
+class RecordingSettings(Settings, frozen=True):
+    """[recording]: keeping on disk what verdicts rest on, for `koord-detector` replay and explain."""
+
+    enabled: bool = False
+    directory: str = "/var/lib/koord/recordings"
+    max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 44)] = 1 << 30
+    """Of all segments together; the oldest are deleted."""
+    segment_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    """A segment is replayed alone; shorter ones repeat the judge's state more often."""
+    segment_bytes: Annotated[int, Meta(ge=65_536, le=1 << 34)] = 16 << 20
+    """Size from which a new segment starts, at most a quarter of `max_bytes`."""
+
+
 class AgentSettings(Settings, frozen=True):
     """The whole file."""
 
@@ -121,6 +134,7 @@ class AgentSettings(Settings, frozen=True):
     qos: tuple[QoSRuleSettings, ...] = ()
     exposition: ExpositionSettings = ExpositionSettings()
     detection: DetectionSettings = DetectionSettings()
+    recording: RecordingSettings = RecordingSettings()
     enforcing: EnforcingSettings = EnforcingSettings()
 
 

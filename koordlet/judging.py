@@ -12,18 +12,24 @@ from api.frame import Frame
 from api.settings import SettingsError, merge
 from api.verdicts import Verdict
 from detector.judge import Judge, JudgeSettings
+from detector.recording_frames import essential
 from detector.rules import DEFAULT_RULES, Rule, load_rules, rules_of
 from detector.symptom import discover_symptoms
 from koordlet.config import DetectionSettings
+from koordlet.recorder import Recorder
 
 _log = logging.getLogger(__name__)
 
 
 class Judging:
-    """Feed it each frame of the agent; holds the judge and counts what goes wrong."""
+    """Feed it each frame of the agent; holds the judge and counts what goes wrong.
 
-    def __init__(self, judge: Judge) -> None:
+    The judge gets what a recording keeps and nothing else, so that a replay says the same.
+    """
+
+    def __init__(self, judge: Judge, recorder: Recorder | None = None) -> None:
         self.judge = judge
+        self.recorder = recorder
         self.failures = 0
         """Ticks in which the judge failed."""
         self.run_seconds = 0.0
@@ -39,7 +45,10 @@ class Judging:
         """Verdicts that open, change or close with this frame; none where the judge fails."""
         started = time.perf_counter()
         try:
-            verdicts = self.judge.step(frame)
+            kept = essential(frame)
+            if self.recorder is not None:
+                self.recorder.take(kept, self.judge)
+            verdicts = self.judge.step(kept)
         except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted
             self.failures += 1
             if not self._is_failing:
@@ -50,6 +59,11 @@ class Judging:
             self.run_seconds += time.perf_counter() - started
         self._is_failing = False
         return verdicts
+
+    def close(self) -> None:
+        """End the recording, if there is one; idempotent."""
+        if self.recorder is not None:
+            self.recorder.close()
 
 
 def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) -> JudgeSettings:

@@ -32,6 +32,13 @@ def test_defaults() -> None:
             "disabled_rules": (),
             "node_type": "",
         },
+        "recording": {
+            "enabled": False,
+            "directory": "/var/lib/koord/recordings",
+            "max_bytes": 1 << 30,
+            "segment_seconds": 300.0,
+            "segment_bytes": 16 << 20,
+        },
         "enforcing": {
             "enabled": False,
             "dry_run": False,

@@ -1,0 +1,140 @@
+"""Writes what the judge is fed to disk, so that what it said can be replayed and explained. Never hurts the tick.
+
+Each frame is one append to the page cache: a killed agent loses nothing, a power cut the last seconds.
+"""
+
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from api.frame import Frame
+from detector.judge import Judge
+from detector.recording import SUFFIX, Header, encode_header
+from detector.recording_frames import FrameEncoder
+from koordlet.config import RecordingSettings
+
+_log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 10.0
+"""After recording failed, frames are lost for so long before it is tried again."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    path: Path
+    descriptor: int
+    encoder: FrameEncoder
+    started_ns: int
+    bytes: int = 0
+
+
+class Recorder:
+    """Feed it each frame before the judge steps."""
+
+    def __init__(self, settings: RecordingSettings, host: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._host = dict(host)
+        self._directory = Path(settings.directory)
+        self._segment: _Segment | None = None
+        self._run, self._number = "", 0
+        self._retry_ns = 0
+        self.frames = 0
+        """Frames written."""
+        self.bytes = 0
+        """Bytes written, headers included."""
+        self.lost_frames = 0
+        """Frames that could not be written."""
+        self.stopped_because = ""
+        """Why nothing is recorded now; empty while it is."""
+
+    def take(self, frame: Frame, judge: Judge) -> None:
+        """Append the frame, first starting a segment where it is time to; what fails is counted and logged once."""
+        if self.stopped_because and frame.monotonic_ns < self._retry_ns:
+            self.lost_frames += 1
+            return
+        try:
+            self._record(frame, judge)
+        except Exception as error:  # noqa: BLE001 - judging goes on without a recording; logged once and counted
+            self._stop(frame, error)
+            return
+        if self.stopped_because:
+            _log.info("recording again in %s; %d frames are lost in all", self._directory, self.lost_frames)
+            self.stopped_because = ""
+
+    def close(self) -> None:
+        """End the segment; idempotent."""
+        if self._segment is not None:
+            os.close(self._segment.descriptor)
+            self._segment = None
+
+    def _record(self, frame: Frame, judge: Judge) -> None:
+        segment = self._segment
+        if segment is None or self._is_full(segment, frame):
+            segment = self._start(frame, judge)
+        self._append(segment, segment.encoder.encode(frame))
+        self.frames += 1
+
+    def _is_full(self, segment: _Segment, frame: Frame) -> bool:
+        most = min(self._settings.segment_bytes, self._settings.max_bytes // 4)
+        age_seconds = (frame.monotonic_ns - segment.started_ns) / 1e9
+        return segment.bytes >= most or age_seconds >= self._settings.segment_seconds
+
+    def _start(self, frame: Frame, judge: Judge) -> _Segment:
+        self.close()
+        if not self._run:
+            started = datetime.fromtimestamp(frame.wall_ns / 1e9, UTC)
+            self._run, self._number = f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}", 0
+        head = Header(
+            run=self._run,
+            number=self._number,
+            settings=judge.settings,
+            host=self._host,
+            checkpoint=judge.checkpoint(),
+        )
+        data = encode_header(head)
+        if len(data) > self._settings.max_bytes // 2:
+            raise ValueError(f"the judge's state takes {len(data)} bytes; raise [recording] max_bytes")
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._directory / f"{self._run}-{self._number:06d}{SUFFIX}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._segment = _Segment(path, descriptor, FrameEncoder(), frame.monotonic_ns)
+        self._number += 1
+        self._append(self._segment, data)
+        self._make_room(self._segment)
+        return self._segment
+
+    def _append(self, segment: _Segment, data: bytes) -> None:
+        """All of it or nothing, so that the segment never ends in a torn block while the agent lives."""
+        written = os.write(segment.descriptor, data)
+        if written < len(data):
+            os.ftruncate(segment.descriptor, segment.bytes)
+            raise OSError(f"only {written} of {len(data)} bytes found room")
+        segment.bytes += written
+        self.bytes += written
+
+    def _make_room(self, current: _Segment) -> None:
+        """Delete the oldest segments, whole, until this one can grow to its limit within `max_bytes`."""
+        sizes = {path: path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}") if path != current.path}
+        most = self._settings.max_bytes - min(self._settings.segment_bytes, self._settings.max_bytes // 4)
+        over = sum(sizes.values()) + current.bytes - most
+        for path in sorted(sizes):
+            if over <= 0:
+                return
+            path.unlink(missing_ok=True)
+            over -= sizes[path]
+
+    def _stop(self, frame: Frame, error: Exception) -> None:
+        """What comes later does not follow on what was written, so it will be another run."""
+        self.lost_frames += 1
+        if not self.stopped_because:
+            _log.warning("recording stopped: %s: %s; trying again every %g s", self._directory, error, RETRY_SECONDS)
+        self.stopped_because = str(error)
+        self._retry_ns = frame.monotonic_ns + int(RETRY_SECONDS * 1e9)
+        self._run = ""
+        if self._segment is not None and not self._segment.bytes:
+            self._segment.path.unlink(missing_ok=True)
+        self.close()
