@@ -29,6 +29,7 @@ class _Segment:
     descriptor: int
     encoder: FrameEncoder
     started_ns: int
+    most_bytes: int
     bytes: int = 0
 
 
@@ -73,15 +74,14 @@ class Recorder:
 
     def _record(self, frame: Frame, judge: Judge) -> None:
         segment = self._segment
-        if segment is None or self._is_full(segment, frame):
+        if segment is None or frame.monotonic_ns - segment.started_ns >= self._settings.segment_seconds * 1e9:
             segment = self._start(frame, judge)
-        self._append(segment, segment.encoder.encode(frame))
+        block = segment.encoder.encode(frame)
+        if segment.bytes + len(block) > segment.most_bytes:
+            segment = self._start(frame, judge)
+            block = segment.encoder.encode(frame)
+        self._append(segment, block)
         self.frames += 1
-
-    def _is_full(self, segment: _Segment, frame: Frame) -> bool:
-        most = min(self._settings.segment_bytes, self._settings.max_bytes // 4)
-        age_seconds = (frame.monotonic_ns - segment.started_ns) / 1e9
-        return segment.bytes >= most or age_seconds >= self._settings.segment_seconds
 
     def _start(self, frame: Frame, judge: Judge) -> _Segment:
         self.close()
@@ -98,17 +98,20 @@ class Recorder:
         data = encode_header(head)
         if len(data) > self._settings.max_bytes // 2:
             raise ValueError(f"the judge's state takes {len(data)} bytes; raise [recording] max_bytes")
+        most_bytes = len(data) + min(self._settings.segment_bytes, self._settings.max_bytes // 4)
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_room(most_bytes)
         path = self._directory / f"{self._run}-{self._number:06d}{SUFFIX}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._segment = _Segment(path, descriptor, FrameEncoder(), frame.monotonic_ns)
+        self._segment = _Segment(path, descriptor, FrameEncoder(), frame.monotonic_ns, most_bytes)
         self._number += 1
         self._append(self._segment, data)
-        self._make_room(self._segment)
         return self._segment
 
     def _append(self, segment: _Segment, data: bytes) -> None:
         """All of it or nothing, so that the segment never ends in a torn block while the agent lives."""
+        if segment.bytes + len(data) > segment.most_bytes:
+            raise ValueError(f"a frame takes {len(data)} bytes; raise [recording] segment_bytes and max_bytes")
         written = os.write(segment.descriptor, data)
         if written < len(data):
             os.ftruncate(segment.descriptor, segment.bytes)
@@ -116,11 +119,10 @@ class Recorder:
         segment.bytes += written
         self.bytes += written
 
-    def _make_room(self, current: _Segment) -> None:
-        """Delete the oldest segments, whole, until this one can grow to its limit within `max_bytes`."""
-        sizes = {path: path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}") if path != current.path}
-        most = self._settings.max_bytes - min(self._settings.segment_bytes, self._settings.max_bytes // 4)
-        over = sum(sizes.values()) + current.bytes - most
+    def _make_room(self, wanted: int) -> None:
+        """Delete the oldest segments, whole, until `wanted` bytes more are within `max_bytes`."""
+        sizes = {path: path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}")}
+        over = sum(sizes.values()) + wanted - self._settings.max_bytes
         for path in sorted(sizes):
             if over <= 0:
                 return
