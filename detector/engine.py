@@ -47,6 +47,7 @@ class Engine:
         self._baselines = baselines
         self._span_seconds = span_seconds
         self._rules = [_RuleState(rule, self._symptoms) for rule in rules]
+        self._retired: list[_RuleState] = []
         correlated = {name: symptom for name, symptom in self._symptoms.items() if symptom.blame.suspects}
         self._past = {name: (Ring(CORRELATION_TICKS), Ring(CORRELATION_TICKS)) for name in correlated}
 
@@ -61,8 +62,21 @@ class Engine:
         sensed = {name: symptom.sense(view) for name, symptom in self._symptoms.items()}
         tick = _Tick(view, {name: signal for name, signal in sensed.items() if signal is not None}, now_ns)
         self._remember(tick)
-        found = [verdict for state in self._rules for verdict in state.step(tick, self._past)]
+        found = [verdict for state in self._retired for verdict in state.retire(tick)]
+        self._retired.clear()
+        found += [verdict for state in self._rules for verdict in state.step(tick, self._past)]
         return sorted(found, key=lambda verdict: (verdict.victim, verdict.rule))
+
+    def replace_rules(self, rules: Sequence[Rule]) -> None:
+        """Judge by other rules from the next step on.
+
+        Rules that are equal to one there is keep their memory and open verdicts; what the others had open closes with
+        the next step.
+        """
+        present = {state.rule.name: state for state in self._rules}
+        kept = {rule.name for rule in rules if rule.name in present and present[rule.name].rule == rule}
+        self._retired += [state for name, state in present.items() if name not in kept]
+        self._rules = [present[rule.name] if rule.name in kept else _RuleState(rule, self._symptoms) for rule in rules]
 
     def look(self, path: str) -> tuple[RuleLook, ...]:
         """What each rule knows of an open verdict."""
@@ -80,7 +94,7 @@ class _RuleState:
     """One rule and its memory."""
 
     def __init__(self, rule: Rule, symptoms: Mapping[str, Symptom]) -> None:
-        self._rule = rule
+        self.rule = rule
         self._symptoms = symptoms
         self._held, self._calm = Ring(rule.of_ticks), Ring(rule.of_ticks)
         self._open: dict[int, Verdict] = {}
@@ -88,19 +102,19 @@ class _RuleState:
         self._thresholds: tuple[tuple[CgroupInfo, ...], Floats] = ((), np.empty(0))
 
     def step(self, tick: _Tick, past: Mapping[str, tuple[Ring, Ring]]) -> Iterator[Verdict]:
-        names = [name for name in self._rule.symptoms if name in tick.signals]
-        rests = any(name in tick.signals for name in self._rule.unless_measured)
-        whole = all(name in tick.signals for name in self._rule.all_of)
+        names = [name for name in self.rule.symptoms if name in tick.signals]
+        rests = any(name in tick.signals for name in self.rule.unless_measured)
+        whole = all(name in tick.signals for name in self.rule.all_of)
         if rests or not whole or not names:
             names = []
         ids = tick.view.ids
         limits = self._limits(tick.view.cgroups)
         lost = {name: np.nan_to_num(tick.signals[name].lost) for name in names}
         self._held.push(ids, self._meets(lost, limits, len(ids)).astype(np.float64))
-        self._calm.push(ids, (~self._meets(lost, limits * self._rule.close_ratio, len(ids))).astype(np.float64))
+        self._calm.push(ids, (~self._meets(lost, limits * self.rule.close_ratio, len(ids))).astype(np.float64))
         yield from self._gone(tick)
-        held = np.nansum(self._held.values, axis=0) >= self._rule.ticks
-        calm = np.nansum(self._calm.values, axis=0) >= self._rule.of_ticks
+        held = np.nansum(self._held.values, axis=0) >= self.rule.ticks
+        calm = np.nansum(self._calm.values, axis=0) >= self.rule.of_ticks
         self._cooling = {identity: until for identity, until in self._cooling.items() if until > tick.now_ns}
         for row in np.flatnonzero(held | np.isin(ids, np.array(list(self._open), dtype=np.uint64))).tolist():
             identity = int(ids[row])
@@ -117,7 +131,7 @@ class _RuleState:
                     yield self._open[identity]
 
     def look(self, path: str) -> Iterator[RuleLook]:
-        rule = self._rule
+        rule = self.rule
         for verdict in self._open.values():
             if verdict.victim == path:
                 symptoms = (SymptomLook(verdict.cause, verdict.lost_seconds_per_second, exceeds=True),)
@@ -140,16 +154,16 @@ class _RuleState:
         if not lost:
             return np.zeros(count, dtype=np.bool_)
         met = np.ones(count, dtype=np.bool_)
-        for name in self._rule.all_of:
+        for name in self.rule.all_of:
             met &= lost[name] >= limits
-        either = [lost[name] >= limits for name in self._rule.any_of if name in lost]
-        if self._rule.any_of:
+        either = [lost[name] >= limits for name in self.rule.any_of if name in lost]
+        if self.rule.any_of:
             met &= np.any(either, axis=0) if either else False
         return met
 
     def _limits(self, cgroups: tuple[CgroupInfo, ...]) -> Floats:
         if self._thresholds[0] != cgroups:
-            self._thresholds = (cgroups, np.array([self._rule.threshold_of(info) for info in cgroups], dtype=float))
+            self._thresholds = (cgroups, np.array([self.rule.threshold_of(info) for info in cgroups], dtype=float))
         return self._thresholds[1]
 
     def _gone(self, tick: _Tick) -> Iterator[Verdict]:
@@ -157,8 +171,13 @@ class _RuleState:
         for identity in [identity for identity in self._open if identity not in alive]:
             yield self._close(identity, tick)
 
+    def retire(self, tick: _Tick) -> Iterator[Verdict]:
+        """Close what is open, as the rule is no more."""
+        for identity in list(self._open):
+            yield self._close(identity, tick)
+
     def _close(self, identity: int, tick: _Tick) -> Verdict:
-        self._cooling[identity] = tick.now_ns + int(self._rule.cooldown_seconds * 1e9)
+        self._cooling[identity] = tick.now_ns + int(self.rule.cooldown_seconds * 1e9)
         last = self._open.pop(identity)
         return msgspec.structs.replace(last, state=State.CLOSE, time=tick.view.window.last.wall_ns / 1e9)
 
@@ -191,7 +210,7 @@ class _RuleState:
             culprits=blamed.culprits,
             confidence=blamed.confidence,
             evidence={each: value for each, value in evidence.items() if np.isfinite(value)},
-            rule=self._rule.name,
+            rule=self.rule.name,
         )
 
 

@@ -72,6 +72,14 @@ class Judge:
         paths |= {culprit.path for verdict in self._open.values() for culprit in verdict.culprits}
         return np.array([info.path in paths for info in self._frames[-1].cgroups], dtype=np.bool_)
 
+    def replace_rules(self, rules: tuple[Rule, ...]) -> None:
+        """Judge by other rules from the next frame on; open verdicts of rules that stay as they are stand.
+
+        What rules that go or change had open closes with the next frame.
+        """
+        self.settings = msgspec.structs.replace(self.settings, rules=rules)
+        self._engine.replace_rules(rules)
+
     def look(self, path: str) -> tuple[RuleLook, ...]:
         """What each rule sees of a cgroup in the newest tick, in the order of the rules; empty for an unknown path."""
         known = self._frames and any(info.path == path for info in self._frames[-1].cgroups)
