@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from api.intents import Knob
-from api.protocol import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from api.protocol import BATCH_CPU, BATCH_MEMORY, LABEL_PRIORITY_CLASS, MID_CPU, MID_MEMORY
 from api.qos import PriorityBand, QoSClass, priority_band
 from api.resources import CPU, MEMORY
 
@@ -80,6 +80,8 @@ class Node:
     """That the system class has to itself."""
     kubelet_static: bool = False
     """The kubelet hands out CPUs itself; upper directories are its own."""
+    cpu_normalization_ratio: float = 1.0
+    """How much faster a core is than the one that limits are meant for."""
     page_bytes: int = 4096
     disks: Mapping[str, str] = field(default_factory=dict)
     """Device or volume group name to major:minor."""
@@ -155,8 +157,9 @@ class Group:
 
     @property
     def band(self) -> PriorityBand:
-        """Priority band; without one, batch for best-effort work and prod for the rest."""
-        known = priority_band(self.priority)
+        """Priority band by label, else by number; without one, batch for best-effort work and prod for the rest."""
+        label = self.labels.get(LABEL_PRIORITY_CLASS)
+        known = priority_band(self.priority) if label is None else _BAND_BY_NAME.get(label, PriorityBand.NONE)
         if known is not PriorityBand.NONE:
             return known
         return PriorityBand.BATCH if self.effective_qos is QoSClass.BE else PriorityBand.PROD
@@ -172,6 +175,7 @@ class Group:
         return {PriorityBand.BATCH: BATCH_MEMORY, PriorityBand.MID: MID_MEMORY}.get(self.band, MEMORY)
 
 
+_BAND_BY_NAME = {band.value: band for band in PriorityBand}
 _BY_KUBE_QOS = {
     KubeQoS.GUARANTEED: QoSClass.LSR,
     KubeQoS.BURSTABLE: QoSClass.LS,

@@ -1,0 +1,72 @@
+"""Requests of low-priority pods held against what is allocatable to them: what must go when promises exceed means."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
+
+from api.qos import PriorityBand
+from koordlet.strategies.victims import Task, below, by_eviction_order, opted_in, priority_of
+from koordlet.strategies.view import Group, NodeView
+
+STEADY_TICKS = 3
+"""A resource must be over in so many ticks in a row: allocatable amounts jump."""
+
+LedgerPercent = Annotated[int, Meta(ge=1, le=10000)]
+LedgerLowerPercent = Annotated[int, Meta(ge=0, le=10000)]
+GAP_PERCENT = 10
+"""How far below the threshold to stop, where that is not set."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """One feature: its name and which resource of a pod it counts."""
+
+    feature: str
+    name_of: Callable[[Group], str]
+    over: dict[str, int] = field(default_factory=dict)
+    """For how many ticks in a row a resource has been over."""
+
+    def tasks(self, view: NodeView, threshold: int | None, lower: int | None, priority: int | None) -> list[Task]:
+        """One task for each resource of batch and mid pods that is over; none where threshold or priority is unset."""
+        if threshold is None or priority is None:
+            return []
+        stop = below(threshold, lower, self.feature, GAP_PERCENT)
+        low = [pod for pod in view.pods if pod.band in (PriorityBand.BATCH, PriorityBand.MID)]
+        low = [pod for pod in low if priority_of(pod) <= priority]
+        releases = ledger_releases(low, self.name_of, view.node.allocatable, threshold, stop)
+        self.over = {name: self.over.get(name, 0) + 1 for name in releases}
+        candidates = opted_in(view, self.feature, priority)
+        return [
+            self._task(name, release, candidates, f"exceed {threshold} percent of {view.node.allocatable[name]}")
+            for name, release in releases.items()
+            if self.over[name] >= STEADY_TICKS
+        ]
+
+    def _task(self, name: str, release: int, candidates: list[Group], how_far: str) -> Task:
+        pods = [pod for pod in candidates if self.name_of(pod) == name]
+        victims = by_eviction_order(pods, lambda pod: pod.requests.get(name, 0))
+        return Task(self.feature, name, release, victims, f"requests of {name} {how_far}")
+
+
+def ledger_releases(
+    pods: Iterable[Group],
+    name_of: Callable[[Group], str],
+    allocatable: Mapping[str, int],
+    threshold_percent: int,
+    lower_percent: int,
+) -> dict[str, int]:
+    """By resource, what must go where more is requested than so many percent of what is allocatable.
+
+    All of it where nothing is allocatable; resources whose allocatable amount is not known are left out.
+    """
+    requested: dict[str, int] = {}
+    for pod in pods:
+        name = name_of(pod)
+        requested[name] = requested.get(name, 0) + pod.requests.get(name, 0)
+    return {
+        name: amount - allocatable[name] * lower_percent // 100
+        for name, amount in requested.items()
+        if name in allocatable and amount * 100 > allocatable[name] * threshold_percent
+    }

@@ -1,0 +1,160 @@
+"""Who may be evicted, in which order, and until enough is released; for all strategies that evict."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from api.protocol import (
+    ANNOTATION_EVICTION_POLICY,
+    ANNOTATION_EVICTION_PRIORITY,
+    LABEL_EVICTION_ENABLED,
+    LABEL_PRIORITY,
+)
+from api.qos import PriorityBand
+from koordlet.strategies.strategy import StrategySettings
+from koordlet.strategies.view import Group, NodeView
+
+USED = "used"
+"""Name under which usage is released, beside the names of resources."""
+PENDING_SECONDS = 120.0
+"""How long an eviction counts as on its way."""
+
+_DEFAULT_PRIORITY = {PriorityBand.PROD: 9500, PriorityBand.MID: 7500, PriorityBand.BATCH: 5500, PriorityBand.FREE: 3500}
+
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Threshold = Annotated[int, Meta(ge=1, le=100)]
+"""Where eviction starts: at 0 it would never end."""
+
+
+class EvictSettings(StrategySettings, frozen=True):
+    """What both evicting strategies read of resourceUsedThresholdWithBE."""
+
+    enable: bool = False
+    evict_enabled_priority_threshold: int | None = None
+    """Highest priority of pods that opted in to eviction by usage; unset switches that off."""
+    allocatable_evict_priority_threshold: Annotated[int, Meta(ge=0, le=7999)] | None = None
+    """Highest priority of pods that opted in to eviction by ledger; unset switches that off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """So much of a resource is to be released by ending pods in this order."""
+
+    feature: str
+    resource: str
+    """Resource name for requests, USED for usage."""
+    release: int
+    victims: Sequence[Group]
+    reason: str
+
+
+@dataclass(slots=True)
+class Evictions:
+    """What a strategy ended lately: cooling, and what is already on its way to be released."""
+
+    cool_seconds: float
+    last: float | None = None
+    ended: dict[str, float] = field(default_factory=dict)
+
+    def cooling(self, now: float) -> bool:
+        """Whether it is too early for another; the start counts as an eviction."""
+        if self.last is None:
+            self.last = now
+        return now - self.last < self.cool_seconds
+
+    def choose(
+        self, view: NodeView, tasks: Iterable[Task], used: Callable[[Group], int], now: float
+    ) -> list[tuple[Group, Task]]:
+        """Victims of the tasks in turn; what one releases counts for all tasks of that resource."""
+        self.ended = {path: when for path, when in self.ended.items() if now - when < PENDING_SECONDS}
+        leaving = [pod for pod in view.pods if pod.path in self.ended or pod.path in view.evictions]
+        released: dict[str, int] = {}
+        for pod in leaving:
+            _credit(released, pod, used)
+        chosen: list[tuple[Group, Task]] = []
+        for task in tasks:
+            for pod in task.victims:
+                if released.get(task.resource, 0) >= task.release:
+                    break
+                if pod.path in self.ended or pod.path in view.evictions:
+                    continue
+                self.ended[pod.path] = self.last = now
+                chosen.append((pod, task))
+                _credit(released, pod, used)
+        return chosen
+
+
+def _credit(released: dict[str, int], pod: Group, used: Callable[[Group], int]) -> None:
+    for name, amount in (*pod.requests.items(), (USED, used(pod))):
+        released[name] = released.get(name, 0) + amount
+
+
+def evictable(pod: Group, feature: str) -> bool:
+    """Active, not protected, and its eviction policy, if it has one, names the feature; an unreadable one forbids."""
+    if not pod.active or pod.protected:
+        return False
+    policy = pod.annotations.get(ANNOTATION_EVICTION_POLICY)
+    return policy is None or feature in _names(policy)
+
+
+def _names(text: str) -> list[Any]:
+    try:
+        return msgspec.json.decode(text, type=list[Any])
+    except msgspec.MsgspecError:
+        return []
+
+
+def opted_in(view: NodeView, feature: str, priority_threshold: int) -> list[Group]:
+    """Pods that may be evicted by feature, carry the opt-in label and are not above the priority."""
+    return [
+        pod
+        for pod in view.pods
+        if evictable(pod, feature)
+        and pod.labels.get(LABEL_EVICTION_ENABLED) == "true"
+        and priority_of(pod) <= priority_threshold
+    ]
+
+
+def priority_of(pod: Group) -> int:
+    """The pod's priority, or its band's default where it has none or zero."""
+    return pod.priority or _DEFAULT_PRIORITY[pod.band]
+
+
+def by_eviction_order(pods: Iterable[Group], size: Callable[[Group], float]) -> list[Group]:
+    """Eviction priority, priority, sub-priority, each lowest first; then the biggest."""
+
+    def order(pod: Group) -> tuple[float, ...]:
+        priority = priority_of(pod)
+        first = _number(pod.annotations.get(ANNOTATION_EVICTION_PRIORITY), 0)
+        return (first, priority, _number(pod.labels.get(LABEL_PRIORITY), priority), -size(pod))
+
+    return sorted(pods, key=order)
+
+
+def by_priority(pods: Iterable[Group], size: Callable[[Group], float]) -> list[Group]:
+    """Lowest priority first, then the biggest, then the last by name."""
+    named = sorted(pods, key=lambda pod: pod.name, reverse=True)
+    return sorted(named, key=lambda pod: (priority_of(pod), -size(pod)))
+
+
+def _number(text: str | None, default: int) -> int:
+    try:
+        return default if text is None else int(text, 0)
+    except ValueError:
+        return default
+
+
+def below(threshold_percent: int | None, lower_percent: int | None, key: str, gap: int = 2) -> int:
+    """The level at which to stop: as set, else `gap` below the threshold.
+
+    Raises ValueError when it is not below the threshold, because each eviction would then call for the next.
+    """
+    if threshold_percent is None:
+        return 0
+    lower = max(threshold_percent - gap, 0) if lower_percent is None else lower_percent
+    if lower >= threshold_percent and lower_percent is not None:
+        raise ValueError(f"{key} {lower} must be below the threshold {threshold_percent}; lower it or leave it out")
+    return lower
