@@ -65,8 +65,9 @@ def convert(document: dict[str, Any], kind: type[T], source: str) -> T:
 
 
 def _named(source: str, message: str) -> SettingsError:
-    """Turn msgspec's `... - at $.a.b` into table, key and problem."""
+    """Turn msgspec's `... - at $.a.b`, or `... - at key in $.a.b`, into table, key and problem."""
     problem, _, path = message.partition(" - at `")
+    path = path.removeprefix("key` in `")
     location = path.rstrip("`").removeprefix("$").lstrip(".")
     unknown = re.search(r"unknown field `([^`]+)`", problem)
     if unknown:

@@ -19,6 +19,11 @@ from api.crds.analysis import (
     WorkloadReference,
 )
 from api.crds.definition import Definition, definition_document
+from api.crds.interference import (
+    INTERFERENCE_DETECTION_RULE,
+    InterferenceDetectionRule,
+    InterferenceDetectionRuleSpec,
+)
 from api.crds.node_metric import NODE_METRIC, NodeMetric
 from api.crds.node_slo import NODE_SLO, NodeSLO
 from api.crds.placement import (
@@ -52,6 +57,7 @@ DEFINITIONS: tuple[Definition[Any], ...] = (
     DEVICE,
     ELASTIC_QUOTA,
     ELASTIC_QUOTA_PROFILE,
+    INTERFERENCE_DETECTION_RULE,
     NODE_METRIC,
     NODE_RESOURCE_TOPOLOGY,
     NODE_SLO,
@@ -70,6 +76,7 @@ __all__ = [
     "DEVICE",
     "ELASTIC_QUOTA",
     "ELASTIC_QUOTA_PROFILE",
+    "INTERFERENCE_DETECTION_RULE",
     "NODE_METRIC",
     "NODE_RESOURCE_TOPOLOGY",
     "NODE_SLO",
@@ -85,6 +92,8 @@ __all__ = [
     "Device",
     "ElasticQuota",
     "ElasticQuotaProfile",
+    "InterferenceDetectionRule",
+    "InterferenceDetectionRuleSpec",
     "NodeMetric",
     "NodeResourceTopology",
     "NodeSLO",

@@ -11,6 +11,7 @@ import yaml
 
 from api.crds import (
     DEFINITIONS,
+    INTERFERENCE_DETECTION_RULE,
     NODE_METRIC,
     NODE_SLO,
     POD_MIGRATION_JOB,
@@ -199,6 +200,20 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "patch": {"spec": {"terminationGracePeriodSeconds": 30}},
         }
     },
+    "InterferenceDetectionRule": {
+        "spec": {
+            "allOf": ["cpu_contention"],
+            "anyOf": ["reclaim", "compaction"],
+            "unlessMeasured": ["pressure"],
+            "threshold": 0.1,
+            "qosThresholds": {"BE": 1.0, "LS": 0.05},
+            "selector": {"paths": ["/kubepods*"], "qos": ["LS", "LSR"]},
+            "ticks": 3,
+            "ofTicks": 5,
+            "closeRatio": 0.25,
+            "cooldownSeconds": 30.0,
+        }
+    },
     "Recommendation": {
         "spec": {"target": {"type": "workload", "workload": {"kind": "Deployment", "name": "web"}}},
         "status": {
@@ -290,6 +305,11 @@ def _without_defaults(value: Any) -> Any:
         (RESERVATION, {"spec": {}}),
         (POD_MIGRATION_JOB, {"spec": {"mode": "Directly"}}),
         (WORKLOAD_PROFILE, {"spec": {"container": "c"}}),
+        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": "reclaim"}}),
+        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "threshold": -0.1}}),
+        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "ofTicks": 61}}),
+        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "closeRatio": 1.5}}),
+        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "selector": {"qos": ["XL"]}}}),
         (WORKLOAD_PROFILE, {"spec": SAMPLES["WorkloadProfile"]["spec"], "status": {"samples": -1}}),
     ],
 )

@@ -1,6 +1,6 @@
 """Settings are refused by file, table and key."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Outer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inner: Inner = Inner()
     name: str = "x"
+    shares: dict[Literal["a", "b"], float] = {}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ class Outer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         pytest.param("[inner]\ncuont = 4", ["k.toml", "[inner]", "cuont"], id="unknown-key-in-table"),
         pytest.param("[inner]\ncount = 'four'", ["k.toml", "[inner]", "count", "int"], id="wrong-type"),
         pytest.param("[inner]\ncount = 11", ["k.toml", "[inner]", "count", "10"], id="out-of-range"),
+        pytest.param("[shares]\nc = 1.0", ["k.toml: shares: Invalid enum value 'c'"], id="wrong-name-in-table"),
         pytest.param("name = ", ["k.toml", "not readable"], id="not-toml"),
     ],
 )
