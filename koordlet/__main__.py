@@ -24,6 +24,7 @@ from koordlet.doctor import as_json, examine, main_job_runs
 from koordlet.host.cpumodel import cpu_model
 from koordlet.host.tree import HostTree
 from koordlet.judging import Judging, judge_settings
+from koordlet.keeping import BaselineKeeper
 from koordlet.observing import Face, json_lines, log_lines, observe, until_signalled
 from koordlet.recorder import Recorder
 from koordlet.snapshot import snapshot
@@ -134,7 +135,7 @@ def run(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    agent = _agent(settings, Judging(Judge(to_judge_by), _recorder(settings)) if to_judge_by else None)
+    agent = _agent(settings, _judging(settings, to_judge_by) if to_judge_by else None)
     try:
         with until_signalled() as stop:
             _say_what_is_measured(agent, settings)
@@ -145,6 +146,14 @@ def run(
     finally:
         agent.close()
     _log.info("stopped; every probe is detached")
+
+
+def _judging(settings: AgentSettings, to_judge_by: JudgeSettings) -> Judging:
+    keeper = baselines = None
+    if settings.detection.baselines_file:
+        keeper = BaselineKeeper(Path(settings.detection.baselines_file), settings.detection.save_seconds)
+        baselines = keeper.load(to_judge_by.baselines)
+    return Judging(Judge(to_judge_by, baselines), _recorder(settings), keeper)
 
 
 def _recorder(settings: AgentSettings) -> Recorder | None:

@@ -105,6 +105,12 @@ class DetectionSettings(Settings, frozen=True):
     """Rules not to judge by, by name."""
     node_type: str = ""
     """What ordinary behaviour is compared within; the CPU model where it is empty."""
+    baselines_file: str = "/var/lib/koord/baselines.json"
+    """Where what is learned outlives the agent; empty keeps it in memory alone."""
+    save_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    """Baselines are saved so often, and at the end."""
+    models_file: str = ""
+    """Anomaly models that `koord-detector train` wrote."""
 
 
 class RecordingSettings(Settings, frozen=True):

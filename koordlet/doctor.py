@@ -1,15 +1,18 @@
 """What this host can measure: every capability with yes or no, why, and what to do about each no."""
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import probes
 from api.plugin import Unsupported, discover
+from detector.baseline_values import BaselinePolicy
 from koordlet.agent import Agent
-from koordlet.config import AgentSettings
+from koordlet.config import AgentSettings, DetectionSettings
 from koordlet.host.tree import HostTree
+from koordlet.keeping import look_at, set_aside
 from probes import libbpf
 from probes.probe import Kernel, Probe
 
@@ -29,7 +32,7 @@ class Finding:
 def examine(settings: AgentSettings) -> list[Finding]:
     """Ask the kernel and try every probe and collector for real."""
     tree = HostTree(Path(settings.root))
-    findings = [*_ground(tree)]
+    findings = [*_ground(tree), *_remembered(settings.detection)]
     try:
         agent = Agent(settings)
     except Unsupported as reason:
@@ -74,6 +77,21 @@ def _ground(tree: HostTree) -> list[Finding]:
     except Unsupported as reason:
         findings.append(Finding("btf", able=False, why=reason.reason, remedy=reason.remedy))
     return findings
+
+
+def _remembered(settings: DetectionSettings) -> list[Finding]:
+    """What stands in the baseline file; it is only read."""
+    if not settings.enabled or not settings.baselines_file:
+        return []
+    path = Path(settings.baselines_file)
+    found, aside = look_at(path, time.time(), BaselinePolicy()), set_aside(path)
+    more = f"; refused before: {', '.join(each.name for each in aside)}" if aside else ""
+    if found.refused:
+        remedy = "none needed: the agent keeps the file aside and learns anew"
+        return [Finding("baselines", able=False, why=f"{path}: {found.refused}{more}", remedy=remedy)]
+    if found.baselines is None:
+        return [Finding("baselines", able=True, why=f"none yet at {path}{more}")]
+    return [Finding("baselines", able=True, why=f"{len(found.baselines)} in {path}{more}")]
 
 
 def main_job_runs(findings: list[Finding]) -> bool:

@@ -12,10 +12,12 @@ from api.frame import Frame
 from api.settings import SettingsError, merge
 from api.verdicts import Verdict
 from detector.judge import Judge, JudgeSettings
+from detector.models import ModelFile, ModelsRefused, decode_models
 from detector.recording_frames import essential
 from detector.rules import DEFAULT_RULES, Rule, load_rules, rules_of
 from detector.symptom import discover_symptoms
 from koordlet.config import DetectionSettings
+from koordlet.keeping import BaselineKeeper
 from koordlet.recorder import Recorder
 
 _log = logging.getLogger(__name__)
@@ -27,9 +29,10 @@ class Judging:
     The judge gets what a recording keeps and nothing else, so that a replay says the same.
     """
 
-    def __init__(self, judge: Judge, recorder: Recorder | None = None) -> None:
+    def __init__(self, judge: Judge, recorder: Recorder | None = None, keeper: BaselineKeeper | None = None) -> None:
         self.judge = judge
         self.recorder = recorder
+        self.keeper = keeper
         self.failures = 0
         """Ticks in which the judge failed."""
         self.run_seconds = 0.0
@@ -49,6 +52,8 @@ class Judging:
             if self.recorder is not None:
                 self.recorder.take(kept, self.judge)
             verdicts = self.judge.step(kept)
+            if self.keeper is not None:
+                self.keeper.save_if_due(self.judge.baselines)
         except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted
             self.failures += 1
             if not self._is_failing:
@@ -61,14 +66,29 @@ class Judging:
         return verdicts
 
     def close(self) -> None:
-        """End the recording, if there is one; idempotent."""
+        """End the recording, if there is one, and save the baselines; idempotent."""
         if self.recorder is not None:
             self.recorder.close()
+        if self.keeper is not None:
+            self.keeper.close(self.judge.baselines)
 
 
 def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) -> JudgeSettings:
-    """What the judge decides by. Raises SettingsError naming file (`source` or the rules file), rule and key."""
-    return JudgeSettings(rules=rules(settings, source), node_type=settings.node_type or cpu_model)
+    """What the judge decides by. Raises SettingsError naming file (`source`, or that of rules or models) and key."""
+    return JudgeSettings(
+        rules=rules(settings, source),
+        node_type=settings.node_type or cpu_model,
+        models=_models(settings.models_file) if settings.models_file else None,
+    )
+
+
+def _models(models_file: str) -> ModelFile:
+    try:
+        return decode_models(Path(models_file).read_bytes())
+    except OSError as error:
+        raise SettingsError(models_file, "", f"cannot be read: {error}") from error
+    except ModelsRefused as error:
+        raise SettingsError(models_file, "", f"{error}; train anew with koord-detector train") from error
 
 
 def rules(settings: DetectionSettings, source: str) -> tuple[Rule, ...]:

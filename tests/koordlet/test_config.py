@@ -31,6 +31,9 @@ def test_defaults() -> None:
             "rules": {},
             "disabled_rules": (),
             "node_type": "",
+            "baselines_file": "/var/lib/koord/baselines.json",
+            "save_seconds": 300.0,
+            "models_file": "",
         },
         "recording": {
             "enabled": False,
