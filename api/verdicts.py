@@ -135,7 +135,8 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] = str, *, most: int
     """
     victim, loss, lost = name_of(verdict.victim), loss_in_words(verdict), verdict.lost_seconds_per_second
     if verdict.state is State.CLOSE:
-        return f"{victim} no longer loses notable time {loss}"
+        lasted = f", after {verdict.time - verdict.since:.0f} s" if verdict.since else ""
+        return f"{victim} no longer loses notable time {loss}{lasted}"
     named = [
         f"{culprit.share * lost:.2f} to {culprit_in_words(culprit.path, name_of)}"
         f"{'' if culprit.how is How.DIRECT else ' (correlated)'}"

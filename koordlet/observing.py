@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from threading import Event
 from types import FrameType
 
-from api.verdicts import State, Verdict, in_words, to_json
+from api.verdicts import Verdict, to_json
 from api.window import Window
 from koordlet.agent import Agent
+from koordlet.saying import Sayings
 from koordlet.telling import LineStream, ReaderGone
 
 _log = logging.getLogger(__name__)
@@ -82,10 +83,11 @@ def json_lines(agent: Agent, descriptor: int) -> Face:
 
 
 def log_lines(name_of: Callable[[str], str]) -> Face:
-    """Verdicts as sentences in the log; a close that follows within the tick of its opening is said like any other."""
+    """Verdicts as sentences in the log."""
+    sayings = Sayings(name_of)
 
     def tell(_window: Window, verdicts: Sequence[Verdict]) -> None:
-        for verdict in verdicts:
-            _log.log(logging.WARNING if verdict.state is State.OPEN else logging.INFO, "%s", in_words(verdict, name_of))
+        for level, line in sayings.lines(verdicts):
+            _log.log(level, "%s", line)
 
     return tell

@@ -30,6 +30,7 @@ VERDICT = Verdict(
     culprits=(Culprit("/batch", 0.75, How.DIRECT), Culprit("/other", 0.1, How.CORRELATED)),
     confidence=0.75,
     evidence={"cpu_contention.lost": 0.4},
+    since=5.5,
 )
 
 
@@ -68,7 +69,7 @@ NAMES = {"/web": "web", "/batch": "batch-7"}
         ),
         pytest.param(
             msgspec.structs.replace(VERDICT, state=State.CLOSE),
-            "web no longer loses notable time waiting for CPU",
+            "web no longer loses notable time waiting for CPU, after 12 s",
             id="closed",
         ),
         pytest.param(

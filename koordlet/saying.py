@@ -1,0 +1,47 @@
+"""Which verdicts are worth a line of the log, so that a thing is said once and a storm stays readable. Pure."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from api.verdicts import State, Verdict, in_words
+
+MOST_LINES = 20
+"""Lines of one tick; further openings are counted in one more."""
+_WORSE = 2.0
+"""What stands is said again when the loss grew by this factor since it was said."""
+
+
+class Sayings:
+    """Says openings and closings, and of what changes only that it got much worse or has another first culprit."""
+
+    def __init__(self, name_of: Callable[[str], str] = str) -> None:
+        self._name_of = name_of
+        self._said: dict[tuple[str, str], Verdict] = {}
+
+    def lines(self, verdicts: Sequence[Verdict]) -> Iterator[tuple[int, str]]:
+        """Level of `logging` and line for each verdict of one tick that is worth it."""
+        worth = [verdict for verdict in verdicts if self._is_worth_it(verdict)]
+        for verdict in worth[:MOST_LINES]:
+            level = logging.WARNING if verdict.state is State.OPEN else logging.INFO
+            yield level, in_words(verdict, self._name_of)
+        if len(worth) > MOST_LINES:
+            yield logging.WARNING, f"and {len(worth) - MOST_LINES} more at the same moment; --json has them all"
+
+    def _is_worth_it(self, verdict: Verdict) -> bool:
+        key = (verdict.victim, verdict.rule)
+        said = self._said.get(key)
+        if verdict.state is State.CLOSE:
+            self._said.pop(key, None)
+            return True
+        if said is not None and verdict.state is State.UPDATE:
+            lost, before = verdict.lost_seconds_per_second, said.lost_seconds_per_second
+            is_worse = lost >= _WORSE * before
+            is_other = _first(verdict) not in ("", _first(said)) and lost * _WORSE >= before
+            if not is_worse and not is_other:
+                return False
+        self._said[key] = verdict
+        return True
+
+
+def _first(verdict: Verdict) -> str:
+    return verdict.culprits[0].path if verdict.culprits else ""
