@@ -1,0 +1,199 @@
+"""The demo's programs in cgroups of its own: started, read, stopped and removed, whatever happens."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from koordlet.demo import batch, service
+from koordlet.demo.client import RECORD
+from koordlet.host.scratch import ScratchCgroup
+
+ROOT = "/koord-demo"
+ONLINE, BATCH = f"{ROOT}/online", f"{ROOT}/batch"
+
+_SETTINGS = """\
+[[qos]]
+match = "{online}"
+class = "LS"
+[[qos]]
+match = "{batch}"
+class = "BE"
+[exposition]
+enabled = false
+[enforcing]
+enabled = true
+dry_run = {dry_run}
+strategies = ["response"]
+protected = ["/", "/[!k]*", "/k[!o]*"]
+state_dir = "{directory}"
+audit_file = "{directory}/audit.jsonl"
+"""
+
+
+class StageError(Exception):
+    """A program of the demo did not come up; the message says which and why."""
+
+
+@dataclass
+class Stage:
+    """Cgroups and programs; `close` leaves nothing behind."""
+
+    directory: Path
+    service_seconds: float
+    online: ScratchCgroup = field(init=False)
+    batch: ScratchCgroup = field(init=False)
+    port: int = 0
+    _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.online, self.batch = ScratchCgroup(ONLINE), ScratchCgroup(BATCH)
+
+    @property
+    def audit(self) -> Path:
+        """Where the agent says what it does."""
+        return self.directory / "audit.jsonl"
+
+    def start_service(self) -> None:
+        """The latency-sensitive service, with a worker for each CPU. Raises StageError."""
+        blocks = service.blocks_for(self.service_seconds)
+        workers = os.cpu_count() or 1
+        program = [sys.executable, "-m", "koordlet.demo.service", "0", str(blocks), str(workers)]
+        process = self._start(self.online.spawn(program, stdout=subprocess.PIPE))
+        line = process.stdout.readline() if process.stdout else b""
+        if not line.strip():
+            raise StageError(f"the service did not start (exit status {process.wait()})")
+        self.port = int(line)
+
+    def start_client(self, rate: float, seconds: float, seed: int) -> IO[bytes]:
+        """Open-loop load from outside both cgroups; its records come on the returned pipe."""
+        arguments = [str(self.port), str(rate), str(seconds), str(seed)]
+        process = self._start(
+            subprocess.Popen([sys.executable, "-m", "koordlet.demo.client", *arguments], stdout=subprocess.PIPE)
+        )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return process.stdout
+
+    def start_batch(self) -> None:
+        """Best-effort work, two workers for each CPU."""
+        workers = 2 * (os.cpu_count() or 1)
+        self._start(
+            self.batch.spawn(
+                [sys.executable, "-m", "koordlet.demo.batch", str(self.directory / "blocks"), str(workers)]
+            )
+        )
+
+    def blocks_done(self) -> int:
+        """Best-effort blocks so far."""
+        counter = self.directory / "blocks"
+        return batch.blocks_done(counter) if counter.exists() else 0
+
+    def start_agent(self, *, acts: bool) -> IO[bytes]:
+        """The agent itself, told which of the two is which; its verdicts come on the returned pipe as JSON lines."""
+        path = self.directory / "koordlet.toml"
+        dry = "false" if acts else "true"
+        path.write_text(_SETTINGS.format(online=ONLINE, batch=BATCH, dry_run=dry, directory=self.directory))
+        program = [sys.executable, "-m", "koordlet", "run", "--standalone", "--json", "--config", str(path)]
+        log = (self.directory / "koordlet.log").open("ab")
+        process = self._start(subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log))
+        log.close()
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return process.stdout
+
+    def check(self) -> None:
+        """Raises StageError when the agent ended by itself."""
+        for process in self._running:
+            if "run" in process.args and process.poll() is not None:  # type: ignore[operator]
+                log = (self.directory / "koordlet.log").read_text(errors="replace").strip().splitlines()
+                raise StageError(f"the agent ended with status {process.returncode}: {log[-1] if log else 'no word'}")
+
+    def stop_programs(self) -> None:
+        """End the agent by SIGTERM, so that it puts back what it set, and kill the others."""
+        for process in self._running:
+            if process.poll() is None:
+                process.terminate()
+        self.batch.kill()
+        self.online.kill()
+        for process in self._running:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        self._running.clear()
+        (self.directory / "blocks").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Stop everything and remove the cgroups."""
+        self.stop_programs()
+        for cgroup in (self.batch, self.online):
+            cgroup.remove()
+        ScratchCgroup(ROOT).remove()
+
+    def _start(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        self._running.append(process)
+        return process
+
+
+@contextmanager
+def staged(service_seconds: float) -> Iterator[Stage]:
+    """A stage that is always cleared away."""
+    with tempfile.TemporaryDirectory(prefix="koord-demo-") as directory:
+        stage = Stage(Path(directory), service_seconds)
+        try:
+            yield stage
+        finally:
+            stage.close()
+
+
+@dataclass
+class Records:
+    """The client's records as they come in."""
+
+    pipe: IO[bytes]
+    at: list[float] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
+    ended: bool = False
+    _rest: bytes = b""
+
+    def read(self) -> None:
+        """Take what is there; never waits."""
+        while True:
+            data = self.pipe.read(65_536)
+            if data is None:
+                return
+            if not data:
+                self.ended = True
+                return
+            data = self._rest + data
+            whole = len(data) // RECORD.size * RECORD.size
+            for at, latency in RECORD.iter_unpack(data[:whole]):
+                self.at.append(at)
+                self.latency.append(latency)
+            self._rest = data[whole:]
+
+    def columns(
+        self,
+    ) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
+        """(intended start, latency) of all requests so far."""
+        return np.array(self.at), np.array(self.latency)
+
+
+def read_lines(pipe: IO[bytes], rest: bytes) -> tuple[list[bytes], bytes]:
+    """Whole lines that wait on a pipe, and the beginning of the next; never waits."""
+    data = rest
+    while piece := pipe.read(65_536):
+        data += piece
+    *lines, rest = data.split(b"\n")
+    return lines, rest
