@@ -2,16 +2,38 @@
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from api.settings import SettingsError
+from api.verdicts import Verdict, in_words, to_json
 from detector.baseline_values import WorkloadKey
+from detector.evaluation import Score, score, total
+from detector.evaluation_labels import WrittenLabel, labels_of, load_labels
+from detector.evaluation_report import as_json, as_text
+from detector.explain_when import clock
 from detector.models import SCHEMA, ModelFile, encode_models
 from detector.models_fit import FitPolicy, fit_profile
+from detector.recording import RecordingRefused
+from detector.recording_files import segment_paths
+from detector.recording_replay import Step
+from detector.recording_replay import replay as replayed
+from detector.rules import Rule, load_rules
+from detector.symptom import discover_symptoms
+
+FAILED, ASKED_WRONGLY, CANNOT = 1, 2, 3
+
+_EXISTING = click.Path(exists=True, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_PROGRESS_BYTES = 4 << 20
+"""Recordings from this size on show how far they are."""
 
 _KEYS = ("workload", "container", "node_type")
 _LABEL = "interference"
@@ -21,6 +43,49 @@ _NEVER_FEATURES = {*_KEYS, _LABEL, "time"}
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Judge recorded nodes and train what judges them."""
+
+
+@main.command()
+@click.argument("recording", type=_EXISTING)
+@click.option("--rules", "rules_file", type=_FILE, help="Judge by these rules (TOML or YAML) in place of the recorded.")
+@click.option("--json", "as_objects", is_flag=True, help="One JSON object a line, as the agent's --json told it.")
+def replay(recording: Path, rules_file: Path | None, as_objects: bool) -> None:
+    """Say again what was said of a RECORDING, a file or a directory; or what other rules would have said.
+
+    \b
+    Examples:
+      koord-detector replay /var/lib/koord/recordings
+      koord-detector replay /var/lib/koord/recordings --rules stricter.toml
+    """
+    names: dict[str, str] = {}
+    with _refusals():
+        for step in _steps(recording, _rules(rules_file)):
+            names |= {info.path: info.name for info in step.frame.cgroups} if step.verdicts else {}
+            for verdict in step.verdicts:
+                line = to_json(verdict) if as_objects else _sentence(verdict, names).encode()
+                sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+@main.command()
+@click.argument("recordings", nargs=-1, required=True, type=_EXISTING)
+@click.option("--labels", "labels_file", required=True, type=_FILE, help="TOML, YAML or JSON: what really happened.")
+@click.option("--rules", "rules_file", type=_FILE, help="Judge by these rules in place of the recorded.")
+@click.option("--json", "as_object", is_flag=True, help="One JSON object instead of a table.")
+def evaluate(recordings: tuple[Path, ...], labels_file: Path, rules_file: Path | None, as_object: bool) -> None:
+    """Score the verdicts of RECORDINGS against labels: confusion, precision, recall, culprits, time to detect.
+
+    Each recording is one scenario. A labels file has a list `label`, each with victim, resource, culprit, from and to
+    (seconds since 1970, an ISO time, or +seconds since the recording began).
+    """
+    with _refusals():
+        labels, rules = load_labels(_text(labels_file), str(labels_file)), _rules(rules_file)
+        scores = [_scored(recording, labels, rules) for recording in recordings]
+    told = [*scores, total(scores)] if len(scores) > 1 else scores
+    if as_object:
+        sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in told]) + b"\n")
+    else:
+        click.echo("\n\n".join(as_text(each) for each in told))
 
 
 @main.command()
@@ -97,6 +162,67 @@ def _replace(path: Path, data: bytes) -> None:
     fresh = path.with_name(path.name + ".new")
     fresh.write_bytes(data)
     fresh.replace(path)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What cannot be used is said without a traceback."""
+    try:
+        yield
+    except SettingsError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(ASKED_WRONGLY)
+    except RecordingRefused as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(FAILED)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
+
+
+def _rules(path: Path | None) -> tuple[Rule, ...] | None:
+    if path is None:
+        return None
+    return load_rules(_text(path), str(path), frozenset(discover_symptoms()))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(str(path), "", f"cannot be read: {error}") from error
+
+
+def _steps(recording: Path, rules: tuple[Rule, ...] | None) -> Iterator[Step]:
+    """The replay, with a bar on stderr where that is a terminal of its own and there is much to read."""
+    paths = segment_paths(recording)
+    size = sum(path.stat().st_size for path in paths)
+    steps = replayed(paths, _warn, rules)
+    if size < _PROGRESS_BYTES or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield from steps
+        return
+    with click.progressbar(length=size, label="replaying", file=sys.stderr) as bar:
+        for step in steps:
+            bar.update(step.read_bytes - bar.pos)
+            yield step
+
+
+def _sentence(verdict: Verdict, names: dict[str, str]) -> str:
+    return f"{clock(round(verdict.time * 1e9))} {in_words(verdict, lambda path: names.get(path, path))}"
+
+
+def _scored(recording: Path, written: tuple[WrittenLabel, ...], rules: tuple[Rule, ...] | None) -> Score:
+    verdicts: list[Verdict] = []
+    first_ns = last_ns = 0
+    for step in _steps(recording, rules):
+        first_ns, last_ns = first_ns or step.frame.wall_ns, step.frame.wall_ns
+        verdicts += step.verdicts
+    try:
+        labels = labels_of(written, recording.name, first_ns, last_ns)
+    except ValueError as error:
+        raise click.UsageError(f"--labels: {error}") from error
+    return score(recording.name, labels, verdicts, until=last_ns / 1e9)
 
 
 if __name__ == "__main__":
