@@ -21,10 +21,10 @@ ONLINE, BATCH = f"{ROOT}/online", f"{ROOT}/batch"
 
 _SETTINGS = """\
 [[qos]]
-match = "{online}"
+match = "{online}*"
 class = "LS"
 [[qos]]
-match = "{batch}"
+match = "{batch}*"
 class = "BE"
 [exposition]
 enabled = false

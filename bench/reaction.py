@@ -1,0 +1,140 @@
+"""How soon a hog is quieted, and how soon it is let go: from its first instruction to the first rung and back.
+
+A service takes requests at 30 % of the machine. A best-effort cgroup with two spinning processes for each CPU starts
+from a standstill (SIGCONT); the time is taken until its `cpu.idle` reads 1. Then it is stopped again (SIGSTOP), and the
+time is taken until the file reads what it read before. The agent is the real one, told only which cgroups are which.
+
+    python -m bench.reaction --onsets 100
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+
+from koordlet.demo.stage import ROOT, Records, Stage, staged
+from koordlet.host.scratch import ScratchCgroup
+from koordlet.observing import until_signalled
+
+SPIN = """
+import os, signal
+for _ in range({count} - 1):
+    if os.fork() == 0:
+        break
+os.kill(os.getpid(), signal.SIGSTOP)
+while True:
+    pass
+"""
+ONSET_LIMIT_SECONDS = 10.0
+RELEASE_LIMIT_SECONDS = 30.0
+BESIDE_SECONDS = 1.0
+"""How long the hog runs on after the rung was pulled."""
+
+
+def idle(cgroup: ScratchCgroup) -> bool:
+    """Whether the best-effort cgroup, or the one above all best-effort ones, is idle."""
+    return (cgroup.directories[0] / "cpu.idle").read_text().strip() == "1"
+
+
+def processes(cgroup: ScratchCgroup) -> list[int]:
+    return [int(word) for word in (cgroup.directories[0] / "cgroup.procs").read_text().split()]
+
+
+def stopped(pids: list[int]) -> bool:
+    """Whether all of them stand still."""
+    states = []
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError):
+            states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+    return all(state == "T" for state in states)
+
+
+def wait_until(condition: Callable[[], bool], limit_seconds: float, stop: Event, step_seconds: float = 0.001) -> float:
+    """Seconds until the condition held; NaN when it did not in time."""
+    began = time.monotonic()
+    while not stop.is_set():
+        if condition():
+            return time.monotonic() - began
+        if time.monotonic() - began > limit_seconds:
+            break
+        time.sleep(step_seconds)
+    return float("nan")
+
+
+def onset(stage: Stage, number: int, stop: Event) -> tuple[float, float]:
+    """Seconds to the first rung and seconds to its release, of one hog in a cgroup of its own."""
+    hog = ScratchCgroup(f"{ROOT}/batch/hog-{number}")
+    try:
+        count = 2 * (os.cpu_count() or 1)
+        hog.spawn([sys.executable, "-c", SPIN.format(count=count)])
+        wait_until(lambda: len(processes(hog)) == count and stopped(processes(hog)), 10.0, stop, 0.02)
+        if stop.wait(2.0):  # let the agent meet the new cgroup
+            return float("nan"), float("nan")
+        pids = processes(hog)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        reached = wait_until(lambda: idle(hog) or idle(stage.batch), ONSET_LIMIT_SECONDS, stop)
+        stop.wait(BESIDE_SECONDS)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        released = wait_until(lambda: not idle(hog) and not idle(stage.batch), RELEASE_LIMIT_SECONDS, stop, 0.01)
+        return reached, released
+    finally:
+        hog.remove()
+
+
+def summary(name: str, seconds: np.ndarray, goal: str) -> None:
+    """One line for people; what never came counts as slower than all."""
+    ranked = np.where(np.isnan(seconds), np.inf, seconds)
+    p50, p99, most = (float(np.quantile(ranked, part, method="higher")) for part in (0.5, 0.99, 1.0))
+    print(f"{name:<22} median {p50 * 1e3:8.1f} ms  p99 {p99 * 1e3:8.1f} ms  most {most * 1e3:8.1f} ms  (goal: {goal})")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--onsets", type=int, default=100)
+    parser.add_argument("--service-ms", type=float, default=10.0, help="CPU time of the service's requests")
+    parser.add_argument("--load", type=float, default=0.3, help="part of the machine that they need")
+    parser.add_argument("--json", type=Path, help="write every figure here")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("error: cgroups need root\nhint: run it with sudo", file=sys.stderr)
+        return 3
+    found: list[tuple[float, float]] = []
+    seconds = arguments.service_ms / 1e3
+    with until_signalled() as stop, staged(seconds) as stage:
+        stage.start_service()
+        stage.start_agent(acts=True)
+        rate = arguments.load * (os.cpu_count() or 1) / seconds
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))  # the clock is not the patient
+        records = Records(stage.start_client(rate, 20.0 * arguments.onsets + 60, 1))
+        stop.wait(5.0)
+        for number in range(arguments.onsets):
+            if stop.is_set():
+                break
+            stage.check()
+            records.read()
+            found.append(onset(stage, number, stop))
+            reached, released = found[-1]
+            print(f"{number + 1:>4} first rung {reached * 1e3:8.1f} ms   release {released:6.2f} s", flush=True)
+    figures = np.array(found).reshape(-1, 2)
+    if len(figures):
+        summary("onset to first rung", figures[:, 0], "median <= 100 ms, p99 <= 500 ms")
+        summary("end to release", figures[:, 1], "<= 10 s")
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps({"first_rung_seconds": figures[:, 0].tolist(), "release_seconds": figures[:, 1].tolist()})
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
