@@ -50,6 +50,11 @@ class Baselines:
     def __len__(self) -> int:
         return self._cells.count
 
+    def ready_count(self, now_seconds: float) -> int:
+        """Cells that have seen enough to judge by; the others are warming up."""
+        weights = self._cells.mass[: self._cells.count] / self._cells.weight_at(now_seconds)
+        return int((weights >= self.policy.warm_samples).sum())
+
     def learn(self, seen: Observation, now_seconds: float, excluded: NDArray[np.bool_] | None = None) -> None:
         """Take one sample of each measured signal of each container that is not `excluded`."""
         self._cells.advance(now_seconds)

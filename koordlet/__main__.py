@@ -179,10 +179,14 @@ def _serve(agent: Agent, settings: AgentSettings) -> tuple[Face, ...]:
     from prometheus_client import CollectorRegistry, start_http_server
 
     from koordlet.exposition import Exposition
+    from koordlet.exposition_verdicts import VerdictExposition
 
     exposition = Exposition(settings.exposition, agent.path_of, {"version": _version(), "kernel": platform.release()})
     registry = CollectorRegistry()
     registry.register(exposition)
+    judged = VerdictExposition(settings.exposition.max_verdicts, agent.name_of)
+    if agent.judging:
+        registry.register(judged)
     try:
         server, _thread = start_http_server(settings.exposition.port, settings.exposition.address, registry)
     except OSError as error:
@@ -190,8 +194,10 @@ def _serve(agent: Agent, settings: AgentSettings) -> tuple[Face, ...]:
         die(f"metrics cannot be served on {where}: {error.strerror}", hint="set [exposition] port in the settings file")
     _log.info("metrics on http://%s:%d/metrics", settings.exposition.address, server.server_port)
 
-    def update(window: Window, _verdicts: Sequence[Verdict]) -> None:
+    def update(window: Window, verdicts: Sequence[Verdict]) -> None:
         exposition.update(window, capabilities=agent.capabilities(), programs=agent.program_rows())
+        if agent.judging:
+            judged.update(verdicts, agent.judging.open_verdicts, agent.judging.state)
 
     return (update,)
 

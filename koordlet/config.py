@@ -61,6 +61,8 @@ class ExpositionSettings(Settings, frozen=True):
     """Culprits with a blame series of their own for each victim; the rest is summed as `other`."""
     histogram_cgroups: Annotated[int, Meta(ge=0, le=10_000)] = 50
     """Cgroups that also get histogram buckets; the node's total always has them."""
+    max_verdicts: Count = 100
+    """Open verdicts with series of their own, the worst; the rest is summed as `other`."""
 
 
 class EnforcingSettings(Settings, frozen=True):

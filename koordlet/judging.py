@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,22 @@ from koordlet.keeping import BaselineKeeper
 from koordlet.recorder import Recorder
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeState:
+    """How judging stands; counts are since the start."""
+
+    run_seconds: float = 0.0
+    failures: int = 0
+    ready_cells: int = 0
+    warming_cells: int = 0
+    refused_samples: int = 0
+    """Samples for which baselines had no room."""
+    saves: int = 0
+    save_failures: int = 0
+    files_refused: int = 0
+    """Saved baselines that were kept aside at the start."""
 
 
 class Judging:
@@ -64,6 +81,22 @@ class Judging:
             self.run_seconds += time.perf_counter() - started
         self._is_failing = False
         return verdicts
+
+    @property
+    def state(self) -> JudgeState:
+        """Counts since the start, and what is learned as of now."""
+        baselines, keeper = self.judge.baselines, self.keeper
+        ready = baselines.ready_count(time.time())
+        return JudgeState(
+            run_seconds=self.run_seconds,
+            failures=self.failures,
+            ready_cells=ready,
+            warming_cells=len(baselines) - ready,
+            refused_samples=baselines.refused,
+            saves=keeper.saves if keeper else 0,
+            save_failures=keeper.failures if keeper else 0,
+            files_refused=int(bool(keeper and keeper.refused)),
+        )
 
     def close(self) -> None:
         """End the recording, if there is one, and save the baselines; idempotent."""

@@ -3,6 +3,7 @@
 import sys
 
 from api.metrics import METRICS, Kind, Metric
+from koordlet.exposition_verdicts import FAMILIES
 
 _HEAD = """# Metrics
 
@@ -14,6 +15,8 @@ histogram buckets have their upper edge in seconds. Series of a cgroup carry `cg
 `cgroup="other"`, so sums stay whole. Blame carries `victim_cgroup` and `culprit_cgroup`: the worst
 `culprits_per_victim` by name, the rest as `other`, kernel threads as `[kernel]`. Series that are still zero are left
 out. Histograms are given for `histogram_cgroups` cgroups and, as `koord_host_...`, for all together.
+Verdicts that stand have series of their own for the worst `max_verdicts`; `culprit_cgroup` is then the first culprit,
+in brackets where it is no cgroup.
 
 | series | kind | labels | meaning |
 |---|---|---|---|
@@ -41,8 +44,15 @@ def render() -> str:
         if metric.family:
             rows.setdefault(metric.series, []).append(metric)
     lines = [_row(series, members) for series, members in rows.items()]
-    lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in _SELF]
+    lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in (*_SELF, *_judged())]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _judged() -> list[tuple[str, str, str, str]]:
+    return [
+        (f"{name}_total" if kind == "counter" else name, kind, ", ".join(labels), text)
+        for name, (kind, labels, text) in FAMILIES.items()
+    ]
 
 
 def _row(series: str, members: list[Metric]) -> str:

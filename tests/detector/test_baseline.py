@@ -208,3 +208,8 @@ def test_five_hundred_containers_are_judged_in_milliseconds() -> None:
         spent.append(time.process_time() - start)
     assert all((signal.state >= BaselineState.READY).all() for signal in judged.values())
     assert min(spent) < 0.01
+
+
+def test_cells_that_may_judge_are_counted() -> None:
+    assert (taught(ordinary(10)).ready_count(10.0), taught(ordinary()).ready_count(200.0)) == (0, 1)
+    assert taught(ordinary()).ready_count(200.0 + 30 * DAY) == 0

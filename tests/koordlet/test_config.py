@@ -24,6 +24,7 @@ def test_defaults() -> None:
             "max_cgroups": 200,
             "culprits_per_victim": 5,
             "histogram_cgroups": 50,
+            "max_verdicts": 100,
         },
         "detection": {
             "enabled": True,
