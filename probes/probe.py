@@ -86,6 +86,8 @@ class Probe(ABC):
     name: ClassVar[str]
     options: ClassVar[Mapping[str, Option]] = {}
     """What it takes under `[probes.options.<name>]`, with the defaults."""
+    focusable: ClassVar[bool] = False
+    """Whether `focus` spares cost."""
     records: ClassVar[Mapping[str, np.dtype[Any]]] = {}
     """C struct name to numpy record, for every map record; a test holds them against the object's BTF."""
 
@@ -105,6 +107,12 @@ class Probe(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop measuring; idempotent."""
+
+    def focus(self, ids: NDArray[np.uint64] | None) -> None:
+        """Measure only these cgroups, or all with None; none at all is allowed. Raises BpfError.
+
+        What is not measured has no rows, or its columns are left out: never a zero. Without `focusable` it does nothing.
+        """
 
     def stats(self) -> tuple[ProgramStats, ...]:
         """Run time of the probe's programs, empty where it has none."""
@@ -167,14 +175,16 @@ def load(bpf: BpfObject) -> None:
         raise Unsupported(f"{bpf.name} was refused by the kernel: {_last_words(error)}", _remedy(error)) from error
 
 
-def attach(bpf: BpfObject, *programs: str) -> None:
-    """Attach in order; a refusal is Unsupported, and the object is closed."""
+def attach(bpf: BpfObject, *programs: str) -> list[int]:
+    """Attach in order and return the links' descriptors; a refusal is Unsupported, and the object is closed."""
+    links = []
     for program in programs:
         try:
-            bpf.attach(program)
+            links.append(bpf.attach(program))
         except BpfError as error:
             bpf.close()
             raise Unsupported(f"{bpf.name}: {program} cannot be attached: {error.strerror}", _remedy(error)) from error
+    return links
 
 
 def _last_words(error: BpfError) -> str:
