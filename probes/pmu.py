@@ -6,7 +6,9 @@ the events were wanted and how long the least favoured of them ran: their ratio 
 
 The events count for whole CPUs and are read when a CPU passes from one cgroup to another. On a 2-CPU AMD EPYC guest
 with four software events standing in (two of them clocks), a switch between cgroups costs about 500 ns and one inside
-a cgroup 70 ns, 58 ns of either being an empty program (`python -m bench.probe_cost pmu`).
+a cgroup 70 ns, 58 ns of either being an empty program (`python -m bench.probe_cost pmu`). With a focus, switches
+between cgroups outside it read no event, and without any cgroup in it the program is detached; rows are then floats,
+and only of cgroups in the focus.
 
 Option `[probes.options.pmu] stand_in = true` opens software events in place of the hardware's, to try the plumbing on
 a host without a PMU: cycles and instructions are then nanoseconds on the CPU, references minor page faults, and
@@ -46,6 +48,7 @@ CPU_RECORD = np.dtype(
         ("running_ns", U64, (EVENTS,)),
     ]
 )
+U32 = np.dtype(np.uint32)
 LOST_PLACES = ("pmu.cgroup", "pmu.read", "pmu.unseen_ns")
 
 
@@ -53,6 +56,7 @@ class Pmu(BpfProbe):
     """Needs tp_btf, a PMU, and programs run on a chosen CPU (kernel 5.10 and later)."""
 
     name: ClassVar[str] = "pmu"
+    focusable: ClassVar[bool] = True
     options: ClassVar = {"stand_in": False}
     records: ClassVar = {"pmu_cgroup": CGROUP_RECORD, "pmu_cpu": CPU_RECORD}
 
@@ -62,13 +66,17 @@ class Pmu(BpfProbe):
         self._events = events
         self._root = root
         self._hybrid = hybrid_pmu_types(root)
-        self._arrays = {name: bpf.map(name, np.dtype(np.uint32), np.dtype(np.uint32)) for name in events}
+        self._arrays = {name: bpf.map(name, U32, U32) for name in events}
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
-        self._cpus = bpf.map("cpus", np.dtype(np.uint32), CPU_RECORD)
-        self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
+        self._cpus = bpf.map("cpus", U32, CPU_RECORD)
+        self._lost = bpf.map("lost", U32, U64)
         self._scaled = ScaledCounts(possible_cpus(), EVENTS)
         self._online: frozenset[int] = frozenset()
         self._passes = np.zeros(possible_cpus(), dtype=np.uint64)
+        self._focused = bpf.map("focused", U64, U32)
+        self._filtering = bpf.map("filtering", U32, U32)
+        self._focus: NDArray[np.uint64] | None = None
+        self._link = -1
 
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Pmu":
@@ -85,6 +93,7 @@ class Pmu(BpfProbe):
         for name in (*QUANTITIES, "cpus"):
             bpf.resize(name, possible_cpus())
         bpf.resize("cgroups", limits.max_cgroups)
+        bpf.resize("focused", limits.max_cgroups)
         bpf.set_rodata({"asked": sum(1 << bit for bit, name in enumerate(QUANTITIES) if name in events)})
         load(bpf)
         probe = cls(bpf, events)
@@ -93,20 +102,60 @@ class Pmu(BpfProbe):
         except BpfError as error:
             probe.close()
             raise Unsupported(f"perf events cannot be opened on every CPU: {error}") from error
-        attach(bpf, "on_switch")
+        (probe._link,) = attach(bpf, "on_switch")
         return probe
 
     def read(self) -> Reading:
+        if self._link < 0:
+            return Reading(lost=self._losses())
         self._follow_hotplug()
         times = self._settle()
         ids, values = self._cgroups.read()
         ids = ids.copy()
         raw = np.ascontiguousarray(values).view(U64).reshape(len(ids), possible_cpus(), EVENTS + 1)
+        table = Table({"cgroup": ids}, self._columns(self._scaled.advance(ids, raw, times)))
+        if self._focus is not None:
+            table = table.take(np.isin(ids, self._focus))
+            table = Table(table.keys, {name: column.astype(np.float64) for name, column in table.columns.items()})
+        return Reading({CGROUP: table}, self._losses())
+
+    def _losses(self) -> dict[str, int]:
         _, lost = self._lost.read()
-        return Reading(
-            {CGROUP: Table({"cgroup": ids}, self._columns(self._scaled.advance(ids, raw, times)))},
-            dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
-        )
+        return dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True))
+
+    def focus(self, ids: NDArray[np.uint64] | None) -> None:
+        """Charge what is measured so far, then go on with these cgroups; with none of them the program is detached."""
+        if self._link >= 0:
+            self._settle_all()
+        if ids is not None and not len(ids):
+            self._detach()
+        else:
+            self._begin(ids)
+        self._focus = None if ids is None else ids.copy()
+
+    def _begin(self, ids: NDArray[np.uint64] | None) -> None:
+        """Who holds each CPU is asked anew: whoever the focus falls on now was not unseen until now."""
+        for cpu in range(possible_cpus()):
+            self._cpus.update(cpu, np.zeros((), dtype=CPU_RECORD))
+        if ids is not None:
+            known, _ = self._focused.read()
+            self._focused.delete(np.setdiff1d(known, ids))
+            for identity in np.setdiff1d(ids, known).tolist():
+                self._focused.update(identity, np.ones((), dtype=np.uint32))
+        self._filtering.update(0, np.array(ids is not None, dtype=np.uint32))
+        if self._link < 0:
+            self._link = self._object.attach("on_switch")
+        self._settle_all()
+
+    def _detach(self) -> None:
+        if self._link >= 0:
+            self._object.release(self._link)
+            self._link = -1
+
+    def _settle_all(self) -> None:
+        self._follow_hotplug()
+        for cpu in sorted(self._online):
+            self._settle_cpu(cpu)
 
     def _columns(self, estimates: Estimates) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {

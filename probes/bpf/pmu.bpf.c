@@ -2,7 +2,7 @@
 /* Hardware events for each cgroup: CPU-wide perf events read whenever a CPU passes from one cgroup to another.
  *
  * The growth since the last reading belongs to the cgroup that held the CPU. Between threads of one cgroup nothing is
- * read. `settle` is run on a CPU by the reader: it charges the slice that still runs, and reads how long each event
+ * read, and while `filtering` is on, all cgroups that are not in `focused` are nobody, like idle. `settle` is run on a CPU by the reader: it charges the slice that still runs, and reads how long each event
  * had a hardware counter, which is the same for all cgroups of the CPU.
  */
 #include "cgroup.bpf.h"
@@ -57,6 +57,20 @@ struct {
 	__type(key, u64);
 	__type(value, struct pmu_cgroup);
 } cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2048);
+	__type(key, u64);
+	__type(value, u32);
+} focused SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} filtering SEC(".maps");
 
 LOST_MAP(LOST_PLACES);
 
@@ -117,6 +131,13 @@ static __always_inline void read_times(void *array, struct pmu_cpu *cpu, u32 eve
 			read(&llc_misses, cpu, LLC_MISSES, total);                                                    \
 	} while (0)
 
+static __always_inline bool is_filtering(void)
+{
+	u32 first = 0, *on = bpf_map_lookup_elem(&filtering, &first);
+
+	return on && *on;
+}
+
 /* Whose the growth since the last reading is, its time already charged; NULL for nobody's. Growth is nobody's when
  * `leaves` is not the one who was thought to hold the CPU: it moved to another cgroup, or the kernel hid its coming. */
 static __always_inline struct pmu_cgroup *charge_holder(struct pmu_cpu *cpu, u64 leaves, u64 now)
@@ -141,9 +162,17 @@ static __always_inline struct pmu_cgroup *charge_holder(struct pmu_cpu *cpu, u64
 	return total;
 }
 
-static __always_inline u64 holder_of(struct task_struct *task)
+static __always_inline u64 cgroup_of(struct task_struct *task)
 {
 	return task->pid ? task_cgroup(task) : IDLE_ID;
+}
+
+/* The cgroup where it is measured, else nobody. */
+static __always_inline u64 watched(u64 cgroup)
+{
+	if (!cgroup || !is_filtering())
+		return cgroup;
+	return bpf_map_lookup_elem(&focused, &cgroup) ? cgroup : IDLE_ID;
 }
 
 static __always_inline struct pmu_cpu *this_cpu(void)
@@ -156,7 +185,8 @@ static __always_inline struct pmu_cpu *this_cpu(void)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	u64 leaves = holder_of(prev), comes = holder_of(next);
+	u64 from = cgroup_of(prev), to = cgroup_of(next);
+	u64 comes = watched(to), leaves = from == to ? comes : watched(from);
 	struct pmu_cpu *cpu = this_cpu();
 	struct pmu_cgroup *total;
 
@@ -172,7 +202,7 @@ SEC("raw_tp")
 int settle(void *ctx)
 {
 	struct pmu_cpu *cpu = this_cpu();
-	u64 holder = holder_of(bpf_get_current_task_btf());
+	u64 holder = watched(cgroup_of(bpf_get_current_task_btf()));
 	struct pmu_cgroup *total;
 
 	if (!cpu)
