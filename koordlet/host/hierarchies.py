@@ -27,6 +27,16 @@ class Hierarchies:
 
 def find_hierarchies(host: HostTree) -> Hierarchies:
     """Read /proc/self/mountinfo. Raises Unsupported when no cpu controller is mounted anywhere."""
+    v1, unified = find_mounts(host)
+    if "cpu" in v1:
+        return Hierarchies(v1["cpu"], v1.get("cpuacct"), v1.get("memory"), v1.get("blkio"), unified, 1)
+    if unified is None:
+        raise Unsupported("no cgroup file system with a cpu controller is mounted", "mount cgroup2 on /sys/fs/cgroup")
+    return Hierarchies(unified, unified, unified, unified, unified, 2)
+
+
+def find_mounts(host: HostTree) -> tuple[dict[str, Path], Path | None]:
+    """Mount point of each v1 controller by its name, and of the unified hierarchy if there is one."""
     v1: dict[str, Path] = {}
     unified: Path | None = None
     for line in (host.text("/proc/self/mountinfo") or "").splitlines():
@@ -41,8 +51,4 @@ def find_hierarchies(host: HostTree) -> Hierarchies:
         elif kind == "cgroup":
             for controller in options.rpartition(" ")[2].split(","):
                 v1.setdefault(controller, point)
-    if "cpu" in v1:
-        return Hierarchies(v1["cpu"], v1.get("cpuacct"), v1.get("memory"), v1.get("blkio"), unified, 1)
-    if unified is None:
-        raise Unsupported("no cgroup file system with a cpu controller is mounted", "mount cgroup2 on /sys/fs/cgroup")
-    return Hierarchies(unified, unified, unified, unified, unified, 2)
+    return v1, unified
