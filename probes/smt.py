@@ -6,7 +6,8 @@ costs depends on what the two do. Idle and kernel threads do not count as somebo
 
 On a 2-CPU AMD EPYC guest whose CPUs were declared siblings, a switch between cgroups costs about 120 ns while the
 sibling idles and 165 ns while it works, one inside a cgroup 70 ns; 58 ns of each is an empty program's
-(`python -m bench.probe_cost smt`).
+(`python -m bench.probe_cost smt`). Whom a cgroup meets may be anybody, so a focus spares nothing but when it is empty:
+the program is then detached and nothing is reported.
 
 Option `[probes.options.smt] siblings = "0-1,2-3"` declares pairs in place of the kernel's topology, for guests that
 are not told which of their CPUs share a core.
@@ -14,7 +15,7 @@ are not told which of their CPUs share a core.
 
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -47,12 +48,16 @@ class Smt(BpfProbe):
     """Needs tp_btf, and cores with two hardware threads."""
 
     name: ClassVar[str] = "smt"
+    focusable: ClassVar[bool] = True
     options: ClassVar = {"siblings": ""}
     records: ClassVar = {"smt_seat": SEAT_RECORD, "smt_core": CORE_RECORD, "smt_pair": PAIR_RECORD}
 
-    def __init__(self, bpf: BpfObject) -> None:
+    def __init__(self, bpf: BpfObject, cores: Sequence[Core]) -> None:
         super().__init__(bpf)
         self._object = bpf
+        self._watched = cores
+        self._link = -1
+        self._cores = bpf.map("cores", U32, CORE_RECORD)
         self._pairs = bpf.map("pairs", PAIR_RECORD, U64)
         self._lost = bpf.map("lost", U32, U64)
         self._ledger = PairLedger()
@@ -75,24 +80,46 @@ class Smt(BpfProbe):
         bpf.set_rodata({"cores_known": len(watched)})
         load(bpf)
         _seat(bpf, watched)
-        attach(bpf, "on_switch")
-        for cpu in sorted(cpu for core in watched for cpu in core):
-            _sit_down(bpf, cpu)
-        return cls(bpf)
+        (link,) = attach(bpf, "on_switch")
+        probe = cls(bpf, watched)
+        probe._sit_down(link)
+        return probe
 
     def read(self) -> Reading:
+        _, lost = self._lost.read()
+        losses = dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True))
+        if self._link < 0:
+            return Reading(lost=losses)
+        self._drain()
+        blame = self._ledger.table("smt.blame_ns")
+        ids, foreign_ns = sum_by_victim(blame)
+        dense = Table({"cgroup": ids}, {"cpu.smt_foreign_ns": foreign_ns})
+        return Reading({CGROUP: dense, "smt.blame": blame}, losses)
+
+    def _drain(self) -> None:
         self._object.run("settle_cores")
         keys, met = self._pairs.read(drain=True)
         met_ns = met.sum(axis=1)
         self._ledger.add(keys["low"], keys["high"], met_ns)
         self._ledger.add(keys["high"], keys["low"], met_ns)
-        blame = self._ledger.table("smt.blame_ns")
-        ids, foreign_ns = sum_by_victim(blame)
-        _, lost = self._lost.read()
-        return Reading(
-            {CGROUP: Table({"cgroup": ids}, {"cpu.smt_foreign_ns": foreign_ns}), "smt.blame": blame},
-            dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
-        )
+
+    def focus(self, ids: NDArray[np.uint64] | None) -> None:
+        """Detach the program when nobody is in the focus; with anybody in it, all are watched."""
+        wanted = ids is None or len(ids) > 0
+        if wanted and self._link < 0:
+            for core in range(len(self._watched)):
+                self._cores.update(core, np.zeros((), dtype=CORE_RECORD))
+            self._sit_down(self._object.attach("on_switch"))
+        elif not wanted and self._link >= 0:
+            self._drain()
+            self._object.release(self._link)
+            self._link = -1
+
+    def _sit_down(self, link: int) -> None:
+        """Tell the attached program who is where before the first switch."""
+        self._link = link
+        for cpu in sorted(cpu for core in self._watched for cpu in core):
+            _sit_down(self._object, cpu)
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._ledger.forget(ids)

@@ -147,6 +147,29 @@ def test_the_column_is_the_sum_of_the_culprits_and_losses_are_counted(probe: Smt
         assert reading.lost["smt.pair_ns"] == 0
 
 
+def test_with_nobody_in_the_focus_nothing_is_reported_and_the_pause_is_nobodys(probe: Smt, tree: CgroupTree) -> None:
+    with tree.make_cgroup("smt-pause-a") as one, tree.make_cgroup("smt-pause-b") as other:
+        children = (one, Stepper(one, 0, "spin(0.3)", SPIN_SETUP)), (other, Stepper(other, 1, "spin(0.3)", SPIN_SETUP))
+        before = _met(probe.read(), one, other)
+        probe.focus(np.empty(0, dtype=np.uint64))
+        assert not probe.read().tables
+        for _, child in children:
+            child.start()
+        for _, child in children:
+            child.finish()
+        assert not probe.read().tables
+        probe.focus(np.array([one.cgroup_id], dtype=np.uint64))
+        assert _met(probe.read(), one, other) == before
+        stretch = Stretch(probe, *children)
+        for _, child in children:
+            child.start()
+        for _, child in children:
+            child.finish()
+        least, most, met = stretch.end()
+        assert least <= met <= most
+        assert met > 20_000_000
+
+
 def test_the_topology_of_this_host_is_read(kernel: Kernel) -> None:
     """Where the host has siblings the probe opens on them; elsewhere it says why not."""
     try:
