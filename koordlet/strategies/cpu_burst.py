@@ -17,10 +17,9 @@ from api.intents import Intent, Knob, Strength
 from api.protocol import ANNOTATION_CPU_BURST
 from api.qos import QoSClass
 from api.resources import CPU
-from api.settings import SettingsError
 from koordlet.strategies.cpuquota import format_quota, parse_quota, quota_of
 from koordlet.strategies.sampling import Samples
-from koordlet.strategies.settings import overridden
+from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, NodeView
 
@@ -121,7 +120,7 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         return [intent for pod in pods for intent in self._of_pod(view, pod, ratio, now)]
 
     def _of_pod(self, view: NodeView, pod: Group, ratio: float | None, now: float) -> Iterator[Intent]:
-        settings = self._settings_of(pod)
+        settings = read_annotation(pod, ANNOTATION_CPU_BURST, self.settings, self.problems)
         limited = [container for container in view.containers(pod) if container.active and CPU in container.limits]
         bases = {container.path: base_quota_us(container, view.node.cpu_normalization_ratio) for container in limited}
         pod_base = base_quota_us(pod, view.node.cpu_normalization_ratio) if CPU in pod.limits else None
@@ -167,16 +166,6 @@ class CpuBurst(Strategy[CpuBurstSettings]):
             bucket = Bucket.of(group.path, settings, now)
         self._buckets[group.path] = (settings, bucket)
         return bucket.allows(int((group.cpu_millicores or 0.0) / group.limits[CPU] * 100), now)
-
-    def _settings_of(self, pod: Group) -> CpuBurstSettings:
-        text = pod.annotations.get(ANNOTATION_CPU_BURST)
-        if text is None:
-            return self.settings
-        try:
-            return overridden(self.settings, text, f"{pod.name}: {ANNOTATION_CPU_BURST}")
-        except SettingsError as error:
-            self.problems[pod.path] = str(error)
-            return self.settings
 
     def _pool_ratio(self, view: NodeView, now: float) -> float | None:
         ratio = share_pool_ratio(view)

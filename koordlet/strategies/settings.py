@@ -9,6 +9,7 @@ from msgspec import inspect
 from api.crds.node_slo import NodeSLOSpec
 from api.settings import SettingsError, convert, merge
 from koordlet.strategies.strategy import Strategy, StrategySettings, discover_strategies
+from koordlet.strategies.view import Group
 
 S = TypeVar("S", bound=StrategySettings)
 
@@ -40,6 +41,18 @@ def overridden(settings: S, text: str, source: str) -> S:
         raise SettingsError(source, "", f"not a JSON object: {error}") from error
     merged = merge(msgspec.to_builtins(settings), _without_nulls(document))
     return _converted(type(settings), merged, source)
+
+
+def read_annotation(pod: Group, key: str, default: S, problems: dict[str, str]) -> S:
+    """`default` with the pod's annotation laid over it; one that cannot be used is noted and ignored."""
+    text = pod.annotations.get(key)
+    if text is None:
+        return default
+    try:
+        return overridden(default, text, f"{pod.name}: {key}")
+    except SettingsError as error:
+        problems[pod.path] = str(error)
+        return default
 
 
 def configure(strategies: Mapping[str, Strategy[Any]], spec: Mapping[str, Any], source: str) -> list[SettingsError]:

@@ -88,6 +88,8 @@ class Node:
     cache: CacheControl | None = None
     network_bits_per_second: int = 0
     """0 is not known."""
+    lacking: frozenset[Knob] = frozenset()
+    """Knobs that this host is known not to have."""
 
     @cached_property
     def cpu_millicores(self) -> int:
