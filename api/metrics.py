@@ -26,6 +26,7 @@ class Unit(StrEnum):
     BYTES = "bytes"
     PAGES = "pages"
     RATIO = "ratio"
+    CORES = "cores"
     COUNT = ""
 
     @property
@@ -193,6 +194,20 @@ METRICS: tuple[Metric, ...] = (
     _g("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
     _g("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
     _g("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
+    # the close look
+    _g(
+        "triage.budget_cores", "triage_budget", Unit.CORES, "CPU that expensive probes' programs may take", table="host"
+    ),
+    _g("triage.used_cores", "triage_used", Unit.CORES, "CPU that they took when last measured", table="host"),
+    _g("triage.focused", "triage_focused_cgroups", Unit.COUNT, "Cgroups that they look at", table="host"),
+    _g(
+        "triage.level",
+        "triage_level",
+        Unit.COUNT,
+        "0 everything, 1 patrol, 2 suspects, 3 worst, 4 nothing",
+        table="host",
+    ),
+    _c("triage.shed_ticks", "triage_shed_ticks", Unit.COUNT, "Ticks in which less was looked at", table="host"),
     # memory
     *(_c(f"memory.stall_{cause}_ns", "cgroup_memory_stall", Unit.NS, _STALL, cause=cause) for cause in MEMORY_CAUSES),
     *(
