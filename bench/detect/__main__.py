@@ -1,0 +1,111 @@
+"""What the product tells under real load, held against what is known to have happened.
+
+    sudo .venv/bin/python -m bench.detect [--only NAME]... [--repeat 3] [--json OUT] [--record DIRECTORY]
+
+Runs the scenarios of `bench/detect/scenarios/` one after the other beside a running agent, and prints how often it was
+right, how fast, and what simpler rules would have said. Wants two CPUs and a machine without other work; how to read
+it is said in docs/detection.md.
+"""
+
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from bench.detect.claims import Scenario
+from bench.detect.report import Scored, as_report, as_values, line_of, scored
+from bench.detect.runner import run_scenario
+from bench.detect.scenarios import SCENARIOS
+from bench.detect.subject import Subject
+
+WARM_UP_SECONDS = 3.0
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="NAME", help="Run this scenario alone; may be given several times.")
+@click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Times to run all of it.")
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Keep every figure here.")
+@click.option(
+    "--record", type=click.Path(file_okay=False, path_type=Path), help="Keep a recording and its labels here."
+)
+@click.option("--list", "as_list", is_flag=True, help="Name the scenarios and leave.")
+def main(only: tuple[str, ...], repeat: int, output: Path | None, record: Path | None, as_list: bool) -> None:
+    """Measure detection on scenarios whose truth is known."""
+    if as_list:
+        for scenario in SCENARIOS:
+            print(f"{scenario.name:<20} {scenario.about}")
+        return
+    chosen = _chosen(only)
+    if os.geteuid() != 0:
+        raise click.ClickException("cgroups, network namespaces and BPF need root")
+    if len(os.sched_getaffinity(0)) < 2:
+        raise click.ClickException("two CPUs are needed: one for victims, one for those who are innocent")
+    signal.signal(signal.SIGTERM, _interrupt)
+    runs: list[Scored] = []
+    skipped: dict[str, str] = {}
+    ended = "ended early"
+    try:
+        _run_all(chosen * repeat, runs, skipped, record)
+        ended = ""
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if runs:
+            print(as_report(runs, skipped))
+        if output:
+            output.write_text(json.dumps(as_values(runs, skipped, _facts())))
+    if ended:
+        raise click.ClickException(ended)
+
+
+def _chosen(only: tuple[str, ...]) -> list[Scenario]:
+    known = {scenario.name: scenario for scenario in SCENARIOS}
+    for name in only:
+        if name not in known:
+            raise click.ClickException(f"no scenario {name!r}; there are {', '.join(known)}")
+    return [scenario for scenario in SCENARIOS if not only or scenario.name in only]
+
+
+def _run_all(todo: list[Scenario], runs: list[Scored], skipped: dict[str, str], record: Path | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="koord-detect-") as folder, Subject(Path(folder), record) as subject:
+        subject.poll(WARM_UP_SECONDS)
+        for number, scenario in enumerate(todo, start=1):
+            try:
+                runs.append(scored(run_scenario(scenario, subject)))
+            except (OSError, TimeoutError) as error:
+                skipped[scenario.name] = str(error)
+                print(f"[{number}/{len(todo)}] {scenario.name:<18} skipped: {error}", file=sys.stderr)
+                continue
+            print(f"[{number}/{len(todo)}] {line_of(runs[-1])}", file=sys.stderr)
+            if record:
+                _keep_labels(record, runs)
+
+
+def _keep_labels(record: Path, runs: list[Scored]) -> None:
+    import msgspec
+
+    labels = [msgspec.to_builtins(label) for one in runs for label in one.run.labels]
+    (record / "labels.json").write_text(json.dumps({"label": labels}))
+
+
+def _facts() -> dict[str, object]:
+    return {
+        "kernel": platform.release(),
+        "cpus": os.cpu_count(),
+        "load_average": os.getloadavg(),
+    }
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""A slow disk with a file system that loads may fill."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.detect import slow_disk
+
+DISK_BYTES = 256 << 20
+READY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A mounted file system and the device below it."""
+
+    device: Path
+    mount: Path
+
+
+@contextmanager
+def mounted_disk(folder: Path) -> Iterator[Disk]:
+    """Make and mount one below `folder`. Raises OSError where the host has no FUSE or no loop devices."""
+    mount = folder / "mount"
+    mount.mkdir()
+    with _backing(folder) as backing, _loop_device(backing) as device:
+        _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", str(device))
+        _run("mount", "-o", "noatime", str(device), str(mount))
+        try:
+            yield Disk(device, mount)
+        finally:
+            subprocess.run(["umount", str(mount)], check=False)
+
+
+@contextmanager
+def _backing(folder: Path) -> Iterator[Path]:
+    where = folder / "backing"
+    where.mkdir()
+    server = subprocess.Popen([sys.executable, "-m", slow_disk.__name__, str(where), str(DISK_BYTES)])
+    try:
+        deadline = time.monotonic() + READY_SECONDS
+        while not (where / slow_disk.NAME).exists():
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise OSError("no file system in user space could be mounted: is there a /dev/fuse?")
+            time.sleep(0.01)
+        yield where / slow_disk.NAME
+    finally:
+        subprocess.run(["umount", "--lazy", str(where)], check=False)
+        try:
+            server.wait(timeout=READY_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+@contextmanager
+def _loop_device(backing: Path) -> Iterator[Path]:
+    device = _run("losetup", "--find", "--show", "--direct-io=on", str(backing)).strip()
+    try:
+        yield Path(device)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=False)
+
+
+def _run(*argv: str) -> str:
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{' '.join(argv)}: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,89 @@
+"""Command lines of public load generators, with no end of their own: the stage ends them."""
+
+import os
+from pathlib import Path
+
+from bench.detect.namespaces import THERE
+
+
+def sysbench(threads: int = 1, *, rate: int = 0, primes: int = 2000) -> list[str]:
+    """Compute; with a `rate`, so many requests a second at random times, else as many as will go."""
+    paced = [f"--rate={rate}"] if rate else []
+    return [
+        "sysbench",
+        "cpu",
+        f"--threads={threads}",
+        f"--cpu-max-prime={primes}",
+        "--time=0",
+        "--events=0",
+        *paced,
+        "run",
+    ]
+
+
+def stress(*words: str) -> list[str]:
+    """stress-ng with these options."""
+    return ["stress-ng", "--quiet", *words]
+
+
+def hackbench(groups: int) -> list[str]:
+    """Many short wakers: groups of 40 tasks that send each other small messages."""
+    return ["hackbench", "-g", str(groups), "-l", "100000000"]
+
+
+def redis_server(port: int, folder: Path) -> list[str]:
+    """A server that writes nothing to disk."""
+    return ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(folder)]
+
+
+def redis_clients(port: int, clients: int, *, pipeline: int = 1) -> list[str]:
+    """Clients that ask again as soon as they are answered."""
+    words = f"redis-benchmark -p {port} -c {clients} -P {pipeline} -d 64 -r 10000 -t get,set -l -q"
+    return words.split()
+
+
+def nginx(port: int, folder: Path) -> list[str]:
+    """One worker that answers at once."""
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log /dev/null;\n"
+        "events { worker_connections 256; }\n"
+        f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ return 200 'ok'; }} }} }}\n"
+    )
+    return ["nginx", "-c", str(config), "-p", str(folder)]
+
+
+def wrk(port: int, connections: int) -> list[str]:
+    """Keep so many connections busy."""
+    return ["wrk", "-t1", f"-c{connections}", "-d3600s", f"http://127.0.0.1:{port}/"]
+
+
+def fio(name: str, file: Path, *words: str) -> list[str]:
+    """fio on one file, around the page cache unless told otherwise."""
+    common = f"--name={name} --filename={file} --time_based --runtime=3600 --group_reporting --direct=1"
+    return ["fio", *common.split(), *words]
+
+
+def iperf_server(port: int) -> list[str]:
+    """One server, one client at a time."""
+    return ["iperf3", "--server", "--port", str(port)]
+
+
+def iperf(port: int, *words: str) -> list[str]:
+    """Send to the server at the far end."""
+    return ["iperf3", "--client", THERE, "--port", str(port), "--time", "3600", *words]
+
+
+def lay_out(file: Path, mebibytes: int) -> None:
+    """Write a file on the disk, so that reading it is reading."""
+    with file.open("wb", buffering=0) as stream:
+        for _ in range(mebibytes):
+            stream.write(os.urandom(1 << 20))
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def hole(file: Path, mebibytes: int) -> None:
+    """Make a file that takes page cache to read, and no disk."""
+    with file.open("wb") as stream:
+        stream.truncate(mebibytes << 20)

@@ -1,0 +1,82 @@
+"""The victim stalls to find memory: its own limit, its pod's, or a node that a neighbour has filled."""
+
+from bench.detect import loads
+from bench.detect.claims import Claim, Proof, Scenario
+from bench.detect.measures import STALLED_MEMORY
+from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
+
+MIB = 1 << 20
+LEFT_BYTES = 3072 * MIB
+"""What is left of the node's memory before it is flooded: enough for everything else that runs."""
+_CACHED = ("--direct=0", "--ioengine=psync", "--invalidate=0", "--bs=256k")
+
+
+def _own_limit(stage: Stage) -> None:
+    disk = stage.disk()
+    loads.lay_out(disk.mount / "log", 128)
+    stage.start("victim", loads.fio("log", disk.mount / "log", "--rw=write", "--rate=60m", *_CACHED), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        stage.cgroup("victim").set_memory_limit(24 * MIB)
+        stage.wait(HARM_SECONDS)
+        stage.cgroup("victim").set_memory_limit(None)
+    stage.wait(RECOVER_SECONDS)
+
+
+def _pods_limit(stage: Stage) -> None:
+    disk, folder = stage.disk(), stage.folder()
+    loads.lay_out(disk.mount / "flood", 128)
+    loads.hole(folder / "data", 512)
+    stage.cgroup("pod").set_memory_limit(64 * MIB)
+    stage.start("pod/victim", loads.fio("victim", folder / "data", "--rw=read", "--rate=100m", *_CACHED), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        stage.start("pod/sidecar", loads.fio("flood", disk.mount / "flood", "--rw=write", *_CACHED), stage.far)
+        stage.wait(HARM_SECONDS)
+        stage.stop("pod/sidecar")
+    stage.wait(RECOVER_SECONDS)
+
+
+def _node(stage: Stage) -> None:
+    folder = stage.folder()
+    for name, mebibytes in (("data", 2048), ("flood", 16384)):
+        loads.hole(folder / name, mebibytes)
+    stage.leave_memory(LEFT_BYTES)
+    stage.start("victim", loads.fio("victim", folder / "data", "--rw=read", "--rate=200m", *_CACHED), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        flood = ("--rw=read", "--numjobs=4", "--thread", "--offset_increment=4g", "--size=4g")
+        stage.start("flood", loads.fio("flood", folder / "flood", *flood, *_CACHED), stage.far)
+        stage.wait(HARM_SECONDS)
+        stage.stop("flood")
+    stage.wait(RECOVER_SECONDS)
+
+
+def _waits(role: str) -> tuple[Claim, ...]:
+    """Tolerated: who floods a disk or a CPU with page cache waits for them too."""
+    return tuple(Claim(role, resource, "", tolerated=True) for resource in ("cpu", "blockio", "memory"))
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "own-memory-limit",
+        "the service's own limit is set below what it has to write",
+        _own_limit,
+        (Claim("victim", "memory", "own_limit", "[own limit]"), Claim("victim", "blockio", "", tolerated=True)),
+        (Proof("victim", STALLED_MEMORY, 0.1),),
+    ),
+    Scenario(
+        "pods-memory-limit",
+        "a sidecar fills the pod's limit with what it writes",
+        _pods_limit,
+        (Claim("pod/victim", "memory", "ancestor_limit", "pod"), *_waits("pod/sidecar")),
+        (Proof("pod/victim", STALLED_MEMORY, 0.1),),
+    ),
+    Scenario(
+        "page-cache-flood",
+        "a neighbour's reading fills the node's memory",
+        _node,
+        (Claim("victim", "memory", "reclaim", "flood"), *_waits("flood")),
+        (Proof("victim", STALLED_MEMORY, 0.05),),
+    ),
+)

@@ -1,0 +1,59 @@
+"""A disk with one arm: each request takes 0.4 ms and as long as 150 MB/s last, one after the other.
+
+    python -m bench.detect.slow_disk MOUNTPOINT BYTES
+
+A file system in user space with one file, `disk`, kept in memory; a loop device on it is the disk. The disks under
+virtual machines are so fast, and so unlike one another, that no flood harms anybody for certain.
+"""
+
+import errno
+import stat
+import sys
+import time
+from typing import Any
+
+import mfusepy
+
+SEEK_SECONDS = 0.0004
+BYTES_PER_SECOND = 150e6
+FLUSH_SECONDS = 0.002
+NAME = "disk"
+
+
+class SlowDisk(mfusepy.Operations):  # type: ignore[misc]
+    """FUSE callbacks; one thread calls them."""
+
+    use_ns = True
+
+    def __init__(self, size: int) -> None:
+        self._content = bytearray(size)
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        if path == "/":
+            return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
+        if path != f"/{NAME}":
+            raise mfusepy.FuseOSError(errno.ENOENT)
+        return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": len(self._content)}
+
+    def readdir(self, path: str, fh: int) -> list[str]:
+        return [".", "..", NAME]
+
+    def open(self, path: str, flags: int) -> int:
+        return 0
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        time.sleep(SEEK_SECONDS + size / BYTES_PER_SECOND)
+        return bytes(self._content[offset : offset + size])
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        time.sleep(SEEK_SECONDS + len(data) / BYTES_PER_SECOND)
+        self._content[offset : offset + len(data)] = data
+        return len(data)
+
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        time.sleep(FLUSH_SECONDS)
+        return 0
+
+
+if __name__ == "__main__":
+    mfusepy.FUSE(SlowDisk(int(sys.argv[2])), sys.argv[1], foreground=True, nothreads=True, fsname="koord-slow-disk")

@@ -1,0 +1,174 @@
+"""All that a scenario may use: cgroups by role, loads in them, time that passes while the product watches."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from api.verdicts import Verdict
+from bench.detect.disk import Disk, mounted_disk
+from bench.detect.measures import Meter, Sample
+from bench.detect.namespaces import Namespaces
+from bench.detect.subject import Subject
+from tests.cgroups import CgroupTree, TestCgroup
+
+SETTLE_SECONDS = 7.0
+"""A load that has just started is no ordinary time yet; correlation wants some ticks without harm too."""
+HARM_SECONDS = 10.0
+RECOVER_SECONDS = 4.0
+SAMPLE_SECONDS = 1.0
+
+_MEMINFO, _HUGE_PAGES = Path("/proc/meminfo"), Path("/proc/sys/vm/nr_hugepages")
+
+
+class Stage:
+    """One run of one scenario. A context manager that leaves nothing behind."""
+
+    def __init__(self, name: str, subject: Subject) -> None:
+        self.cpus = sorted(os.sched_getaffinity(0))
+        self.verdicts: list[Verdict] = []
+        """What the product told, each with the time at which it reached us."""
+        self.samples: list[Sample] = []
+        self.harmed: tuple[float, float] | None = None
+        self.started = time.time()
+        self.paths: dict[str, str] = {}
+        self.meter = Meter()
+        self._subject = subject
+        self._cgroups: dict[str, TestCgroup] = {}
+        self._stack = ExitStack()
+        self._top = self._stack.enter_context(CgroupTree.detect().make_cgroup(name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for role in self._cgroups:
+                self.stop(role)
+        finally:
+            self._stack.close()
+
+    @property
+    def near(self) -> str:
+        """The CPU on which the victim lives."""
+        return str(self.cpus[-1])
+
+    @property
+    def far(self) -> str:
+        """Another CPU."""
+        return str(self.cpus[0])
+
+    @property
+    def prefix(self) -> str:
+        """Path of the cgroup that holds all roles."""
+        return self._top.path
+
+    def cgroup(self, role: str) -> TestCgroup:
+        """The cgroup of a role, made at its first use; `pod/container` stands below `pod`."""
+        if role not in self._cgroups:
+            parent, _, name = role.rpartition("/")
+            made = (self.cgroup(parent) if parent else self._top).make_cgroup(name)
+            self._cgroups[role], self.paths[role] = made, made.path
+            self.meter.watch(role, made)
+        return self._cgroups[role]
+
+    def set_cpu_weight(self, role: str, shares: int) -> None:
+        """CPU weight against its neighbours, in shares (1024 is usual)."""
+        cgroup = self.cgroup(role)
+        if cgroup.tree.version == "v2":
+            # The kernel's own conversion: shares 2..262144 onto weights 1..10000.
+            (cgroup.cpu_dir / "cpu.weight").write_text(str(1 + (shares - 2) * 9999 // 262142))
+        else:
+            (cgroup.cpu_dir / "cpu.shares").write_text(str(shares))
+
+    def set_cpu_idle(self, role: str) -> None:
+        """Make it run only where nobody else wants the CPU."""
+        (self.cgroup(role).cpu_dir / "cpu.idle").write_text("1")
+
+    def start(self, role: str, argv: Sequence[str], cpu: str, *, namespace: str = "") -> subprocess.Popen[bytes]:
+        """Start a load as a role, on one CPU, its talk thrown away."""
+        within = ["nsenter", f"--net=/run/netns/{namespace}"] if namespace else []
+        return self.cgroup(role).spawn([*within, *argv], cpus=cpu, stderr=subprocess.DEVNULL)
+
+    def stop(self, role: str) -> None:
+        """End all that runs as a role; its cgroup stays."""
+        cgroup = self.cgroup(role)
+        deadline = time.monotonic() + 5
+        while (pids := cgroup.pids()) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+    def remove(self, role: str) -> None:
+        """End a role and remove its cgroup."""
+        self.meter.forget(role)
+        self._cgroups.pop(role).remove()
+
+    @contextmanager
+    def harm(self) -> Iterator[None]:
+        """Within it, the claimed loss happens; what is started first in it marks the onset."""
+        self._sample()
+        onset = time.time()
+        yield
+        self._sample()
+        self.harmed = (onset, time.time())
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; the product judges and the meter samples meanwhile."""
+        deadline = time.monotonic() + seconds
+        while (rest := deadline - time.monotonic()) > 0:
+            due = self.samples[-1].time + SAMPLE_SECONDS - time.time() if self.samples else 0.0
+            self.verdicts += self._subject.poll(max(min(rest, due), 0.0))
+            if not self.samples or self.samples[-1].time + SAMPLE_SECONDS <= time.time():
+                self._sample()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 15.0) -> None:
+        """Wait for a load to be ready. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError("a load did not get ready")
+            self.wait(0.05)
+
+    def folder(self) -> Path:
+        """A directory that goes with the scenario."""
+        made = Path(tempfile.mkdtemp(prefix="koord-detect-"))
+        self._stack.callback(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def disk(self) -> Disk:
+        """A slow disk with a file system. Raises OSError where the host cannot have one."""
+        return self._stack.enter_context(mounted_disk(self.folder()))
+
+    def namespaces(self) -> Namespaces:
+        """Two network namespaces and the wire between them."""
+        return self._stack.enter_context(Namespaces.made())
+
+    def leave_memory(self, bytes_left: int) -> None:
+        """Take the node's memory away, but for so much, until the scenario ends. Raises OSError without huge pages.
+
+        Huge pages are out of everybody's reach and go back at once, whatever becomes of us.
+        """
+        sizes = {words[0]: int(words[1]) << 10 for words in map(str.split, _MEMINFO.read_text().splitlines())}
+        pages = max(sizes["MemAvailable:"] - bytes_left, 0) // sizes["Hugepagesize:"]
+        before = _HUGE_PAGES.read_text()
+        self.at_end(lambda: _HUGE_PAGES.write_text(before))
+        _HUGE_PAGES.write_text(str(pages + int(before)))
+
+    def at_end(self, undo: Callable[[], object]) -> None:
+        """Undo something when the scenario is over, before its cgroups go."""
+        self._stack.callback(undo)
+
+    def _sample(self) -> None:
+        self.samples.append(self.meter.sample())
