@@ -5,7 +5,9 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,12 +22,15 @@ from api.window import Window
 from detector.judge import Judge, JudgeSettings
 from koordlet.agent import Agent
 from koordlet.config import AgentSettings, load_settings
+from koordlet.demo.command import demo
 from koordlet.doctor import as_json, examine, main_job_runs
+from koordlet.enforcing.journal import JournalError
 from koordlet.host.cpumodel import cpu_model
 from koordlet.host.tree import HostTree
 from koordlet.judging import Judging, judge_settings
-from koordlet.keeping import BaselineKeeper
+from koordlet.keeping import BaselineKeeper, look_at
 from koordlet.observing import Face, json_lines, log_lines, observe, until_signalled
+from koordlet.protecting import FastPath, acting, open_protection
 from koordlet.recorder import Recorder
 from koordlet.snapshot import snapshot
 
@@ -104,18 +109,30 @@ def _require_root() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep a recording in this directory ([recording]).",
 )
+@click.option(
+    "--enforce",
+    is_flag=True,
+    help="Act on culprits as [enforcing] and [response] allow; without it only say in the audit what would be done.",
+)
 @click.option("--check-config", is_flag=True, help="Validate the settings file and the rules, and exit.")
 @click.option("-v", "--verbose", is_flag=True, help="Log full paths, and what each source could not do.")
 def run(
-    config: Path | None, standalone: bool, as_objects: bool, record: Path | None, check_config: bool, verbose: bool
+    config: Path | None,
+    standalone: bool,
+    as_objects: bool,
+    record: Path | None,
+    enforce: bool,
+    check_config: bool,
+    verbose: bool,
 ) -> None:
-    """Observe until stopped. Never writes to a cgroup.
+    """Observe until stopped, and with --enforce act. Without it never writes to a cgroup.
 
     \b
     Examples:
       koordlet run --standalone
       koordlet run --standalone --json | jq -r '[.state, .victim, .cause, .culprits[0].path] | @tsv'
       koordlet run --standalone --record /var/lib/koord/recordings
+      koordlet run --standalone --enforce --config /etc/koord/koordlet.toml
       koordlet run --standalone --config /etc/koord/koordlet.toml
       koordlet run --check-config --config koordlet.toml
     """
@@ -123,6 +140,7 @@ def run(
     if record is not None:
         recording = msgspec.structs.replace(settings.recording, enabled=True, directory=str(record))
         settings = msgspec.structs.replace(settings, recording=recording)
+    settings = acting(settings, enforce=enforce)
     to_judge_by = _judge_settings(settings, config)
     if check_config:
         click.echo("settings are valid")
@@ -142,7 +160,8 @@ def run(
             told = (
                 json_lines(agent, sys.stdout.fileno()) if as_objects else log_lines(str if verbose else agent.name_of)
             )
-            observe(agent, settings.interval_seconds, (*_serve(agent, settings), told), stop)
+            with _protecting(agent, settings) as protect:
+                observe(agent, settings.interval_seconds, (*protect, *_serve(agent, settings), told), stop)
     finally:
         agent.close()
     _log.info("stopped; every probe is detached")
@@ -154,6 +173,33 @@ def _judging(settings: AgentSettings, to_judge_by: JudgeSettings) -> Judging:
         keeper = BaselineKeeper(Path(settings.detection.baselines_file), settings.detection.save_seconds)
         baselines = keeper.load(to_judge_by.baselines)
     return Judging(Judge(to_judge_by, baselines), _recorder(settings), keeper)
+
+
+@contextmanager
+def _protecting(agent: Agent, settings: AgentSettings) -> Iterator[tuple[Face, ...]]:
+    """What answers verdicts, and puts everything back at the end; nothing without a judge."""
+    if agent.judging is None:
+        yield ()
+        return
+    try:
+        protection = open_protection(settings, HostTree(Path(settings.root)))
+    except JournalError as error:
+        die(str(error), hint="set [enforcing] state_dir to a directory that the agent may write")
+    wire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
+    fast = FastPath(wire, protection.trip, settings.response) if wire is not None else None
+    judging = agent.judging
+
+    def protect(window: Window, _verdicts: Sequence[Verdict]) -> None:
+        if fast is not None:
+            fast.watch(window.cgroups)
+        protection.tick(window, judging.open_verdicts)
+
+    try:
+        yield (protect,)
+    finally:
+        if fast is not None:
+            fast.close()
+        protection.close()
 
 
 def _recorder(settings: AgentSettings) -> Recorder | None:
@@ -292,19 +338,34 @@ def top(config: Path | None) -> None:
     settings = _settings(config)
     if not sys.stdout.isatty():
         die("top needs a terminal", hint="use `koordlet run --standalone` or `koordlet snapshot`", code=ASKED_WRONGLY)
+    from koordlet.top import Verdicts
     from koordlet.top import run as run_top
 
-    agent = _agent(settings)
+    logging.getLogger().addHandler(logging.NullHandler())  # a line on stderr would tear the screen
+    agent = _agent(settings, _watching(settings, config))
 
     def next_window() -> Any:
         agent.tick()
         return agent.store.window(60.0)
 
+    verdicts = Verdicts(lambda: agent.judging.open_verdicts if agent.judging else (), agent.name_of)
     try:
-        code = run_top(next_window, settings.interval_seconds)
+        code = run_top(next_window, settings.interval_seconds, verdicts)
     finally:
         agent.close()
     sys.exit(code)
+
+
+def _watching(settings: AgentSettings, path: Path | None) -> Judging | None:
+    """A judge that starts from what a running agent has learned, and leaves saving to it."""
+    to_judge_by = _judge_settings(settings, path)
+    if to_judge_by is None:
+        return None
+    learned = look_at(Path(settings.detection.baselines_file), time.time(), to_judge_by.baselines)
+    return Judging(Judge(to_judge_by, learned.baselines))
+
+
+main.add_command(demo)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, merge, parse
+from koordlet.response.settings import ResponseSettings
 
 Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -144,6 +145,7 @@ class AgentSettings(Settings, frozen=True):
     detection: DetectionSettings = DetectionSettings()
     recording: RecordingSettings = RecordingSettings()
     enforcing: EnforcingSettings = EnforcingSettings()
+    response: ResponseSettings = ResponseSettings()
 
 
 def load_settings(path: Path | None) -> AgentSettings:

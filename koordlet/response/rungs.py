@@ -222,9 +222,20 @@ def schemata(caches: Caches, percent: int) -> str:
     return "\n".join(lines)
 
 
+def _without_idle(build: Build) -> Build:
+    """For kernels without cpu.idle, which does the same and better."""
+
+    def instead(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        return () if Knob.CPU_IDLE in sight.reach.knobs else build(sight, case, settings)
+
+    return instead
+
+
 _IDLE = Rung("idle", Strength.INVISIBLE, Knob.CPU_IDLE, _fixed(Knob.CPU_IDLE, "1", Strength.INVISIBLE))
-_WEIGHT = Rung("weight", Strength.INVISIBLE, Knob.CPU_WEIGHT, _fixed(Knob.CPU_WEIGHT, "1", Strength.INVISIBLE))
-_BVT = Rung("bvt", Strength.INVISIBLE, Knob.CPU_BVT, _fixed(Knob.CPU_BVT, "-1", Strength.INVISIBLE))
+_WEIGHT = Rung(
+    "weight", Strength.INVISIBLE, Knob.CPU_WEIGHT, _without_idle(_fixed(Knob.CPU_WEIGHT, "1", Strength.INVISIBLE))
+)
+_BVT = Rung("bvt", Strength.INVISIBLE, Knob.CPU_BVT, _without_idle(_fixed(Knob.CPU_BVT, "-1", Strength.INVISIBLE)))
 _EVICT = Rung("evict", Strength.DRASTIC, None, _evict, once=True)
 _SQUEEZES = (
     Rung("squeeze-50", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(50)),

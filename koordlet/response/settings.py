@@ -44,6 +44,12 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A culprit that uses less than this part of what it used when it was acted upon has gone quiet ..."""
     quiet_seconds: Seconds = 3.0
     """... after this long, and is released at once."""
+    fast: bool = True
+    """Whether the kernel wakes the agent at once when a latency-sensitive cgroup loses too much ..."""
+    fast_budget_ratio: Ratio = 0.15
+    """... that is, this part of ..."""
+    fast_window_seconds: Annotated[float, Meta(ge=0.01, le=1.0)] = 0.05
+    """... so short a time."""
     confirm_seconds: Seconds = 5.0
     """An action of the fast path that no verdict confirms in this time is taken back."""
     quota_floor_millicores: Annotated[int, Meta(ge=10, le=1_000_000)] = 200

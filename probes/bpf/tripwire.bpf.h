@@ -6,7 +6,7 @@
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
 
-#define TRIP_REST_NS 500000000ULL /* one cgroup is told of at most twice a second */
+#define TRIP_REST_NS 100000000ULL /* one cgroup is told of at most ten times a second */
 
 /* Off unless asked for: the verifier then removes every trace of it. */
 const volatile bool tripwire = false;

@@ -95,8 +95,8 @@ def test_a_rung_that_does_not_help_is_taken_back_and_the_next_is_tried() -> None
     assert moments[:4] == [
         (Moment.PULLED, "idle"),
         (Moment.TAKEN_BACK, "idle"),
-        (Moment.PULLED, "weight"),
-        (Moment.TAKEN_BACK, "weight"),
+        (Moment.PULLED, "cpuset"),
+        (Moment.TAKEN_BACK, "cpuset"),
     ]
 
 
@@ -200,6 +200,11 @@ def test_missing_knobs_are_passed_over() -> None:
     response = Response()
     wanted = response.step(look(0.0, [accuse()], reach=Reach(frozenset({Knob.CPU_MAX}), cpus=(0, 1))))
     assert knobs(wanted) == [(HOG, Knob.CPU_MAX, "50000 100000")]
+
+
+def test_without_idle_cgroups_the_weight_is_lowered() -> None:
+    reach = Reach(frozenset(Knob) - {Knob.CPU_IDLE}, cpus=(0, 1))
+    assert knobs(Response().step(look(0.0, [accuse()], reach=reach))) == [("/batch", Knob.CPU_WEIGHT, "1")]
 
 
 def test_memory_is_reclaimed_once_then_capped() -> None:

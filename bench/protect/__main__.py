@@ -1,0 +1,122 @@
+"""What each way to protect a service leaves of its latency, and of the best-effort work beside it.
+
+Requests arrive in an open loop (Poisson) at 30 % of the machine and their latency counts from the moment they should
+have started. Every repetition runs all columns in an order of its own; figures are medians over the repetitions, with
+the least and the most beside them. Best-effort work is counted in blocks compressed, relative to the unprotected run of
+the same repetition.
+
+    python -m bench.protect --victim cpu-10ms --victim cpu-1ms --repeat 5
+"""
+
+import json
+import os
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Event
+
+import click
+import numpy as np
+
+from bench.protect.columns import columns
+from bench.protect.cpu import measure
+from koordlet.demo.measure import Phase
+from koordlet.demo.stage import staged
+from koordlet.observing import until_signalled
+
+VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001}
+GOAL_P99_RATIO, GOAL_WORK_RATIO = 1.05, 0.80
+
+Runs = Mapping[str, Sequence[Phase]]
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--victim", "victims", multiple=True, type=click.Choice(list(VICTIMS)), default=tuple(VICTIMS), show_default=True
+)
+@click.option("--repeat", default=5, show_default=True, help="Repetitions.")
+@click.option("--seconds", default=30.0, show_default=True, help="Of each run, without settling.")
+@click.option("--load", default=0.3, show_default=True, help="Part of the machine that the requests need.")
+@click.option("--only", multiple=True, help="Columns to run besides 'alone' and 'unprotected', by name.")
+@click.option(
+    "--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write every run's figures here."
+)
+def main(
+    victims: tuple[str, ...], repeat: int, seconds: float, load: float, only: tuple[str, ...], output: Path | None
+) -> None:
+    if os.geteuid() != 0:
+        click.echo("error: cgroups need root\nhint: run it with sudo", err=True)
+        sys.exit(3)
+    found: dict[str, Runs] = {}
+    with until_signalled() as stop:
+        for victim in victims:
+            found[victim] = run(victim, repeat=repeat, seconds=seconds, load=load, only=only, stop=stop)
+            report(victim, found[victim])
+            if stop.is_set():
+                break
+    if output:
+        output.write_text(json.dumps({victim: _plain(runs) for victim, runs in found.items()}))
+    sys.exit(130 if stop.is_set() else 0)
+
+
+def run(victim: str, *, repeat: int, seconds: float, load: float, only: tuple[str, ...], stop: Event) -> Runs:
+    """All repetitions of one victim; whole ones only."""
+    service_seconds = VICTIMS[victim]
+    rate = load * (os.cpu_count() or 1) / service_seconds
+    runs: dict[str, list[Phase]] = {}
+    with staged(service_seconds) as stage:
+        for repetition in range(repeat):
+            order = [each for each in columns(load) if not only or each.name in (*only, "alone", "unprotected")]
+            random.Random(repetition).shuffle(order)
+            done: dict[str, Phase] = {}
+            for column in order:
+                phase = measure(stage, column, rate=rate, seconds=seconds, seed=repetition + 1, stop=stop)
+                if stop.is_set():
+                    return runs
+                done[column.name] = phase
+                p99 = phase.quantiles[1] * 1e3
+                click.echo(f"{victim} {repetition + 1}/{repeat} {column.name:<15} p99 {p99:8.1f} ms", err=True)
+            for name, phase in done.items():
+                runs.setdefault(name, []).append(phase)
+    return runs
+
+
+def report(victim: str, runs: Runs) -> None:
+    """The table of one victim and how far the goals are met."""
+    if not runs:
+        return
+    click.echo(f"\n{victim}: medians of {len(runs['alone'])} repetitions (least..most)")
+    click.echo(f"{'':<16}{'p50 ms':>9}{'p99 ms':>9}{'':<18}{'p99.9 ms':>9}{'p99/alone':>11}{'best effort':>13}")
+    free = np.array([phase.blocks_per_second for phase in runs["unprotected"]])
+    alone = np.array([phase.quantiles[1] for phase in runs["alone"]])
+    for column in columns(0.3):
+        if column.name not in runs:
+            continue
+        figures = np.array([phase.quantiles for phase in runs[column.name]]) * 1e3
+        work = np.array([phase.blocks_per_second for phase in runs[column.name]]) / free
+        ratios = np.array([phase.quantiles[1] for phase in runs[column.name]]) / alone
+        p50, p99, p999 = np.median(figures, axis=0)
+        spread = f"({figures[:, 1].min():.1f}..{figures[:, 1].max():.1f})"
+        done = f"{np.median(work):.0%}" if column.with_batch else "-"
+        click.echo(f"{column.name:<16}{p50:9.2f}{p99:9.2f} {spread:<17}{p999:9.2f}{np.median(ratios):11.2f}{done:>13}")
+        if column.name == "koord":
+            met = np.median(ratios) <= GOAL_P99_RATIO and np.median(work) >= GOAL_WORK_RATIO
+            click.echo(
+                f"{'':<16}goal p99 <= {GOAL_P99_RATIO} x alone and work >= {GOAL_WORK_RATIO:.0%}: {'met' if met else 'not met'}"
+            )
+
+
+def _plain(runs: Runs) -> dict[str, list[dict[str, float]]]:
+    return {
+        name: [
+            dict(zip(("p50", "p99", "p999"), phase.quantiles.tolist(), strict=True))
+            | {"blocks_per_second": phase.blocks_per_second, "requests": len(phase.latency)}
+            for phase in phases
+        ]
+        for name, phases in runs.items()
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The ways to protect that are compared. Each is set up on two cgroups, looked after once a second, and taken down."""
+
+import os
+import time
+from abc import ABC
+from pathlib import Path
+from typing import IO, ClassVar
+
+from koordlet.demo.stage import Stage
+from koordlet.host.scratch import ScratchCgroup
+from koordlet.strategies.cpu_suppress import next_quota_us
+
+PERIOD_US = 100_000
+THRESHOLD_RATIO = 0.65
+"""Koordinator's default of what a node may use in all."""
+
+
+class Column(ABC):
+    """One way."""
+
+    name: ClassVar[str]
+    with_batch: ClassVar[bool] = True
+
+    def set_up(self, stage: Stage) -> None:
+        """Before the best-effort work starts; by default nothing protects."""
+
+    def look_after(self, stage: Stage) -> None:
+        """About once a second."""
+
+    def take_down(self, stage: Stage) -> None:
+        """Leave the cgroups as they were made."""
+        stage.batch.write(_shares(stage.batch), str(_DEFAULT_SHARES[_shares(stage.batch)]))
+        set_quota(stage.batch, None)
+
+
+class Alone(Column):
+    """No best-effort work."""
+
+    name = "alone"
+    with_batch = False
+
+
+class Unprotected(Column):
+    """Equal weights."""
+
+    name = "unprotected"
+
+
+class Weights(Column):
+    """The least weight there is, as the kubelet gives to best-effort pods."""
+
+    name = "static weights"
+
+    def set_up(self, stage: Stage) -> None:
+        file = _shares(stage.batch)
+        stage.batch.write(file, "2" if file == "cpu.shares" else "1")
+
+
+class Quota(Column):
+    """What the threshold leaves beside a service that is known to need its load, for ever."""
+
+    name = "fixed quota"
+
+    def __init__(self, load: float) -> None:
+        self._cores = max((THRESHOLD_RATIO - load) * (os.cpu_count() or 1), 0.1)
+
+    def set_up(self, stage: Stage) -> None:
+        set_quota(stage.batch, int(self._cores * PERIOD_US))
+
+
+class Suppress(Column):
+    """Koordinator's CPU suppress with its cfsQuota policy: threshold less what others use, once a second."""
+
+    name = "suppress rule"
+
+    def __init__(self) -> None:
+        self._quota_us: int | None = None
+        self._before: tuple[float, float, float] | None = None
+
+    def set_up(self, stage: Stage) -> None:
+        self._quota_us, self._before = None, None
+        self.look_after(stage)
+
+    def look_after(self, stage: Stage) -> None:
+        now = (time.monotonic(), busy_seconds(), usage_seconds(stage.batch))
+        if self._before is not None and now[0] > self._before[0]:
+            seconds, busy, batch = (new - old for new, old in zip(now, self._before, strict=True))
+            capacity = 1000 * (os.cpu_count() or 1)
+            allowed = int(capacity * THRESHOLD_RATIO - max(busy - batch, 0.0) / seconds * 1000)
+            self._quota_us = next_quota_us(allowed, self._quota_us, capacity)
+            set_quota(stage.batch, self._quota_us)
+        self._before = now
+
+
+class Ours(Column):
+    """The agent, told only which cgroup is which."""
+
+    name = "koord"
+
+    def __init__(self) -> None:
+        self._said: IO[bytes] | None = None
+
+    def set_up(self, stage: Stage) -> None:
+        self._said = stage.start_agent(acts=True)
+        time.sleep(3.0)
+
+    def look_after(self, stage: Stage) -> None:
+        stage.check()
+        if self._said is not None:
+            self._said.read()
+
+    def take_down(self, stage: Stage) -> None:
+        """The agent puts back what it set when it is ended."""
+
+
+_DEFAULT_SHARES = {"cpu.shares": 1024, "cpu.weight": 100}
+
+
+def _shares(cgroup: ScratchCgroup) -> str:
+    return (
+        "cpu.shares" if any((directory / "cpu.shares").exists() for directory in cgroup.directories) else "cpu.weight"
+    )
+
+
+def set_quota(cgroup: ScratchCgroup, quota_us: int | None) -> None:
+    """A quota for each 100 ms; None lifts it."""
+    if _shares(cgroup) == "cpu.weight":
+        cgroup.write("cpu.max", f"{'max' if quota_us is None else quota_us} {PERIOD_US}")
+    else:
+        cgroup.write("cpu.cfs_quota_us", str(-1 if quota_us is None else quota_us))
+
+
+def usage_seconds(cgroup: ScratchCgroup) -> float:
+    """CPU time of a cgroup so far."""
+    for directory in cgroup.directories:
+        if (directory / "cpuacct.usage").exists():
+            return int((directory / "cpuacct.usage").read_text()) / 1e9
+    words = dict(line.split() for line in (cgroup.directories[0] / "cpu.stat").read_text().splitlines())
+    return int(words["usage_usec"]) / 1e6
+
+
+def busy_seconds() -> float:
+    """CPU time of the whole machine so far, without idle and waiting for disks."""
+    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def columns(load: float) -> list[Column]:
+    """All of them, the service alone first."""
+    return [Alone(), Unprotected(), Weights(), Suppress(), Quota(load), Ours()]

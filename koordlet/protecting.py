@@ -1,0 +1,161 @@
+"""Protection inside the agent: verdicts become intents, intents become settings; and the fast path beside the tick.
+
+The fast path is a thread that sleeps on the kernel's tripwire. A trip pulls the first rung at once, decided beforehand;
+the tick confirms it or takes it back. Both go through one lock, because the enforcer is the only writer.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from api.frame import CgroupInfo
+from api.intents import Intent
+from api.qos import QoSClass
+from api.verdicts import Verdict
+from api.window import Window
+from koordlet.config import AgentSettings
+from koordlet.enforcing.enforcer import Enforcer, open_enforcer, own_cgroup
+from koordlet.harm import HarmMeter, tick_of
+from koordlet.host.knobs import Knobs
+from koordlet.host.tree import HostTree
+from koordlet.reaching import Reaching
+from koordlet.response.episode import Step
+from koordlet.response.respond import Response
+from koordlet.response.settings import ResponseSettings
+from koordlet.response.sight import Sight, sight
+from probes.tripwire import Trip, Tripwire
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+
+
+class Protection:
+    """Told after each tick; `close` puts everything back."""
+
+    def __init__(self, response: Response, enforcer: Enforcer, reaching: Reaching) -> None:
+        self.response = response
+        self.enforcer = enforcer
+        self.harm = HarmMeter()
+        self.steps: Counter[tuple[str, str, str]] = Counter()
+        """Rungs by resource, rung and what happened to them."""
+        self.trips: Counter[str] = Counter()
+        """Trips by what came of them: acted, ignored."""
+        self._reaching = reaching
+        self._lock = threading.Lock()
+        self._sight: Sight | None = None
+        self._wanted: list[Intent] = []
+
+    def tick(self, window: Window, verdicts: tuple[Verdict, ...]) -> None:
+        """Look, decide, act; `verdicts` are those that stand."""
+        seen = sight(window, verdicts, self._reaching.reach(window.cgroups, verdicts))
+        measured = tick_of(window.delta())
+        if measured is not None:
+            self.harm.add(window.last.cgroup.ids, *measured, window.seconds)
+        with self._lock:
+            self._sight = seen
+            self._wanted = self.response.step(seen)
+            self._tell(self.response.steps)
+            self.enforcer.step(self._wanted, seen.cgroups)
+
+    def trip(self, trip: Trip) -> None:
+        """Word from the kernel that a watched cgroup loses too much."""
+        with self._lock:
+            seen = self._sight
+            paths = {info.id: info.path for info in seen.cgroups} if seen is not None else {}
+            if seen is None or trip.victim not in paths or trip.culprit not in paths:
+                self.trips["ignored"] += 1
+                return
+            wanted = self.response.trip(
+                seen,
+                paths[trip.culprit],
+                paths[trip.victim],
+                resource="cpu",
+                lost=trip.lost_seconds_per_second,
+            )
+            self.trips["acted" if wanted else "ignored"] += 1
+            if wanted:
+                self._tell(self.response.steps)
+                self._wanted = [*self._wanted, *wanted]
+                self.enforcer.step(self._wanted, seen.cgroups)
+
+    def close(self) -> None:
+        """Put back all that stands; idempotent."""
+        with self._lock:
+            self.enforcer.close()
+
+    def _tell(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.steps[step.resource, step.rung, step.moment] += 1
+            _log.info(
+                "%s %s on %s for %s (%s): lost %.2f s/s before, %.2f now",
+                step.rung,
+                step.moment.value.replace("_", " "),
+                step.culprit,
+                step.victim,
+                step.reason,
+                step.before,
+                step.after,
+            )
+
+
+def acting(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
+    """The settings with what acting needs: with `enforce` it is turned on, and whoever acts lays the tripwire."""
+    enforcing = settings.enforcing
+    if enforce:
+        enforcing = msgspec.structs.replace(enforcing, enabled=True, strategies=enforcing.strategies or ("response",))
+    probes = settings.probes
+    if enforcing.enabled and settings.response.fast:
+        cpu = {"tripwire": True} | probes.options.get("cpu", {})
+        probes = msgspec.structs.replace(probes, options=probes.options | {"cpu": cpu})
+    return msgspec.structs.replace(settings, enforcing=enforcing, probes=probes)
+
+
+def open_protection(settings: AgentSettings, tree: HostTree) -> "Protection":
+    """Ready for the first tick; without `[enforcing] enabled` it only says what it would do.
+
+    Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
+    """
+    enforcing = settings.enforcing
+    if not enforcing.enabled:
+        enforcing = msgspec.structs.replace(enforcing, dry_run=True, strategies=("*",))
+    enforcer = open_enforcer(enforcing, tree)
+    return Protection(Response(settings.response), enforcer, Reaching(tree, Knobs(tree), own_cgroup(tree)))
+
+
+class FastPath:
+    """Watches the latency-sensitive cgroups in the kernel and passes their trips on."""
+
+    def __init__(self, wire: Tripwire, on_trip: Callable[[Trip], None], settings: ResponseSettings) -> None:
+        self._wire = wire
+        self._on_trip = on_trip
+        window_ns = int(settings.fast_window_seconds * 1e9)
+        self._limits = (int(window_ns * settings.fast_budget_ratio), window_ns)
+        self._stop = threading.Event()
+        self.failures = 0
+        self._thread = threading.Thread(target=self._listen, name="fast-path", daemon=True)
+        self._thread.start()
+
+    def watch(self, cgroups: Sequence[CgroupInfo]) -> None:
+        """Those that may be protected: latency-sensitive ones."""
+        self._wire.watch({info.id: self._limits for info in cgroups if QoSClass(info.qos).latency_sensitive})
+
+    def close(self) -> None:
+        """Stop listening; the wire is the probe's to close. Idempotent."""
+        self._stop.set()
+        self._thread.join()
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                for trip in self._wire.wait(_POLL_SECONDS):
+                    self._on_trip(trip)
+            except Exception:  # noqa: BLE001 - the slow path goes on without the fast one; counted, logged once
+                self.failures += 1
+                if self.failures == 1:
+                    _log.exception("the fast path failed; trying again")
+                time.sleep(_POLL_SECONDS)
