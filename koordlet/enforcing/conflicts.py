@@ -6,6 +6,9 @@ The rule, in this order:
    the one that gives it less. What has no order (resource groups, sysctls) goes on to the next line.
 3. The gentler wish wins (`Strength`).
 4. The strategy whose name sorts first wins.
+
+What is set on processes (`oom_score_adj`, resource group, core scheduling group) reaches those of the cgroups below as
+well, so of a cgroup and one below it the one below gets its wish and the other gives way.
 """
 
 import math
@@ -18,6 +21,9 @@ from koordlet.enforcing.amounts import amount
 
 Owner = tuple[str, Knob]
 """Target and knob: one strategy owns each at a time."""
+
+
+_OF_PROCESSES = frozenset({Knob.OOM_SCORE_ADJ, Knob.RESCTRL_GROUP, Knob.CORE_SCHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,9 @@ def settle(
         first = min(rivals, key=lambda setting: _rank(setting, wants_more=wants_more))
         winners[owner] = first
         losses += [Loss(other, first) for other in rivals if other is not first and other.value != first.value]
-    return _without_idle_weights(winners, losses), losses
+    _drop_idle_weights(winners, losses)
+    _drop_upper(winners, losses)
+    return winners, losses
 
 
 def _wants_more(qos: QoSClass) -> bool:
@@ -55,10 +63,20 @@ def _rank(setting: Setting, *, wants_more: bool) -> tuple[float, int, str, str]:
     return order, setting.strength, setting.strategy, setting.value
 
 
-def _without_idle_weights(winners: dict[Owner, Setting], losses: list[Loss]) -> dict[Owner, Setting]:
+def _drop_idle_weights(winners: dict[Owner, Setting], losses: list[Loss]) -> None:
     for (target, knob), idle in list(winners.items()):
         if knob == Knob.CPU_IDLE and idle.value.strip() == "1":
             weight = winners.pop((target, Knob.CPU_WEIGHT), None)
             if weight is not None:
                 losses.append(Loss(weight, idle))
-    return winners
+
+
+def _drop_upper(winners: dict[Owner, Setting], losses: list[Loss]) -> None:
+    lower = [setting for (_, knob), setting in winners.items() if knob in _OF_PROCESSES]
+    for setting in lower:
+        path = setting.target
+        while path != "/":
+            path = path.rpartition("/")[0] or "/"
+            upper = winners.pop((path, setting.knob), None)
+            if upper is not None:
+                losses.append(Loss(upper, setting))

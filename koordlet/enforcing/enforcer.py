@@ -1,41 +1,24 @@
-"""The enforcer: the only writer of the node agent. `docs/enforcing.md` has its rules.
+"""The enforcer, the only writer of the node agent: an agent's way in, and putting everything back after one that died.
 
-enforcer = open_enforcer(settings.enforcing, tree)
-events = enforcer.step(intents, cgroups)     # each tick, with everything that is wanted
-enforcer.close()                             # puts everything back
+    enforcer = open_enforcer(settings.enforcing, tree)
+    events = enforcer.step(intents, cgroups)     # each tick, with everything that is wanted
+    enforcer.close()                             # puts everything back
+
+`docs/enforcing.md` has the rules.
 """
 
-import time
-from collections.abc import Collection, Iterable, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from api.frame import CgroupInfo
-from api.intents import Evict, Intent, Knob, Reclaim, Setting
-from api.plugin import Unsupported
-from api.qos import QoSClass
 from koordlet.config import EnforcingSettings
-from koordlet.enforcing.amounts import Direction
-from koordlet.enforcing.applying import Applier
-from koordlet.enforcing.audit import AuditFile, Outcome
-from koordlet.enforcing.budgets import Budgets
-from koordlet.enforcing.conflicts import Owner, settle
-from koordlet.enforcing.evictions import Evictions
 from koordlet.enforcing.hands import Hands, PretendingHands
-from koordlet.enforcing.holdings import Held, Holdings, groups_of
 from koordlet.enforcing.journal import Journal, NoJournal, peek
-from koordlet.enforcing.planning import Declined, Plan, Planner
-from koordlet.enforcing.protection import Protection
-from koordlet.enforcing.telling import Event, Moment, Teller, of_intent
-from koordlet.enforcing.values import check
+from koordlet.enforcing.stepping import Enforcer
+from koordlet.enforcing.telling import Event, Moment
 from koordlet.host.hierarchies import find_hierarchies
-from koordlet.host.knobs import CgroupGone, Knobs
+from koordlet.host.knobs import Knobs
 from koordlet.host.tree import HostTree
 
-
-def moment() -> Moment:
-    """Both clocks as they stand."""
-    return Moment(time.monotonic(), time.time())
+__all__ = ["Enforcer", "boot_id", "open_enforcer", "own_cgroup", "restore"]
 
 
 def boot_id(tree: HostTree) -> str:
@@ -72,241 +55,16 @@ def open_enforcer(
     return enforcer
 
 
-class Enforcer:
-    """Carries out what may be carried out; everything it changes goes back when it is no longer wanted."""
+def restore(settings: EnforcingSettings, tree: HostTree) -> list[Event]:
+    """Put back what the journal says is not as it was found; one event for each place. Raises as `open_enforcer`.
 
-    def __init__(
-        self, settings: EnforcingSettings, knobs: Knobs, journal: Journal | NoJournal, *, hands: Hands, own: str
-    ) -> None:
-        """`own` is the path of the agent's own cgroup. `open_enforcer` is the usual way in."""
-        self._settings = settings
-        self._own = own
-        self._hands = hands
-        self._knobs = knobs
-        self._journal = journal
-        audit = (
-            AuditFile(Path(settings.audit_file), settings.audit_bytes, settings.audit_files)
-            if settings.audit_file
-            else None
-        )
-        self._teller = Teller(audit, dry_run=settings.dry_run)
-        self._holdings = Holdings(journal, hands, settings.hold_off_seconds)
-        self._planner = Planner(knobs, hands)
-        self._applier = Applier(knobs, hands, journal, self._holdings)
-        self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
-        self._evictions = Evictions(
-            hands, lambda target: knobs.directory("cpu", target), settings.evict_cooldown_seconds
-        )
-        self._protection = Protection(settings.protected, {}, frozenset(), own)
-        self._cgroups: Sequence[CgroupInfo] = ()
-        self._now = Moment(0.0, 0.0)
-        self._is_closed = False
-
-    @property
-    def counts(self) -> dict[tuple[str, str, str], int]:
-        """(strategy, knob, outcome) to how often it happened; `("", "journal", "failed")` and
-        `("", "audit", "lost")` count batches and lines that could not be written."""
-        own = {("", "journal", "failed"): self._journal.failures, ("", "audit", "lost"): self._teller.lost_lines}
-        return {**self._teller.counts, **own}
-
-    def held(self) -> dict[Owner, Setting]:
-        """What stands at present."""
-        return {owner: held.setting for owner, held in self._holdings.held.items()}
-
-    def adopt(self, now: Moment | None = None) -> list[Event]:
-        """Put back what an earlier run left in the journal."""
-        self._now = now or moment()
-        self._holdings.adopt(list(self._journal.live.values()), self._tell)
-        return self._teller.finish()
-
-    def step(
-        self,
-        intents: Iterable[Intent],
-        cgroups: Sequence[CgroupInfo] | None = None,
-        now: Moment | None = None,
-        *,
-        silent: Collection[str] = (),
-        annotated: Collection[str] = (),
-    ) -> list[Event]:
-        """Make the node as it is wanted, and say what became of each wish.
-
-        `intents` is everything wanted at this moment: a setting that is not among them goes back at once, unless its
-        strategy is one of `silent` (it could not decide), in which case it stands until its lease ends. `cgroups` are
-        those there are, with their classes; None if they are as before. `annotated` are paths that are protected by
-        annotation.
-        """
-        self._now = now or moment()
-        self._see(cgroups, annotated)
-        wishes = list(intents)
-        winners = self._settle([wish for wish in wishes if isinstance(wish, Setting)])
-        self._holdings.verify(self._now, self._tell)
-        self._holdings.retry(self._now, self._tell)
-        self._release(winners, silent)
-        self._apply(winners)
-        for wish in wishes:
-            if isinstance(wish, Reclaim):
-                self._reclaim(wish)
-        self._evict([wish for wish in wishes if isinstance(wish, Evict)])
-        return self._teller.finish()
-
-    def _see(self, cgroups: Sequence[CgroupInfo] | None, annotated: Collection[str]) -> None:
-        if cgroups is None or (cgroups is self._cgroups and not annotated and not self._protection.annotated):
-            return
-        self._cgroups = cgroups
-        classes = {info.path: QoSClass(info.qos) for info in cgroups}
-        self._protection = Protection(self._settings.protected, classes, frozenset(annotated), self._own)
-
-    def _tell(self, event: Event) -> None:
-        self._teller.tell(event, self._now)
-
-    def _is_allowed(self, wish: Intent) -> bool:
-        if any(fnmatchcase(wish.strategy, pattern) for pattern in self._settings.strategies):
-            return True
-        self._tell(of_intent(wish, Outcome.REFUSED, f"[enforcing] strategies does not name {wish.strategy}"))
-        return False
-
-    def _settle(self, settings: list[Setting]) -> dict[Owner, Setting]:
-        sound = []
-        for setting in settings:
-            if not self._is_allowed(setting):
-                continue
-            try:
-                check(setting)
-                sound.append(setting)
-            except ValueError as error:
-                self._tell(of_intent(setting, Outcome.REFUSED, str(error)))
-        winners, losses = settle(sound, self._protection.class_of)
-        for loss in losses:
-            other = loss.winner
-            reason = f"{other.strategy} wants {other.knob} {other.value}: {other.reason}"
-            self._tell(of_intent(loss.loser, Outcome.CONFLICT, reason))
-        return dict(winners)
-
-    def _release(self, winners: dict[Owner, Setting], silent: Collection[str]) -> None:
-        now = self._now.monotonic_seconds
-        unwanted, ended = [], []
-        for owner, held in self._holdings.held.items():
-            if owner in winners:
-                continue
-            if held.setting.strategy not in silent:
-                unwanted.append(owner)
-            elif held.lease_end <= now:
-                ended.append(owner)
-        self._holdings.release(unwanted, "no longer wanted", self._now, self._tell)
-        self._holdings.release(ended, "the lease ended", self._now, self._tell)
-        self._release_groups(winners.values())
-
-    def _release_groups(self, wanted: Iterable[Setting]) -> None:
-        if self._holdings.groups:
-            standing = [held.setting for held in self._holdings.held.values()]
-            used = {name for setting in (*standing, *wanted) for name in groups_of(setting)}
-            self._holdings.release_groups(used, self._tell)
-
-    def _apply(self, winners: dict[Owner, Setting]) -> None:
-        plans, declined = [], []
-        wanted = sorted(winners.items(), key=lambda item: (item[1].strength, item[0]))
-        schemata = {owner[0]: setting for owner, setting in wanted if owner[1] == Knob.RESCTRL_SCHEMATA}
-        for owner, setting in wanted:
-            held = self._holdings.held.get(owner)
-            if held is not None and held.setting.value == setting.value and not self._protection.why(setting.target):
-                self._renew(held, setting)
-                continue
-            try:
-                plan = self._plan(owner, setting, held, schemata)
-            except Declined as why:
-                self._tell(of_intent(setting, why.outcome, why.reason, file=why.file))
-                if held is not None and why.outcome not in (Outcome.OVER_BUDGET, Outcome.HELD_OFF):
-                    declined.append(owner)
-                continue
-            if plan.change.parts:
-                plans.append(plan)
-            elif held is not None:
-                self._renew(held, setting)
-            else:
-                self._tell(of_intent(setting, Outcome.STANDS, setting.reason))
-        self._holdings.release(declined, "it may no longer be", self._now, self._tell)
-        self._applier.apply(plans, self._now, self._tell)
-        self._release_groups(())
-
-    def _renew(self, held: Held, setting: Setting) -> None:
-        held.setting = setting
-        held.lease_end = self._now.monotonic_seconds + setting.lease_seconds
-        self._tell(of_intent(setting, Outcome.STANDS, setting.reason))
-
-    def _plan(self, owner: Owner, setting: Setting, held: Held | None, schemata: dict[str, Setting]) -> Plan:
-        alone = self._holdings.left_alone(owner, self._now.monotonic_seconds)
-        if alone:
-            raise Declined(Outcome.HELD_OFF, alone)
-        if setting.knob == Knob.RESCTRL_GROUP:
-            forbidden = self._protection.forbids(setting.knob, setting.target, Direction.ASIDE)
-            if forbidden:
-                raise Declined(Outcome.PROTECTED, forbidden)
-        aliases = self._applier.make_groups(setting, schemata, self._now, self._tell)
-        plan = self._planner.plan(setting, held, self._protection, self._now, aliases)
-        if plan.change.parts:
-            if self._holdings.is_leftover(entry.place.key for entry in plan.entries):
-                raise Declined(Outcome.HELD_OFF, "an earlier change is still to be put back")
-            spent = self._budgets.take(setting.target, self._now.monotonic_seconds)
-            if spent:
-                raise Declined(Outcome.OVER_BUDGET, spent)
-        return plan
-
-    def _reclaim(self, wish: Reclaim) -> None:
-        if not self._is_allowed(wish):
-            return
-        forbidden = self._protection.why(wish.target)
-        spent = "" if forbidden else self._budgets.take(wish.target, self._now.monotonic_seconds)
-        if forbidden or spent:
-            outcome = Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET
-            self._tell(of_intent(wish, outcome, forbidden or spent))
-            return
-        try:
-            directory = self._knobs.directory("memory", wish.target)
-            taken = self._hands.reclaim(directory, wish.amount_bytes)
-            file = str(directory / "memory.reclaim")
-            self._tell(of_intent(wish, Outcome.RECLAIMED, wish.reason, file=file, after=str(taken)))
-        except (Unsupported, CgroupGone, OSError) as error:
-            self._tell(self._failure(wish, error))
-
-    def _evict(self, wishes: list[Evict]) -> None:
-        now = self._now.monotonic_seconds
-        for event in self._evictions.advance(now):
-            self._tell(event)
-        for wish in sorted(wishes, key=lambda wish: (wish.target, wish.strategy)):
-            if not self._is_allowed(wish):
-                continue
-            forbidden = self._protection.why(wish.target)
-            if not self._settings.evict:
-                self._tell(of_intent(wish, Outcome.REFUSED, "[enforcing] evict is off"))
-            elif forbidden:
-                self._tell(of_intent(wish, Outcome.PROTECTED, forbidden))
-            else:
-                self._begin_eviction(wish)
-
-    def _begin_eviction(self, wish: Evict) -> None:
-        try:
-            event = self._evictions.ask(wish, self._now.monotonic_seconds)
-        except (Unsupported, CgroupGone, OSError) as error:
-            event = self._failure(wish, error)
-        if event is not None:
-            self._tell(event)
-
-    @staticmethod
-    def _failure(wish: Intent, error: Exception) -> Event:
-        if isinstance(error, Unsupported):
-            return of_intent(wish, Outcome.UNSUPPORTED, error.reason)
-        if isinstance(error, CgroupGone):
-            return of_intent(wish, Outcome.GONE, "there is no such cgroup")
-        return of_intent(wish, Outcome.FAILED, str(error))
-
-    def close(self, now: Moment | None = None) -> list[Event]:
-        """Put everything back and let the journal go; idempotent."""
-        if self._is_closed:
-            return []
-        self._is_closed = True
-        self._now = now or moment()
-        self._holdings.release_all(self._tell)
-        events = self._teller.finish()
-        self._journal.close()
-        self._teller.close()
-        return events
+    Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed.
+    """
+    if not (Path(settings.state_dir) / "journal").exists():
+        return []
+    journal = Journal(Path(settings.state_dir), boot_id(tree))
+    enforcer = Enforcer(settings, Knobs(tree), journal, hands=Hands(), own=own_cgroup(tree))
+    try:
+        return enforcer.adopt()
+    finally:
+        enforcer.close()

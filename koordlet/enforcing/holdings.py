@@ -59,9 +59,10 @@ class Holdings:
         """Do not touch a knob for a while: as long as after a foreign write, or for `seconds`."""
         self._held_off[owner] = (now_seconds + (self._hold_off_seconds if seconds is None else seconds), reason)
 
-    def is_leftover(self, keys: Iterable[str]) -> bool:
-        """Whether one of the places is still to be put back from before."""
-        return any(key in self._leftover for key in keys)
+    def claims(self) -> dict[str, Owner | None]:
+        """Whose each place is; None for those that are still to be put back from before."""
+        owned: dict[str, Owner | None] = {key: owner for owner, held in self.held.items() for key in held.entries}
+        return owned | dict.fromkeys(self._leftover)
 
     def verify(self, now: Moment, tell: Tell) -> None:
         """See whether what is ours still stands; where there is much of it, a part in each step."""

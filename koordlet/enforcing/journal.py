@@ -31,7 +31,7 @@ class Journal:
         a name with the time.
         """
         self._directory = directory
-        self._path = directory / "journal"
+        self.path = directory / "journal"
         self._boot = boot
         self._fd = -1
         self._size = 0
@@ -45,16 +45,16 @@ class Journal:
             self.live: dict[str, Entry] = dict(self.found.live) if self.found.boot in ("", boot) else {}
             self.is_of_another_boot = self.found.boot not in ("", boot)
             if self.found.damage:
-                self.set_aside = self._path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
-                os.link(self._path, self.set_aside)
+                self.set_aside = self.path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
+                os.link(self.path, self.set_aside)
             self._try_replace()
         except OSError as error:
             os.close(self._lock)
-            raise JournalError(f"{self._path}: {error.strerror}; see [enforcing] state_dir") from error
+            raise JournalError(f"{self.path}: {error.strerror}; see [enforcing] state_dir") from error
 
     def _read(self) -> Decoded:
         try:
-            return decode(self._path.read_bytes())
+            return decode(self.path.read_bytes())
         except FileNotFoundError:
             return Decoded()
 
@@ -120,12 +120,12 @@ class Journal:
         """Write all that is live to a new file and put it in the old one's place."""
         records: list[Record] = [Begin(SCHEMA, self._boot), *map(Hold, self.live.values())]
         content = encode(records, 0)
-        beside = self._path.with_name("journal.new")
+        beside = self.path.with_name("journal.new")
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             _write_all(fd, content)
             os.fsync(fd)
-            beside.rename(self._path)
+            beside.rename(self.path)
             _sync_directory(self._directory)
         except OSError:
             os.close(fd)

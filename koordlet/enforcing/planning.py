@@ -36,6 +36,11 @@ class Plan:
     entries: tuple[Entry, ...]
     """In the order of the parts."""
 
+    @property
+    def wants_originals(self) -> bool:
+        """Whether everything is to be as it was found."""
+        return bool(self.entries) and all(entry.original == entry.ours[-1] for entry in self.entries)
+
 
 class Planner:
     """Looks at a host through its hands."""
