@@ -18,7 +18,9 @@ from detector.baseline_values import WorkloadKey
 from detector.evaluation import Score, score, total
 from detector.evaluation_labels import WrittenLabel, labels_of, load_labels
 from detector.evaluation_report import as_json, as_text
-from detector.explain_when import clock
+from detector.explain import NotRecorded, Story, parts_of, span_of, tell
+from detector.explain_text import in_text
+from detector.explain_when import FORMS, clock, parse_when
 from detector.models import SCHEMA, ModelFile, encode_models
 from detector.models_fit import FitPolicy, fit_profile
 from detector.recording import RecordingRefused
@@ -27,6 +29,8 @@ from detector.recording_replay import Step
 from detector.recording_replay import replay as replayed
 from detector.rules import Rule, load_rules
 from detector.symptom import discover_symptoms
+from detector.timeline import timeline
+from detector.timeline_draw import draw
 
 FAILED, ASKED_WRONGLY, CANNOT = 1, 2, 3
 
@@ -34,6 +38,8 @@ _EXISTING = click.Path(exists=True, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PROGRESS_BYTES = 4 << 20
 """Recordings from this size on show how far they are."""
+
+_PICTURE_SECONDS = 60.0
 
 _KEYS = ("workload", "container", "node_type")
 _LABEL = "interference"
@@ -65,6 +71,32 @@ def replay(recording: Path, rules_file: Path | None, as_objects: bool) -> None:
                 line = to_json(verdict) if as_objects else _sentence(verdict, names).encode()
                 sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
+
+
+@main.command()
+@click.argument("recording", type=_EXISTING)
+@click.option("--victim", required=True, help="Path, name, workload or shell pattern of the cgroup.")
+@click.option("--at", "moment", required=True, help=f"The moment: {FORMS}.")
+@click.option("--around", default=10.0, show_default=True, type=click.FloatRange(1, 600), help="Seconds either side.")
+@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw the minute either side as well.")
+def explain(recording: Path, victim: str, moment: str, around: float, png: Path | None) -> None:
+    """Say why there was a verdict on VICTIM at a moment of a RECORDING, or why there was none.
+
+    \b
+    Examples:
+      koord-detector explain /var/lib/koord/recordings --victim web --at 14:03:05
+      koord-detector explain night.koordrec --victim '/kubepods/*/web' --at +90s --png web.png
+    """
+    with _refusals():
+        parts = parts_of(segment_paths(recording))
+        try:
+            at_ns = parse_when(moment, *span_of(parts))
+        except ValueError as error:
+            raise click.UsageError(f"--at: {error}") from error
+        story = tell(parts, victim, at_ns, max(around, _PICTURE_SECONDS if png else 0.0), _warn)
+        click.echo(in_text(story.within(around)))
+    if png is not None:
+        _picture(story, png)
 
 
 @main.command()
@@ -172,7 +204,7 @@ def _refusals() -> Iterator[None]:
     except SettingsError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(ASKED_WRONGLY)
-    except RecordingRefused as error:
+    except (RecordingRefused, NotRecorded) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
 
@@ -206,6 +238,17 @@ def _steps(recording: Path, rules: tuple[Rule, ...] | None) -> Iterator[Step]:
         for step in steps:
             bar.update(step.read_bytes - bar.pos)
             yield step
+
+
+def _picture(story: Story, target: Path) -> None:
+    try:
+        draw(story, timeline(story), target)
+    except ImportError as error:
+        click.echo(f"a picture needs matplotlib ({error}): pip install 'koord[analysis]'", err=True)
+        sys.exit(CANNOT)
+    except OSError as error:
+        click.echo(f"error: {target}: {error.strerror or error}", err=True)
+        sys.exit(FAILED)
 
 
 def _sentence(verdict: Verdict, names: dict[str, str]) -> str:
