@@ -30,8 +30,10 @@ from koordlet.host.tree import HostTree
 from koordlet.judging import Judging, judge_settings
 from koordlet.keeping import BaselineKeeper, look_at
 from koordlet.observing import Face, json_lines, log_lines, observe, until_signalled
+from koordlet.outlets import outlets
 from koordlet.protecting import FastPath, acting, open_protection
 from koordlet.recorder import Recorder
+from koordlet.serving.command import verdicts
 from koordlet.snapshot import snapshot
 
 FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
@@ -155,13 +157,15 @@ def run(
     )
     agent = _agent(settings, _judging(settings, to_judge_by) if to_judge_by else None)
     try:
-        with until_signalled() as stop:
+        with until_signalled() as stop, outlets(agent, settings, _version()) as more:
             _say_what_is_measured(agent, settings)
             told = (
                 json_lines(agent, sys.stdout.fileno()) if as_objects else log_lines(str if verbose else agent.name_of)
             )
             with _protecting(agent, settings) as protect:
-                observe(agent, settings.interval_seconds, (*protect, *_serve(agent, settings), told), stop)
+                observe(agent, settings.interval_seconds, (*protect, *_serve(agent, settings), told, *more), stop)
+    except Unsupported as reason:
+        die(reason.reason, hint=reason.remedy)
     finally:
         agent.close()
     _log.info("stopped; every probe is detached")
@@ -366,6 +370,7 @@ def _watching(settings: AgentSettings, path: Path | None) -> Judging | None:
 
 
 main.add_command(demo)
+main.add_command(verdicts)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -60,6 +60,8 @@ class Agent:
         """What opened, changed or closed in the newest tick."""
         self.lost: Counter[str] = Counter()
         """What the agent itself could not do, by place; told with the next frame."""
+        self.also: list[Callable[[], Reading]] = []
+        """What others on this node add to each frame."""
         self._infos: dict[int, CgroupInfo] = {}
         self._gone: OrderedDict[int, CgroupInfo] = OrderedDict()
         self._strangers: set[int] = set()
@@ -89,6 +91,7 @@ class Agent:
         sources |= failures
         sources |= {name: str(reason) for name, reason in self.unsupported.items()}
         readings.extend(read.values())
+        readings.extend(read_more() for read_more in self.also)
         readings.append(self._own_cost(time.monotonic_ns() - started))
         tables, lost = merge(self._ids, readings)
         frame = Frame(monotonic, wall, self._cgroups, tables, lost | self.lost, sources)

@@ -8,7 +8,11 @@ from msgspec import Meta
 
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, merge, parse
+from koordlet.profiling.settings import ProfileSettings
+from koordlet.reporting.settings import ClusterSettings
 from koordlet.response.settings import ResponseSettings
+from koordlet.serving.settings import ServingSettings
+from koordlet.triage import TriageSettings
 
 Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -146,6 +150,10 @@ class AgentSettings(Settings, frozen=True):
     recording: RecordingSettings = RecordingSettings()
     enforcing: EnforcingSettings = EnforcingSettings()
     response: ResponseSettings = ResponseSettings()
+    triage: TriageSettings = TriageSettings()
+    serving: ServingSettings = ServingSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    profiles: ProfileSettings = ProfileSettings()
 
 
 def load_settings(path: Path | None) -> AgentSettings:

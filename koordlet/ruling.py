@@ -94,8 +94,7 @@ class ClusterRules:
             rule = rule_of(document, self._symptoms)
         except SettingsError as error:
             self.errors += 1
-            _log.error(
-                "%s; %s", error, "the rule stays as it was" if self._knows(document) else "there is no such rule"
-            )
+            known = document["metadata"]["name"] in self._rules
+            _log.error("%s; %s", error, "the rule stays as it was" if known else "nothing is judged by it")
         else:
             self._rules[rule.name] = rule

@@ -17,7 +17,14 @@ HELD_TIMES = 3.0
 """An entry ends so many write distances after it was written: an agent that is gone accuses nobody for long."""
 
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "blockio": "block-io", "network": "network", "cache": "cache"}
-_BY_CAUSE = {("cpu", "smt_sibling"): "cpu-smt", ("cpu", "irq"): "kernel"}
+_BY_CAUSE = {
+    ("cpu", "smt_sibling"): "cpu-smt",
+    ("cpu", "irq"): "kernel",
+    ("cpu", "cpi"): "cache",
+    ("cpu", "cpi2"): "cache",
+    ("memory", "bandwidth"): "memory-bandwidth",
+}
+"""Where a resource's name does not tell; more cycles per instruction come of what caches no longer hold."""
 OWN_DOING = frozenset({"own_threads", "own_quota", "own_limit", "ancestor_quota", "ancestor_limit", "limit"})
 """Causes that lie in the victim or its limits: no neighbour is at fault, and no other node would be better."""
 

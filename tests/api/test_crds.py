@@ -210,7 +210,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "selector": {"paths": ["/kubepods*"], "qos": ["LS", "LSR"]},
             "ticks": 3,
             "ofTicks": 5,
+            "atOnceRatio": 4.0,
             "closeRatio": 0.25,
+            "holdSeconds": 20.0,
             "cooldownSeconds": 30.0,
         }
     },

@@ -27,7 +27,9 @@ WHOLE = {
     "selector": {"paths": ["/kubepods*"], "qos": ["LS", "LSR"]},
     "ticks": 3,
     "ofTicks": 5,
+    "atOnceRatio": 4.0,
     "closeRatio": 0.25,
+    "holdSeconds": 20.0,
     "cooldownSeconds": 30.0,
 }
 
@@ -48,7 +50,9 @@ def test_every_field_becomes_the_rules() -> None:
         selector=Selector(("/kubepods*",), (QoSClass.LS, QoSClass.LSR)),
         ticks=3,
         of_ticks=5,
+        at_once_ratio=4.0,
         close_ratio=0.25,
+        hold_seconds=20.0,
         cooldown_seconds=30.0,
     )
     changed = {field.name for field in msgspec.structs.fields(Rule)}
@@ -149,7 +153,9 @@ def test_rules_come_change_and_go(client: Client, rules: ClusterRules) -> None:
     assert await_rules(rules) == [rule.name for rule in DEFAULT_RULES]
 
 
-def test_a_wrong_object_keeps_the_last_good_rule(client: Client, rules: ClusterRules) -> None:
+def test_a_wrong_object_keeps_the_last_good_rule(
+    client: Client, rules: ClusterRules, caplog: pytest.LogCaptureFixture
+) -> None:
     client.create(RULES, document("web", anyOf=["reclaim"], threshold=0.3))
     assert await_rules(rules) == ["web"]
     client.patch(RULES, Key("", "web"), merge_patch({"spec": {"anyOf": ["reclame"]}}))
@@ -157,6 +163,9 @@ def test_a_wrong_object_keeps_the_last_good_rule(client: Client, rules: ClusterR
     assert rules.newest() is None
     client.create(RULES, document("never-good", anyOf=["reclame"]))
     assert eventually(lambda: rules.errors == 2)
+    assert rules.informer.counters.subscriber_errors == 0
+    assert "the rule stays as it was" in caplog.text
+    assert "nothing is judged by it" in caplog.text
     client.patch(RULES, Key("", "web"), merge_patch({"spec": {"anyOf": ["reclaim"], "threshold": 0.4}}))
     assert await_rules(rules) == ["web"]
 
