@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ class ProbeSet:
         failures: dict[str, str] = {}
         for name, probe in self.opened.items():
             try:
-                readings[name] = probe.read()
+                readings[name] = _with_missed(name, probe)
             except OSError as error:
                 failures[name] = str(error)
         return readings, failures
@@ -85,6 +86,12 @@ class ProbeSet:
         for probe in self.opened.values():
             probe.close()
         self.opened.clear()
+
+
+def _with_missed(name: str, probe: Probe) -> Reading:
+    reading = probe.read()
+    missed = {f"{name}.{program}": count for program, count in probe.missed().items()}
+    return replace(reading, lost={**reading.lost, **missed}) if missed else reading
 
 
 def reported_ids(readings: Mapping[str, Reading]) -> NDArray[np.uint64]:

@@ -30,7 +30,7 @@ from api.histogram import SLOTS
 from api.plugin import Unsupported
 from probes.libbpf import BpfObject, LoadedBpf
 from probes.pairs import PairLedger
-from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
+from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
 
 SEATS = 8
 SIZES = 12
@@ -51,7 +51,7 @@ IO_RECORD = np.dtype(
         ("seat", U32),
         ("nobody_ahead", U32),
         ("ahead", U16, (SEATS + 1,)),
-        ("pad", U16),
+        ("again", U16),
     ]
 )
 DISK_RECORD = np.dtype(
@@ -110,7 +110,8 @@ class BlockIo(BpfProbe):
             kernel.refusals["blockio.throttle_ns"] = f"fexit on {HOLD_FUNCTION} is refused ({refusal})"
             bpf = cls._load(kernel, limits, throttle=False)
             throttle = False
-        attach(bpf, *TRACEPOINTS.values())
+        programs = tuple(TRACEPOINTS.values())
+        attach(bpf, *(in_turn(*programs) if kernel.preempts_tracepoints else programs))
         return cls(bpf, throttle=throttle)
 
     @classmethod
@@ -120,6 +121,8 @@ class BlockIo(BpfProbe):
         bpf = open_object(cls.image(), kernel)
         if not throttle:
             bpf.without(HOLD_PROGRAM)
+        if not kernel.preempts_tracepoints:
+            bpf.without(*again(*TRACEPOINTS.values()))
         bpf.set_rodata({"sees_holds": throttle})
         bpf.resize("cgroups", 2 * limits.max_cgroups)
         bpf.resize("blame", limits.max_pairs)

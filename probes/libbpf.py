@@ -324,15 +324,19 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class ProgramStats:
-    """Run time of one program as the kernel counts it (needs kernel.bpf_stats_enabled or `enable_stats`)."""
+    """Run time of one program as the kernel counts it (needs kernel.bpf_stats_enabled or `enable_stats`).
+
+    `missed_count` is counted always (kernel 5.12 and later): events that found the program running on their CPU.
+    """
 
     name: str
     run_time_ns: int
     run_count: int
+    missed_count: int
 
 
 class _ProgInfo(ctypes.Structure):
-    """Head of `struct bpf_prog_info` (include/uapi/linux/bpf.h) as far as run_cnt."""
+    """Head of `struct bpf_prog_info` (include/uapi/linux/bpf.h) as far as recursion_misses."""
 
     _fields_ = [
         ("type", ctypes.c_uint32),
@@ -374,10 +378,10 @@ class _ProgInfo(ctypes.Structure):
 
 
 def program_stats(name: str, fd: int) -> ProgramStats:
-    """Run time and count of the loaded program behind a descriptor."""
+    """Run time and counts of the loaded program behind a descriptor."""
     info, size = _ProgInfo(), ctypes.c_uint32(ctypes.sizeof(_ProgInfo))
     library().call("bpf_obj_get_info_by_fd", fd, ctypes.byref(info), ctypes.byref(size))
-    return ProgramStats(name, info.run_time_ns, info.run_cnt)
+    return ProgramStats(name, info.run_time_ns, info.run_cnt, info.recursion_misses)
 
 
 def open_raw_tracepoint(tracepoint: str, program_fd: int) -> int:

@@ -1,7 +1,7 @@
 """Time each cgroup's tasks stall to find memory, by cause, and who took the pages meanwhile.
 
 Causes: the cgroup's own limit, an ancestor's limit, the node being short (`global`), and compaction that an allocation
-waits for. A stall is counted when it ends; one within another belongs to the outer one; a compaction stall is one pass
+waits for. A stall is counted when it ends; compaction within reclaim belongs to that; a compaction stall is one pass
 over one zone. Reclaim asked for (`memory.reclaim`, a limit lowered from outside) is no stall, nor is the sleep that
 `memory.high` adds after its reclaim: no tracepoint shows it, pressure stall information does.
 
@@ -28,7 +28,7 @@ from api.histogram import SLOTS
 from api.metrics import MEMORY_CAUSES
 from probes.libbpf import LoadedBpf
 from probes.pairs import PairLedger
-from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
+from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
 
 U64 = np.dtype(np.uint64)
 U32 = np.dtype(np.uint32)
@@ -40,7 +40,7 @@ CGROUP_RECORD = np.dtype(
         ("oom_kills", U64),
     ]
 )
-STALL_RECORD = np.dtype([("since_ns", U64), ("cgroup", U64), ("cause", U32), ("depth", U32)])
+STALL_RECORD = np.dtype([("since_ns", U64), ("cgroup", U64), ("cause", U32), ("again", U32)])
 LOST_PLACES = ("memory.stamp", "memory.cgroup", "memory.pages", "memory.oom_victim")
 GLOBAL = MEMORY_CAUSES.index("global")
 
@@ -49,8 +49,8 @@ TRACEPOINTS = (
     *(f"{stall}_{edge}" for stall in _STALLS for edge in ("begin", "end")),
     *("mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep", "mm_page_alloc", "mark_victim"),
 )
+KSWAPD_PROGRAMS = ("on_kswapd_wake", "on_kswapd_sleep")
 PROGRAMS = (
-    *("on_kswapd_wake", "on_kswapd_sleep"),
     *("on_limit_end", "on_limit_begin", "on_global_end", "on_global_begin", "on_compaction_end", "on_compaction_begin"),
 )
 COUNT_PAGES = "on_page_alloc"
@@ -156,11 +156,11 @@ class Memory(BpfProbe):
         bpf = open_object(cls.image(), kernel)
         by_task = kernel.btf.tracepoint_arguments("mark_victim")[0] == "struct task_struct *"
         victim, unused = (VICTIM_BY_TASK, VICTIM_BY_ID) if by_task else (VICTIM_BY_ID, VICTIM_BY_TASK)
-        bpf.without(*unused)
+        bpf.without(*unused, *(() if kernel.preempts_tracepoints else again(*PROGRAMS)))
         bpf.resize("cgroups", limits.max_cgroups)
         bpf.resize("allocators", limits.max_cgroups)
         load(bpf)
-        attach(bpf, *victim, *PROGRAMS)
+        attach(bpf, *victim, *KSWAPD_PROGRAMS, *(in_turn(*PROGRAMS) if kernel.preempts_tracepoints else PROGRAMS))
         return cls(bpf)
 
     def read(self) -> Reading:

@@ -24,6 +24,10 @@ from probes.build import object_path
 from probes.libbpf import BpfError, BpfObject, LoadedBpf, ProgramStats, possible_cpus
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
+AGAIN = "_again"
+"""Ends the name of a program's second one. The kernel does not run a program on a CPU where it is running already, and
+from 7.0 on may switch to another task in the midst of it: all events of the others are missed meanwhile. The second
+one stands on the same tracepoint, runs after the first, and acts only where that did not."""
 
 Option = bool | int | float | str
 OptionT = TypeVar("OptionT", bool, int, float, str)
@@ -73,6 +77,13 @@ class Kernel:
                 "use a kernel built with CONFIG_DEBUG_INFO_BTF",
             ) from error
 
+    @cached_property
+    def preempts_tracepoints(self) -> bool:
+        """Whether a program on a tracepoint can be switched away from: SRCU guards tracepoints since 7.0, and fast SRCU
+        (6.15) is younger than the tracepoints' earlier use of SRCU (before 6.13)."""
+        guarded = "tracepoint_srcu_srcu_data" in self.btf.variables(".data..percpu")
+        return guarded and self.btf.struct_size("srcu_ctr") is not None
+
     def require_tracepoints(self, *names: str) -> None:
         """Raise Unsupported naming the first tracepoint the kernel lacks."""
         for name in names:
@@ -117,6 +128,16 @@ class Probe(ABC):
     def stats(self) -> tuple[ProgramStats, ...]:
         """Run time of the probe's programs, empty where it has none."""
         return ()
+
+    def missed(self) -> dict[str, int]:
+        """By program, how many events were not seen because it was running on their CPU already; an upper bound.
+
+        What its second program saw is not missed. Cumulative; programs that missed nothing are absent.
+        """
+        counts = {program.name: program.missed_count for program in self.stats()}
+        firsts = {name: count for name, count in counts.items() if not name.endswith(AGAIN)}
+        missed = {name: min(count, counts.get(name + AGAIN, count)) for name, count in firsts.items()}
+        return {name: count for name, count in missed.items() if count}
 
 
 def check_options(limits: ProbeLimits, kinds: Mapping[str, type[Probe]]) -> None:
@@ -173,6 +194,16 @@ def load(bpf: BpfObject) -> None:
     except BpfError as error:
         bpf.close()
         raise Unsupported(f"{bpf.name} was refused by the kernel: {_last_words(error)}", _remedy(error)) from error
+
+
+def again(*programs: str) -> tuple[str, ...]:
+    """Names of the second programs."""
+    return tuple(program + AGAIN for program in programs)
+
+
+def in_turn(*programs: str) -> tuple[str, ...]:
+    """Each program, then its second one: in this order they must be attached."""
+    return tuple(name for program in programs for name in (program, program + AGAIN))
 
 
 def attach(bpf: BpfObject, *programs: str) -> list[int]:

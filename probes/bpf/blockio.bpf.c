@@ -190,16 +190,21 @@ static __always_inline struct blockio_stats *stats_of(struct io *io)
 	return stats;
 }
 
-/* A bio enters the block layer: note when, whose it is and what is ahead of it. */
-static __always_inline int enter(struct bio *bio)
+/* A bio enters the block layer: note when, whose it is and what is ahead of it. One that is known to have entered is
+ * either noted by the first program just now, or its end was missed. */
+static __always_inline int enter(struct bio *bio, bool again)
 {
 	u64 key = (u64)bio, now = bpf_ktime_get_ns();
-	struct io fresh = {.queued_ns = now};
-	struct io *held = sees_holds ? bpf_map_lookup_elem(&ios, &key) : NULL;
+	struct io fresh = {.queued_ns = now, .again = again};
+	struct io *held = sees_holds || again ? bpf_map_lookup_elem(&ios, &key) : NULL;
 	struct blockio_stats *stats;
 	struct disk *disk;
 	u32 total = 0;
 
+	if (again && held && held->queued_ns && !held->again) {
+		held->again = true;
+		return 0;
+	}
 	fresh.disk = disk_of(bio);
 	if (held && held->held_ns && !held->queued_ns) {
 		fresh.cgroup = held->cgroup;
@@ -229,6 +234,7 @@ static __always_inline void leave(u64 key, struct io *io, struct disk *disk, u64
 {
 	if (io->queued_ns && disk)
 		stand_up(disk, io->seat, now);
+	io->queued_ns = io->held_ns = 0; /* it has left, should the deletion fail */
 	bpf_map_delete_elem(&ios, &key);
 }
 
@@ -327,14 +333,14 @@ static __always_inline void finish(struct blockio_stats *stats, struct disk *dis
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio_queue, struct bio *bio)
 {
-	return enter(bio);
+	return enter(bio, false);
 }
 
 /* The front part of a bio too large for one request; the rest keeps the bio. */
 SEC("tp_btf/block_split")
 int BPF_PROG(on_split, struct bio *bio)
 {
-	return enter(bio);
+	return enter(bio, false);
 }
 
 static __always_inline struct io *io_of(struct request *request, u64 *key)
@@ -343,20 +349,24 @@ static __always_inline struct io *io_of(struct request *request, u64 *key)
 	return *key ? bpf_map_lookup_elem(&ios, key) : NULL;
 }
 
-SEC("tp_btf/block_rq_issue")
-int BPF_PROG(on_issue, struct request *request)
+static __always_inline int issue(struct request *request)
 {
 	u64 key;
 	struct io *io = io_of(request, &key);
 
-	if (io)
+	if (io && !io->issued_ns)
 		io->issued_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_issue, struct request *request)
+{
+	return issue(request);
+}
+
 /* The driver gave the request back: it waits again. */
-SEC("tp_btf/block_rq_requeue")
-int BPF_PROG(on_requeue, struct request *request)
+static __always_inline int requeue(struct request *request)
 {
 	u64 key;
 	struct io *io = io_of(request, &key);
@@ -366,8 +376,14 @@ int BPF_PROG(on_requeue, struct request *request)
 	return 0;
 }
 
-SEC("tp_btf/block_rq_complete")
-int BPF_PROG(on_complete, struct request *request, int error, unsigned int bytes)
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(on_requeue, struct request *request)
+{
+	return requeue(request);
+}
+
+/* Of a part the second program cannot tell whether the first one has counted it. */
+static __always_inline int complete(struct request *request, u32 bytes, bool again)
 {
 	u64 key, now;
 	struct io *io = io_of(request, &key);
@@ -375,7 +391,7 @@ int BPF_PROG(on_complete, struct request *request, int error, unsigned int bytes
 	struct blockio_stats *stats;
 	struct disk *disk;
 
-	if (!io || !io->queued_ns)
+	if (!io || !io->queued_ns || (again && bytes < request->__data_len))
 		return 0;
 	stats = stats_of(io);
 	if (!stats)
@@ -392,9 +408,14 @@ int BPF_PROG(on_complete, struct request *request, int error, unsigned int bytes
 	return 0;
 }
 
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_complete, struct request *request, int error, unsigned int bytes)
+{
+	return complete(request, bytes, false);
+}
+
 /* Bios of drivers without requests, and those that fail before they have one. */
-SEC("tp_btf/block_bio_complete")
-int BPF_PROG(on_bio_complete, struct request_queue *queue, struct bio *bio)
+static __always_inline int complete_bio(struct bio *bio)
 {
 	u64 key = (u64)bio;
 	struct io *io = bpf_map_lookup_elem(&ios, &key);
@@ -402,6 +423,49 @@ int BPF_PROG(on_bio_complete, struct request_queue *queue, struct bio *bio)
 	if (io)
 		leave(key, io, bpf_map_lookup_elem(&disks, &io->disk), bpf_ktime_get_ns());
 	return 0;
+}
+
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(on_bio_complete, struct request_queue *queue, struct bio *bio)
+{
+	return complete_bio(bio);
+}
+
+/* The second programs, for kernels that may switch away from a program: see `again` in probes/probe.py. */
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(on_bio_queue_again, struct bio *bio)
+{
+	return enter(bio, true);
+}
+
+SEC("tp_btf/block_split")
+int BPF_PROG(on_split_again, struct bio *bio)
+{
+	return enter(bio, true);
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_issue_again, struct request *request)
+{
+	return issue(request);
+}
+
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(on_requeue_again, struct request *request)
+{
+	return requeue(request);
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_complete_again, struct request *request, int error, unsigned int bytes)
+{
+	return complete(request, bytes, true);
+}
+
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(on_bio_complete_again, struct request_queue *queue, struct bio *bio)
+{
+	return complete_bio(bio);
 }
 
 /* A limit (io.max, blkio.throttle) holds the bio back; its dispatcher sends it on through block_bio_queue. */

@@ -24,7 +24,7 @@ struct io {
 	u32 seat;
 	u32 nobody_ahead;
 	u16 ahead[SEATS + 1];
-	u16 pad;
+	u16 again; /* the second program has seen it enter */
 };
 
 struct disk {

@@ -21,7 +21,7 @@
 		u32 lost_key = (place);                                                                               \
 		u64 *lost_value = bpf_map_lookup_elem(&lost, &lost_key);                                              \
 		if (lost_value)                                                                                       \
-			*lost_value += (amount);                                                                      \
+			__sync_fetch_and_add(lost_value, amount); /* an interrupt's program may come between */       \
 	} while (0)
 
 static __always_inline u32 log2_slot(u64 duration_ns)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Time tasks stall to find memory, for each cgroup, by cause: its own limit, an ancestor's limit, the whole node being
- * short, or compaction. Begin and end of a stall run in the stalled task, so one stamp a task suffices; stalls within
- * a stall belong to the outer one. While the node is short, page allocations are counted by cgroup, for the blame.
+ * short, or compaction. Begin and end of a stall run in the stalled task, so one stamp a task suffices: reclaim never
+ * runs within reclaim, and compaction within reclaim belongs to that. While the node is short, page allocations are
+ * counted by cgroup, for the blame.
  *
  * Stamps and sums live in preallocated maps, because a task that stalls for memory is the wrong one to allocate any;
  * sums are shared by all CPUs and added to atomically, because a stall lasts long and is rare beside its cost.
@@ -44,7 +45,7 @@ struct stall {
 	u64 since_ns;
 	u64 cgroup;
 	u32 cause;
-	u32 depth; /* stalls begun within this one */
+	u32 again; /* the second program has seen it begin */
 };
 
 struct memory_cgroup {
@@ -112,21 +113,25 @@ static __always_inline struct memory_cgroup *cgroup_stats(u64 cgroup)
 	return stats;
 }
 
-static __always_inline void begin_stall(struct task_struct *task, u32 cause)
+/* A stamp found here is either of this very begin, by the first program, or its end was missed. */
+static __always_inline int begin_stall(struct task_struct *task, u32 cause, bool again)
 {
-	struct stall fresh = {.since_ns = bpf_ktime_get_ns(), .cause = cause};
+	struct stall fresh = {.since_ns = bpf_ktime_get_ns(), .cause = cause, .again = again};
 	u32 pid = task->pid;
-	struct stall *outer = bpf_map_lookup_elem(&stalls, &pid);
+	struct stall *old = bpf_map_lookup_elem(&stalls, &pid);
 
-	if (outer) {
-		outer->depth++;
-		return;
+	if (again && old && !old->again) {
+		old->again = true;
+		return 0;
 	}
+	if (old && old->cause == GLOBAL)
+		__sync_fetch_and_add(&reclaiming, -1);
 	fresh.cgroup = task_cgroup(task);
 	if (bpf_map_update_elem(&stalls, &pid, &fresh, BPF_ANY))
 		count_lost(LOST_STAMP, 1);
 	else if (cause == GLOBAL)
 		__sync_fetch_and_add(&reclaiming, 1);
+	return 0;
 }
 
 static __always_inline u64 *histogram(struct memory_cgroup *stats, u32 cause)
@@ -162,26 +167,32 @@ static __always_inline void account(struct stall *stall)
 static __always_inline int end_stall(void)
 {
 	u32 pid = bpf_get_current_pid_tgid();
-	struct stall *stall = bpf_map_lookup_elem(&stalls, &pid);
+	struct stall *stall = bpf_map_lookup_elem(&stalls, &pid), ended;
 
-	if (!stall) /* begun before we were there, or not a stall of ours */
+	if (!stall) /* begun before we were there, or ended by the first program */
 		return 0;
-	if (stall->depth) {
-		stall->depth--;
+	ended = *stall;
+	if (bpf_map_delete_elem(&stalls, &pid)) {
+		count_lost(LOST_STAMP, 1);
 		return 0;
 	}
-	if (stall->cause == GLOBAL)
+	if (ended.cause == GLOBAL)
 		__sync_fetch_and_add(&reclaiming, -1);
-	account(stall);
-	bpf_map_delete_elem(&stalls, &pid);
+	account(&ended);
 	return 0;
+}
+
+static __always_inline struct reclaim_state *reclaim_state(struct task_struct *task)
+{
+	struct task_struct___reclaim *with_state = (void *)task;
+
+	return BPF_CORE_READ(with_state, reclaim_state);
 }
 
 /* The cgroup whose limit is being enforced: the task's reclaim_state lies within the scan_control that names it. */
 static __always_inline struct cgroup *limited_cgroup(struct task_struct *task)
 {
-	struct task_struct___reclaim *with_state = (void *)task;
-	char *state = (char *)BPF_CORE_READ(with_state, reclaim_state);
+	char *state = (char *)reclaim_state(task);
 	struct scan_control *scan = NULL;
 
 	if (!state)
@@ -210,14 +221,40 @@ static __always_inline u32 limit_cause(struct task_struct *task)
 	return NOT_A_STALL;
 }
 
-SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
-int BPF_PROG(on_limit_begin)
+static __always_inline int begin_limit(bool again)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	if (!is_kernel_thread(task))
-		begin_stall(task, limit_cause(task));
-	return 0;
+	return is_kernel_thread(task) ? 0 : begin_stall(task, limit_cause(task), again);
+}
+
+static __always_inline int begin_global(bool again)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return is_kernel_thread(task) ? 0 : begin_stall(task, GLOBAL, again);
+}
+
+/* Compaction that an allocation waits for; one that an administrator or kcompactd runs is nobody's stall. Before 5.18
+ * the first argument is no compact_control, and nothing is counted. */
+static __always_inline int begin_compaction(struct compact_control *control, bool again)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (is_kernel_thread(task) || reclaim_state(task))
+		return 0;
+	return begin_stall(task, BPF_CORE_READ(control, direct_compaction) ? COMPACTION : NOT_A_STALL, again);
+}
+
+static __always_inline int end_compaction(void)
+{
+	return reclaim_state(bpf_get_current_task_btf()) ? 0 : end_stall();
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_limit_begin)
+{
+	return begin_limit(false);
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
@@ -229,11 +266,7 @@ int BPF_PROG(on_limit_end)
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
 int BPF_PROG(on_global_begin)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-
-	if (!is_kernel_thread(task))
-		begin_stall(task, GLOBAL);
-	return 0;
+	return begin_global(false);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end")
@@ -242,22 +275,53 @@ int BPF_PROG(on_global_end)
 	return end_stall();
 }
 
-/* Compaction that an allocation waits for; one that an administrator or kcompactd runs is nobody's stall. Before 5.18
- * the first argument is no compact_control, and nothing is counted. */
 SEC("tp_btf/mm_compaction_begin")
 int BPF_PROG(on_compaction_begin, struct compact_control *control)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-
-	if (!is_kernel_thread(task))
-		begin_stall(task, BPF_CORE_READ(control, direct_compaction) ? COMPACTION : NOT_A_STALL);
-	return 0;
+	return begin_compaction(control, false);
 }
 
 SEC("tp_btf/mm_compaction_end")
 int BPF_PROG(on_compaction_end)
 {
+	return end_compaction();
+}
+
+/* The second programs, for kernels that may switch away from a program: see `again` in probes/probe.py. */
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_limit_begin_again)
+{
+	return begin_limit(true);
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(on_limit_end_again)
+{
 	return end_stall();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_global_begin_again)
+{
+	return begin_global(true);
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(on_global_end_again)
+{
+	return end_stall();
+}
+
+SEC("tp_btf/mm_compaction_begin")
+int BPF_PROG(on_compaction_begin_again, struct compact_control *control)
+{
+	return begin_compaction(control, true);
+}
+
+SEC("tp_btf/mm_compaction_end")
+int BPF_PROG(on_compaction_end_again)
+{
+	return end_compaction();
 }
 
 SEC("tp_btf/mm_vmscan_kswapd_wake")

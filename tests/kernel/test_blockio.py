@@ -131,7 +131,7 @@ def test_alone_nobody_is_blamed(probe: BlockIo, tree: CgroupTree, disk: Path) ->
         named = {culprit: ns for culprit, ns in blame(reading, cgroup).items() if culprit != KERNEL_ID}
         assert named == {}
         assert row["self_ns"] == row["queue_ns"] + row["excess_ns"]
-        assert row["ios"] == 4 * 211
+        assert 4 * 211 - sum(probe.missed().values()) <= row["ios"] <= 4 * 211
 
 
 def test_a_large_read_is_split_and_counted_whole(probe: BlockIo, tree: CgroupTree, disk: Path) -> None:
@@ -157,7 +157,7 @@ def test_the_neighbour_ahead_is_blamed(probe: BlockIo, tree: CgroupTree, disk: P
         reading = probe.read()
         flood.kill()
         row, culprits = on_disk(reading, victim.cgroup_id, disk), blame(reading, victim)
-        assert row["ios"] - before["ios"] == 307
+        assert 307 - sum(probe.missed().values()) <= row["ios"] - before["ios"] <= 307
         waited = sum(row[name] - before[name] for name in ("queue_ns", "excess_ns"))
         assert culprits[hog.cgroup_id] >= 0.95 * sum(culprits.values())
         assert culprits[hog.cgroup_id] >= 0.5 * waited

@@ -14,7 +14,7 @@ import pytest
 
 from api.frame import CGROUP, HOST, Reading
 from api.metrics import MEMORY_CAUSES
-from probes.memory import Memory
+from probes.memory import COUNT_PAGES, Memory
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.tracepoints import TracepointCounter
@@ -186,6 +186,11 @@ def test_forgotten_cgroup_is_gone(probe: Memory, tree: CgroupTree, big_file: Pat
         assert identity[0] not in probe.read().tables[CGROUP].ids
 
 
+def missed_stalls(probe: Memory) -> int:
+    """Begins and ends that no program saw: each may hide one stall."""
+    return sum(count for program, count in probe.missed().items() if program != COUNT_PAGES)
+
+
 def memory_total_kib() -> int:
     return int(Path("/proc/meminfo").read_text().split()[1])
 
@@ -216,7 +221,8 @@ def test_global_reclaim_is_the_neighbours(probe: Memory, tree: CgroupTree, tmp_p
         reading = probe.read()
         assert reclaims > 0
         counts = stalls(reading, victim, "count")
-        assert (counts["global"], counts["own_limit"], counts["ancestor_limit"]) == (reclaims, 0, 0)
+        assert reclaims - missed_stalls(probe) <= counts["global"] <= reclaims
+        assert (counts["own_limit"], counts["ancestor_limit"]) == (0, 0)
         table, blame = reading.tables[CGROUP], reading.tables["memory.blame"]
         mine, named = table.ids == victim.cgroup_id, blame.ids == victim.cgroup_id
         own = int(table.columns["memory.stall_global_self_ns"][mine].sum())
