@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from api.frame import Frame
-from detector.judge import Judge
+from detector.judge import Judge, JudgeSettings
 from detector.recording import SUFFIX, Header, encode_header
 from detector.recording_frames import FrameEncoder
 from koordlet.config import RecordingSettings
@@ -30,6 +30,7 @@ class _Segment:
     encoder: FrameEncoder
     started_ns: int
     most_bytes: int
+    judge_settings: JudgeSettings
     bytes: int = 0
 
 
@@ -74,7 +75,7 @@ class Recorder:
 
     def _record(self, frame: Frame, judge: Judge) -> None:
         segment = self._segment
-        if segment is None or frame.monotonic_ns - segment.started_ns >= self._settings.segment_seconds * 1e9:
+        if segment is None or self._is_over(segment, frame, judge):
             segment = self._start(frame, judge)
         block = segment.encoder.encode(frame)
         if segment.bytes + len(block) > segment.most_bytes:
@@ -82,6 +83,11 @@ class Recorder:
             block = segment.encoder.encode(frame)
         self._append(segment, block)
         self.frames += 1
+
+    def _is_over(self, segment: _Segment, frame: Frame, judge: Judge) -> bool:
+        """A segment has one set of rules: those in its header."""
+        is_old = frame.monotonic_ns - segment.started_ns >= self._settings.segment_seconds * 1e9
+        return is_old or judge.settings != segment.judge_settings
 
     def _start(self, frame: Frame, judge: Judge) -> _Segment:
         self.close()
@@ -103,7 +109,7 @@ class Recorder:
         self._make_room(most_bytes)
         path = self._directory / f"{self._run}-{self._number:06d}{SUFFIX}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._segment = _Segment(path, descriptor, FrameEncoder(), frame.monotonic_ns, most_bytes)
+        self._segment = _Segment(path, descriptor, FrameEncoder(), frame.monotonic_ns, most_bytes, judge.settings)
         self._number += 1
         self._append(self._segment, data)
         return self._segment
