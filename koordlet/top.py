@@ -4,7 +4,8 @@ Keys: arrows move, enter opens a cgroup, s sorts by the next column, a shows qui
 q quits. Only the lines on the screen are drawn, so a node of 500 cgroups costs no more than one of 20.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
@@ -15,10 +16,12 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
 
+from api.verdicts import Verdict
 from api.window import Window
 from koordlet.top_draw import INKS, Columns, detail, heading, legend, line, seconds
 from koordlet.top_rows import Order, Row, facts, latencies, ordered, rows
 from koordlet.top_trend import Trend
+from koordlet.top_verdicts import evidence, pane, room_for
 
 NextWindow = Callable[[], Window | None]
 
@@ -27,9 +30,17 @@ _AROUND = 4
 """Lines that are not cgroups: title, headings, legend, keys."""
 
 
-def run(next_window: NextWindow, interval_seconds: float) -> int:
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Where the view finds verdicts, and the names it gives to cgroup paths."""
+
+    standing: Callable[[], Sequence[Verdict]] = tuple
+    name_of: Callable[[str], str] = str
+
+
+def run(next_window: NextWindow, interval_seconds: float, verdicts: Verdicts | None = None) -> int:
     """Show until the user quits; `next_window` measures and is called once an interval. Returns an exit code."""
-    app = TopApp(next_window, interval_seconds)
+    app = TopApp(next_window, interval_seconds, verdicts)
     app.run()
     return app.return_code or 0
 
@@ -54,8 +65,10 @@ class TopApp(App[None]):
         Binding("end,G", "edge(1)", "last"),
     ]
 
-    def __init__(self, next_window: NextWindow, interval_seconds: float) -> None:
+    def __init__(self, next_window: NextWindow, interval_seconds: float, verdicts: Verdicts | None = None) -> None:
         super().__init__(ansi_color=True)
+        self._verdicts = verdicts or Verdicts()
+        self.standing: Sequence[Verdict] = ()
         self._next_window = next_window
         self._interval_seconds = interval_seconds
         self.trend = Trend(TREND_SECONDS, interval_seconds)
@@ -72,6 +85,7 @@ class TopApp(App[None]):
         yield Static(id="title")
         yield Static(id="heading")
         yield Static("measuring", id="list")
+        yield Static(id="verdicts")
         yield Static(id="legend")
         yield Static(id="keys")
 
@@ -89,6 +103,7 @@ class TopApp(App[None]):
             return
         self.window = window
         self.rows = rows(window, culprits=20)
+        self.standing = self._verdicts.standing()
         self.draw()
 
     def on_resize(self, _event: Resize) -> None:
@@ -106,7 +121,8 @@ class TopApp(App[None]):
         base = self.screen_stack[0]
         if self.window is None or not base.query("#list"):
             return
-        width, height = self.size.width, max(self.size.height - _AROUND, 1)
+        pane_lines = room_for(self.standing, self.size.height)
+        width, height = self.size.width, max(self.size.height - _AROUND - pane_lines, 1)
         shown = self.shown
         position = self._position(shown)
         self._first = max(min(self._first, position), position - height + 1, 0)
@@ -119,8 +135,25 @@ class TopApp(App[None]):
         base.query_one("#title", Static).update(self._title(len(self.rows) - len(shown)))
         base.query_one("#heading", Static).update(heading(columns, self.order))
         base.query_one("#list", Static).update(Text("\n", no_wrap=True).join(drawn) if drawn else "nobody loses time")
+        self._draw_verdicts(base.query_one("#verdicts", Static), pane_lines)
         base.query_one("#legend", Static).update(legend(visible, width))
         base.query_one("#keys", Static).update(self._keys(width))
+
+    def _draw_verdicts(self, place: Static, lines: int) -> None:
+        place.display = lines > 0
+        text = pane(self.standing, self.now_seconds, self._verdicts.name_of, width=self.size.width, lines=lines)
+        place.update(text)
+
+    @property
+    def now_seconds(self) -> float:
+        """Wall-clock time of the newest frame."""
+        return self.window.last.wall_ns / 1e9 if self.window else 0.0
+
+    def evidence_of(self, path: str) -> Text:
+        """What is judged of one cgroup."""
+        return evidence(
+            [each for each in self.standing if each.victim == path], self.now_seconds, self._verdicts.name_of
+        )
 
     def _title(self, hidden: int) -> Text:
         lost = seconds(sum(row.lost for row in self.rows))
@@ -154,7 +187,7 @@ class TopApp(App[None]):
 
     def action_page(self, pages: int) -> None:
         """Select one screen further."""
-        self.action_move(pages * max(self.size.height - _AROUND, 1))
+        self.action_move(pages * max(self.size.height - _AROUND - room_for(self.standing, self.size.height), 1))
 
     def action_edge(self, end: int) -> None:
         """Select the first (0) or the last (1); the first one follows the order."""
@@ -228,7 +261,8 @@ class DetailScreen(_Over):
             return
         found = latencies(self._top.window, self._cgroup)
         trend, more = self._top.trend.of(self._cgroup), facts(self._top.window, self._cgroup)
-        text = detail(row, trend, found, self.app.size.width, facts=more)
+        judged = self._top.evidence_of(row.info.path)
+        text = detail(row, trend, found, self.app.size.width, facts=more, verdicts=judged)
         self.query_one("#detail", Static).update(text)
 
 

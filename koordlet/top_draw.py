@@ -77,7 +77,7 @@ def heading(columns: Columns, order: Order) -> Text:
         ("LAST MINUTE".ljust(columns.trend), columns.trend, None),
         ("TO WHOM".ljust(columns.culprit), columns.culprit, Order.BY_OTHERS),
     ):
-        text.append(_cell(title, width), style="underline" if sorts is order else "")
+        text.append(cell(title, width), style="underline" if sorts is order else "")
         text.append(" ")
     text.right_crop(1)
     return text
@@ -86,13 +86,13 @@ def heading(columns: Columns, order: Order) -> Text:
 def line(row: Row, trend: Sequence[float], columns: Columns, *, is_selected: bool) -> Text:
     """One cgroup."""
     text = Text()
-    text.append(_cell(row.info.name, columns.name))
+    text.append(cell(row.info.name, columns.name))
     text.append(" " + seconds(row.lost).rjust(columns.lost), style="bold" if row.lost >= 0.1 else "")
     text.append(" " + (f"{row.oncpu:.2f}" if row.oncpu >= 0.005 else "·").rjust(columns.cpu))
     text.append(" ")
     text.append_text(bar(row.causes, columns.bar))
     text.append(" " + sparkline(trend, columns.trend) + " ")
-    text.append(_cell(who(row.culprits, columns.culprit), columns.culprit))
+    text.append(cell(who(row.culprits, columns.culprit), columns.culprit))
     if is_selected:
         text.stylize(Style(reverse=True), 0, columns.name + columns.lost + columns.cpu + 2)
     return text
@@ -144,7 +144,7 @@ def who(culprits: Sequence[Culprit], width: int) -> str:
     for culprit in culprits:
         cost = f" {seconds(culprit.lost)}"
         if not text:
-            text = _cell(culprit.name, min(max(width - len(cost), 0), len(culprit.name))) + cost
+            text = cell(culprit.name, min(max(width - len(cost), 0), len(culprit.name))) + cost
         elif len(text) + len(culprit.name) + len(cost) + 2 <= width:
             text += f", {culprit.name}{cost}"
         else:
@@ -182,13 +182,21 @@ FACTS: Mapping[str, Callable[[float], str]] = {
 
 
 def detail(
-    row: Row, trend: Sequence[float], found: Sequence[Latencies], width: int, *, facts: Mapping[str, float]
+    row: Row,
+    trend: Sequence[float],
+    found: Sequence[Latencies],
+    width: int,
+    *,
+    facts: Mapping[str, float],
+    verdicts: Text | None = None,
 ) -> Text:
     """Everything about one cgroup."""
     text = Text()
     text.append(f"{row.info.path}\n", style="bold")
     qos = f"   QoS class {row.info.qos}" if row.info.qos else ""
     text.append(f"on CPU {seconds(row.oncpu)} s/s   loses {seconds(row.lost)} s/s{qos}\n\n")
+    if verdicts:
+        text.append_text(verdicts).append("\n")
     text.append("To what\n", style="bold")
     for name, value in sorted(row.causes.items(), key=lambda item: -item[1]):
         ink = INKS.get(name, _OTHER_INK)
@@ -196,10 +204,10 @@ def detail(
         text.append(f"  {seconds(value):>6}  ")
         text.append(ink.letter * length, style=Style(color="black", bgcolor=ink.colour))
         text.append(" " * (12 - length))
-        text.append(f"  {_cell(name.replace('_', ' '), 21)} {_cell(ink.meaning, max(width - 47, 0)).rstrip()}\n")
+        text.append(f"  {cell(name.replace('_', ' '), 21)} {cell(ink.meaning, max(width - 47, 0)).rstrip()}\n")
     text.append("\nTo whom\n", style="bold")
     for culprit in row.culprits:
-        text.append(f"  {seconds(culprit.lost):>6}  {_cell(culprit.resource, 8)} {_cell(culprit.name, width - 20)}\n")
+        text.append(f"  {seconds(culprit.lost):>6}  {cell(culprit.resource, 8)} {cell(culprit.name, width - 20)}\n")
     if not row.culprits:
         text.append("  nobody that is known\n")
     for item in found:
@@ -227,7 +235,7 @@ def size(value: float) -> str:
     return f"{value:.3g} TiB"
 
 
-def _cell(text: str, width: int) -> str:
+def cell(text: str, width: int) -> str:
     """Exactly `width` letters; a longer text loses its middle, where names of one kind are alike."""
     if width <= 0:
         return ""

@@ -84,6 +84,7 @@ def test_a_victim_its_cause_and_its_culprit_are_on_the_screen(kernel: Kernel, tr
         with terminal([sys.executable, "-m", "koordlet", "top"]) as screen:
             screen.read_until("LOST")
             screen.read_until(r"e2ev\s+\d\.\d+\s+\d\.\d+[ N]+NNN[^\n]*e2eh")
+            screen.read_until(r"(high|medium|low)\s+\S+\s+\d\.\d+ waiting for CPU\s+\S+ \d+%")
             screen.press("q")
             deadline = time.monotonic() + 20
             while screen.process.poll() is None and time.monotonic() < deadline:

@@ -10,8 +10,9 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from api.frame import Frame
+from api.verdicts import Culprit, How, Severity, State, Verdict
 from api.window import Window
-from koordlet.top import DetailScreen, HelpScreen, TopApp
+from koordlet.top import DetailScreen, HelpScreen, TopApp, Verdicts
 from koordlet.top_rows import Order
 from koordlet.top_trend import Trend
 from tests.frames import make_frame
@@ -44,8 +45,14 @@ class Ticks:
         return Window(self.frames) if len(self.frames) > 1 else None
 
 
-def drive(actions: Drive, ticks: Ticks | None = None, *, size: tuple[int, int] = (80, 24)) -> TopApp:
-    app = TopApp(ticks or Ticks(), interval_seconds=3600.0)  # the test ticks
+def drive(
+    actions: Drive,
+    ticks: Ticks | None = None,
+    *,
+    size: tuple[int, int] = (80, 24),
+    verdicts: Verdicts | None = None,
+) -> TopApp:
+    app = TopApp(ticks or Ticks(), 3600.0, verdicts)  # the test ticks
     app.trend = Trend(60.0, 1.0)
 
     async def run() -> None:
@@ -190,6 +197,65 @@ def test_a_cgroup_that_goes_while_it_is_open_is_said_to_be_gone() -> None:
         assert text_of(app, "detail") == "this cgroup is gone"
 
     drive(look)
+
+
+def verdict(victim: str) -> Verdict:
+    return Verdict(
+        time=1.7e9 + 1,
+        state=State.OPEN,
+        victim=victim,
+        resource="cpu",
+        cause="contention",
+        lost_seconds_per_second=0.5,
+        severity=Severity.HIGH,
+        culprits=(Culprit("/batch/hog", 1.0, How.DIRECT),),
+        confidence=0.9,
+        evidence={"cpu.wait_neighbour_ns": 0.5},
+        rule="cpu-contention",
+        since=1.7e9 - 89,
+    )
+
+
+NAMES = {path: path.rpartition("/")[2] for path in PATHS.values()}
+
+
+def test_verdicts_stand_under_the_list_with_culprit_and_certainty() -> None:
+    async def look(app: TopApp, _pilot: Pilot[None]) -> None:
+        head, line = text_of(app, "verdicts").splitlines()
+        assert "WHOSE DOING" in head
+        for word in ("high", "victim", "0.500", "waiting for CPU", "hog 100%", "90%", "2 min"):
+            assert word in line
+        assert names(app) == ["victim", "mild.service", "hog"]
+
+    drive(look, verdicts=Verdicts(lambda: [verdict("/kubepods/victim")], NAMES.__getitem__))
+
+
+def test_without_verdicts_the_list_has_the_whole_screen() -> None:
+    async def look(app: TopApp, _pilot: Pilot[None]) -> None:
+        assert not app.screen.query_one("#verdicts", Static).display
+
+    drive(look)
+
+
+def test_drilling_in_shows_the_evidence() -> None:
+    async def look(app: TopApp, pilot: Pilot[None]) -> None:
+        await pilot.press("enter")
+        text = text_of(app, "detail")
+        assert "high: victim lost 0.50 s/s waiting for CPU: 0.50 to hog" in text
+        assert "by rule cpu-contention" in text
+        assert "cpu.wait_neighbour_ns" in text
+        await pilot.press("escape", "down", "enter")
+        assert "by rule" not in text_of(app, "detail")
+
+    drive(look, verdicts=Verdicts(lambda: [verdict("/kubepods/victim")], NAMES.__getitem__))
+
+
+def test_a_small_screen_keeps_its_lines_for_cgroups() -> None:
+    async def look(app: TopApp, _pilot: Pilot[None]) -> None:
+        assert not app.screen.query_one("#verdicts", Static).display
+        assert names(app) == ["victim", "mild.service"]
+
+    drive(look, size=(60, 6), verdicts=Verdicts(lambda: [verdict("/kubepods/victim")]))
 
 
 def test_q_quits_with_success() -> None:
