@@ -87,7 +87,7 @@ class Recorder:
     def _is_over(self, segment: _Segment, frame: Frame, judge: Judge) -> bool:
         """A segment has one set of rules: those in its header."""
         is_old = frame.monotonic_ns - segment.started_ns >= self._settings.segment_seconds * 1e9
-        return is_old or judge.settings != segment.judge_settings
+        return is_old or judge.settings is not segment.judge_settings
 
     def _start(self, frame: Frame, judge: Judge) -> _Segment:
         self.close()
