@@ -1,0 +1,92 @@
+"""The whole loop on the running kernel: a service beside best-effort work, the agent told which is which."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from koordlet.demo.run import NAMES, Plan, run
+from koordlet.demo.stage import ONLINE, ROOT, Stage, staged
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+SERVICE_SECONDS = 0.010
+RATE = 30.0 * (os.cpu_count() or 1)
+PATIENCE_SECONDS = 40.0
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with staged(SERVICE_SECONDS) as made:
+        made.start_service()
+        made.start_client(RATE, 300.0, 1)
+        yield made
+
+
+def is_idle(stage: Stage) -> bool:
+    return (stage.batch.directories[0] / "cpu.idle").read_text().strip() == "1"
+
+
+def wait_for(condition: Callable[[], bool], stage: Stage) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        stage.check()
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def audit(stage: Stage) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stage.audit.read_text().splitlines()] if stage.audit.exists() else []
+
+
+def test_a_culprit_is_quieted_and_let_go_when_it_ends(stage: Stage) -> None:
+    stage.start_agent(acts=True)
+    stage.start_batch()
+    assert wait_for(lambda: is_idle(stage), stage), audit(stage)
+    assert wait_for(lambda: bool(audit(stage)), stage)
+    first = audit(stage)[0]
+    assert (first["schema"], first["strategy"], first["target"]) == ("koord.audit/v1", "response", f"{ROOT}/batch")
+    assert (first["from"], first["to"], first["dry_run"]) == ("0", "1", False)
+    assert ONLINE in str(first["reason"])
+    stage.batch.kill()
+    assert wait_for(lambda: not is_idle(stage), stage), audit(stage)
+
+
+def test_an_agent_that_is_ended_puts_everything_back(stage: Stage) -> None:
+    stage.start_agent(acts=True)
+    stage.start_batch()
+    assert wait_for(lambda: is_idle(stage), stage), audit(stage)
+    stage.stop_programs()
+    assert not is_idle(stage)
+
+
+def test_without_enforcing_nothing_is_written_and_the_audit_says_what_would_be(stage: Stage) -> None:
+    stage.start_agent(acts=False)
+    stage.start_batch()
+    assert wait_for(lambda: bool(audit(stage)), stage)
+    assert not is_idle(stage)
+    assert all(line["dry_run"] for line in audit(stage))
+    assert (audit(stage)[0]["target"], audit(stage)[0]["to"]) == (f"{ROOT}/batch", "1")
+
+
+def test_the_demo_shows_three_phases_and_leaves_nothing(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    picture = tmp_path / "demo.png"
+    with (tmp_path / "screen.txt").open("w") as screen:
+        phases = run(Plan(phase_seconds=5.0), picture, Console(file=screen, width=140), Event())
+    assert tuple(phase.name for phase in phases) == NAMES
+    assert all(len(phase.latency) > 100 for phase in phases)
+    assert phases[0].blocks == 0
+    assert phases[1].blocks > 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "p99 over alone" in (tmp_path / "screen.txt").read_text()
+    assert not any(directory.exists() for directory in Path("/sys/fs/cgroup").glob(f"*{ROOT}"))
