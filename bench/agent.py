@@ -104,7 +104,10 @@ def main(cgroups: int, seconds: int, as_json: bool) -> None:
             for number, pid in enumerate(children_of(sleepers.pid)):
                 top.make_cgroup(f"c{number}").add(pid)
             config = Path(folder, "koordlet.toml")
-            config.write_text(f"[exposition]\nport = {_PORT}\n")
+            config.write_text(
+                f'[exposition]\nport = {_PORT}\n[enforcing]\nstate_dir = "{folder}"\naudit_file = ""\n'
+                f'[detection]\nbaselines_file = "{folder}/baselines.json"\n'
+            )
             agent = subprocess.Popen(
                 [sys.executable, "-m", "koordlet", "run", "--standalone", "--config", str(config)],
                 stderr=subprocess.DEVNULL,

@@ -25,6 +25,16 @@ pytestmark = pytest.mark.kernel
 KOORDLET = [sys.executable, "-m", "koordlet"]
 SCHEMA = json.loads(Path("docs/snapshot.schema.json").read_text())
 BUSY = ["sh", "-c", "while :; do :; done"]
+SETTINGS = """
+interval_seconds = 0.5
+[exposition]
+port = 0
+[enforcing]
+state_dir = "{directory}/state"
+audit_file = ""
+[detection]
+baselines_file = "{directory}/baselines.json"
+"""
 
 
 def bpf_programs_of(pid: int) -> int:
@@ -48,7 +58,7 @@ def loaded_ids() -> set[int]:
 def running(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
     """The agent with metrics on a free port; yields process, port and log file."""
     config = tmp_path / "koordlet.toml"
-    config.write_text("interval_seconds = 0.5\n[exposition]\nport = 0\n")
+    config.write_text(SETTINGS.format(directory=tmp_path))
     log = tmp_path / "log"
     with log.open("w") as stream:
         process = subprocess.Popen(

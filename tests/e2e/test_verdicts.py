@@ -1,0 +1,171 @@
+"""Verdicts as the program tells them, and what is learned over a restart of agent and workload."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from api.verdicts import State, Verdict, from_json
+from detector.baseline_values import BaselinePolicy
+from koordlet.keeping import look_at, set_aside
+from probes.probe import Kernel
+from tests.cgroups import CgroupTree
+
+KOORDLET = [sys.executable, "-m", "koordlet"]
+BUSY = ["sh", "-c", "while :; do :; done"]
+INTERVAL_SECONDS = 0.2
+SETTINGS = f"""
+interval_seconds = {INTERVAL_SECONDS}
+[exposition]
+enabled = false
+[enforcing]
+state_dir = "{{directory}}/state"
+audit_file = ""
+[detection]
+baselines_file = "{{directory}}/baselines.json"
+"""
+
+
+class Told:
+    """Verdicts on the agent's standard output."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+        self.verdicts: list[Verdict] = []
+        self._rest = b""
+
+    def until(self, wanted: Callable[[Verdict], bool], seconds: float = 60.0) -> Verdict | None:
+        """The first verdict from now on that is wanted; None if none comes in time."""
+        assert self.process.stdout
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([self.process.stdout], [], [], left)[0]:
+                break
+            data = os.read(self.process.stdout.fileno(), 65536)
+            assert data, self.log.read_text()
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            fresh = [from_json(line) for line in lines]
+            self.verdicts += fresh
+            found = next(filter(wanted, fresh), None)
+            if found is not None:
+                return found
+        return None
+
+
+@contextmanager
+def running(directory: Path, settings: str = "") -> Iterator[Told]:
+    """The agent, whose verdicts come as JSON; it is asked to end, and does."""
+    config, log = directory / "koordlet.toml", directory / "log"
+    config.write_text(SETTINGS.format(directory=directory) + settings)
+    with log.open("w") as stream:
+        command = [*KOORDLET, "run", "--standalone", "--json", "--config", str(config)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream)
+    try:
+        await_log(log, "measuring with", process)
+        yield Told(process, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def await_log(log: Path, words: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while words not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.kernel
+def test_a_verdict_opens_with_its_culprit_and_closes_when_the_culprit_goes(
+    kernel: Kernel, tree: CgroupTree, tmp_path: Path
+) -> None:
+    with tree.make_cgroup("told") as victim, running(tmp_path) as told:
+        victim.spawn(BUSY, cpus="0")
+        with tree.make_cgroup("told-hog") as hog:
+            hog.spawn(BUSY, cpus="0")
+
+            def blames_the_hog(verdict: Verdict) -> bool:
+                paths = [culprit.path for culprit in verdict.culprits]
+                return (verdict.victim, verdict.cause) == (victim.path, "contention") and hog.path in paths[:2]
+
+            opened = told.until(blames_the_hog)
+        assert opened is not None
+        assert opened.state in (State.OPEN, State.UPDATE)
+        victim.remove()
+        assert told.until(lambda each: (each.victim, each.state) == (victim.path, State.CLOSE)) is not None
+        assert "lost" not in told.log.read_text()
+
+
+@pytest.mark.kernel
+def test_a_closed_pipe_ends_the_agent_cleanly(kernel: Kernel, tmp_path: Path) -> None:
+    with running(tmp_path) as told:
+        assert told.process.stdout
+        told.process.stdout.close()
+        assert told.process.wait(60) == 0
+        assert "nobody reads" in told.log.read_text()
+        assert "every probe is detached" in told.log.read_text()
+        assert "Traceback" not in told.log.read_text()
+        assert (tmp_path / "baselines.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("[detection.rules.mine]\nany_of = ['cpu_contetnion']\n", ["rule mine", "any_of", "cpu_contetnion"]),
+        ("[detection.rules.smt]\nthreshold = -1.0\n", ["rule smt", "threshold"]),
+        ("[detection]\ndisabled_rules = ['nosuch']\n", ["disabled_rules", "nosuch"]),
+        ("[detection]\nrules_file = '/nowhere.toml'\n", ["/nowhere.toml", "cannot be read"]),
+        ("[detection]\nmodels_file = '/nowhere.json'\n", ["/nowhere.json", "cannot be read"]),
+    ],
+)
+def test_check_config_checks_rules_too(tmp_path: Path, settings: str, words: list[str]) -> None:
+    config = tmp_path / "koordlet.toml"
+    config.write_text(settings)
+    command = [*KOORDLET, "run", "--check-config", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(b'{"schema":"koord.baselines/v0","sha256":"","body":{}}', "this version reads", id="older"),
+        pytest.param(b'{"schema":"koord.baselines/v1","sha256":"00","body":{}}', "damaged", id="corrupt"),
+        pytest.param(b'{"schema":"koord.base', "not a baseline file", id="truncated"),
+    ],
+)
+def test_a_file_that_is_refused_is_kept_aside_and_said(
+    kernel: Kernel, tmp_path: Path, content: bytes, reason: str
+) -> None:
+    path = tmp_path / "baselines.json"
+    path.write_bytes(content)
+    config = tmp_path / "doctor.toml"
+    config.write_text(f'[detection]\nbaselines_file = "{path}"\n')
+    asked = [*KOORDLET, "doctor", "--config", str(config)]
+    assert reason in subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    assert path.read_bytes() == content
+    with running(tmp_path) as told:
+        assert reason in told.log.read_text()
+    (aside,) = set_aside(path)
+    assert aside.read_bytes() == content
+    assert look_at(path, time.time(), BaselinePolicy()).baselines is not None
+    assert aside.name in subprocess.run(asked, capture_output=True, text=True, check=False).stdout
