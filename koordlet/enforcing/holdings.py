@@ -83,7 +83,7 @@ class Holdings:
                 standing, text = look(entry, self._hands)
                 if standing == Standing.GONE:
                     gone.append(Returned(entry, Outcome.GONE, "", "the cgroup is no more, or another of its name"))
-                elif isinstance(entry.place, KernelFile) and standing in (Standing.FOREIGN, Standing.ORIGINAL):
+                elif isinstance(entry.place, KernelFile) and _is_foreign(entry, standing):
                     foreign.append(Returned(entry, Outcome.YIELDED, text, _whose(standing)))
                 elif not isinstance(entry.place, KernelFile):
                     self._gather(entry, standing, text, foreign)
@@ -153,6 +153,12 @@ class Holdings:
             reason = ": ".join(filter(None, (why, one.reason)))
             tell(of_entry(one.entry, one.outcome, reason, before=one.before))
         self._journal.drop(one.entry.place.key for one in returned if one.outcome != Outcome.FAILED)
+
+
+def _is_foreign(entry: Entry, standing: Standing) -> bool:
+    if standing == Standing.ORIGINAL:
+        return entry.ours[-1] != entry.original
+    return standing == Standing.FOREIGN
 
 
 def _whose(standing: Standing) -> str:

@@ -62,13 +62,25 @@ def signal_below(directory: Path, number: int) -> int:
 def kill_below(directory: Path) -> int:
     """SIGKILL to everything below, by the kernel at once where it can (cgroup v2); returns how many were there."""
     present = len(pids_below(directory))
-    try:
-        (directory / "cgroup.kill").write_text("1")
-    except FileNotFoundError:
+    if not _kernel_kills(directory):
         for _ in range(_PASSES):
             if not signal_below(directory, signal.SIGKILL):
                 break
     return present
+
+
+def _kernel_kills(directory: Path) -> bool:
+    try:
+        fd = os.open(directory / "cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        return False
+    try:
+        os.write(fd, b"1")
+    finally:
+        os.close(fd)
+    return True
 
 
 def values_below(directory: Path, proc: Path, name: str) -> frozenset[str]:
