@@ -107,7 +107,7 @@ class BlkioQos(Strategy[BlkioQosSettings]):
     """Writes the best-effort directory, annotated pods but no protected ones, and the root cgroup."""
 
     section: ClassVar[str] = "resourceQOSStrategy"
-    features: ClassVar[dict[str, bool]] = {"BlkIOReconcile": False}
+    features: ClassVar[Mapping[str, bool]] = {"BlkIOReconcile": False}
     settings_type = BlkioQosSettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

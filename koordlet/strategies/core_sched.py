@@ -1,5 +1,6 @@
 """Which groups may share a core at the same moment: core scheduling groups, as Koordinator names them."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from msgspec import field
@@ -50,7 +51,7 @@ class CoreSched(Strategy[CoreSchedSettings]):
     """Writes containers of all classes but SYSTEM: each group is kept from all others' siblings."""
 
     section: ClassVar[str] = "resourceQOSStrategy"
-    features: ClassVar[dict[str, bool]] = {"CoreSched": False}
+    features: ClassVar[Mapping[str, bool]] = {"CoreSched": False}
     settings_type = CoreSchedSettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

@@ -4,7 +4,7 @@ Burst, steps, share-pool states and token bucket are Koordinator's. The burst is
 mainline kernels refuse one above the quota: so it fits whatever quota stands before and after it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import ceil
@@ -101,10 +101,10 @@ class CpuBurst(Strategy[CpuBurstSettings]):
     """Writes running containers with a CPU limit and their pods, but for those with own CPUs and best-effort ones."""
 
     section: ClassVar[str] = "cpuBurstStrategy"
-    features: ClassVar[dict[str, bool]] = {"CPUBurst": True}
+    features: ClassVar[Mapping[str, bool]] = {"CPUBurst": True}
     settings_type = CpuBurstSettings
 
-    def __init__(self, settings: CpuBurstSettings | None = None, features: dict[str, bool] | None = None) -> None:
+    def __init__(self, settings: CpuBurstSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
         self._pool = Samples()
         self._buckets: dict[str, tuple[CpuBurstSettings, Bucket]] = {}

@@ -4,6 +4,7 @@ Three features of Koordinator's, in its order: satisfaction of best-effort work,
 allocatable, usage of the node. At least 20 s pass between evictions.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
@@ -75,10 +76,10 @@ class CpuEvict(Strategy[CpuEvictSettings]):
     """Evicts; never protected pods, and of others than labelled best-effort ones only those that opted in."""
 
     section: ClassVar[str] = "resourceUsedThresholdWithBE"
-    features: ClassVar[dict[str, bool]] = {"BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False}
+    features: ClassVar[Mapping[str, bool]] = {"BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False}
     settings_type = CpuEvictSettings
 
-    def __init__(self, settings: CpuEvictSettings | None = None, features: dict[str, bool] | None = None) -> None:
+    def __init__(self, settings: CpuEvictSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
         self._best_effort = Samples()
         self._node = Samples()

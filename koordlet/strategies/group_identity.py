@@ -5,7 +5,7 @@ there and fails to start where the kernel refuses. Where bvt is lacking, best-ef
 become idle instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
@@ -64,7 +64,7 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
     """Writes pods, host applications and the kubelet's directories; protected pods only rise."""
 
     section: ClassVar[str] = "resourceQOSStrategy"
-    features: ClassVar[dict[str, bool]] = {"GroupIdentity": True}
+    features: ClassVar[Mapping[str, bool]] = {"GroupIdentity": True}
     settings_type = GroupIdentitySettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

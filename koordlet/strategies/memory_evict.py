@@ -4,6 +4,7 @@ Three features of Koordinator's, in its order: best-effort pods, requests agains
 opted in. At least 4 s pass between evictions.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from msgspec import field
@@ -58,14 +59,14 @@ class MemoryEvict(Strategy[MemoryEvictSettings]):
     """Evicts; never protected pods, and of others than labelled best-effort ones only those that opted in."""
 
     section: ClassVar[str] = "resourceUsedThresholdWithBE"
-    features: ClassVar[dict[str, bool]] = {
+    features: ClassVar[Mapping[str, bool]] = {
         "BEMemoryEvict": False,
         "MemoryAllocatableEvict": False,
         "MemoryEvict": False,
     }
     settings_type = MemoryEvictSettings
 
-    def __init__(self, settings: MemoryEvictSettings | None = None, features: dict[str, bool] | None = None) -> None:
+    def __init__(self, settings: MemoryEvictSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
         self._ledger = Ledger("MemoryAllocatableEvict", lambda pod: pod.memory_name)
         self._evictions = Evictions(COOL_SECONDS)

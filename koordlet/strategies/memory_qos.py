@@ -67,7 +67,7 @@ class MemoryQos(Strategy[MemoryQosSettings]):
     """Writes pods, containers and the kubelet's directories, whose protection is the sum of their pods'."""
 
     section: ClassVar[str] = "resourceQOSStrategy"
-    features: ClassVar[dict[str, bool]] = {"CgroupReconcile": False}
+    features: ClassVar[Mapping[str, bool]] = {"CgroupReconcile": False}
     settings_type = MemoryQosSettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

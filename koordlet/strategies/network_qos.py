@@ -4,7 +4,7 @@ Classes and shares are those of Koordinator's tc plugin: system first with 40 pe
 best-effort work with 30 each, every class up to all of it while nobody else wants it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -68,7 +68,7 @@ class NetworkQos(Strategy[NetworkQosSettings]):
     """Writes kubepods for latency-sensitive work, the best-effort directory, system applications, annotated pods."""
 
     section: ClassVar[str] = "resourceQOSStrategy"
-    features: ClassVar[dict[str, bool]] = {"TCNetworkQoS": False}
+    features: ClassVar[Mapping[str, bool]] = {"TCNetworkQoS": False}
     settings_type = NetworkQosSettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

@@ -1,6 +1,6 @@
 """Bounds the page cache of pods on kernels that can; sizes are Koordinator's, zero switches a bound off."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
@@ -47,7 +47,7 @@ class PageCache(Strategy[PageCacheSettings]):
     """Writes pods, but no protected ones."""
 
     section: ClassVar[str] = "resourceQOSStrategy"
-    features: ClassVar[dict[str, bool]] = {"CgroupReconcile": False}
+    features: ClassVar[Mapping[str, bool]] = {"CgroupReconcile": False}
     settings_type = PageCacheSettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

@@ -4,7 +4,7 @@ Masks and rounding are Koordinator's, but an empty range is widened to what the 
 dropped. Protected pods stay in the root group, which has everything: others are kept out of their ways.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -87,7 +87,7 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
     """Writes the groups LS and BE, one for each pod that asks for its own, and who is in them."""
 
     section: ClassVar[str] = "resourceQOSStrategy"
-    features: ClassVar[dict[str, bool]] = {"RdtResctrl": True, "Resctrl": False}
+    features: ClassVar[Mapping[str, bool]] = {"RdtResctrl": True, "Resctrl": False}
     settings_type = ResctrlQosSettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Knob
 from api.qos import QoSClass
+from koordlet.strategies.best_effort import next_count, next_quota_us
 from koordlet.strategies.cpu_suppress import (
     CpuSuppress,
     CpuSuppressSettings,
     allowance_millicores,
-    next_count,
-    next_quota_us,
 )
 from koordlet.strategies.cpuquota import parse_quota
 from koordlet.strategies.view import Group, NodeView

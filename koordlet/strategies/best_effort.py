@@ -1,0 +1,65 @@
+"""What best-effort work as a whole may have: how its quota and its CPUs move, and which groups it is made of.
+
+Steps, floors and the choice of CPUs are Koordinator's; CPUs get the dead band that quotas have.
+"""
+
+from api.qos import QoSClass
+from koordlet.strategies.cpupick import pick_cpus
+from koordlet.strategies.cpuquota import PERIOD_US, quota_of
+from koordlet.strategies.view import Cpu, Group, NodeView
+
+LEAST_CPUS = 2
+LEAST_QUOTA_US = 2_000
+GROWTH_PERCENT = 10
+"""Of the node, at most, in one tick."""
+DEAD_BAND_PERCENT = 1
+"""Of the node: smaller changes are not worth a write."""
+
+
+def next_quota_us(allowed_millicores: int, current_us: int | None, capacity_millicores: int, floor_us: int = 0) -> int:
+    """Quota per 100 ms: cut at once, grown by at most a tenth of the node, unchanged within one percent of it."""
+    wanted = max(allowed_millicores * PERIOD_US // 1000, LEAST_QUOTA_US)
+    if current_us is None:
+        return wanted
+    whole = quota_of(capacity_millicores)
+    if wanted != LEAST_QUOTA_US and abs(wanted - current_us) < whole * DEAD_BAND_PERCENT // 100:
+        return min(max(current_us, floor_us, LEAST_QUOTA_US), whole)
+    return max(min(wanted, current_us + whole * GROWTH_PERCENT // 100), LEAST_QUOTA_US)
+
+
+def next_count(allowed_millicores: int, current: int | None, total: int) -> int:
+    """Number of CPUs: cut at once, grown by at most a tenth of the node, and only past one percent of it."""
+    wanted = min(max(-(-allowed_millicores // 1000), LEAST_CPUS), total)
+    if current is None or wanted <= current:
+        return wanted
+    if allowed_millicores - current * 1000 < total * 1000 * DEAD_BAND_PERCENT // 100 and current >= LEAST_CPUS:
+        return current
+    return min(wanted, current + -(-total * GROWTH_PERCENT // 100))
+
+
+def lendable_cpus(view: NodeView) -> list[Cpu]:
+    """CPUs that best-effort work may run on: never those of LSE pods, the reserved or the system's own."""
+    barred = view.node.reserved_cpus | view.node.system_cpus | bound_cpus(view, QoSClass.LSE)
+    return [cpu for cpu in view.node.cpus if cpu.id not in barred]
+
+
+def best_effort_cpus(view: NodeView, count: int) -> list[int]:
+    """Lendable CPUs, at most `count`; of LSR pods' CPUs as many in proportion as there are."""
+    lsr = bound_cpus(view, QoSClass.LSR)
+    free = lendable_cpus(view)
+    shared = [cpu for cpu in free if cpu.id not in lsr]
+    reserved = [cpu for cpu in free if cpu.id in lsr]
+    count = min(count, len(free))
+    from_reserved = count * len(reserved) // len(free) if free else 0
+    return pick_cpus(reserved, from_reserved) + pick_cpus(shared, count - from_reserved)
+
+
+def bound_cpus(view: NodeView, qos: QoSClass) -> frozenset[int]:
+    """CPUs that pods of the class have to themselves."""
+    return frozenset(cpu for pod in view.pods if pod.effective_qos is qos for cpu in pod.bound_cpus)
+
+
+def below_directory(view: NodeView, directory: Group, bound: bool = True) -> list[Group]:
+    """Best-effort pods and their containers, but for protected ones and, unless `bound`, those with own CPUs."""
+    pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and not pod.protected]
+    return [group for pod in pods if bound or not pod.bound_cpus for group in (pod, *view.containers(pod))]

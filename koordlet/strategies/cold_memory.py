@@ -1,0 +1,68 @@
+"""Takes memory from groups that do not miss it, a little at a time and less the more they stall.
+
+The step is that of Katalyst's reclaim: usage times percent times what is left until the tolerated pressure.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from api.intents import Intent
+from api.qos import QoSClass
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import Group, NodeView
+
+
+class ColdMemorySettings(StrategySettings, frozen=True):
+    """extensions.coldMemory."""
+
+    enable: bool = False
+    classes: tuple[Literal["BE", "LS"], ...] = field(default=("BE",), name="qosClasses")
+    """Whose memory is taken; never that of protected pods."""
+    interval_seconds: Annotated[int, Meta(ge=5, le=3600)] = 30
+    step_percent: Annotated[int, Meta(ge=1, le=10)] = 1
+    """Of usage, at no pressure at all."""
+    pressure_percent: Annotated[int, Meta(ge=1, le=100)] = 10
+    """Share of the last minute with a task stalled on memory, from where nothing is taken."""
+
+
+class ColdMemory(Strategy[ColdMemorySettings]):
+    """Reclaims from pods; nothing where pressure or usage is not measured, no more than is known to be cold."""
+
+    section: ClassVar[str] = "extensions.coldMemory"
+    settings_type = ColdMemorySettings
+
+    def __init__(self, settings: ColdMemorySettings | None = None, features: Mapping[str, bool] | None = None) -> None:
+        super().__init__(settings, features)
+        self._next: dict[str, float] = {}
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """One reclaim for each pod and interval, the first an interval after the pod was first seen."""
+        if not self.settings.enable:
+            return []
+        pods = {pod.path: pod for pod in view.pods if self._takes_part(pod)}
+        self._next = {path: self._next.get(path, now + self.settings.interval_seconds) for path in pods}
+        wants: list[Intent] = []
+        for path, pod in pods.items():
+            if now < self._next[path]:
+                continue
+            self._next[path] = now + self.settings.interval_seconds
+            amount = step_bytes(pod, self.settings) // view.node.page_bytes * view.node.page_bytes
+            if amount:
+                reason = f"it stalls {100 * (pod.memory_pressure_ratio or 0):.1f} percent of the time on memory"
+                wants.append(self.reclaim(path, amount, reason))
+        return wants
+
+    def _takes_part(self, pod: Group) -> bool:
+        chosen = pod.effective_qos in {QoSClass(name) for name in self.settings.classes}
+        return chosen and pod.active and not pod.protected
+
+
+def step_bytes(pod: Group, settings: ColdMemorySettings) -> int:
+    """What to take in one step."""
+    if pod.memory_bytes is None or pod.memory_pressure_ratio is None:
+        return 0
+    calm = max(1 - pod.memory_pressure_ratio * 100 / settings.pressure_percent, 0.0)
+    step = int((pod.memory_bytes + (pod.cache_bytes or 0)) * calm * settings.step_percent / 100)
+    return step if pod.cold_bytes is None else min(step, pod.cold_bytes)

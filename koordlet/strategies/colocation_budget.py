@@ -1,0 +1,151 @@
+"""One frame around all best-effort work: what a safe water level leaves beside the online work, and by the clock.
+
+After Bilibili's co-location: least weight, a quota that follows the load, CPUs by whole cores so that no sibling is
+shared with online work, a memory cap, eviction where memory does not come back by itself, and windows of the day
+that close gently. Quotas move as Koordinator's do.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Meta
+
+from api.cpuset import format_cpuset, parse_cpuset
+from api.intents import Intent, Knob, Strength
+from api.qos import QoSClass
+from koordlet.strategies.best_effort import below_directory, bound_cpus, lendable_cpus, next_count, next_quota_us
+from koordlet.strategies.calendar_windows import DayWindow, Opening, opening
+from koordlet.strategies.cpupick import pick_cores
+from koordlet.strategies.cpuquota import format_quota, parse_quota
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.victims import USED, Evictions, Task, by_priority, evictable
+from koordlet.strategies.view import Group, Kind, KubeQoS, NodeView
+
+TAINT = "node.koordinator.sh/colocation-closed"
+FEATURE = "ColocationBudget"
+"""Name under which a pod's eviction policy may allow it."""
+COOL_SECONDS = 30.0
+LEAST_WEIGHT = "1"
+
+Percent = Annotated[int, Meta(ge=1, le=100)]
+
+
+class ColocationBudgetSettings(StrategySettings, frozen=True):
+    """extensions.colocationBudget."""
+
+    enable: bool = False
+    cpu_safe_percent: Percent | None = 65
+    """Of capacity: what all work together may use; unset leaves CPU alone."""
+    memory_safe_percent: Percent | None = 80
+    """The same for memory."""
+    pair_siblings: bool = True
+    """Whether best-effort work gets CPUs, by whole cores, beside its quota."""
+    windows: tuple[DayWindow, ...] = ()
+    """When best-effort work is welcome; always, where there are none."""
+    time_zone: str = "UTC"
+    grace_period_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 1800
+    """Before closing: no new pods, while those that run may end."""
+    effect: Literal["PreferNoSchedule", "NoSchedule"] = "PreferNoSchedule"
+    """A taint holds for all pods that do not tolerate it, latency-sensitive ones too."""
+
+    def __post_init__(self) -> None:
+        try:
+            ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"timeZone {self.time_zone!r} is not known; write it like Asia/Shanghai") from None
+
+
+class ColocationBudget(Strategy[ColocationBudgetSettings]):
+    """Writes the best-effort directory and its groups' CPUs, wants a taint, evicts best-effort pods."""
+
+    section: ClassVar[str] = "extensions.colocationBudget"
+    settings_type = ColocationBudgetSettings
+
+    def __init__(
+        self, settings: ColocationBudgetSettings | None = None, features: Mapping[str, bool] | None = None
+    ) -> None:
+        super().__init__(settings, features)
+        self._evictions = Evictions(COOL_SECONDS)
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """The same on every tick in which nothing changes; CPU and memory each only where usage is known."""
+        directory = view.qos_dir(KubeQoS.BEST_EFFORT)
+        if not self.settings.enable or directory is None:
+            return []
+        opened = opening(self.settings.windows, self.settings.time_zone, view.time_seconds)
+        wants: list[Intent] = [
+            self.want(directory.path, Knob.CPU_WEIGHT, LEAST_WEIGHT, "online work goes first", Strength.INVISIBLE)
+        ]
+        wants += self._closing(opened)
+        wants += self._cpu(view, directory, opened)
+        wants += self._memory(view, directory, opened, now)
+        return wants
+
+    def _closing(self, opened: Opening) -> Iterator[Intent]:
+        if opened.closes_in_seconds <= self.settings.grace_period_seconds:
+            reason = f"best-effort work is welcome for another {opened.closes_in_seconds:.0f} s"
+            yield self.want(TAINT, Knob.NODE_TAINT, f"closing:{self.settings.effect}", reason)
+
+    def _cpu(self, view: NodeView, directory: Group, opened: Opening) -> Iterator[Intent]:
+        if self.settings.cpu_safe_percent is None:
+            return
+        if view.cpu_millicores is None or directory.cpu_millicores is None:
+            self.problems["cpuSafePercent"] = "CPU usage of the node or of best-effort work is not measured"
+            return
+        online = max(view.cpu_millicores - directory.cpu_millicores, 0.0)
+        allowed = budget(view.node.cpu_millicores, self.settings.cpu_safe_percent, online, opened)
+        reason = f"online work uses {online:.0f} millicores; {max(allowed, 0)} are left for best-effort work"
+        current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
+        quota = next_quota_us(allowed, current, view.node.cpu_millicores)
+        yield self.want(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)
+        if self.settings.pair_siblings:
+            yield from self._cores(view, directory, allowed, reason)
+
+    def _cores(self, view: NodeView, directory: Group, allowed: int, reason: str) -> Iterator[Intent]:
+        groups = [directory, *below_directory(view, directory, bound=False)]
+        if view.node.kubelet_static:
+            groups = [group for group in groups if group.kind is Kind.CONTAINER]
+        present = parse_cpuset(groups[0].knobs.get(Knob.CPUSET_CPUS, "")) if groups else frozenset()
+        count = next_count(allowed, len(present) or None, len(view.node.cpus))
+        lsr = bound_cpus(view, QoSClass.LSR)
+        free = [cpu for cpu in lendable_cpus(view) if cpu.id not in lsr]
+        cpus = pick_cores(view.node.cpus, free, count)
+        if not cpus:
+            self.problems[directory.path] = "no whole core is left for best-effort work"
+            return
+        text = format_cpuset(cpus)
+        for group in groups:
+            yield self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD)
+
+    def _memory(self, view: NodeView, directory: Group, opened: Opening, now: float) -> Iterator[Intent]:
+        """The cap, in whole percents of memory, never falls below what is used: that would end processes at random.
+
+        Pods are evicted instead.
+        """
+        if self.settings.memory_safe_percent is None:
+            return
+        if view.memory_bytes is None or directory.memory_bytes is None:
+            self.problems["memorySafePercent"] = "memory of the node or of best-effort work is not measured"
+            return
+        online = max(view.memory_bytes - directory.memory_bytes, 0)
+        allowed = budget(view.node.memory_bytes, self.settings.memory_safe_percent, online, opened)
+        used = directory.memory_bytes + (directory.cache_bytes or 0)
+        step = max(view.node.memory_bytes // 100, 1)
+        cap = max(allowed // step * step, used, view.node.page_bytes)
+        reason = f"online work uses {online} bytes; {max(allowed, 0)} are left for best-effort work"
+        yield self.want(directory.path, Knob.MEMORY_MAX, str(cap), reason, Strength.HARD)
+        if self._evictions.cooling(now) or directory.memory_bytes <= allowed:
+            return
+        pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and evictable(pod, FEATURE)]
+        victims = by_priority(pods, lambda pod: pod.memory_bytes or 0)
+        release = directory.memory_bytes - max(allowed, 0)
+        task = Task(FEATURE, USED, release, victims, reason)
+        for pod, _ in self._evictions.choose(view, [task], lambda pod: pod.memory_bytes or 0, now):
+            yield self.evict(pod.path, reason)
+
+
+def budget(capacity: int, safe_percent: int, online: float, opened: Opening) -> int:
+    """What a safe water level leaves beside online work, and of that the window's percent; may be negative."""
+    left = capacity * safe_percent // 100 - int(online)
+    return left * opened.percent // 100 if left > 0 else left

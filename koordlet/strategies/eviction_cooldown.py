@@ -1,0 +1,36 @@
+"""Keeps new pods off a node that just had to evict some, or they come straight back: a pause, as at Bilibili."""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from api.intents import Intent, Knob, Strength
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import NodeView
+
+TAINT = "node.koordinator.sh/eviction-cooldown"
+
+
+class EvictionCooldownSettings(StrategySettings, frozen=True):
+    """extensions.evictionCooldown."""
+
+    enable: bool = False
+    seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
+    """Since the last eviction, whoever made it."""
+    effect: Literal["PreferNoSchedule", "NoSchedule"] = "PreferNoSchedule"
+    """A taint holds for all pods that do not tolerate it, latency-sensitive ones too."""
+
+
+class EvictionCooldown(Strategy[EvictionCooldownSettings]):
+    """Wants a taint of the node."""
+
+    section: ClassVar[str] = "extensions.evictionCooldown"
+    settings_type = EvictionCooldownSettings
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """The taint, while the last eviction is recent."""
+        last = max(view.evictions.values(), default=None)
+        if not self.settings.enable or last is None or now - last >= self.settings.seconds:
+            return []
+        reason = f"pods were evicted {now - last:.0f} s ago; new ones wait {self.settings.seconds} s"
+        return [self.want(TAINT, Knob.NODE_TAINT, f"evicted:{self.settings.effect}", reason, Strength.MILD)]

@@ -1,0 +1,53 @@
+"""Caps on the CPU of single pods that go down and up again step by step."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from api.resources import CPU
+from koordlet.strategies.strategy import StrategySettings
+from koordlet.strategies.view import Group
+
+Percent = Annotated[int, Meta(ge=1, le=100)]
+
+
+class CpuThrottle(StrategySettings, frozen=True):
+    """How far and how fast a pod is throttled."""
+
+    min_cpu_ratio: Percent = msgspec.field(default=10, name="minCPURatio")
+    """Of the limit, or of usage at the start without one; no pod gets less, nor less than it requests."""
+    step_cpu_ratio: Percent = msgspec.field(default=10, name="stepCPURatio")
+    """Of the present cap, each time."""
+
+
+@dataclass(slots=True)
+class Caps:
+    """CPU of throttled pods in millicores, and where each began."""
+
+    now: dict[str, int] = field(default_factory=dict)
+    start: dict[str, int] = field(default_factory=dict)
+
+    def lower(self, pod: Group, throttle: CpuThrottle) -> int:
+        """One step down, not below the pod's floor; what it takes from present usage in millicores."""
+        used = int(pod.cpu_millicores or 0)
+        if pod.path not in self.now:
+            self.start[pod.path] = self.now[pod.path] = pod.limits.get(pod.cpu_name) or max(used, 1)
+        before = min(used, self.now[pod.path])
+        floor = max(self.start[pod.path] * throttle.min_cpu_ratio // 100, pod.requests.get(CPU, 0), 1)
+        stepped = self.now[pod.path] * (100 - throttle.step_cpu_ratio) // 100
+        self.now[pod.path] = max(min(stepped, self.start[pod.path]), min(floor, self.now[pod.path]))
+        return max(before - self.now[pod.path], 0)
+
+    def raise_all(self, throttle: CpuThrottle) -> None:
+        """One step up for all; those that are back where they began are free."""
+        for path, cap in list(self.now.items()):
+            self.now[path] = cap + max(cap * throttle.step_cpu_ratio // 100, 1)
+            if self.now[path] >= self.start[path]:
+                del self.now[path], self.start[path]
+
+    def keep(self, paths: set[str]) -> None:
+        """Forget pods that are gone."""
+        self.now = {path: cap for path, cap in self.now.items() if path in paths}
+        self.start = {path: start for path, start in self.start.items() if path in paths}

@@ -1,0 +1,118 @@
+"""Rules of the node's watermarks and their actions, in Crane's words; what a rule is held against, and by how much."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from api.protocol import BATCH_CPU
+from koordlet.strategies.strategy import StrategySettings
+from koordlet.strategies.throttling import CpuThrottle
+from koordlet.strategies.view import NodeView
+
+EXCESS_PERCENT = 110
+"""Of the way back to the watermark: what an action is to cover."""
+
+Metric = Literal[
+    "cpu_total_usage",
+    "cpu_total_utilization",
+    "memory_total_usage",
+    "memory_total_utilization",
+    "ext_cpu_total_distribute",
+]
+Times = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class MetricRule(StrategySettings, frozen=True):
+    """A watermark: millicores, bytes, or percent for utilizations and for elastic CPU given out."""
+
+    name: Metric
+    value: Annotated[int, Meta(ge=1)]
+
+    def __post_init__(self) -> None:
+        if self.name.endswith("utilization") and self.value > 100:
+            raise ValueError(f"{self.name} {self.value} is above 100 percent; write a percent of capacity")
+
+
+class Rule(StrategySettings, frozen=True):
+    """When which action is taken."""
+
+    name: str
+    metric_rule: MetricRule
+    action_name: str
+    avoidance_threshold: Times = 2
+    """Hits in a row before the action is taken."""
+    restored_threshold: Times = 2
+    """Misses in a row before it is taken back."""
+    strategy: Literal["None", "Preview"] = "None"
+    """Preview only says what would be done."""
+
+
+class Throttle(StrategySettings, frozen=True):
+    """What is taken from pods."""
+
+    cpu_throttle: CpuThrottle | None = None
+    force_gc: bool = msgspec.field(default=False, name="forceGC")
+    """Page cache of the pods is reclaimed."""
+
+
+class Eviction(StrategySettings, frozen=True):
+    """How pods are ended."""
+
+    termination_grace_period_seconds: Annotated[int, Meta(ge=0, le=3600)] = 30
+
+
+class Action(StrategySettings, frozen=True):
+    """What is done above a watermark; parts that are left out are not done."""
+
+    cool_down_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 300
+    """After the last hit, before new pods are welcome again."""
+    disable_schedule: bool = True
+    throttle: Throttle | None = None
+    eviction: Eviction | None = None
+
+
+class WatermarksSettings(StrategySettings, frozen=True):
+    """extensions.watermarks; without rules nothing is done."""
+
+    interval_seconds: Annotated[int, Meta(ge=1, le=3600)] = 10
+    """How often the rules are looked at: each look is one hit or miss, and one step."""
+    rules: tuple[Rule, ...] = ()
+    actions: dict[str, Action] = msgspec.field(default_factory=dict)
+    throttle_classes: tuple[Literal["BE", "LS"], ...] = ("BE",)
+    evict_classes: tuple[Literal["BE", "LS"], ...] = ("BE",)
+    """Whose pods an action may hit; protected ones never."""
+    effect: Literal["PreferNoSchedule", "NoSchedule"] = "NoSchedule"
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            if rule.action_name not in self.actions:
+                raise ValueError(f"rule {rule.name} names no action of actions: {rule.action_name}; define it there")
+        if len({rule.name for rule in self.rules}) < len(self.rules):
+            raise ValueError("two rules have one name; rename one")
+
+
+def measured(view: NodeView, metric: str) -> int | None:
+    """What a watermark is held against: millicores, bytes or whole percents; None where it is not known."""
+    if metric == "ext_cpu_total_distribute":
+        allocatable = view.node.allocatable.get(BATCH_CPU)
+        requested = sum(pod.requests.get(BATCH_CPU, 0) for pod in view.pods)
+        return requested * 100 // allocatable if allocatable else None
+    memory = metric.startswith("memory")
+    used, whole = (
+        (view.memory_bytes, view.node.memory_bytes) if memory else (view.cpu_millicores, view.node.cpu_millicores)
+    )
+    if used is None:
+        return None
+    return int(used) if metric.endswith("usage") else int(used * 100 // whole)
+
+
+def excess(view: NodeView, rule: MetricRule) -> int:
+    """Millicores or bytes above the watermark and a tenth of that; at least 1 once it is reached."""
+    value = measured(view, rule.name) or 0
+    above = max(value - rule.value, 0)
+    if rule.name.endswith("utilization"):
+        above = above * (view.node.memory_bytes if rule.name.startswith("memory") else view.node.cpu_millicores) // 100
+    elif rule.name.startswith("ext"):
+        above = above * view.node.allocatable.get(BATCH_CPU, 0) // 100
+    return max(above * EXCESS_PERCENT // 100, 1)

@@ -1,0 +1,153 @@
+"""Watermarks of the node with actions that avoid worse: no new pods, throttling step by step, eviction.
+
+Rules, counts, steps and cool-down are Crane's; its least ratio is read as the percent it is documented to be. Who is
+throttled or evicted is chosen as by the other evicting strategies, until the way back to the watermark and a tenth
+more is covered.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from api.intents import Intent, Knob, Strength
+from api.protocol import BATCH_CPU
+from api.qos import QoSClass
+from koordlet.strategies.cpuquota import format_quota, quota_of
+from koordlet.strategies.strategy import Strategy
+from koordlet.strategies.throttling import Caps, CpuThrottle
+from koordlet.strategies.victims import USED, Evictions, Task, by_eviction_order, evictable
+from koordlet.strategies.view import Group, NodeView
+from koordlet.strategies.watermark_rules import Action, Rule, WatermarksSettings, excess, measured
+
+TAINT = "node.koordinator.sh/watermark"
+FEATURE = "Watermarks"
+"""Name under which a pod's eviction policy may allow it."""
+
+
+@dataclass(slots=True)
+class Fortune:
+    """How a rule has fared lately."""
+
+    hits: int = 0
+    misses: int = 0
+    active: bool = False
+    last_hit: float | None = None
+    """When it was last active and hit."""
+    reason: str = ""
+    caps: Caps = field(default_factory=Caps)
+
+    def see(self, hit: bool, rule: Rule, now: float) -> None:
+        """Count one look; in between the two thresholds the rule stays as it is."""
+        self.hits, self.misses = (self.hits + 1, 0) if hit else (0, self.misses + 1)
+        if self.hits >= rule.avoidance_threshold:
+            self.active, self.last_hit = True, now
+        elif self.misses >= rule.restored_threshold:
+            self.active = False
+
+    def closed(self, action: Action, now: float) -> bool:
+        """Whether new pods are unwelcome."""
+        cooling = self.last_hit is not None and now - self.last_hit < action.cool_down_seconds
+        return action.disable_schedule and (self.active or cooling)
+
+
+class Watermarks(Strategy[WatermarksSettings]):
+    """Wants a taint of the node, quotas of pods, reclaims and evictions."""
+
+    section: ClassVar[str] = "extensions.watermarks"
+    settings_type = WatermarksSettings
+
+    def __init__(self, settings: WatermarksSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
+        super().__init__(settings, features)
+        self._fortunes: dict[str, Fortune] = {}
+        self._evictions = Evictions(0.0)
+        self._next_look = 0.0
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """What stands between two looks at the rules, and what happens at a look."""
+        rules = self.settings.rules
+        self._fortunes = {rule.name: self._fortunes.get(rule.name, Fortune()) for rule in rules}
+        happens: list[Intent] = []
+        if now >= self._next_look:
+            self._next_look = now + self.settings.interval_seconds
+            happens = [intent for rule in rules for intent in self._look(view, rule, now)]
+        return [*self._stands(view, now), *happens]
+
+    def _stands(self, view: NodeView, now: float) -> Iterator[Intent]:
+        quotas: dict[str, tuple[int, str]] = {}
+        closed = ""
+        for rule in self.settings.rules:
+            fortune = self._fortunes[rule.name]
+            if rule.strategy == "Preview":
+                if fortune.active:
+                    self.problems[rule.name] = f"only a preview of action {rule.action_name}: {fortune.reason}"
+                continue
+            if not closed and fortune.closed(self.settings.actions[rule.action_name], now):
+                closed = rule.name
+            for path, cap in fortune.caps.now.items():
+                quotas[path] = min(quotas.get(path, (cap, fortune.reason)), (cap, fortune.reason))
+        if closed:
+            reason = self._fortunes[closed].reason
+            yield self.want(TAINT, Knob.NODE_TAINT, f"{closed}:{self.settings.effect}", reason)
+        present = {pod.path for pod in view.pods}
+        for path, (cap, reason) in quotas.items():
+            if path in present:
+                yield self.want(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
+
+    def _look(self, view: NodeView, rule: Rule, now: float) -> Iterator[Intent]:
+        value = measured(view, rule.metric_rule.name)
+        if value is None:
+            self.problems[rule.name] = f"{rule.metric_rule.name} is not measured"
+            return
+        fortune = self._fortunes[rule.name]
+        hit = value >= rule.metric_rule.value
+        fortune.see(hit, rule, now)
+        fortune.reason = f"{rule.name}: {rule.metric_rule.name} is {value}, the watermark {rule.metric_rule.value}"
+        if rule.strategy == "Preview":
+            return
+        action = self.settings.actions[rule.action_name]
+        if action.throttle is not None and action.throttle.cpu_throttle is not None:
+            self._step(view, rule, action.throttle.cpu_throttle, hit)
+        if fortune.active and hit:
+            if action.throttle is not None and action.throttle.force_gc:
+                yield from self._reclaims(view, fortune.reason)
+            if action.eviction is not None:
+                grace = float(action.eviction.termination_grace_period_seconds)
+                for pod in self._victims(view, rule, now):
+                    yield self.evict(pod.path, fortune.reason, grace)
+
+    def _step(self, view: NodeView, rule: Rule, throttle: CpuThrottle, hit: bool) -> None:
+        fortune = self._fortunes[rule.name]
+        pods = [pod for pod in view.pods if _may(pod, self.settings.throttle_classes)]
+        fortune.caps.keep({pod.path for pod in pods})
+        if not fortune.active:
+            fortune.caps.raise_all(throttle)
+        elif hit:
+            target = excess(view, rule.metric_rule)
+            counts = rule.metric_rule.name in ("cpu_total_usage", "cpu_total_utilization")
+            freed = 0
+            for pod in by_eviction_order(pods, lambda pod: pod.cpu_millicores or 0.0):
+                if not counts or freed < target:
+                    freed += fortune.caps.lower(pod, throttle)
+
+    def _reclaims(self, view: NodeView, reason: str) -> Iterator[Intent]:
+        for pod in view.pods:
+            if _may(pod, self.settings.throttle_classes) and pod.cache_bytes:
+                yield self.reclaim(pod.path, pod.cache_bytes, reason)
+
+    def _victims(self, view: NodeView, rule: Rule, now: float) -> list[Group]:
+        metric = rule.metric_rule.name
+
+        def used(pod: Group) -> int:
+            return (pod.memory_bytes or 0) if metric.startswith("memory") else int(pod.cpu_millicores or 0)
+
+        def size(pod: Group) -> int:
+            return pod.requests.get(BATCH_CPU, 0) if metric == "ext_cpu_total_distribute" else used(pod)
+
+        pods = [pod for pod in view.pods if _may(pod, self.settings.evict_classes) and evictable(pod, FEATURE)]
+        resource = BATCH_CPU if metric == "ext_cpu_total_distribute" else USED
+        task = Task(FEATURE, resource, excess(view, rule.metric_rule), by_eviction_order(pods, size), "")
+        return [pod for pod, _ in self._evictions.choose(view, [task], used, now)]
+
+
+def _may(pod: Group, classes: tuple[str, ...]) -> bool:
+    return pod.active and not pod.protected and pod.effective_qos in {QoSClass(name) for name in classes}

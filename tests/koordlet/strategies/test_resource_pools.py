@@ -1,0 +1,114 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.cpuset import parse_cpuset
+from api.intents import Knob
+from api.qos import QoSClass
+from api.settings import SettingsError
+from koordlet.strategies.resource_pools import ResourcePools, ResourcePoolsSettings
+from koordlet.strategies.settings import settings_of
+from koordlet.strategies.view import Group
+from tests.koordlet.strategies.views import container, machine, node, pod, settings, view
+
+ON = ResourcePoolsSettings(enable=True)
+NODE = node(machine(cores=10))
+
+
+def prod(cores: float | None, **more: Any) -> Group:
+    usage = {} if cores is None else {"cores": cores}
+    return pod("prod", QoSClass.LS, priority=9500, **usage, **more)
+
+
+def mid(cores: float) -> Group:
+    return pod("mid", QoSClass.LS, priority=7500, cores=cores)
+
+
+BE = pod("be", QoSClass.BE, priority=5500, cores=4)
+
+
+def sizes(strategy: ResourcePools, *groups: Group, **more: Any) -> list[int]:
+    """CPUs of each pod, in order."""
+    wanted = settings(strategy.decide(view(*groups, **{"on": NODE, **more}), 0.0))
+    return [len(parse_cpuset(wanted.get((group.path, Knob.CPUSET_CPUS), ""))) for group in groups]
+
+
+def test_pools_follow_the_load_and_stay_apart() -> None:
+    strategy = ResourcePools(ON)
+    assert sizes(strategy, prod(2), mid(1), BE) == [5, 2, 13]
+    assert sizes(strategy, prod(2.4), mid(1), BE) == [5, 2, 13], "within the band"
+    assert sizes(strategy, prod(4), mid(1), BE) == [10, 2, 8]
+    assert sizes(strategy, prod(1), mid(1), BE) == [3, 2, 15]
+    wanted = settings(strategy.decide(view(prod(1), mid(1), BE, on=NODE), 0.0))
+    cpus = [parse_cpuset(value) for value in wanted.values()]
+    assert sorted(cpu for one in cpus for cpu in one) == list(range(20))
+
+
+def test_containers_have_their_pods_cpus() -> None:
+    strategy = ResourcePools(ON)
+    wanted = settings(strategy.decide(view(BE, container(BE), on=NODE), 0.0))
+    assert wanted[BE.path, Knob.CPUSET_CPUS] == wanted[f"{BE.path}/main", Knob.CPUSET_CPUS] == "0-19"
+
+
+def test_a_pod_that_is_not_measured_yet_counts_what_it_requests() -> None:
+    assert sizes(ResourcePools(ON), prod(None, requests={"cpu": 4000}), BE) == [10, 10]
+
+
+def test_a_limit_bounds_the_pool() -> None:
+    assert sizes(ResourcePools(ON), prod(6, limits={"cpu": 8000}), BE) == [8, 12]
+
+
+def test_protected_pods_and_their_cpus_are_in_no_pool() -> None:
+    lsr = pod("lsr", QoSClass.LSR, cores=1, bound_cpus=frozenset({0, 1}))
+    own = pod("own", QoSClass.LS, cores=1, bound_cpus=frozenset({2}))
+    strategy = ResourcePools(ON)
+    wanted = settings(strategy.decide(view(lsr, own, BE, on=NODE), 0.0))
+    assert {target for target, _ in wanted} == {BE.path}
+    assert not parse_cpuset(wanted[BE.path, Knob.CPUSET_CPUS]) & {0, 1}
+
+
+def test_too_small_a_node_is_told() -> None:
+    strategy = ResourcePools(ON)
+    assert strategy.decide(view(prod(1), mid(1), BE, on=node(2)), 0.0) == []
+    assert "lower leastCpus" in strategy.problems[strategy.section]
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 20), st.floats(0, 20)), min_size=1, max_size=6))
+def test_every_cpu_has_one_pool_and_calm_changes_nothing(ticks: list[tuple[float, float, float]]) -> None:
+    strategy = ResourcePools(ON)
+    for first, second, third in ticks:
+        groups = (prod(first), mid(second), pod("be", QoSClass.BE, priority=5500, cores=third))
+        wanted = settings(strategy.decide(view(*groups, on=NODE), 0.0))
+        cpus = [parse_cpuset(wanted[group.path, Knob.CPUSET_CPUS]) for group in groups]
+        assert all(cpus)
+        assert sorted(cpu for one in cpus for cpu in one) == list(range(20))
+    for _ in range(3):
+        settled = settings(strategy.decide(view(*groups, on=NODE), 0.0))
+    assert settings(strategy.decide(view(*groups, on=NODE), 0.0)) == settled
+
+
+@pytest.mark.parametrize(
+    ("pools", "words"),
+    [
+        pytest.param(
+            [{"name": "a", "priorityClasses": [], "lowPercent": 1, "highPercent": 2}], "at least two", id="one"
+        ),
+        pytest.param(
+            [{"name": "a", "priorityClasses": [], "lowPercent": 50, "highPercent": 50}] * 2, "must be below", id="band"
+        ),
+        pytest.param(
+            [{"name": n, "priorityClasses": ["koord-mid"], "lowPercent": 1, "highPercent": 2} for n in "ab"],
+            "each priority class in one",
+            id="twice",
+        ),
+        pytest.param(
+            [{"name": "a", "priorityClasses": [], "lowPercent": 0.3, "highPercent": 2}], "whole number", id="x"
+        ),
+    ],
+)
+def test_refused_settings(pools: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        spec = {"extensions": {"resourcePools": {"pools": pools}}}
+        settings_of(ResourcePoolsSettings, ResourcePools.section, spec, "file")
