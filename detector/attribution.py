@@ -3,22 +3,21 @@
 Shares are parts of the victim's loss and sum to at most 1. Two cgroups that look alike are never blamed for it.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from api.frame import KERNEL_ID, OTHER_ID
-from api.verdicts import ANCESTOR, GONE, KERNEL, NOBODY, OWN_THREADS, Culprit, How
-from detector.symptom import Signal, Symptom
-from detector.view import Floats, View
+from api.verdicts import ANCESTOR, GONE, KERNEL, NOBODY, Culprit, How
+from detector.blame import Floats
+from detector.correlation import History, correlate
+from detector.symptom import BlameSource, Signal, Symptom
+from detector.view import View
 
 LEAST_SHARE = 0.01
 """Smaller parts are not listed."""
-LEAST_SCORE = 0.35
-"""Antagonist score from which CPI2 blames (Zhang et al., EuroSys 2013)."""
-LEAST_TICKS = 5
-"""Ticks that a correlation needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,113 +26,143 @@ class Attribution:
 
     culprits: tuple[Culprit, ...] = ()
     confidence: float = 0.0
+    explained: Mapping[str, float] = field(default_factory=dict)
+    """For a loss that other symptoms explain: the share of it that each of them does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """The ticks up to this one, oldest first, for correlation."""
+class Attributor:
+    """Answers for the cgroups of one tick."""
 
-    lost: Floats
-    """The victim's loss, shape (ticks,)."""
-    activity: Floats
-    """What each cgroup did meanwhile, shape (ticks, cgroups)."""
-    threshold: float
-    """Loss above which a tick counts as harmed."""
+    def __init__(
+        self,
+        view: View,
+        symptoms: Mapping[str, Symptom],
+        signals: Mapping[str, Signal],
+        history_of: Callable[[str], History | None],
+    ) -> None:
+        """`history_of` gives the past of a symptom that correlates."""
+        self._view, self._symptoms, self._signals = view, symptoms, signals
+        self._history_of = history_of
+        self._histories: dict[str, History | None] = {}
+
+    def of(self, name: str, rows: NDArray[np.intp], thresholds: Floats) -> list[Attribution]:
+        """Blame for what the symptom `name` costs each of the rows; empty where a row loses nothing.
+
+        `thresholds` are the losses above which a tick counts as harmed.
+        """
+        source, signal = self._symptoms[name].blame, self._signals[name]
+        lost = signal.lost[rows]
+        if source.named:
+            whole = Attribution((Culprit(source.named, 1.0, How.DIRECT),), 1.0 if signal.measured else 0.0)
+            return [whole if amount > 0 else Attribution() for amount in lost.tolist()]
+        if source.ancestor_column:
+            return [self._by_ancestor(row, source.ancestor_column, float(signal.lost[row])) for row in rows.tolist()]
+        if source.explained:
+            return [self._by_symptoms(name, row, limit) for row, limit in zip(rows.tolist(), thresholds, strict=True)]
+        direct = self._from_table(source.table, rows, signal)
+        others = self._correlated(name, rows, thresholds)
+        return [
+            _put_together(seen, suspected, measured=signal.measured) if amount > 0 else Attribution()
+            for seen, suspected, amount in zip(direct, others, lost.tolist(), strict=True)
+        ]
+
+    def _from_table(self, table: str, rows: NDArray[np.intp], signal: Signal) -> list[dict[str, float]]:
+        """Shares by path; amounts that exceed the whole (another span, rounding) are scaled down to it."""
+        blame = self._view.blame(table) if table else None
+        if blame is None:
+            return [{} for _ in rows]
+        ids = self._view.ids[rows]
+        whole = (signal.lost if signal.whole is None else signal.whole)[rows]
+        whole = np.maximum(np.nan_to_num(whole), blame.sums(ids))
+        found = []
+        for identity, amount in zip(ids.tolist(), whole.tolist(), strict=True):
+            culprits, amounts = blame.of(identity)
+            worth = amounts >= LEAST_SHARE * amount
+            found.append(self._shares(culprits[worth].tolist(), (amounts[worth] / max(amount, 1e-300)).tolist()))
+        return found
+
+    def _shares(self, culprits: Sequence[int], shares: Sequence[float]) -> dict[str, float]:
+        by_path: dict[str, float] = {}
+        for culprit, share in zip(culprits, shares, strict=True):
+            path = self._path(culprit)
+            by_path[path] = by_path.get(path, 0.0) + share
+        return by_path
+
+    def _path(self, identity: int) -> str:
+        if identity == KERNEL_ID:
+            return KERNEL
+        if identity == OTHER_ID:
+            return NOBODY
+        return self._view.path_of(identity) or GONE
+
+    def _correlated(
+        self, name: str, rows: NDArray[np.intp], thresholds: Floats
+    ) -> Sequence[Sequence[tuple[str, float]]]:
+        found: list[list[tuple[int, float]]] = [[] for _ in rows]
+        view = self._view
+        if self._symptoms[name].blame.published and view.cpi2 is not None:
+            found = [view.cpi2.antagonists_of(row) for row in rows.tolist()]
+        elif (past := self._history(name)) is not None:
+            found = correlate(past, rows, thresholds, view.tree.leaves)
+        return [[(view.cgroups[row].path, share) for row, share in one] for one in found]
+
+    def _history(self, name: str) -> History | None:
+        if name not in self._histories:
+            self._histories[name] = self._history_of(name) if self._symptoms[name].blame.suspects else None
+        return self._histories[name]
+
+    def _by_ancestor(self, row: int, column: str, lost: float) -> Attribution:
+        """The nearest ancestor for which the column is above zero."""
+        if not lost > 0:
+            return Attribution()
+        path = ANCESTOR
+        if self._view.has(column):
+            amounts = self._view.rate(column)
+            above = (each for each in self._view.tree.ancestors(row) if amounts[each] > 0)
+            found = next(above, None)
+            path = ANCESTOR if found is None else self._view.cgroups[found].path
+        return Attribution((Culprit(path, 1.0, How.DIRECT),), 1.0)
+
+    def _by_symptoms(self, name: str, row: int, threshold: float) -> Attribution:
+        """The culprits of the symptoms that cost this cgroup time, as far as their losses reach."""
+        lost = self._explaining(row)
+        whole = max(float(self._signals[name].lost[row]), sum(lost.values()))
+        worth = {other: amount / whole for other, amount in lost.items() if amount >= LEAST_SHARE * whole}
+        parts = {other: self.of(other, np.array([row], dtype=np.intp), np.array([threshold]))[0] for other in worth}
+        culprits: dict[tuple[str, How], float] = {}
+        for other, part in parts.items():
+            for each in part.culprits:
+                key = (each.path, each.how)
+                culprits[key] = culprits.get(key, 0.0) + each.share * worth[other]
+        ranked = _ranked([Culprit(path, share, how) for (path, how), share in culprits.items()])
+        return Attribution(ranked, sum((part.confidence * worth[other] for other, part in parts.items()), 0.0), worth)
+
+    def _explaining(self, row: int) -> dict[str, float]:
+        """What the symptoms that can name somebody cost, the worst of each group."""
+        lost: dict[str, float] = {}
+        group_of: dict[str, str] = {}
+        for name, signal in self._signals.items():
+            amount, symptom = float(signal.lost[row]), self._symptoms[name]
+            rival = group_of.get(symptom.group, "")
+            if not amount > lost.get(rival, 0.0) or symptom.blame.explained or symptom.blame == BlameSource():
+                continue
+            lost.pop(rival, None)
+            lost[name] = amount
+            if symptom.group:
+                group_of[symptom.group] = name
+        return lost
 
 
-def attribute(view: View, row: int, *, symptom: Symptom, signal: Signal, past: Past | None = None) -> Attribution:
-    """Blame for the loss of one cgroup; an empty attribution where it loses nothing."""
-    lost = float(signal.lost[row])
-    if not lost > 0:
-        return Attribution()
-    source = symptom.blame
-    direct: dict[str, float] = {}
-    if source.table:
-        direct = _from_table(
-            view, row, source.table, float((signal.lost if signal.whole is None else signal.whole)[row])
-        )
-    elif source.named:
-        direct = {source.named: 1.0}
-    elif source.ancestor_column:
-        direct = {_ancestor(view, row, source.ancestor_column): 1.0}
-    explained = min(sum(direct.values()), 1.0)
-    named = sum(share for path, share in direct.items() if path != NOBODY)
+def _put_together(
+    direct: Mapping[str, float], suspected: Iterable[tuple[str, float]], *, measured: bool
+) -> Attribution:
+    """Correlation shares what no table explains."""
+    seen = min(sum(direct.values(), 0.0), 1.0)
     culprits = [Culprit(path, share, How.DIRECT) for path, share in direct.items()]
-    if source.suspects and past is not None and explained < 1.0:
-        culprits += _correlated(view, row, past, 1.0 - explained)
-    return Attribution(_ranked(culprits), min(named, 1.0) if signal.measured else 0.0)
-
-
-def antagonist_score(activity: Floats, lost: Floats, threshold: float) -> Floats:
-    """Score in -1..1 of each cgroup: activity while the victim was harmed, less activity while it was not.
-
-    CPI2's formula with the victim's loss in the place of its CPI: with u the activity normalised to sum 1 over the
-    window, `sum of u * (1 - T / x)` where the loss x is above the threshold T, plus `sum of u * (x / T - 1)` where it
-    is below. `activity` has shape (ticks, cgroups), `lost` (ticks,). The idle score 0.
-    """
-    total = activity.sum(axis=0)
-    usage = np.divide(activity, total, out=np.zeros_like(activity), where=total > 0)
-    harmed = lost > threshold
-    weight = np.where(harmed, 1.0 - threshold / np.where(harmed, lost, 1.0), lost / threshold - 1.0)
-    return np.asarray(weight @ usage, dtype=np.float64)
-
-
-def _from_table(view: View, row: int, table: str, whole: float) -> dict[str, float]:
-    """Share of the loss by path; amounts that exceed the whole (another span, rounding) are scaled down to it."""
-    blame = view.blame(table)
-    if blame is None:
-        return {}
-    victim = int(view.ids[row])
-    culprits, amounts = blame.of(victim)
-    whole = max(whole, float(amounts.sum()))
-    shares: dict[str, float] = {}
-    if whole <= 0:
-        return shares
-    for culprit, amount in sorted(zip(culprits.tolist(), amounts.tolist(), strict=True)):
-        path = OWN_THREADS if culprit == victim else _path(view, culprit)
-        shares[path] = shares.get(path, 0.0) + amount / whole
-    return shares
-
-
-def _path(view: View, identity: int) -> str:
-    if identity == KERNEL_ID:
-        return KERNEL
-    if identity == OTHER_ID:
-        return NOBODY
-    return view.path_of(identity) or GONE
-
-
-def _ancestor(view: View, row: int, column: str) -> str:
-    """Path of the nearest ancestor for which the column is above zero."""
-    if not view.has(column):
-        return ANCESTOR
-    amounts = view.rate(column)
-    path = view.cgroups[row].path.rstrip("/")
-    while path:
-        path = path.rpartition("/")[0]
-        found = view.row_of(path or "/")
-        if found is not None and amounts[found] > 0:
-            return path or "/"
-    return ANCESTOR
-
-
-def _correlated(view: View, row: int, past: Past, rest: float) -> Iterable[Culprit]:
-    """Share the unexplained rest by activity among those whose activity goes with the loss.
-
-    Needs ticks with and without harm: without contrast every steady neighbour goes with a steady loss.
-    """
-    known = np.isfinite(past.lost)
-    lost, activity = past.lost[known], np.nan_to_num(past.activity[known], copy=True)
-    harmed = lost > past.threshold
-    if len(lost) < LEAST_TICKS or harmed.all() or not harmed.any():
-        return []
-    activity[:, row] = 0.0
-    scores = antagonist_score(activity, lost, past.threshold)
-    meanwhile = activity[harmed].sum(axis=0)
-    return [
-        Culprit(view.cgroups[other].path, rest * float(meanwhile[other] / meanwhile.sum()), How.CORRELATED)
-        for other in np.flatnonzero(scores >= LEAST_SCORE).tolist()
-    ]
+    if seen < 1.0:
+        culprits += [Culprit(path, share * (1.0 - seen), How.CORRELATED) for path, share in suspected]
+    named = min(sum((share for path, share in direct.items() if path != NOBODY), 0.0), 1.0)
+    return Attribution(_ranked(culprits), named if measured else 0.0)
 
 
 def _ranked(culprits: Iterable[Culprit]) -> tuple[Culprit, ...]:

@@ -41,23 +41,27 @@ class Baselines:
         self.policy = policy or BaselinePolicy()
         self.refused = 0
         """Samples that found no room."""
-        self._cells = Cells(self.policy.half_life_seconds, 2 * OCTAVES)
-        self._workloads: dict[WorkloadKey, int] = {}
-        self._signals: dict[str, int] = {}
-        self._quantiles: NDArray[np.float64] = np.full((0, len(_QUANTILES)), np.nan)
-        self._refreshed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.cells = Cells(self.policy.half_life_seconds, 2 * OCTAVES)
+        self.workloads: dict[WorkloadKey, int] = {}
+        """Number of each workload in the cells."""
+        self.signals: dict[str, int] = {}
+        """Number of each signal in the cells."""
+        self.quantiles: NDArray[np.float64] = np.full((0, len(_QUANTILES)), np.nan)
+        """Of each cell, as of when it had `refreshed` samples."""
+        self.refreshed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._asked: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
-        return self._cells.count
+        return self.cells.count
 
     def ready_count(self, now_seconds: float) -> int:
         """Cells that have seen enough to judge by; the others are warming up."""
-        weights = self._cells.mass[: self._cells.count] / self._cells.weight_at(now_seconds)
+        weights = self.cells.mass[: self.cells.count] / self.cells.weight_at(now_seconds)
         return int((weights >= self.policy.warm_samples).sum())
 
     def learn(self, seen: Observation, now_seconds: float, excluded: NDArray[np.bool_] | None = None) -> None:
         """Take one sample of each measured signal of each container that is not `excluded`."""
-        self._cells.advance(now_seconds)
+        self.cells.advance(now_seconds)
         admitted = np.isfinite(seen.load) if excluded is None else np.isfinite(seen.load) & ~excluded
         workloads = self._workload_ids(seen.keys, create=True)
         bins = _bins(seen)
@@ -65,12 +69,12 @@ class Baselines:
             take = admitted & np.isfinite(values)
             if not take.any():
                 continue
-            number = self._signals.setdefault(signal, len(self._signals))
-            self._cells.make(workloads[take], number, bins[take], self.policy.max_cells)
-            rows = self._cells.find(workloads[take], number, bins[take])
+            number = self.signals.setdefault(signal, len(self.signals))
+            self.cells.make(workloads[take], number, bins[take], self.policy.max_cells)
+            rows = self.cells.find(workloads[take], number, bins[take])
             placed = rows >= 0
             self.refused += int((~placed).sum())
-            self._cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
+            self.cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
 
     def judge(self, seen: Observation, now_seconds: float) -> Mapping[str, Judgement]:
         """How each signal stands now; learns nothing. A load of NaN is judged as UNKNOWN."""
@@ -78,15 +82,15 @@ class Baselines:
         workloads = np.where(np.isfinite(seen.load), self._workload_ids(seen.keys, create=False), -1)
         bins = _bins(seen)
         return {
-            signal: self._judge_signal(values, workloads, bins, self._signals.get(signal), now_seconds)
+            signal: self._judge_signal(values, workloads, bins, self.signals.get(signal), now_seconds)
             for signal, values in seen.values.items()
         }
 
     def cards(self, now_seconds: float) -> tuple[Card, ...]:
         """Every cell, sorted by key, signal and load: what is exported, saved and merged."""
-        cells = self._cells
+        cells = self.cells
         scale = 1.0 / cells.weight_at(now_seconds)
-        keys, signals = list(self._workloads), list(self._signals)
+        keys, signals = list(self.workloads), list(self.signals)
         cards = []
         for row in range(cells.count):
             workload, signal, place = (int(number) for number in cells.place[row])
@@ -109,43 +113,49 @@ class Baselines:
 
     def absorb(self, cards: Iterable[Card], now_seconds: float) -> None:
         """Add cells whose weights are as of `now_seconds`, from a file or another node."""
-        self._cells.advance(now_seconds)
-        weight = self._cells.weight_at(now_seconds)
+        self.cells.advance(now_seconds)
+        weight = self.cells.weight_at(now_seconds)
         for card in cards:
             workload = self._workload_ids([card.key], create=True)
-            number = self._signals.setdefault(card.signal, len(self._signals))
+            number = self.signals.setdefault(card.signal, len(self.signals))
             place = np.array([int(card.load_kind) * OCTAVES + card.octave - LOWEST_OCTAVE])
-            if self._cells.make(workload, number, place, self.policy.max_cells):
+            if self.cells.make(workload, number, place, self.policy.max_cells):
                 self.refused += card.samples
                 continue
-            row = int(self._cells.find(workload, number, place)[0])
-            _add_card(self._cells, row, card, weight)
-        self._refreshed[:] = 0
-        self._refresh(now_seconds, self._cells.count)
+            row = int(self.cells.find(workload, number, place)[0])
+            _add_card(self.cells, row, card, weight)
+        self.refreshed[:] = 0
+        self._refresh(now_seconds, self.cells.count)
 
     def age(self, now_seconds: float) -> None:
         """Let time pass without samples, as after a restart; a clock that ran backwards ages nothing."""
-        self._cells.advance(now_seconds)
+        self.cells.advance(now_seconds)
 
     def forget(self, now_seconds: float) -> int:
         """Drop what has faded, such as workloads long gone, and answer how many cells; meant to be called seldom."""
-        cells = self._cells
+        cells = self.cells
         weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
         rows = np.flatnonzero(weights >= self.policy.forget_weight)
         forgotten = cells.count - len(rows)
         if forgotten:
             self._reach()
-            self._refreshed, self._quantiles = self._refreshed[rows], self._quantiles[rows]
-            keys = list(self._workloads)
-            self._workloads = {keys[old]: new for new, old in enumerate(cells.keep(rows).tolist())}
+            self.refreshed, self.quantiles = self.refreshed[rows], self.quantiles[rows]
+            keys = list(self.workloads)
+            self.workloads = {keys[old]: new for new, old in enumerate(cells.keep(rows).tolist())}
+            self._asked = ((), np.zeros(0, dtype=np.int64))
         return forgotten
 
     def _workload_ids(self, keys: Sequence[WorkloadKey], *, create: bool) -> NDArray[np.int64]:
+        if keys is self._asked[0]:
+            return self._asked[1]
         if create:
             for key in keys:
-                self._workloads.setdefault(key, len(self._workloads))
-        known = self._workloads
-        return np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+                self.workloads.setdefault(key, len(self.workloads))
+        known = self.workloads
+        numbers = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+        if isinstance(keys, tuple) and (numbers >= 0).all():
+            self._asked = (keys, numbers)
+        return numbers
 
     def _judge_signal(
         self,
@@ -169,13 +179,13 @@ class Baselines:
     def _find(self, workloads: NDArray[np.int64], signal: int | None, bins: NDArray[np.int64]) -> NDArray[np.int32]:
         if signal is None:
             return np.full(len(workloads), -1, dtype=np.int32)
-        return self._cells.find(workloads, signal, bins)
+        return self.cells.find(workloads, signal, bins)
 
     def _ready(self, rows: NDArray[np.int32], now_seconds: float) -> NDArray[np.bool_]:
-        if not self._cells.count:
+        if not self.cells.count:
             return np.zeros(len(rows), dtype=np.bool_)
-        weights = self._cells.mass[rows] / self._cells.weight_at(now_seconds)
-        return (rows >= 0) & (weights >= self.policy.warm_samples) & (self._refreshed[rows] > 0)
+        weights = self.cells.mass[rows] / self.cells.weight_at(now_seconds)
+        return (rows >= 0) & (weights >= self.policy.warm_samples) & (self.refreshed[rows] > 0)
 
     def _describe(
         self, values: NDArray[np.float64], rows: NDArray[np.int32], state: NDArray[np.int64], now_seconds: float
@@ -183,37 +193,37 @@ class Baselines:
         answered = state >= BaselineState.READY
         exists = rows >= 0
         picked = np.full((len(rows), len(_QUANTILES)), np.nan)
-        picked[answered] = self._quantiles[rows[answered]]
+        picked[answered] = self.quantiles[rows[answered]]
         expected, quartile, upper = picked.T
         spread = np.maximum((quartile - expected) / _QUARTILE_SIGMAS, expected * RESOLUTION)
         spread = np.maximum(spread, UPPER_EDGES[0])
         score = (values - expected) / spread
         samples = np.zeros(len(rows), dtype=np.int64)
-        samples[exists] = self._cells.samples[rows[exists]]
+        samples[exists] = self.cells.samples[rows[exists]]
         age = np.full(len(rows), np.nan)
-        age[exists] = now_seconds - self._cells.first[rows[exists]]
+        age[exists] = now_seconds - self.cells.first[rows[exists]]
         return Judgement(expected, spread, upper, score, state, samples, age)
 
     def _reach(self) -> None:
         """As many rows of quantiles as there are of counts."""
-        missing = len(self._cells.mass) - len(self._refreshed)
+        missing = len(self.cells.mass) - len(self.refreshed)
         if missing:
-            self._refreshed = np.concatenate([self._refreshed, np.zeros(missing, dtype=np.int64)])
-            self._quantiles = np.concatenate([self._quantiles, np.full((missing, len(_QUANTILES)), np.nan)])
+            self.refreshed = np.concatenate([self.refreshed, np.zeros(missing, dtype=np.int64)])
+            self.quantiles = np.concatenate([self.quantiles, np.full((missing, len(_QUANTILES)), np.nan)])
 
     def _refresh(self, now_seconds: float, limit: int) -> None:
         """Recompute the quantiles of the rows that grew most since theirs were made, at most `limit`."""
-        cells = self._cells
+        cells = self.cells
         self._reach()
         weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
-        refreshed = self._refreshed[: cells.count]
+        refreshed = self.refreshed[: cells.count]
         fresh = np.where(refreshed > 0, cells.samples[: cells.count] - refreshed, np.inf)
         growth = fresh / np.maximum(weights, 1.0)
         due = np.flatnonzero((weights >= self.policy.warm_samples) & (growth >= _REFRESH_GROWTH))
         if len(due) > limit:
             due = due[np.argsort(-growth[due], kind="stable")[:limit]]
-        self._quantiles[due] = quantiles(cells.counts[due], _QUANTILES)
-        self._refreshed[due] = cells.samples[due]
+        self.quantiles[due] = quantiles(cells.counts[due], _QUANTILES)
+        self.refreshed[due] = cells.samples[due]
 
 
 def merge(parts: Iterable[Baselines], now_seconds: float, policy: BaselinePolicy | None = None) -> Baselines:

@@ -4,6 +4,9 @@ Ageing is forward decay (Cormode et al., ICDE 2009): a sample at time t weighs 2
 old rows are never touched; weights as of a moment are those numbers divided by that moment's own weight.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +33,26 @@ class Cells:
         self._last: NDArray[np.float64] = np.zeros(0)
         self.place: NDArray[np.int32] = np.zeros((0, 3), dtype=np.int32)
         self._index: NDArray[np.int32] = np.full((0, 0, bins), _ABSENT, dtype=np.int32)
+
+    @classmethod
+    def restored(
+        cls, half_life_seconds: float, bins: int, landmark: float, columns: Mapping[str, NDArray[Any]]
+    ) -> "Cells":
+        """Cells whose `mass`, `samples`, `first`, `last` and `place` these were; `counts` are zero."""
+        cells = cls(half_life_seconds, bins)
+        cells.landmark, cells.count = landmark, len(columns["mass"])
+        cells.counts = np.zeros((cells.count, BUCKETS), dtype=np.float32)
+        cells.mass, cells.samples = columns["mass"], columns["samples"]
+        cells.first, cells._last, cells.place = columns["first"], columns["last"], columns["place"]
+        if cells.count:
+            cells._reach(int(cells.place[:, 0].max()), int(cells.place[:, 1].max()))
+            cells._index[cells.place[:, 0], cells.place[:, 1], cells.place[:, 2]] = np.arange(cells.count)
+        return cells
+
+    @property
+    def bins(self) -> int:
+        """Bins of load for each workload and signal."""
+        return int(self._index.shape[2])
 
     @property
     def last(self) -> NDArray[np.float64]:

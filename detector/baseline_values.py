@@ -52,6 +52,8 @@ class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Aged weight of samples from which a baseline may judge."""
     forget_weight: float = 0.5
     """`forget` drops cells whose aged weight is below this."""
+    exclude_seconds: float = 3600.0
+    """A verdict keeps its victim's samples out for this long; what lasts longer becomes ordinary."""
     max_cells: int = 40_000
     """Workload x signal x load cells kept; a cell takes about 1 KiB. What finds no room is counted in `refused`."""
 

@@ -14,9 +14,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 
 class Cpi2Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The published parameters. Each task is meant to be sampled for ten seconds once a minute."""
+    """The published parameters. Each task is sampled for ten seconds once a minute."""
 
     outlier_sigmas: float = 2.0
     anomaly_outliers: int = 3
@@ -26,9 +28,12 @@ class Cpi2Policy(msgspec.Struct, frozen=True, kw_only=True):
     min_tasks: int = 5
     min_samples_per_task: int = 100
     age_weight: float = 0.9
-    """What history counts for at each refresh, which is meant to be daily."""
+    """What history counts for at each refresh."""
     correlation_seconds: float = 600.0
     antagonist_correlation: float = 0.35
+    sample_seconds: float = 10.0
+    sample_every_seconds: float = 60.0
+    refresh_seconds: float = 86_400.0
 
 
 class JobKey(msgspec.Struct, frozen=True):
@@ -117,6 +122,15 @@ class OutlierCounter:
         self._policy = policy
         self._times: dict[str, deque[float]] = {}
 
+    @property
+    def times(self) -> dict[str, list[float]]:
+        """Seconds of each task's outliers that still count."""
+        return {task: list(times) for task, times in self._times.items()}
+
+    @times.setter
+    def times(self, times: Mapping[str, Sequence[float]]) -> None:
+        self._times = {task: deque(each) for task, each in times.items()}
+
     def anomalies(self, tasks: Sequence[str], outlying: NDArray[np.bool_], now_seconds: float) -> NDArray[np.bool_]:
         """Take one sample of each task; which of them have enough outliers. Tasks not named are forgotten in time."""
         for row in np.flatnonzero(outlying).tolist():
@@ -131,27 +145,25 @@ class OutlierCounter:
         return np.array([len(self._times.get(task, ())) >= needed for task in tasks], dtype=np.bool_)
 
 
-def antagonist_scores(
-    victim_cpi: NDArray[np.float64], threshold: float, usage: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Correlation of each suspect's usage with the victim's CPI, from -1 to 1.
+def antagonist_scores(harm: Floats, thresholds: Floats, usage: Floats) -> Floats:
+    """Correlation of each suspect's usage with each victim's harm (its CPI, its loss), from -1 to 1.
 
-    `victim_cpi` has shape (times,), `usage` (times, suspects) in any unit of cpu, aligned in time over
-    `correlation_seconds`; moments at which the victim's CPI or the usage was not measured count for nobody. With u a
-    suspect's usage normalised to sum 1 and T the threshold, each moment adds u (1 - T / cpi) where cpi > T and
-    u (cpi / T - 1) where cpi < T. A suspect that used nothing scores 0.
+    `harm` has shape (times, victims), `thresholds` (victims,), `usage` (times, suspects), aligned in time; the answer
+    has shape (victims, suspects). With u a suspect's usage normalised to sum 1 and T the threshold, each moment adds
+    u (1 - T / harm) where the harm is above T and u (harm / T - 1) where it is below. Moments at which the victim's
+    harm was not measured count for nobody; a suspect that used nothing scores 0.
     """
-    if threshold <= 0:
-        raise ValueError(f"CPI threshold {threshold} is not positive")
-    measured = np.isfinite(victim_cpi) & (victim_cpi > 0)
-    cpi = np.where(measured, victim_cpi, threshold)
-    weight = np.where(cpi > threshold, 1.0 - threshold / cpi, cpi / threshold - 1.0)
-    used = np.where(np.isfinite(usage) & measured[:, None], np.maximum(usage, 0.0), 0.0)
-    total = used.sum(axis=0)
-    return np.asarray((weight @ used) / np.where(total > 0, total, 1.0), dtype=np.float64)
+    if not (thresholds > 0).all():
+        raise ValueError(f"a threshold of {thresholds.min()} is not positive")
+    measured = np.isfinite(harm)
+    whole = np.where(measured, harm, thresholds)
+    weight = np.where(whole > thresholds, 1.0 - thresholds / np.maximum(whole, thresholds), whole / thresholds - 1.0)
+    used = np.where(np.isfinite(usage), np.maximum(usage, 0.0), 0.0)
+    total = measured.T.astype(np.float64) @ used
+    return np.asarray((np.where(measured, weight, 0.0).T @ used) / np.where(total > 0, total, 1.0), dtype=np.float64)
 
 
-def antagonists(scores: NDArray[np.float64], policy: Cpi2Policy) -> NDArray[np.intp]:
+def antagonists(scores: Floats, policy: Cpi2Policy) -> NDArray[np.intp]:
     """Suspects to be called antagonists, the highest score first; none when nothing correlates enough."""
     order = np.argsort(-scores, kind="stable")
     return order[scores[order] >= policy.antagonist_correlation]

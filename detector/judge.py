@@ -5,46 +5,64 @@ and no file, so equal frames give equal verdicts.
 """
 
 from collections import deque
-from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo, Frame
-from api.verdicts import State, Verdict
+from api.verdicts import Verdict
 from api.window import Window
+from detector import features, observe
 from detector.baseline import Baselines
-from detector.baseline_values import BaselinePolicy, Judgement, LoadKind, Observation, WorkloadKey
+from detector.baseline_state import BaselinesState, baselines_state, restore_baselines
+from detector.baseline_values import BaselinePolicy, WorkloadKey
 from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
+from detector.cpi2 import Cpi2Policy
+from detector.cpi2_sampling import COUNTERS, Cpi2Sampler, Sampled, SamplerState
 from detector.engine import Engine
-from detector.look import RuleLook
+from detector.engine_state import EngineState, engine_state, restore_engine
+from detector.look import RuleLook, look
 from detector.models import ModelFile
-from detector.rules import DEFAULT_RULES, Rule
-from detector.symptom import ratio
-from detector.view import Floats, View
+from detector.models_bank import ModelBank
+from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy
+from detector.suspects import suspects
+from detector.symptom import discover_symptoms
+from detector.tree import CgroupTree
+from detector.view import View, prune
 
-KEPT_SECONDS = 12.0
-"""How long frames are remembered, so that a culprit that has just died still has a name."""
+NAMED_NS = 12 * 10**9
+"""How long a cgroup that is gone keeps its name, so that a culprit that has just died can be told."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides besides the frames; recorded with them."""
 
     rules: tuple[Rule, ...] = DEFAULT_RULES
-    span_seconds: float = 1.0
-    """Verdicts rest on the newest frames that span at least this."""
+    span_seconds: float = 0.9
+    """Verdicts rest on the newest frames that span at least this: a little less than a tick, so that an early one does
+    not double the span."""
     node_type: str = ""
     """CPU model: ordinary behaviour is compared only within it."""
     baselines: BaselinePolicy = BaselinePolicy()
+    cpi2: Cpi2Policy | None = None
+    """Judge cycles per instruction as CPI2 does, too."""
     models: ModelFile | None = None
     """Anomaly models; they raise suspicion and never make a verdict alone."""
+    suspicion: SuspicionPolicy = SuspicionPolicy()
 
 
 class _State(msgspec.Struct, frozen=True):
     schema: str
     frames: tuple[PackedFrame, ...]
-    open: tuple[Verdict, ...]
+    gone: dict[int, tuple[str, int]]
+    baselines: BaselinesState
+    engine: EngineState
+    cpi2: SamplerState | None
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: str
 
 
 class Judge:
@@ -52,25 +70,25 @@ class Judge:
 
     def __init__(self, settings: JudgeSettings, baselines: Baselines | None = None) -> None:
         self.settings = settings
-        self.baselines = baselines or Baselines(settings.baselines)
-        self._expected = _Expected()
-        self._engine = Engine(settings.rules, baselines=self._expected, span_seconds=settings.span_seconds)
+        self.baselines = Baselines(settings.baselines) if baselines is None else baselines
+        self._engine = Engine(settings.rules, suspicion=settings.suspicion)
+        self._bank = ModelBank(settings.models) if settings.models else None
+        self._cpi2 = Cpi2Sampler(settings.cpi2, settings.node_type) if settings.cpi2 else None
         self._frames: deque[Frame] = deque()
-        self._open: dict[tuple[str, str], Verdict] = {}
+        self._gone: dict[int, tuple[str, int]] = {}
+        self._cgroups = _Cgroups((), settings.node_type)
 
     @property
     def open_verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts that stand, as last told, by victim and rule."""
-        return tuple(self._open[key] for key in sorted(self._open))
+        return tuple(sorted(self._engine.open.values(), key=lambda verdict: (verdict.victim, verdict.rule)))
 
     @property
     def suspects(self) -> NDArray[np.bool_]:
         """Rows of the newest frame that cheap signals make suspicious, as victims or as their culprits."""
-        if not self._frames:
-            return np.zeros(0, dtype=np.bool_)
-        paths = {victim for victim, _rule in self._open}
-        paths |= {culprit.path for verdict in self._open.values() for culprit in verdict.culprits}
-        return np.array([info.path in paths for info in self._frames[-1].cgroups], dtype=np.bool_)
+        if not self._frames or self._engine.tick is None:
+            return np.zeros(len(self._frames[-1].cgroups) if self._frames else 0, dtype=np.bool_)
+        return suspects(self._engine)
 
     def replace_rules(self, rules: tuple[Rule, ...]) -> None:
         """Judge by other rules from the next frame on; open verdicts of rules that stay as they are stand.
@@ -81,74 +99,117 @@ class Judge:
         self._engine.replace_rules(rules)
 
     def look(self, path: str) -> tuple[RuleLook, ...]:
-        """What each rule sees of a cgroup in the newest tick, in the order of the rules; empty for an unknown path."""
-        known = self._frames and any(info.path == path for info in self._frames[-1].cgroups)
-        return self._engine.look(path) if known else ()
+        """What each rule sees of a cgroup in the newest tick, in the order of the rules.
+
+        Empty for a path that the newest frame has not, and where no tick was judged since start or new rules.
+        """
+        return look(self._engine, path)
+
+    def step(self, frame: Frame) -> list[Verdict]:
+        """What opens, changes or closes with this frame, by victim and rule."""
+        self._take(prune(frame, self._columns, self._engine.tables))
+        if len(self._frames) < 2:
+            return []
+        now_seconds = frame.wall_ns / 1e9
+        view = self._view()
+        seen = observe.observe(view, self._cgroups.keys)
+        view.judgements = self.baselines.judge(seen, now_seconds)
+        view.cpi2 = self._sampled(view)
+        verdicts = self._engine.step(view, frame.monotonic_ns, self._strange(view))
+        learned = self._engine.harmed(self.settings.baselines.exclude_seconds)
+        self.baselines.learn(seen, now_seconds, learned)
+        return verdicts
 
     def checkpoint(self) -> bytes:
-        """Everything remembered between ticks; `resume` goes on from it as if nothing had happened."""
-        state = _State(SCHEMA, tuple(pack_frame(frame) for frame in self._frames), self.open_verdicts)
+        """Everything remembered between ticks; a judge resumed from it says, byte for byte, what this one will say."""
+        state = _State(
+            schema=SCHEMA,
+            frames=tuple(pack_frame(frame) for frame in self._frames),
+            gone=self._gone,
+            baselines=baselines_state(self.baselines),
+            engine=engine_state(self._engine),
+            cpi2=self._cpi2.state() if self._cpi2 else None,
+        )
         return msgspec.msgpack.encode(state)
 
     @classmethod
     def resume(cls, settings: JudgeSettings, data: bytes) -> "Judge":
-        """The judge that wrote the checkpoint. Raises CheckpointRefused with the reason."""
+        """The judge that wrote the checkpoint; where the settings differ, rules that changed remember nothing.
+
+        Raises CheckpointRefused with the reason.
+        """
         try:
+            schema = msgspec.msgpack.decode(data, type=_Schema).schema
+            if schema != SCHEMA:
+                raise CheckpointRefused(f"schema is {schema!r}, this version reads {SCHEMA!r}")
             state = msgspec.msgpack.decode(data, type=_State)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CheckpointRefused(f"not a checkpoint: {error}") from error
-        if state.schema != SCHEMA:
-            raise CheckpointRefused(f"schema is {state.schema!r}, this version reads {SCHEMA!r}")
-        judge = cls(settings)
+        judge = cls(settings, restore_baselines(state.baselines))
+        restore_engine(judge._engine, state.engine)
+        if judge._cpi2 and state.cpi2:
+            judge._cpi2.restore(state.cpi2)
         judge._frames.extend(unpack_frame(frame) for frame in state.frames)
-        judge._open = {(verdict.victim, verdict.rule): verdict for verdict in state.open}
+        judge._gone = dict(state.gone)
+        if judge._frames:
+            judge._cgroups = _Cgroups(judge._frames[-1].cgroups, settings.node_type)
         return judge
 
-    def step(self, frame: Frame) -> list[Verdict]:
-        """What opens, changes or closes with this frame, by victim and rule."""
+    @property
+    def _columns(self) -> frozenset[str]:
+        wanted = self._engine.columns | observe.COLUMNS
+        return wanted | features.COLUMNS if self._bank else wanted
+
+    def _take(self, frame: Frame) -> None:
+        """Remember a frame, and no more of the older ones than the next tick can ask for."""
+        if self._frames and frame.monotonic_ns <= self._frames[-1].monotonic_ns:
+            self._frames.clear()
+            self._engine.memory.not_after(frame.monotonic_ns)
         self._frames.append(frame)
-        oldest = frame.monotonic_ns - int(KEPT_SECONDS * 1e9)
-        while self._frames[0].monotonic_ns < oldest:
+        reach_ns = frame.monotonic_ns - int(self.settings.span_seconds * 1e9)
+        while len(self._frames) > 2 and self._frames[1].monotonic_ns <= reach_ns:
             self._frames.popleft()
-        window = Window(self._frames)
-        if len(self._frames) < 2 or window.seconds <= 0:
-            return []
-        seen = observe(window, self.settings)
-        now_seconds = frame.wall_ns / 1e9
-        self._expected.judgements = self.baselines.judge(seen, now_seconds)
-        verdicts = self._engine.step(window, frame.monotonic_ns)
-        for verdict in verdicts:
-            if verdict.state is State.CLOSE:
-                self._open.pop((verdict.victim, verdict.rule), None)
-            else:
-                self._open[verdict.victim, verdict.rule] = verdict
-        harmed = {victim for victim, _rule in self._open}
-        self.baselines.learn(seen, now_seconds, np.array([info.path in harmed for info in frame.cgroups], dtype=bool))
-        return verdicts
+        if not self._cgroups.same(frame.cgroups):
+            alive = {info.id for info in frame.cgroups}
+            left = {info.id: (info.path, frame.monotonic_ns) for info in self._cgroups.infos if info.id not in alive}
+            self._gone |= left
+            self._cgroups = _Cgroups(frame.cgroups, self.settings.node_type)
+        if self._gone:
+            oldest = frame.monotonic_ns - NAMED_NS
+            self._gone = {one: (path, when) for one, (path, when) in self._gone.items() if when >= oldest}
+
+    def _view(self) -> View:
+        wanted, names = self._columns, {one: path for one, (path, _when) in self._gone.items()}
+        span = self.settings.span_seconds
+        return View(Window(self._frames), wanted, span_seconds=span, gone=names, tree=self._cgroups.tree)
+
+    def _sampled(self, view: View) -> Sampled | None:
+        if self._cpi2 is None or not all(view.has(column) for column in COUNTERS):
+            return None
+        counters = np.stack([view.counter(column).astype(np.float64) for column in COUNTERS])
+        return self._cpi2.step(view.cgroups, view.ids, counters, view.window.last.monotonic_ns)
+
+    def _strange(self, view: View) -> NDArray[np.bool_] | None:
+        if self._bank is None:
+            return None
+        _names, matrix = features.features(view, self._bank.features)
+        return self._bank.evaluate(self._cgroups.keys, matrix).suspicious
 
 
-class _Expected:
-    """The judgements of this tick, as symptoms ask for them."""
+class _Cgroups:
+    """What follows from the cgroups of a frame alone, made anew only when they change."""
 
-    def __init__(self) -> None:
-        self.judgements: Mapping[str, Judgement] = {}
+    def __init__(self, infos: tuple[CgroupInfo, ...], node_type: str) -> None:
+        self.infos = infos
+        self.tree = CgroupTree(infos)
+        self.keys: tuple[WorkloadKey, ...] = observe.workload_keys(infos, node_type)
 
-    def expected(self, signal: str, cgroups: tuple[CgroupInfo, ...]) -> Floats:
-        found = self.judgements.get(signal)
-        return np.full(len(cgroups), np.nan) if found is None else found.expected
+    def same(self, infos: tuple[CgroupInfo, ...]) -> bool:
+        """Whether these are the same cgroups in the same rows."""
+        return self.infos is infos or self.infos == infos
 
 
-def observe(window: Window, settings: JudgeSettings) -> Observation:
-    """What baselines learn of the newest tick: a row for each cgroup that has a workload's name."""
-    columns = ("cpu.oncpu_ns", "pmu.cycles", "pmu.instructions", "pmu.llc_references", "pmu.llc_misses")
-    view = View(window, columns, span_seconds=settings.span_seconds)
-    keys = [WorkloadKey(info.workload, info.container, settings.node_type) for info in view.cgroups]
-    named = np.array([bool(info.workload) for info in view.cgroups], dtype=np.bool_)
-    demand = view.rate("cpu.oncpu_ns") if view.has("cpu.oncpu_ns") else np.full(len(keys), np.nan)
-    values: dict[str, Floats] = {}
-    if view.has("pmu.cycles", "pmu.instructions"):
-        values["cpi"] = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
-    if view.has("pmu.llc_references", "pmu.llc_misses"):
-        values["llc_miss_ratio"] = ratio(view.rate("pmu.llc_misses"), view.rate("pmu.llc_references"))
-    kind = np.full(len(keys), int(LoadKind.CPU_DEMAND_CORES), dtype=np.int64)
-    return Observation(keys, np.where(named, demand, np.nan), kind, values)
+def judged_columns() -> frozenset[str]:
+    """Columns of the dense table that some judge may look at."""
+    symptoms = frozenset(column for symptom in discover_symptoms().values() for column in symptom.columns)
+    return symptoms | observe.COLUMNS | features.COLUMNS

@@ -45,10 +45,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The rule must hold in this many ..."""
     of_ticks: Annotated[int, msgspec.Meta(ge=1, le=60)] = 3
     """... of this many ticks."""
+    at_once_ratio: Annotated[float, msgspec.Meta(ge=1)] = 8.0
+    """One tick is enough for a loss of this many thresholds, if most of it was seen to be somebody else's."""
     close_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
-    """A verdict closes when the loss stays below this part of the threshold for `of_ticks` ticks."""
-    cooldown_seconds: Annotated[float, msgspec.Meta(ge=0)] = 10.0
-    """Time after a verdict closed in which the rule opens none for the same victim."""
+    """A verdict closes when the loss stays below this part of the threshold for `hold_seconds`."""
+    hold_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
+    """Doubled each time a verdict comes back soon after it closed, up to a minute, so that pulses make one verdict."""
+    cooldown_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Time after a verdict closed in which the rule opens none for the same victim; delays what comes back."""
 
     @property
     def symptoms(self) -> tuple[str, ...]:
@@ -63,6 +67,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return known.get(info.qos, self.threshold)
 
 
+class SuspicionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What changes for a cgroup that its anomaly model finds strange, in rules whose symptoms are measured.
+
+    The loss itself must still be seen: a model alone opens nothing, and it confirms no estimate.
+    """
+
+    threshold_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    """Part of the threshold that suffices."""
+    ticks: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """Ticks that suffice."""
+
+
 _BY_OTHERS = {QoSClass.BE: 0.5}
 
 DEFAULT_RULES: tuple[Rule, ...] = (
@@ -73,12 +89,27 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(name="memory-limit", any_of=("own_memory_limit", "ancestor_memory_limit"), qos_thresholds=_BY_OTHERS),
     Rule(name="blockio", any_of=("blockio_delay",), threshold=0.1, qos_thresholds=_BY_OTHERS),
     Rule(name="blockio-limit", any_of=("blockio_limit",), threshold=0.2, qos_thresholds=_BY_OTHERS),
-    Rule(name="network", any_of=("network_delay",), threshold=0.2),
+    Rule(name="network", any_of=("network_delay",), threshold=0.2, qos_thresholds=_BY_OTHERS),
     Rule(name="network-retransmit", any_of=("network_retransmit",), threshold=1.0),
     Rule(name="irq", any_of=("irq_theft",), qos_thresholds=_BY_OTHERS),
     Rule(name="smt", any_of=("smt_sibling",), threshold=0.2, qos_thresholds={QoSClass.BE: 1.0}),
-    Rule(name="cache", any_of=("cache_pressure",), threshold=0.1, qos_thresholds=_BY_OTHERS),
-    Rule(name="pressure", any_of=("pressure",), threshold=0.2, unless_measured=("cpu_contention",)),
+    Rule(name="cache", any_of=("memory_bandwidth", "cache_pressure"), threshold=0.1, qos_thresholds=_BY_OTHERS),
+    Rule(
+        name="cpi",
+        any_of=("cpi_outlier",),
+        threshold=0.1,
+        qos_thresholds=_BY_OTHERS,
+        unless_measured=("cache_pressure",),
+    ),
+    Rule(name="cpi2", any_of=("cpi2",), qos_thresholds=_BY_OTHERS),
+    Rule(name="turnaround", any_of=("turnaround",), threshold=0.1, qos_thresholds=_BY_OTHERS),
+    Rule(
+        name="pressure",
+        any_of=("pressure",),
+        threshold=0.2,
+        qos_thresholds=_BY_OTHERS,
+        unless_measured=("cpu_contention",),
+    ),
 )
 """What runs without settings."""
 

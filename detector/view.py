@@ -1,39 +1,20 @@
 """What symptoms look at: one tick as rates, each column and blame table computed once."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import CgroupInfo, Table
+from api.frame import CgroupInfo, Column, Frame, Table
 from api.metrics import BY_COLUMN, Kind
 from api.window import Window, subtract
+from detector.baseline_values import Judgement
+from detector.blame import Blame, Floats, blame_between
+from detector.cpi2_sampling import Sampled
+from detector.tree import CgroupTree, is_below
 
-Floats = NDArray[np.float64]
-
-
-class Baselines(Protocol):
-    """What a workload usually shows; the seam to whoever learns it."""
-
-    def expected(self, signal: str, cgroups: tuple[CgroupInfo, ...]) -> Floats:
-        """Usual value of a signal (`cpi`, `llc_miss_ratio`) for each cgroup; NaN where it is not known yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """Rows of a blame table ordered by victim; amounts in seconds per second."""
-
-    victims: NDArray[np.uint64]
-    culprits: NDArray[np.uint64]
-    amounts: Floats
-
-    def of(self, victim: int) -> tuple[NDArray[np.uint64], Floats]:
-        """Culprits of one victim and their amounts."""
-        key = np.uint64(victim)
-        start, end = np.searchsorted(self.victims, key, "left"), np.searchsorted(self.victims, key, "right")
-        return self.culprits[start:end], self.amounts[start:end]
+NO_NAMES: Mapping[int, str] = {}
 
 
 class View:
@@ -43,24 +24,32 @@ class View:
     """
 
     def __init__(
-        self, window: Window, columns: Iterable[str], *, span_seconds: float = 1.0, baselines: Baselines | None = None
+        self,
+        window: Window,
+        columns: Iterable[str],
+        *,
+        span_seconds: float = 1.0,
+        gone: Mapping[int, str] = NO_NAMES,
+        tree: CgroupTree | None = None,
     ) -> None:
         recent = window.tail(span_seconds)
         if recent.seconds <= 0:
             raise ValueError("a view needs two frames with time between them")
         self.window = window
-        self.cgroups = recent.cgroups
+        self.cgroups: tuple[CgroupInfo, ...] = recent.cgroups
         self.ids = recent.last.cgroup.ids
         self.seconds = recent.seconds
-        self.baselines = baselines
+        self.tree = tree or CgroupTree(recent.cgroups)
+        self.judgements: Mapping[str, Judgement] = {}
+        """How signals stand against their baselines, where there are any."""
+        self.cpi2: Sampled | None = None
+        """What CPI2 knows, where the settings ask for it."""
         self._recent = recent
-        wanted = frozenset(columns)
-        grown, _ = subtract(_pick(recent.last.cgroup, wanted), _pick(recent.frames[0].cgroup, wanted))
-        self._columns = grown.columns
+        self._gone = gone
+        self._columns = _grown(recent.last.cgroup, recent.frames[0].cgroup, frozenset(columns))
         self._rates: dict[str, Floats] = {}
         self._blame: dict[str, Blame | None] = {}
         self._paths: dict[int, str] | None = None
-        self._rows: dict[str, int] | None = None
 
     def has(self, *columns: str) -> bool:
         """Whether all the columns are measured."""
@@ -77,49 +66,101 @@ class View:
             self._rates[column] = self._columns[column].astype(np.float64) * (metric.unit.scale / whole)
         return self._rates[column]
 
+    def counter(self, column: str) -> Column:
+        """A column of the newest frame as it stands. Raises KeyError where it is not measured."""
+        return self._recent.last.cgroup.columns[column]
+
     def total(self, *columns: str) -> Floats | None:
         """Sum of the rates of those columns that are measured; None where none is."""
         present = [self.rate(column) for column in columns if column in self._columns]
-        return np.asarray(np.sum(present, axis=0), dtype=np.float64) if present else None
+        if len(present) < 2:
+            return present[0] if present else None
+        return np.asarray(np.sum(present, axis=0), dtype=np.float64)
 
     def expected(self, signal: str) -> Floats:
-        """The baselines' usual value for each row; NaN without any."""
-        if self.baselines is None:
-            return np.full(len(self.ids), np.nan)
-        return self.baselines.expected(signal, self.cgroups)
+        """Usual value of a signal for each row; NaN where it is not known."""
+        judged = self.judgements.get(signal)
+        return np.full(len(self.ids), np.nan) if judged is None else judged.expected
+
+    def sigmas(self, signal: str) -> Floats:
+        """How many usual spreads a signal stands above its usual value; NaN where it is not known."""
+        judged = self.judgements.get(signal)
+        return np.full(len(self.ids), np.nan) if judged is None else judged.score
 
     def blame(self, table: str) -> Blame | None:
-        """The blame table over the newest frames that carry it; None with fewer than two of them."""
+        """The blame table over the newest frames that carry it, without blame on a victim's own subtree.
+
+        None with fewer than two such frames.
+        """
         if table not in self._blame:
             self._blame[table] = self._find_blame(table)
         return self._blame[table]
 
-    def path_of(self, identity: int) -> str | None:
-        """Path of a cgroup of any frame in the window."""
-        if self._paths is None:
-            self._paths = {info.id: info.path for frame in self.window.frames for info in frame.cgroups}
-        return self._paths.get(identity)
+    def by_others(self, table: str, lost: Floats) -> Floats:
+        """What of a loss remains when the part that a victim's own subtree is to blame for is taken off."""
+        if not self.tree.inner:
+            return lost
+        blame, rows = self.blame(table), np.array(sorted(self.tree.inner), dtype=np.int64)
+        if blame is None:
+            return lost
+        left = lost.copy()
+        left[rows] = np.minimum(lost[rows], blame.sums(self.ids[rows]))
+        return left
 
-    def row_of(self, path: str) -> int | None:
-        """Row of the cgroup at a path."""
-        if self._rows is None:
-            self._rows = {info.path: row for row, info in enumerate(self.cgroups)}
-        return self._rows.get(path)
+    def path_of(self, identity: int) -> str | None:
+        """Path of a cgroup of this frame, or of one that went a moment ago."""
+        if self._paths is None:
+            self._paths = {**self._gone, **{info.id: info.path for info in self.cgroups}}
+        return self._paths.get(identity)
 
     def _find_blame(self, table: str) -> Blame | None:
         whole = [frame for frame in self._recent.frames if table in frame.tables]
         if len(whole) < 2 or whole[-1] is not self._recent.last:
             return None
-        delta = Window(whole).delta(table)
-        order = np.argsort(delta.table.ids, kind="stable")
-        column = delta.table.columns[f"{table}_ns"]
-        amounts = column.astype(np.float64)[order] * (1e-9 / delta.seconds)
-        culprits = delta.table.keys["culprit"].astype(np.uint64)[order]
-        return Blame(delta.table.ids[order], culprits, amounts)
+        blame = blame_between(whole[0], whole[-1], table)
+        own = self._own_subtree(blame)
+        return blame.without(own) if own.any() else blame
+
+    def _own_subtree(self, blame: Blame) -> NDArray[np.bool_]:
+        inner = np.sort(self.ids[np.array(sorted(self.tree.inner), dtype=np.int64)])
+        own = np.zeros(len(blame.victims), dtype=np.bool_)
+        if not len(inner):
+            return own
+        place = np.minimum(np.searchsorted(inner, blame.victims), len(inner) - 1)
+        for row in np.flatnonzero(inner[place] == blame.victims).tolist():
+            culprit = self.path_of(int(blame.culprits[row]))
+            victim = self.path_of(int(blame.victims[row]))
+            own[row] = bool(culprit and victim and is_below(culprit, victim))
+        return own
+
+
+def _grown(last: Table, first: Table, wanted: frozenset[str]) -> Mapping[str, Column]:
+    """Growth of the wanted columns in the rows of `last`."""
+    if not np.array_equal(last.ids, first.ids):
+        return subtract(_pick(last, wanted), _pick(first, wanted))[0].columns
+    grown: dict[str, Column] = {}
+    for name in wanted & last.columns.keys():
+        if BY_COLUMN[name].kind is Kind.GAUGE:
+            grown[name] = last.columns[name]
+        elif name in first.columns:
+            grown[name] = _difference(last.columns[name], first.columns[name])
+    return grown
+
+
+def _difference(now: NDArray[Any], then: NDArray[Any]) -> Column:
+    backwards = now < then
+    if backwards.any():
+        then = np.where(backwards, 0, then)
+    return np.asarray(now - then.astype(now.dtype, copy=False))
 
 
 def _pick(table: Table, wanted: frozenset[str]) -> Table:
-    columns: Mapping[str, NDArray[np.generic]] = {
-        name: column for name, column in table.columns.items() if name in wanted
-    }
+    columns: Mapping[str, Column] = {name: column for name, column in table.columns.items() if name in wanted}
     return Table(table.keys, columns)
+
+
+def prune(frame: Frame, columns: frozenset[str], tables: frozenset[str]) -> Frame:
+    """What of a frame is looked at."""
+    kept = {name: table for name, table in frame.tables.items() if name in tables}
+    kept["cgroup"] = _pick(frame.cgroup, columns)
+    return Frame(frame.monotonic_ns, frame.wall_ns, frame.cgroups, kept)

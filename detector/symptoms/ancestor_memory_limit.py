@@ -20,4 +20,4 @@ class AncestorMemoryLimit(Symptom):
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""
         lost = view.total("memory.stall_ancestor_limit_ns")
-        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})
+        return None if lost is None else Signal(lost)

@@ -17,4 +17,4 @@ class AncestorQuota(Symptom):
     def sense(self, view: View) -> Signal | None:
         """Seconds per second that runnable threads were held back by it."""
         column = "cpu.wait_ancestor_quota_ns"
-        return Signal(view.rate(column), {column: view.rate(column)}) if view.has(column) else None
+        return Signal(view.rate(column)) if view.has(column) else None

@@ -26,4 +26,4 @@ class BlockioDelay(Symptom):
         if whole is None:
             return None
         lost = whole if own is None else np.maximum(whole - own, 0.0)
-        return Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})
+        return Signal(view.by_others("blockio.blame", lost))

@@ -18,4 +18,4 @@ class BlockioLimit(Symptom):
     def sense(self, view: View) -> Signal | None:
         """Seconds held back, a sum over IOs."""
         lost = view.total("blockio.throttle_ns")
-        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})
+        return None if lost is None else Signal(lost)

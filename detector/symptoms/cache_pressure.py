@@ -1,10 +1,10 @@
-"""Slower progress for lack of last-level cache or memory bandwidth: more cycles and more misses than is usual."""
+"""Slower progress for lack of last-level cache: more cycles and more misses than is usual."""
 
 from typing import ClassVar
 
 import numpy as np
 
-from detector.symptom import BlameSource, Signal, Symptom, ratio
+from detector.symptom import BlameSource, Signal, Symptom, ratio, slowed
 from detector.view import View
 
 
@@ -21,14 +21,17 @@ class CachePressure(Symptom):
         "pmu.llc_misses",
     )
     blame: ClassVar[BlameSource] = BlameSource(suspects="pmu.llc_misses")
+    group: ClassVar[str] = "cycles"
 
     def sense(self, view: View) -> Signal | None:
         """Time on CPU times `1 - usual CPI / CPI`, where the miss ratio is above its usual value too."""
-        if view.baselines is None or not view.has(*self.columns):
+        if not view.judgements or not view.has(*self.columns):
             return None
         cpi = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
-        misses = ratio(view.rate("pmu.llc_misses"), view.rate("pmu.llc_references"))
-        slower = np.clip(1.0 - view.expected("cpi") / cpi, 0.0, 1.0)
-        lost = np.where(misses > view.expected("llc_miss_ratio"), view.rate("cpu.oncpu_ns") * slower, 0.0)
-        unknown = np.isnan(view.expected("cpi")) | np.isnan(view.expected("llc_miss_ratio"))
+        misses, usual = (
+            ratio(view.rate("pmu.llc_misses"), view.rate("pmu.llc_references")),
+            view.expected("llc_miss_ratio"),
+        )
+        lost = np.where(misses > usual, view.rate("cpu.oncpu_ns") * slowed(view, cpi), 0.0)
+        unknown = np.isnan(slowed(view, cpi)) | np.isnan(usual)
         return Signal(np.where(unknown, np.nan, lost), {"cpi": cpi, "llc_miss_ratio": misses}, measured=False)

@@ -20,4 +20,4 @@ class Compaction(Symptom):
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""
         lost = view.total("memory.stall_compaction_ns")
-        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})
+        return None if lost is None else Signal(lost)

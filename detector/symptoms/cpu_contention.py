@@ -7,7 +7,7 @@ from detector.view import View
 
 
 class CpuContention(Symptom):
-    """Own threads and quotas are no contention; they are symptoms of their own."""
+    """Own threads and quotas are symptoms of their own, and a subtree of one's own is no neighbour."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "contention"
@@ -17,6 +17,4 @@ class CpuContention(Symptom):
     def sense(self, view: View) -> Signal | None:
         """Neighbours' and the kernel's part of the wait."""
         lost = view.total("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns")
-        if lost is None:
-            return None
-        return Signal(lost, {column: view.rate(column) for column in self.columns if view.has(column)})
+        return None if lost is None else Signal(view.by_others("cpu.blame", lost))

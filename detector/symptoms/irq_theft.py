@@ -22,4 +22,4 @@ class IrqTheft(Symptom):
     def sense(self, view: View) -> Signal | None:
         """Seconds taken."""
         lost = view.total("cpu.irq_ns", "cpu.softirq_ns")
-        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})
+        return None if lost is None else Signal(lost)

@@ -20,4 +20,4 @@ class NetworkDelay(Symptom):
     def sense(self, view: View) -> Signal | None:
         """Seconds waited, a sum over packets."""
         lost = view.total("net.qdisc_delay_ns")
-        return None if lost is None else Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})
+        return None if lost is None else Signal(lost)

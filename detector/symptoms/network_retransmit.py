@@ -21,5 +21,4 @@ class NetworkRetransmit(Symptom):
         """At most so many seconds per second, summed over connections."""
         if not view.has("net.tcp_retransmits"):
             return None
-        evidence = {column: view.rate(column) for column in self.columns if view.has(column)}
-        return Signal(view.rate("net.tcp_retransmits") * SECONDS_EACH, evidence, measured=False)
+        return Signal(view.rate("net.tcp_retransmits") * SECONDS_EACH, measured=False)

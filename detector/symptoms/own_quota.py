@@ -24,5 +24,5 @@ class OwnQuota(Symptom):
         """Throttled seconds per second."""
         for column in ("cpu.wait_own_quota_ns", "cpustat.throttled_ns"):
             if view.has(column):
-                return Signal(view.rate(column), {c: view.rate(c) for c in self.columns if view.has(c)})
+                return Signal(view.rate(column))
         return None

@@ -19,4 +19,4 @@ class OwnThreads(Symptom):
         """The cgroup's own part of the wait."""
         if not view.has("cpu.wait_self_ns"):
             return None
-        return Signal(view.rate("cpu.wait_self_ns"), {c: view.rate(c) for c in self.columns if view.has(c)})
+        return Signal(view.rate("cpu.wait_self_ns"))

@@ -9,7 +9,10 @@ from detector.view import View
 
 
 class Pressure(Symptom):
-    """Names nobody. Own throttling is taken off the CPU's part, for it is no neighbour's doing."""
+    """Names nobody. Own throttling is taken off the CPU's part, for it is no neighbour's doing.
+
+    Pressure of a parent is its children's, so only leaves are judged.
+    """
 
     resource: ClassVar[str] = "pressure"
     cause: ClassVar[str] = "stall"
@@ -28,4 +31,5 @@ class Pressure(Symptom):
         if view.has("pressure.cpu_some_us", "cpustat.throttled_ns"):
             cpu = parts["pressure.cpu_some_us"] - view.rate("cpustat.throttled_ns")
             parts["pressure.cpu_some_us"] = np.maximum(cpu, 0.0)
-        return Signal(np.asarray(np.fmax.reduce(list(parts.values())), dtype=np.float64), parts)
+        worst = np.fmax.reduce(list(parts.values()))
+        return Signal(np.where(view.tree.leaves, worst, np.nan), parts)

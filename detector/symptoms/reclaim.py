@@ -27,4 +27,4 @@ class Reclaim(Symptom):
         own = view.total("memory.stall_global_self_ns")
         whole = view.rate("memory.stall_global_ns")
         lost = whole if own is None else np.maximum(whole - own, 0.0)
-        return Signal(lost, {c: view.rate(c) for c in self.columns if view.has(c)})
+        return Signal(view.by_others("memory.blame", lost))

@@ -19,15 +19,16 @@ class SmtSibling(Symptom):
     cause: ClassVar[str] = "smt_sibling"
     columns: ClassVar[tuple[str, ...]] = ("cpu.smt_foreign_ns", "pmu.cycles", "pmu.instructions")
     blame: ClassVar[BlameSource] = BlameSource(table="smt.blame")
+    group: ClassVar[str] = "cycles"
 
     def sense(self, view: View) -> Signal | None:
         """Exposed time, times the part of it that goes lost by the baseline or by assumption."""
         if not view.has("cpu.smt_foreign_ns"):
             return None
-        exposed = view.rate("cpu.smt_foreign_ns")
+        exposed = view.by_others("smt.blame", view.rate("cpu.smt_foreign_ns"))
         part = np.full(len(exposed), LOSS_OF_EXPOSURE)
         if view.has("pmu.cycles", "pmu.instructions"):
             cpi = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
             slower = np.clip(1.0 - view.expected("cpi") / cpi, 0.0, 1.0)
             part = np.where(np.isfinite(slower), slower, part)
-        return Signal(exposed * part, {"cpu.smt_foreign_ns": exposed}, whole=exposed, measured=False)
+        return Signal(exposed * part, whole=exposed, measured=False)

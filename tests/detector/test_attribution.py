@@ -7,10 +7,9 @@ import pytest
 
 from api.verdicts import How, Verdict
 from api.window import Window
-from detector.attribution import Past, attribute
+from detector.correlation import History, correlate
 from detector.engine import Engine
 from detector.rules import Rule
-from detector.symptom import discover_symptoms
 from detector.view import View
 from tests.frames import make_frame
 
@@ -27,8 +26,8 @@ def judge(losses: Sequence[float], packets: Sequence[Sequence[int]]) -> list[Ver
         columns = {"net.qdisc_delay_ns": [delay[t], 0, 0, 0], "net.qdisc_packets": sent[t].tolist()}
         made.append(make_frame(t, PATHS, columns))
     engine = Engine([RULE])
-    found = [engine.step(Window(made[: t + 1]), made[t].monotonic_ns) for t in range(1, len(made))]
-    return found[-1]
+    views = [View(Window(made[: t + 1]), engine.columns) for t in range(1, len(made))]
+    return [engine.step(view, view.window.last.monotonic_ns) for view in views][-1]
 
 
 def test_the_one_that_goes_with_the_loss_is_named_and_labelled() -> None:
@@ -61,12 +60,19 @@ def test_nobody_is_blamed_for_what_does_not_go_with_the_loss(losses: Sequence[fl
     ],
 )
 def test_correlation_needs_contrast(lost: list[float], blamed: bool) -> None:
-    columns = ("net.qdisc_delay_ns", "net.qdisc_packets")
-    made = [make_frame(t, PATHS, {columns[0]: [t * 9 * 10**8, 0, 0, 0], columns[1]: [0] * 4}) for t in (0, 1)]
-    symptom = discover_symptoms()["network_delay"]
-    view = View(Window(made), symptom.columns)
-    signal = symptom.sense(view)
-    assert signal is not None
-    activity = np.outer(np.array(lost), [0.0, 100.0, 0.0, 0.0])
-    found = attribute(view, 0, symptom=symptom, signal=signal, past=Past(np.array(lost), activity, 0.1))
-    assert [c.path for c in found.culprits] == (["/flood"] if blamed else [])
+    harm, activity = np.outer(lost, [1.0, 0.0, 0.0, 0.0]), np.outer(lost, [0.0, 100.0, 0.0, 0.0])
+    everybody = np.ones(4, dtype=np.bool_)
+    assert correlate(History(harm, activity), np.array([0]), np.array([0.1]), everybody) == [[(1, 1.0)] * blamed]
+
+
+def test_many_victims_at_once_get_what_each_gets_alone() -> None:
+    rng = np.random.default_rng(3)
+    activity = rng.random((20, 6)) ** 8
+    harm = np.where(rng.random((20, 6)) < 0.1, np.nan, np.roll(activity, 1, axis=1) * 2)
+    past, eligible = History(harm, activity), np.array([True] * 5 + [False])
+    rows, limits = np.arange(6), np.full(6, 0.1)
+    together = correlate(past, rows, limits, eligible)
+    alone = [correlate(past, rows[[row]], limits[[row]], eligible)[0] for row in range(6)]
+    assert [[other for other, _ in one] for one in together] == [[other for other, _ in one] for one in alone]
+    assert any(together)
+    assert all(row not in dict(one) and 5 not in dict(one) for row, one in enumerate(together))

@@ -113,26 +113,36 @@ def test_merging_samples_is_associative_and_commutative(one: list[float], two: l
         assert left.squares == pytest.approx(np.var(everything) * len(everything), abs=1e-6)
 
 
+def one_victim(harm: np.ndarray, threshold: float, usage: np.ndarray) -> np.ndarray:
+    return antagonist_scores(harm[:, None], np.array([threshold]), usage)[0]
+
+
+def test_the_score_parts_a_steady_neighbour_from_the_one_that_goes_with_the_loss() -> None:
+    lost = np.array([0.0, 0.5, 0.0, 0.5, 0.0, 0.5])
+    activity = np.stack([lost * 100, np.full(6, 50.0), np.zeros(6), 50 - lost * 100], axis=1)
+    assert one_victim(lost, 0.05, activity) == pytest.approx([0.9, -0.05, 0.0, -1.0])
+
+
 def test_the_one_that_runs_while_the_victim_suffers_is_named() -> None:
     cpi = np.array([1.0, 6.0, 1.0, 6.0, 1.0, 6.0])
     usage = np.array([[0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0]] * 3)
-    scores = antagonist_scores(cpi, 2.0, usage)
+    scores = one_victim(cpi, 2.0, usage)
     assert scores == pytest.approx([2 / 3, -0.5, (2 / 3 - 0.5) / 2, 0.0])
     assert antagonists(scores, POLICY).tolist() == [0]
 
 
 def test_nobody_is_named_when_nothing_correlates() -> None:
-    assert len(antagonists(antagonist_scores(np.full(10, 1.0), 2.0, np.ones((10, 3))), POLICY)) == 0
+    assert len(antagonists(one_victim(np.full(10, 1.0), 2.0, np.ones((10, 3))), POLICY)) == 0
 
 
 def test_moments_not_measured_blame_nobody() -> None:
     cpi = np.array([np.nan, 4.0])
-    assert antagonist_scores(cpi, 2.0, np.array([[5.0], [1.0]])) == pytest.approx([0.5])
+    assert one_victim(cpi, 2.0, np.array([[5.0], [1.0]])) == pytest.approx([0.5])
 
 
 def test_threshold_must_be_positive() -> None:
     with pytest.raises(ValueError, match="not positive"):
-        antagonist_scores(np.ones(1), 0.0, np.ones((1, 1)))
+        one_victim(np.ones(1), 0.0, np.ones((1, 1)))
 
 
 @given(
@@ -145,7 +155,7 @@ def test_scores_are_bounded_and_follow_permutation_and_scale(
     cpi: np.ndarray, usage: np.ndarray, order: list[int], octaves: int
 ) -> None:
     usage = np.where(usage < 1e-3, 0.0, usage)
-    scores = antagonist_scores(cpi, 2.0, usage)
+    scores = one_victim(cpi, 2.0, usage)
     assert (np.abs(scores) <= 1.0 + 1e-12).all()
-    assert antagonist_scores(cpi, 2.0, usage[:, order]) == pytest.approx(scores[order])
-    assert antagonist_scores(cpi, 2.0, usage * 2.0**octaves) == pytest.approx(scores)
+    assert one_victim(cpi, 2.0, usage[:, order]) == pytest.approx(scores[order])
+    assert one_victim(cpi, 2.0, usage * 2.0**octaves) == pytest.approx(scores)

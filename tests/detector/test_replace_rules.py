@@ -42,7 +42,7 @@ def test_a_rule_that_is_new_opens_of_its_own_time_and_a_changed_one_again() -> N
     judge = judge_with_open_verdicts(CHANGED)
     judge.replace_rules((msgspec.structs.replace(CHANGED, threshold=0.2), KEPT))
     told = [(verdict.rule, verdict.state) for second in range(4, 8) for verdict in judge.step(frame(second))]
-    assert told == [("changed", State.CLOSE), ("changed", State.OPEN), ("kept", State.OPEN)]
+    assert told == [("changed", State.CLOSE), ("kept", State.OPEN), ("changed", State.OPEN)]
 
 
 def test_the_same_rules_again_change_nothing() -> None:

@@ -5,30 +5,30 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from api.frame import CgroupInfo
 from api.metrics import BY_COLUMN
 from api.window import Window
-from detector.attribution import antagonist_score
+from detector.baseline_values import Judgement
 from detector.rules import DEFAULT_RULES
 from detector.symptom import discover_symptoms
-from detector.view import Floats, View
+from detector.view import View
 from tests.frames import make_frame
 
 ALL = discover_symptoms()
 MS = 10**6
 
 
-class Usual:
-    """Baselines that expect a CPI of 1 and a miss ratio of 0.1."""
-
-    def expected(self, signal: str, cgroups: tuple[CgroupInfo, ...]) -> Floats:
-        return np.full(len(cgroups), {"cpi": 1.0, "llc_miss_ratio": 0.1}[signal])
+def judged(expected: float, sigmas: float) -> Judgement:
+    one = np.array([expected])
+    return Judgement(one, one, one, np.array([sigmas]), np.array([2]), np.array([100]), one)
 
 
-def view(name: str, grown: Mapping[str, float]) -> View:
-    """A tick of one second in which one cgroup's columns grew so much."""
+def view(name: str, grown: Mapping[str, float], sigmas: float = 9.0) -> View:
+    """A tick of one second in which one cgroup's columns grew so much; usual are a CPI of 1, 10 % misses and 2 ms."""
     made = [make_frame(t, {1: "/web"}, {column: [value * t] for column, value in grown.items()}) for t in (0, 1)]
-    return View(Window(made), ALL[name].columns, baselines=Usual())
+    seen = View(Window(made), ALL[name].columns)
+    usual = {"cpi": 1.0, "llc_miss_ratio": 0.1, "turnaround": 0.002, "others_memory_traffic": 1e6}
+    seen.judgements = {signal: judged(value, sigmas) for signal, value in usual.items()}
+    return seen
 
 
 IO = {"blockio.queue_ns": 900 * MS, "blockio.excess_ns": 100 * MS, "blockio.self_ns": 400 * MS}
@@ -56,6 +56,10 @@ PMU = {"cpu.oncpu_ns": 800 * MS, "pmu.cycles": 2000, "pmu.instructions": 1000, "
         ("smt_sibling", {"cpu.smt_foreign_ns": 400 * MS, "pmu.cycles": 2000, "pmu.instructions": 1000}, 0.2),
         ("cache_pressure", {**PMU, "pmu.llc_misses": 30}, 0.4),
         ("cache_pressure", {**PMU, "pmu.llc_misses": 5}, 0.0),
+        ("cpi_outlier", {c: PMU[c] for c in ("cpu.oncpu_ns", "pmu.cycles", "pmu.instructions")}, 0.4),
+        ("memory_bandwidth", {**PMU, "resctrl.mbm_total_bytes": 5}, 0.4),
+        ("turnaround", {"turnaround.requests": 100, "turnaround.sum_ns": 500 * MS}, 0.3),
+        ("turnaround", {"turnaround.requests": 100, "turnaround.sum_ns": 100 * MS}, 0.0),
         ("pressure", STALLED, 0.2),
     ],
 )
@@ -82,8 +86,10 @@ def test_default_rules_use_every_symptom() -> None:
     assert {name for rule in DEFAULT_RULES for name in rule.symptoms} == set(ALL)
 
 
-def test_the_score_parts_a_steady_neighbour_from_the_one_that_goes_with_the_loss() -> None:
-    lost = np.array([0.0, 0.5, 0.0, 0.5, 0.0, 0.5])
-    activity = np.stack([lost * 100, np.full(6, 50.0), np.zeros(6), 50 - lost * 100], axis=1)
-    scores = antagonist_score(activity, lost, 0.05)
-    assert scores == pytest.approx([0.9, -0.05, 0.0, -1.0])
+@pytest.mark.parametrize("name", ["cache_pressure", "cpi_outlier", "memory_bandwidth", "turnaround"])
+def test_what_is_within_the_usual_spread_is_no_loss(name: str) -> None:
+    requests = {"turnaround.requests": 100, "turnaround.sum_ns": 500 * MS}
+    grown = {**PMU, **requests, "pmu.llc_misses": 30, "resctrl.mbm_total_bytes": 5}
+    signal = ALL[name].sense(view(name, {c: grown[c] for c in ALL[name].columns}, sigmas=1.0))
+    assert signal is not None
+    assert signal.lost == pytest.approx([0.0])

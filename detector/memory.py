@@ -1,0 +1,93 @@
+"""What rules remember of cgroups between ticks: a row for each rule, a column for each cgroup."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.blame import Floats, Ids
+from detector.ring import positions, rearranged
+
+Bits = NDArray[np.uint64]
+Times = NDArray[np.int64]
+NEVER = -(2**62)
+"""A time in nanoseconds before all others."""
+
+
+@dataclass(slots=True)
+class RuleMemory:
+    """Arrays of shape (rules, cgroups); times are monotonic nanoseconds."""
+
+    ids: Ids
+    """Cgroups of the columns."""
+    held: Bits
+    """Whether the rule held, a bit a tick, the newest in bit 0."""
+    harmed_ns: Times
+    """When the loss was last above the closing threshold."""
+    closed_ns: Times
+    """When the last verdict closed."""
+    hold_ns: Times
+    """How long calm must last before the verdict closes."""
+    is_open: NDArray[np.bool_]
+    told_ns: Times
+    """When the verdict was told last."""
+    told_lost: Floats
+    """Smoothed loss when it was told last."""
+    smoothed: Floats
+    """Loss of the harmed ticks, the newest weighing half."""
+    told_severity: NDArray[np.int8]
+    told_symptom: NDArray[np.int16]
+    told_culprit: Ids
+    """First culprit by a blame table; without one `OTHER_ID` for somebody, 0 for nobody."""
+    opened_ns: Times
+
+    @classmethod
+    def empty(cls, rules: int) -> "RuleMemory":
+        """Memory of no cgroup yet."""
+        kinds = {field.name: _KINDS[field.name] for field in fields(cls) if field.name != "ids"}
+        return cls(np.empty(0, dtype=np.uint64), **{name: np.empty((rules, 0), kind) for name, kind in kinds.items()})
+
+    def align(self, ids: Ids) -> Ids:
+        """Make the columns stand for these cgroups; answers which of the earlier ones are gone."""
+        if np.array_equal(ids, self.ids):
+            return np.empty(0, dtype=np.uint64)
+        gone = self.ids[~positions(ids, self.ids)[1]]
+        for name in _KINDS:
+            setattr(self, name, rearranged(getattr(self, name), self.ids, ids, _missing(name)))
+        self.ids = ids
+        return gone
+
+    def rearrange_rules(self, origin: Sequence[int]) -> None:
+        """Make row n stand for what was rule `origin[n]`; -1 is a new one, which remembers nothing."""
+        rows = np.array(origin, dtype=np.int64)
+        for name in _KINDS:
+            old = getattr(self, name)
+            moved = np.full((len(rows), len(self.ids)), _missing(name), dtype=old.dtype)
+            moved[rows >= 0] = old[rows[rows >= 0]]
+            setattr(self, name, moved)
+
+    def not_after(self, now_ns: int) -> None:
+        """Let no time lie ahead, for a clock that started anew."""
+        for times in (self.harmed_ns, self.closed_ns, self.told_ns, self.opened_ns):
+            np.minimum(times, now_ns, out=times)
+
+
+def _missing(name: str) -> int:
+    return NEVER if name.endswith("_ns") and name != "hold_ns" else 0
+
+
+_KINDS: dict[str, type[np.generic]] = {
+    "held": np.uint64,
+    "harmed_ns": np.int64,
+    "closed_ns": np.int64,
+    "hold_ns": np.int64,
+    "is_open": np.bool_,
+    "told_ns": np.int64,
+    "told_lost": np.float64,
+    "smoothed": np.float64,
+    "told_severity": np.int8,
+    "told_symptom": np.int16,
+    "told_culprit": np.uint64,
+    "opened_ns": np.int64,
+}

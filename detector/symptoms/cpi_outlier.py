@@ -1,0 +1,24 @@
+"""Slower progress for a reason that the counters at hand do not tell: more cycles per instruction than is usual."""
+
+from typing import ClassVar
+
+from detector.symptom import BlameSource, Signal, Symptom, ratio, slowed
+from detector.view import View
+
+
+class CpiOutlier(Symptom):
+    """Against the workload's own baseline at this load. Whose cpu usage goes with it is correlated."""
+
+    resource: ClassVar[str] = "cpu"
+    cause: ClassVar[str] = "cpi"
+    columns: ClassVar[tuple[str, ...]] = ("cpu.oncpu_ns", "pmu.cycles", "pmu.instructions")
+    blame: ClassVar[BlameSource] = BlameSource(suspects="cpu.oncpu_ns")
+    group: ClassVar[str] = "cycles"
+
+    def sense(self, view: View) -> Signal | None:
+        """Time on CPU times `1 - usual CPI / CPI`, where the CPI is unusual."""
+        if not view.judgements or not view.has(*self.columns):
+            return None
+        cpi = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
+        lost = view.rate("cpu.oncpu_ns") * slowed(view, cpi)
+        return Signal(lost, {"cpi": cpi, "usual_cpi": view.expected("cpi")}, measured=False)

@@ -1,0 +1,111 @@
+"""One tick as all rules see it: what counts against which threshold, for every rule and cgroup at once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CgroupInfo
+from detector.attribution import Attributor
+from detector.blame import Floats
+from detector.correlation import History
+from detector.rules import Rule, SuspicionPolicy
+from detector.symptom import Signal, Symptom
+from detector.view import View
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Matrices have shape (rules, cgroups)."""
+
+    view: View
+    now_ns: int
+    signals: Mapping[str, Signal]
+    attributor: Attributor
+    rests: Flags
+    """Rules that rest because the host measures what sees more, shape (rules, 1)."""
+    lost: Floats
+    """What counts against the threshold: of `all_of` the least, of `any_of` the most; NaN where not measured."""
+    worst: NDArray[np.int16]
+    """The symptom of the rule that costs most, as its place among all symptoms."""
+    limits: Floats
+    """Thresholds; infinite where a rule is not about a cgroup."""
+    eased: Floats
+    """Thresholds as suspicion lowers them."""
+    needed: NDArray[np.int64]
+    """Ticks needed to open."""
+    suspicious: Flags
+    """Which cgroups anomaly models find strange, shape (cgroups,)."""
+
+    @property
+    def met(self) -> Flags:
+        """Where a rule that does not rest is above its threshold."""
+        return np.asarray((self.lost >= self.eased) & ~self.rests)
+
+
+class Sensing:
+    """Rules and symptoms, laid out so that a tick is few array operations."""
+
+    def __init__(self, rules: Sequence[Rule], symptoms: Mapping[str, Symptom], suspicion: SuspicionPolicy) -> None:
+        self._rules, self._symptoms, self._suspicion = rules, symptoms, suspicion
+        self._place = {name: place for place, name in enumerate(symptoms)}
+        self._selected: tuple[tuple[CgroupInfo, ...], Floats] = ((), np.empty((len(rules), 0)))
+
+    def tick(
+        self, view: View, now_ns: int, suspicious: Flags | None, history_of: Callable[[str], History | None]
+    ) -> Tick:
+        """Sense all symptoms; `history_of` gives the past of those that correlate."""
+        sensed = {name: symptom.sense(view) for name, symptom in self._symptoms.items()}
+        signals = {name: signal for name, signal in sensed.items() if signal is not None}
+        present = [[name for name in rule.symptoms if name in signals] for rule in self._rules]
+        lost, worst = self._compose(present, signals, len(view.ids))
+        limits = self._limits(view.cgroups)
+        strange = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
+        direct = [[bool(names) and all(signals[name].measured for name in names)] for names in present]
+        easy = strange & np.array(direct, dtype=np.bool_).reshape(-1, 1)
+        ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
+        rests = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
+        return Tick(
+            view=view,
+            now_ns=now_ns,
+            signals=signals,
+            attributor=Attributor(view, self._symptoms, signals, history_of),
+            rests=np.array(rests, dtype=np.bool_).reshape(-1, 1),
+            lost=lost,
+            worst=worst,
+            limits=limits,
+            eased=np.where(easy, limits * self._suspicion.threshold_ratio, limits),
+            needed=np.where(easy, np.minimum(ticks, self._suspicion.ticks), ticks),
+            suspicious=strange,
+        )
+
+    def _compose(
+        self, present: Sequence[Sequence[str]], signals: Mapping[str, Signal], count: int
+    ) -> tuple[Floats, NDArray[np.int16]]:
+        lost = np.full((len(self._rules), count), np.nan)
+        worst = np.zeros((len(self._rules), count), dtype=np.int16)
+        for place, (rule, names) in enumerate(zip(self._rules, present, strict=True)):
+            either = [name for name in rule.any_of if name in signals]
+            if any(name not in signals for name in rule.all_of) or (rule.any_of and not either):
+                continue
+            parts = [signals[name].lost for name in rule.all_of]
+            parts += [_most([signals[name].lost for name in either])] if either else []
+            lost[place] = parts[0] if len(parts) == 1 else np.minimum.reduce(parts)
+            places = np.array([self._place[name] for name in names], dtype=np.int16)
+            several = len(names) > 1
+            costs = [np.nan_to_num(signals[name].lost) for name in names] if several else []
+            worst[place] = places[np.argmax(costs, axis=0)] if several else places[0]
+        return lost, worst
+
+    def _limits(self, cgroups: tuple[CgroupInfo, ...]) -> Floats:
+        if self._selected[0] is not cgroups and self._selected[0] != cgroups:
+            limits = [[rule.threshold_of(info) for info in cgroups] for rule in self._rules]
+            self._selected = (cgroups, np.array(limits, dtype=np.float64).reshape(len(self._rules), len(cgroups)))
+        return self._selected[1]
+
+
+def _most(losses: Sequence[Floats]) -> Floats:
+    return losses[0] if len(losses) == 1 else np.asarray(np.fmax.reduce(losses), dtype=np.float64)
