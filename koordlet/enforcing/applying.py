@@ -97,9 +97,9 @@ class Applier:
                 group = self._knobs.group(name)
             except ValueError as error:
                 raise Declined(Outcome.REFUSED, str(error)) from error
-            if self._hands.read(group) != frozenset((ABSENT,)):
-                continue
             try:
+                if self._hands.read(group) != frozenset((ABSENT,)):
+                    continue
                 self._make(group, name, setting, now, tell)
             except OSError as error:
                 stand_in = self._same_schemata(schemata.get(name)) if error.errno == errno.ENOSPC else None

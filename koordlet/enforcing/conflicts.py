@@ -43,6 +43,9 @@ def settle(
         groups.setdefault((setting.target, setting.knob), []).append(setting)
     winners, losses = {}, []
     for owner, rivals in groups.items():
+        if len(rivals) == 1:
+            winners[owner] = rivals[0]
+            continue
         wants_more = _wants_more(class_of(owner[0]))
         first = min(rivals, key=lambda setting: _rank(setting, wants_more=wants_more))
         winners[owner] = first

@@ -52,14 +52,17 @@ class Evictions:
     def advance(self, now_seconds: float) -> Iterator[Event]:
         """Kill what outlived its grace."""
         for target, ending in list(self._running.items()):
-            left = self._hands.processes(ending.directory) if inode(ending.directory) == ending.identity else 0
-            if not left:
-                del self._running[target]
-            elif now_seconds >= ending.kill_at:
-                count = self._hands.kill(ending.directory)
-                if self._hands.is_dry:
+            try:
+                left = self._hands.processes(ending.directory) if inode(ending.directory) == ending.identity else 0
+                if not left:
                     del self._running[target]
-                yield self._event(ending.evict, Outcome.KILLED, ending.directory, count)
+                elif now_seconds >= ending.kill_at:
+                    count = self._hands.kill(ending.directory)
+                    if self._hands.is_dry:
+                        del self._running[target]
+                    yield self._event(ending.evict, Outcome.KILLED, ending.directory, count)
+            except OSError as error:
+                yield of_intent(ending.evict, Outcome.FAILED, str(error))
 
     @staticmethod
     def _event(evict: Evict, outcome: Outcome, directory: Path, count: int) -> Event:

@@ -87,7 +87,8 @@ def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Han
         parts = tuple(
             (Part(entry.place, entry.original, entry.by_kernel), _single(entry, text)) for entry, text in found
         )
-        changes.append(Change(Knob(knob), target, parts, direction(Knob(knob), parts)))
+        kind = _known(knob)
+        changes.append(Change(kind, target, parts, direction(kind, parts)))
         entries |= {entry.place.key: (entry, text) for entry, text in found}
     failed: dict[str, str] = {}
     for write in order(changes):
@@ -111,6 +112,11 @@ def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Han
         else Returned(entry, Outcome.RESTORED, text, "")
         for key, (entry, text) in entries.items()
     ]
+
+
+def _known(knob: str) -> Knob:
+    """A journal of another version may name a knob that is none here: it has no order among the others."""
+    return Knob(knob) if knob in Knob.__members__.values() else Knob.SYSCTL
 
 
 def _single(entry: Entry, text: str) -> str:

@@ -178,7 +178,9 @@ class Enforcer:
                 plan = self._plan(owner, setting, held, schemata)
             except Declined as why:
                 self._tell(of_intent(setting, why.outcome, why.reason, file=why.file))
-                if held is not None and why.outcome not in (Outcome.OVER_BUDGET, Outcome.HELD_OFF):
+                if held is not None and why.outcome in (Outcome.OVER_BUDGET, Outcome.HELD_OFF):
+                    held.lease_end = self._now.monotonic_seconds + setting.lease_seconds
+                elif held is not None:
                     declined.append(owner)
                 continue
             if held is not None and plan.wants_originals:
@@ -256,6 +258,7 @@ class Enforcer:
                 self._begin_eviction(wish)
 
     def _begin_eviction(self, wish: Evict) -> None:
+        event: Event | None
         try:
             event = self._evictions.ask(wish, self._now.monotonic_seconds)
         except (Unsupported, CgroupGone, OSError) as error:

@@ -47,7 +47,7 @@ class KernelFile(_Place, frozen=True, tag="file"):
         return f"{self.path}#{self.item}" if self.item else self.path
 
     def identity(self) -> str | None:
-        return inode(Path(self.path).parent) if self.is_cgroup else ""
+        return inode(os.path.dirname(self.path)) if self.is_cgroup else ""
 
     def read(self) -> frozenset[str] | None:
         """The one text. Raises HostError where the file cannot be read or its text not be understood."""
@@ -154,10 +154,10 @@ class ResourceGroup(_Place, frozen=True, tag="resource_group"):
 Place = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup
 
 
-def inode(directory: Path) -> str | None:
+def inode(directory: Path | str) -> str | None:
     """The inode number of a directory, which the kernel gives to one cgroup in a boot; None if it is gone."""
     try:
-        return str(directory.stat().st_ino)
+        return str(os.stat(directory).st_ino)
     except OSError as error:
         if error.errno in _GONE:
             return None
