@@ -1,13 +1,15 @@
 """What one probe's programs cost per event, by the kernel's BPF statistics: `python -m bench.probe_cost NAME`.
 
 Two processes pass a byte back and forth on one CPU, once in cgroups of their own and once in the same, so that every
-switch is a switch between (or within) cgroups. Needs root.
+switch is a switch between (or within) cgroups; and once more while the probe looks closely at another one. Needs root.
 """
 
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+
+import numpy as np
 
 import probes
 from api.plugin import Unsupported, discover
@@ -69,6 +71,10 @@ def main(arguments: Sequence[str]) -> int:
             measure(probe, ping, pong)
             print(f"{name}, inside a cgroup:")
             measure(probe, ping, ping)
+            if probe.focusable:
+                probe.focus(np.array([1], dtype=np.uint64))
+                print(f"{name}, between cgroups outside the focus:")
+                measure(probe, ping, pong)
         probe.close()
     os.close(keep_statistics_on)
     return 0
