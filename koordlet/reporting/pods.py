@@ -44,12 +44,8 @@ class PodBook:
 
     def of_path(self, path: str) -> PodOnNode | None:
         """The pod of a cgroup; also of cgroups that a container made; None outside pods and for unknown pods."""
-        while path:
-            uid = name_cgroup(path).pod_uid
-            if uid:
-                return self._by_uid.get(uid)
-            path = path.rpartition("/")[0]
-        return None
+        uid = pod_uid(path)
+        return self._by_uid.get(uid) if uid else None
 
     def name_of(self, path: str) -> str:
         """What people call it: `namespace/pod`, or the path."""
@@ -58,6 +54,16 @@ class PodBook:
 
     def __len__(self) -> int:
         return len({pod.reference.uid for pod in self._by_uid.values()})
+
+
+def pod_uid(path: str) -> str:
+    """The uid in a cgroup's path or in that of a parent; empty outside pods."""
+    while path:
+        uid = name_cgroup(path).pod_uid
+        if uid:
+            return uid
+        path = path.rpartition("/")[0]
+    return ""
 
 
 def _uids(pod: Pod) -> tuple[str, ...]:

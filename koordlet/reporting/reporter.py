@@ -93,7 +93,7 @@ class Reporter:
         return {
             "events_sent": events.created + events.continued,
             "events_held_back": events.held_back,
-            "events_lost": events.dropped + events.failed,
+            "events_lost": events.dropped + events.failed + self._words.unknown,
             "annotation_writes": self.annotation.writes,
             "annotation_failures": self.annotation.failures,
             "pods": len(self.pods),

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from api.verdicts import State, Verdict, in_words
 from cluster.events import Event
 from koordlet.reporting.annotation import OWN_DOING
-from koordlet.reporting.pods import PodBook
+from koordlet.reporting.pods import PodBook, pod_uid
 
 REMEMBERED = 1024
 ACTION = "JudgeInterference"
@@ -15,13 +15,18 @@ class EventWords:
     """Makes an Event of a verdict that opens or closes; nothing of one that merely changes."""
 
     def __init__(self, pods: PodBook) -> None:
+        self.unknown = 0
+        """Verdicts about pods that the API server has not told of, which have no Event."""
         self._pods = pods
         self._notes: OrderedDict[tuple[str, ...], str] = OrderedDict()
 
     def event(self, verdict: Verdict) -> Event | None:
         """The Event on the victim's pod; None where the victim is no pod that is known."""
+        if verdict.state is State.UPDATE:
+            return None
         pod = self._pods.of_path(verdict.victim)
-        if pod is None or verdict.state is State.UPDATE:
+        if pod is None:
+            self.unknown += bool(pod_uid(verdict.victim))
             return None
         others = (self._pods.of_path(culprit.path) for culprit in verdict.culprits)
         culprit = next((other for other in others if other is not None and other != pod), None)

@@ -55,7 +55,9 @@ def test_ones_own_doing_is_not_called_interference(words: EventWords) -> None:
 
 def test_cgroups_outside_pods_have_no_event(words: EventWords) -> None:
     assert words.event(by(cgroup(BATCH), victim="/system.slice/x.service")) is None
+    assert words.unknown == 0
     assert words.event(by(cgroup(BATCH), victim=cgroup("f" * 8 + WEB[8:]))) is None
+    assert words.unknown == 1, "a pod nobody told of is counted"
 
 
 def test_the_memory_of_words_is_bounded(words: EventWords) -> None:
