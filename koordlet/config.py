@@ -88,6 +88,8 @@ class EnforcingSettings(Settings, frozen=True):
     """Changes of one pod, or of one cgroup outside Kubernetes."""
     hold_off_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
     """How long a value that somebody else wrote is left alone."""
+    only: tuple[str, ...] = ()
+    """Globs of the cgroups that may be changed at all; empty is every one that is not protected."""
     protected: tuple[str, ...] = ("/", "/init.scope", "/system.slice", "/system.slice/*")
     """Globs of cgroup paths that get nothing but gifts: more weight, more protection, wider limits."""
     state_dir: str = "/var/lib/koord"
@@ -118,6 +120,8 @@ class DetectionSettings(Settings, frozen=True):
     """Baselines are saved so often, and at the end."""
     models_file: str = ""
     """Anomaly models that `koord-detector train` wrote."""
+    cpi2: bool = False
+    """Judge cycles per instruction as CPI2 does, too; needs a PMU."""
 
 
 class RecordingSettings(Settings, frozen=True):

@@ -62,7 +62,7 @@ def compare(phases: list[Phase]) -> list[Row]:
             Row(
                 phase.name,
                 phase.quantiles,
-                float(phase.quantiles[1] / alone),
+                float(phase.quantiles[1] / alone) if np.isfinite(alone) else float("nan"),
                 phase.blocks_per_second,
                 phase.blocks_per_second / free if free > 0 else float("nan"),
                 len(phase.latency),

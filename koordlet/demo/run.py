@@ -66,10 +66,13 @@ class _Voice:
 
     def _act(self, said: dict[str, object]) -> None:
         file = str(said.get("file", "")).rpartition("/")[2]
+        target = _short(str(said.get("target", "")))
         would = "would set" if said.get("dry_run") else "sets"
-        words = f"{would} {file} of {_short(str(said.get('target', '')))} from {said.get('from')} to {said.get('to')}"
-        self.lines.append(f"{words} ({said.get('outcome')})")
-        self.moments.append((time.monotonic() - self.began, words))
+        self.lines.append(
+            f"{would} {file} of {target} from {said.get('from')} to {said.get('to')} ({said.get('outcome')})"
+        )
+        if said.get("outcome") in ("set", "restored"):
+            self.moments.append((time.monotonic() - self.began, f"{target}: {file} = {said.get('to')}"))
 
 
 def _short(path: str) -> str:

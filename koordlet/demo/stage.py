@@ -32,7 +32,7 @@ enabled = false
 enabled = true
 dry_run = {dry_run}
 strategies = ["response"]
-protected = ["/", "/[!k]*", "/k[!o]*"]
+only = ["{root}/*"]
 state_dir = "{directory}"
 audit_file = "{directory}/audit.jsonl"
 """
@@ -100,7 +100,7 @@ class Stage:
         """The agent itself, told which of the two is which; its verdicts come on the returned pipe as JSON lines."""
         path = self.directory / "koordlet.toml"
         dry = "false" if acts else "true"
-        path.write_text(_SETTINGS.format(online=ONLINE, batch=BATCH, dry_run=dry, directory=self.directory))
+        path.write_text(_SETTINGS.format(root=ROOT, online=ONLINE, batch=BATCH, dry_run=dry, directory=self.directory))
         program = [sys.executable, "-m", "koordlet", "run", "--standalone", "--json", "--config", str(path)]
         log = (self.directory / "koordlet.log").open("ab")
         process = self._start(subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log))

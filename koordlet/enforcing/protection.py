@@ -53,6 +53,12 @@ class Protection:
     annotated: frozenset[str]
     own: str
     """Path of the agent's own cgroup; empty if it is in none."""
+    only: tuple[str, ...] = ()
+    """Patterns of the cgroups that may be changed at all, gifts included; empty is all."""
+
+    def is_out_of_bounds(self, target: str) -> bool:
+        """Whether the settings leave a cgroup alone altogether."""
+        return bool(self.only) and not any(fnmatchcase(target, pattern) for pattern in self.only)
 
     def class_of(self, target: str) -> QoSClass:
         """Its own class, or its nearest ancestor's."""
@@ -63,6 +69,8 @@ class Protection:
 
     def why(self, target: str) -> str:
         """Why a cgroup is protected; empty if it is not."""
+        if self.is_out_of_bounds(target):
+            return f"{target} is not among those that [enforcing] only names"
         if target not in self._reasons:
             self._reasons[target] = self._find_reason(target)
         return self._reasons[target]
@@ -105,7 +113,7 @@ class Protection:
             return ""
         if knob == Knob.CPU_IDLE and name_cgroup(target).kind == "kubepods" and direction != Direction.WIDER:
             return f"{target} is the kubelet's own, which would fail to start on an idle cgroup"
-        if knob in _GIFTS and direction in (Direction.WIDER, Direction.SAME):
+        if knob in _GIFTS and direction in (Direction.WIDER, Direction.SAME) and not self.is_out_of_bounds(target):
             return ""
         return self.why(target)
 

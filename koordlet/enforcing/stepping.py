@@ -56,7 +56,7 @@ class Enforcer:
         self._evictions = Evictions(
             hands, lambda target: knobs.directory("cpu", target), settings.evict_cooldown_seconds
         )
-        self._protection = Protection(settings.protected, {}, frozenset(), own)
+        self._protection = Protection(settings.protected, {}, frozenset(), own, settings.only)
         self._cgroups: Sequence[CgroupInfo] = ()
         self._now = Moment(0.0, 0.0)
         self._claims: dict[str, Owner | None] = {}
@@ -116,7 +116,9 @@ class Enforcer:
             return
         self._cgroups = cgroups
         classes = {info.path: QoSClass(info.qos) for info in cgroups}
-        self._protection = Protection(self._settings.protected, classes, frozenset(annotated), self._own)
+        self._protection = Protection(
+            self._settings.protected, classes, frozenset(annotated), self._own, self._settings.only
+        )
 
     def _tell(self, event: Event) -> None:
         self._teller.tell(event, self._now)

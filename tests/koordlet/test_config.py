@@ -35,6 +35,7 @@ def test_defaults() -> None:
             "baselines_file": "/var/lib/koord/baselines.json",
             "save_seconds": 300.0,
             "models_file": "",
+            "cpi2": False,
         },
         "recording": {
             "enabled": False,
@@ -52,6 +53,7 @@ def test_defaults() -> None:
             "changes_per_minute": 600,
             "pod_changes_per_minute": 60,
             "hold_off_seconds": 300.0,
+            "only": (),
             "protected": ("/", "/init.scope", "/system.slice", "/system.slice/*"),
             "state_dir": "/var/lib/koord",
             "audit_file": "/var/log/koord/audit.jsonl",

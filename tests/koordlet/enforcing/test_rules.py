@@ -279,3 +279,11 @@ def test_a_longer_period_goes_before_its_quota_and_a_shorter_one_after() -> None
 
     assert files(("100000", "200000")) == ["period", "quota"]
     assert files(("100000", "50000")) == ["quota", "period"]
+
+
+def test_whoever_is_out_of_bounds_gets_not_even_gifts() -> None:
+    bounded = Protection((), {}, frozenset(), "", ("/mine/*",))
+    assert bounded.forbids(Knob.CPU_IDLE, "/mine/batch", Direction.TIGHTER) == ""
+    assert "only" in bounded.forbids(Knob.CPU_IDLE, "/yours", Direction.TIGHTER)
+    assert "only" in bounded.forbids(Knob.CPU_WEIGHT, "/yours", Direction.WIDER)
+    assert "only" in bounded.why("/yours")
