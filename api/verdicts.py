@@ -102,6 +102,10 @@ _LOSSES = {
     ("network", "delay"): "in send queues",
     ("network", "retransmit"): "to retransmits",
     ("cache", "pressure"): "to cache misses",
+    ("cpu", "cpi"): "to slow instructions",
+    ("cpu", "cpi2"): "to slow instructions (CPI2)",
+    ("memory", "bandwidth"): "to memory traffic",
+    ("service", "turnaround"): "answering late",
     ("pressure", "stall"): "stalled",
 }
 """How a loss reads; any other reads as its resource and cause."""

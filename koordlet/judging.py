@@ -12,6 +12,7 @@ import msgspec
 from api.frame import Frame
 from api.settings import SettingsError, merge
 from api.verdicts import Verdict
+from detector.cpi2 import Cpi2Policy
 from detector.judge import Judge, JudgeSettings
 from detector.models import ModelFile, ModelsRefused, decode_models
 from detector.recording_frames import essential
@@ -112,6 +113,7 @@ def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) 
         rules=rules(settings, source),
         node_type=settings.node_type or cpu_model,
         models=_models(settings.models_file) if settings.models_file else None,
+        cpi2=Cpi2Policy() if settings.cpi2 else None,
     )
 
 

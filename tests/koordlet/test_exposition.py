@@ -119,6 +119,6 @@ def test_promtool_finds_nothing_to_complain_about() -> None:
 def test_names_follow_the_conventions() -> None:
     for metric in METRICS:
         if metric.family:
-            assert re.fullmatch(r"koord_(cgroup|host|agent|resctrl)_[a-z_]+", metric.series), metric.series
+            assert re.fullmatch(r"koord_(cgroup|host|agent|resctrl|triage)_[a-z_]+", metric.series), metric.series
             assert metric.series.endswith("_total") == (metric.kind is Kind.COUNTER)
             assert not re.search(r"_(ns|us|ms)(_|$)", metric.series)

@@ -9,8 +9,9 @@ import pytest
 
 from api.frame import Frame
 from api.settings import SettingsError
-from api.verdicts import State
+from api.verdicts import State, Verdict
 from detector.judge import Judge, JudgeSettings
+from detector.models import SCHEMA, ModelFile, encode_models
 from detector.rules import DEFAULT_RULES
 from koordlet.config import DetectionSettings
 from koordlet.judging import Judging, judge_settings, rules
@@ -33,12 +34,15 @@ def test_frames_become_verdicts() -> None:
     assert judging.run_seconds > 0
 
 
+class Torn(Judge):
+    def step(self, frame: Frame) -> list[Verdict]:
+        raise ValueError(f"cannot judge {frame.monotonic_ns}")
+
+
 def test_a_failure_is_logged_once_in_a_row_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    judging = Judging(Judge(JudgeSettings()))
-    torn = make_frame(9, CGROUPS, {"cpu.wait_neighbour_ns": [0]})
+    judging = Judging(Torn(JudgeSettings()))
     with caplog.at_level(logging.ERROR):
-        for broken in (frame(0, 0), torn, torn):
-            assert judging.step(broken) == () or not judging.failures
+        assert [judging.step(frame(second, 0)) for second in (0, 1)] == [(), ()]
     assert judging.failures == 2
     assert len(caplog.records) == 1
 
@@ -63,7 +67,7 @@ def test_a_rules_file_stands_in_place_of_the_built_in_rules(tmp_path: Path) -> N
     ("settings", "told"),
     [
         (DetectionSettings(rules={"mine": {"any_of": ["own_qouta"]}}), ["koordlet.toml", "rule mine", "any_of"]),
-        (DetectionSettings(rules={"smt": {"treshold": 1.0}}), ["koordlet.toml", "rule smt", "treshold"]),
+        (DetectionSettings(rules={"smt": {"limit": 1.0}}), ["koordlet.toml", "rule smt", "limit"]),
         (DetectionSettings(disabled_rules=("nosuch",)), ["koordlet.toml", "disabled_rules", "nosuch"]),
         (DetectionSettings(rules_file="/nowhere/rules.toml"), ["/nowhere/rules.toml", "cannot be read"]),
     ],
@@ -78,3 +82,17 @@ def test_errors_name_file_rule_and_key(settings: DetectionSettings, told: list[s
 def test_the_node_type_is_the_cpu_model_unless_it_is_set() -> None:
     assert judge_settings(DetectionSettings(), cpu_model="AMD EPYC", source="x").node_type == "AMD EPYC"
     assert judge_settings(DetectionSettings(node_type="m5"), cpu_model="AMD EPYC", source="x").node_type == "m5"
+
+
+def test_cpi2_and_models_are_used_when_they_are_asked_for(tmp_path: Path) -> None:
+    plain = judge_settings(DetectionSettings(), cpu_model="x", source="x")
+    assert (plain.cpi2, plain.models) == (None, None)
+    path = tmp_path / "models.json"
+    path.write_bytes(encode_models(ModelFile(SCHEMA, ("cpi",), 0.0, ())))
+    asked = DetectionSettings(cpi2=True, models_file=str(path))
+    found = judge_settings(asked, cpu_model="x", source="x")
+    assert found.cpi2 is not None
+    assert found.models is not None
+    path.write_text("{}")
+    with pytest.raises(SettingsError, match=r"models\.json.*train anew"):
+        judge_settings(asked, cpu_model="x", source="x")
