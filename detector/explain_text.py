@@ -96,7 +96,7 @@ def _answer(story: Story, now: Tick) -> Iterator[str]:
 def _table(story: Story, name: str, rule: Rule | None) -> Iterator[str]:
     looks = [(tick, look) for tick in story.ticks for look in tick.looks if look.rule == name]
     some = looks[0][1]
-    cooldown = f", then silent for {rule.cooldown_seconds:g} s after a close" if rule else ""
+    cooldown = f", silent for {rule.cooldown_seconds:g} s after a close" if rule and rule.cooldown_seconds else ""
     yield (
         f"rule {name}: {_symptoms(some)} at or above the threshold "
         f"in {some.needed_ticks} of {some.of_ticks} ticks{cooldown}"

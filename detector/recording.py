@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from api.loss import LOSS_CAUSES
-from detector.judge import JudgeSettings
+from detector.judge import JudgeSettings, judged_columns
 from detector.symptom import discover_symptoms
 
 SCHEMA = "koord.recording/v1"
@@ -25,8 +25,6 @@ MOST_BYTES = 256 << 20
 
 _PREFIX = struct.Struct("<cII")
 PREFIX_BYTES = _PREFIX.size
-
-_OBSERVED = ("cpu.oncpu_ns", "pmu.cycles", "pmu.instructions", "pmu.llc_references", "pmu.llc_misses")
 
 
 class RecordingRefused(ValueError):
@@ -55,12 +53,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def recorded_columns() -> frozenset[str]:
-    """Columns of the dense table that symptoms, blame, baselines and the loss ledger read."""
-    symptoms = discover_symptoms().values()
-    wanted = {column for symptom in symptoms for column in symptom.columns}
-    wanted |= {symptom.blame.suspects for symptom in symptoms} | {symptom.blame.ancestor_column for symptom in symptoms}
-    wanted |= {column for cause in LOSS_CAUSES for column in cause.columns}
-    return frozenset(wanted | set(_OBSERVED)) - {""}
+    """Columns of the dense table that a judge may look at, and those of the loss ledger."""
+    return judged_columns() | {column for cause in LOSS_CAUSES for column in cause.columns}
 
 
 @functools.cache

@@ -65,9 +65,8 @@ def draw(story: Story, drawn: Timeline, target: Path) -> None:
 
 def _draw_losses(axes: Any, story: Story, drawn: Timeline) -> None:
     where = story.header.host.get("hostname", "")
-    axes.set_title(
-        f"{story.victim.name}: time lost by cause{f' on {where}' if where else ''}", loc="left", weight="bold"
-    )
+    title = f"{story.victim.name}: time lost by cause{f' on {where}' if where else ''}"
+    axes.set_title(title, loc="left", weight="bold", pad=22)
     known = {cause.name for cause in LOSS_CAUSES if cause.by_others}
     if drawn.causes:
         labels = [f"{name}{'' if name in known else ' (own doing)'}" for name in drawn.causes]

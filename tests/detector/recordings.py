@@ -98,3 +98,16 @@ def assert_same(one: Frame, other: Frame) -> None:
             assert list(mine) == list(theirs)
             for key, column in mine.items():
                 assert (column.dtype, column.tobytes()) == (theirs[key].dtype, theirs[key].tobytes()), key
+
+
+def mangle(value: object, data: st.DataObject) -> object:
+    """One place of a nested value, changed."""
+    if isinstance(value, dict) and value and data.draw(st.booleans()):
+        key = data.draw(st.sampled_from(sorted(value, key=str)))
+        return value | {key: mangle(value[key], data)}
+    if isinstance(value, list) and value and data.draw(st.integers(0, 4)):
+        place = data.draw(st.integers(0, len(value) - 1))
+        return [*value[:place], mangle(value[place], data), *value[place + 1 :]]
+    if isinstance(value, bytes) and value and data.draw(st.booleans()):
+        return value[: data.draw(st.integers(0, len(value)))] + data.draw(st.binary(max_size=9))
+    return data.draw(st.one_of(st.none(), ANY64, st.integers(-5, 5), st.binary(max_size=16), st.text(max_size=3)))

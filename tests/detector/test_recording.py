@@ -29,7 +29,7 @@ from detector.recording import (
 from detector.recording_columns import State, apply, differ, state_of
 from detector.recording_files import Segment, segment_paths
 from detector.recording_frames import FrameDecoder, FrameEncoder, essential
-from tests.detector.recordings import ANY64, assert_same, header, runs, write_segment
+from tests.detector.recordings import assert_same, header, mangle, runs, write_segment
 from tests.frames import make_frame
 
 files = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -93,19 +93,6 @@ def test_a_flipped_bit_ends_the_segment_where_it_stands(tmp_path: Path, made: li
 def test_any_bytes_behind_a_right_checksum_are_refused_or_make_a_frame(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         FrameDecoder().decode(body)
-
-
-def mangle(value: object, data: st.DataObject) -> object:
-    """One place of a nested value, changed."""
-    if isinstance(value, dict) and value and data.draw(st.booleans()):
-        key = data.draw(st.sampled_from(sorted(value, key=str)))
-        return value | {key: mangle(value[key], data)}
-    if isinstance(value, list) and value and data.draw(st.integers(0, 4)):
-        place = data.draw(st.integers(0, len(value) - 1))
-        return [*value[:place], mangle(value[place], data), *value[place + 1 :]]
-    if isinstance(value, bytes) and value and data.draw(st.booleans()):
-        return value[: data.draw(st.integers(0, len(value)))] + data.draw(st.binary(max_size=9))
-    return data.draw(st.one_of(st.none(), ANY64, st.integers(-5, 5), st.binary(max_size=16), st.text(max_size=3)))
 
 
 @settings(deadline=None, max_examples=300)
