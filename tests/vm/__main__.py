@@ -16,13 +16,18 @@ from tests.vm.outcomes import Row, table
 from tests.vm.run import Plan, build_objects, default_cache, run
 
 
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 @click.command()
 @click.option("--kernel", "kernels", default="", help="Comma-separated names of the matrix; all by default.")
 @click.option("--group", "groups", default="", help="Comma-separated test groups; all by default.")
 @click.option("--cache", type=click.Path(path_type=Path), default=default_cache, help="Packages and images.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/vm"), show_default=True)
 @click.option("--timeout", "timeout_seconds", default=900.0, show_default=True, help="For one kernel, boot included.")
-def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: float) -> None:
+@click.option("--jobs", type=click.IntRange(min=1), default=_cpus, help="Kernels booted at once; one for each CPU.")
+def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: float, jobs: int) -> None:
     """Run the kernel tests in other kernels; FORCE_VM=1 turns an unavailable kernel into a failure."""
     wanted = _words(kernels)
     unknown = [name for name in wanted if name not in {entry.name for entry in MATRIX}]
@@ -30,7 +35,7 @@ def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: 
         known = ", ".join(entry.name for entry in MATRIX)
         raise click.UsageError(f"no kernel {', '.join(unknown)} in the matrix; there are {known}")
     entries = tuple(entry for entry in MATRIX if not wanted or entry.name in wanted)
-    plan = Plan(entries, _words(groups), cache.absolute(), output.absolute(), timeout_seconds)
+    plan = Plan(entries, _words(groups), cache.absolute(), output.absolute(), timeout_seconds, jobs)
     try:
         build_objects()
         rows = run(plan, click.echo)

@@ -27,22 +27,25 @@ def python_directories() -> tuple[Path, ...]:
 
 
 def snapshot(repository: Path, scratch: Path) -> Path:
-    """Return an image of the repository's sources as they stand, made in `scratch`."""
+    """Return an image of the repository's sources as they stand, made in `scratch` unless it is there."""
+    image = scratch / "repository.ext4"
+    if image.exists():
+        return image
     staged = scratch / "repository"
     shutil.copytree(repository, staged, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_SOURCE))
     environment = Path(sys.prefix)
     if environment.is_relative_to(repository):
         (staged / environment.relative_to(repository)).mkdir(parents=True)
     _, num_files, num_blocks = _survey(staged)
-    image = scratch / "repository.ext4"
     _make(staged, image, num_files, num_blocks)
     return image
 
 
 def empty(scratch: Path, num_bytes: int) -> Path:
-    """Return an image of an empty file system, made in `scratch`; its holes take no space."""
+    """Return an image of an empty file system, made in `scratch` unless it is there; its holes take no space."""
     image = scratch / "empty.ext4"
-    _mke2fs(image, ["-N", "65536"], num_bytes // _BLOCK_BYTES)
+    if not image.exists():
+        _mke2fs(image, ["-N", "65536"], num_bytes // _BLOCK_BYTES)
     return image
 
 

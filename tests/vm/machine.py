@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,8 +54,12 @@ class Boot:
     rebuilt_objects: tuple[str, ...] = ()
 
 
-def run(guest: Guest, command: str, results: Path, on_line: Callable[[str], None]) -> Boot:
+def run(
+    guest: Guest, command: str, results: Path, on_line: Callable[[str], None], stop: threading.Event | None = None
+) -> Boot:
     """Boot, run the shell `command` in the repository, power off; every line it prints goes to `on_line`.
+
+    Setting `stop` pulls the plug.
 
     `results` is shared with the guest as /run/koord-vm/results; console.log in it is the kernel's console.
     Raises UnavailableError where QEMU is not installed.
@@ -68,7 +73,8 @@ def run(guest: Guest, command: str, results: Path, on_line: Callable[[str], None
         initramfs.build(guest.kernel, scratch / "initramfs")
         with (scratch / "disk").open("wb") as disk:
             disk.truncate(DISK_BYTES)
-        end = _run_qemu(_qemu_command(guest, results, scratch), guest.timeout_seconds, results, on_line)
+        qemu = _qemu_command(guest, results, scratch)
+        end = _run_qemu(qemu, guest.timeout_seconds, results, on_line, stop or threading.Event())
     seconds = time.monotonic() - started
     status = _read(results / "status")
     if status is None:
@@ -140,7 +146,9 @@ def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _run_qemu(command: list[str], timeout_seconds: float, results: Path, on_line: Callable[[str], None]) -> str:
+def _run_qemu(
+    command: list[str], timeout_seconds: float, results: Path, on_line: Callable[[str], None], stop: threading.Event
+) -> str:
     """Pass on the guest's lines until it powers off or has to be killed; returns which."""
     deadline = time.monotonic() + timeout_seconds
     with _started(command) as process, selectors.DefaultSelector() as selector:
@@ -148,6 +156,8 @@ def _run_qemu(command: list[str], timeout_seconds: float, results: Path, on_line
         selector.register(process.stdout, selectors.EVENT_READ)
         lines = _LineReader(process.stdout)
         while time.monotonic() < deadline:
+            if stop.is_set():
+                return "stopped"
             if not selector.select(timeout=5.0):
                 if (_read(results / "console.log") or "").count(LOCKUP) >= MAX_LOCKUPS:
                     return "locked up"

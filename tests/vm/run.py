@@ -1,4 +1,6 @@
-"""Runs the kernel tests in every kernel of the matrix, one at a time, and prints what each supports.
+"""Runs the kernel tests in every kernel of the matrix, one on each CPU at a time, and prints what each supports.
+
+An emulated machine runs in one thread. Everything it needs is made ready before the first one starts.
 
 python -m tests.vm                                  the whole matrix
 python -m tests.vm --kernel 6.1,newest --group cpu  part of it
@@ -12,9 +14,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.vm import images, machine
@@ -37,6 +42,17 @@ class Plan:
     cache: Path
     output: Path
     timeout_seconds: float
+    jobs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A kernel that can be booted now. `rows` say what of it could not be had."""
+
+    entry: Entry
+    label: str
+    guest: machine.Guest
+    rows: tuple[Row, ...]
 
 
 def default_cache() -> Path:
@@ -69,21 +85,24 @@ def build_objects() -> None:
 
 
 def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
-    """Boot each kernel in turn; every row of the table comes back, of unavailable kernels too."""
+    """Boot each kernel; every row of the table comes back in the order of the matrix, of unavailable kernels too."""
     command = pytest_command(files_of(plan.groups))
-    rows: list[Row] = []
-    for entry in plan.entries:
-        try:
-            with _alone(plan.cache, on_line):
-                rows += _run_entry(plan, entry, command, on_line)
-        except UnavailableError as error:
-            rows.append(Row(entry.name, "-", "unavailable", f"({error})"))
-    return rows
+    with _alone(plan.cache, on_line), tempfile.TemporaryDirectory() as scratch:
+        prepared = [_prepare(plan, entry, Path(scratch), on_line) for entry in plan.entries]
+        stop = threading.Event()
+        with ThreadPoolExecutor(plan.jobs) as pool:
+            boots = [pool.submit(_boot, plan, each, command, on_line, stop) for each in prepared]
+            try:
+                return [row for boot in boots for row in boot.result()]
+            except BaseException:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
 
 
 @contextmanager
 def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
-    """Wait until no other run uses the cache: two emulated machines at once starve each other's timing tests."""
+    """Wait until no other run uses the cache: more machines than CPUs starve each other's timing tests."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         try:
@@ -94,32 +113,48 @@ def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _run_entry(plan: Plan, entry: Entry, command: str, on_line: Callable[[str], None]) -> list[Row]:
+def _prepare(plan: Plan, entry: Entry, scratch: Path, on_line: Callable[[str], None]) -> Prepared | Row:
+    """Download and make what is not there yet; the row says why a kernel cannot be had."""
+    on_line(f"== {entry.name}: preparing")
     suite = Suite(entry.suite, plan.cache)
-    kernel = suite.kernel()
-    label = f"{entry.name} ({kernel.release}, cgroup {entry.cgroup})"
-    sources, missing = _sources(suite, kernel.release, label) if entry.headers else ([], [])
-    on_line(f"== {entry.name}: {kernel.release}, cgroup {entry.cgroup}")
-    results = plan.output / entry.name
+    try:
+        kernel = suite.kernel()
+        label = f"{entry.name} ({kernel.release}, cgroup {entry.cgroup})"
+        sources, missing = _sources(suite, kernel.release, label) if entry.headers else ([], [])
+        replaced = (
+            # On a disk, as on most hosts: page cache of files on a tmpfs cannot be reclaimed.
+            (Path("/tmp"), images.empty(scratch, TEMPORARY_BYTES)),
+            (machine.REPOSITORY, images.snapshot(machine.REPOSITORY, scratch)),
+            *((path, images.image_of(path, plan.cache)) for path in images.python_directories()),
+            *((Path("/usr/src"), images.image_of(source, plan.cache)) for source in sources),
+        )
+    except UnavailableError as error:
+        return Row(entry.name, "-", "unavailable", f"({error})")
+    return Prepared(entry, label, machine.Guest(kernel, entry.cgroup, plan.timeout_seconds, replaced), tuple(missing))
+
+
+def _boot(
+    plan: Plan, prepared: Prepared | Row, command: str, on_line: Callable[[str], None], stop: threading.Event
+) -> list[Row]:
+    if isinstance(prepared, Row):
+        return [prepared]
+    name = prepared.entry.name
+    results = plan.output / name
     results.mkdir(parents=True, exist_ok=True)
     for stale in results.iterdir():
         stale.unlink()
-    with tempfile.TemporaryDirectory() as scratch:
-        guest = machine.Guest(
-            kernel,
-            entry.cgroup,
-            plan.timeout_seconds,
-            images=(
-                # On a disk, as on most hosts: page cache of files on a tmpfs cannot be reclaimed.
-                (Path("/tmp"), images.empty(Path(scratch), TEMPORARY_BYTES)),
-                (machine.REPOSITORY, images.snapshot(machine.REPOSITORY, Path(scratch))),
-                *((path, images.image_of(path, plan.cache)) for path in images.python_directories()),
-                *((Path("/usr/src"), images.image_of(source, plan.cache)) for source in sources),
-            ),
-        )
-        boot = machine.run(guest, command, results, on_line)
-    on_line(f"== {entry.name}: powered off after {boot.seconds:.0f} s")
-    return missing + rows_of(label, read_lines(results / "outcomes.jsonl")) + boot_rows(label, boot)
+    on_line(f"== {prepared.label}")
+    try:
+        boot = machine.run(prepared.guest, command, results, partial(_prefixed, name, on_line), stop)
+    except UnavailableError as error:
+        return [Row(name, "-", "unavailable", f"({error})")]
+    on_line(f"== {name}: powered off after {boot.seconds:.0f} s")
+    outcomes = read_lines(results / "outcomes.jsonl")
+    return [*prepared.rows, *rows_of(prepared.label, outcomes), *boot_rows(prepared.label, boot)]
+
+
+def _prefixed(name: str, on_line: Callable[[str], None], line: str) -> None:
+    on_line(f"{name}: {line}")
 
 
 def _sources(suite: Suite, release: str, label: str) -> tuple[list[Path], list[Row]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.vm import debian, run
+from tests.vm import debian, images, machine, run
 from tests.vm.machine import Boot
 from tests.vm.matrix import MATRIX, Entry
 
@@ -54,3 +56,49 @@ def test_missing_headers_are_a_row_and_the_tests_go_on(monkeypatch: pytest.Monke
     sources, (row,) = run._sources(debian.Suite("no-such-suite", tmp_path), "6.1.0-1-amd64", "6.1")
     assert sources == []
     assert (row.group, row.result) == ("headers", "unavailable")
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> run.Plan:
+    """A plan for two kernels that are there, without images."""
+    kernel = debian.Kernel("linux-image", "6.1", tmp_path / "vmlinuz", tmp_path)
+    monkeypatch.setattr(debian.Suite, "kernel", lambda _suite: kernel)
+    for maker in ("empty", "snapshot", "image_of"):
+        monkeypatch.setattr(images, maker, lambda *_: tmp_path)
+    entries = (Entry("first", "bookworm", "v2"), Entry("second", "trixie", "v2"))
+    return run.Plan(entries, (), tmp_path / "cache", tmp_path / "output", 1.0, jobs=2)
+
+
+def test_kernels_run_side_by_side_and_report_in_order(monkeypatch: pytest.MonkeyPatch, two: run.Plan) -> None:
+    together = threading.Barrier(2, timeout=30)
+    second_is_done = threading.Event()
+
+    def boot(
+        guest: machine.Guest, command: str, results: Path, on_line: Callable[[str], None], stop: threading.Event
+    ) -> Boot:
+        together.wait()
+        if results.name == "first":
+            assert second_is_done.wait(30)
+        on_line("booted")
+        second_is_done.set()
+        return Boot(None, f"{results.name} failed", 1)
+
+    monkeypatch.setattr(machine, "run", boot)
+    lines: list[str] = []
+    rows = run.run(two, lines.append)
+    assert [row.summary for row in rows] == ["first failed", "second failed"]
+    assert [line for line in lines if line.endswith("booted")] == ["second: booted", "first: booted"]
+
+
+def test_interrupt_stops_the_others(monkeypatch: pytest.MonkeyPatch, two: run.Plan) -> None:
+    def boot(
+        guest: machine.Guest, command: str, results: Path, on_line: Callable[[str], None], stop: threading.Event
+    ) -> Boot:
+        if results.name == "first":
+            raise KeyboardInterrupt
+        assert stop.wait(30)
+        return Boot(None, "stopped", 1)
+
+    monkeypatch.setattr(machine, "run", boot)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(two, lambda _line: None)
