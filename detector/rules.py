@@ -80,9 +80,11 @@ class SuspicionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 _BY_OTHERS = {QoSClass.BE: 0.5}
+_ALL_BUT_BEST_EFFORT = Selector(qos=tuple(qos for qos in QoSClass if qos is not QoSClass.BE))
+"""Best-effort work is meant to wait until nobody else wants the CPU."""
 
 DEFAULT_RULES: tuple[Rule, ...] = (
-    Rule(name="cpu-contention", any_of=("cpu_contention",), qos_thresholds=_BY_OTHERS),
+    Rule(name="cpu-contention", any_of=("cpu_contention",), selector=_ALL_BUT_BEST_EFFORT),
     Rule(name="own-threads", any_of=("own_threads",), threshold=0.5, qos_thresholds={QoSClass.BE: 2.0}),
     Rule(name="cpu-quota", any_of=("own_quota", "ancestor_quota"), qos_thresholds=_BY_OTHERS),
     Rule(name="memory", any_of=("reclaim", "compaction"), qos_thresholds=_BY_OTHERS),

@@ -4,7 +4,7 @@ import pytest
 
 from api.frame import CgroupInfo
 from api.settings import SettingsError, parse
-from detector.rules import load_rules, rules_of
+from detector.rules import DEFAULT_RULES, load_rules, rules_of
 
 SYMPTOMS = frozenset({"cpu_contention", "own_quota"})
 GOOD = """
@@ -51,3 +51,9 @@ def test_errors_name_rule_and_key(text: str, key: str) -> None:
 def test_keys_beside_rules_are_refused() -> None:
     with pytest.raises(SettingsError, match="rule_s"):
         load_rules("[rule_s.web]", "rules.toml", SYMPTOMS)
+
+
+@pytest.mark.parametrize(("qos", "told"), [("", True), ("LS", True), ("SYSTEM", True), ("BE", False)])
+def test_best_effort_work_is_meant_to_wait_for_a_cpu(qos: str, told: bool) -> None:
+    (rule,) = (rule for rule in DEFAULT_RULES if rule.name == "cpu-contention")
+    assert (rule.threshold_of(CgroupInfo(1, "/one", "one", qos)) < 1.0) is told

@@ -52,6 +52,8 @@ PMU = {"cpu.oncpu_ns": 800 * MS, "pmu.cycles": 2000, "pmu.instructions": 1000, "
         ("network_delay", {"net.qdisc_delay_ns": 70 * MS}, 0.07),
         ("network_retransmit", {"net.tcp_retransmits": 5}, 1.0),
         ("irq_theft", {"cpu.irq_ns": 30 * MS, "cpu.softirq_ns": 40 * MS}, 0.07),
+        ("irq_theft", {"cpu.irq_ns": 30 * MS, "cpu.softirq_ns": 40 * MS, "net.softirq_rx_ns": 15 * MS}, 0.04),
+        ("irq_theft", {"cpu.softirq_ns": 250 * MS, "net.softirq_rx_ns": 210 * MS}, 0.0),
         ("smt_sibling", {"cpu.smt_foreign_ns": 400 * MS}, 0.14),
         ("smt_sibling", {"cpu.smt_foreign_ns": 400 * MS, "pmu.cycles": 2000, "pmu.instructions": 1000}, 0.2),
         ("cache_pressure", {**PMU, "pmu.llc_misses": 30}, 0.4),
