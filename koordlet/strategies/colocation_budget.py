@@ -84,7 +84,8 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
 
     def _closing(self, opened: Opening) -> Iterator[Intent]:
         if opened.closes_in_seconds <= self.settings.grace_period_seconds:
-            reason = f"best-effort work is welcome for another {opened.closes_in_seconds:.0f} s"
+            closed = "closed to best-effort work" if opened.percent == 0 else "about to close to best-effort work"
+            reason = f"the node is {closed}"
             yield self.want(TAINT, Knob.NODE_TAINT, f"closing:{self.settings.effect}", reason)
 
     def _cpu(self, view: NodeView, directory: Group, opened: Opening) -> Iterator[Intent]:

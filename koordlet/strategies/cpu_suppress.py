@@ -30,15 +30,18 @@ class CpuSuppressSettings(StrategySettings, frozen=True):
 
 
 class CpuSuppress(Strategy[CpuSuppressSettings]):
-    """Writes the best-effort directory and what is below it; pods with CPUs of their own are passed over."""
+    """Writes the best-effort directory and what is below it; pods with CPUs of their own are passed over.
+
+    The gate BECPUManager leaves best-effort CPUs to somebody else.
+    """
 
     section: ClassVar[str] = "resourceUsedThresholdWithBE"
-    features: ClassVar[Mapping[str, bool]] = {"BECPUSuppress": True}
+    features: ClassVar[Mapping[str, bool]] = {"BECPUSuppress": True, "BECPUManager": False}
     settings_type = CpuSuppressSettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which nothing changes; nothing where the node's usage is not known."""
-        if not (self.settings.enable and self.gates["BECPUSuppress"]):
+        if not (self.settings.enable and self.gates["BECPUSuppress"]) or self.gates["BECPUManager"]:
             return []
         allowed = allowance_millicores(view, self.settings)
         directory = view.qos_dir(KubeQoS.BEST_EFFORT)

@@ -32,5 +32,5 @@ class EvictionCooldown(Strategy[EvictionCooldownSettings]):
         last = max(view.evictions.values(), default=None)
         if not self.settings.enable or last is None or now - last >= self.settings.seconds:
             return []
-        reason = f"pods were evicted {now - last:.0f} s ago; new ones wait {self.settings.seconds} s"
+        reason = f"pods were evicted; new ones wait {self.settings.seconds} s"
         return [self.want(TAINT, Knob.NODE_TAINT, f"evicted:{self.settings.effect}", reason, Strength.MILD)]

@@ -3,7 +3,7 @@
 Ranks are priority bands. Protected pods and those with CPUs of their own are in no pool, nor are their CPUs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -14,8 +14,11 @@ from api.intents import Intent, Knob, Strength
 from api.qos import PriorityBand, QoSClass
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
 from koordlet.strategies.cpupick import pick_cpus
+from koordlet.strategies.cpuquota import format_quota, quota_of
 from koordlet.strategies.poolflow import Pool, flow
 from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.throttling import Caps, CpuThrottle
+from koordlet.strategies.victims import by_eviction_order
 from koordlet.strategies.view import Cpu, Group, Kind, NodeView
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -39,6 +42,14 @@ class PoolSettings(StrategySettings, frozen=True):
             raise ValueError(f"pool {self.name}: lowPercent {self.low_percent} must be below {self.high_percent}")
 
 
+class Degrade(StrategySettings, frozen=True):
+    """When a pool is overloaded and no lower one can lend: single pods are throttled, step by step."""
+
+    load_percent: Percent = 95
+    interval_seconds: Annotated[int, Meta(ge=1, le=3600)] = 10
+    cpu_throttle: CpuThrottle = CpuThrottle()
+
+
 class ResourcePoolsSettings(StrategySettings, frozen=True):
     """extensions.resourcePools; highest rank first, the last one has what the others leave."""
 
@@ -49,6 +60,9 @@ class ResourcePoolsSettings(StrategySettings, frozen=True):
         PoolSettings(name="offline", bands=("koord-batch", "koord-free"), low_percent=50, high_percent=80),
     )
 
+    degrade: Degrade | None = None
+    """Unset, no pod is throttled."""
+
     def __post_init__(self) -> None:
         bands = [band for pool in self.pools for band in pool.bands]
         if len(self.pools) < 2 or len(set(bands)) < len(bands):
@@ -56,7 +70,7 @@ class ResourcePoolsSettings(StrategySettings, frozen=True):
 
 
 class ResourcePools(Strategy[ResourcePoolsSettings]):
-    """Writes the CPUs of pods and their containers; remembers which CPUs are whose."""
+    """Writes the CPUs of pods and their containers, quotas of degraded pods; remembers which CPUs are whose."""
 
     section: ClassVar[str] = "extensions.resourcePools"
     settings_type = ResourcePoolsSettings
@@ -66,11 +80,13 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
     ) -> None:
         super().__init__(settings, features)
         self._owned: list[list[int]] = []
+        self._caps: list[Caps] = []
+        self._next_step = 0.0
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """CPUs of every pool with pods; the same on every tick in which all loads stay within their bands."""
         if not self.settings.enable:
-            self._owned = []
+            self._owned, self._caps = [], []
             return []
         lsr = bound_cpus(view, QoSClass.LSR)
         cpus = {cpu.id: cpu for cpu in lendable_cpus(view) if cpu.id not in lsr}
@@ -83,7 +99,28 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
         sizes = flow(pools)
         self._move(sizes, cpus)
-        return [intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)]
+        wants = [intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)]
+        return [*wants, *self._degraded(self.settings.degrade, members, now)]
+
+    def _degraded(self, degrade: Degrade | None, members: Sequence[Sequence[Group]], now: float) -> Iterator[Intent]:
+        """Caps of single pods; steps are made in intervals, up again once the load is normal."""
+        if degrade is None or len(self._caps) != len(members):
+            self._caps = [Caps() for _ in members]
+        if degrade is None:
+            return
+        due = now >= self._next_step
+        self._next_step = now + degrade.interval_seconds if due else self._next_step
+        for caps, owned, pods in zip(self._caps, self._owned, members, strict=True):
+            caps.keep({pod.path for pod in pods})
+            overload = int(sum(_used(pod) for pod in pods)) - len(owned) * 10 * degrade.load_percent
+            if due and overload > 0:
+                ordered = by_eviction_order(pods, lambda pod: pod.cpu_millicores or 0.0)
+                caps.lower_until(ordered, degrade.cpu_throttle, overload)
+            elif due:
+                caps.raise_all(degrade.cpu_throttle)
+            for path, cap in caps.now.items():
+                reason = f"its pool is loaded above {degrade.load_percent} percent and no lower one can lend"
+                yield self.want(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
 
     def _adopt(self, cpus: dict[int, Cpu]) -> None:
         """Forget CPUs that went, give new ones to the lowest pool; at the start it has all."""

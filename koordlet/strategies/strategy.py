@@ -38,15 +38,12 @@ class Strategy(ABC, Generic[S]):
     settings_type: type[S]
 
     def __init__(self, settings: S | None = None, features: Mapping[str, bool] | None = None) -> None:
+        self.name = type(self).__module__.rpartition(".")[2]
+        """Its module's name."""
         self.settings: S = self.settings_type() if settings is None else settings
         self.gates = {name: (features or {}).get(name, default) for name, default in self.features.items()}
         self.problems: dict[str, str] = {}
         """What the last decision could not follow: cgroup path or settings key to what is wrong with it."""
-
-    @property
-    def name(self) -> str:
-        """Its module's name."""
-        return type(self).__module__.rpartition(".")[2]
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """What should stand or happen now; `now` is monotonic seconds and never goes back."""

@@ -1,5 +1,6 @@
 """Caps on the CPU of single pods that go down and up again step by step."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -39,6 +40,14 @@ class Caps:
         stepped = self.now[pod.path] * (100 - throttle.step_cpu_ratio) // 100
         self.now[pod.path] = max(min(stepped, self.start[pod.path]), min(floor, self.now[pod.path]))
         return max(before - self.now[pod.path], 0)
+
+    def lower_until(self, pods: Iterable[Group], throttle: CpuThrottle, target: int) -> None:
+        """One step down for one pod after another, until so many millicores are taken."""
+        freed = 0
+        for pod in pods:
+            if freed >= target:
+                return
+            freed += self.lower(pod, throttle)
 
     def raise_all(self, throttle: CpuThrottle) -> None:
         """One step up for all; those that are back where they began are free."""

@@ -1,6 +1,6 @@
 """Who may be evicted, in which order, and until enough is released; for all strategies that evict."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -68,27 +68,35 @@ class Evictions:
     def choose(
         self, view: NodeView, tasks: Iterable[Task], used: Callable[[Group], int], now: float
     ) -> list[tuple[Group, Task]]:
-        """Victims of the tasks in turn; what one releases counts for all tasks of that resource."""
+        """Victims of the tasks in turn; what one releases counts for all tasks of that resource.
+
+        Who would release nothing of a task's resource, or is not known to, is passed over.
+        """
         self.ended = {path: when for path, when in self.ended.items() if now - when < PENDING_SECONDS}
         leaving = [pod for pod in view.pods if pod.path in self.ended or pod.path in view.evictions]
         released: dict[str, int] = {}
         for pod in leaving:
-            _credit(released, pod, used)
+            _credit(released, _amounts(pod, used))
         chosen: list[tuple[Group, Task]] = []
         for task in tasks:
             for pod in task.victims:
                 if released.get(task.resource, 0) >= task.release:
                     break
-                if pod.path in self.ended or pod.path in view.evictions:
+                amounts = _amounts(pod, used)
+                if pod.path in self.ended or pod.path in view.evictions or not amounts.get(task.resource):
                     continue
                 self.ended[pod.path] = self.last = now
                 chosen.append((pod, task))
-                _credit(released, pod, used)
+                _credit(released, amounts)
         return chosen
 
 
-def _credit(released: dict[str, int], pod: Group, used: Callable[[Group], int]) -> None:
-    for name, amount in (*pod.requests.items(), (USED, used(pod))):
+def _amounts(pod: Group, used: Callable[[Group], int]) -> dict[str, int]:
+    return {**pod.requests, USED: used(pod)}
+
+
+def _credit(released: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
         released[name] = released.get(name, 0) + amount
 
 

@@ -198,6 +198,14 @@ class NodeView:
     """Used by all of the node."""
     memory_bytes: int | None = None
     """Used by all of the node, without what can be reclaimed."""
+    load: float | None = None
+    """Load average of the last minute."""
+    cpu_pressure_ratio: float | None = None
+    memory_pressure_ratio: float | None = None
+    io_pressure_ratio: float | None = None
+    """Time with some task stalled, over the last minute."""
+    disk_used_ratio: float | None = None
+    """Of the fullest file system that pods write to."""
     evictions: Mapping[str, float] = field(default_factory=dict)
     """Path of each recently evicted pod to the monotonic time of its eviction."""
 

@@ -19,18 +19,26 @@ Metric = Literal[
     "memory_total_usage",
     "memory_total_utilization",
     "ext_cpu_total_distribute",
+    "load_per_cpu",
+    "cpu_pressure",
+    "memory_pressure",
+    "io_pressure",
+    "disk_utilization",
 ]
+CPU_AMOUNTS = ("cpu_total_usage", "cpu_total_utilization")
+MEMORY_AMOUNTS = ("memory_total_usage", "memory_total_utilization")
+ELASTIC = "ext_cpu_total_distribute"
 Times = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class MetricRule(StrategySettings, frozen=True):
-    """A watermark: millicores, bytes, or percent for utilizations and for elastic CPU given out."""
+    """A watermark: millicores or bytes for usages, percent for all others; of the CPUs, for the load."""
 
     name: Metric
     value: Annotated[int, Meta(ge=1)]
 
     def __post_init__(self) -> None:
-        if self.name.endswith("utilization") and self.value > 100:
+        if self.name.endswith(("utilization", "pressure")) and self.value > 100:
             raise ValueError(f"{self.name} {self.value} is above 100 percent; write a percent of capacity")
 
 
@@ -94,25 +102,38 @@ class WatermarksSettings(StrategySettings, frozen=True):
 
 def measured(view: NodeView, metric: str) -> int | None:
     """What a watermark is held against: millicores, bytes or whole percents; None where it is not known."""
-    if metric == "ext_cpu_total_distribute":
+    ratios = {
+        "load_per_cpu": None if view.load is None else view.load / len(view.node.cpus),
+        "cpu_pressure": view.cpu_pressure_ratio,
+        "memory_pressure": view.memory_pressure_ratio,
+        "io_pressure": view.io_pressure_ratio,
+        "disk_utilization": view.disk_used_ratio,
+    }
+    if metric in ratios:
+        ratio = ratios[metric]
+        return None if ratio is None else int(ratio * 100)
+    if metric == ELASTIC:
         allocatable = view.node.allocatable.get(BATCH_CPU)
         requested = sum(pod.requests.get(BATCH_CPU, 0) for pod in view.pods)
         return requested * 100 // allocatable if allocatable else None
-    memory = metric.startswith("memory")
-    used, whole = (
-        (view.memory_bytes, view.node.memory_bytes) if memory else (view.cpu_millicores, view.node.cpu_millicores)
-    )
+    memory = metric in MEMORY_AMOUNTS
+    used = view.memory_bytes if memory else view.cpu_millicores
     if used is None:
         return None
+    whole = view.node.memory_bytes if memory else view.node.cpu_millicores
     return int(used) if metric.endswith("usage") else int(used * 100 // whole)
 
 
 def excess(view: NodeView, rule: MetricRule) -> int:
-    """Millicores or bytes above the watermark and a tenth of that; at least 1 once it is reached."""
-    value = measured(view, rule.name) or 0
-    above = max(value - rule.value, 0)
-    if rule.name.endswith("utilization"):
-        above = above * (view.node.memory_bytes if rule.name.startswith("memory") else view.node.cpu_millicores) // 100
-    elif rule.name.startswith("ext"):
-        above = above * view.node.allocatable.get(BATCH_CPU, 0) // 100
+    """Millicores or bytes above the watermark and a tenth of that; at least 1 once it is reached.
+
+    It is 1, which one pod covers, where nothing says how much of what the watermark counts a pod is good for.
+    """
+    above = max((measured(view, rule.name) or 0) - rule.value, 0)
+    if rule.name not in (*CPU_AMOUNTS, *MEMORY_AMOUNTS, ELASTIC):
+        return 1
+    if not rule.name.endswith("usage"):
+        memory = rule.name in MEMORY_AMOUNTS
+        whole = view.node.memory_bytes if memory else view.node.cpu_millicores
+        above = above * (view.node.allocatable.get(BATCH_CPU, 0) if rule.name == ELASTIC else whole) // 100
     return max(above * EXCESS_PERCENT // 100, 1)

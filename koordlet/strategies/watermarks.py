@@ -17,7 +17,16 @@ from koordlet.strategies.strategy import Strategy
 from koordlet.strategies.throttling import Caps, CpuThrottle
 from koordlet.strategies.victims import USED, Evictions, Task, by_eviction_order, evictable
 from koordlet.strategies.view import Group, NodeView
-from koordlet.strategies.watermark_rules import Action, Rule, WatermarksSettings, excess, measured
+from koordlet.strategies.watermark_rules import (
+    CPU_AMOUNTS,
+    ELASTIC,
+    MEMORY_AMOUNTS,
+    Action,
+    Rule,
+    WatermarksSettings,
+    excess,
+    measured,
+)
 
 TAINT = "node.koordinator.sh/watermark"
 FEATURE = "Watermarks"
@@ -122,12 +131,10 @@ class Watermarks(Strategy[WatermarksSettings]):
         if not fortune.active:
             fortune.caps.raise_all(throttle)
         elif hit:
-            target = excess(view, rule.metric_rule)
-            counts = rule.metric_rule.name in ("cpu_total_usage", "cpu_total_utilization")
-            freed = 0
-            for pod in by_eviction_order(pods, lambda pod: pod.cpu_millicores or 0.0):
-                if not counts or freed < target:
-                    freed += fortune.caps.lower(pod, throttle)
+            memory = rule.metric_rule.name in MEMORY_AMOUNTS
+            target = len(pods) * view.node.cpu_millicores if memory else excess(view, rule.metric_rule)
+            ordered = by_eviction_order(pods, lambda pod: pod.cpu_millicores or 0.0)
+            fortune.caps.lower_until(ordered, throttle, target)
 
     def _reclaims(self, view: NodeView, reason: str) -> Iterator[Intent]:
         for pod in view.pods:
@@ -138,13 +145,17 @@ class Watermarks(Strategy[WatermarksSettings]):
         metric = rule.metric_rule.name
 
         def used(pod: Group) -> int:
-            return (pod.memory_bytes or 0) if metric.startswith("memory") else int(pod.cpu_millicores or 0)
+            if metric in MEMORY_AMOUNTS:
+                return pod.memory_bytes or 0
+            return int(pod.cpu_millicores or 0) if metric in CPU_AMOUNTS else 1
 
-        def size(pod: Group) -> int:
-            return pod.requests.get(BATCH_CPU, 0) if metric == "ext_cpu_total_distribute" else used(pod)
+        def size(pod: Group) -> float:
+            if metric == ELASTIC:
+                return pod.requests.get(BATCH_CPU, 0)
+            return (pod.memory_bytes if metric.startswith("memory") else pod.cpu_millicores) or 0.0
 
         pods = [pod for pod in view.pods if _may(pod, self.settings.evict_classes) and evictable(pod, FEATURE)]
-        resource = BATCH_CPU if metric == "ext_cpu_total_distribute" else USED
+        resource = BATCH_CPU if metric == ELASTIC else USED
         task = Task(FEATURE, resource, excess(view, rule.metric_rule), by_eviction_order(pods, size), "")
         return [pod for pod, _ in self._evictions.choose(view, [task], used, now)]
 

@@ -149,6 +149,7 @@ def test_with_one_quota_for_all_no_pod_has_its_own() -> None:
     [
         pytest.param(CpuSuppress(), id="off-by-default"),
         pytest.param(CpuSuppress(AT_70, {"BECPUSuppress": False}), id="gate-closed"),
+        pytest.param(CpuSuppress(AT_70, {"BECPUManager": True}), id="left-to-somebody-else"),
     ],
 )
 def test_switched_off_it_wants_nothing(strategy: CpuSuppress) -> None:

@@ -8,7 +8,7 @@ from api.cpuset import parse_cpuset
 from api.intents import Knob
 from api.qos import QoSClass
 from api.settings import SettingsError
-from koordlet.strategies.resource_pools import ResourcePools, ResourcePoolsSettings
+from koordlet.strategies.resource_pools import Degrade, ResourcePools, ResourcePoolsSettings
 from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import container, machine, node, pod, settings, view
@@ -67,6 +67,27 @@ def test_protected_pods_and_their_cpus_are_in_no_pool() -> None:
     wanted = settings(strategy.decide(view(lsr, own, BE, on=NODE), 0.0))
     assert {target for target, _ in wanted} == {BE.path}
     assert not parse_cpuset(wanted[BE.path, Knob.CPUSET_CPUS]) & {0, 1}
+
+
+def test_in_an_overloaded_pool_the_least_important_pods_are_degraded_until_it_is_not() -> None:
+    config = ResourcePoolsSettings(enable=True, degrade=Degrade(interval_seconds=1))
+    strategy = ResourcePools(config)
+
+    def quotas(big: float, second: int) -> dict[str, str]:
+        pods = [
+            pod("big", QoSClass.LS, priority=9500, cores=big, limits={"cpu": 20_000}),
+            pod("low", QoSClass.LS, priority=9000, cores=5, limits={"cpu": 6_000}),
+        ]
+        idle = pod("be", QoSClass.BE, priority=5500, cores=0)
+        wanted = settings(strategy.decide(view(*pods, idle, on=NODE), float(second)))
+        return {path[-3:]: value for (path, knob), value in wanted.items() if knob is Knob.CPU_MAX}
+
+    # 19 CPUs for 20 cores of usage, of which 18.05 are tolerated; a first step takes nothing from low's 5 of 6.
+    assert quotas(15, 0) == {"low": "540000 100000", "big": "1800000 100000"}
+    assert quotas(15, 1) == {"low": "486000 100000", "big": "1620000 100000"}
+    assert quotas(5, 2) == {"low": "534600 100000", "big": "1782000 100000"}
+    assert quotas(5, 3) == {"low": "588000 100000", "big": "1960200 100000"}
+    assert quotas(5, 4) == {}
 
 
 def test_too_small_a_node_is_told() -> None:

@@ -70,13 +70,13 @@ def test_unknown_keys_are_found_at_every_depth() -> None:
     spec = {
         "cpuBurst": {},
         SECTION: {"cpuSuppressTresholdPercent": 1},
-        "resourceQOSStrategy": {"beClass": {"blkioQOS": {"blocks": [{"name": "a"}, {"nmae": "b"}]}}},
+        "resourceQOSStrategy": {"beClass": {"blkioQOS": {"blocks": [{"name": "a"}, {"label": "b"}]}}},
         "extensions": {"someoneElses": {"x": 1}},
     }
     assert unknown_keys(spec) == [
         "cpuBurst",
         f"{SECTION}.cpuSuppressTresholdPercent",
-        "resourceQOSStrategy.beClass.blkioQOS.blocks.nmae",
+        "resourceQOSStrategy.beClass.blkioQOS.blocks.label",
     ]
 
 

@@ -109,6 +109,13 @@ def test_eviction_until_the_gap_and_a_tenth_are_covered() -> None:
     assert evicted(strategy.decide(full, 2.0)) == [], "they are on their way"
 
 
+def test_under_pressure_one_pod_goes_at_a_time() -> None:
+    pods = [pod(name, QoSClass.BE, cores=2) for name in "ab"]
+    strategy = parsed({"eviction": {}}, "memory_pressure", 20, avoidanceThreshold=1)
+    seen = view(*pods, memory_pressure_ratio=0.5)
+    assert [len(evicted(strategy.decide(seen, float(second)))) for second in (0, 1)] == [1, 0]
+
+
 def test_elastic_cpu_given_out_is_released_by_requests() -> None:
     pods = [pod(name, QoSClass.BE, cores=0, requests={BATCH: 3000}) for name in "abc"]
     seen = view(*pods, on=node(8, allocatable={BATCH: 6000}))
@@ -144,6 +151,10 @@ def test_what_is_not_measured_is_told() -> None:
         pytest.param(view(memory_bytes=GIB), "memory_total_usage", GIB, id="bytes"),
         pytest.param(view(memory_bytes=GIB), "memory_total_utilization", 1, id="percent-of-memory"),
         pytest.param(view(), "ext_cpu_total_distribute", None, id="no-elastic-cpu"),
+        pytest.param(view(load=12.0), "load_per_cpu", 150, id="load"),
+        pytest.param(view(memory_pressure_ratio=0.25), "memory_pressure", 25, id="pressure"),
+        pytest.param(view(disk_used_ratio=0.9), "disk_utilization", 90, id="disk"),
+        pytest.param(view(), "io_pressure", None, id="pressure-unknown"),
     ],
 )
 def test_measured(seen: NodeView, metric: str, value: int | None) -> None:
