@@ -31,7 +31,7 @@ from koordlet.judging import Judging, judge_settings
 from koordlet.keeping import BaselineKeeper, look_at
 from koordlet.observing import Face, json_lines, log_lines, observe, until_signalled
 from koordlet.outlets import outlets
-from koordlet.protecting import FastPath, acting, open_protection
+from koordlet.protecting import Protection, acting, open_protection
 from koordlet.recorder import Recorder
 from koordlet.serving.command import verdicts
 from koordlet.snapshot import snapshot
@@ -162,8 +162,9 @@ def run(
             told = (
                 json_lines(agent, sys.stdout.fileno()) if as_objects else log_lines(str if verbose else agent.name_of)
             )
-            with _protecting(agent, settings) as protect:
-                observe(agent, settings.interval_seconds, (*protect, *_serve(agent, settings), told, *more), stop)
+            with _protecting(agent, settings) as protection:
+                faces = (*_protect(agent, protection), *_serve(agent, settings, protection), told, *more)
+                observe(agent, settings.interval_seconds, faces, stop)
     except Unsupported as reason:
         die(reason.reason, hint=reason.remedy)
     finally:
@@ -180,30 +181,26 @@ def _judging(settings: AgentSettings, to_judge_by: JudgeSettings) -> Judging:
 
 
 @contextmanager
-def _protecting(agent: Agent, settings: AgentSettings) -> Iterator[tuple[Face, ...]]:
-    """What answers verdicts, and puts everything back at the end; nothing without a judge."""
+def _protecting(agent: Agent, settings: AgentSettings) -> Iterator[Protection | None]:
+    """What answers verdicts, and puts everything back at the end; None without a judge."""
     if agent.judging is None:
-        yield ()
+        yield None
         return
+    wire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
     try:
-        protection = open_protection(settings, HostTree(Path(settings.root)))
+        protection = open_protection(settings, HostTree(Path(settings.root)), wire)
     except JournalError as error:
         die(str(error), hint="set [enforcing] state_dir to a directory that the agent may write")
-    wire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
-    fast = FastPath(wire, protection.trip, settings.response) if wire is not None else None
-    judging = agent.judging
-
-    def protect(window: Window, _verdicts: Sequence[Verdict]) -> None:
-        if fast is not None:
-            fast.watch(window.cgroups)
-        protection.tick(window, judging.open_verdicts)
-
     try:
-        yield (protect,)
+        yield protection
     finally:
-        if fast is not None:
-            fast.close()
         protection.close()
+
+
+def _protect(agent: Agent, protection: Protection | None) -> tuple[Face, ...]:
+    if protection is None:
+        return ()
+    return (lambda window, _told: protection.tick(window, agent.judging.open_verdicts if agent.judging else ()),)
 
 
 def _recorder(settings: AgentSettings) -> Recorder | None:
@@ -222,13 +219,14 @@ def _say_what_is_measured(agent: Agent, settings: AgentSettings) -> None:
     )
 
 
-def _serve(agent: Agent, settings: AgentSettings) -> tuple[Face, ...]:
+def _serve(agent: Agent, settings: AgentSettings, protection: Protection | None) -> tuple[Face, ...]:
     """The metrics endpoint, if it is wanted."""
     if not settings.exposition.enabled:
         return ()
     from prometheus_client import CollectorRegistry, start_http_server
 
     from koordlet.exposition import Exposition
+    from koordlet.exposition_actions import ActionExposition
     from koordlet.exposition_verdicts import VerdictExposition
 
     exposition = Exposition(settings.exposition, agent.path_of, {"version": _version(), "kernel": platform.release()})
@@ -237,6 +235,9 @@ def _serve(agent: Agent, settings: AgentSettings) -> tuple[Face, ...]:
     judged = VerdictExposition(settings.exposition.max_verdicts, agent.name_of)
     if agent.judging:
         registry.register(judged)
+    acted = ActionExposition(settings.exposition.max_verdicts, agent.name_of, dry_run=not settings.enforcing.enabled)
+    if protection is not None:
+        registry.register(acted)
     try:
         server, _thread = start_http_server(settings.exposition.port, settings.exposition.address, registry)
     except OSError as error:
@@ -248,6 +249,8 @@ def _serve(agent: Agent, settings: AgentSettings) -> tuple[Face, ...]:
         exposition.update(window, capabilities=agent.capabilities(), programs=agent.program_rows())
         if agent.judging:
             judged.update(verdicts, agent.judging.open_verdicts, agent.judging.state)
+        if protection is not None:
+            acted.update(protection, window.cgroups)
 
     return (update,)
 

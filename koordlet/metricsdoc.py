@@ -3,7 +3,8 @@
 import sys
 
 from api.metrics import METRICS, Kind, Metric
-from koordlet.exposition_verdicts import FAMILIES
+from koordlet.exposition_actions import FAMILIES as ACTED
+from koordlet.exposition_verdicts import FAMILIES as JUDGED
 
 _HEAD = """# Metrics
 
@@ -44,14 +45,14 @@ def render() -> str:
         if metric.family:
             rows.setdefault(metric.series, []).append(metric)
     lines = [_row(series, members) for series, members in rows.items()]
-    lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in (*_SELF, *_judged())]
+    lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in (*_SELF, *_families())]
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _judged() -> list[tuple[str, str, str, str]]:
+def _families() -> list[tuple[str, str, str, str]]:
     return [
         (f"{name}_total" if kind == "counter" else name, kind, ", ".join(labels), text)
-        for name, (kind, labels, text) in FAMILIES.items()
+        for name, (kind, labels, text) in (JUDGED | ACTED).items()
     ]
 
 

@@ -45,6 +45,7 @@ class Protection:
         """Rungs by resource, rung and what happened to them."""
         self.trips: Counter[str] = Counter()
         """Trips by what came of them: acted, ignored."""
+        self.fast: FastPath | None = None
         self._reaching = reaching
         self._lock = threading.Lock()
         self._sight: Sight | None = None
@@ -52,6 +53,8 @@ class Protection:
 
     def tick(self, window: Window, verdicts: tuple[Verdict, ...]) -> None:
         """Look, decide, act; `verdicts` are those that stand."""
+        if self.fast is not None:
+            self.fast.watch(window.cgroups)
         seen = sight(window, verdicts, self._reaching.reach(window.cgroups, verdicts))
         measured = tick_of(window.delta())
         if measured is not None:
@@ -85,6 +88,8 @@ class Protection:
 
     def close(self) -> None:
         """Put back all that stands; idempotent."""
+        if self.fast is not None:
+            self.fast.close()
         with self._lock:
             self.enforcer.close()
 
@@ -115,16 +120,19 @@ def acting(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
     return msgspec.structs.replace(settings, enforcing=enforcing, probes=probes)
 
 
-def open_protection(settings: AgentSettings, tree: HostTree) -> "Protection":
+def open_protection(settings: AgentSettings, tree: HostTree, wire: Tripwire | None = None) -> Protection:
     """Ready for the first tick; without `[enforcing] enabled` it only says what it would do.
 
-    Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
+    `wire` is the kernel's tripwire, if one was laid. Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
     """
     enforcing = settings.enforcing
     if not enforcing.enabled:
         enforcing = msgspec.structs.replace(enforcing, dry_run=True, strategies=("*",))
     enforcer = open_enforcer(enforcing, tree)
-    return Protection(Response(settings.response), enforcer, Reaching(tree, Knobs(tree), own_cgroup(tree)))
+    protection = Protection(Response(settings.response), enforcer, Reaching(tree, Knobs(tree), own_cgroup(tree)))
+    if wire is not None:
+        protection.fast = FastPath(wire, protection.trip, settings.response)
+    return protection
 
 
 class FastPath:
