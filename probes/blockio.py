@@ -17,9 +17,9 @@ column is absent and `Kernel.refusals` says why.
 
 Cost of an IO, by the kernel's BPF statistics under 43,000 random 4 KiB reads a second on a loop device, sixteen deep
 (`fio --rw=randread --bs=4k --direct=1 --ioengine=io_uring --iodepth=16`): 350 ns at the queue, 120 ns at issue, 370 ns
-at completion; an empty program costs 58 ns there. From kernel 7.0 on each has a second one (`probes.probe.AGAIN`), which
+at completion; an empty program costs 58 ns there. From kernel 7.0 on each has a second one (`probes.probe.AGAIN`) that
 costs another 125, 70 and 90 ns. Under eight threads and a real-time task that wakes 250 times a second, on two emulated
-CPUs of 7.2, the first programs alone missed 1.5 % of the IOs, and both together 0.02 %.
+CPUs of 7.2, the first ones alone missed 1.0 to 1.5 % of the IOs, and both together 0.02 %.
 """
 
 from typing import Any, ClassVar

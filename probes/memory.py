@@ -13,8 +13,9 @@ a node: a cgroup that streams files keeps its usage flat and yet takes every pag
 Counting pages costs 60 ns a page (of about 2 us a fault), so its program is attached only from the read that finds the
 node short until it has not been so for `QUIET_READS` reads. Stalls before the first count are blamed by the next one;
 a burst that is over by then is blamed on `OTHER_ID`. The other programs run once a stall and cost 800 ns for its begin
-and end together (kernel BPF statistics, `dd` reading a file of 3 GiB under a limit of 64 MiB; a stall takes 100 us), and another 325 ns
-from kernel 7.0 on (`probes.probe.AGAIN`). Page counts there go without: shares bear that some of them are missed.
+and end together (kernel BPF statistics, `dd` reading a file of 3 GiB under a limit of 64 MiB; a stall takes 100 us).
+From kernel 7.0 on each of these has a second one (`probes.probe.AGAIN`) and both cost another 325 ns; the page counter
+has none: what it misses is counted as lost, and shares bear it.
 
 Refaults have no tracepoint; the kernel counts them in `memory.stat`, which a collector of the agent reads.
 """
