@@ -1,6 +1,8 @@
 """What the settings ask for beyond measuring and judging: close look, socket, cluster, profiles. Imported only then."""
 
+import logging
 import platform
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,21 +21,42 @@ if TYPE_CHECKING:
     from koordlet.agent import Agent
     from koordlet.config import AgentSettings
 
+_log = logging.getLogger(__name__)
+
 
 @contextmanager
 def outlets(agent: "Agent", settings: "AgentSettings", version: str) -> Iterator[tuple[Face, ...]]:
     """Faces for `observe`, open while the block runs. Raises Unsupported, with a remedy, for what cannot be opened."""
     with ExitStack() as stack:
-        faces: list[Face] = []
+        faces: dict[str, Face] = {}
         if settings.triage.enabled and any(probe.focusable for probe in agent.probes.opened.values()):
-            faces.append(_close_look(stack, agent, settings))
+            faces["triage"] = _close_look(stack, agent, settings)
         if settings.serving.enabled:
-            faces.append(_socket(stack, agent, settings, version))
+            faces["serving"] = _socket(stack, agent, settings, version)
         if settings.cluster.enabled:
-            faces.append(_cluster(stack, agent, settings))
+            faces["cluster"] = _cluster(stack, agent, settings)
         if settings.profiles.enabled:
-            faces.append(_profiles(stack, agent, settings))
-        yield tuple(faces)
+            faces["profiles"] = _profiles(stack, agent, settings)
+        yield tuple(_alone(name, face, agent.lost) for name, face in faces.items())
+
+
+def _alone(name: str, face: Face, lost: Counter[str]) -> Face:
+    """The face, whose failures end neither the tick nor another face: logged once in a row, and counted."""
+    place, is_failing = f"{name}.ticks", False
+
+    def call(window: Window, verdicts: Sequence[Verdict]) -> None:
+        nonlocal is_failing
+        try:
+            face(window, verdicts)
+        except Exception:  # noqa: BLE001 - whatever it is, measuring goes on
+            lost[place] += 1
+            if not is_failing:
+                _log.exception("%s failed in this tick; trying again", name)
+            is_failing = True
+        else:
+            is_failing = False
+
+    return call
 
 
 def _standing(agent: "Agent") -> tuple[Verdict, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from api.frame import HOST, Reading, Table
 from api.loss import lost_ns, total_lost_ns
 from api.window import Window
-from koordlet.triage import Ids, Triage, TriageSettings
+from koordlet.triage import Ids, Level, Triage, TriageSettings
 from probes.libbpf import BpfError, enable_stats
 from probes.probe import Probe
 
@@ -41,7 +41,8 @@ class Triaging:
             level = self.triage.budget.measured(used)
             if level != before:
                 _log.info("close look: %s, at %.1f of %.1f millicores", level.name.lower(), used, self.budget)
-        wanted = self.triage.focus(frame.cgroup.ids, suspects, _lost(window))
+        lost = _lost(window) if self.triage.budget.level is Level.WORST else np.zeros(len(suspects))
+        wanted = self.triage.focus(frame.cgroup.ids, suspects, lost)
         if not _same(wanted, self._focus):
             self._move(wanted)
         self._focused = len(frame.cgroups) if wanted is None else len(wanted)

@@ -8,7 +8,7 @@ The events count for whole CPUs and are read when a CPU passes from one cgroup t
 with four software events standing in (two of them clocks), a switch between cgroups costs about 500 ns and one inside
 a cgroup 70 ns, 58 ns of either being an empty program (`python -m bench.probe_cost pmu`). With a focus, switches
 between cgroups outside it read no event and cost a quarter, and without any cgroup in it the program is detached;
-rows are then floats, and only of cgroups in the focus.
+rows are then of cgroups in the focus only, and floats from then on.
 
 Option `[probes.options.pmu] stand_in = true` opens software events in place of the hardware's, to try the plumbing on
 a host without a PMU: cycles and instructions are then nanoseconds on the CPU, references minor page faults, and
@@ -76,6 +76,7 @@ class Pmu(BpfProbe):
         self._focused = bpf.map("focused", U64, U32)
         self._filtering = bpf.map("filtering", U32, U32)
         self._focus: NDArray[np.uint64] | None = None
+        self._as_floats = False
         self._link = -1
 
     @classmethod
@@ -116,6 +117,7 @@ class Pmu(BpfProbe):
         table = Table({"cgroup": ids}, self._columns(self._scaled.advance(ids, raw, times)))
         if self._focus is not None:
             table = table.take(np.isin(ids, self._focus))
+        if self._as_floats:
             table = Table(table.keys, {name: column.astype(np.float64) for name, column in table.columns.items()})
         return Reading({CGROUP: table}, self._losses())
 
@@ -132,6 +134,8 @@ class Pmu(BpfProbe):
         else:
             self._begin(ids)
         self._focus = None if ids is None else ids.copy()
+        # For good: what was not measured in one frame is a NaN, which an integer of the next cannot be compared with.
+        self._as_floats |= ids is not None
 
     def _begin(self, ids: NDArray[np.uint64] | None) -> None:
         """Who holds each CPU is asked anew: whoever the focus falls on now was not unseen until now."""

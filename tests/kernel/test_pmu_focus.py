@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from api.frame import Reading
+from api.frame import CgroupInfo, Frame, Reading, merge
+from api.window import Window
 from probes.pmu import Pmu
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
@@ -88,6 +89,28 @@ def test_time_out_of_the_focus_is_not_called_unseen(probe: Pmu, tree: CgroupTree
     assert unseen_ns < 50_000_000, "some kernels hide a switch now and then, but not all of the time"
 
 
+def test_no_counter_falls_or_leaps_while_the_focus_moves(probe: Pmu, tree: CgroupTree) -> None:
+    with tree.make_cgroup("focus-a") as one, tree.make_cgroup("focus-b") as other:
+        children = [Stepper(each, 0, "touch()", TOUCH_SETUP) for each in (one, other)]
+        all_ids = np.sort(ids(one, other))
+        infos = tuple(CgroupInfo(int(identity), f"/{identity}", "") for identity in all_ids)
+        frames: list[Frame] = []
+        for focus in (None, ids(one), ids(other), ids(), ids(one), None, None):
+            probe.focus(focus)
+            for child in children:
+                child.step()
+            tables, lost = merge(all_ids, [probe.read()])
+            frames.append(Frame(len(frames) * 10**9, 0, infos, tables, lost))
+            if len(frames) < 2:
+                continue
+            delta = Window(frames[-2:]).delta()
+            assert delta.resets == 0
+            grown = delta.table.columns.get("pmu.llc_references")
+            if grown is not None:
+                known = grown[np.isfinite(grown)]
+                assert ((known >= 0) & (known <= 2 * PAGES)).all(), grown
+
+
 def test_back_to_everybody_counts_go_on(probe: Pmu, tree: CgroupTree) -> None:
     with tree.make_cgroup("focus-back") as cgroup:
         child = Stepper(cgroup, 0, "touch()", TOUCH_SETUP)
@@ -97,7 +120,7 @@ def test_back_to_everybody_counts_go_on(probe: Pmu, tree: CgroupTree) -> None:
         child.step()
         probe.focus(None)
         reading = probe.read()
-        assert reading.tables["cgroup"].columns["pmu.cycles"].dtype == np.uint64
+        assert reading.tables["cgroup"].columns["pmu.cycles"].dtype == np.float64
         found = faults(reading, cgroup)
         assert found is not None
         assert counted <= found < counted + PAGES

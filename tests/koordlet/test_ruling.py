@@ -4,10 +4,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.crds import INTERFERENCE_DETECTION_RULE, InterferenceDetectionRuleSpec
+from api.crds.definition import object_schema
 from api.qos import QoSClass
 from api.settings import SettingsError
 from cluster import Client, Key, custom, merge_patch
@@ -16,6 +20,7 @@ from detector.rules import DEFAULT_RULES, Rule, Selector, load_rules
 from detector.symptom import discover_symptoms
 from koordlet.ruling import ClusterRules, rule_of
 
+SCHEMA = object_schema(INTERFERENCE_DETECTION_RULE.model)
 SYMPTOMS = frozenset(discover_symptoms())
 RULES = custom(INTERFERENCE_DETECTION_RULE)
 WHOLE = {
@@ -60,13 +65,39 @@ def test_every_field_becomes_the_rules() -> None:
     assert changed - {"name"} == {field.name for field in msgspec.structs.fields(InterferenceDetectionRuleSpec)}
 
 
-@pytest.mark.parametrize("rule", DEFAULT_RULES, ids=lambda rule: rule.name)
-def test_every_rule_there_is_can_be_an_object(rule: Rule) -> None:
+losses = st.floats(0.001, 100)
+some = st.lists(st.sampled_from(sorted(SYMPTOMS)), max_size=3, unique=True).map(tuple)
+any_rule = st.builds(
+    Rule,
+    name=st.just("made"),
+    all_of=some,
+    any_of=some.filter(bool),
+    unless_measured=some,
+    threshold=losses,
+    qos_thresholds=st.dictionaries(st.sampled_from(QoSClass), losses),
+    selector=st.builds(
+        Selector,
+        paths=st.lists(st.text(min_size=1), max_size=2).map(tuple),
+        qos=st.lists(st.sampled_from(QoSClass), max_size=2).map(tuple),
+    ),
+    ticks=st.integers(1, 5),
+    of_ticks=st.integers(5, 60),
+    at_once_ratio=st.floats(1, 100),
+    close_ratio=st.floats(0.01, 1),
+    hold_seconds=st.floats(0, 3600),
+    cooldown_seconds=st.floats(0, 3600),
+)
+
+
+@given(any_rule | st.sampled_from(DEFAULT_RULES))
+def test_every_rule_can_be_an_object_that_the_schema_admits(rule: Rule) -> None:
     plain = msgspec.to_builtins(rule)
     del plain["name"]
     wire = {field.name: field.encode_name for field in msgspec.structs.fields(InterferenceDetectionRuleSpec)}
     spec = {wire[key]: value for key, value in plain.items()}
-    assert rule_of(document(rule.name, **spec), SYMPTOMS) == rule
+    made = msgspec.json.decode(msgspec.json.encode(document(rule.name, **spec)))
+    jsonschema.validate(made, SCHEMA)
+    assert rule_of(made, SYMPTOMS) == rule
 
 
 def test_absent_fields_are_those_of_the_settings() -> None:
