@@ -7,7 +7,6 @@ from pathlib import Path
 
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
-from api.plugin import Unsupported
 from api.qos import QoSClass
 from koordlet.config import EnforcingSettings
 from koordlet.enforcing.amounts import Direction
@@ -15,7 +14,7 @@ from koordlet.enforcing.applying import Applier
 from koordlet.enforcing.audit import AuditFile, Outcome
 from koordlet.enforcing.budgets import Budgets
 from koordlet.enforcing.conflicts import Owner, settle
-from koordlet.enforcing.evictions import Evictions
+from koordlet.enforcing.deeds import Deeds
 from koordlet.enforcing.hands import Hands
 from koordlet.enforcing.holdings import Held, Holdings, groups_of
 from koordlet.enforcing.journal import Journal, NoJournal
@@ -23,7 +22,7 @@ from koordlet.enforcing.planning import Declined, Plan, Planner
 from koordlet.enforcing.protection import Protection
 from koordlet.enforcing.telling import Event, Moment, Teller, of_intent
 from koordlet.enforcing.values import check
-from koordlet.host.knobs import CgroupGone, Knobs
+from koordlet.host.knobs import Knobs
 
 
 def moment() -> Moment:
@@ -40,8 +39,6 @@ class Enforcer:
         """`own` is the path of the agent's own cgroup. `open_enforcer` is the usual way in."""
         self._settings = settings
         self._own = own
-        self._hands = hands
-        self._knobs = knobs
         self._journal = journal
         audit = (
             AuditFile(Path(settings.audit_file), settings.audit_bytes, settings.audit_files)
@@ -53,11 +50,9 @@ class Enforcer:
         self._planner = Planner(knobs, hands)
         self._applier = Applier(knobs, hands, journal, self._holdings)
         self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
-        self._evictions = Evictions(
-            hands, lambda target: knobs.directory("cpu", target), settings.evict_cooldown_seconds
-        )
+        self._deeds = Deeds(settings, knobs, hands, self._budgets)
         self._protection = Protection(settings.protected, {}, frozenset(), own, settings.only)
-        self._cgroups: Sequence[CgroupInfo] = ()
+        self._cgroups: tuple[CgroupInfo, ...] = ()
         self._now = Moment(0.0, 0.0)
         self._claims: dict[str, Owner | None] = {}
         self._is_closed = False
@@ -105,20 +100,24 @@ class Enforcer:
         self._holdings.retry(self._now, self._tell)
         self._release(winners, silent)
         self._apply(winners)
-        for wish in wishes:
-            if isinstance(wish, Reclaim):
-                self._reclaim(wish)
-        self._evict([wish for wish in wishes if isinstance(wish, Evict)])
+        self._do([wish for wish in wishes if isinstance(wish, Reclaim | Evict)])
         return self._teller.finish()
 
+    def _do(self, wishes: list[Reclaim | Evict]) -> None:
+        now, allowed = self._now.monotonic_seconds, [wish for wish in wishes if self._is_allowed(wish)]
+        for wish in allowed:
+            if isinstance(wish, Reclaim):
+                self._deeds.reclaim(wish, self._protection, now, self._tell)
+        evictions = [wish for wish in allowed if isinstance(wish, Evict)]
+        self._deeds.evict(evictions, self._protection, now, self._tell)
+
     def _see(self, cgroups: Sequence[CgroupInfo] | None, annotated: Collection[str]) -> None:
-        if cgroups is None or (cgroups is self._cgroups and not annotated and not self._protection.annotated):
-            return
-        self._cgroups = cgroups
-        classes = {info.path: QoSClass(info.qos) for info in cgroups}
-        self._protection = Protection(
-            self._settings.protected, classes, frozenset(annotated), self._own, self._settings.only
-        )
+        seen = self._cgroups if cgroups is None else tuple(cgroups)
+        marked = frozenset(annotated)
+        if seen != self._cgroups or marked != self._protection.annotated:
+            self._cgroups = seen
+            classes = {info.path: QoSClass(info.qos) for info in seen}
+            self._protection = Protection(self._settings.protected, classes, marked, self._own, self._settings.only)
 
     def _tell(self, event: Event) -> None:
         self._teller.tell(event, self._now)
@@ -226,55 +225,6 @@ class Enforcer:
             if other != owner:
                 whose = f"it is set by {other[1]} of {other[0]}" if other else "an earlier change is not back yet"
                 raise Declined(Outcome.CONFLICT, whose, entry.place.key)
-
-    def _reclaim(self, wish: Reclaim) -> None:
-        if not self._is_allowed(wish):
-            return
-        forbidden = self._protection.why(wish.target)
-        spent = "" if forbidden else self._budgets.take(wish.target, self._now.monotonic_seconds)
-        if forbidden or spent:
-            outcome = Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET
-            self._tell(of_intent(wish, outcome, forbidden or spent))
-            return
-        try:
-            directory = self._knobs.directory("memory", wish.target)
-            taken = self._hands.reclaim(directory, wish.amount_bytes)
-            file = str(directory / "memory.reclaim")
-            self._tell(of_intent(wish, Outcome.RECLAIMED, wish.reason, file=file, after=str(taken)))
-        except (Unsupported, CgroupGone, OSError) as error:
-            self._tell(self._failure(wish, error))
-
-    def _evict(self, wishes: list[Evict]) -> None:
-        now = self._now.monotonic_seconds
-        for event in self._evictions.advance(now):
-            self._tell(event)
-        for wish in sorted(wishes, key=lambda wish: (wish.target, wish.strategy)):
-            if not self._is_allowed(wish):
-                continue
-            forbidden = self._protection.why(wish.target)
-            if not self._settings.evict:
-                self._tell(of_intent(wish, Outcome.REFUSED, "[enforcing] evict is off"))
-            elif forbidden:
-                self._tell(of_intent(wish, Outcome.PROTECTED, forbidden))
-            else:
-                self._begin_eviction(wish)
-
-    def _begin_eviction(self, wish: Evict) -> None:
-        event: Event | None
-        try:
-            event = self._evictions.ask(wish, self._now.monotonic_seconds)
-        except (Unsupported, CgroupGone, OSError) as error:
-            event = self._failure(wish, error)
-        if event is not None:
-            self._tell(event)
-
-    @staticmethod
-    def _failure(wish: Intent, error: Exception) -> Event:
-        if isinstance(error, Unsupported):
-            return of_intent(wish, Outcome.UNSUPPORTED, error.reason)
-        if isinstance(error, CgroupGone):
-            return of_intent(wish, Outcome.GONE, "there is no such cgroup")
-        return of_intent(wish, Outcome.FAILED, str(error))
 
     def close(self, now: Moment | None = None) -> list[Event]:
         """Put everything back and let the journal go; idempotent."""

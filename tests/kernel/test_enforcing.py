@@ -8,21 +8,24 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.frame import CgroupInfo
-from api.intents import Evict, Intent, Knob, Setting
+from api.intents import Evict, Intent, Knob, Reclaim, Setting
 from koordlet.config import EnforcingSettings
 from koordlet.enforcing.audit import Outcome
 from koordlet.enforcing.enforcer import open_enforcer, restore
 from koordlet.enforcing.stepping import Enforcer
 from koordlet.enforcing.telling import Event, Moment
-from koordlet.host.knobs import CgroupGone, Knobs
+from koordlet.host.hierarchies import find_mounts
+from koordlet.host.knobs import Knobs
 from koordlet.host.tree import HostTree
 from tests.cgroups import CgroupTree, TestCgroup
 
@@ -124,29 +127,23 @@ def test_parents_and_children_move_together(pod: TestCgroup, enforcer: Enforcer)
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one CPU cannot be parted")
-def test_cpu_lists_move_through_both_of_a_parent_and_its_child(
-    tree: CgroupTree, enforcer: Enforcer, tmp_path: Path
-) -> None:
-    mount = tree.mounts.get("cpuset", Path("/sys/fs/cgroup/cpuset"))
-    if tree.version == "v1" and not mount.is_dir():
-        pytest.skip("no cpuset hierarchy")
-    with tree.make_cgroup("lists") as parent, parent.make_cgroup("child") as child:
-        folders = [mount / cgroup.path.lstrip("/") for cgroup in (parent, child)] if tree.version == "v1" else []
-        try:
-            for folder in folders:
-                folder.mkdir()
-                (folder / "cpuset.mems").write_text("0")
-                (folder / "cpuset.cpus").write_text("0")
-            for cpus in ("1", "0", "0-1", "1"):
-                wishes: list[Intent] = [want(cgroup, Knob.CPUSET_CPUS, cpus) for cgroup in (parent, child)]
-                assert failures(enforcer.step(wishes)) == []
-                assert stands(parent, Knob.CPUSET_CPUS) == stands(child, Knob.CPUSET_CPUS) == [cpus]
-            assert failures(enforcer.close()) == []
-            expected = ["0"] if tree.version == "v1" else [""]
-            assert stands(parent, Knob.CPUSET_CPUS) == stands(child, Knob.CPUSET_CPUS) == expected
-        finally:
-            for folder in reversed(folders):
-                folder.rmdir()
+def test_cpu_lists_move_through_both_of_a_parent_and_its_child(tree: CgroupTree, enforcer: Enforcer) -> None:
+    with (
+        tree.make_cgroup("lists") as parent,
+        parent.make_cgroup("child") as child,
+        beside(parent, "cpuset") as upper,
+        beside(child, "cpuset") as lower,
+    ):
+        for folder in (upper, lower) if tree.version == "v1" else ():
+            (folder / "cpuset.mems").write_text("0")
+            (folder / "cpuset.cpus").write_text("0")
+        before = stands(parent, Knob.CPUSET_CPUS)
+        for cpus in ("1", "0", "0-1", "1"):
+            wishes: list[Intent] = [want(cgroup, Knob.CPUSET_CPUS, cpus) for cgroup in (parent, child)]
+            assert failures(enforcer.step(wishes)) == []
+            assert stands(parent, Knob.CPUSET_CPUS) == stands(child, Knob.CPUSET_CPUS) == [cpus]
+        assert failures(enforcer.close()) == []
+        assert stands(parent, Knob.CPUSET_CPUS) == stands(child, Knob.CPUSET_CPUS) == before
 
 
 def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer) -> None:
@@ -172,30 +169,52 @@ def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer
         assert (pod.blkio_dir / "blkio.throttle.read_bps_device").read_text() == ""
 
 
-def test_freezing_and_the_thaw_that_follows(pod: TestCgroup, enforcer: Enforcer) -> None:
-    try:
-        directory = Knobs(HOST).directory("freezer", pod.path)
-    except CgroupGone:  # the test's cgroups have no directory in a v1 freezer hierarchy of their own
-        directory = Path("/sys/fs/cgroup/freezer", pod.path.lstrip("/"))
-    except Exception as lack:  # noqa: BLE001 - whatever is lacking, it is made here where it can be
-        directory = Path("/sys/fs/cgroup/freezer", pod.path.lstrip("/"))
-        if not directory.parent.is_dir():
-            pytest.skip(str(lack))
+@contextmanager
+def beside(cgroup: TestCgroup, controller: str) -> Iterator[Path]:
+    """The cgroup's directory in the hierarchy of a controller, made there if the test's tree has it not."""
+    v1, unified = find_mounts(HOST)
+    mount = v1.get(controller, unified)
+    if mount is None:
+        pytest.skip(f"no hierarchy has the {controller} controller")
+    directory = mount / cgroup.path.lstrip("/")
     made = not directory.exists()
     directory.mkdir(exist_ok=True)
-    process = sleeper(pod)
     try:
+        yield directory
+    finally:
+        if made:
+            await_that(lambda: not (directory / "cgroup.procs").read_text())
+            directory.rmdir()
+
+
+def test_freezing_and_the_thaw_that_follows(pod: TestCgroup, enforcer: Enforcer) -> None:
+    with beside(pod, "freezer") as directory:
+        process = sleeper(pod)
         (directory / "cgroup.procs").write_text(str(process.pid))
         assert failures(enforcer.step([want(pod, Knob.FREEZE, "1")])) == []
         assert stands(pod, Knob.FREEZE)[0] in ("FROZEN", "1")
         assert failures(enforcer.step([])) == []
         assert stands(pod, Knob.FREEZE)[0] in ("THAWED", "0")
-    finally:
         process.kill()
         process.wait()
-        if made:
-            await_that(lambda: not (directory / "cgroup.procs").read_text())
-            directory.rmdir()
+
+
+def test_memory_is_taken_from_a_cgroup(pod: TestCgroup, enforcer: Enforcer) -> None:
+    if not (pod.memory_dir / "memory.reclaim").exists():
+        pytest.skip("no memory.reclaim: cgroup v1, or Linux before 5.19")
+    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
+        file.write(os.urandom(64 * MIB))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        reader = pod.spawn(["cat", file.name])
+        assert reader.wait(60) == 0
+        held = int((pod.memory_dir / "memory.current").read_text())
+        assert held > 32 * MIB
+        wish = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=24 * MIB)
+        events = enforcer.step([wish])
+        assert [event.outcome for event in events] == [Outcome.RECLAIMED]
+        assert int((pod.memory_dir / "memory.current").read_text()) < held - 8 * MIB
 
 
 def score_of(process: subprocess.Popen[bytes]) -> str:
@@ -355,6 +374,7 @@ def changes_in(trace: str, state: Path) -> list[str]:
     return [line for line in found if "__pycache__" not in line and f"{state}/audit" not in line]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("strace"), reason="no strace")
 @pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="no /dev/fuse")
 def test_a_dry_run_writes_nothing_and_tells_what_a_wet_one_does(pod: TestCgroup, tmp_path: Path) -> None:

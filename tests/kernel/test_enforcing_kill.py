@@ -15,8 +15,8 @@ import pytest
 from api.intents import Intent, Knob, Setting
 from koordlet.config import EnforcingSettings
 from koordlet.enforcing.audit import Outcome
-from koordlet.enforcing.journal_lines import decode
 from koordlet.enforcing.enforcer import open_enforcer, restore
+from koordlet.enforcing.journal_lines import decode
 from koordlet.host.places import KernelFile, Place, ProcessFiles
 from koordlet.host.tree import HostTree
 from tests.cgroups import CgroupTree, TestCgroup
@@ -179,7 +179,7 @@ def test_killed_at_any_moment_everything_goes_back_once(scene: Scene, tmp_path: 
         assert not journalled.damage
         for key, text in scene.texts().items():
             # A process is in its own cgroup and in those above.
-            entries = [entry for known, entry in journalled.live.items() if known == key or "#" in known and "#" in key]
+            entries = [entry for known, entry in journalled.live.items() if known == key or ("#" in known and "#" in key)]
             allowed = {originals.get(key, text)}.union(*({entry.original, *entry.ours} for entry in entries))
             assert set(text.split(",")) <= allowed or key in fresh, f"{key} holds {text}, not one of {allowed}"
             stood += text != originals.get(key, text)

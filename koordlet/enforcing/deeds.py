@@ -1,0 +1,74 @@
+"""Wishes that are done once and leave nothing to put back: memory taken from a cgroup, and its end."""
+
+from collections.abc import Iterable
+
+from api.intents import Evict, Intent, Reclaim
+from api.plugin import Unsupported
+from koordlet.config import EnforcingSettings
+from koordlet.enforcing.audit import Outcome
+from koordlet.enforcing.budgets import Budgets
+from koordlet.enforcing.evictions import Evictions
+from koordlet.enforcing.hands import Hands
+from koordlet.enforcing.holdings import Tell
+from koordlet.enforcing.protection import Protection
+from koordlet.enforcing.telling import Event, of_intent
+from koordlet.host.knobs import CgroupGone, Knobs
+
+
+class Deeds:
+    """Times are monotonic seconds."""
+
+    def __init__(self, settings: EnforcingSettings, knobs: Knobs, hands: Hands, budgets: Budgets) -> None:
+        self._may_evict = settings.evict
+        self._knobs = knobs
+        self._hands = hands
+        self._budgets = budgets
+        self._evictions = Evictions(
+            hands, lambda target: knobs.directory("cpu", target), settings.evict_cooldown_seconds
+        )
+
+    def reclaim(self, wish: Reclaim, protection: Protection, now_seconds: float, tell: Tell) -> None:
+        """Take memory, unless the cgroup is protected."""
+        forbidden = protection.why(wish.target)
+        spent = "" if forbidden else self._budgets.take(wish.target, now_seconds)
+        if forbidden or spent:
+            tell(of_intent(wish, Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET, forbidden or spent))
+            return
+        try:
+            directory = self._knobs.directory("memory", wish.target)
+            taken = self._hands.reclaim(directory, wish.amount_bytes)
+        except (Unsupported, CgroupGone, OSError) as error:
+            tell(_failure(wish, error))
+            return
+        file = str(directory / "memory.reclaim")
+        tell(of_intent(wish, Outcome.RECLAIMED, wish.reason, file=file, after=str(taken)))
+
+    def evict(self, wishes: Iterable[Evict], protection: Protection, now_seconds: float, tell: Tell) -> None:
+        """Go on with what has begun, and begin what may begin."""
+        for event in self._evictions.advance(now_seconds):
+            tell(event)
+        for wish in sorted(wishes, key=lambda wish: (wish.target, wish.strategy)):
+            forbidden = protection.why(wish.target)
+            if not self._may_evict:
+                tell(of_intent(wish, Outcome.REFUSED, "[enforcing] evict is off"))
+            elif forbidden:
+                tell(of_intent(wish, Outcome.PROTECTED, forbidden))
+            else:
+                self._begin(wish, now_seconds, tell)
+
+    def _begin(self, wish: Evict, now_seconds: float, tell: Tell) -> None:
+        event: Event | None
+        try:
+            event = self._evictions.ask(wish, now_seconds)
+        except (Unsupported, CgroupGone, OSError) as error:
+            event = _failure(wish, error)
+        if event is not None:
+            tell(event)
+
+
+def _failure(wish: Intent, error: Exception) -> Event:
+    if isinstance(error, Unsupported):
+        return of_intent(wish, Outcome.UNSUPPORTED, f"{error.reason}; {error.remedy}" if error.remedy else error.reason)
+    if isinstance(error, CgroupGone):
+        return of_intent(wish, Outcome.GONE, "there is no such cgroup")
+    return of_intent(wish, Outcome.FAILED, str(error))
