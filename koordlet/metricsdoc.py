@@ -52,7 +52,7 @@ def render() -> str:
 def _families() -> list[tuple[str, str, str, str]]:
     return [
         (f"{name}_total" if kind == "counter" else name, kind, ", ".join(labels), text)
-        for name, (kind, labels, text) in (JUDGED | ACTED).items()
+        for name, (kind, labels, text) in {**JUDGED, **ACTED}.items()
     ]
 
 

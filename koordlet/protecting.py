@@ -123,7 +123,9 @@ def acting(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
 def open_protection(settings: AgentSettings, tree: HostTree, wire: Tripwire | None = None) -> Protection:
     """Ready for the first tick; without `[enforcing] enabled` it only says what it would do.
 
-    `wire` is the kernel's tripwire, if one was laid. Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
+    `wire` is the tripwire in the kernel, if one was laid.
+
+    Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
     """
     enforcing = settings.enforcing
     if not enforcing.enabled:
