@@ -74,7 +74,10 @@ def _chosen(only: tuple[str, ...]) -> list[Scenario]:
 
 
 def _run_all(todo: list[Scenario], runs: list[Scored], skipped: dict[str, str], record: Path | None) -> None:
-    with tempfile.TemporaryDirectory(prefix="koord-detect-") as folder, Subject(Path(folder), record) as subject:
+    with (
+        tempfile.TemporaryDirectory(prefix=f"koord-detect-{os.getpid()}-") as folder,
+        Subject(Path(folder), record) as subject,
+    ):
         subject.poll(WARM_UP_SECONDS)
         for number, scenario in enumerate(todo, start=1):
             try:

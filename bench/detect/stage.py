@@ -29,6 +29,17 @@ SAMPLE_SECONDS = 1.0
 _MEMINFO, _HUGE_PAGES = Path("/proc/meminfo"), Path("/proc/sys/vm/nr_hugepages")
 
 
+@contextmanager
+def _restored_at_any_end(path: Path, text: str) -> Iterator[None]:
+    """Write `text` at the end, even if this process is killed: a shell waits for its pipe to break."""
+    argv = ["/bin/sh", "-c", 'cat > /dev/null; echo "$1" > "$2"', "restore", text, str(path)]
+    waiting = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        waiting.communicate()
+
+
 class Stage:
     """One run of one scenario. A context manager that leaves nothing behind."""
 
@@ -143,7 +154,7 @@ class Stage:
 
     def folder(self) -> Path:
         """A directory that goes with the scenario."""
-        made = Path(tempfile.mkdtemp(prefix="koord-detect-"))
+        made = Path(tempfile.mkdtemp(prefix=f"koord-detect-{os.getpid()}-"))
         self._stack.callback(shutil.rmtree, made, ignore_errors=True)
         return made
 
@@ -156,19 +167,12 @@ class Stage:
         return self._stack.enter_context(Namespaces.made())
 
     def leave_memory(self, bytes_left: int) -> None:
-        """Take the node's memory away, but for so much, until the scenario ends. Raises OSError without huge pages.
-
-        Huge pages are out of everybody's reach and go back at once, whatever becomes of us.
-        """
+        """Take the node's memory away, but for so much, until the scenario ends. Raises OSError without huge pages."""
         sizes = {words[0]: int(words[1]) << 10 for words in map(str.split, _MEMINFO.read_text().splitlines())}
         pages = max(sizes["MemAvailable:"] - bytes_left, 0) // sizes["Hugepagesize:"]
-        before = _HUGE_PAGES.read_text()
-        self.at_end(lambda: _HUGE_PAGES.write_text(before))
-        _HUGE_PAGES.write_text(str(pages + int(before)))
-
-    def at_end(self, undo: Callable[[], object]) -> None:
-        """Undo something when the scenario is over, before its cgroups go."""
-        self._stack.callback(undo)
+        before = int(_HUGE_PAGES.read_text())
+        self._stack.enter_context(_restored_at_any_end(_HUGE_PAGES, str(before)))
+        _HUGE_PAGES.write_text(str(before + pages))
 
     def _sample(self) -> None:
         self.samples.append(self.meter.sample())

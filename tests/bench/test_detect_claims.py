@@ -1,5 +1,7 @@
 """A scenario's claims become labels: losses begin with the harm, what is tolerated may be told at any time."""
 
+from pathlib import Path
+
 from bench.detect.claims import Claim, Scenario, labels_of, mutual
 from bench.detect.scenarios import SCENARIOS
 from detector.symptom import discover_symptoms
@@ -50,3 +52,9 @@ def test_claims_speak_of_symptoms_that_there_are() -> None:
 
 def test_every_scenario_is_proven_by_something_else_than_the_product() -> None:
     assert [each.name for each in SCENARIOS if not each.proofs and not each.is_clean] == []
+
+
+def test_the_document_lists_every_scenario_as_it_is() -> None:
+    document = (Path(__file__).parents[2] / "docs/detection.md").read_text()
+    for each in SCENARIOS:
+        assert f"| `{each.name}` | {each.about} |" in document

@@ -110,9 +110,9 @@ def _jobs(stage: Stage) -> None:
     stage.start("victim", PACED, stage.near)
     stage.wait(SETTLE_SECONDS)
     with stage.harm():
-        for number in range(12):
+        for number in range(7):
             stage.start(f"job-{number}", loads.stress("--cpu", "1"), stage.near)
-            stage.wait(0.8)
+            stage.wait(1.5)
             stage.remove(f"job-{number}")
     stage.wait(RECOVER_SECONDS)
 

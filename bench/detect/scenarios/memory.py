@@ -3,6 +3,7 @@
 from bench.detect import loads
 from bench.detect.claims import Claim, Proof, Scenario
 from bench.detect.measures import STALLED_MEMORY
+from bench.detect.services import PACED
 from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
 
 MIB = 1 << 20
@@ -14,12 +15,13 @@ _CACHED = ("--direct=0", "--ioengine=psync", "--invalidate=0", "--bs=256k")
 def _own_limit(stage: Stage) -> None:
     disk = stage.disk()
     loads.lay_out(disk.mount / "log", 128)
-    stage.start("victim", loads.fio("log", disk.mount / "log", "--rw=write", "--rate=60m", *_CACHED), stage.near)
+    stage.cgroup("victim").set_memory_limit(24 * MIB)
+    stage.start("victim", PACED, stage.near)
     stage.wait(SETTLE_SECONDS)
     with stage.harm():
-        stage.cgroup("victim").set_memory_limit(24 * MIB)
+        stage.start("victim", loads.fio("log", disk.mount / "log", "--rw=write", "--rate=60m", *_CACHED), stage.near)
         stage.wait(HARM_SECONDS)
-        stage.cgroup("victim").set_memory_limit(None)
+    stage.stop("victim")
     stage.wait(RECOVER_SECONDS)
 
 
@@ -45,8 +47,9 @@ def _node(stage: Stage) -> None:
     stage.start("victim", loads.fio("victim", folder / "data", "--rw=read", "--rate=200m", *_CACHED), stage.near)
     stage.wait(SETTLE_SECONDS)
     with stage.harm():
-        flood = ("--rw=read", "--numjobs=4", "--thread", "--offset_increment=4g", "--size=4g")
+        flood = ("--rw=read", "--numjobs=2", "--thread", "--offset_increment=8g", "--size=8g")
         stage.start("flood", loads.fio("flood", folder / "flood", *flood, *_CACHED), stage.far)
+        stage.start("flood", loads.stress("--vm", "1", "--vm-bytes", "1g", "--vm-method", "write64"), stage.far)
         stage.wait(HARM_SECONDS)
         stage.stop("flood")
     stage.wait(RECOVER_SECONDS)
@@ -60,7 +63,7 @@ def _waits(role: str) -> tuple[Claim, ...]:
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "own-memory-limit",
-        "the service's own limit is set below what it has to write",
+        "a service writes more than its own limit holds",
         _own_limit,
         (Claim("victim", "memory", "own_limit", "[own limit]"), Claim("victim", "blockio", "", tolerated=True)),
         (Proof("victim", STALLED_MEMORY, 0.1),),
@@ -74,7 +77,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "page-cache-flood",
-        "a neighbour's reading fills the node's memory",
+        "a neighbour fills the node's memory with what it reads, and takes and gives back a gigabyte at a time",
         _node,
         (Claim("victim", "memory", "reclaim", "flood"), *_waits("flood")),
         (Proof("victim", STALLED_MEMORY, 0.05),),

@@ -34,7 +34,7 @@ def _own_threads(stage: Stage) -> None:
     with stage.harm():
         stage.start("victim", loads.sysbench(6), stage.near)
         stage.wait(HARM_SECONDS)
-        stage.stop("victim")
+    stage.stop("victim")
     stage.wait(RECOVER_SECONDS)
 
 

@@ -1,0 +1,54 @@
+"""The detection bench leaves nothing behind when it is interrupted."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cgroups import CgroupTree
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+READY_SECONDS = 90.0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "tool"), [("cpu-hog", "sysbench"), ("read-flood", "fio"), ("packet-flood", "iperf3")]
+)
+def test_ctrl_c_leaves_nothing_behind(tree: CgroupTree, tmp_path: Path, scenario: str, tool: str) -> None:
+    if not shutil.which(tool):
+        pytest.skip(f"no {tool}: run deploy/provision.sh test")
+    output = tmp_path / "figures.json"
+    argv = [sys.executable, "-m", "bench.detect", "--only", scenario, "--repeat", "2", "--json", str(output)]
+    bench = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    top = tree.mount_of("cpu") / f"koord-test-{bench.pid}-{scenario}"
+    procs = top / "victim" / "cgroup.procs"
+    deadline = time.monotonic() + READY_SECONDS
+    while not (procs.exists() and procs.read_text()):
+        assert bench.poll() is None, bench.stderr and bench.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    inside = [int(word) for word in procs.read_text().split()]
+    bench.send_signal(signal.SIGINT)
+    _, said = bench.communicate(timeout=READY_SECONDS)
+    assert bench.returncode == 1
+    assert "ended early" in said
+    assert output.exists()
+    assert not [pid for pid in inside if Path(f"/proc/{pid}").exists()]
+    assert not [left for mount in tree.mounts.values() for left in mount.glob(f"koord-test-{bench.pid}-*")]
+    assert f"koord-detect-{bench.pid}" not in Path("/proc/mounts").read_text()
+    assert not list(Path("/run/netns").glob(f"koord-detect-{bench.pid}-*"))
+    assert not [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if _backs(path, bench.pid)]
+
+
+def _backs(path: Path, pid: int) -> bool:
+    try:
+        return f"koord-detect-{pid}-" in path.read_text()
+    except OSError:
+        return False
