@@ -129,7 +129,8 @@ def _cluster(stack: ExitStack, agent: "Agent", settings: "AgentSettings") -> Fac
     def report(window: Window, verdicts: Sequence[Verdict]) -> None:
         reporter.update(verdicts, _standing(agent), window.last.wall_ns / 1e9)
         counters = reporter.counters()
-        agent.lost["cluster.events"] = counters["events_lost"] + counters["events_held_back"]
+        agent.lost["cluster.events"] = counters["events_lost"]
+        agent.lost["cluster.events_held_back"] = counters["events_held_back"]
         agent.lost["cluster.annotation"] = counters["annotation_failures"]
         if rules and judge:
             newest = rules.newest()

@@ -13,6 +13,8 @@ from koordlet.reporting.pods import PodBook
 MAX_ENTRIES = 64
 """Entries in the annotation, those that lose most; all annotations of an object share 256 KiB."""
 MAX_CULPRITS = 4
+LEAST_SECONDS = 5.0
+"""Time between two writes, whatever comes and goes: thousands of nodes share one API server."""
 HELD_TIMES = 3.0
 """An entry ends so many write distances after it was written: an agent that is gone accuses nobody for long."""
 
@@ -75,11 +77,14 @@ class AnnotationPace:
     _written_seconds: float = field(default=float("-inf"))
 
     def due(self, entries: Sequence[WireVerdict], now_seconds: float) -> bool:
-        """Whether to write now: at once when an entry came or went, else after the pace's time; never nothing twice."""
+        """Whether to write now: soon when an entry came or went, else after the pace's time; never nothing twice."""
+        passed_seconds = now_seconds - self._written_seconds
+        if passed_seconds < LEAST_SECONDS:
+            return False
         if not entries:
             return self._present is not False
         stated = frozenset((each.resource, each.victim) for each in entries)
-        return stated != self._stated or now_seconds - self._written_seconds >= self.every_seconds
+        return stated != self._stated or passed_seconds >= self.every_seconds
 
     def write(self, entries: Sequence[WireVerdict], now_seconds: float) -> str | None:
         """The value to write; None to remove the annotation."""

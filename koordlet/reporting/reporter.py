@@ -92,7 +92,7 @@ class Reporter:
         events = self.recorder.counters
         return {
             "events_sent": events.created + events.continued,
-            "events_held_back": events.held_back,
+            "events_held_back": events.held_back + self._words.held_back,
             "events_lost": events.dropped + events.failed + self._words.unknown,
             "annotation_writes": self.annotation.writes,
             "annotation_failures": self.annotation.failures,

@@ -17,7 +17,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Events on pods that lose time."""
     annotation: bool = True
     """The annotation of the node object that lists what stands."""
-    annotation_seconds: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 30.0
-    """Time between two writes of the annotation while only amounts change; openings and closings are at once."""
+    annotation_seconds: Annotated[float, msgspec.Meta(ge=5, le=3600)] = 60.0
+    """Time between two writes of the annotation while only amounts change; openings and closings wait 5 s at most."""
     rules: bool = False
     """Judge by the InterferenceDetectionRule objects of the cluster in place of the rules of the settings."""

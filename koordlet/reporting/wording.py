@@ -8,17 +8,21 @@ from koordlet.reporting.annotation import OWN_DOING
 from koordlet.reporting.pods import PodBook, pod_uid
 
 REMEMBERED = 1024
+QUIET_SECONDS = 30.0
+"""The same again within so long is not told: each time costs the API server a write."""
 ACTION = "JudgeInterference"
 
 
 class EventWords:
-    """Makes an Event of a verdict that opens or closes; nothing of one that merely changes."""
+    """Makes an Event of a verdict that opens or closes; none of one that merely changes, or was told just now."""
 
     def __init__(self, pods: PodBook) -> None:
         self.unknown = 0
         """Verdicts about pods that the API server has not told of, which have no Event."""
+        self.held_back = 0
+        """Events that were told just before."""
         self._pods = pods
-        self._notes: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._told: OrderedDict[tuple[str, ...], tuple[str, float]] = OrderedDict()
 
     def event(self, verdict: Verdict) -> Event | None:
         """The Event on the victim's pod; None where the victim is no pod that is known."""
@@ -28,6 +32,10 @@ class EventWords:
         if pod is None:
             self.unknown += bool(pod_uid(verdict.victim))
             return None
+        note = self._note(verdict)
+        if note is None:
+            self.held_back += 1
+            return None
         others = (self._pods.of_path(culprit.path) for culprit in verdict.culprits)
         culprit = next((other for other in others if other is not None and other != pod), None)
         opens = verdict.state is State.OPEN
@@ -35,18 +43,25 @@ class EventWords:
         return Event(
             regarding=pod.reference,
             reason=reason if opens else f"{reason}Ended",
-            note=self._note(verdict),
+            note=note,
             action=ACTION,
             type="Warning" if opens else "Normal",
             related=culprit.reference if culprit else None,
         )
 
-    def _note(self, verdict: Verdict) -> str:
-        """The words of the first time for the same victim, cause and culprits: equal Events become one series."""
+    def _note(self, verdict: Verdict) -> str | None:
+        """The words of the first time for the same victim, cause and first culprit: equal Events become one series.
+
+        None when they were told just now.
+        """
         who = (verdict.state, verdict.victim, verdict.resource, verdict.cause)
-        key = (*who, *(culprit.path for culprit in verdict.culprits))
-        note = self._notes.setdefault(key, in_words(verdict, self._pods.name_of))
-        self._notes.move_to_end(key)
-        while len(self._notes) > REMEMBERED:
-            self._notes.popitem(last=False)
+        key = (*who, *(culprit.path for culprit in verdict.culprits[:1]))
+        note, told_seconds = self._told.get(key, ("", float("-inf")))
+        if verdict.time - told_seconds < QUIET_SECONDS:
+            return None
+        note = note or in_words(verdict, self._pods.name_of)
+        self._told[key] = (note, verdict.time)
+        self._told.move_to_end(key)
+        while len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
         return note

@@ -1,5 +1,6 @@
 """The gRPC server: a thread for each stream, none of which the tick ever waits for."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
@@ -31,11 +32,12 @@ class AgentServer:
     def __init__(self, settings: ServingSettings, status: NodeStatus) -> None:
         self.hub = VerdictHub(settings.queue_size)
         self._path = Path(settings.socket)
+        self._inode = -1
         self._status = status
         self._streams = threading.Semaphore(settings.max_streams)
         self._max_streams = settings.max_streams
         pool = ThreadPoolExecutor(settings.max_streams + _SPARE_THREADS, thread_name_prefix="serving")
-        self._server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.server(pool)
         self._server.add_generic_rpc_handlers((self._handler(),))
         reflection.enable_server_reflection((SERVICE, reflection.SERVICE_NAME), self._server)
 
@@ -47,6 +49,7 @@ class AgentServer:
                 self._server.add_insecure_port(f"unix:{self._path}")
         except RuntimeError as error:
             raise SocketUnusable(f"{self._path}: {error}", "set another [serving] socket") from error
+        self._inode = self._path.stat().st_ino
         self._server.start()
         _log.info("verdicts on unix:%s", self._path)
 
@@ -59,7 +62,9 @@ class AgentServer:
         """End all streams and remove the socket; idempotent."""
         self.hub.close()
         self._server.stop(grace=1.0).wait(5.0)
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if self._path.stat().st_ino == self._inode:  # not that of an agent that has started meanwhile
+                self._path.unlink()
 
     def _handler(self) -> grpc.GenericRpcHandler:
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {

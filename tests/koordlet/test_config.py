@@ -76,7 +76,7 @@ def test_defaults() -> None:
             "node_name": "",
             "events": True,
             "annotation": True,
-            "annotation_seconds": 30.0,
+            "annotation_seconds": 60.0,
             "rules": False,
         },
         "profiles": {

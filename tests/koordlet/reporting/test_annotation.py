@@ -5,7 +5,7 @@ import pytest
 from api.meta import ObjectMeta, OwnerReference
 from api.objects import Pod
 from api.verdicts import KERNEL, OWN_QUOTA, Culprit, How, Verdict
-from koordlet.reporting.annotation import MAX_ENTRIES, AnnotationPace, annotation_text, entries_of
+from koordlet.reporting.annotation import LEAST_SECONDS, MAX_ENTRIES, AnnotationPace, annotation_text, entries_of
 from koordlet.reporting.pods import CONFIG_HASH, PodBook
 from scheduler.interference.verdicts import Verdict as Read
 from scheduler.interference.verdicts import from_annotation
@@ -141,8 +141,10 @@ def test_the_annotation_is_written_when_entries_come_and_go_and_now_and_then(pod
     assert [each.until_seconds for each in from_annotation(text)] == [1090.0]
     assert not pace.due(grown, 1029.0)
     assert pace.due(grown, 1030.0)
-    assert pace.due(two, 1001.0)
-    pace.write(two, 1001.0)
-    assert pace.due(one, 1002.0)
-    pace.write(one, 1002.0)
-    assert pace.due((), 1003.0)
+    assert not pace.due(two, 1000.0 + LEAST_SECONDS - 0.1), "however much comes and goes"
+    assert pace.due(two, 1000.0 + LEAST_SECONDS)
+    pace.write(two, 1010.0)
+    assert pace.due(one, 1020.0)
+    pace.write(one, 1020.0)
+    assert not pace.due((), 1021.0)
+    assert pace.due((), 1030.0)

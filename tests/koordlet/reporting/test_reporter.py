@@ -118,8 +118,8 @@ def test_leaving_takes_the_annotation_back(twin: Twin, client: Client) -> None:
 
 def test_events_of_the_same_cause_are_one_series_on_the_victims_pod(twin: Twin, reporter: Reporter) -> None:
     for number in range(4):
-        verdict = on_web(twin, lost=0.3 + number / 10)
-        reporter.update([verdict], [verdict], 1000.0 + number)
+        verdict = on_web(twin, lost=0.3 + number / 10, time=1000.0 + 31 * number)
+        reporter.update([verdict], [verdict], verdict.time)
     assert eventually(lambda: reporter.counters()["events_sent"] == 4)
     (event,) = twin.objects(EVENTS).values()
     assert event["series"]["count"] == 4
@@ -134,7 +134,7 @@ def test_a_server_that_fails_is_asked_again_until_the_newest_state_is_there(twin
     first, second = on_web(twin), on_web(twin, resource="memory")
     reporter.update([first], [first], 1000.0)
     assert eventually(lambda: reporter.counters()["annotation_failures"] >= 2)
-    reporter.update([second], [second], 1001.0)
+    reporter.update([second], [second], 1010.0)
     twin.faults.clear()
     assert eventually(lambda: [each.resource for each in from_annotation(stated(twin))] == ["memory"])
 

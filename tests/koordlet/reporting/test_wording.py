@@ -5,7 +5,7 @@ import pytest
 
 from api.verdicts import Culprit, How, State
 from koordlet.reporting.pods import PodBook
-from koordlet.reporting.wording import REMEMBERED, EventWords
+from koordlet.reporting.wording import QUIET_SECONDS, REMEMBERED, EventWords
 from tests.koordlet.reporting.test_annotation import BATCH, WEB, by, cgroup, pod, with_cause
 
 
@@ -32,11 +32,19 @@ def test_the_victims_pod_is_told_whom_it_loses_to(words: EventWords) -> None:
 
 
 def test_the_same_again_is_the_same_event_though_amounts_differ(words: EventWords) -> None:
-    first, again = words.event(by(cgroup(BATCH), lost=0.4)), words.event(by(cgroup(BATCH), lost=0.7))
+    first = words.event(by(cgroup(BATCH), lost=0.4))
+    again = words.event(by(cgroup(BATCH), lost=0.7, time=1000.0 + QUIET_SECONDS))
     other = words.event(by("/system.slice/x.service", lost=0.4))
     assert first == again != other
     assert other is not None
     assert other.related is None
+
+
+def test_the_same_again_at_once_is_held_back_and_counted(words: EventWords) -> None:
+    for second in range(60):
+        told = words.event(by(cgroup(BATCH), time=1000.0 + second))
+        assert (told is not None) == (second in (0, QUIET_SECONDS))
+    assert words.held_back == 58
 
 
 def test_a_close_is_normal_and_an_update_is_nothing(words: EventWords) -> None:
@@ -63,4 +71,4 @@ def test_cgroups_outside_pods_have_no_event(words: EventWords) -> None:
 def test_the_memory_of_words_is_bounded(words: EventWords) -> None:
     for number in range(2 * REMEMBERED):
         words.event(msgspec.structs.replace(by("/x"), culprits=(Culprit(f"/{number}", 1.0, How.DIRECT),)))
-    assert len(words._notes) == REMEMBERED
+    assert len(words._told) == REMEMBERED
