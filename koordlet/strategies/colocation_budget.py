@@ -92,7 +92,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         if self.settings.cpu_safe_percent is None:
             return
         if view.cpu_millicores is None or directory.cpu_millicores is None:
-            self.problems["cpuSafePercent"] = "CPU usage of the node or of best-effort work is not measured"
+            self.lack("cpuSafePercent", "CPU usage of the node or of best-effort work is not measured")
             return
         online = max(view.cpu_millicores - directory.cpu_millicores, 0.0)
         allowed = budget(view.node.cpu_millicores, self.settings.cpu_safe_percent, online, opened)
@@ -127,7 +127,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         if self.settings.memory_safe_percent is None:
             return
         if view.memory_bytes is None or directory.memory_bytes is None:
-            self.problems["memorySafePercent"] = "memory of the node or of best-effort work is not measured"
+            self.lack("memorySafePercent", "memory of the node or of best-effort work is not measured")
             return
         online = max(view.memory_bytes - directory.memory_bytes, 0)
         allowed = budget(view.node.memory_bytes, self.settings.memory_safe_percent, online, opened)

@@ -43,10 +43,13 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
         """The same on every tick in which nothing changes; nothing where the node's usage is not known."""
         if not (self.settings.enable and self.gates["BECPUSuppress"]) or self.gates["BECPUManager"]:
             return []
-        allowed = allowance_millicores(view, self.settings)
         directory = view.qos_dir(KubeQoS.BEST_EFFORT)
-        if allowed is None or directory is None:
-            self.problems[self.section] = "needs the node's CPU usage and a best-effort directory"
+        if directory is None:
+            self.problems[self.section] = "there is no best-effort directory; it needs a kubelet"
+            return []
+        allowed = allowance_millicores(view, self.settings)
+        if allowed is None:
+            self.lack(self.section, "the node's CPU usage is not measured")
             return []
         reason = f"best-effort work may use {allowed} of {view.node.cpu_millicores} millicores"
         if self.settings.policy == "cfsQuota":

@@ -82,6 +82,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._owned: list[list[int]] = []
         self._caps: list[Caps] = []
         self._next_step = 0.0
+        self._used: dict[str, float] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """CPUs of every pool with pods; the same on every tick in which all loads stay within their bands."""
@@ -95,6 +96,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         if least > len(cpus):
             self.problems[self.section] = f"{len(cpus)} CPUs are too few for the pools' {least}; lower leastCpus"
             return []
+        self._used = {pod.path: self._usage(pod) for pods in members for pod in pods}
         self._adopt(cpus)
         pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
         sizes = flow(pools)
@@ -112,7 +114,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._next_step = now + degrade.interval_seconds if due else self._next_step
         for caps, owned, pods in zip(self._caps, self._owned, members, strict=True):
             caps.keep({pod.path for pod in pods})
-            overload = int(sum(_used(pod) for pod in pods)) - len(owned) * 10 * degrade.load_percent
+            overload = int(sum(self._used[pod.path] for pod in pods)) - len(owned) * 10 * degrade.load_percent
             if due and overload > 0:
                 ordered = by_eviction_order(pods, lambda pod: pod.cpu_millicores or 0.0)
                 caps.lower_until(ordered, degrade.cpu_throttle, overload)
@@ -121,6 +123,11 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             for path, cap in caps.now.items():
                 reason = f"its pool is loaded above {degrade.load_percent} percent and no lower one can lend"
                 yield self.want(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
+
+    def _usage(self, pod: Group) -> float:
+        """As measured now, else last, else what it requests."""
+        requested = float(pod.requests.get(pod.cpu_name, 0))
+        return self._used.get(pod.path, requested) if pod.cpu_millicores is None else pod.cpu_millicores
 
     def _adopt(self, cpus: dict[int, Cpu]) -> None:
         """Forget CPUs that went, give new ones to the lowest pool; at the start it has all."""
@@ -136,7 +143,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         asked = sum(limit or total * 1000 for limit in limits)
         return Pool(
             size=len(self._owned[rank]),
-            used_millicores=sum(_used(pod) for pod in pods),
+            used_millicores=sum(self._used[pod.path] for pod in pods),
             cap=min(-(-asked // 1000), total),
             least=min(settings.least_cpus, total) if pods else 0,
             low_percent=settings.low_percent,
@@ -164,11 +171,6 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             groups = [group for group in groups if group.kind is Kind.CONTAINER]
         text = format_cpuset(self._owned[rank])
         return [self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
-
-
-def _used(pod: Group) -> float:
-    """Its usage, or what it requests while that is not measured yet."""
-    return float(pod.requests.get(pod.cpu_name, 0)) if pod.cpu_millicores is None else pod.cpu_millicores
 
 
 def _in_pool(pod: Group, pool: PoolSettings) -> bool:

@@ -44,15 +44,21 @@ class Strategy(ABC, Generic[S]):
         self.gates = {name: (features or {}).get(name, default) for name, default in self.features.items()}
         self.problems: dict[str, str] = {}
         """What the last decision could not follow: cgroup path or settings key to what is wrong with it."""
+        self.silent = False
+        """Whether the last decision lacked measurements: what it does not want then stands until its lease ends."""
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """What should stand or happen now; `now` is monotonic seconds and never goes back."""
-        self.problems = {}
+        self.problems, self.silent = {}, False
         return self.intents(view, now)
 
     @abstractmethod
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """As `decide`, which is the one to call."""
+
+    def lack(self, key: str, problem: str) -> None:
+        """Note a measurement that is missing for this tick, and that no conclusion may be drawn from that."""
+        self.problems[key], self.silent = problem, True
 
     def want(self, target: str, knob: Knob, value: str, reason: str, strength: Strength = Strength.MILD) -> Setting:
         """A setting of this strategy."""

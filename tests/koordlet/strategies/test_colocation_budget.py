@@ -102,6 +102,7 @@ def test_what_is_not_measured_is_told_and_left_alone() -> None:
     wanted = settings(strategy.decide(view(*JOBS), 0.0))
     assert {knob for _, knob in wanted} == {Knob.CPU_WEIGHT}
     assert set(strategy.problems) == {"cpuSafePercent", "memorySafePercent"}
+    assert strategy.silent
 
 
 @given(

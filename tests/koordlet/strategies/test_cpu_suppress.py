@@ -156,10 +156,20 @@ def test_switched_off_it_wants_nothing(strategy: CpuSuppress) -> None:
     assert strategy.decide(view(LS_8, BE_2, cores=10), 0.0) == []
 
 
-def test_it_says_what_it_lacks() -> None:
+def test_it_says_what_it_lacks_and_that_it_is_silent() -> None:
     strategy = CpuSuppress(AT_70)
     assert strategy.decide(view(LS_8, BE_2), 0.0) == []
-    assert "usage" in strategy.problems["resourceUsedThresholdWithBE"]
+    assert strategy.silent
+    assert "not measured" in strategy.problems["resourceUsedThresholdWithBE"]
+    strategy.decide(view(LS_8, BE_2, cores=10), 1.0)
+    assert not strategy.silent
+
+
+def test_without_a_kubelet_there_is_nothing_to_suppress() -> None:
+    strategy = CpuSuppress(AT_70)
+    assert strategy.decide(NodeView(node=node(8), groups=(LS_8,), cpu_millicores=8000), 0.0) == []
+    assert "kubelet" in strategy.problems["resourceUsedThresholdWithBE"]
+    assert not strategy.silent
 
 
 @st.composite

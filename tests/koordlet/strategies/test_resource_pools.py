@@ -56,6 +56,12 @@ def test_a_pod_that_is_not_measured_yet_counts_what_it_requests() -> None:
     assert sizes(ResourcePools(ON), prod(None, requests={"cpu": 4000}), BE) == [10, 10]
 
 
+def test_one_that_is_missed_for_a_tick_keeps_what_it_had() -> None:
+    strategy = ResourcePools(ON)
+    assert sizes(strategy, prod(4), BE) == [10, 10]
+    assert sizes(strategy, prod(None, requests={"cpu": 1000}), BE) == [10, 10]
+
+
 def test_a_limit_bounds_the_pool() -> None:
     assert sizes(ResourcePools(ON), prod(6, limits={"cpu": 8000}), BE) == [8, 12]
 

@@ -1,12 +1,16 @@
+import re
+from pathlib import Path
+
 import pytest
 
 import koordlet.strategies
-from api.settings import SettingsError
+from api.settings import SettingsError, parse
 from koordlet.strategies.cpu_suppress import CpuSuppress, CpuSuppressSettings
 from koordlet.strategies.settings import configure, overridden, settings_of, unknown_keys
 from koordlet.strategies.strategy import discover_strategies
 from tests.koordlet.strategies.views import view
 
+DOCUMENT = Path(koordlet.strategies.__path__[0]).parent.parent / "docs/strategies.md"
 SECTION = "resourceUsedThresholdWithBE"
 
 
@@ -24,9 +28,7 @@ def test_switched_off_by_default_all_strategies_want_nothing() -> None:
 
 
 def test_strategies_are_listed_in_their_document() -> None:
-    from pathlib import Path
-
-    document = (Path(koordlet.strategies.__path__[0]).parent.parent / "docs/strategies.md").read_text()
+    document = DOCUMENT.read_text()
     for name, kind in discover_strategies().items():
         assert f"| `{name}` |" in document, f"{name} has no row in docs/strategies.md"
         assert all(f"`{gate}`" in document for gate in kind.features), name
@@ -87,3 +89,20 @@ def test_a_pod_may_override_single_fields() -> None:
     )
     with pytest.raises(SettingsError, match="not a JSON object"):
         overridden(settings, "[1]", "pod")
+
+
+def test_the_example_in_the_document_is_accepted() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    strategies = {name: kind() for name, kind in discover_strategies().items()}
+    assert configure(strategies, parse(example, "example.toml"), "example.toml") == []
+    changed = {name for name, strategy in strategies.items() if strategy.settings != type(strategy)().settings}
+    assert changed == {
+        "colocation_budget",
+        "core_sched",
+        "cpu_burst",
+        "cpu_evict",
+        "cpu_suppress",
+        "group_identity",
+        "memory_evict",
+        "watermarks",
+    }
