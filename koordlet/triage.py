@@ -10,7 +10,8 @@ up in this order when they cost more than their budget, one level at a measureme
     nothing     the expensive probes rest
 
 A level is taken back after the cost was well below the budget for several measurements in a row, and each time that
-proves too dear at once, the next try waits twice as long.
+proves too dear at once, the next try waits twice as long. Where the kernel does not tell the cost (it wants
+CAP_SYS_ADMIN for its statistics), only suspects are looked at.
 """
 
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ class Budget:
     def __post_init__(self) -> None:
         if self.millicores <= 0:
             self.level = Level.NOTHING
+
+    def unmeasurable(self) -> Level:
+        """The cost cannot be had: no more than suspects from here on, until it can."""
+        self._calm, self._trying = 0, False
+        self.level = max(self.level, Level.SUSPECTS)
+        return self.level
 
     def measured(self, used_millicores: float) -> Level:
         """Take one measurement of what the expensive probes cost on the present level."""

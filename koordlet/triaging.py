@@ -35,17 +35,26 @@ class Triaging:
         frame = window.last
         if not self.probes or len(suspects) != len(frame.cgroups):
             return
-        used = self._meter.tick()
-        if used is not None:
-            before = self.triage.budget.level
-            level = self.triage.budget.measured(used)
-            if level != before:
-                _log.info("close look: %s, at %.1f of %.1f millicores", level.name.lower(), used, self.budget)
+        self._weigh()
         lost = _lost(window) if self.triage.budget.level is Level.WORST else np.zeros(len(suspects))
         wanted = self.triage.focus(frame.cgroup.ids, suspects, lost)
         if not _same(wanted, self._focus):
             self._move(wanted)
         self._focused = len(frame.cgroups) if wanted is None else len(wanted)
+
+    def _weigh(self) -> None:
+        """Take what the meter says, where it says anything."""
+        before, failed = self.triage.budget.level, self._meter.failures
+        used = self._meter.tick()
+        if used is not None:
+            level = self.triage.budget.measured(used)
+        elif self._meter.failures > failed:
+            level = self.triage.budget.unmeasurable()
+        else:
+            return
+        if level != before:
+            cost = "at an unknown cost" if used is None else f"at {used:.1f} of {self.budget:.1f} millicores"
+            _log.info("close look: %s, %s", level.name.lower(), cost)
 
     @property
     def budget(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from api.window import Window
 from bench.probe_cost import ping_pong
 from koordlet.triage import Level, TriageSettings
 from koordlet.triaging import Triaging
+from probes.libbpf import BpfError
 from probes.pmu import Pmu
 from probes.probe import Kernel, Probe, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
@@ -93,6 +95,22 @@ def test_a_suspect_alone_is_measured_and_the_other_is_not_zero_but_unknown(pmu: 
         grown = node.window().delta().table.columns["pmu.cycles"]
         assert grown[0] > 0
         assert np.isnan(grown[1])
+    triaging.close()
+
+
+def test_where_the_kernel_gives_no_statistics_only_suspects_are_measured(
+    pmu: Pmu, tree: CgroupTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise BpfError("bpf_enable_stats", errno.EPERM)
+
+    monkeypatch.setattr("koordlet.triaging.enable_stats", refuse)
+    triaging = Triaging(TriageSettings(), {"pmu": pmu})
+    with tree.make_cgroup("triage-g") as one, tree.make_cgroup("triage-h") as other:
+        triaging.after_tick(Node(pmu, one, other).window(), np.array([True, False]))
+        reading = triaging.reading()
+    assert float(reading.tables["host"].columns["triage.focused"][0]) == 1.0
+    assert reading.lost["triage.failures"] == 1
     triaging.close()
 
 

@@ -58,6 +58,14 @@ def test_without_a_budget_the_expensive_probes_rest_for_ever() -> None:
     assert {budget.measured(0.0) for _ in range(100)} == {Level.NOTHING}
 
 
+def test_at_an_unknown_cost_no_more_than_suspects() -> None:
+    budget = Budget(10.0)
+    assert budget.unmeasurable() is Level.SUSPECTS
+    budget.level = Level.WORST
+    assert budget.unmeasurable() is Level.WORST
+    assert [budget.measured(1.0) for _ in range(PATIENCE)][-1] is Level.SUSPECTS
+
+
 @given(
     st.lists(st.floats(0, 100), min_size=5, max_size=5).map(lambda costs: sorted(costs, reverse=True)),
     st.floats(1, 50),
