@@ -24,6 +24,7 @@ from koordlet.agent import Agent
 from koordlet.config import AgentSettings, load_settings
 from koordlet.demo.command import demo
 from koordlet.doctor import as_json, examine, main_job_runs
+from koordlet.enforcing.command import restore
 from koordlet.enforcing.journal import JournalError
 from koordlet.host.cpumodel import cpu_model
 from koordlet.host.tree import HostTree
@@ -373,6 +374,7 @@ def _watching(settings: AgentSettings, path: Path | None) -> Judging | None:
 
 
 main.add_command(demo)
+main.add_command(restore)
 main.add_command(verdicts)
 
 

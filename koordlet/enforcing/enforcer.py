@@ -7,6 +7,7 @@
 `docs/enforcing.md` has the rules.
 """
 
+import logging
 from pathlib import Path
 
 from koordlet.config import EnforcingSettings
@@ -17,6 +18,8 @@ from koordlet.enforcing.telling import Event, Moment
 from koordlet.host.hierarchies import find_hierarchies
 from koordlet.host.knobs import Knobs
 from koordlet.host.tree import HostTree
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Enforcer", "boot_id", "open_enforcer", "own_cgroup", "restore"]
 
@@ -47,7 +50,10 @@ def open_enforcer(
     hands: Hands
     journal: Journal | NoJournal
     if settings.dry_run:
-        hands, journal = PretendingHands(), NoJournal(peek(Path(settings.state_dir), boot).values())
+        left = peek(Path(settings.state_dir), boot)
+        if left:
+            _log.warning("an earlier run left %d places changed, and a dry run cannot: `koordlet restore`", len(left))
+        hands, journal = PretendingHands(), NoJournal(left.values())
     else:
         hands, journal = Hands(), Journal(Path(settings.state_dir), boot)
     enforcer = Enforcer(settings, knobs or Knobs(tree), journal, hands=hands, own=own_cgroup(tree))

@@ -423,6 +423,27 @@ def test_a_dry_run_writes_nothing_and_tells_what_a_wet_one_does(pod: TestCgroup,
     assert {"set", "restored", "refused", "gone"} <= {line["outcome"] for line in dry}
 
 
+def koordlet_restore(config: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "koordlet", "restore", "--config", str(config)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_command_puts_back_what_a_killed_run_left(pod: TestCgroup, tmp_path: Path) -> None:
+    config = tmp_path / "koordlet.toml"
+    config.write_text(f'[enforcing]\nstate_dir = "{tmp_path}/state"\naudit_file = "{tmp_path}/audit.jsonl"\n')
+    before = stands(pod, Knob.CPU_MAX)
+    running = open_enforcer(settings(tmp_path), HOST)
+    running.step([want(pod, Knob.CPU_MAX, "20000 100000"), want(pod, Knob.CPU_WEIGHT, "5")])
+    refused = koordlet_restore(config)
+    assert (refused.returncode, stands(pod, Knob.CPU_MAX) != before) == (1, True)
+    assert "stop it first" in refused.stderr
+    running._journal.close()  # as the kernel does for who is killed
+    done = koordlet_restore(config)
+    assert (done.returncode, stands(pod, Knob.CPU_MAX)) == (0, before), done.stderr
+    assert "2 put back, 0 failed" in done.stdout
+    assert "0 put back" in koordlet_restore(config).stdout
+
+
 def test_a_cgroup_made_again_is_another(tree: CgroupTree, enforcer: Enforcer) -> None:
     with tree.make_cgroup("phoenix") as first:
         enforcer.step([want(first, Knob.CPU_MAX, "20000 100000")])
