@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from api.frame import KERNEL_ID, OTHER_ID
 from api.verdicts import ANCESTOR, GONE, KERNEL, NOBODY, Culprit, How
 from detector.blame import Floats
-from detector.correlation import History, correlate
-from detector.symptom import BlameSource, Signal, Symptom
+from detector.correlation import LEAST_SHARE, History, correlate
+from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View
-
-LEAST_SHARE = 0.01
-"""Smaller parts are not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +28,34 @@ class Attribution:
 
 
 class Attributor:
-    """Answers for the cgroups of one tick."""
+    """Answers for the cgroups of one tick; what was answered once is not worked out again."""
 
     def __init__(
         self,
         view: View,
         symptoms: Mapping[str, Symptom],
         signals: Mapping[str, Signal],
+        thresholds: Mapping[str, Floats],
         history_of: Callable[[str], History | None],
     ) -> None:
-        """`history_of` gives the past of a symptom that correlates."""
-        self._view, self._symptoms, self._signals = view, symptoms, signals
-        self._history_of = history_of
-        self._histories: dict[str, History | None] = {}
+        """`thresholds` are the losses of each symptom above which a tick counts as harmed, a row a cgroup.
 
-    def of(self, name: str, rows: NDArray[np.intp], thresholds: Floats) -> list[Attribution]:
-        """Blame for what the symptom `name` costs each of the rows; empty where a row loses nothing.
-
-        `thresholds` are the losses above which a tick counts as harmed.
+        `history_of` gives the past of a symptom that correlates.
         """
+        self._view, self._symptoms, self._signals = view, symptoms, signals
+        self._thresholds, self._history_of = thresholds, history_of
+        self._known: dict[str, dict[int, Attribution]] = {}
+
+    def of(self, name: str, rows: NDArray[np.intp]) -> list[Attribution]:
+        """Blame for what the symptom `name` costs each of the rows; empty where a row loses nothing."""
+        known = self._known.setdefault(name, {})
+        wanted = rows.tolist()
+        fresh = [row for row in wanted if row not in known]
+        if fresh:
+            known.update(zip(fresh, self._work_out(name, np.array(fresh, dtype=np.intp)), strict=True))
+        return [known[row] for row in wanted]
+
+    def _work_out(self, name: str, rows: NDArray[np.intp]) -> list[Attribution]:
         source, signal = self._symptoms[name].blame, self._signals[name]
         lost = signal.lost[rows]
         if source.named:
@@ -58,9 +64,9 @@ class Attributor:
         if source.ancestor_column:
             return [self._by_ancestor(row, source.ancestor_column, float(signal.lost[row])) for row in rows.tolist()]
         if source.explained:
-            return [self._by_symptoms(name, row, limit) for row, limit in zip(rows.tolist(), thresholds, strict=True)]
+            return self._by_symptoms(lost, rows)
         direct = self._from_table(source.table, rows, signal)
-        others = self._correlated(name, rows, thresholds)
+        others = self._correlated(name, rows)
         return [
             _put_together(seen, suspected, measured=signal.measured) if amount > 0 else Attribution()
             for seen, suspected, amount in zip(direct, others, lost.tolist(), strict=True)
@@ -95,21 +101,15 @@ class Attributor:
             return NOBODY
         return self._view.path_of(identity) or GONE
 
-    def _correlated(
-        self, name: str, rows: NDArray[np.intp], thresholds: Floats
-    ) -> Sequence[Sequence[tuple[str, float]]]:
+    def _correlated(self, name: str, rows: NDArray[np.intp]) -> Sequence[Sequence[tuple[str, float]]]:
+        view, source = self._view, self._symptoms[name].blame
         found: list[list[tuple[int, float]]] = [[] for _ in rows]
-        view = self._view
-        if self._symptoms[name].blame.published and view.cpi2 is not None:
+        past = self._history_of(name) if source.suspects else None
+        if source.published and view.cpi2 is not None:
             found = [view.cpi2.antagonists_of(row) for row in rows.tolist()]
-        elif (past := self._history(name)) is not None:
-            found = correlate(past, rows, thresholds, view.tree.leaves)
+        elif past is not None:
+            found = correlate(past, rows, self._thresholds[name][rows], view.tree.leaves)
         return [[(view.cgroups[row].path, share) for row, share in one] for one in found]
-
-    def _history(self, name: str) -> History | None:
-        if name not in self._histories:
-            self._histories[name] = self._history_of(name) if self._symptoms[name].blame.suspects else None
-        return self._histories[name]
 
     def _by_ancestor(self, row: int, column: str, lost: float) -> Attribution:
         """The nearest ancestor for which the column is above zero."""
@@ -123,34 +123,56 @@ class Attributor:
             path = ANCESTOR if found is None else self._view.cgroups[found].path
         return Attribution((Culprit(path, 1.0, How.DIRECT),), 1.0)
 
-    def _by_symptoms(self, name: str, row: int, threshold: float) -> Attribution:
-        """The culprits of the symptoms that cost this cgroup time, as far as their losses reach."""
-        lost = self._explaining(row)
-        whole = max(float(self._signals[name].lost[row]), sum(lost.values()))
-        worth = {other: amount / whole for other, amount in lost.items() if amount >= LEAST_SHARE * whole}
-        parts = {other: self.of(other, np.array([row], dtype=np.intp), np.array([threshold]))[0] for other in worth}
-        culprits: dict[tuple[str, How], float] = {}
-        for other, part in parts.items():
-            for each in part.culprits:
-                key = (each.path, each.how)
-                culprits[key] = culprits.get(key, 0.0) + each.share * worth[other]
-        ranked = _ranked([Culprit(path, share, how) for (path, how), share in culprits.items()])
-        return Attribution(ranked, sum((part.confidence * worth[other] for other, part in parts.items()), 0.0), worth)
+    def _by_symptoms(self, lost: Floats, rows: NDArray[np.intp]) -> list[Attribution]:
+        """The culprits of the symptoms that cost these cgroups time, as far as their losses reach."""
+        costs = self._costs(rows)
+        whole = np.maximum(lost, np.sum(list(costs.values()), axis=0)) if costs else lost
+        found: list[_Explained] = [_Explained() for _ in rows]
+        for name, amounts in costs.items():
+            parts = ratio(amounts, whole)
+            worth = np.flatnonzero(parts >= LEAST_SHARE)
+            for place, part, blamed in zip(
+                worth.tolist(), parts[worth].tolist(), self.of(name, rows[worth]), strict=True
+            ):
+                found[place].add(name, part, blamed)
+        return [one.attribution() for one in found]
 
-    def _explaining(self, row: int) -> dict[str, float]:
-        """What the symptoms that can name somebody cost, the worst of each group."""
-        lost: dict[str, float] = {}
-        group_of: dict[str, str] = {}
+    def _costs(self, rows: NDArray[np.intp]) -> dict[str, Floats]:
+        """What each symptom that can name somebody costs the rows; of a group only what the worst of it costs."""
+        costs: dict[str, Floats] = {}
+        groups: dict[str, list[str]] = {}
         for name, signal in self._signals.items():
-            amount, symptom = float(signal.lost[row]), self._symptoms[name]
-            rival = group_of.get(symptom.group, "")
-            if not amount > lost.get(rival, 0.0) or symptom.blame.explained or symptom.blame == BlameSource():
-                continue
-            lost.pop(rival, None)
-            lost[name] = amount
-            if symptom.group:
-                group_of[symptom.group] = name
-        return lost
+            symptom = self._symptoms[name]
+            if not symptom.blame.explained and symptom.blame != BlameSource():
+                costs[name] = np.maximum(np.nan_to_num(signal.lost[rows]), 0.0)
+                groups.setdefault(symptom.group or name, []).append(name)
+        for names in groups.values():
+            worst = np.argmax([costs[name] for name in names], axis=0)
+            for number, name in enumerate(names):
+                costs[name] = np.where(worst == number, costs[name], 0.0)
+        return costs
+
+
+class _Explained:
+    """The culprits of one cgroup's symptoms, added up."""
+
+    def __init__(self) -> None:
+        self.shares: dict[tuple[str, How], float] = {}
+        self.confidence = 0.0
+        self.parts: dict[str, float] = {}
+
+    def add(self, name: str, part: float, blamed: Attribution) -> None:
+        """Take over what a symptom that explains this part of the loss says."""
+        self.parts[name] = part
+        self.confidence += blamed.confidence * part
+        for culprit in blamed.culprits:
+            key = (culprit.path, culprit.how)
+            self.shares[key] = self.shares.get(key, 0.0) + culprit.share * part
+
+    def attribution(self) -> Attribution:
+        """The sum."""
+        culprits = [Culprit(path, share, how) for (path, how), share in self.shares.items()]
+        return Attribution(_ranked(culprits), self.confidence, self.parts)
 
 
 def _put_together(

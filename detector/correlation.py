@@ -10,6 +10,8 @@ from detector.cpi2 import antagonist_scores
 
 LEAST_SCORE = 0.35
 """Antagonist score from which CPI2 blames (Zhang et al., EuroSys 2013)."""
+LEAST_SHARE = 0.01
+"""Smaller parts of a loss are not listed."""
 LEAST_TICKS = 5
 """Ticks that a correlation needs."""
 
@@ -41,12 +43,18 @@ def correlate(
     scores = antagonist_scores(harm, thresholds, activity)
     scores[np.arange(len(rows)), rows] = -1.0
     scores[~contrast] = -1.0
-    meanwhile = harmed.T.astype(np.float64) @ activity
-    meanwhile[np.arange(len(rows)), rows] = 0.0
-    shares = meanwhile / np.maximum(meanwhile.sum(axis=1), 1e-300)[:, None]
-    return [_chosen(scores[place], shares[place]) for place in range(len(rows))]
+    everybody = activity.sum(axis=1)
+    return [
+        _shared(activity[harmed[:, place]], everybody[harmed[:, place]], row, np.flatnonzero(above))
+        for place, (row, above) in enumerate(zip(rows.tolist(), scores >= LEAST_SCORE, strict=True))
+    ]
 
 
-def _chosen(scores: Floats, shares: Floats) -> list[tuple[int, float]]:
-    rows = np.flatnonzero(scores >= LEAST_SCORE)
-    return list(zip(rows.tolist(), shares[rows].tolist(), strict=True))
+def _shared(meanwhile: Floats, everybody: Floats, own: int, chosen: NDArray[np.intp]) -> list[tuple[int, float]]:
+    """Parts of what all but the victim did while it was harmed."""
+    if not len(chosen):
+        return []
+    others = float(everybody.sum() - meanwhile[:, own].sum())
+    parts = np.minimum(meanwhile[:, chosen].sum(axis=0) / max(others, 1e-300), 1.0)
+    worth = parts >= LEAST_SHARE
+    return list(zip(chosen[worth].tolist(), parts[worth].tolist(), strict=True))

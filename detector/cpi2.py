@@ -7,7 +7,7 @@ task has no CPI.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -71,13 +71,14 @@ class CpiSamples(msgspec.Struct, frozen=True):
         return sum(self.by_task.values())
 
 
-def gather(task: str, cpi: NDArray[np.float64], usage_cores: NDArray[np.float64], policy: Cpi2Policy) -> CpiSamples:
-    """The samples of one task that count: measured, and taken while it used enough cpu."""
-    kept = cpi[np.isfinite(cpi) & (usage_cores >= policy.min_usage_cores)]
+def gather(tasks: Sequence[str], cpi: Floats, usage_cores: Floats, policy: Cpi2Policy) -> CpiSamples:
+    """One job's samples that count, each with its task: measured, and taken while the task used enough cpu."""
+    kept = np.flatnonzero(np.isfinite(cpi) & (usage_cores >= policy.min_usage_cores))
     if not len(kept):
         return CpiSamples()
-    mean = float(kept.mean())
-    return CpiSamples(mean, float(((kept - mean) ** 2).sum()), {task: len(kept)})
+    mean = float(cpi[kept].mean())
+    by_task = Counter(tasks[row] for row in kept.tolist())
+    return CpiSamples(mean, float(((cpi[kept] - mean) ** 2).sum()), dict(sorted(by_task.items())))
 
 
 def merge_samples(one: CpiSamples, two: CpiSamples) -> CpiSamples:
@@ -159,7 +160,7 @@ def antagonist_scores(harm: Floats, thresholds: Floats, usage: Floats) -> Floats
     whole = np.where(measured, harm, thresholds)
     weight = np.where(whole > thresholds, 1.0 - thresholds / np.maximum(whole, thresholds), whole / thresholds - 1.0)
     used = np.where(np.isfinite(usage), np.maximum(usage, 0.0), 0.0)
-    total = measured.T.astype(np.float64) @ used
+    total = used.sum(axis=0) if measured.all() else measured.T.astype(np.float64) @ used
     return np.asarray((np.where(measured, weight, 0.0).T @ used) / np.where(total > 0, total, 1.0), dtype=np.float64)
 
 

@@ -125,13 +125,14 @@ class Cpi2Sampler:
         self._refresh(now_ns)
 
     def _learn(self, cgroups: Sequence[CgroupInfo], jobs: Sequence[JobKey | None], cpi: Floats, usage: Floats) -> None:
-        by_job: dict[JobKey, CpiSamples] = defaultdict(CpiSamples)
+        rows_of: dict[JobKey, list[int]] = defaultdict(list)
         for row, job in enumerate(jobs):
             if job:
-                one = gather(cgroups[row].path, cpi[row : row + 1], usage[row : row + 1], self._policy)
-                by_job[job] = merge_samples(by_job[job], one)
-        for job, samples in by_job.items():
-            self._fresh[job] = merge_samples(self._fresh.get(job, CpiSamples()), samples)
+                rows_of[job].append(row)
+        for job, rows in rows_of.items():
+            samples = gather([cgroups[row].path for row in rows], cpi[rows], usage[rows], self._policy)
+            if samples.by_task:
+                self._fresh[job] = merge_samples(self._fresh.get(job, CpiSamples()), samples)
 
     def _refresh(self, now_ns: int) -> None:
         """Histories grow once a period; a job's first one is made as soon as its samples suffice."""

@@ -84,7 +84,7 @@ def _look(engine: Engine, tick: Tick, place: int, row: int) -> RuleLook:
     if measured:
         name = max(measured, key=lambda each: each.lost or 0.0).name
         rows = np.array([row], dtype=np.intp)
-        blamed = tick.attributor.of(name, rows, tick.limits[place, rows])[0]
+        blamed = tick.attributor.of(name, rows)[0]
         evidence = evidence_of(tick, rule, name, engine.symptoms[name], rows)[0]
     return RuleLook(
         rule=rule.name,

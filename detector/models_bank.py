@@ -27,11 +27,12 @@ class Suspicion:
 
 
 class ModelBank:
-    """Models of many workloads, laid out so that one pass scores all rows. Immutable."""
+    """Models of many workloads, laid out so that one pass scores all rows."""
 
     def __init__(self, file: ModelFile) -> None:
         self.features = file.features
         self._number = {model.key: index for index, model in enumerate(file.models)}
+        self._asked: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
         width = len(file.features)
         self._center = np.array([model.center for model in file.models], dtype=np.float64).reshape(-1, width)
         self._scale = np.array([model.scale for model in file.models], dtype=np.float64).reshape(-1, width)
@@ -50,7 +51,7 @@ class ModelBank:
 
     def evaluate(self, keys: Sequence[WorkloadKey], features: NDArray[np.float64]) -> Suspicion:
         """Score rows of shape (n, features), in the order of `self.features`, by their workloads' models."""
-        numbers = np.fromiter((self._number.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+        numbers = self._numbers(keys)
         score = np.full(len(keys), np.nan)
         threshold = np.full(len(keys), np.nan)
         rows = np.flatnonzero((numbers >= 0) & np.isfinite(features).all(axis=1))
@@ -62,6 +63,16 @@ class ModelBank:
                 score[rows[mine]] = bank.score(self._place[models[mine]], scaled[mine])
         threshold[numbers >= 0] = self._threshold[numbers[numbers >= 0]]
         return Suspicion(score, threshold, score < threshold)
+
+    def _numbers(self, keys: Sequence[WorkloadKey]) -> NDArray[np.int64]:
+        """The place of each workload's model, -1 without one; the same tuple is looked up once."""
+        if keys is self._asked[0]:
+            return self._asked[1]
+        known = self._number
+        numbers = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+        if isinstance(keys, tuple):
+            self._asked = keys, numbers
+        return numbers
 
 
 class _SvmBank:

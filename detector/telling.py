@@ -16,12 +16,14 @@ from detector.verdict_rows import Rows, severity_ranks, verdicts_of
 
 GROWN, SHRUNK = 1.5, 0.5
 """An update is told when the smoothed loss grows or shrinks by these factors, or severity, cause or culprit change."""
-OUTGROWN = 1.25
+OUTGROWN = 1.5
 """A culprit replaces the one that was told when its part is so many times that one's."""
-SETTLED_NS = 2 * 10**9
+SETTLED_NS = 3 * 10**9
 """A culprit that was told stands at least this long."""
 ASK_AGAIN_NS = 5 * 10**9
-"""A verdict that names nobody asks again this often whether somebody can be named."""
+"""A verdict that names nobody asks again after this time, whenever as much again has passed, whom it can name."""
+ASKED_AT_ONCE = 32
+"""So many cgroups of a rule ask in one tick, those with the lowest ids first; the others soon after."""
 
 
 class Teller:
@@ -73,7 +75,11 @@ class Teller:
         blame = tick.view.blame(source.table) if source.table else None
         if blame is None:
             asks = bool(source.suspects or source.explained or source.published)
-            return told, np.asarray((told == 0) & (age_ns >= ASK_AGAIN_NS) & asks)
+            stood_ns = memory.told_ns[place, rows] - memory.opened_ns[place, rows]
+            ripe = np.flatnonzero((told == 0) & (age_ns >= np.maximum(stood_ns, ASK_AGAIN_NS)) & asks)
+            due = np.zeros(len(rows), dtype=np.bool_)
+            due[ripe[np.argsort(ids[ripe])[:ASKED_AT_ONCE]]] = True
+            return told, due
         first, amounts = blame.biggest(ids)
         outgrown = amounts >= OUTGROWN * blame.against(ids, told)
         return first, np.asarray((first != told) & outgrown & (age_ns >= SETTLED_NS))
@@ -85,7 +91,7 @@ class Teller:
         memory, symptom, rule = self._memory, self._symptoms[name], self._rules[place]
         ids = tick.view.ids[rows].tolist()
         before = [self._open.get((place, one)) for one in ids]
-        verdicts = verdicts_of(tick, rule, (name, symptom), rows, ranks.tolist(), before, tick.limits[place, rows])
+        verdicts = verdicts_of(tick, rule, (name, symptom), rows, ranks.tolist(), before)
         named = np.array([bool(verdict.culprits) for verdict in verdicts], dtype=np.bool_)
         by_table = bool(symptom.blame.table) and tick.view.blame(symptom.blame.table) is not None
         memory.told_ns[place, rows] = tick.now_ns

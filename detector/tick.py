@@ -15,6 +15,8 @@ from detector.symptom import Signal, Symptom
 from detector.view import View
 
 Flags = NDArray[np.bool_]
+HARMFUL = 0.05
+"""Lost seconds per second above which a tick is harmed by a symptom that no rule is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Sensing:
     def __init__(self, rules: Sequence[Rule], symptoms: Mapping[str, Symptom], suspicion: SuspicionPolicy) -> None:
         self._rules, self._symptoms, self._suspicion = rules, symptoms, suspicion
         self._place = {name: place for place, name in enumerate(symptoms)}
+        self._thresholds: Mapping[str, Floats] = {}
         self._selected: tuple[tuple[CgroupInfo, ...], Floats] = ((), np.empty((len(rules), 0)))
 
     def tick(
@@ -72,7 +75,7 @@ class Sensing:
             view=view,
             now_ns=now_ns,
             signals=signals,
-            attributor=Attributor(view, self._symptoms, signals, history_of),
+            attributor=Attributor(view, self._symptoms, signals, self._thresholds, history_of),
             rests=np.array(rests, dtype=np.bool_).reshape(-1, 1),
             lost=lost,
             worst=worst,
@@ -104,7 +107,16 @@ class Sensing:
         if self._selected[0] is not cgroups and self._selected[0] != cgroups:
             limits = [[rule.threshold_of(info) for info in cgroups] for rule in self._rules]
             self._selected = (cgroups, np.array(limits, dtype=np.float64).reshape(len(self._rules), len(cgroups)))
+            self._thresholds = self._by_symptom(self._selected[1])
         return self._selected[1]
+
+    def _by_symptom(self, limits: Floats) -> dict[str, Floats]:
+        """Of each symptom the thresholds of the first rule about it, also for cgroups that the rule is not about."""
+        usual = {name: np.full(limits.shape[1], HARMFUL) for name in self._symptoms}
+        for place, rule in reversed(list(enumerate(self._rules))):
+            whole = np.where(np.isfinite(limits[place]), limits[place], rule.threshold)
+            usual |= dict.fromkeys(rule.symptoms, whole)
+        return usual
 
 
 def _most(losses: Sequence[Floats]) -> Floats:

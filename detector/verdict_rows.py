@@ -35,13 +35,12 @@ def verdicts_of(
     rows: Rows,
     ranks: Sequence[int],
     before: Sequence[Verdict | None],
-    limits: Floats,
 ) -> list[Verdict]:
-    """A verdict for each row; it opens where none stood `before`. Loss above its limit counts as harm."""
+    """A verdict for each row; it opens where none stood `before`."""
     name, kind = symptom
     time = tick.view.window.last.wall_ns / 1e9
     lost = tick.signals[name].lost[rows].tolist()
-    blamed = tick.attributor.of(name, rows, limits)
+    blamed = tick.attributor.of(name, rows)
     evidence = evidence_of(tick, rule, name, kind, rows)
     return [
         Verdict(

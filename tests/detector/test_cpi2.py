@@ -58,7 +58,10 @@ def test_three_outliers_in_five_minutes(times: list[float], anomaly: bool) -> No
 
 def day(seed: int, tasks: int = 5, samples: int = 100, mean: float = 2.0) -> CpiSamples:
     rng = np.random.default_rng(seed)
-    parts = [gather(f"{seed}-{t}", rng.normal(mean, 0.2, samples), np.ones(samples), POLICY) for t in range(tasks)]
+    parts = [
+        gather([f"{seed}-{t}"] * samples, rng.normal(mean, 0.2, samples), np.ones(samples), POLICY)
+        for t in range(tasks)
+    ]
     return reduce(merge_samples, parts)
 
 
@@ -94,7 +97,7 @@ def test_refresh_ages_history_and_keeps_it_when_the_day_was_thin() -> None:
 
 
 def test_samples_of_little_usage_are_left_out() -> None:
-    kept = gather("t", np.array([1.0, 2.0, np.nan, 3.0]), np.array([1.0, 0.1, 1.0, 0.3]), POLICY)
+    kept = gather(["t"] * 4, np.array([1.0, 2.0, np.nan, 3.0]), np.array([1.0, 0.1, 1.0, 0.3]), POLICY)
     assert (kept.count, kept.mean) == (2, 2.0)
 
 
@@ -103,7 +106,10 @@ floats = st.lists(st.floats(0.1, 50), max_size=20)
 
 @given(floats, floats, floats)
 def test_merging_samples_is_associative_and_commutative(one: list[float], two: list[float], three: list[float]) -> None:
-    a, b, c = (gather(n, np.array(v), np.ones(len(v)), POLICY) for n, v in zip("abc", (one, two, three), strict=True))
+    a, b, c = (
+        gather([n] * len(v), np.array(v), np.ones(len(v)), POLICY)
+        for n, v in zip("abc", (one, two, three), strict=True)
+    )
     left, right = merge_samples(merge_samples(a, b), c), merge_samples(c, merge_samples(b, a))
     assert left.by_task == right.by_task
     assert left.mean == pytest.approx(right.mean)
