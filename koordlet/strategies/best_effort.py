@@ -54,9 +54,10 @@ def best_effort_cpus(view: NodeView, count: int) -> list[int]:
     return pick_cpus(reserved, from_reserved) + pick_cpus(shared, count - from_reserved)
 
 
-def bound_cpus(view: NodeView, qos: QoSClass) -> frozenset[int]:
-    """CPUs that pods of the class have to themselves."""
-    return frozenset(cpu for pod in view.pods if pod.effective_qos is qos for cpu in pod.bound_cpus)
+def bound_cpus(view: NodeView, *classes: QoSClass) -> frozenset[int]:
+    """CPUs that pods of these classes, or of any, were given for themselves."""
+    pods = [pod for pod in view.pods if not classes or pod.effective_qos in classes]
+    return frozenset(cpu for pod in pods for cpu in pod.bound_cpus)
 
 
 def below_directory(view: NodeView, directory: Group, bound: bool = True) -> list[Group]:

@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Intent, Knob, Strength
-from api.qos import QoSClass
 from koordlet.strategies.best_effort import below_directory, bound_cpus, lendable_cpus, next_count, next_quota_us
 from koordlet.strategies.calendar_windows import DayWindow, Opening, opening
 from koordlet.strategies.cpupick import pick_cores
@@ -109,8 +108,8 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
             groups = [group for group in groups if group.kind is Kind.CONTAINER]
         present = parse_cpuset(groups[0].knobs.get(Knob.CPUSET_CPUS, "")) if groups else frozenset()
         count = next_count(allowed, len(present) or None, len(view.node.cpus))
-        lsr = bound_cpus(view, QoSClass.LSR)
-        free = [cpu for cpu in lendable_cpus(view) if cpu.id not in lsr]
+        taken = bound_cpus(view)
+        free = [cpu for cpu in lendable_cpus(view) if cpu.id not in taken]
         cpus = pick_cores(view.node.cpus, free, count)
         if not cpus:
             self.problems[directory.path] = "no whole core is left for best-effort work"

@@ -153,10 +153,11 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         return self.want(path, Knob.CPU_MAX, format_quota(quota), reason, Strength.INVISIBLE)
 
     def _quota(self, group: Group, base: int, settings: CpuBurstSettings, pool: Pool, now: float) -> int:
+        """The base for a container that somebody freed from its quota: any other would be less."""
         allowed = self._allowed(group, settings, now)
         step = adjusted(step_of(allowed, group.throttled_ratio), pool)
         current = parse_quota(group.knobs.get(Knob.CPU_MAX, format_quota(base)))
-        return next_quota_us(base if current is None else current, base, settings.cfs_quota_burst_percent, step)
+        return base if current is None else next_quota_us(current, base, settings.cfs_quota_burst_percent, step)
 
     def _allowed(self, group: Group, settings: CpuBurstSettings, now: float) -> bool:
         if settings.cfs_quota_burst_period_seconds < 0:

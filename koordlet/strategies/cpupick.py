@@ -1,5 +1,6 @@
 """Choose CPUs for work that shares them: whole cores before single threads, evenly over sockets and NUMA nodes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
@@ -25,18 +26,16 @@ def pick_cores(cpus: Sequence[Cpu], candidates: Iterable[Cpu], count: int) -> li
 
     Nobody else then runs on a sibling of a chosen CPU. At least one core where there is any.
     """
-    threads: dict[int, int] = {}
-    for cpu in cpus:
-        threads[cpu.core] = threads.get(cpu.core, 0) + 1
-    free = list(candidates)
-    cores = {core: sorted(cpu.id for cpu in free if cpu.core == core) for core in {cpu.core for cpu in free}}
-    whole = {core: ids for core, ids in cores.items() if len(ids) == threads[core]}
-    heads = [cpu for cpu in free if cpu.core in whole and whole[cpu.core][0] == cpu.id]
+    threads = Counter(cpu.core for cpu in cpus)
+    cores: dict[int, list[Cpu]] = {}
+    for cpu in candidates:
+        cores.setdefault(cpu.core, []).append(cpu)
+    heads = {min(cpu.id for cpu in core): core for number, core in cores.items() if len(core) == threads[number]}
+    first_threads = [cpu for head, core in heads.items() for cpu in core if cpu.id == head]
     chosen: list[int] = []
-    for head in pick_cpus(heads, len(heads)):
-        core = next(ids for ids in whole.values() if ids[0] == head)
-        if not chosen or len(chosen) + len(core) <= count:
-            chosen += core
+    for head in pick_cpus(first_threads, len(first_threads)):
+        if not chosen or len(chosen) + len(heads[head]) <= count:
+            chosen += sorted(cpu.id for cpu in heads[head])
     return chosen
 
 

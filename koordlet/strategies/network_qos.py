@@ -23,13 +23,20 @@ Bandwidth = Annotated[int, Meta(ge=0, le=100)] | str
 
 
 class NetworkBlock(StrategySettings, frozen=True):
-    """networkQOS of one class or of a pod's annotation."""
+    """networkQOS of one class."""
 
     enable: bool = False
     ingress_request: Bandwidth = 0
     ingress_limit: Bandwidth = 0
     egress_request: Bandwidth = 0
     egress_limit: Bandwidth = 0
+
+
+class PodNetwork(StrategySettings, frozen=True):
+    """networkQOS of a pod's annotation: quantities of bits per second, never percents."""
+
+    ingress_limit: int | str = 0
+    egress_limit: int | str = 0
 
 
 class NetworkClass(StrategySettings, frozen=True):
@@ -107,8 +114,8 @@ class NetworkQos(Strategy[NetworkQosSettings]):
         yield self.want(path, Knob.NET_CLASS, value, f"traffic of class {qos}")
 
     def _pod(self, pod: Group) -> Iterator[Intent]:
-        asked = read_annotation(pod, ANNOTATION_NETWORK_QOS, NetworkBlock(), self.problems)
-        if asked.ingress_limit or asked.ingress_request:
+        asked = read_annotation(pod, ANNOTATION_NETWORK_QOS, PodNetwork(), self.problems)
+        if asked.ingress_limit:
             self.problems[pod.path] = "a cgroup's ingress cannot be shaped; limit the senders' egress"
         if not asked.egress_limit:
             return

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from api.cpuset import format_cpuset
 from api.intents import Intent, Knob, Strength
-from api.qos import PriorityBand, QoSClass
+from api.qos import PriorityBand
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import format_quota, quota_of
@@ -89,8 +89,8 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         if not self.settings.enable:
             self._owned, self._caps = [], []
             return []
-        lsr = bound_cpus(view, QoSClass.LSR)
-        cpus = {cpu.id: cpu for cpu in lendable_cpus(view) if cpu.id not in lsr}
+        taken = bound_cpus(view)
+        cpus = {cpu.id: cpu for cpu in lendable_cpus(view) if cpu.id not in taken}
         members = [[pod for pod in view.pods if _in_pool(pod, pool)] for pool in self.settings.pools]
         least = sum(pool.least_cpus for pool, pods in zip(self.settings.pools, members, strict=True) if pods)
         if least > len(cpus):

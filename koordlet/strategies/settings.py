@@ -90,6 +90,8 @@ def _unknown(document: Any, kind: inspect.Type, prefix: str) -> list[str]:
         return _unknown(document, structs[0], prefix) if structs else []
     if isinstance(kind, inspect.ListType | inspect.VarTupleType) and isinstance(document, list | tuple):
         return [key for item in document for key in _unknown(item, kind.item_type, prefix)]
+    if isinstance(kind, inspect.DictType) and isinstance(document, Mapping):
+        return [key for name, item in document.items() for key in _unknown(item, kind.value_type, f"{prefix}{name}.")]
     if not isinstance(kind, inspect.StructType) or not isinstance(document, Mapping):
         return []
     fields = {field.encode_name: field.type for field in kind.fields}

@@ -134,6 +134,11 @@ def test_at_the_base_no_quota_is_wanted() -> None:
     assert {knob for _, knob in wanted} == {Knob.CPU_BURST}
 
 
+def test_a_container_without_a_quota_is_given_none() -> None:
+    wanted = settings(CpuBurst(AUTO).decide(seen("max 100000"), 0.0))
+    assert {knob for _, knob in wanted} == {Knob.CPU_BURST}
+
+
 def test_one_busy_moment_is_averaged() -> None:
     strategy = CpuBurst(CpuBurstSettings(policy="cfsQuotaBurstOnly"))
     for second in range(4):

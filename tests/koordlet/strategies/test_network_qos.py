@@ -70,6 +70,20 @@ def test_a_pods_own_limit() -> None:
     assert "ingress" in strategy.problems[one.path]
 
 
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        pytest.param("8000000", "rate=1000000 ceil=1000000 prio=2", id="number"),
+        pytest.param('"8M"', "rate=1000000 ceil=1000000 prio=2", id="quantity"),
+        pytest.param('"much"', None, id="no-quantity"),
+        pytest.param("0", None, id="none"),
+    ],
+)
+def test_bits_per_second_of_a_pod(limit: str, value: str | None) -> None:
+    one = pod("a", QoSClass.LS, annotations={"koordinator.sh/networkQOS": f'{{"egressLimit": {limit}}}'})
+    assert settings(NetworkQos(features=GATE).decide(view(one), 0.0)).get((one.path, Knob.NET_CLASS)) == value
+
+
 def test_another_mechanism_is_left_to_it() -> None:
     config = settings_of(
         NetworkQosSettings,

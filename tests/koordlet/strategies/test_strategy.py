@@ -73,12 +73,16 @@ def test_unknown_keys_are_found_at_every_depth() -> None:
         "cpuBurst": {},
         SECTION: {"cpuSuppressTresholdPercent": 1},
         "resourceQOSStrategy": {"beClass": {"blkioQOS": {"blocks": [{"name": "a"}, {"label": "b"}]}}},
-        "extensions": {"someoneElses": {"x": 1}},
+        "extensions": {
+            "someoneElses": {"x": 1},
+            "watermarks": {"actions": {"calm": {"throttle": {"cpuThrottle": {"minRatio": 1}}}}},
+        },
     }
     assert unknown_keys(spec) == [
         "cpuBurst",
         f"{SECTION}.cpuSuppressTresholdPercent",
         "resourceQOSStrategy.beClass.blkioQOS.blocks.label",
+        "extensions.watermarks.actions.calm.throttle.cpuThrottle.minRatio",
     ]
 
 
