@@ -12,6 +12,10 @@ import pytest
 from api.frame import CGROUP, CgroupInfo, Frame, merge
 from api.window import Window
 from bench.probe_cost import ping_pong
+from detector.judge import Judge, JudgeSettings
+from koordlet.agent import Agent
+from koordlet.config import AgentSettings, ProbeSettings
+from koordlet.judging import Judging
 from koordlet.triage import Level, TriageSettings
 from koordlet.triaging import Triaging
 from probes.libbpf import BpfError
@@ -128,3 +132,30 @@ def test_the_statistics_are_switched_off_between_measurements(pmu: Pmu) -> None:
         measured.append(switched_on())
     triaging.close()
     assert measured == [True, False, False, True, False, False, True]
+
+
+def test_the_judge_goes_on_whatever_the_focus_does(kernel: Kernel, tree: CgroupTree) -> None:
+    disabled = ("blockio", "irq", "memory", "net", "resctrl", "smt", "throttle", "turnaround")
+    probes = ProbeSettings(disabled=disabled, options={"pmu": {"stand_in": True}})
+    agent = Agent(AgentSettings(probes=probes), Judging(Judge(JudgeSettings())))
+    try:
+        triaging = Triaging(TriageSettings(patrol_ticks=2), agent.probes.opened)
+        agent.also.append(triaging.reading)
+        assert agent.judging is not None
+        with tree.make_cgroup("triage-i") as one, tree.make_cgroup("triage-j") as other:
+            for each in (one, other):
+                each.spawn(["sh", "-c", "while :; do :; done"], cpus="0")
+            for level in (*Level, *reversed(Level), *Level):
+                for _ in range(3):
+                    triaging.triage.budget.level = level
+                    agent.tick()
+                    window = agent.store.window(0.05)
+                    if window is not None:
+                        triaging.after_tick(window, agent.judging.judge.suspects)
+                    time.sleep(0.05)
+        assert agent.judging.failures == 0
+        assert triaging.failures == 0
+        assert agent.store.window() is not None
+        triaging.close()
+    finally:
+        agent.close()
