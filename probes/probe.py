@@ -119,10 +119,10 @@ class Probe(ABC):
     def close(self) -> None:
         """Stop measuring; idempotent."""
 
-    def focus(self, ids: NDArray[np.uint64] | None) -> None:
+    def focus(self, ids: NDArray[np.uint64] | None) -> None:  # noqa: B027 - most probes have nothing to spare
         """Measure only these cgroups, or all with None; none at all is allowed. Raises BpfError.
 
-        What is not measured has no rows, or its columns are left out: never a zero. Without `focusable` it does nothing.
+        What is not measured has no rows, or its columns are left out: never a zero. It does nothing by default.
         """
 
     def stats(self) -> tuple[ProgramStats, ...]:
