@@ -106,6 +106,10 @@ _LOSSES = {
     ("cpu", "cpi2"): "to slow instructions (CPI2)",
     ("memory", "bandwidth"): "to memory traffic",
     ("service", "turnaround"): "answering late",
+    ("cpu", "cpi"): "to more cycles per instruction than usual",
+    ("cpu", "cpi2"): "to more cycles per instruction than usual",
+    ("memory", "bandwidth"): "sharing memory bandwidth",
+    ("service", "turnaround"): "answering late",
     ("pressure", "stall"): "stalled",
 }
 """How a loss reads; any other reads as its resource and cause."""
