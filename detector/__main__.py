@@ -88,7 +88,7 @@ def explain(recording: Path, victim: str, moment: str, around: float, png: Path 
       koord-detector explain night.koordrec --victim '/kubepods/*/web' --at +90s --png web.png
     """
     with _refusals():
-        parts = parts_of(segment_paths(recording))
+        parts = parts_of(segment_paths(recording), _warn)
         try:
             at_ns = parse_when(moment, *span_of(parts))
         except ValueError as error:

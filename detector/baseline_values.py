@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -43,18 +44,18 @@ class BaselineState(IntEnum):
     """Answered by the next higher octave of load."""
 
 
-class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True):
+class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How baselines learn and forget."""
 
-    half_life_seconds: float = 3 * 86_400.0
+    half_life_seconds: Annotated[float, msgspec.Meta(ge=60)] = 3 * 86_400.0
     """After this time a sample weighs half."""
-    warm_samples: float = 60.0
+    warm_samples: Annotated[float, msgspec.Meta(ge=1)] = 60.0
     """Aged weight of samples from which a baseline may judge."""
-    forget_weight: float = 0.5
+    forget_weight: Annotated[float, msgspec.Meta(ge=0)] = 0.5
     """`forget` drops cells whose aged weight is below this."""
-    exclude_seconds: float = 3600.0
+    exclude_seconds: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
     """A verdict keeps its victim's samples out for this long; what lasts longer becomes ordinary."""
-    max_cells: int = 40_000
+    max_cells: Annotated[int, msgspec.Meta(ge=0)] = 40_000
     """Workload x signal x load cells kept; a cell takes about 1 KiB. What finds no room is counted in `refused`."""
 
 

@@ -9,31 +9,33 @@ task has no CPI.
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Cpi2Policy(msgspec.Struct, frozen=True, kw_only=True):
+class Cpi2Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The published parameters. Each task is sampled for ten seconds once a minute."""
 
-    outlier_sigmas: float = 2.0
-    anomaly_outliers: int = 3
-    anomaly_seconds: float = 300.0
-    min_usage_cores: float = 0.25
+    outlier_sigmas: Positive = 2.0
+    anomaly_outliers: Annotated[int, msgspec.Meta(ge=1)] = 3
+    anomaly_seconds: Positive = 300.0
+    min_usage_cores: Annotated[float, msgspec.Meta(ge=0)] = 0.25
     """Samples of tasks that use less say nothing about interference."""
-    min_tasks: int = 5
-    min_samples_per_task: int = 100
-    age_weight: float = 0.9
+    min_tasks: Annotated[int, msgspec.Meta(ge=1)] = 5
+    min_samples_per_task: Annotated[int, msgspec.Meta(ge=1)] = 100
+    age_weight: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.9
     """What history counts for at each refresh."""
-    correlation_seconds: float = 600.0
-    antagonist_correlation: float = 0.35
-    sample_seconds: float = 10.0
-    sample_every_seconds: float = 60.0
-    refresh_seconds: float = 86_400.0
+    correlation_seconds: Positive = 600.0
+    antagonist_correlation: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.35
+    sample_seconds: Positive = 10.0
+    sample_every_seconds: Positive = 60.0
+    refresh_seconds: Positive = 86_400.0
 
 
 class JobKey(msgspec.Struct, frozen=True):

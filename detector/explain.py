@@ -12,11 +12,15 @@ from detector.explain_when import clock, stamp
 from detector.explain_who import listing, matching
 from detector.look import RuleLook
 from detector.recording import Header
-from detector.recording_files import Segment
+from detector.recording_files import Segment, segments
 from detector.recording_replay import replay
 
 _GAP_NS = 5 * 10**9
 """A moment further than this from any frame was not recorded."""
+
+
+def _quietly(_text: str) -> None:
+    """For whoever does not want to be told."""
 
 
 class NotRecorded(ValueError):
@@ -77,14 +81,13 @@ class Story:
         return self.names.get(path, path)
 
 
-def parts_of(paths: Sequence[Path]) -> list[Part]:
-    """Segments that hold a frame. Raises RecordingRefused for a file that is no recording, NotRecorded without any."""
+def parts_of(paths: Sequence[Path], say: Callable[[str], None] = _quietly) -> list[Part]:
+    """Segments that hold a frame. Raises RecordingRefused where no file is a recording, NotRecorded without a frame."""
     parts = []
-    for path in paths:
-        segment = Segment(path)
+    for segment in segments(paths, say):
         first = next(segment.frames(), None)
         if first is not None:
-            parts.append(Part(path, segment.header, first.wall_ns))
+            parts.append(Part(segment.path, segment.header, first.wall_ns))
     if not parts:
         raise NotRecorded(f"{', '.join(map(str, paths))}: not a single frame was recorded")
     return parts
@@ -101,7 +104,7 @@ def tell(
     victim: str,
     at_ns: int,
     around_seconds: float,
-    say: Callable[[str], None] = lambda _text: None,
+    say: Callable[[str], None] = _quietly,
 ) -> Story:
     """The story of the cgroup that is meant and lost most within `around_seconds` of the moment.
 

@@ -4,13 +4,15 @@ Everything that decides comes from the frames, the settings and the checkpoint i
 and no file, so equal frames give equal verdicts.
 """
 
-from collections import deque
+from collections import Counter, deque
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo, Frame
+from api.settings import SettingsError, convert
 from api.verdicts import Verdict
 from api.window import Window
 from detector import features, observe
@@ -25,7 +27,7 @@ from detector.engine_state import EngineState, engine_state, restore_engine
 from detector.look import RuleLook, look
 from detector.models import ModelFile
 from detector.models_bank import ModelBank
-from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy
+from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy, check_rule
 from detector.suspects import suspects
 from detector.symptom import discover_symptoms
 from detector.tree import CgroupTree
@@ -35,11 +37,11 @@ NAMED_NS = 12 * 10**9
 """How long a cgroup that is gone keeps its name, so that a culprit that has just died can be told."""
 
 
-class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that decides besides the frames; recorded with them."""
 
     rules: tuple[Rule, ...] = DEFAULT_RULES
-    span_seconds: float = 0.9
+    span_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 0.9
     """Verdicts rest on the newest frames that span at least this: a little less than a tick, so that an early one does
     not double the span."""
     node_type: str = ""
@@ -50,6 +52,22 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     models: ModelFile | None = None
     """Anomaly models; they raise suspicion and never make a verdict alone."""
     suspicion: SuspicionPolicy = SuspicionPolicy()
+
+
+def check_settings(settings: JudgeSettings, source: str = "judge settings") -> None:
+    """Raise SettingsError naming the rule or table and the key of what is out of range or does not fit together."""
+    names = Counter(rule.name for rule in settings.rules)
+    symptoms = frozenset(discover_symptoms())
+    for rule in settings.rules:
+        check_rule(rule, source, symptoms)
+        if names[rule.name] > 1:
+            raise SettingsError(f"{source}: rule {rule.name}", "name", "two rules have this name")
+    plain = msgspec.structs.replace(settings, rules=(), models=None)
+    convert(msgspec.to_builtins(plain), JudgeSettings, source)
+    cpi2 = settings.cpi2
+    if cpi2 and cpi2.sample_seconds >= cpi2.sample_every_seconds:
+        problem = f"must be less than sample_every_seconds = {cpi2.sample_every_seconds:g}"
+        raise SettingsError(source, "[cpi2] sample_seconds", problem)
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -66,9 +84,10 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """Feed it every frame of a node in order."""
+    """Feed it every frame of a node in order. Raises SettingsError for settings that make no sense."""
 
     def __init__(self, settings: JudgeSettings, baselines: Baselines | None = None) -> None:
+        check_settings(settings)
         self.settings = settings
         self.baselines = Baselines(settings.baselines) if baselines is None else baselines
         self._engine = Engine(settings.rules, suspicion=settings.suspicion)
@@ -93,9 +112,12 @@ class Judge:
     def replace_rules(self, rules: tuple[Rule, ...]) -> None:
         """Judge by other rules from the next frame on; open verdicts of rules that stay as they are stand.
 
-        What rules that go or change had open closes with the next frame.
+        What rules that go or change had open closes with the next frame. Raises SettingsError for rules that make no
+        sense, and goes on with those there are.
         """
-        self.settings = msgspec.structs.replace(self.settings, rules=rules)
+        settings = msgspec.structs.replace(self.settings, rules=rules)
+        check_settings(settings)
+        self.settings = settings
         self._engine.replace_rules(rules)
 
     def look(self, path: str) -> tuple[RuleLook, ...]:

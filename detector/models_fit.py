@@ -8,7 +8,7 @@ components is chosen by held-out likelihood.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -18,6 +18,8 @@ from detector.baseline_values import WorkloadKey
 from detector.models import Forest, Mixture, Svm, Tree, WorkloadModel
 
 Rows: TypeAlias = NDArray[np.float64]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 _HELD_OUT = 0.3
 _MIN_LABELLED = 5
 _AS_GOOD = 0.005
@@ -25,18 +27,18 @@ _AS_GOOD = 0.005
 _EULER = 0.5772156649015329
 
 
-class FitPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class FitPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How models are fitted; the limits keep files small and nodes quick."""
 
-    min_samples: int = 100
+    min_samples: Count = 100
     """Workloads with fewer ordinary samples get no model."""
-    alarm_share: float = 0.005
+    alarm_share: Share = 0.005
     """Share of ordinary training samples that may look suspicious."""
-    svm_nu: float = 0.02
-    svm_samples: int = 2_000
-    trees: int = 32
-    tree_samples: int = 64
-    max_components: int = 4
+    svm_nu: Share = 0.02
+    svm_samples: Count = 2_000
+    trees: Count = 32
+    tree_samples: Count = 64
+    max_components: Count = 4
     seed: int = 0
 
 

@@ -1,7 +1,7 @@
 """Recordings on disk: which segments there are, and what is in them. Only reads; what is not trusted ends a segment."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -94,6 +94,27 @@ def segment_paths(path: Path) -> list[Path]:
     if not found:
         raise RecordingRefused(str(path), 0, f"the directory holds no {SUFFIX} file")
     return found
+
+
+def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[Segment]:
+    """The files opened in order; of several, those without a usable header are told to `say` and left out.
+
+    Raises RecordingRefused where none is left, OSError where a file cannot be read.
+    """
+    refused: RecordingRefused | None = None
+    is_any_usable = False
+    for path in paths:
+        try:
+            segment = Segment(path)
+        except RecordingRefused as error:
+            if len(paths) > 1:
+                say(f"{error}; the file is left out")
+            refused = error
+            continue
+        is_any_usable = True
+        yield segment
+    if refused is not None and not is_any_usable:
+        raise refused
 
 
 def _read_block(stream: BinaryIO, remaining: int) -> tuple[bytes, bytes]:

@@ -10,7 +10,7 @@ from api.frame import Frame
 from api.verdicts import Verdict
 from detector.judge import Judge, JudgeSettings
 from detector.recording import MAGIC, Header, RecordingRefused
-from detector.recording_files import Segment
+from detector.recording_files import segments
 from detector.rules import Rule
 from detector.symptom import discover_symptoms
 
@@ -33,12 +33,11 @@ def replay(paths: Sequence[Path], say: Callable[[str], None], rules: tuple[Rule,
 
     Each segment goes on from the state recorded in it, because that is what the node did. With other rules the state
     of the segment before is kept, unless frames between are missing. What was damaged, dropped or failed is told to
-    `say`. Raises RecordingRefused for a file that cannot be used at all, OSError for one that cannot be read.
+    `say`. Raises RecordingRefused where nothing can be used, OSError for a file that cannot be read.
     """
     before, judge, whole, read_bytes = None, None, False, 0
-    for path in paths:
-        segment = Segment(path)
-        header = segment.header
+    for segment in segments(paths, say):
+        path, header = segment.path, segment.header
         follows = before is not None and (header.run, header.number) == (before.run, before.number + 1)
         if before is not None and not follows:
             say(f"{path}: does not follow on the segment before it; frames between them are missing")

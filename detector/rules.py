@@ -143,6 +143,14 @@ def _rule(name: str, table: Any, source: str, symptoms: frozenset[str]) -> Rule:
     if "name" in table:
         raise SettingsError(where, "name", "the table's own name is the rule's name")
     rule = msgspec.structs.replace(convert(table, Rule, where), name=name)
+    check_rule(rule, source, symptoms)
+    return rule
+
+
+def check_rule(rule: Rule, source: str, symptoms: frozenset[str]) -> None:
+    """Raise SettingsError naming rule and key where the rule can never speak or names what is not there."""
+    where = f"{source}: rule {rule.name}"
+    convert(msgspec.to_builtins(rule), Rule, where)
     if not rule.symptoms:
         raise SettingsError(where, "any_of", "a rule needs a symptom in all_of or any_of")
     if rule.ticks > rule.of_ticks:
@@ -151,4 +159,3 @@ def _rule(name: str, table: Any, source: str, symptoms: frozenset[str]) -> Rule:
         for symptom in getattr(rule, key):
             if symptom not in symptoms:
                 raise SettingsError(where, key, f"no symptom {symptom!r}; there are {', '.join(sorted(symptoms))}")
-    return rule

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
 from api.metrics import BY_COLUMN, Kind
+from api.settings import SettingsError
 from api.verdicts import State, Verdict, to_json
 from detector.baseline_values import BaselinePolicy, WorkloadKey
 from detector.checkpoint import CheckpointRefused
@@ -18,7 +20,7 @@ from detector.cpi2 import Cpi2Policy
 from detector.judge import Judge, JudgeSettings, judged_columns
 from detector.models import SCHEMA as MODELS_SCHEMA
 from detector.models import Mixture, ModelFile, WorkloadModel
-from detector.rules import Rule
+from detector.rules import Rule, SuspicionPolicy
 
 TABLES = ("cpu.blame", "memory.blame", "blockio.blame", "smt.blame")
 BASE_WALL_NS = 1_700_000_000 * 10**9
@@ -260,3 +262,25 @@ def test_a_clock_that_starts_anew_judges_on() -> None:
     again = Judge.resume(EVERYTHING, judge.checkpoint())
     told = judged(again, [replace(frame, wall_ns=frame.wall_ns + 10**12) for frame in frames[:20]])
     assert told
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        pytest.param({"span_seconds": 0.0}, "span_seconds", id="span"),
+        pytest.param(
+            {"rules": (Rule(name="r", any_of=("own_quota",), threshold=0.0),)}, "rule r: threshold", id="loss"
+        ),
+        pytest.param({"rules": (Rule(name="r", any_of=("own_quota",), ticks=9),)}, "rule r: ticks", id="ticks"),
+        pytest.param({"rules": (Rule(name="r", any_of=("x",)),)}, "rule r: any_of", id="symptom"),
+        pytest.param({"rules": (Rule(name="r", any_of=("own_quota",)),) * 2}, "rule r: name", id="twice"),
+        pytest.param({"rules": (Rule(name="r", any_of=("own_quota",), hold_seconds=-1),)}, "hold_seconds", id="hold"),
+        pytest.param({"baselines": BaselinePolicy(half_life_seconds=0.0)}, "half_life_seconds", id="half-life"),
+        pytest.param({"cpi2": Cpi2Policy(age_weight=2.0)}, "age_weight", id="cpi2"),
+        pytest.param({"cpi2": Cpi2Policy(sample_seconds=60.0)}, "sample_seconds", id="cpi2-never-rests"),
+        pytest.param({"suspicion": SuspicionPolicy(threshold_ratio=0.0)}, "threshold_ratio", id="suspicion"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        Judge(JudgeSettings(**wrong))
