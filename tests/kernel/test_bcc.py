@@ -6,6 +6,7 @@ compared, the compiled program runs between two copies of the CO-RE one, which s
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -41,30 +42,33 @@ HIDE_BTF = "mount -t tmpfs none /sys/kernel/btf"
 HIDE_HEADERS = "mkdir -p /usr/src && mount -t tmpfs none /usr/src"
 
 
-@pytest.fixture
-def bcc(kernel: Kernel) -> None:
+@pytest.fixture(scope="module")
+def host(running_kernel: Kernel) -> Kernel:
+    """The kernel of all tests here, which share what is compiled: that takes a minute of an emulated CPU each time."""
+    fresh = copy.copy(running_kernel)
+    fresh.refusals = {}
+    return fresh
+
+
+@pytest.fixture(scope="module")
+def bcc(host: Kernel) -> None:
     """Skips with the reason where BCC or the kernel's headers are missing."""
     try:
         loader.require()
-        _ = kernel.btf
+        _ = host.btf
     except Unsupported as reason:
         pytest.skip(reason.reason)
 
 
-@pytest.fixture
-def cpu_pair(bcc: None, kernel: Kernel) -> Iterator[tuple[Cpu, Cpu]]:
-    yield from opened(Cpu.open(kernel, ProbeLimits()), BccCpu.open(kernel, ProbeLimits()))
+@pytest.fixture(scope="module")
+def cpu_pair(bcc: None, host: Kernel) -> Iterator[tuple[Cpu, Cpu]]:
+    yield from opened(Cpu.open(host, ProbeLimits()), BccCpu.open(host, ProbeLimits()))
 
 
-@pytest.fixture
-def memory_pair(bcc: None, kernel: Kernel) -> Iterator[tuple[Memory, Memory]]:
-    yield from opened(Memory.open(kernel, ProbeLimits()), BccMemory.open(kernel, ProbeLimits()))
-
-
-@pytest.fixture
-def memory_trio(bcc: None, kernel: Kernel) -> Iterator[tuple[Memory, Memory, Memory]]:
-    first, compiled = Memory.open(kernel, ProbeLimits()), BccMemory.open(kernel, ProbeLimits())
-    yield from opened(first, compiled, Memory.open(kernel, ProbeLimits()))
+@pytest.fixture(scope="module")
+def memory_trio(bcc: None, host: Kernel) -> Iterator[tuple[Memory, Memory, Memory]]:
+    first, compiled = Memory.open(host, ProbeLimits()), BccMemory.open(host, ProbeLimits())
+    yield from opened(first, compiled, Memory.open(host, ProbeLimits()))
 
 
 def opened(*probes: Any) -> Iterator[Any]:
@@ -119,9 +123,7 @@ def test_cpu_contention_is_told_alike(cpu_pair: tuple[Cpu, Cpu], tree: CgroupTre
         assert compiled.lost["cpu.task"] == 0
 
 
-def test_cpu_wait_under_a_quota_is_of_unknown_cause(
-    cpu_pair: tuple[Cpu, Cpu], tree: CgroupTree, kernel: Kernel
-) -> None:
+def test_cpu_wait_under_a_quota_is_of_unknown_cause(cpu_pair: tuple[Cpu, Cpu], tree: CgroupTree, host: Kernel) -> None:
     with tree.make_cgroup("limited") as limited, limited.make_cgroup("worker") as worker:
         limited.set_cpu_quota(20_000, 100_000)
         for _ in range(MARK_EVERY_READS):
@@ -132,7 +134,7 @@ def test_cpu_wait_under_a_quota_is_of_unknown_cause(
         assert total(core, worker, "cpu.wait_ancestor_quota_ns") > 0.5 * wait > 0.3 * BUSY_SECONDS * 1e9
         assert total(compiled, worker, "cpu.wait_ns") == nearly(wait)
         assert total(compiled, worker, "cpu.wait_unknown_ns") == total(compiled, worker, "cpu.wait_ns")
-        assert set(UNTOLD) <= kernel.refusals.keys()
+        assert set(UNTOLD) <= host.refusals.keys()
 
 
 MIB = 1 << 20
@@ -184,23 +186,23 @@ def test_memory_stalls_are_told_alike(
         assert not any(compiled.lost.values())
 
 
-def test_what_is_asked_for_is_no_stall(memory_pair: tuple[Memory, Memory], tree: CgroupTree, hole: Path) -> None:
+def test_what_is_asked_for_is_no_stall(memory_trio: tuple[Memory, ...], tree: CgroupTree, hole: Path) -> None:
     with tree.make_cgroup("cache") as cache, tree.make_cgroup("asker") as asker:
         if not (cache.memory_dir / "memory.reclaim").exists():
             pytest.skip("this kernel has no memory.reclaim")
         assert python(cache, READ_TWICE, str(hole)) == 0
         python(asker, WRITE, str(cache.memory_dir / "memory.reclaim"), str(LIMIT_BYTES))
         assert python(asker, WRITE, "/proc/sys/vm/compact_memory", "1") == 0
-        for reading in readings(memory_pair):
+        for reading in readings(memory_trio):
             assert sum(total(reading, asker, f"memory.stall_{cause}_count") for cause in MEMORY_CAUSES) == 0
 
 
-def test_oom_kills_are_told_alike(memory_pair: tuple[Memory, Memory], tree: CgroupTree) -> None:
+def test_oom_kills_are_told_alike(memory_trio: tuple[Memory, ...], tree: CgroupTree) -> None:
     with tree.make_cgroup("greedy") as greedy:
         greedy.set_memory_limit(LIMIT_BYTES)
         for _ in range(3):
             assert python(greedy, TAKE) < 0
-        for reading in readings(memory_pair):
+        for reading in readings(memory_trio):
             assert total(reading, greedy, "memory.oom_kills") == 3
 
 
@@ -214,12 +216,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def blockio_trio(bcc: None, kernel: Kernel, disk: Path) -> Iterator[tuple[BlockIo, BlockIo, BlockIo]]:
-    first, compiled = BlockIo.open(kernel, ProbeLimits()), BccBlockIo.open(kernel, ProbeLimits())
-    yield from opened(first, compiled, BlockIo.open(kernel, ProbeLimits()))
+def blockio_trio(bcc: None, host: Kernel, disk: Path) -> Iterator[tuple[BlockIo, BlockIo, BlockIo]]:
+    first, compiled = BlockIo.open(host, ProbeLimits()), BccBlockIo.open(host, ProbeLimits())
+    yield from opened(first, compiled, BlockIo.open(host, ProbeLimits()))
 
 
-def copy(cgroup: TestCgroup, disk: Path, way: str, count: int) -> subprocess.Popen[bytes]:
+def transfer(cgroup: TestCgroup, disk: Path, way: str, count: int) -> subprocess.Popen[bytes]:
     ends = [f"if={disk}", "of=/dev/null", "iflag=direct"] if way == "read" else ["if=/dev/zero", f"of={disk}"]
     direct = [] if way == "read" else ["oflag=direct"]
     return cgroup.spawn(["dd", *ends, *direct, "bs=1M", f"count={count}", "status=none"])
@@ -230,10 +232,14 @@ def block_io_ns(reading: Reading, cgroup: TestCgroup) -> int:
 
 
 def test_block_io_is_told_alike(
-    blockio_trio: tuple[BlockIo, BlockIo, BlockIo], tree: CgroupTree, disk: Path, kernel: Kernel
+    blockio_trio: tuple[BlockIo, BlockIo, BlockIo], tree: CgroupTree, disk: Path, host: Kernel
 ) -> None:
     with tree.make_cgroup("reader") as reader, tree.make_cgroup("writer") as writer:
-        running = [copy(reader, disk, "read", 211), copy(reader, disk, "read", 101), copy(writer, disk, "write", 151)]
+        running = [
+            transfer(reader, disk, "read", 211),
+            transfer(reader, disk, "read", 101),
+            transfer(writer, disk, "write", 151),
+        ]
         assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
         first, compiled, last = readings(blockio_trio)
         assert total(first, reader, "blockio.read_bytes") == 312 * MIB
@@ -249,7 +255,7 @@ def test_block_io_is_told_alike(
             blame = pairs.columns["blockio.blame_ns"][pairs.ids == cgroup.cgroup_id].sum()
             assert parts[0] + parts[1] == parts[2] + blame
         assert not any(compiled.lost.values())
-        assert "blockio.throttle_ns" in kernel.refusals
+        assert "blockio.throttle_ns" in host.refusals
 
 
 def koordlet(hide: str, *arguments: str) -> dict[str, Any]:
