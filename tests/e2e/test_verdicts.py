@@ -18,7 +18,7 @@ from api.verdicts import State, Verdict, from_json
 from detector.baseline_values import BaselinePolicy
 from koordlet.keeping import look_at, set_aside
 from probes.probe import Kernel
-from tests.cgroups import CgroupTree
+from tests.cgroups import CgroupTree, TestCgroup
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
 BUSY = ["sh", "-c", "while :; do :; done"]
@@ -169,3 +169,91 @@ def test_a_file_that_is_refused_is_kept_aside_and_said(
     assert aside.read_bytes() == content
     assert look_at(path, time.time(), BaselinePolicy()).baselines is not None
     assert aside.name in subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+
+
+# Answers each line after `delay` seconds; prints its port.
+SERVICE = """
+import socket, sys, threading, time
+delay = float(sys.argv[1])
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+def serve(connection):
+    for _ in connection.makefile("rb"):
+        time.sleep(delay)
+        connection.sendall(b"answer\\n")
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+# Keeps asking on eight connections, each some 5.6 times a second: together in the middle of an octave of load.
+CLIENT = """
+import socket, sys, threading, time
+def ask(number):
+    connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    answers = connection.makefile("rb")
+    due = time.monotonic() + number * 0.0222
+    while True:
+        time.sleep(max(due - time.monotonic(), 0))
+        due = max(due + 0.1776, time.monotonic())
+        connection.sendall(b"question\\n")
+        answers.readline()
+threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+for thread in threads:
+    thread.start()
+"""
+USUAL_SECONDS, SLOW_SECONDS = 0.002, 0.1
+NEVER = "[detection.rules.turnaround]\nthreshold = 1000.0\n"
+"""Nothing is learned of what is harmed, and on a busy host everything is."""
+
+
+@contextmanager
+def serving(tree: CgroupTree, delay_seconds: float) -> Iterator[TestCgroup]:
+    """A new pod of the same workload: the same path, another cgroup; with clients."""
+    with tree.make_cgroup("service") as pod, tree.make_cgroup("clients") as clients:
+        server = pod.spawn([sys.executable, "-c", SERVICE, str(delay_seconds)], stdout=subprocess.PIPE)
+        assert server.stdout
+        port = server.stdout.readline().decode().strip()
+        clients.spawn([sys.executable, "-c", CLIENT, port])
+        yield pod
+
+
+def is_late(pod: TestCgroup) -> Callable[[Verdict], bool]:
+    return lambda verdict: (verdict.victim, verdict.rule, verdict.state) == (pod.path, "turnaround", State.OPEN)
+
+
+def ready_cells(directory: Path) -> int:
+    found = look_at(directory / "baselines.json", time.time(), BaselinePolicy()).baselines
+    cards = found.cards(time.time()) if found else ()
+    return sum(card.signal == "turnaround" and card.weight >= BaselinePolicy().warm_samples for card in cards)
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+def test_what_was_learned_judges_a_restarted_pod_from_the_first_window(
+    kernel: Kernel, tree: CgroupTree, tmp_path: Path
+) -> None:
+    if not kernel.btf.has_tracepoint("sk_data_ready"):
+        pytest.skip("this kernel has no tracepoint sk_data_ready, so turnaround is not measured")
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[rules.turnaround]\nany_of = ["turnaround"]\nthreshold = 0.1\n')
+    judged = f'rules_file = "{rules}"\n'
+    learned, fresh = tmp_path / "learned", tmp_path / "fresh"
+    for directory in (learned, fresh):
+        directory.mkdir()
+    with serving(tree, USUAL_SECONDS) as pod:
+        first = pod.cgroup_id
+        with running(learned, f"{judged}save_seconds = 1.0\n{NEVER}") as told:
+            deadline = time.monotonic() + 120
+            while not ready_cells(learned):
+                assert time.monotonic() < deadline
+                told.until(lambda _verdict: False, seconds=1.0)
+    with serving(tree, SLOW_SECONDS) as pod:
+        assert pod.cgroup_id != first
+        with running(learned, judged) as told:
+            started = time.time()
+            late = told.until(is_late(pod))
+        assert late is not None
+        learning_anew_seconds = BaselinePolicy().warm_samples * INTERVAL_SECONDS
+        assert late.time - started < learning_anew_seconds
+        assert late.evidence["turnaround_seconds"] > 10 * late.evidence["usual_turnaround_seconds"]
+        with running(fresh, judged) as told:
+            assert told.until(is_late(pod), seconds=5) is None
