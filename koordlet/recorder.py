@@ -19,6 +19,9 @@ from koordlet.config import RecordingSettings
 
 _log = logging.getLogger(__name__)
 
+_UNBORN = ".new"
+"""Suffix of a segment without its header, which nobody reads; one is left where the agent is killed meanwhile."""
+
 RETRY_SECONDS = 10.0
 """After recording failed, frames are lost for so long before it is tried again."""
 
@@ -108,10 +111,12 @@ class Recorder:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(most_bytes)
         path = self._directory / f"{self._run}-{self._number:06d}{SUFFIX}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fresh = path.with_suffix(_UNBORN)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._segment = _Segment(path, descriptor, FrameEncoder(), frame.monotonic_ns, most_bytes, judge.settings)
-        self._number += 1
         self._append(self._segment, data)
+        fresh.rename(path)
+        self._number += 1
         return self._segment
 
     def _append(self, segment: _Segment, data: bytes) -> None:
@@ -127,6 +132,8 @@ class Recorder:
 
     def _make_room(self, wanted: int) -> None:
         """Delete the oldest segments, whole, until `wanted` bytes more are within `max_bytes`."""
+        for unborn in self._directory.glob(f"*{_UNBORN}"):
+            unborn.unlink(missing_ok=True)
         sizes = {path: path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}")}
         over = sum(sizes.values()) + wanted - self._settings.max_bytes
         for path in sorted(sizes):
@@ -144,5 +151,5 @@ class Recorder:
         self._retry_ns = frame.monotonic_ns + int(RETRY_SECONDS * 1e9)
         self._run = ""
         if self._segment is not None and not self._segment.bytes:
-            self._segment.path.unlink(missing_ok=True)
+            self._segment.path.with_suffix(_UNBORN).unlink(missing_ok=True)
         self.close()

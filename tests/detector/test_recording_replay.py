@@ -157,6 +157,16 @@ def test_a_torn_tail_is_said_and_everything_before_it_replayed(tmp_path: Path) -
     assert f"{path}: at byte " in again.stderr
 
 
+def test_a_file_without_a_header_among_others_is_left_out_and_said(tmp_path: Path) -> None:
+    told = live(tmp_path, contended(LOSSES))
+    (tmp_path / "99990101T000000Z-0-000000.koordrec").write_bytes(b"")
+    again = run("replay", tmp_path, "--json")
+    assert (again.exit_code, again.stdout_bytes) == (0, told)
+    assert "not a recording" in again.stderr
+    assert "left out" in again.stderr
+    assert "A verdict" in run("explain", tmp_path, "--victim", "web", "--at", "+7s").stdout
+
+
 def test_sentences_name_people_not_paths(tmp_path: Path) -> None:
     live(tmp_path, contended(LOSSES[:8]))
     again = run("replay", tmp_path)

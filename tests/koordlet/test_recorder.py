@@ -144,6 +144,13 @@ def test_a_disk_without_room_for_a_header_leaves_no_empty_file(recorder: Recorde
     assert list((tmp_path / "rec").iterdir()) == []
 
 
+def test_what_a_killed_agent_left_of_a_header_is_cleared_away(recorder: Recorder, tmp_path: Path) -> None:
+    (tmp_path / "rec").mkdir()
+    (tmp_path / "rec" / "20260101T000000Z-0-000000.new").write_bytes(b"KOORD")
+    recorder.take(frame(0), Judge(JudgeSettings()))
+    assert [path.suffix for path in (tmp_path / "rec").iterdir()] == [".koordrec"]
+
+
 def test_a_directory_that_cannot_be_made_stops_recording_not_judging(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recorder = Recorder(RecordingSettings(directory=str(tmp_path / "file" / "rec")), {})
