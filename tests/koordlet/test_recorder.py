@@ -6,6 +6,8 @@ import logging
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from koordlet.recorder import RETRY_SECONDS, Recorder
 from tests.detector.recordings import assert_same
 from tests.frames import make_frame
 
+ROOT = Path(__file__).parents[2]
 CGROUPS = {number: f"/pod{number}" for number in range(1, 40)}
 
 
@@ -195,6 +198,36 @@ def test_a_frame_too_large_for_the_limit_is_said(tmp_path: Path) -> None:
     recorder = Recorder(RecordingSettings(directory=str(tmp_path), max_bytes=1 << 20), {})
     recorder.take(make_frame(1, paths, {}), Judge(JudgeSettings()))
     assert "raise [recording] segment_bytes" in recorder.stopped_because
+
+
+ENDLESS = """
+import sys
+from detector.judge import Judge, JudgeSettings
+from koordlet.config import RecordingSettings
+from koordlet.recorder import Recorder
+from tests.frames import make_frame
+recorder = Recorder(RecordingSettings(directory=sys.argv[1], segment_seconds=2), {})
+judge = Judge(JudgeSettings())
+for second in range(1 << 20):
+    recorder.take(make_frame(second, {1: "/a", 2: "/b"}, {"cpu.oncpu_ns": [second, 7 * second]}), judge)
+    sys.stdout.write(f"{second}\\n")
+    sys.stdout.flush()
+"""
+
+
+def test_killed_at_any_moment_it_holds_every_frame_that_was_taken(tmp_path: Path) -> None:
+    for attempt in range(5):
+        directory = tmp_path / str(attempt)
+        command = [sys.executable, "-c", ENDLESS, str(directory)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
+            assert child.stdout is not None
+            for _ in range(20 + 7 * attempt):
+                assert child.stdout.readline()
+            child.kill()
+            taken = len(child.stdout.read().splitlines()) + 20 + 7 * attempt
+        found = recorded(directory)
+        assert all(segment.damage is None for segment, _ in found)
+        assert sum(len(frames) for _, frames in found) in (taken, taken + 1)
 
 
 def test_settings_are_refused_by_range() -> None:
