@@ -14,6 +14,7 @@ proves too dear at once, the next try waits twice as long. Where the kernel does
 CAP_SYS_ADMIN for its statistics), only suspects are looked at.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
@@ -21,6 +22,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from api.frame import CgroupInfo
 
 Ids = NDArray[np.uint64]
 
@@ -98,6 +101,31 @@ class Budget:
             self._calm, self._trying = 0, True
             self.level = Level(self.level - 1)
         return self.level
+
+
+class Descent:
+    """Passes suspicion down: a quota or a pressure is a pod's, the threads that are looked at are its containers'."""
+
+    def __init__(self, cgroups: Sequence[CgroupInfo]) -> None:
+        self.cgroups = cgroups
+        row_of = {info.path: row for row, info in enumerate(cgroups) if info.path != "/"}
+        self._above = np.array([_above(info.path, row_of, row) for row, info in enumerate(cgroups)], dtype=np.intp)
+
+    def spread(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The marked rows and all below them; what marks the root stays there."""
+        while True:
+            wider = marked | marked[self._above]
+            if np.array_equal(wider, marked):
+                return wider
+            marked = wider
+
+
+def _above(path: str, row_of: Mapping[str, int], own_row: int) -> int:
+    """Row of the nearest cgroup above, other than the root; the own one where there is none."""
+    while path := path.rpartition("/")[0]:
+        if path in row_of:
+            return row_of[path]
+    return own_row
 
 
 class Triage:

@@ -10,7 +10,7 @@ import numpy as np
 from api.frame import HOST, Reading, Table
 from api.loss import lost_ns, total_lost_ns
 from api.window import Window
-from koordlet.triage import Ids, Level, Triage, TriageSettings
+from koordlet.triage import Descent, Ids, Level, Triage, TriageSettings
 from probes.libbpf import BpfError, enable_stats
 from probes.probe import Probe
 
@@ -27,6 +27,7 @@ class Triaging:
         self.failures = 0
         """Times the kernel refused to move a focus or to give statistics."""
         self._meter = CostMeter(self.probes, settings.measure_every_ticks)
+        self._descent = Descent(())
         self._focus: Ids | None = None
         self._focused = 0
 
@@ -37,7 +38,9 @@ class Triaging:
             return
         self._weigh()
         lost = _lost(window) if self.triage.budget.level is Level.WORST else np.zeros(len(suspects))
-        wanted = self.triage.focus(frame.cgroup.ids, suspects, lost)
+        if self._descent.cgroups is not frame.cgroups:
+            self._descent = Descent(frame.cgroups)
+        wanted = self.triage.focus(frame.cgroup.ids, self._descent.spread(suspects), lost)
         if not _same(wanted, self._focus):
             self._move(wanted)
         self._focused = len(frame.cgroups) if wanted is None else len(wanted)

@@ -30,7 +30,7 @@ class Refused(click.ClickException):
 @click.option("--follow", "-f", is_flag=True, help="Stay, and tell what opens, changes and closes.")
 @click.option("--json", "as_lines", is_flag=True, help="One `koord.verdict/v1` object a line.")
 @click.option("--victim", default="", help="Only victims whose cgroup path matches this shell pattern.")
-@click.option("--resource", default="", help="Only this resource: cpu, memory, blockio, net, cache.")
+@click.option("--resource", default="", help="Only this resource: cpu, memory, blockio, network, cache.")
 @click.option(
     "--socket",
     type=click.Path(path_type=Path),

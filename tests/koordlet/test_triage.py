@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.triage import MOST_PATIENCE, PATIENCE, Budget, Ids, Level, Triage, TriageSettings
+from api.frame import CgroupInfo
+from koordlet.triage import MOST_PATIENCE, PATIENCE, Budget, Descent, Ids, Level, Triage, TriageSettings
 
 IDS = np.arange(1000, 1000 + 40 * 32, 32, dtype=np.uint64)
 NONE = np.zeros(len(IDS), dtype=np.bool_)
@@ -106,6 +107,21 @@ def test_a_suspect_lingers_and_then_leaves() -> None:
     triage = on_level(Level.SUSPECTS, linger_ticks=2)
     told = [_rows(triage.focus(IDS, marks, LOST)) for marks in (suspects(3), NONE, NONE, NONE)]
     assert told == [[3], [3], [3], []]
+
+
+def test_suspicion_passes_down_but_not_from_the_root_nor_to_the_side() -> None:
+    paths = ["/", "/pod", "/pod/a", "/pod/a/deep/er", "/pods", "/other", "/pod/b"]
+    infos = [CgroupInfo(row, path, path) for row, path in enumerate(paths)]
+
+    def below(*rows: int) -> list[int]:
+        marked = np.zeros(len(paths), dtype=np.bool_)
+        marked[list(rows)] = True
+        return np.flatnonzero(Descent(infos).spread(marked)).tolist()
+
+    assert below(1) == [1, 2, 3, 6]
+    assert below(2) == [2, 3]
+    assert below(0) == [0]
+    assert below() == []
 
 
 def test_who_is_gone_is_not_looked_at() -> None:
