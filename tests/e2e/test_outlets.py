@@ -213,6 +213,7 @@ def test_the_cluster_hears_who_suffers_and_says_what_counts(
     settings = (
         f'[cluster]\nenabled = true\nkubeconfig = "{kubeconfig(twin, tmp_path / "kubeconfig")}"\n'
         'node_name = "n1"\nrules = true\n'
+        f'[serving]\nenabled = true\nsocket = "{tmp_path / "koordlet.sock"}"\n'
     )
     with (
         tree.make_cgroup("kubepods") as kubepods,
@@ -236,6 +237,9 @@ def test_the_cluster_hears_who_suffers_and_says_what_counts(
         assert event["related"]["name"] == "batch"
         assert "waiting for CPU" in event["note"]
         assert "shop/batch" in event["note"]
+        with AgentClient(tmp_path / "koordlet.sock") as client:
+            wanted = VerdictFilter(web.path)
+            await_(lambda: {each.rule for each in client.standing(wanted)} == {"from-the-cluster"}, process, log)
     assert stated() is None
 
 
