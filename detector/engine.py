@@ -158,7 +158,7 @@ class Engine:
 
     def _open(self, opening: Flags, now_ns: int) -> None:
         memory, base = self.memory, np.broadcast_to(self._hold_ns, opening.shape)
-        soon = now_ns - memory.closed_ns <= 2 * memory.hold_ns
+        soon = now_ns - memory.closed_ns <= LONGEST_HOLD_NS
         longer = np.clip(2 * memory.hold_ns, base, np.maximum(base, LONGEST_HOLD_NS))
         memory.hold_ns[opening] = np.where(soon, longer, base)[opening]
         memory.is_open |= opening
