@@ -61,8 +61,8 @@ class Attributor:
         if source.named:
             whole = Attribution((Culprit(source.named, 1.0, How.DIRECT),), 1.0 if signal.measured else 0.0)
             return [whole if amount > 0 else Attribution() for amount in lost.tolist()]
-        if source.ancestor_column:
-            return [self._by_ancestor(row, source.ancestor_column, float(signal.lost[row])) for row in rows.tolist()]
+        if source.ancestor_columns:
+            return [self._by_ancestor(row, source.ancestor_columns, float(signal.lost[row])) for row in rows.tolist()]
         if source.explained:
             return self._by_symptoms(lost, rows)
         direct = self._from_table(source.table, rows, signal)
@@ -111,16 +111,14 @@ class Attributor:
             found = correlate(past, rows, self._thresholds[name][rows], view.tree.leaves)
         return [[(view.cgroups[row].path, share) for row, share in one] for one in found]
 
-    def _by_ancestor(self, row: int, column: str, lost: float) -> Attribution:
-        """The nearest ancestor for which the column is above zero."""
+    def _by_ancestor(self, row: int, columns: tuple[str, ...], lost: float) -> Attribution:
+        """The nearest ancestor for which one of the columns is above zero."""
         if not lost > 0:
             return Attribution()
-        path = ANCESTOR
-        if self._view.has(column):
-            amounts = self._view.rate(column)
-            above = (each for each in self._view.tree.ancestors(row) if amounts[each] > 0)
-            found = next(above, None)
-            path = ANCESTOR if found is None else self._view.cgroups[found].path
+        measured = [self._view.rate(column) for column in columns if self._view.has(column)]
+        above = (each for each in self._view.tree.ancestors(row) if any(amounts[each] > 0 for amounts in measured))
+        found = next(above, None)
+        path = ANCESTOR if found is None else self._view.cgroups[found].path
         return Attribution((Culprit(path, 1.0, How.DIRECT),), 1.0)
 
     def _by_symptoms(self, lost: Floats, rows: NDArray[np.intp]) -> list[Attribution]:

@@ -37,8 +37,8 @@ class BlameSource:
     """Blame table whose rows are seen directly."""
     named: str = ""
     """The one legitimate culprit of the symptom, bracketed."""
-    ancestor_column: str = ""
-    """With a limit further up: the column by which the nearest ancestor that exceeds it is recognised."""
+    ancestor_columns: tuple[str, ...] = ()
+    """With a limit further up: columns of which one is above zero in the nearest ancestor that exceeds it."""
     suspects: str = ""
     """Activity column to correlate with; only for the part that no table explains."""
     published: bool = False

@@ -15,7 +15,7 @@ class AncestorMemoryLimit(Symptom):
         "memory.stall_ancestor_limit_ns",
         "memstat.limit_bytes",
     )
-    blame: ClassVar[BlameSource] = BlameSource(ancestor_column="memstat.limit_bytes")
+    blame: ClassVar[BlameSource] = BlameSource(ancestor_columns=("memstat.limit_bytes",))
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""

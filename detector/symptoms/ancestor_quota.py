@@ -11,8 +11,9 @@ class AncestorQuota(Symptom):
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "ancestor_quota"
-    columns: ClassVar[tuple[str, ...]] = ("cpu.wait_ancestor_quota_ns", "cpustat.throttled_ns")
-    blame: ClassVar[BlameSource] = BlameSource(ancestor_column="cpustat.throttled_ns")
+    columns: ClassVar[tuple[str, ...]] = ("cpu.wait_ancestor_quota_ns", "throttle.throttled_ns", "cpustat.throttled_ns")
+    # A quota that has just been set is told by the probe at once, by the kernel's files when their turn comes.
+    blame: ClassVar[BlameSource] = BlameSource(ancestor_columns=columns[1:])
 
     def sense(self, view: View) -> Signal | None:
         """Seconds per second that runnable threads were held back by it."""

@@ -115,8 +115,9 @@ def test_legitimate_answers(rates: Rates, symptom: str, culprit: str) -> None:
     assert verdict.confidence == 1.0
 
 
-def test_the_throttled_ancestor_is_named() -> None:
-    rates = {"cpu.wait_ancestor_quota_ns": {1: 0.6}, "cpustat.throttled_ns": {2: 0.7}}
+@pytest.mark.parametrize("column", ["throttle.throttled_ns", "cpustat.throttled_ns"])
+def test_the_throttled_ancestor_is_named(column: str) -> None:
+    rates = {"cpu.wait_ancestor_quota_ns": {1: 0.6}, column: {2: 0.7}}
     made = frames([(rates, {})] * 2, {1: "/pod/inner/web", 2: "/pod", 3: "/pod/inner"})
     (verdict,) = run(made, Rule(name="r", any_of=("ancestor_quota",)))[1]
     assert [c.path for c in verdict.culprits] == ["/pod"]
