@@ -78,7 +78,11 @@ def _answer(story: Story, now: Tick) -> Iterator[str]:
         return
     standing = [look for look in now.looks if look.is_open]
     for look in standing:
-        yield f"A verdict of rule {look.rule} stands: {lost_of(look) or 0.0:.3f} s/s lost now; {_blamed(story, look)}"
+        blamed = _blamed(story, look)
+        yield (
+            f"A verdict of rule {look.rule} stands: {lost_of(look) or 0.0:.3f} s/s lost now"
+            f"{f'; {blamed}' if blamed else ''}"
+        )
     if not standing:
         first = leading([look for look in now.looks if look.why not in _SILENT])
         if first is None:

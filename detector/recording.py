@@ -64,8 +64,9 @@ def recorded_tables() -> frozenset[str]:
 
 
 def pack_block(kind: bytes, body: bytes) -> bytes:
-    """One block, compressed."""
-    payload = zlib.compress(body, 1)
+    """One block, compressed: in frames only runs of zeros are worth looking for."""
+    packer = zlib.compressobj(1, strategy=zlib.Z_RLE if kind == FRAME else zlib.Z_DEFAULT_STRATEGY)
+    payload = packer.compress(body) + packer.flush()
     return _PREFIX.pack(kind, len(payload), zlib.crc32(payload, zlib.crc32(kind))) + payload
 
 

@@ -17,8 +17,10 @@ Floats = NDArray[np.float64]
 _LEAST_PART = 0.005
 """A cause below this part of all that was lost is left out."""
 _MOST_CULPRITS = 6
+_MOST_WORTH = 20.0
+"""Times the threshold beyond which a tick makes a rule no more the leading one; an open verdict counts as much."""
 OTHERS = "others"
-_OWN_DOING = frozenset(cause.name for cause in LOSS_CAUSES if not cause.by_others)
+_BY_NOBODY_ELSE = frozenset(cause.name for cause in LOSS_CAUSES if not cause.by_others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Timeline:
     seconds: Floats
     at: float
     causes: Mapping[str, Floats]
-    """Lost seconds per second; what others caused first, then what is the cgroup's own doing, the largest first."""
+    """Lost seconds per second; what others caused first, then the rest, the largest first."""
     rules: Mapping[str, Sequence[Span]]
     """Rules that said or nearly said something; what is below its threshold has no span."""
     leading: str
@@ -72,7 +74,7 @@ def _causes(story: Story) -> dict[str, Floats]:
     columns = {name: np.array([tick.causes.get(name, 0.0) for tick in story.ticks]) for name in names}
     whole = sum(float(column.sum()) for column in columns.values())
     kept = {name: column for name, column in columns.items() if column.sum() > _LEAST_PART * whole}
-    return dict(sorted(kept.items(), key=lambda item: (item[0] in _OWN_DOING, -float(item[1].sum()))))
+    return dict(sorted(kept.items(), key=lambda item: (item[0] in _BY_NOBODY_ELSE, -float(item[1].sum()))))
 
 
 def _leading(story: Story) -> str:
@@ -82,7 +84,8 @@ def _leading(story: Story) -> str:
         for look in tick.looks:
             lost = lost_of(look)
             if lost:
-                sums[look.rule] = sums.get(look.rule, 0.0) + lost / look.threshold + 1000.0 * look.is_open
+                worth = min(lost / look.threshold, _MOST_WORTH) + _MOST_WORTH * look.is_open
+                sums[look.rule] = sums.get(look.rule, 0.0) + worth
     return max(sums, key=lambda rule: sums[rule], default="")
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from api.loss import LOSS_CAUSES
 from detector.explain import Story
 from detector.explain_when import clock, local
 from detector.look import Why
@@ -67,12 +66,10 @@ def _draw_losses(axes: Any, story: Story, drawn: Timeline) -> None:
     where = story.header.host.get("hostname", "")
     title = f"{story.victim.name}: time lost by cause{f' on {where}' if where else ''}"
     axes.set_title(title, loc="left", weight="bold", pad=22)
-    known = {cause.name for cause in LOSS_CAUSES if cause.by_others}
     if drawn.causes:
-        labels = [f"{name}{'' if name in known else ' (own doing)'}" for name in drawn.causes]
         colours = [_CAUSE_COLOURS.get(name, "#7f8c8d") for name in drawn.causes]
         columns = list(drawn.causes.values())
-        axes.stackplot(drawn.seconds, *columns, labels=labels, colors=colours, step="pre", linewidth=0)
+        axes.stackplot(drawn.seconds, *columns, labels=list(drawn.causes), colors=colours, step="pre", linewidth=0)
     if drawn.leading:
         axes.plot(
             drawn.seconds, drawn.threshold, color="black", linewidth=1.2, linestyle="--",
