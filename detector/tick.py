@@ -105,10 +105,15 @@ class Sensing:
 
     def _limits(self, cgroups: tuple[CgroupInfo, ...]) -> Floats:
         if self._selected[0] is not cgroups and self._selected[0] != cgroups:
-            limits = [[rule.threshold_of(info) for info in cgroups] for rule in self._rules]
-            self._selected = (cgroups, np.array(limits, dtype=np.float64).reshape(len(self._rules), len(cgroups)))
-            self._thresholds = self._by_symptom(self._selected[1])
+            known = dict(zip(self._selected[0], self._selected[1].T, strict=True))
+            columns = [known[info] if info in known else self._limits_of(info) for info in cgroups]
+            limits = np.array(columns, dtype=np.float64).reshape(len(cgroups), len(self._rules)).T.copy()
+            self._selected = (cgroups, limits)
+            self._thresholds = self._by_symptom(limits)
         return self._selected[1]
+
+    def _limits_of(self, info: CgroupInfo) -> Floats:
+        return np.array([rule.threshold_of(info) for rule in self._rules], dtype=np.float64)
 
     def _by_symptom(self, limits: Floats) -> dict[str, Floats]:
         """Of each symptom the thresholds of the first rule about it, also for cgroups that the rule is not about."""
