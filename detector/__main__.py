@@ -4,17 +4,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from api.settings import SettingsError
 from api.verdicts import Verdict, in_words, to_json
-from detector.baseline_values import WorkloadKey
 from detector.evaluation import Score, score, total
 from detector.evaluation_labels import WrittenLabel, labels_of, load_labels
 from detector.evaluation_report import as_json, as_text
@@ -23,6 +20,7 @@ from detector.explain_text import in_text
 from detector.explain_when import FORMS, clock, parse_when
 from detector.models import SCHEMA, ModelFile, encode_models
 from detector.models_fit import FitPolicy, fit_profile
+from detector.models_profiles import ProfilesRefused, by_workload, is_feature, read_profiles
 from detector.recording import RecordingRefused
 from detector.recording_files import segment_paths
 from detector.recording_replay import Step
@@ -40,10 +38,6 @@ _PROGRESS_BYTES = 4 << 20
 """Recordings from this size on show how far they are."""
 
 _PICTURE_SECONDS = 60.0
-
-_KEYS = ("workload", "container", "node_type")
-_LABEL = "interference"
-_NEVER_FEATURES = {*_KEYS, _LABEL, "time"}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -103,8 +97,11 @@ def explain(recording: Path, victim: str, moment: str, around: float, png: Path 
 @click.argument("recordings", nargs=-1, required=True, type=_EXISTING)
 @click.option("--labels", "labels_file", required=True, type=_FILE, help="TOML, YAML or JSON: what really happened.")
 @click.option("--rules", "rules_file", type=_FILE, help="Judge by these rules in place of the recorded.")
-@click.option("--json", "as_object", is_flag=True, help="One JSON object instead of a table.")
-def evaluate(recordings: tuple[Path, ...], labels_file: Path, rules_file: Path | None, as_object: bool) -> None:
+@click.option("--only", multiple=True, help="Score only verdicts about these paths (shell pattern); default: all.")
+@click.option("--json", "as_object", is_flag=True, help="A JSON list of scores instead of tables.")
+def evaluate(
+    recordings: tuple[Path, ...], labels_file: Path, rules_file: Path | None, only: tuple[str, ...], as_object: bool
+) -> None:
     """Score the verdicts of RECORDINGS against labels: confusion, precision, recall, culprits, time to detect.
 
     Each recording is one scenario. A labels file has a list `label`, each with victim, resource, culprit, from and to
@@ -112,7 +109,7 @@ def evaluate(recordings: tuple[Path, ...], labels_file: Path, rules_file: Path |
     """
     with _refusals():
         labels, rules = load_labels(_text(labels_file), str(labels_file)), _rules(rules_file)
-        scores = [_scored(recording, labels, rules) for recording in recordings]
+        scores = [_scored(recording, labels, rules, only or ("*",)) for recording in recordings]
     told = [*scores, total(scores)] if len(scores) > 1 else scores
     if as_object:
         sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in told]) + b"\n")
@@ -132,21 +129,27 @@ def train(profiles: tuple[Path, ...], output: Path, wanted: tuple[str, ...], min
     A profile has a row for each container and window: the column `workload`, optionally `container`, `node_type`,
     `time` and the boolean `interference`; every other numeric column can be a feature.
     """
-    columns = _read(profiles)
-    features = wanted or tuple(name for name, column in columns.items() if _is_feature(name, column))
+    try:
+        columns = read_profiles(profiles)
+    except ImportError as error:
+        click.echo(f"reading profiles needs pyarrow ({error}): pip install 'koord[analysis]'", err=True)
+        sys.exit(CANNOT)
+    except ProfilesRefused as error:
+        raise click.UsageError(str(error)) from error
+    features = wanted or tuple(name for name, column in columns.items() if is_feature(name, column))
     for name in features:
         if name not in columns or columns[name].dtype.kind not in "fiub":
             raise click.UsageError(f"--feature {name}: the profiles have no such numeric column")
     if not features:
         raise click.UsageError("the profiles have no numeric column to learn from")
     try:
-        models, skipped = fit_profile(_by_workload(columns, features), FitPolicy(min_samples=min_samples, seed=seed))
+        models, skipped = fit_profile(by_workload(columns, features), FitPolicy(min_samples=min_samples, seed=seed))
     except ImportError as error:
         click.echo(f"training needs scikit-learn ({error}): pip install 'koord[analysis]'", err=True)
-        sys.exit(3)
+        sys.exit(CANNOT)
     if not models:
         click.echo(f"no workload has {min_samples} ordinary samples; nothing written", err=True)
-        sys.exit(1)
+        sys.exit(FAILED)
     _replace(output, encode_models(ModelFile(SCHEMA, features, time.time(), models)))
     for model in models:
         family = str(type(model.model).__struct_config__.tag)
@@ -154,40 +157,6 @@ def train(profiles: tuple[Path, ...], output: Path, wanted: tuple[str, ...], min
         click.echo(f"{model.key.workload}: {family}, {model.samples} samples, {model.chosen_by} AP {score:.3f}")
     for key in skipped:
         click.echo(f"{key.workload}: skipped, fewer than {min_samples} ordinary samples", err=True)
-
-
-def _read(profiles: tuple[Path, ...]) -> dict[str, NDArray[Any]]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        click.echo(f"reading profiles needs pyarrow ({error}): pip install 'koord[analysis]'", err=True)
-        sys.exit(3)
-    try:
-        table = pa.concat_tables([pq.read_table(path) for path in profiles], promote_options="default")
-    except pa.ArrowInvalid as error:
-        raise click.UsageError(f"{', '.join(map(str, profiles))}: {error}") from error
-    if "workload" not in table.column_names:
-        raise click.UsageError("the profiles have no column `workload`")
-    return {name: table.column(name).to_numpy() for name in table.column_names}
-
-
-def _is_feature(name: str, column: NDArray[Any]) -> bool:
-    return name not in _NEVER_FEATURES and column.dtype.kind in "fiu"
-
-
-def _by_workload(
-    columns: dict[str, NDArray[Any]], features: tuple[str, ...]
-) -> dict[WorkloadKey, tuple[NDArray[np.float64], NDArray[np.bool_] | None]]:
-    count = len(columns["workload"])
-    matrix = np.stack([columns[name].astype(np.float64) for name in features], axis=1)
-    harmed = columns[_LABEL].astype(np.bool_) if _LABEL in columns else None
-    parts = [columns[name] if name in columns else np.full(count, "") for name in _KEYS]
-    rows: dict[WorkloadKey, list[int]] = {}
-    for row, (workload, container, node_type) in enumerate(zip(*parts, strict=True)):
-        key = WorkloadKey(str(workload), str(container or ""), str(node_type or ""))
-        rows.setdefault(key, []).append(row)
-    return {key: (matrix[own], None if harmed is None else harmed[own]) for key, own in rows.items()}
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -206,6 +175,9 @@ def _refusals() -> Iterator[None]:
         sys.exit(ASKED_WRONGLY)
     except (RecordingRefused, NotRecorded) as error:
         click.echo(f"error: {error}", err=True)
+        sys.exit(FAILED)
+    except PermissionError as error:
+        click.echo(f"error: {error.filename}: {error.strerror}; recordings are for root alone", err=True)
         sys.exit(FAILED)
 
 
@@ -255,12 +227,14 @@ def _sentence(verdict: Verdict, names: dict[str, str]) -> str:
     return f"{clock(round(verdict.time * 1e9))} {in_words(verdict, lambda path: names.get(path, path))}"
 
 
-def _scored(recording: Path, written: tuple[WrittenLabel, ...], rules: tuple[Rule, ...] | None) -> Score:
+def _scored(
+    recording: Path, written: tuple[WrittenLabel, ...], rules: tuple[Rule, ...] | None, only: tuple[str, ...]
+) -> Score:
     verdicts: list[Verdict] = []
     first_ns = last_ns = 0
     for step in _steps(recording, rules):
         first_ns, last_ns = first_ns or step.frame.wall_ns, step.frame.wall_ns
-        verdicts += step.verdicts
+        verdicts += [each for each in step.verdicts if any(fnmatchcase(each.victim, pattern) for pattern in only)]
     try:
         labels = labels_of(written, recording.name, first_ns, last_ns)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -264,6 +265,27 @@ def test_evaluate_scores_recordings_by_labels(tmp_path: Path) -> None:
     table = run("evaluate", tmp_path / "day", tmp_path / "day", "--labels", labels).stdout
     assert "total" in table
     assert "6 of 6 labels" in table
+
+
+def test_only_the_paths_asked_for_are_scored(tmp_path: Path) -> None:
+    live(tmp_path / "day", contended(LOSSES))
+    labels = tmp_path / "labels.json"
+    labels.write_text('{"label": []}')
+    asked = ("evaluate", tmp_path / "day", "--labels", labels, "--json", "--only")
+    told = {pattern: json.loads(run(*asked, pattern).stdout)[0]["episodes"] for pattern in ("/web*", "/other")}
+    assert told["/web*"] > 0
+    assert told["/other"] == 0
+
+
+def test_a_recording_for_root_alone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live(tmp_path, contended(LOSSES[:3]))
+
+    def refuse(path: Path, *_mode: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    ran = run("replay", tmp_path)
+    assert (ran.exit_code, "for root alone" in ran.stderr, "Traceback" in ran.output) == (1, True, False)
 
 
 @pytest.mark.parametrize(
