@@ -142,14 +142,21 @@ class Pmu(BpfProbe):
         for cpu in range(possible_cpus()):
             self._cpus.update(cpu, np.zeros((), dtype=CPU_RECORD))
         if ids is not None:
-            known, _ = self._focused.read()
-            self._focused.delete(np.setdiff1d(known, ids))
-            for identity in np.setdiff1d(ids, known).tolist():
-                self._focused.update(identity, np.ones((), dtype=np.uint32))
+            self._look_only_at(ids)
         self._filtering.update(0, np.array(ids is not None, dtype=np.uint32))
         if self._link < 0:
             self._link = self._object.attach("on_switch")
         self._settle_all()
+
+    def _look_only_at(self, ids: NDArray[np.uint64]) -> None:
+        known, _ = self._focused.read()
+        self._focused.delete(np.setdiff1d(known, ids))
+        for identity in np.setdiff1d(ids, known).tolist():
+            self._focused.update(identity, np.ones((), dtype=np.uint32))
+        # Who left the focus takes no room from who came, and counts from zero when it is back.
+        counted, _ = self._cgroups.read()
+        self._cgroups.delete(np.setdiff1d(counted, ids))
+        self._scaled.keep(ids)
 
     def _detach(self) -> None:
         if self._link >= 0:

@@ -62,6 +62,11 @@ class ScaledCounts:
         self._ids, self._base, self._total = ids.copy(), raw.copy(), total
         return Estimates(total[:, :-2].copy(), total[:, -2].copy(), total[:, -1].copy())
 
+    def keep(self, ids: NDArray[np.uint64]) -> None:
+        """Forget all other cgroups: one that comes back counts from zero."""
+        rows = np.isin(self._ids, ids)
+        self._ids, self._base, self._total = self._ids[rows], self._base[rows], self._total[rows]
+
     def _factors(self, times: EventTimes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What to multiply each CPU's counts by (cpus, events), and each CPU's least running share (cpus,).
 

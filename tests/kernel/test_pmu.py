@@ -41,7 +41,7 @@ def spin(seconds):
 
 @pytest.fixture
 def probe(kernel: Kernel) -> Iterator[Pmu]:
-    opened = Pmu.open(kernel, ProbeLimits(max_cgroups=64, options={"pmu": {"stand_in": True}}))
+    opened = Pmu.open(kernel, ProbeLimits(max_cgroups=2048, options={"pmu": {"stand_in": True}}))
     yield opened
     opened.close()
 

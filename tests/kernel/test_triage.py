@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kernel
 
 @pytest.fixture
 def pmu(kernel: Kernel) -> Iterator[Pmu]:
-    opened = Pmu.open(kernel, ProbeLimits(max_cgroups=64, options={"pmu": {"stand_in": True}}))
+    opened = Pmu.open(kernel, ProbeLimits(max_cgroups=2048, options={"pmu": {"stand_in": True}}))
     yield opened
     opened.close()
 

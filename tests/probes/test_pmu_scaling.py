@@ -84,3 +84,12 @@ def test_estimates_never_shrink_and_never_fall_below_the_count(intervals: list[t
         assert total >= count
         assert estimates.running_ns[0] <= estimates.enabled_ns[0]
         last = total
+
+
+def test_who_was_let_go_counts_from_zero_when_it_is_back() -> None:
+    scaled = ScaledCounts(ONE, EVENT)
+    scaled.advance(_ids(7, 8), _raw([(100, 10)], [(40, 4)]), _times((10, 10)))
+    scaled.keep(_ids(8))
+    estimates = scaled.advance(_ids(7, 8), _raw([(5, 1)], [(45, 5)]), _times((20, 20)))
+    assert estimates.counts[:, 0].tolist() == [5, 45]
+    assert estimates.enabled_ns.tolist() == [1, 5]
