@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import koordlet.collectors
 from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
@@ -65,7 +66,6 @@ class Agent:
         self._infos: dict[int, CgroupInfo] = {}
         self._gone: OrderedDict[int, CgroupInfo] = OrderedDict()
         self._strangers: set[int] = set()
-        self._relist = False
         self._ticks = 0
         self._ids = np.empty(0, dtype=np.uint64)
         self._cgroups: tuple[CgroupInfo, ...] = ()
@@ -103,8 +103,7 @@ class Agent:
         return frame
 
     def _look(self, *, everything: bool) -> None:
-        change = self._walk.look(everything=everything or self._relist)
-        self._relist = False
+        change = self._walk.look(everything=everything)
         for identity, path in change.added.items():
             if not any(fnmatchcase(path, pattern) for pattern in self.settings.cgroups.ignore):
                 self._infos[identity] = self._describe(identity, path)
@@ -154,14 +153,19 @@ class Agent:
     def _meet_strangers(self, read: dict[str, Reading]) -> None:
         """Ids the kernel reports but the walk does not know: list anew; what stays unknown is a dead cgroup's rest."""
         reported = reported_ids(read)
-        unknown = set(reported[~np.isin(reported, self._ids)].tolist())
+        unknown = self._unknown_of(reported)
+        if unknown - self._strangers:
+            self._look(everything=True)
+            unknown = self._unknown_of(reported)
         if unknown:
             known = self._walk.paths
             dead = [identity for identity in unknown & self._strangers if identity not in known]
             if dead:
                 self.probes.forget(np.array(dead, dtype=np.uint64))
-            self._relist = bool(unknown - self._strangers)
         self._strangers = unknown
+
+    def _unknown_of(self, reported: NDArray[np.uint64]) -> set[int]:
+        return set(reported[~np.isin(reported, self._ids)].tolist())
 
     @property
     def collector_names(self) -> tuple[str, ...]:

@@ -115,3 +115,17 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
                 worker.kill()
                 worker.wait()
             agent.close()
+
+
+def test_a_cgroup_that_took_anothers_place_is_named_in_the_same_tick(kernel: Kernel, tree: CgroupTree) -> None:
+    """The directory's link count is as it was, so only what the probes report tells."""
+    agent = Agent(AgentSettings())
+    try:
+        with tree.make_cgroup("places") as parent:
+            agent.tick()
+            for number in range(8):
+                with parent.make_cgroup(f"job-{number}") as job:
+                    job.spawn(["sleep", "0"]).wait()
+                    assert job.path in {info.path for info in agent.tick().cgroups}
+    finally:
+        agent.close()
