@@ -19,6 +19,8 @@ class Claim:
     cause: str
     culprit: str = ""
     """A role, a pattern of roles, or a bracketed name."""
+    beside: str = ""
+    """A second culprit, whose part of the blame is held against its part of the harm."""
     tolerated: bool = False
     """True where the loss is real but beside the point: its verdicts count neither way."""
 

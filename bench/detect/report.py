@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from api.verdicts import State, in_words
+from api.verdicts import in_words
 from bench.detect.measures import GAUGES
 from bench.detect.peers import PEERS, spans_of, told_by
 from bench.detect.runner import Run
-from detector.evaluation import Outcome, Score, score, total
+from bench.detect.shares import Division, division
+from detector.evaluation import Outcome, Score, episodes, score, total
 from detector.evaluation_report import as_json, as_text
 
 PRODUCT = "koord"
@@ -78,10 +79,15 @@ def _proofs(one: Scored) -> list[str]:
     return [f"{each.proof.role} {each.proof.measure} {each.measured:.3f}" for each in one.run.proven if not each.holds]
 
 
+def divisions(one: Scored) -> list[Division]:
+    """Of every shared claim of the run."""
+    run = one.run
+    found = (division(claim, run.verdicts, run.samples, run.paths) for claim in run.scenario.claims)
+    return [each for each in found if each is not None]
+
+
 def wrong_lines(one: Scored) -> list[str]:
     """Every line of a verdict that answers no claim of its run, for people."""
-    from detector.evaluation import episodes
-
     found = []
     for episode in episodes(one.run.verdicts, one.run.until):
         alone = score(
@@ -121,6 +127,11 @@ def as_report(runs: Sequence[Scored], skipped: Mapping[str, str]) -> str:
     wrong = [line for one in runs for line in wrong_lines(one)]
     if wrong:
         lines += ["", "wrong verdicts:", *(f"  {line}" for line in wrong)]
+    lines += [
+        f"shared blame in {one.run.scenario.name}: {each.told:.0%} told, {each.used:.0%} of the CPU time used"
+        for one in runs
+        for each in divisions(one)
+    ]
     lines += [f"skipped {name}: {why}" for name, why in skipped.items()]
     return "\n".join([*lines, "", *(f"goal: {name} {goal}" for name, goal in GOALS)])
 
@@ -178,14 +189,10 @@ def as_values(runs: Sequence[Scored], skipped: Mapping[str, str], facts: Mapping
                     for each in one.run.proven
                 ],
                 "scores": {name: as_json(found) for name, found in one.scores.items()},
+                "divisions": [{"told": each.told, "used": each.used} for each in divisions(one)],
                 "wrong": wrong_lines(one),
                 "verdicts": [msgspec.to_builtins(verdict) for verdict in one.run.verdicts],
             }
             for one in runs
         ],
     }
-
-
-def opened(runs: Sequence[Scored]) -> int:
-    """Verdicts that opened, in all."""
-    return sum(verdict.state is State.OPEN for one in runs for verdict in one.run.verdicts)

@@ -133,7 +133,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "two-culprits",
         "two busy loops at weights 70 to 30",
         _two,
-        (Claim("victim", "cpu", "contention", "big"), *mutual("big", "small")),
+        (Claim("victim", "cpu", "contention", "big", beside="small"), *mutual("big", "small")),
         (Proof("victim", WAIT, 0.4),),
     ),
     Scenario(
