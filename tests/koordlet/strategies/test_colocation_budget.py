@@ -86,6 +86,8 @@ def test_the_memory_cap_does_not_fall_below_what_is_used_and_pods_go_instead() -
     ("hour", "tainted", "quota"),
     [
         pytest.param(3, False, "320000 100000", id="open"),
+        pytest.param(6.5, True, "320000 100000", id="closing-in-just-the-grace"),
+        pytest.param(6.49, False, "320000 100000", id="not-yet"),
         pytest.param(6.75, True, "320000 100000", id="closing"),
         pytest.param(12, True, "2000 100000", id="closed"),
     ],
@@ -103,6 +105,15 @@ def test_what_is_not_measured_is_told_and_left_alone() -> None:
     assert {knob for _, knob in wanted} == {Knob.CPU_WEIGHT}
     assert set(strategy.problems) == {"cpuSafePercent", "memorySafePercent"}
     assert strategy.silent
+
+
+def test_without_a_whole_core_no_cpus_are_named() -> None:
+    strategy = ColocationBudget(ON)
+    pinned = pod("pinned", QoSClass.LS, bound_cpus=frozenset({0, 2, 4, 6}))
+    held = directory(BEST_EFFORT, cpu_millicores=0.0)
+    wanted = settings(strategy.decide(view(held, pinned, cores=1), 0.0))
+    assert not any(knob is Knob.CPUSET_CPUS for _, knob in wanted)
+    assert "whole core" in strategy.problems[BEST_EFFORT]
 
 
 @given(

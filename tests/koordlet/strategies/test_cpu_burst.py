@@ -121,6 +121,24 @@ def test_the_bucket_loses_no_part_of_a_second() -> None:
     assert bucket.tokens == 500
 
 
+@pytest.mark.parametrize(("period", "grows"), [(-1, True), (0, False), (60, True)])
+def test_a_period_of_zero_is_none_at_all(period: int, grows: bool) -> None:
+    config = CpuBurstSettings(policy="cfsQuotaBurstOnly", cfs_quota_burst_period_seconds=period)
+    wanted = settings(CpuBurst(config).decide(seen(), 0.0))
+    assert (wanted.get((MAIN, Knob.CPU_MAX)) == "240000 100000") is grows
+
+
+def test_other_settings_mean_another_bucket() -> None:
+    config = CpuBurstSettings(policy="cfsQuotaBurstOnly", cfs_quota_burst_period_seconds=1)
+    strategy = CpuBurst(config)
+    hot = replace(seen(), groups=tuple(replace(group, cpu_millicores=9000.0) for group in seen().groups))
+    for second in range(20):
+        strategy.decide(hot, float(second))
+    assert not settings(strategy.decide(hot, 20.0)), "used up"
+    strategy.settings = CpuBurstSettings(policy="cfsQuotaBurstOnly", cfs_quota_burst_period_seconds=600)
+    assert settings(strategy.decide(hot, 20.0)), "a new bucket"
+
+
 def test_a_throttled_container_gets_more_quota_and_its_pod_with_it() -> None:
     wanted = settings(CpuBurst(AUTO).decide(seen("300000 100000"), 0.0))
     assert wanted[MAIN, Knob.CPU_MAX] == "360000 100000"

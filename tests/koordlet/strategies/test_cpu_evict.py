@@ -22,6 +22,7 @@ SATISFY = CpuEvictSettings(enable=True, be_lower_percent=50, be_upper_percent=90
         pytest.param(30_000, 100_000, 40_000, 0, id="not-busy"),
         pytest.param(60_000, 100_000, 60_000, 0, id="satisfied"),
         pytest.param(0, 100_000, 900, 89_100, id="below-one-core-always-busy"),
+        pytest.param(500, 100_000, 1000, 0, id="from-one-core-on-busy-or-not"),
         pytest.param(38_000, 100_000, -1, 0, id="limit-unknown"),
         pytest.param(0, 0, 40_000, 0, id="nothing-requested"),
     ],
@@ -107,7 +108,7 @@ def test_usage_evicts_those_that_opted_in() -> None:
 
 
 def test_the_ledger_evicts_when_it_stays_over() -> None:
-    config = CpuEvictSettings(enable=True, allocatable_threshold_percent=110, allocatable_evict_priority_threshold=5999)
+    config = CpuEvictSettings(enable=True, allocatable_threshold_percent=110, allocatable_evict_priority_threshold=5500)
     pods = [
         pod("in", "BE", priority=5500, labels=OPT_IN, requests={BATCH: 1000}),
         pod("out", "BE", priority=5500, requests={BATCH: 4000}),

@@ -84,6 +84,11 @@ def test_bits_per_second_of_a_pod(limit: str, value: str | None) -> None:
     assert settings(NetworkQos(features=GATE).decide(view(one), 0.0)).get((one.path, Knob.NET_CLASS)) == value
 
 
+def test_a_pod_on_its_way_out_is_left_alone() -> None:
+    one = pod("a", QoSClass.LS, annotations={"koordinator.sh/networkQOS": '{"egressLimit": "1M"}'}, active=False)
+    assert NetworkQos(features=GATE).decide(view(one), 0.0) == []
+
+
 def test_another_mechanism_is_left_to_it() -> None:
     config = settings_of(
         NetworkQosSettings,

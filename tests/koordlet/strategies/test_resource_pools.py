@@ -96,6 +96,23 @@ def test_in_an_overloaded_pool_the_least_important_pods_are_degraded_until_it_is
     assert quotas(5, 4) == {}
 
 
+def test_degrading_goes_in_intervals_and_stands_in_between() -> None:
+    strategy = ResourcePools(ResourcePoolsSettings(enable=True, degrade=Degrade()))
+    big = pod("big", QoSClass.LS, priority=9500, cores=20, limits={"cpu": 40_000})
+    wanted = [settings(strategy.decide(view(big, on=NODE), float(second))) for second in range(11)]
+    caps = [one[big.path, Knob.CPU_MAX] for one in wanted]
+    assert caps == ["3600000 100000"] * 10 + ["3240000 100000"]
+
+
+def test_two_pools_will_do() -> None:
+    spec = [
+        {"name": "a", "priorityClasses": ["koord-prod"], "lowPercent": 1, "highPercent": 2},
+        {"name": "b", "priorityClasses": ["koord-batch"], "lowPercent": 1, "highPercent": 2},
+    ]
+    document = {"extensions": {"resourcePools": {"pools": spec}}}
+    assert len(settings_of(ResourcePoolsSettings, ResourcePools.section, document, "file").pools) == 2
+
+
 def test_too_small_a_node_is_told() -> None:
     strategy = ResourcePools(ON)
     assert strategy.decide(view(prod(1), mid(1), BE, on=node(2)), 0.0) == []

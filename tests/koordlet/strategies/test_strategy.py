@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import koordlet.strategies
@@ -20,6 +21,17 @@ def test_every_strategy_says_what_it_is_and_starts_with_valid_defaults() -> None
         assert kind.__doc__, name
         assert strategy.name == name
         assert settings_of(kind.settings_type, kind.section, {}, "defaults") == strategy.settings
+
+
+def test_defaults() -> None:
+    """A changed default is to be seen in review: change `defaults.json` with it."""
+    defaults = {
+        name: {"gates": dict(kind.features), "settings": msgspec.to_builtins(kind.settings_type())}
+        for name, kind in discover_strategies().items()
+    }
+    assert msgspec.json.decode(msgspec.json.encode(defaults)) == msgspec.json.decode(
+        Path(__file__).with_name("defaults.json").read_bytes()
+    )
 
 
 def test_switched_off_by_default_all_strategies_want_nothing() -> None:

@@ -228,6 +228,16 @@ def test_where_nothing_changes_the_same_is_wanted(seen: NodeView) -> None:
         assert strategy.decide(steady, 12.0) == settled, name
 
 
+def test_gates_that_are_closed_close() -> None:
+    annotated = {"koordinator.sh/oom-score-adj": "5"}
+    groups = [pod(name, qos, cores=1, annotations=annotated) for name, qos in {"be": "BE", "ls": "LS"}.items()]
+    groups += [container(group, limits={"cpu": 1000}, requests={"memory": GIB}) for group in groups]
+    for name, strategy in all_on().items():
+        if strategy.gates and name != "oom_score":
+            strategy.gates = dict.fromkeys(strategy.gates, False)
+            assert strategy.decide(view(*groups, cores=4), 0.0) == [], name
+
+
 @pytest.mark.parametrize("section", sorted({kind.section for kind in discover_strategies().values()}))
 def test_settings_under_the_names_of_a_node_slo(section: str) -> None:
     switched = [strategy for strategy in all_on().values() if strategy.section == section]
