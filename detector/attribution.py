@@ -3,18 +3,22 @@
 Shares are parts of the victim's loss and sum to at most 1. Two cgroups that look alike are never blamed for it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import KERNEL_ID, OTHER_ID
-from api.verdicts import ANCESTOR, GONE, KERNEL, NOBODY, Culprit, How
+from api.verdicts import ANCESTOR, GONE, NOBODY, Culprit, How
 from detector.blame import Floats
 from detector.correlation import LEAST_SHARE, History, correlate
 from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View
+
+Shares: TypeAlias = list[tuple[str, float]]
+"""Paths and parts of a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +76,28 @@ class Attributor:
             for seen, suspected, amount in zip(direct, others, lost.tolist(), strict=True)
         ]
 
-    def _from_table(self, table: str, rows: NDArray[np.intp], signal: Signal) -> list[dict[str, float]]:
-        """Shares by path; amounts that exceed the whole (another span, rounding) are scaled down to it."""
+    def _from_table(self, table: str, rows: NDArray[np.intp], signal: Signal) -> list[Shares]:
+        """Shares by path, the biggest first; amounts above the whole (another span, rounding) are scaled down to it."""
         blame = self._view.blame(table) if table else None
         if blame is None:
-            return [{} for _ in rows]
+            return [[] for _ in rows]
         ids = self._view.ids[rows]
         whole = (signal.lost if signal.whole is None else signal.whole)[rows]
         whole = np.maximum(np.nan_to_num(whole), blame.sums(ids))
-        found = []
-        for identity, amount in zip(ids.tolist(), whole.tolist(), strict=True):
-            culprits, amounts = blame.of(identity)
-            worth = amounts >= LEAST_SHARE * amount
-            found.append(self._shares(culprits[worth].tolist(), (amounts[worth] / max(amount, 1e-300)).tolist()))
-        return found
+        starts, ends = blame.span(ids)
+        lengths = ends - starts
+        victims = np.repeat(np.arange(len(rows)), lengths)
+        places = np.arange(len(victims)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + starts[victims]
+        shares = ratio(blame.amounts[places], whole[victims])
+        worth = np.flatnonzero(shares >= LEAST_SHARE)
+        order = worth[np.lexsort((blame.culprits[places[worth]], -shares[worth], victims[worth]))]
+        bounds = np.searchsorted(victims[order], np.arange(len(rows) + 1)).tolist()
+        names = self._view.names
+        paths = [names.get(culprit, GONE) for culprit in blame.culprits[places[order]].tolist()]
+        named = list(zip(paths, shares[order].tolist(), strict=True))
+        return [_merged(named[first:last]) for first, last in pairwise(bounds)]
 
-    def _shares(self, culprits: Sequence[int], shares: Sequence[float]) -> dict[str, float]:
-        by_path: dict[str, float] = {}
-        for culprit, share in zip(culprits, shares, strict=True):
-            path = self._path(culprit)
-            by_path[path] = by_path.get(path, 0.0) + share
-        return by_path
-
-    def _path(self, identity: int) -> str:
-        if identity == KERNEL_ID:
-            return KERNEL
-        if identity == OTHER_ID:
-            return NOBODY
-        return self._view.path_of(identity) or GONE
-
-    def _correlated(self, name: str, rows: NDArray[np.intp]) -> Sequence[Sequence[tuple[str, float]]]:
+    def _correlated(self, name: str, rows: NDArray[np.intp]) -> list[Shares]:
         view, source = self._view, self._symptoms[name].blame
         found: list[list[tuple[int, float]]] = [[] for _ in rows]
         past = self._history_of(name) if source.suspects else None
@@ -173,16 +169,26 @@ class _Explained:
         return Attribution(_ranked(culprits), self.confidence, self.parts)
 
 
-def _put_together(
-    direct: Mapping[str, float], suspected: Iterable[tuple[str, float]], *, measured: bool
-) -> Attribution:
+def _merged(shares: Shares) -> Shares:
+    """Several of no name become one."""
+    if [path for path, _ in shares].count(GONE) < 2:
+        return shares
+    gone = sum((share for path, share in shares if path == GONE), 0.0)
+    rest = [(path, share) for path, share in shares if path != GONE]
+    return sorted([*rest, (GONE, gone)], key=lambda one: (-one[1], one[0]))
+
+
+def _put_together(direct: Shares, suspected: Shares, *, measured: bool) -> Attribution:
     """Correlation shares what no table explains."""
-    seen = min(sum(direct.values(), 0.0), 1.0)
-    culprits = [Culprit(path, share, How.DIRECT) for path, share in direct.items()]
-    if seen < 1.0:
-        culprits += [Culprit(path, share * (1.0 - seen), How.CORRELATED) for path, share in suspected]
-    named = min(sum((share for path, share in direct.items() if path != NOBODY), 0.0), 1.0)
-    return Attribution(_ranked(culprits), named if measured else 0.0)
+    seen = named = 0.0
+    for path, share in direct:
+        seen += share
+        named += 0.0 if path == NOBODY else share
+    culprits = tuple([Culprit(path, share, How.DIRECT) for path, share in direct])
+    if suspected and seen < 1.0:
+        others = [Culprit(path, share * (1.0 - seen), How.CORRELATED) for path, share in suspected]
+        culprits = _ranked([*culprits, *others])
+    return Attribution(culprits, min(named, 1.0) if measured else 0.0)
 
 
 def _ranked(culprits: Iterable[Culprit]) -> tuple[Culprit, ...]:

@@ -20,11 +20,9 @@ class Blame:
         self._starts = np.flatnonzero(np.concatenate([[True], victims[1:] != victims[:-1]])[: len(victims)])
         self._owners = victims[self._starts]
 
-    def of(self, victim: int) -> tuple[Ids, Floats]:
-        """Culprits of one victim and their amounts."""
-        key = np.uint64(victim)
-        start, end = np.searchsorted(self.victims, key, "left"), np.searchsorted(self.victims, key, "right")
-        return self.culprits[start:end], self.amounts[start:end]
+    def span(self, victims: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """First row of each victim and the row after its last."""
+        return np.searchsorted(self.victims, victims, "left"), np.searchsorted(self.victims, victims, "right")
 
     def without(self, rows: NDArray[np.bool_]) -> "Blame":
         """The table without those rows."""

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import CgroupInfo, Column, Frame, Table
+from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.metrics import BY_COLUMN, Kind
+from api.verdicts import KERNEL, NOBODY
 from api.window import Window, subtract
 from detector.baseline_values import Judgement
 from detector.blame import Blame, Floats, blame_between
@@ -49,7 +50,7 @@ class View:
         self._columns = _grown(recent.last.cgroup, recent.frames[0].cgroup, frozenset(columns))
         self._rates: dict[str, Floats] = {}
         self._blame: dict[str, Blame | None] = {}
-        self._paths: dict[int, str] | None = None
+        self._names: dict[int, str] | None = None
 
     def has(self, *columns: str) -> bool:
         """Whether all the columns are measured."""
@@ -107,11 +108,13 @@ class View:
         left[rows] = np.minimum(lost[rows], blame.sums(self.ids[rows]))
         return left
 
-    def path_of(self, identity: int) -> str | None:
-        """Path of a cgroup of this frame, or of one that went a moment ago."""
-        if self._paths is None:
-            self._paths = {**self._gone, **{info.id: info.path for info in self.cgroups}}
-        return self._paths.get(identity)
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Paths by id of the cgroups of this frame and of those that went a moment ago, and who else may be blamed."""
+        if self._names is None:
+            alive = {info.id: info.path for info in self.cgroups}
+            self._names = {**self._gone, **alive, KERNEL_ID: KERNEL, OTHER_ID: NOBODY}
+        return self._names
 
     def _find_blame(self, table: str) -> Blame | None:
         whole = [frame for frame in self._recent.frames if table in frame.tables]
@@ -128,9 +131,8 @@ class View:
             return own
         place = np.minimum(np.searchsorted(inner, blame.victims), len(inner) - 1)
         for row in np.flatnonzero(inner[place] == blame.victims).tolist():
-            culprit = self.path_of(int(blame.culprits[row]))
-            victim = self.path_of(int(blame.victims[row]))
-            own[row] = bool(culprit and victim and is_below(culprit, victim))
+            culprit = self.names.get(int(blame.culprits[row]), "")
+            own[row] = is_below(culprit, self.names[int(blame.victims[row])])
         return own
 
 
