@@ -62,7 +62,7 @@ def replay(recording: Path, rules_file: Path | None, as_objects: bool) -> None:
         for step in _steps(recording, _rules(rules_file)):
             names |= {info.path: info.name for info in step.frame.cgroups} if step.verdicts else {}
             for verdict in step.verdicts:
-                line = to_json(verdict) if as_objects else _sentence(verdict, names).encode()
+                line = to_json(verdict) if as_objects else _printable(_sentence(verdict, names)).encode()
                 sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 
@@ -88,7 +88,7 @@ def explain(recording: Path, victim: str, moment: str, around: float, png: Path 
         except ValueError as error:
             raise click.UsageError(f"--at: {error}") from error
         story = tell(parts, victim, at_ns, max(around, _PICTURE_SECONDS if png else 0.0), _warn)
-        click.echo(in_text(story.within(around)))
+        click.echo(_printable(in_text(story.within(around))))
     if png is not None:
         _picture(story, png)
 
@@ -114,7 +114,7 @@ def evaluate(
     if as_object:
         sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in told]) + b"\n")
     else:
-        click.echo("\n\n".join(as_text(each) for each in told))
+        click.echo(_printable("\n\n".join(as_text(each) for each in told)))
 
 
 @main.command()
@@ -174,7 +174,7 @@ def _refusals() -> Iterator[None]:
         click.echo(f"error: {error}", err=True)
         sys.exit(ASKED_WRONGLY)
     except (RecordingRefused, NotRecorded) as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(_printable(f"error: {error}"), err=True)
         sys.exit(FAILED)
     except PermissionError as error:
         click.echo(f"error: {error.filename}: {error.strerror}; recordings are for root alone", err=True)
@@ -182,7 +182,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _warn(text: str) -> None:
-    click.echo(f"warning: {text}", err=True)
+    click.echo(_printable(f"warning: {text}"), err=True)
 
 
 def _rules(path: Path | None) -> tuple[Rule, ...] | None:
@@ -221,6 +221,11 @@ def _picture(story: Story, target: Path) -> None:
     except OSError as error:
         click.echo(f"error: {target}: {error.strerror or error}", err=True)
         sys.exit(FAILED)
+
+
+def _printable(text: str) -> str:
+    """Without what would steer a terminal: names of cgroups are anybody's."""
+    return "".join(each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text)
 
 
 def _sentence(verdict: Verdict, names: dict[str, str]) -> str:

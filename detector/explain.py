@@ -114,7 +114,7 @@ def tell(
     near = _near(parts, at_ns - reach_ns, at_ns + reach_ns)
     frames = [frame for frame in _frames(near) if abs(frame.wall_ns - at_ns) <= reach_ns]
     _check_moment(parts, frames, at_ns)
-    losses = _losses(_frames(near), at_ns, reach_ns)
+    losses = _losses(near, at_ns, reach_ns)
     meant = matching(victim, {info.path: info for frame in frames for info in frame.cgroups}.values())
     if not meant:
         raise NotRecorded(_nobody(victim, frames, losses, at_ns))
@@ -144,19 +144,32 @@ def _frames(parts: Sequence[Part]) -> Iterator[Frame]:
         yield from Segment(part.path).frames()
 
 
-def _losses(frames: Iterator[Frame], at_ns: int, reach_ns: int) -> dict[str, dict[int, dict[str, float]]]:
-    """By path and wall clock: seconds lost per second, by cause."""
+def _losses(parts: Sequence[Part], at_ns: int, reach_ns: int) -> dict[str, dict[int, dict[str, float]]]:
+    """By path and wall clock: seconds lost per second, by cause; not across frames that are missing."""
     losses: dict[str, dict[int, dict[str, float]]] = {}
     before: Frame | None = None
-    for frame in frames:
-        if before is not None and abs(frame.wall_ns - at_ns) <= reach_ns and frame.monotonic_ns > before.monotonic_ns:
-            delta = Window((before, frame)).delta()
-            ledger = {name: column / 1e9 / delta.seconds for name, column in lost_ns(delta).items()}
-            for row, info in enumerate(frame.cgroups):
-                causes = {name: float(column[row]) for name, column in ledger.items()}
-                losses.setdefault(info.path, {})[frame.wall_ns] = causes
-        before = frame
+    follows: tuple[str, int] | None = None
+    for part in parts:
+        if (part.header.run, part.header.number) != follows:
+            before = None
+        follows = part.header.run, part.header.number + 1
+        for frame in _frames([part]):
+            if before is not None and abs(frame.wall_ns - at_ns) <= reach_ns:
+                for path, causes in _lost_between(before, frame).items():
+                    losses.setdefault(path, {})[frame.wall_ns] = causes
+            before = frame
     return losses
+
+
+def _lost_between(before: Frame, frame: Frame) -> dict[str, dict[str, float]]:
+    if frame.monotonic_ns <= before.monotonic_ns:
+        return {}
+    delta = Window((before, frame)).delta()
+    ledger = {name: column / 1e9 / delta.seconds for name, column in lost_ns(delta).items()}
+    return {
+        info.path: {name: float(column[row]) for name, column in ledger.items()}
+        for row, info in enumerate(frame.cgroups)
+    }
 
 
 def _check_moment(parts: Sequence[Part], frames: Sequence[Frame], at_ns: int) -> None:

@@ -29,6 +29,8 @@ _CAUSE_COLOURS = {
     "net:qdisc": "#b7950b",
 }
 _CULPRIT_COLOURS = ("#34495e", "#e59866", "#76d7c4", "#af7ac5", "#f7dc6f", "#7fb3d5")
+_LONGEST_NAME = 44
+_THIN_SPACE = "\u2009"
 _OTHERS_COLOUR = "#d0d3d4"
 _SPANS = {
     Why.OPEN: ("#c0392b", "verdict stands"),
@@ -64,7 +66,7 @@ def draw(story: Story, drawn: Timeline, target: Path) -> None:
 
 def _draw_losses(axes: Any, story: Story, drawn: Timeline) -> None:
     where = story.header.host.get("hostname", "")
-    title = f"{story.victim.name}: time lost by cause{f' on {where}' if where else ''}"
+    title = f"{_plain(story.victim.name)}: time lost by cause{f' on {_plain(where)}' if where else ''}"
     axes.set_title(title, loc="left", weight="bold", pad=22)
     if drawn.causes:
         colours = [_CAUSE_COLOURS.get(name, "#7f8c8d") for name in drawn.causes]
@@ -73,10 +75,15 @@ def _draw_losses(axes: Any, story: Story, drawn: Timeline) -> None:
     if drawn.leading:
         axes.plot(
             drawn.seconds, drawn.threshold, color="black", linewidth=1.2, linestyle="--",
-            label=f"threshold of {drawn.leading}",
+            label=f"threshold of {_plain(drawn.leading)}",
         )  # fmt: skip
         axes.step(
-            drawn.seconds, drawn.lost, where="pre", color="black", linewidth=1.0, label=f"what {drawn.leading} judges"
+            drawn.seconds,
+            drawn.lost,
+            where="pre",
+            color="black",
+            linewidth=1.0,
+            label=f"what {_plain(drawn.leading)} judges",
         )
     for span in drawn.rules.get(drawn.leading, ()):
         if span.why is Why.OPEN:
@@ -97,7 +104,7 @@ def _draw_states(axes: Any, drawn: Timeline) -> None:
     for why, (colour, label) in _SPANS.items():
         if why in used:
             axes.broken_barh([], (0, 0), color=colour, label=label)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), list(map(_plain, names)))
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     if names:
@@ -107,7 +114,9 @@ def _draw_states(axes: Any, drawn: Timeline) -> None:
 
 
 def _draw_shares(axes: Any, drawn: Timeline) -> None:
-    axes.set_title(f"who held the resource, of what {drawn.leading or 'any rule'} judges", loc="left", fontsize=10)
+    axes.set_title(
+        f"who held the resource, of what {_plain(drawn.leading) or 'any rule'} judges", loc="left", fontsize=10
+    )
     axes.set_ylabel("share of the loss")
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(lambda value, _position: f"{value:.0%}")
@@ -119,8 +128,16 @@ def _draw_shares(axes: Any, drawn: Timeline) -> None:
         for number, name in enumerate(drawn.culprits)
     ]
     shown = [np.where(drawn.lost > 0, column, 0.0) for column in drawn.culprits.values()]
-    axes.stackplot(drawn.seconds, *shown, labels=list(drawn.culprits), colors=colours, step="pre", linewidth=0)
+    axes.stackplot(
+        drawn.seconds, *shown, labels=list(map(_plain, drawn.culprits)), colors=colours, step="pre", linewidth=0
+    )
     _legend(axes)
+
+
+def _plain(name: str) -> str:
+    """A name as a label: no formulas, no leading underscore (which hides labels), not too long."""
+    shown = name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
+    return f"{_THIN_SPACE if shown.startswith('_') else ''}{shown}".replace("$", r"\$")
 
 
 def _legend(axes: Any) -> None:

@@ -105,7 +105,7 @@ def test_the_picture_is_a_png(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     quiet = story()
     quiet.ticks = quiet.ticks[:1]
-    for number, each in enumerate((story(), quiet, replace(story(), names={BATCH: "$x_1$ <b>"}))):
+    for number, each in enumerate((story(), quiet, replace(story(), names={BATCH: r"_$\frac{$ <b>" + 99 * "x"}))):
         target = tmp_path / f"{number}.png"
         draw(each, timeline(each), target)
         assert target.read_bytes().startswith(b"\x89PNG")
@@ -178,6 +178,26 @@ def test_explain_tells_and_draws(recording: Path, tmp_path: Path) -> None:
     assert (tmp_path / "web.png").read_bytes().startswith(b"\x89PNG")
     refused = run("explain", recording, "--victim", "web", "--at", "+7s", "--png", tmp_path / "absent" / "x.png")
     assert (refused.exit_code, "absent" in refused.stderr) == (1, True)
+
+
+def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    frames = contended([0.0] * 3 + [0.4] * 8)
+    evil = "/web\x1b]0;owned\x07"
+    renamed = [replace(frame, cgroups=(CgroupInfo(1, evil, evil), *frame.cgroups[1:])) for frame in frames]
+    live(tmp_path, renamed)
+    for arguments in (("replay", tmp_path), ("explain", tmp_path, "--victim", "/web*", "--at", "+7s")):
+        ran = run(*arguments)
+        assert r"/web\x1b]0;owned\x07" in ran.stdout
+        assert "\x1b" not in ran.output
+
+
+def test_a_restart_within_the_story_is_no_loss(tmp_path: Path) -> None:
+    frames = contended([0.4] * 40)
+    live(tmp_path, frames[:10])
+    live(tmp_path, frames[12:])
+    parts = parts_of(segment_paths(tmp_path))
+    told = tell(parts, "web", parts[0].first_ns + 10 * 10**9, 8)
+    assert [bool(tick.causes) for tick in told.ticks] == [True] * 8 + [False] + [True] * 6
 
 
 def test_times_of_day_are_understood(recording: Path) -> None:
