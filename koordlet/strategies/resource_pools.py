@@ -4,6 +4,7 @@ Ranks are priority bands. Protected pods and those with CPUs of their own are in
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -60,6 +61,8 @@ class ResourcePoolsSettings(StrategySettings, frozen=True):
         PoolSettings(name="offline", bands=("koord-batch", "koord-free"), low_percent=50, high_percent=80),
     )
 
+    release_seconds: Annotated[int, Meta(ge=0, le=3600)] = 30
+    """How long a load must be below its band before the pool gives CPUs away; what it lacks it takes at once."""
     degrade: Degrade | None = None
     """Unset, no pod is throttled."""
 
@@ -83,6 +86,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._caps: list[Caps] = []
         self._next_step = 0.0
         self._used: dict[str, float] = {}
+        self._low_since: dict[int, float] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """CPUs of every pool with pods; the same on every tick in which all loads stay within their bands."""
@@ -99,8 +103,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._used = {pod.path: self._usage(pod) for pods in members for pod in pods}
         self._adopt(cpus)
         pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
-        sizes = flow(pools)
-        self._move(sizes, cpus)
+        self._move(flow([self._patient(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
         wants = [intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)]
         return [*wants, *self._degraded(self.settings.degrade, members, now)]
 
@@ -149,6 +152,14 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             low_percent=settings.low_percent,
             high_percent=settings.high_percent,
         )
+
+    def _patient(self, rank: int, pool: Pool, now: float) -> Pool:
+        """A pool that does not give CPUs away before its load has been low for long enough."""
+        if pool.used_millicores >= pool.size * 10 * pool.low_percent or pool.least == 0:
+            self._low_since.pop(rank, None)
+            return pool
+        since = self._low_since.setdefault(rank, now)
+        return pool if now - since >= self.settings.release_seconds else replace(pool, low_percent=0)
 
     def _move(self, sizes: Sequence[int], cpus: dict[int, Cpu]) -> None:
         """Hand CPUs over, whole cores first, so that every pool has its size and keeps what it can."""

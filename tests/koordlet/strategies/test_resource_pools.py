@@ -13,7 +13,7 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import container, machine, node, pod, settings, view
 
-ON = ResourcePoolsSettings(enable=True)
+ON = ResourcePoolsSettings(enable=True, release_seconds=0)
 NODE = node(machine(cores=10))
 
 
@@ -44,6 +44,23 @@ def test_pools_follow_the_load_and_stay_apart() -> None:
     wanted = settings(strategy.decide(view(prod(1), mid(1), BE, on=NODE), 0.0))
     cpus = [parse_cpuset(value) for value in wanted.values()]
     assert sorted(cpu for one in cpus for cpu in one) == list(range(20))
+
+
+def test_what_it_lacks_it_takes_at_once_and_gives_late() -> None:
+    strategy = ResourcePools(ResourcePoolsSettings(enable=True))
+    loads = {0: 1, 5: 4, 6: 1, 30: 1, 31: 4, 32: 1, 61: 1, 62: 1}
+    seen = {}
+    for second, cores in loads.items():
+        one = prod(cores)
+        wanted = settings(strategy.decide(view(one, BE, on=NODE), float(second)))
+        seen[second] = len(parse_cpuset(wanted[one.path, Knob.CPUSET_CPUS]))
+    assert seen == {0: 3, 5: 10, 6: 10, 30: 10, 31: 10, 32: 10, 61: 10, 62: 3}
+
+
+def test_a_pool_that_lost_its_pods_gives_at_once() -> None:
+    strategy = ResourcePools(ResourcePoolsSettings(enable=True))
+    assert sizes(strategy, prod(4), BE) == [10, 10]
+    assert sizes(strategy, BE) == [20]
 
 
 def test_containers_have_their_pods_cpus() -> None:
