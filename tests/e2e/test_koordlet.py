@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -37,21 +37,27 @@ baselines_file = "{directory}/baselines.json"
 """
 
 
-def bpf_programs_of(pid: int) -> int:
-    """BPF program descriptors that a process holds."""
-    found = 0
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            found += "bpf-prog" in os.readlink(link)
-        except OSError:
-            continue
+def programs_of(pid: int) -> set[int]:
+    """Ids of the BPF programs that a process holds."""
+    found: set[int] = set()
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            found.update(int(number) for number in re.findall(r"^prog_id:\s+(\d+)$", entry.read_text(), re.MULTILINE))
     return found
+
+
+def await_unloaded(programs: set[int]) -> None:
+    """The kernel frees programs after a grace period; other agents may have theirs."""
+    deadline = time.monotonic() + 20
+    while programs & loaded_ids():
+        assert time.monotonic() < deadline, programs & loaded_ids()
+        time.sleep(0.2)
 
 
 def loaded_ids() -> set[int]:
     """Ids of every BPF program in the kernel."""
     listed = json.loads(subprocess.check_output(["bpftool", "prog", "show", "--json"]))
-    return {program["id"] for program in listed if program["name"].startswith(("on_", "prepare_"))}
+    return {program["id"] for program in listed}
 
 
 @contextmanager
@@ -84,7 +90,6 @@ def scrape(port: int) -> str:
 
 
 def test_run_measures_serves_and_stops_cleanly(kernel: Kernel, tree: CgroupTree, tmp_path: Path) -> None:
-    before = loaded_ids()
     with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog, running(tmp_path) as (agent, port, log):
         victim.spawn(BUSY, cpus="0")
         hog.spawn(BUSY, cpus="0")
@@ -111,24 +116,22 @@ def test_run_measures_serves_and_stops_cleanly(kernel: Kernel, tree: CgroupTree,
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
         maps = Path(f"/proc/{agent.pid}/maps").read_text()
         assert not re.search(r"/(sklearn|pyarrow|kubernetes|scipy)/", maps)
+        programs = programs_of(agent.pid)
+        assert programs
         agent.send_signal(signal.SIGINT)
         assert agent.wait(timeout=20) == 0
         assert "stopped" in log.read_text()
-    assert loaded_ids() <= before
+    await_unloaded(programs)
 
 
 def test_nothing_is_left_of_a_killed_agent(kernel: Kernel, tmp_path: Path) -> None:
-    before = loaded_ids()
     pinned = sorted(Path("/sys/fs/bpf").rglob("*")) if Path("/sys/fs/bpf").exists() else []
     with running(tmp_path) as (agent, _port, _log):
-        assert bpf_programs_of(agent.pid) > 0
-        assert loaded_ids() - before
+        programs = programs_of(agent.pid)
+        assert programs & loaded_ids()
         agent.kill()
         agent.wait()
-        deadline = time.monotonic() + 20  # the kernel frees programs after a grace period
-        while loaded_ids() - before and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not loaded_ids() - before
+        await_unloaded(programs)
     assert (sorted(Path("/sys/fs/bpf").rglob("*")) if Path("/sys/fs/bpf").exists() else []) == pinned
 
 
