@@ -109,7 +109,11 @@ def evaluate(
     """
     with _refusals():
         labels, rules = load_labels(_text(labels_file), str(labels_file)), _rules(rules_file)
-        scores = [_scored(recording, labels, rules, only or ("*",)) for recording in recordings]
+        met: set[WrittenLabel] = set()
+        scores = [_scored(recording, labels, met, rules, only or ("*",)) for recording in recordings]
+    for label in labels:
+        if label not in met:
+            _warn(f"the label of {label.victim} from {label.start} lies in none of the recordings")
     told = [*scores, total(scores)] if len(scores) > 1 else scores
     if as_object:
         sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in told]) + b"\n")
@@ -233,18 +237,25 @@ def _sentence(verdict: Verdict, names: dict[str, str]) -> str:
 
 
 def _scored(
-    recording: Path, written: tuple[WrittenLabel, ...], rules: tuple[Rule, ...] | None, only: tuple[str, ...]
+    recording: Path,
+    written: tuple[WrittenLabel, ...],
+    met: set[WrittenLabel],
+    rules: tuple[Rule, ...] | None,
+    only: tuple[str, ...],
 ) -> Score:
+    """The score of one recording; adds to `met` the labels that lie within it."""
     verdicts: list[Verdict] = []
     first_ns = last_ns = 0
     for step in _steps(recording, rules):
         first_ns, last_ns = first_ns or step.frame.wall_ns, step.frame.wall_ns
         verdicts += [each for each in step.verdicts if any(fnmatchcase(each.victim, pattern) for pattern in only)]
+    name = recording.resolve().name
     try:
-        labels = labels_of(written, recording.name, first_ns, last_ns)
+        labels = {each: labels_of((each,), name, first_ns, last_ns) for each in written}
     except ValueError as error:
         raise click.UsageError(f"--labels: {error}") from error
-    return score(recording.name, labels, verdicts, until=last_ns / 1e9)
+    met.update(each for each, found in labels.items() if found)
+    return score(name, [label for found in labels.values() for label in found], verdicts, until=last_ns / 1e9)
 
 
 if __name__ == "__main__":

@@ -267,6 +267,14 @@ def test_evaluate_scores_recordings_by_labels(tmp_path: Path) -> None:
     assert "6 of 6 labels" in table
 
 
+def test_labels_of_no_recording_are_said(tmp_path: Path) -> None:
+    live(tmp_path / "day", contended(LOSSES))
+    labels = tmp_path / "labels.json"
+    labels.write_text('{"label": [{"victim": "/web", "resource": "cpu", "from": 5, "to": 6}]}')
+    ran = run("evaluate", tmp_path / "day", "--labels", labels)
+    assert (ran.exit_code, "the label of /web from 5.0 lies in none of the recordings" in ran.stderr) == (0, True)
+
+
 def test_only_the_paths_asked_for_are_scored(tmp_path: Path) -> None:
     live(tmp_path / "day", contended(LOSSES))
     labels = tmp_path / "labels.json"
