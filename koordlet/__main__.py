@@ -36,6 +36,7 @@ from koordlet.protecting import Protection, acting, open_protection
 from koordlet.recorder import Recorder
 from koordlet.serving.command import verdicts
 from koordlet.snapshot import snapshot
+from koordlet.strategizing import Strategizing, open_strategies
 
 FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
 
@@ -145,6 +146,10 @@ def run(
         settings = msgspec.structs.replace(settings, recording=recording)
     settings = acting(settings, enforce=enforce)
     to_judge_by = _judge_settings(settings, config)
+    try:
+        strategizing = open_strategies(settings.strategies, str(config or "settings"))
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
     if check_config:
         click.echo("settings are valid")
         return
@@ -163,7 +168,7 @@ def run(
             told = (
                 json_lines(agent, sys.stdout.fileno()) if as_objects else log_lines(str if verbose else agent.name_of)
             )
-            with _protecting(agent, settings) as protection:
+            with _protecting(agent, settings, strategizing) as protection:
                 faces = (*_protect(agent, protection), *_serve(agent, settings, protection), told, *more)
                 observe(agent, settings.interval_seconds, faces, stop)
     except Unsupported as reason:
@@ -182,14 +187,16 @@ def _judging(settings: AgentSettings, to_judge_by: JudgeSettings) -> Judging:
 
 
 @contextmanager
-def _protecting(agent: Agent, settings: AgentSettings) -> Iterator[Protection | None]:
+def _protecting(
+    agent: Agent, settings: AgentSettings, strategizing: Strategizing | None
+) -> Iterator[Protection | None]:
     """What answers verdicts, and puts everything back at the end; None without a judge."""
     if agent.judging is None:
         yield None
         return
     wire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
     try:
-        protection = open_protection(settings, HostTree(Path(settings.root)), wire)
+        protection = open_protection(settings, HostTree(Path(settings.root)), wire, strategizing)
     except JournalError as error:
         die(str(error), hint="set [enforcing] state_dir to a directory that the agent may write")
     try:

@@ -137,6 +137,17 @@ class RecordingSettings(Settings, frozen=True):
     """Size from which a new segment starts, at most a quarter of `max_bytes`."""
 
 
+class StrategySettings(Settings, frozen=True):
+    """[strategies]: what keeps the node in order besides the answer to verdicts (docs/strategies.md)."""
+
+    node_slo_file: str = ""
+    """JSON, YAML or TOML file with the spec of a NodeSLO; without it and `node_slo` no strategy runs."""
+    node_slo: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The spec itself: `[strategies.node_slo.<section>]`."""
+    features: dict[str, bool] = msgspec.field(default_factory=dict)
+    """Feature gates by Koordinator's names, where they are not to have its defaults."""
+
+
 class AgentSettings(Settings, frozen=True):
     """The whole file."""
 
@@ -154,6 +165,7 @@ class AgentSettings(Settings, frozen=True):
     recording: RecordingSettings = RecordingSettings()
     enforcing: EnforcingSettings = EnforcingSettings()
     response: ResponseSettings = ResponseSettings()
+    strategies: StrategySettings = StrategySettings()
     triage: TriageSettings = TriageSettings()
     serving: ServingSettings = ServingSettings()
     cluster: ClusterSettings = ClusterSettings()

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from api.frame import CgroupInfo
-from api.intents import Intent
+from api.intents import Intent, Setting
 from api.qos import QoSClass
 from api.verdicts import Verdict
 from api.window import Window
 from koordlet.config import AgentSettings
+from koordlet.enforcing.audit import Outcome
 from koordlet.enforcing.enforcer import Enforcer, open_enforcer, own_cgroup
 from koordlet.harm import HarmMeter, tick_of
 from koordlet.host.knobs import Knobs
@@ -27,6 +28,8 @@ from koordlet.response.episode import Step
 from koordlet.response.respond import Response
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.sight import Sight, sight
+from koordlet.strategizing import Strategizing
+from koordlet.viewing import Viewing
 from probes.tripwire import Trip, Tripwire
 
 _log = logging.getLogger(__name__)
@@ -37,7 +40,17 @@ _POLL_SECONDS = 0.2
 class Protection:
     """Told after each tick; `close` puts everything back."""
 
-    def __init__(self, response: Response, enforcer: Enforcer, reaching: Reaching) -> None:
+    def __init__(
+        self,
+        response: Response,
+        enforcer: Enforcer,
+        reaching: Reaching,
+        *,
+        strategizing: Strategizing | None = None,
+        viewing: Viewing | None = None,
+    ) -> None:
+        """Strategies need a viewing; without both only verdicts are answered."""
+        self.strategizing = strategizing
         self.response = response
         self.enforcer = enforcer
         self.harm = HarmMeter()
@@ -47,6 +60,7 @@ class Protection:
         """Trips by what came of them: acted, ignored."""
         self.fast: FastPath | None = None
         self._reaching = reaching
+        self._viewing = viewing
         self._lock = threading.Lock()
         self._sight: Sight | None = None
         self._wanted: list[Intent] = []
@@ -59,11 +73,15 @@ class Protection:
         measured = tick_of(window.delta())
         if measured is not None:
             self.harm.add(window.last.cgroup.ids, *measured, window.seconds)
+        by_strategies: list[Intent] = []
+        if self.strategizing is not None and self._viewing is not None:
+            view = self._viewing.view(window, self.strategizing.evictions)
+            by_strategies = self.strategizing.decide(view, seen.now_seconds)
         with self._lock:
             self._sight = seen
-            self._wanted = self.response.step(seen)
+            self._wanted = [*self.response.step(seen), *by_strategies]
             self._tell(self.response.steps)
-            self.enforcer.step(self._wanted, seen.cgroups)
+            self._enforce(self._wanted, seen)
 
     def trip(self, trip: Trip) -> None:
         """Word from the kernel that a watched cgroup loses too much."""
@@ -83,8 +101,9 @@ class Protection:
             self.trips["acted" if wanted else "ignored"] += 1
             if wanted:
                 self._tell(self.response.steps)
-                self._wanted = [*self._wanted, *wanted]
-                self.enforcer.step(self._wanted, seen.cgroups)
+                standing = [intent for intent in self._wanted if isinstance(intent, Setting)]
+                self._wanted = [*standing, *wanted]  # what is done once was done in the tick
+                self._enforce(self._wanted, seen)
 
     def close(self) -> None:
         """Put back all that stands; idempotent."""
@@ -92,6 +111,14 @@ class Protection:
             self.fast.close()
         with self._lock:
             self.enforcer.close()
+
+    def _enforce(self, wanted: list[Intent], seen: Sight) -> None:
+        if self.strategizing is None:
+            self.enforcer.step(wanted, seen.cgroups)
+            return
+        for event in self.enforcer.step(wanted, seen.cgroups, silent=self.strategizing.silent):
+            if event.outcome is Outcome.TERMINATED:
+                self.strategizing.note_eviction(event.target, seen.now_seconds)
 
     def _tell(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -120,7 +147,9 @@ def acting(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
     return msgspec.structs.replace(settings, enforcing=enforcing, probes=probes)
 
 
-def open_protection(settings: AgentSettings, tree: HostTree, wire: Tripwire | None = None) -> Protection:
+def open_protection(
+    settings: AgentSettings, tree: HostTree, wire: Tripwire | None = None, strategizing: Strategizing | None = None
+) -> Protection:
     """Ready for the first tick; without `[enforcing] enabled` it only says what it would do.
 
     `wire` is the tripwire in the kernel, if one was laid.
@@ -131,7 +160,14 @@ def open_protection(settings: AgentSettings, tree: HostTree, wire: Tripwire | No
     if not enforcing.enabled:
         enforcing = msgspec.structs.replace(enforcing, dry_run=True, strategies=("*",))
     enforcer = open_enforcer(enforcing, tree)
-    protection = Protection(Response(settings.response), enforcer, Reaching(tree, Knobs(tree), own_cgroup(tree)))
+    knobs = Knobs(tree)
+    protection = Protection(
+        Response(settings.response),
+        enforcer,
+        Reaching(tree, knobs, own_cgroup(tree)),
+        strategizing=strategizing,
+        viewing=Viewing(tree, knobs) if strategizing is not None else None,
+    )
     if wire is not None:
         protection.fast = FastPath(wire, protection.trip, settings.response)
     return protection

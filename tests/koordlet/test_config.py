@@ -113,6 +113,7 @@ def test_defaults() -> None:
             "freeze_seconds": 2.0,
             "lease_seconds": 15.0,
         },
+        "strategies": {"node_slo_file": "", "node_slo": {}, "features": {}},
     }
 
 

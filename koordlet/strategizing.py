@@ -1,0 +1,98 @@
+"""The strategies inside the agent: switched by a NodeSLO, asked each tick, none able to end it."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from api.intents import Intent
+from api.settings import SettingsError, parse
+from koordlet.config import StrategySettings
+from koordlet.strategies.settings import configure
+from koordlet.strategies.strategy import Strategy, discover_strategies
+from koordlet.strategies.view import NodeView
+
+_log = logging.getLogger(__name__)
+
+_EVICTIONS_SECONDS = 3600.0
+"""How long an eviction is told to the strategies."""
+
+
+class Strategizing:
+    """Holds the strategies and what they remember."""
+
+    def __init__(self, strategies: Mapping[str, Strategy[Any]]) -> None:
+        self.strategies = dict(strategies)
+        self.run_seconds = dict.fromkeys(self.strategies, 0.0)
+        self.failures: Counter[str] = Counter()
+        self.problems: dict[str, int] = {}
+        """What each could not follow in the last tick, by how much of it."""
+        self.silent: frozenset[str] = frozenset()
+        """Those that could not decide in the last tick: what they want stands until its lease ends."""
+        self.evictions: dict[str, float] = {}
+        """Path to the monotonic time of each recent eviction."""
+        self._failing: set[str] = set()
+
+    def decide(self, view: NodeView, now: float) -> list[Intent]:
+        """All that all of them want, in the order of their names; `now` is monotonic seconds."""
+        wanted: list[Intent] = []
+        silent = set()
+        for name, strategy in self.strategies.items():
+            started = time.perf_counter()
+            try:
+                wanted += strategy.decide(view, now)
+                self._failing.discard(name)
+                if strategy.silent:
+                    silent.add(name)
+            except Exception:  # noqa: BLE001 - one strategy never ends another; counted, logged once in a row
+                silent.add(name)
+                self.failures[name] += 1
+                if name not in self._failing:
+                    _log.exception("strategy %s failed; what it set stands until its lease ends", name)
+                self._failing.add(name)
+            self.run_seconds[name] += time.perf_counter() - started
+            self.problems[name] = len(strategy.problems)
+        self.silent = frozenset(silent)
+        return wanted
+
+    def note_eviction(self, path: str, now: float) -> None:
+        """Tell that a pod's end has begun; `now` as in `decide`."""
+        limit = now - _EVICTIONS_SECONDS
+        self.evictions = {each: at for each, at in self.evictions.items() if at > limit} | {path: now}
+
+
+def open_strategies(settings: StrategySettings, source: str) -> Strategizing | None:
+    """The strategies as a NodeSLO switches them; None without one.
+
+    Raises SettingsError naming file and key when the NodeSLO cannot be read or a part of it is refused.
+    """
+    spec = node_slo(settings, source)
+    if spec is None:
+        return None
+    made = {name: kind(features=settings.features) for name, kind in discover_strategies().items()}
+    known = {gate for strategy in made.values() for gate in strategy.features}
+    for gate in settings.features:
+        if gate not in known:
+            problem = f"no feature gate {gate!r}; there are {', '.join(sorted(known))}"
+            raise SettingsError(source, "[strategies.features]", problem)
+    refused = configure(made, spec, settings.node_slo_file or f"{source} [strategies.node_slo]")
+    if refused:
+        raise refused[0]
+    return Strategizing(made)
+
+
+def node_slo(settings: StrategySettings, source: str) -> Mapping[str, Any] | None:
+    """The spec of a NodeSLO, from its file or from the settings; None where there is neither."""
+    if settings.node_slo_file and settings.node_slo:
+        raise SettingsError(source, "[strategies] node_slo", "node_slo_file is set too; keep one of them")
+    if not settings.node_slo_file:
+        return settings.node_slo or None
+    try:
+        text = Path(settings.node_slo_file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(settings.node_slo_file, "", f"cannot be read: {error}") from error
+    document: Mapping[str, Any] = parse(text, settings.node_slo_file)
+    spec: Mapping[str, Any] = document.get("spec", document)
+    return spec

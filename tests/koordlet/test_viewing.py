@@ -1,0 +1,91 @@
+"""The node as strategies see it: layouts of the kubelet, host applications, and what is not known."""
+
+from pathlib import Path
+
+import pytest
+
+from api.intents import Knob
+from api.qos import QoSClass
+from api.resources import CPU, MEMORY
+from api.window import Window
+from koordlet.host.knobs import Knobs
+from koordlet.podfacts import PodFacts
+from koordlet.strategies.view import Kind, KubeQoS
+from koordlet.viewing import Viewing
+from tests.frames import make_frame
+from tests.koordlet.enforcing.hosts import FakeHost
+
+UID = "12345678-1234-1234-1234-123456789012"
+BE = "/kubepods/besteffort"
+POD = f"{BE}/pod{UID}"
+CONTAINER = f"{POD}/{'a' * 64}"
+PATHS = ["/", "/kubepods", BE, POD, CONTAINER, "/batch", "/plain"]
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> FakeHost:
+    made = FakeHost(tmp_path / "host", request.param)
+    for path in PATHS[1:]:
+        made.make(path)
+    return made
+
+
+def window(**columns: list[int]) -> Window:
+    cgroups = dict(enumerate(PATHS, start=1))
+    growth = {name.replace("__", "."): values for name, values in columns.items()}
+    before = make_frame(1.0, cgroups, {name: [0] * len(PATHS) for name in growth})
+    after = make_frame(3.0, cgroups, growth)
+    for frame in (before, after):
+        object.__setattr__(frame, "cgroups", tuple(_classified(info) for info in frame.cgroups))
+    return Window((before, after))
+
+
+def _classified(info):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    return replace(info, qos="BE") if info.path == "/batch" else info
+
+
+def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -> None:
+    view = Viewing(host.tree, Knobs(host.tree)).view(window(), {})
+    assert [(group.path, group.kind) for group in view.groups] == [
+        ("/kubepods", Kind.QOS_DIR),
+        (BE, Kind.QOS_DIR),
+        (POD, Kind.POD),
+        (CONTAINER, Kind.CONTAINER),
+        ("/batch", Kind.HOST_APP),
+    ]
+    directory = view.qos_dir(KubeQoS.BEST_EFFORT)
+    assert directory is not None
+    assert directory.path == BE
+    assert [group.path for group in view.containers(view.pods[0])] == [CONTAINER]
+    assert view.host_apps[0].qos is QoSClass.BE
+
+
+def test_usage_is_a_rate_and_what_is_not_measured_is_unknown(host: FakeHost) -> None:
+    spent = [0, 0, 0, 3_000_000_000, 0, 0, 0]
+    view = Viewing(host.tree, Knobs(host.tree)).view(window(cpustat__usage_ns=spent), {})
+    pod = view.pods[0]
+    assert pod.cpu_millicores == pytest.approx(1500)
+    assert (pod.memory_bytes, pod.throttled_ratio, pod.memory_pressure_ratio) == (None, None, None)
+    assert view.cpu_millicores is None
+
+
+def test_present_quotas_are_read_in_one_syntax(host: FakeHost) -> None:
+    if (host.file(BE, "cpu.max")).exists():
+        host.file(BE, "cpu.max").write_text("50000 100000\n")
+    else:
+        host.file(BE, "cpu.cfs_quota_us").write_text("50000\n")
+    view = Viewing(host.tree, Knobs(host.tree)).view(window(), {})
+    found = {group.path: group.knobs[Knob.CPU_MAX] for group in view.groups}
+    assert found[BE] == "50000 100000"
+    assert found[POD].startswith("max")
+
+
+def test_facts_of_pods_go_before_what_files_say(host: FakeHost) -> None:
+    facts = PodFacts("shop/web", QoSClass.LS, 9500, requests={CPU: 500}, limits={CPU: 1000, MEMORY: 1 << 30})
+    view = Viewing(host.tree, Knobs(host.tree), {UID: facts}.get).view(window(), {})
+    pod = view.pods[0]
+    assert (pod.name, pod.qos, pod.priority, pod.limits[CPU]) == ("shop/web", QoSClass.LS, 9500, 1000)
+    bare = Viewing(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
+    assert (bare.priority, dict(bare.limits)) == (None, {})
