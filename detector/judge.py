@@ -36,6 +36,9 @@ from detector.view import View, prune
 NAMED_NS = 12 * 10**9
 """How long a cgroup that is gone keeps its name, so that a culprit that has just died can be told."""
 
+FORGET_EVERY_NS = 3600 * 10**9
+"""What has faded is dropped when the wall clock enters another such span, which a checkpoint needs not remember."""
+
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that decides besides the frames; recorded with them."""
@@ -140,6 +143,8 @@ class Judge:
         verdicts = self._engine.step(view, frame.monotonic_ns, self._strange(view))
         learned = self._engine.harmed(self.settings.baselines.exclude_seconds)
         self.baselines.learn(seen, now_seconds, learned)
+        if self._frames[-2].wall_ns // FORGET_EVERY_NS != frame.wall_ns // FORGET_EVERY_NS:
+            self.baselines.forget(now_seconds)
         return verdicts
 
     def checkpoint(self) -> bytes:

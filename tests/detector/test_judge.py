@@ -14,7 +14,7 @@ from api.frame import CGROUP, CgroupInfo, Frame, Table
 from api.metrics import BY_COLUMN, Kind
 from api.settings import SettingsError
 from api.verdicts import State, Verdict, to_json
-from detector.baseline_values import BaselinePolicy, WorkloadKey
+from detector.baseline_values import BaselinePolicy, Observation, WorkloadKey
 from detector.checkpoint import CheckpointRefused
 from detector.cpi2 import Cpi2Policy
 from detector.judge import Judge, JudgeSettings, judged_columns
@@ -284,3 +284,17 @@ def test_a_clock_that_starts_anew_judges_on() -> None:
 def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         Judge(JudgeSettings(**wrong))
+
+
+def test_workloads_long_gone_make_room() -> None:
+    hour = 3600 * 10**9
+    start = BASE_WALL_NS // hour * hour + hour // 2
+    judge = Judge(JudgeSettings())
+    observed = Observation([WorkloadKey("gone")], np.ones(1), np.zeros(1, dtype=np.int64), {"cpi": np.ones(1)})
+    judge.baselines.learn(observed, start / 1e9 - 30 * 86_400)
+    lengths = []
+    for tick, wall_ns in enumerate((start, start + hour // 4, start + hour)):
+        table = Table({"cgroup": np.empty(0, dtype=np.uint64)}, {})
+        judge.step(Frame(tick * 10**9, wall_ns, (), {CGROUP: table}))
+        lengths.append(len(judge.baselines))
+    assert lengths == [1, 1, 0]
