@@ -62,7 +62,7 @@ class FrameEncoder:
             None if frame.lost == self._lost else dict(frame.lost),
             None if frame.sources == self._sources else dict(frame.sources),
         )
-        block = pack_block(FRAME, msgspec.msgpack.encode(diff))
+        block = pack_block(FRAME, msgspec.msgpack.encode(diff), runs_only=diff.cgroups is None)
         self._before = self._before | after
         self._cgroups, self._lost, self._sources = frame.cgroups, dict(frame.lost), dict(frame.sources)
         return block

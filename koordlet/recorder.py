@@ -78,13 +78,13 @@ class Recorder:
 
     def _record(self, frame: Frame, judge: Judge) -> None:
         segment = self._segment
-        if segment is None or self._is_over(segment, frame, judge):
-            segment = self._start(frame, judge)
-        block = segment.encoder.encode(frame)
-        if segment.bytes + len(block) > segment.most_bytes:
-            segment = self._start(frame, judge)
+        block = b""
+        if segment is not None and not self._is_over(segment, frame, judge):
             block = segment.encoder.encode(frame)
-        self._append(segment, block)
+        if segment is not None and block and segment.bytes + len(block) <= segment.most_bytes:
+            self._append(segment, block)
+        else:
+            self._start(frame, judge)
         self.frames += 1
 
     def _is_over(self, segment: _Segment, frame: Frame, judge: Judge) -> bool:
@@ -92,7 +92,8 @@ class Recorder:
         is_old = frame.monotonic_ns - segment.started_ns >= self._settings.segment_seconds * 1e9
         return is_old or judge.settings is not segment.judge_settings
 
-    def _start(self, frame: Frame, judge: Judge) -> _Segment:
+    def _start(self, frame: Frame, judge: Judge) -> None:
+        """A new segment with its first frame; it gets its name when both are written."""
         self.close()
         if not self._run:
             started = datetime.fromtimestamp(frame.wall_ns / 1e9, UTC)
@@ -104,25 +105,25 @@ class Recorder:
             host=self._host,
             checkpoint=judge.checkpoint(),
         )
-        data = encode_header(head)
-        if len(data) > self._settings.max_bytes // 2:
-            raise ValueError(f"the judge's state takes {len(data)} bytes; raise [recording] max_bytes")
-        most_bytes = len(data) + min(self._settings.segment_bytes, self._settings.max_bytes // 4)
+        encoder = FrameEncoder()
+        header, first = encode_header(head), encoder.encode(frame)
+        quarter = self._settings.max_bytes // 4
+        if len(header) > 2 * quarter or len(first) > quarter:
+            sizes = f"the judge's state takes {len(header)} bytes, a whole frame {len(first)}"
+            raise ValueError(f"{sizes}; raise [recording] max_bytes")
+        most_bytes = len(header) + max(min(self._settings.segment_bytes, quarter), len(first))
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(most_bytes)
         path = self._directory / f"{self._run}-{self._number:06d}{SUFFIX}"
         fresh = path.with_suffix(_UNBORN)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._segment = _Segment(path, descriptor, FrameEncoder(), frame.monotonic_ns, most_bytes, judge.settings)
-        self._append(self._segment, data)
+        self._segment = _Segment(path, descriptor, encoder, frame.monotonic_ns, most_bytes, judge.settings)
+        self._append(self._segment, header + first)
         fresh.rename(path)
         self._number += 1
-        return self._segment
 
     def _append(self, segment: _Segment, data: bytes) -> None:
         """All of it or nothing, so that the segment never ends in a torn block while the agent lives."""
-        if segment.bytes + len(data) > segment.most_bytes:
-            raise ValueError(f"a frame takes {len(data)} bytes; raise [recording] segment_bytes and max_bytes")
         written = os.write(segment.descriptor, data)
         if written < len(data):
             os.ftruncate(segment.descriptor, segment.bytes)

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from api.frame import Frame
 from detector.judge import Judge, JudgeSettings
 from detector.recording_files import Segment, segment_paths
 from detector.recording_frames import essential
+from koordlet.__main__ import main
 from koordlet.config import RecordingSettings
 from koordlet.judging import Judging
 from koordlet.recorder import RETRY_SECONDS, Recorder
@@ -197,12 +199,15 @@ def test_a_frame_too_large_for_the_limit_is_said(tmp_path: Path) -> None:
     paths = {number: f"/{os.urandom(200).hex()}" for number in range(2000)}
     recorder = Recorder(RecordingSettings(directory=str(tmp_path), max_bytes=1 << 20), {})
     recorder.take(make_frame(1, paths, {}), Judge(JudgeSettings()))
-    assert "raise [recording] segment_bytes" in recorder.stopped_because
+    assert "a whole frame" in recorder.stopped_because
+    assert "raise [recording] max_bytes" in recorder.stopped_because
+    assert list(tmp_path.iterdir()) == []
 
 
 ENDLESS = """
 import sys
 from detector.judge import Judge, JudgeSettings
+from koordlet.__main__ import main
 from koordlet.config import RecordingSettings
 from koordlet.recorder import Recorder
 from tests.frames import make_frame
@@ -233,3 +238,12 @@ def test_killed_at_any_moment_it_holds_every_frame_that_was_taken(tmp_path: Path
 def test_settings_are_refused_by_range() -> None:
     with pytest.raises(msgspec.ValidationError, match="max_bytes"):
         msgspec.convert({"max_bytes": 5}, RecordingSettings)
+
+
+def test_a_recording_without_a_judge_is_asked_wrongly(tmp_path: Path) -> None:
+    config = tmp_path / "koordlet.toml"
+    config.write_text("[detection]\nenabled = false\n")
+    check = ["run", "--check-config", "--config", str(config)]
+    assert CliRunner().invoke(main, check).exit_code == 0
+    refused = CliRunner().invoke(main, [*check, "--record", str(tmp_path / "rec")])
+    assert (refused.exit_code, "recording needs [detection]" in refused.output) == (2, True)
