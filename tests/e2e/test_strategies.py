@@ -1,0 +1,84 @@
+"""A NodeSLO in the real agent: best-effort work under real load gets what the formula leaves, and all goes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from api.intents import Knob
+from koordlet.host.knobs import Knobs
+from koordlet.host.scratch import ScratchCgroup
+from koordlet.host.standing import standing
+from koordlet.host.tree import HostTree
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+PARENT = f"/koord-test-{os.getpid()}"
+ROOT = f"{PARENT}/kubepods"
+DIRECTORY = f"{ROOT}/besteffort"
+POD = f"{DIRECTORY}/pod12345678-1234-1234-1234-123456789012"
+PATIENCE_SECONDS = 30.0
+SETTINGS = """
+[exposition]
+enabled = false
+[enforcing]
+enabled = true
+only = ["{root}/*"]
+strategies = ["cpu_suppress"]
+state_dir = "{directory}"
+audit_file = "{directory}/audit.jsonl"
+[strategies.node_slo.resourceUsedThresholdWithBE]
+enable = true
+cpuSuppressThresholdPercent = 65
+cpuSuppressPolicy = "cfsQuota"
+"""
+
+
+@pytest.fixture
+def pod() -> Iterator[ScratchCgroup]:
+    made = [ScratchCgroup(path) for path in (PARENT, ROOT, DIRECTORY, POD)]
+    try:
+        yield made[-1]
+    finally:
+        for cgroup in reversed(made):
+            cgroup.remove()
+
+
+def quota() -> str:
+    return standing(Knobs(HostTree(Path("/"))), Knob.CPU_MAX, DIRECTORY).split()[0]
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_best_effort_work_is_suppressed_and_freed_again(pod: ScratchCgroup, tmp_path: Path) -> None:
+    config = tmp_path / "koordlet.toml"
+    config.write_text(SETTINGS.format(root=ROOT, directory=tmp_path))
+    hog = pod.spawn(["sh", "-c", "while :; do :; done"])
+    program = [sys.executable, "-m", "koordlet", "run", "--standalone", "--config", str(config)]
+    agent = subprocess.Popen(program, stderr=subprocess.PIPE, text=True)
+    try:
+        assert wait_for(lambda: quota() != "max"), "the best-effort directory got no quota"
+        given = int(quota())
+        assert 2_000 <= given <= 65_000 * (os.cpu_count() or 1)
+    finally:
+        agent.send_signal(signal.SIGTERM)
+        agent.communicate(timeout=20)
+        pod.kill()
+        hog.wait()
+    assert agent.returncode == 0
+    assert quota() == "max"
+    assert '"strategy":"cpu_suppress"' in (tmp_path / "audit.jsonl").read_text()
