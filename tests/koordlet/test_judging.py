@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from api.verdicts import State, Verdict
 from detector.judge import Judge, JudgeSettings
 from detector.models import SCHEMA, ModelFile, encode_models
 from detector.rules import DEFAULT_RULES
-from koordlet.config import DetectionSettings
+from koordlet.config import DetectionSettings, load_settings
 from koordlet.judging import Judging, judge_settings, rules
 from tests.frames import make_frame
 
@@ -96,3 +97,12 @@ def test_cpi2_and_models_are_used_when_they_are_asked_for(tmp_path: Path) -> Non
     path.write_text("{}")
     with pytest.raises(SettingsError, match=r"models\.json.*train anew"):
         judge_settings(asked, cpu_model="x", source="x")
+
+
+def test_the_documented_settings_are_good_ones(tmp_path: Path) -> None:
+    path = tmp_path / "koordlet.toml"
+    path.write_text(re.findall(r"```toml\n(.*?)```", Path("docs/verdicts.md").read_text(), re.DOTALL)[0])
+    found = {rule.name: rule for rule in rules(load_settings(path).detection, str(path))}
+    assert found["slow-checkout"].any_of == ("turnaround",)
+    assert found["cpu-contention"].threshold == 0.1
+    assert "network-retransmit" not in found
