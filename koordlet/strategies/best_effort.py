@@ -6,7 +6,7 @@ Steps, floors and the choice of CPUs are Koordinator's; CPUs get the dead band t
 from api.qos import QoSClass
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import PERIOD_US, quota_of
-from koordlet.strategies.view import Cpu, Group, NodeView
+from koordlet.strategies.view import Cpu, Group, KubeQoS, NodeView
 
 LEAST_CPUS = 2
 LEAST_QUOTA_US = 2_000
@@ -37,6 +37,14 @@ def next_count(allowed_millicores: int, current: int | None, total: int) -> int:
     return min(wanted, current + -(-total * GROWTH_PERCENT // 100))
 
 
+def best_effort_roots(view: NodeView) -> list[Group]:
+    """The groups that hold all best-effort work: the kubelet's directory, or else the applications so classed."""
+    directory = view.qos_dir(KubeQoS.BEST_EFFORT)
+    if directory is not None:
+        return [directory]
+    return [app for app in view.host_apps if app.qos is QoSClass.BE]
+
+
 def lendable_cpus(view: NodeView) -> list[Cpu]:
     """CPUs that best-effort work may run on: never those of LSE pods, the reserved or the system's own."""
     barred = view.node.reserved_cpus | view.node.system_cpus | bound_cpus(view, QoSClass.LSE)
@@ -57,10 +65,10 @@ def best_effort_cpus(view: NodeView, count: int) -> list[int]:
 def bound_cpus(view: NodeView, *classes: QoSClass) -> frozenset[int]:
     """CPUs that pods of these classes, or of any, were given for themselves."""
     pods = [pod for pod in view.pods if not classes or pod.effective_qos in classes]
-    return frozenset(cpu for pod in pods for cpu in pod.bound_cpus)
+    return frozenset(cpu for pod in pods for cpu in pod.own_cpus)
 
 
 def below_directory(view: NodeView, directory: Group, bound: bool = True) -> list[Group]:
     """Best-effort pods and their containers, but for protected ones and, unless `bound`, those with own CPUs."""
     pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and not pod.protected]
-    return [group for pod in pods if bound or not pod.bound_cpus for group in (pod, *view.containers(pod))]
+    return [group for pod in pods if bound or not pod.own_cpus for group in (pod, *view.containers(pod))]

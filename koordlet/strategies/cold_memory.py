@@ -10,6 +10,7 @@ from msgspec import Meta, field
 
 from api.intents import Intent
 from api.qos import QoSClass
+from koordlet.strategies.sampling import Samples
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, NodeView
 
@@ -24,7 +25,7 @@ class ColdMemorySettings(StrategySettings, frozen=True):
     step_percent: Annotated[int, Meta(ge=1, le=10)] = 1
     """Of usage, at no pressure at all."""
     pressure_percent: Annotated[int, Meta(ge=1, le=100)] = 10
-    """Share of the last minute with a task stalled on memory, from where nothing is taken."""
+    """Share of the interval with a task stalled on memory, from where nothing is taken."""
 
 
 class ColdMemory(Strategy[ColdMemorySettings]):
@@ -36,6 +37,7 @@ class ColdMemory(Strategy[ColdMemorySettings]):
     def __init__(self, settings: ColdMemorySettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
         self._next: dict[str, float] = {}
+        self._pressure: dict[str, Samples] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """One reclaim for each pod and interval, the first an interval after the pod was first seen."""
@@ -43,14 +45,19 @@ class ColdMemory(Strategy[ColdMemorySettings]):
             return []
         pods = {pod.path: pod for pod in view.pods if self._takes_part(pod)}
         self._next = {path: self._next.get(path, now + self.settings.interval_seconds) for path in pods}
+        self._pressure = {path: self._pressure.get(path, Samples()) for path in pods}
         wants: list[Intent] = []
         for path, pod in pods.items():
+            self._pressure[path].forget(now, self.settings.interval_seconds)
+            if pod.memory_pressure_ratio is not None:
+                self._pressure[path].add(now, self.settings.interval_seconds, pod.memory_pressure_ratio)
             if now < self._next[path]:
                 continue
             self._next[path] = now + self.settings.interval_seconds
-            amount = step_bytes(pod, self.settings) // view.node.page_bytes * view.node.page_bytes
+            pressure = next(iter(self._pressure[path].means()), None)
+            amount = step_bytes(pod, pressure, self.settings) // view.node.page_bytes * view.node.page_bytes
             if amount:
-                reason = f"it stalls {100 * (pod.memory_pressure_ratio or 0):.1f} percent of the time on memory"
+                reason = f"it stalls {100 * (pressure or 0):.1f} percent of the time on memory"
                 wants.append(self.reclaim(path, amount, reason))
         return wants
 
@@ -59,10 +66,10 @@ class ColdMemory(Strategy[ColdMemorySettings]):
         return chosen and pod.active and not pod.protected
 
 
-def step_bytes(pod: Group, settings: ColdMemorySettings) -> int:
-    """What to take in one step."""
-    if pod.memory_bytes is None or pod.memory_pressure_ratio is None:
+def step_bytes(pod: Group, pressure_ratio: float | None, settings: ColdMemorySettings) -> int:
+    """What to take in one step; nothing where usage or pressure is not known."""
+    if pod.memory_bytes is None or pressure_ratio is None:
         return 0
-    calm = max(1 - pod.memory_pressure_ratio * 100 / settings.pressure_percent, 0.0)
+    calm = max(1 - pressure_ratio * 100 / settings.pressure_percent, 0.0)
     step = int((pod.memory_bytes + (pod.cache_bytes or 0)) * calm * settings.step_percent / 100)
     return step if pod.cold_bytes is None else min(step, pod.cold_bytes)

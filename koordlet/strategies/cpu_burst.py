@@ -107,6 +107,7 @@ class CpuBurst(Strategy[CpuBurstSettings]):
     def __init__(self, settings: CpuBurstSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
         self._pool = Samples()
+        self._whole = 0
         self._buckets: dict[str, tuple[CpuBurstSettings, Bucket]] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
@@ -114,6 +115,7 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         if not self.gates["CPUBurst"]:
             return []
         ratio = self._pool_ratio(view, now)
+        self._whole = quota_of(view.node.cpu_millicores)
         pods = [pod for pod in view.pods if pod.active and pod.qos not in _OWN_CPUS_OR_NONE]
         paths = {container.path for pod in pods for container in view.containers(pod)}
         self._buckets = {path: kept for path, kept in self._buckets.items() if path in paths}
@@ -157,7 +159,9 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         allowed = self._allowed(group, settings, now)
         step = adjusted(step_of(allowed, group.throttled_ratio), pool)
         current = parse_quota(group.knobs.get(Knob.CPU_MAX, format_quota(base)))
-        return base if current is None else next_quota_us(current, base, settings.cfs_quota_burst_percent, step)
+        if current is None:
+            return base
+        return min(next_quota_us(current, base, settings.cfs_quota_burst_percent, step), max(base, self._whole))
 
     def _allowed(self, group: Group, settings: CpuBurstSettings, now: float) -> bool:
         if settings.cfs_quota_burst_period_seconds < 0:

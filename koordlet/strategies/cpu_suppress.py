@@ -3,7 +3,7 @@
 Allowance, cuts at once and growth by at most a tenth of the node are Koordinator's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
@@ -12,10 +12,16 @@ from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Intent, Knob, Strength
 from api.qos import QoSClass
 from api.resources import CPU
-from koordlet.strategies.best_effort import below_directory, best_effort_cpus, next_count, next_quota_us
+from koordlet.strategies.best_effort import (
+    below_directory,
+    best_effort_cpus,
+    best_effort_roots,
+    next_count,
+    next_quota_us,
+)
 from koordlet.strategies.cpuquota import format_quota, parse_quota, quota_of
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.view import Group, Kind, KubeQoS, NodeView
+from koordlet.strategies.view import Group, Kind, NodeView
 
 
 class CpuSuppressSettings(StrategySettings, frozen=True):
@@ -43,9 +49,9 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
         """The same on every tick in which nothing changes; nothing where the node's usage is not known."""
         if not (self.settings.enable and self.gates["BECPUSuppress"]) or self.gates["BECPUManager"]:
             return []
-        directory = view.qos_dir(KubeQoS.BEST_EFFORT)
-        if directory is None:
-            self.problems[self.section] = "there is no best-effort directory; it needs a kubelet"
+        roots = best_effort_roots(view)
+        if not roots:
+            self.problems[self.section] = "nothing here is best-effort; label pods or class cgroups by [[qos]]"
             return []
         allowed = allowance_millicores(view, self.settings)
         if allowed is None:
@@ -53,11 +59,15 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
             return []
         reason = f"best-effort work may use {allowed} of {view.node.cpu_millicores} millicores"
         if self.settings.policy == "cfsQuota":
-            return self._quota(view, directory, allowed, reason)
-        return self._cpuset(view, directory, allowed, reason)
+            return self._quota(view, roots, allowed, reason)
+        return self._cpuset(view, roots, allowed, reason)
 
-    def _quota(self, view: NodeView, directory: Group, allowed: int, reason: str) -> list[Intent]:
+    def _quota(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
         """One quota for all; single ones would hold back below it what the whole could have."""
+        if len(roots) > 1:
+            self.problems[self.section] = "one quota cannot hold for several cgroups; use cpuSuppressPolicy cpuset"
+            return []
+        directory = roots[0]
         current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
         floor = quota_of(view.node.cpu_millicores) * (self.settings.min_percent or 0) // 100
         quota = next_quota_us(allowed, current, view.node.cpu_millicores, floor)
@@ -68,14 +78,14 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
             )
         return wants
 
-    def _cpuset(self, view: NodeView, directory: Group, allowed: int, reason: str) -> list[Intent]:
-        groups = [directory, *below_directory(view, directory, bound=False)]
+    def _cpuset(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
+        groups = [group for root in roots for group in (root, *below_directory(view, root, bound=False))]
         if view.node.kubelet_static:
             groups = [group for group in groups if group.kind is Kind.CONTAINER]
         count = next_count(allowed, _current_count(groups), len(view.node.cpus))
         cpus = best_effort_cpus(view, count)
         if not cpus:
-            self.problems[directory.path] = "no CPU is left that best-effort work may use"
+            self.problems[self.section] = "no CPU is left that best-effort work may use"
             return []
         text = format_cpuset(cpus)
         return [self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
@@ -102,8 +112,8 @@ def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int |
 
 def _lent(view: NodeView, app: Group) -> bool:
     """Whether an application lives on what best-effort work is given."""
-    directory = view.qos_dir(KubeQoS.BEST_EFFORT)
-    return app.qos is QoSClass.BE and directory is not None and app.path.startswith(f"{directory.path}/")
+    roots = best_effort_roots(view)
+    return app.qos is QoSClass.BE and any(f"{app.path}/".startswith(f"{root.path}/") for root in roots)
 
 
 def _current_count(groups: list[Group]) -> int | None:

@@ -185,5 +185,5 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
 
 
 def _in_pool(pod: Group, pool: PoolSettings) -> bool:
-    own = pod.protected or bool(pod.bound_cpus)
+    own = pod.protected or bool(pod.own_cpus)
     return pod.active and not own and pod.band in {PriorityBand(band) for band in pool.bands}

@@ -12,6 +12,10 @@ class Samples:
     def add(self, now: float, window_seconds: float, *values: float) -> None:
         """Note the values of this tick and forget those older than the window."""
         self._kept.append((now, values))
+        self.forget(now, window_seconds)
+
+    def forget(self, now: float, window_seconds: float) -> None:
+        """Forget what is older than the window, where this tick has nothing to add."""
         while self._kept and self._kept[0][0] <= now - window_seconds:
             self._kept.popleft()
 

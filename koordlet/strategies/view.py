@@ -6,10 +6,21 @@ CPU is millicores (usage and amounts), memory is bytes, shares are fractions 0..
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+import msgspec
+
+from api.cpuset import parse_cpuset
 from api.intents import Knob
-from api.protocol import BATCH_CPU, BATCH_MEMORY, LABEL_PRIORITY_CLASS, MID_CPU, MID_MEMORY
+from api.numa import ResourceStatus
+from api.protocol import (
+    ANNOTATION_RESOURCE_STATUS,
+    BATCH_CPU,
+    BATCH_MEMORY,
+    LABEL_PRIORITY_CLASS,
+    MID_CPU,
+    MID_MEMORY,
+)
 from api.qos import PriorityBand, QoSClass, priority_band
 from api.resources import CPU, MEMORY
 
@@ -121,8 +132,9 @@ class Group:
     annotations: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    """As its owner states them. Not what its knobs hold: strategies set those, and steps would be taken upon steps."""
     bound_cpus: frozenset[int] = frozenset()
-    """CPUs given to it alone by scheduler or kubelet."""
+    """CPUs that the kubelet gave to it alone; see `own_cpus`."""
     volumes: Mapping[str, str] = field(default_factory=dict)
     """A pod's volumes on block devices, name to major:minor."""
     cpu_millicores: float | None = None
@@ -133,7 +145,7 @@ class Group:
     cache_bytes: int | None = None
     cold_bytes: int | None = None
     memory_pressure_ratio: float | None = None
-    """Time with some task stalled on memory, over the last minute."""
+    """Time with some task stalled on memory, since the last tick."""
     oom_kills: int | None = None
     """Since the last tick."""
     knobs: Mapping[Knob, str] = field(default_factory=dict)
@@ -151,6 +163,11 @@ class Group:
         """Never limited and never evicted: labelled SYSTEM, LSE or LSR, or critical to the system."""
         reserved = self.qos in (QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR)
         return reserved or (self.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+
+    @property
+    def own_cpus(self) -> frozenset[int]:
+        """CPUs given to it alone, by the kubelet or by the scheduler's annotation."""
+        return self.bound_cpus | _scheduled_cpus(self.annotations.get(ANNOTATION_RESOURCE_STATUS, ""))
 
     @property
     def best_effort(self) -> bool:
@@ -175,6 +192,20 @@ class Group:
     def memory_name(self) -> str:
         """Resource that its memory is counted in."""
         return {PriorityBand.BATCH: BATCH_MEMORY, PriorityBand.MID: MID_MEMORY}.get(self.band, MEMORY)
+
+
+@lru_cache(maxsize=4096)
+def _scheduled_cpus(status: str) -> frozenset[int]:
+    """CPUs of a resource-status annotation; none where it names none or cannot be read."""
+    try:
+        return parse_cpuset(msgspec.json.decode(status, type=ResourceStatus).cpuset) if status else frozenset()
+    except (msgspec.MsgspecError, ValueError):
+        return frozenset()
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(2, len(parts))]
 
 
 _BAND_BY_NAME = {band.value: band for band in PriorityBand}
@@ -203,7 +234,7 @@ class NodeView:
     cpu_pressure_ratio: float | None = None
     memory_pressure_ratio: float | None = None
     io_pressure_ratio: float | None = None
-    """Time with some task stalled, over the last minute."""
+    """Time with some task stalled, since the last tick."""
     disk_used_ratio: float | None = None
     """Of the fullest file system that pods write to."""
     evictions: Mapping[str, float] = field(default_factory=dict)
@@ -216,8 +247,10 @@ class NodeView:
 
     @cached_property
     def host_apps(self) -> tuple[Group, ...]:
-        """Applications on the node that are no pods."""
-        return tuple(group for group in self.groups if group.kind is Kind.HOST_APP)
+        """Applications on the node that are no pods, without those that are part of another: nothing counts twice."""
+        apps = [group for group in self.groups if group.kind is Kind.HOST_APP]
+        paths = {app.path for app in apps}
+        return tuple(app for app in apps if not paths & set(_above(app.path)))
 
     @cached_property
     def _containers(self) -> dict[str, tuple[Group, ...]]:

@@ -18,18 +18,26 @@ def calm(name: str = "be", qos: str = "BE", **more: Any) -> Group:
 
 
 @pytest.mark.parametrize(
-    ("group", "step"),
+    ("group", "pressure", "step"),
     [
-        pytest.param(calm(), 4 * GIB // 100, id="a-percent-of-all"),
-        pytest.param(calm(memory_pressure_ratio=0.05), 2 * GIB // 100, id="half-as-much-under-half-the-pressure"),
-        pytest.param(calm(memory_pressure_ratio=0.1), 0, id="nothing-under-pressure"),
-        pytest.param(calm(cold_bytes=5), 5, id="no-more-than-is-cold"),
-        pytest.param(calm(memory_pressure_ratio=None), 0, id="pressure-unknown"),
-        pytest.param(calm(memory_bytes=None), 0, id="usage-unknown"),
+        pytest.param(calm(), 0.0, 4 * GIB // 100, id="a-percent-of-all"),
+        pytest.param(calm(), 0.05, 2 * GIB // 100, id="half-as-much-under-half-the-pressure"),
+        pytest.param(calm(), 0.1, 0, id="nothing-under-pressure"),
+        pytest.param(calm(cold_bytes=5), 0.0, 5, id="no-more-than-is-cold"),
+        pytest.param(calm(), None, 0, id="pressure-unknown"),
+        pytest.param(calm(memory_bytes=None), 0.0, 0, id="usage-unknown"),
     ],
 )
-def test_step(group: Group, step: int) -> None:
-    assert step_bytes(group, ON) == step
+def test_step(group: Group, pressure: float | None, step: int) -> None:
+    assert step_bytes(group, pressure, ON) == step
+
+
+def test_one_calm_tick_is_averaged() -> None:
+    strategy = ColdMemory(ON)
+    for second in range(30):
+        assert strategy.decide(view(calm(memory_pressure_ratio=0.2)), float(second)) == []
+    assert strategy.decide(view(calm(memory_pressure_ratio=0.0)), 30.0) == []
+    assert strategy.decide(view(calm(memory_pressure_ratio=None)), 60.0) == [], "nothing known of the last interval"
 
 
 def test_in_intervals_and_never_from_the_protected() -> None:

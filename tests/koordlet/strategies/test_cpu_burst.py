@@ -198,6 +198,15 @@ def test_no_limit_no_burst() -> None:
     assert CpuBurst(AUTO).decide(view(free, container(free, throttled_ratio=0.0), cores=1), 0.0) == []
 
 
+def test_no_quota_grows_beyond_the_node() -> None:
+    limits = {"cpu": 7000}
+    main = container(POD, knobs={Knob.CPU_MAX: "790000 100000"}, throttled_ratio=0.1, limits=limits)
+    wanted = settings(CpuBurst(CpuBurstSettings(policy="cfsQuotaBurstOnly")).decide(view(POD, main, cores=1), 0.0))
+    assert wanted[MAIN, Knob.CPU_MAX] == "800000 100000"
+    huge = replace(main, limits={"cpu": 20_000}, knobs={Knob.CPU_MAX: "2000000 100000"})
+    assert CpuBurst(CpuBurstSettings(policy="cfsQuotaBurstOnly")).decide(view(POD, huge, cores=1), 0.0) == []
+
+
 def test_on_faster_cores_the_base_is_smaller() -> None:
     main = container(POD, knobs={Knob.CPU_MAX: "166667 100000"}, throttled_ratio=0.1, limits=LIMIT)
     faster = view(POD, main, on=node(8, cpu_normalization_ratio=1.2), cores=1)
@@ -259,4 +268,5 @@ def test_in_whatever_order_the_kernel_takes_it(
         kernel.write(intents)
         for main, limit in zip(mains, limits, strict=True):
             assert limit * 100 <= kernel.quota[main.path] <= limit * config.cfs_quota_burst_percent
+            assert kernel.quota[main.path] <= max(limit * 100, 800_000)
         assert kernel.quota[web.path] >= sum(kernel.quota[main.path] for main in mains)

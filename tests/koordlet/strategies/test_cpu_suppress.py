@@ -125,7 +125,7 @@ def test_under_the_static_policy_only_containers_are_written() -> None:
 
 
 def test_cpus_of_others_are_not_lent() -> None:
-    lse = pod("lse", QoSClass.LSE, bound_cpus=frozenset({0, 1}))
+    lse = pod("lse", QoSClass.LSE, annotations={"scheduling.koordinator.sh/resource-status": '{"cpuset": "0-1"}'})
     lsr = pod("lsr", QoSClass.LSR, bound_cpus=frozenset({2, 3}))
     seen = view(lse, lsr, BE_2, on=node(12, reserved_cpus=frozenset({4}), system_cpus=frozenset({5})), cores=2)
     wanted = settings(CpuSuppress(CpuSuppressSettings(enable=True)).decide(seen, 0.0))
@@ -165,10 +165,29 @@ def test_it_says_what_it_lacks_and_that_it_is_silent() -> None:
     assert not strategy.silent
 
 
-def test_without_a_kubelet_there_is_nothing_to_suppress() -> None:
+def test_without_a_kubelet_classed_applications_are_the_best_effort_work() -> None:
+    groups = (
+        app("batch.slice", "BE", cores=2),
+        app("backup", "BE", cores=1),
+        app("nginx", "LS", cores=2),
+        app("worker", "LS", "/nginx/worker", cores=2),
+    )
+    bare = NodeView(node=node(8), groups=groups, cpu_millicores=5000)
+    assert settings(CpuSuppress(AT_70).decide(bare, 0.0)) == {
+        ("/batch.slice", Knob.CPUSET_CPUS): "0-3",
+        ("/backup", Knob.CPUSET_CPUS): "0-3",
+    }, "70 % of 8 cores less 2 of nginx"
+    strategy = CpuSuppress(CpuSuppressSettings(enable=True, policy="cfsQuota"))
+    assert strategy.decide(bare, 0.0) == []
+    assert "use cpuSuppressPolicy cpuset" in strategy.problems["resourceUsedThresholdWithBE"]
+    nested = replace(bare, groups=(groups[0], app("spark", "BE", "/batch.slice/spark")))
+    assert [target for target, _ in settings(strategy.decide(nested, 0.0))] == ["/batch.slice"]
+
+
+def test_where_nothing_is_best_effort_it_says_so() -> None:
     strategy = CpuSuppress(AT_70)
     assert strategy.decide(NodeView(node=node(8), groups=(LS_8,), cpu_millicores=8000), 0.0) == []
-    assert "kubelet" in strategy.problems["resourceUsedThresholdWithBE"]
+    assert "[[qos]]" in strategy.problems["resourceUsedThresholdWithBE"]
     assert not strategy.silent
 
 
