@@ -14,8 +14,7 @@ OCTAVES = 28
 """Loads from 2**-7 (cores or requests/s) to 2**20; what lies beyond shares the outermost octave."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadKey:
+class WorkloadKey(msgspec.Struct, frozen=True, cache_hash=True):
     """Whose ordinary behaviour a baseline describes; pods of one workload share it, on all nodes of one type."""
 
     workload: str

@@ -39,8 +39,7 @@ class Sampled:
     mean: Floats
     threshold: Floats
     anomalous: NDArray[np.bool_]
-    past_cpi: Ring
-    past_usage: Ring
+    past: Ring
     policy: Cpi2Policy
 
     @property
@@ -52,7 +51,7 @@ class Sampled:
 
     def antagonists_of(self, row: int) -> list[tuple[int, float]]:
         """Rows of the antagonists with their shares of the cpu time that others used while the victim was harmed."""
-        harm, usage = self.past_cpi.values[:, [row]], np.nan_to_num(self.past_usage.values)
+        harm, usage = self.past.series(0)[:, [row]], np.nan_to_num(self.past.series(1))
         usage[:, row] = 0.0
         scores = antagonist_scores(harm, self.threshold[[row]], usage)[0]
         meanwhile = usage[harm[:, 0] > self.threshold[row]].sum(axis=0)
@@ -70,7 +69,7 @@ class SamplerState(msgspec.Struct, frozen=True):
     ids: Array
     counters: Array
     past_ids: Array
-    past: tuple[Array, Array]
+    past: Array
     latest: tuple[Array, Array]
     outlier_times: dict[str, list[float]]
     specs: list[tuple[JobKey, CpiSpec]]
@@ -88,7 +87,7 @@ class Cpi2Sampler:
         self._ids: Ids = np.empty(0, dtype=np.uint64)
         self._counters: Floats = np.empty((len(COUNTERS), 0))
         length = max(math.ceil(policy.correlation_seconds / policy.sample_every_seconds), 2)
-        self._past_cpi, self._past_usage = Ring(length), Ring(length)
+        self._past = Ring(length, width=2)
         self._latest: tuple[Floats, NDArray[np.bool_]] = (np.empty((4, 0)), np.empty(0, dtype=np.bool_))
         self._counter = OutlierCounter(policy)
         self._specs: dict[JobKey, CpiSpec] = {}
@@ -116,8 +115,7 @@ class Cpi2Sampler:
         specs = [self._specs.get(job) if job else None for job in jobs]
         outlying = outliers(cpi, usage, specs, self._policy)
         anomalous = self._counter.anomalies([info.path for info in cgroups], outlying, now_ns / 1e9)
-        self._past_cpi.push(ids, cpi)
-        self._past_usage.push(ids, usage)
+        self._past.push(ids, np.stack([cpi, usage]))
         mean = np.array([spec.mean if spec else np.nan for spec in specs])
         limit = np.array([spec.threshold(self._policy.outlier_sigmas) if spec else np.nan for spec in specs])
         self._latest = (np.stack([cpi, usage, mean, limit]), anomalous)
@@ -148,15 +146,14 @@ class Cpi2Sampler:
 
     def _tell(self, ids: Ids) -> Sampled:
         numbers, anomalous = self._latest
-        known = self._past_cpi.ids
+        known = self._past.ids
         if not np.array_equal(known, ids):
             numbers = rearranged(numbers, known, ids, np.nan)
             anomalous = rearranged(anomalous, known, ids, 0)
-            self._past_cpi.align(ids)
-            self._past_usage.align(ids)
+            self._past.align(ids)
             self._latest = (numbers, anomalous)
         cpi, usage, mean, threshold = numbers
-        return Sampled(cpi, usage, mean, threshold, anomalous, self._past_cpi, self._past_usage, self._policy)
+        return Sampled(cpi, usage, mean, threshold, anomalous, self._past, self._policy)
 
     def state(self) -> SamplerState:
         """What `restore` needs to go on."""
@@ -167,8 +164,8 @@ class Cpi2Sampler:
             refreshed_ns=self._refreshed_ns,
             ids=pack(self._ids),
             counters=pack(self._counters),
-            past_ids=pack(self._past_cpi.ids),
-            past=(pack(self._past_cpi.values), pack(self._past_usage.values)),
+            past_ids=pack(self._past.ids),
+            past=pack(self._past.values),
             latest=(pack(self._latest[0]), pack(self._latest[1])),
             outlier_times=self._counter.times,
             specs=list(self._specs.items()),
@@ -181,9 +178,7 @@ class Cpi2Sampler:
             return
         self._began_ns, self._next_ns, self._refreshed_ns = state.began_ns, state.next_ns, state.refreshed_ns
         self._ids, self._counters = unpack(state.ids), unpack(state.counters)
-        ids = unpack(state.past_ids)
-        self._past_cpi.restore(ids, unpack(state.past[0]))
-        self._past_usage.restore(ids, unpack(state.past[1]))
+        self._past.restore(unpack(state.past_ids), unpack(state.past))
         self._latest = (unpack(state.latest[0]), unpack(state.latest[1]))
         self._counter.times = state.outlier_times
         self._specs, self._fresh = dict(state.specs), dict(state.fresh)

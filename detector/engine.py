@@ -42,12 +42,10 @@ class Engine:
         self.memory = RuleMemory.empty(len(rules))
         self.open: dict[tuple[int, int], Verdict] = {}
         """Verdicts that stand, as last told, by place of the rule and cgroup id."""
-        self.past = {
-            name: (Ring(CORRELATION_TICKS), Ring(CORRELATION_TICKS))
-            for name, symptom in self.symptoms.items()
-            if symptom.blame.suspects
-        }
-        """Losses and activity of what correlates."""
+        self.correlated = tuple(name for name, symptom in self.symptoms.items() if symptom.blame.suspects)
+        """Symptoms that correlate."""
+        self.past = Ring(CORRELATION_TICKS, 2 * len(self.correlated))
+        """Their losses, and after them the activity that goes with these, in the same order."""
         self.tick: Tick | None = None
         """The newest tick."""
         self._suspicion = suspicion or SuspicionPolicy()
@@ -137,18 +135,20 @@ class Engine:
         return np.asarray((harm & self._by_others).any(axis=0))
 
     def history_of(self, name: str) -> History | None:
-        """What a symptom's victims and suspects did up to this tick; None where it was not measured yet."""
-        lost, activity = self.past[name]
-        if self.tick is None or not np.array_equal(lost.ids, self.tick.view.ids):
+        """What a symptom's victims and suspects did up to this tick; None where it does not correlate."""
+        if name not in self.correlated:
             return None
-        return History(lost.values, activity.values)
+        number = self.correlated.index(name)
+        return History(self.past.series(number), self.past.series(number + len(self.correlated)))
 
     def _remember(self, tick: Tick) -> None:
-        for name, (lost, activity) in self.past.items():
+        values = np.full((self.past.width, len(tick.view.ids)), np.nan)
+        for number, name in enumerate(self.correlated):
             column = self.symptoms[name].blame.suspects
             if name in tick.signals and tick.view.has(column):
-                lost.push(tick.view.ids, tick.signals[name].lost)
-                activity.push(tick.view.ids, tick.view.rate(column))
+                values[number] = tick.signals[name].lost
+                values[number + len(self.correlated)] = tick.view.rate(column)
+        self.past.push(tick.view.ids, values)
 
     def _close(self, view: View, now_ns: int) -> list[Verdict]:
         memory = self.memory

@@ -20,11 +20,11 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True):
-    """Losses and activity of one symptom that correlates."""
+    """Losses and activity of the symptoms that correlate."""
 
+    symptoms: tuple[str, ...]
     ids: Array
-    lost: Array
-    activity: Array
+    values: Array
 
 
 class EngineState(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class EngineState(msgspec.Struct, frozen=True):
     memory: dict[str, Array]
     open: tuple[Standing, ...]
     retired: tuple[Verdict, ...]
-    past: dict[str, Past]
+    past: Past
 
 
 def engine_state(engine: Engine) -> EngineState:
@@ -44,10 +44,7 @@ def engine_state(engine: Engine) -> EngineState:
         memory={field.name: pack(getattr(engine.memory, field.name)) for field in fields(RuleMemory)},
         open=tuple(Standing(rule, one, verdict) for (rule, one), verdict in engine.open.items()),
         retired=tuple(engine.retired),
-        past={
-            name: Past(pack(lost.ids), pack(lost.values), pack(activity.values))
-            for name, (lost, activity) in engine.past.items()
-        },
+        past=Past(engine.correlated, pack(engine.past.ids), pack(engine.past.values)),
     )
 
 
@@ -59,11 +56,8 @@ def restore_engine(engine: Engine, state: EngineState) -> None:
         setattr(engine.memory, field.name, unpack(state.memory[field.name]))
     engine.open.update({(each.rule, each.cgroup): each.verdict for each in state.open})
     engine.retired[:] = state.retired
-    for name, past in state.past.items():
-        if name in engine.past:
-            lost, activity = engine.past[name]
-            lost.restore(unpack(past.ids), unpack(past.lost))
-            activity.restore(unpack(past.ids), unpack(past.activity))
+    if state.past.symptoms == engine.correlated:
+        engine.past.restore(unpack(state.past.ids), unpack(state.past.values))
     if rules != state.rules:
         engine.replace_rules(rules)
         engine.retired.clear()

@@ -200,7 +200,7 @@ class Judge:
             alive = {info.id for info in frame.cgroups}
             left = {info.id: (info.path, frame.monotonic_ns) for info in self._cgroups.infos if info.id not in alive}
             self._gone |= left
-            self._cgroups = _Cgroups(frame.cgroups, self.settings.node_type)
+            self._cgroups = _Cgroups(frame.cgroups, self.settings.node_type, self._cgroups)
         if self._gone:
             oldest = frame.monotonic_ns - NAMED_NS
             self._gone = {one: (path, when) for one, (path, when) in self._gone.items() if when >= oldest}
@@ -223,13 +223,21 @@ class Judge:
         return self._bank.evaluate(self._cgroups.keys, matrix).suspicious
 
 
+_NOBODY = (None, WorkloadKey(""))
+
+
 class _Cgroups:
     """What follows from the cgroups of a frame alone, made anew only when they change."""
 
-    def __init__(self, infos: tuple[CgroupInfo, ...], node_type: str) -> None:
+    def __init__(self, infos: tuple[CgroupInfo, ...], node_type: str, before: "_Cgroups | None" = None) -> None:
         self.infos = infos
         self.tree = CgroupTree(infos)
-        self.keys: tuple[WorkloadKey, ...] = observe.workload_keys(infos, node_type)
+        known = {info.id: (info, key) for info, key in zip(before.infos, before.keys, strict=True)} if before else {}
+        self.keys: tuple[WorkloadKey, ...] = tuple(
+            key if info is earlier or info == earlier else observe.workload_key(info, node_type)
+            for info in infos
+            for earlier, key in (known.get(info.id, _NOBODY),)
+        )
 
     def same(self, infos: tuple[CgroupInfo, ...]) -> bool:
         """Whether these are the same cgroups in the same rows."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.blame import Floats, Ids
-from detector.ring import positions, rearranged
+from detector.ring import positions
 
 Bits = NDArray[np.uint64]
 Times = NDArray[np.int64]
@@ -53,8 +53,12 @@ class RuleMemory:
         if np.array_equal(ids, self.ids):
             return np.empty(0, dtype=np.uint64)
         gone = self.ids[~positions(ids, self.ids)[1]]
+        place, found = positions(self.ids, ids)
         for name in _KINDS:
-            setattr(self, name, rearranged(getattr(self, name), self.ids, ids, _missing(name)))
+            old = getattr(self, name)
+            moved = np.full((len(old), len(ids)), _missing(name), dtype=old.dtype)
+            moved[:, found] = old[:, place[found]]
+            setattr(self, name, moved)
         self.ids = ids
         return gone
 

@@ -26,9 +26,9 @@ COLUMNS = frozenset(
 )
 
 
-def workload_keys(cgroups: Sequence[CgroupInfo], node_type: str) -> tuple[WorkloadKey, ...]:
-    """Whose baseline speaks for each cgroup."""
-    return tuple(WorkloadKey(info.workload, info.container, node_type) for info in cgroups)
+def workload_key(info: CgroupInfo, node_type: str) -> WorkloadKey:
+    """Whose baseline speaks for a cgroup."""
+    return WorkloadKey(info.workload, info.container, node_type)
 
 
 def observe(view: View, keys: Sequence[WorkloadKey]) -> Observation:

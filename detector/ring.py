@@ -20,31 +20,37 @@ def positions(known: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.boo
 def rearranged(values: NDArray[Any], known: Ids, wanted: Ids, missing: float) -> NDArray[Any]:
     """The last axis of `values`, which stands for the known ids, as the wanted ones."""
     place, found = positions(known, wanted)
-    moved = np.full((*values.shape[:-1], len(wanted)), missing, dtype=values.dtype)
-    moved[..., found] = values[..., place[found]]
+    if not len(known):
+        return np.full((*values.shape[:-1], len(wanted)), missing, dtype=values.dtype)
+    moved = np.take(values, place, axis=-1)
+    if not found.all():
+        moved[..., ~found] = missing
     return moved
 
 
 class Ring:
-    """At most `length` ticks; what a newcomer did before it came is NaN."""
+    """At most `length` ticks of `width` series; what a newcomer did before it came is NaN."""
 
-    __slots__ = ("_count", "_next", "_values", "ids", "length")
+    __slots__ = ("_count", "_next", "_values", "ids", "length", "width")
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, length: int, width: int = 1) -> None:
+        self.length, self.width = length, width
         self.ids: Ids = np.empty(0, dtype=np.uint64)
         """Ids of the columns, those pushed last."""
-        self._values: Floats = np.empty((length, 0))
+        self._values: Floats = np.empty((length, width, 0))
         self._count = self._next = 0
 
     @property
     def values(self) -> Floats:
-        """Shape (ticks, cgroups), oldest first; a copy."""
-        oldest = self._next - self._count
-        return self._values[np.arange(oldest, self._next) % self.length]
+        """Shape (ticks, series, cgroups), oldest first; a copy."""
+        return self._values[self._order()]
+
+    def series(self, number: int) -> Floats:
+        """One series, shape (ticks, cgroups), oldest first; a copy."""
+        return np.asarray(self._values[self._order(), number], dtype=np.float64)
 
     def push(self, ids: Ids, values: Floats) -> None:
-        """Add a tick."""
+        """Add a tick, shape (series, cgroups)."""
         self.align(ids)
         self._values[self._next] = values
         self._next = (self._next + 1) % self.length
@@ -59,7 +65,10 @@ class Ring:
     def restore(self, ids: Ids, values: Floats) -> None:
         """Become the ring whose `ids` and `values` these were."""
         self.ids = ids
-        self._values = np.full((self.length, len(ids)), np.nan)
+        self._values = np.full((self.length, self.width, len(ids)), np.nan)
         self._count = min(len(values), self.length)
         self._values[: self._count] = values[len(values) - self._count :]
         self._next = self._count % self.length
+
+    def _order(self) -> NDArray[np.int64]:
+        return np.arange(self._next - self._count, self._next) % self.length

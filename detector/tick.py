@@ -105,8 +105,13 @@ class Sensing:
 
     def _limits(self, cgroups: tuple[CgroupInfo, ...]) -> Floats:
         if self._selected[0] is not cgroups and self._selected[0] != cgroups:
-            known = dict(zip(self._selected[0], self._selected[1].T, strict=True))
-            columns = [known[info] if info in known else self._limits_of(info) for info in cgroups]
+            before = zip(self._selected[0], self._selected[1].T, strict=True)
+            known = {info.id: (info, column) for info, column in before}
+            columns = [
+                column if column is not None and (info is earlier or info == earlier) else self._limits_of(info)
+                for info in cgroups
+                for earlier, column in (known.get(info.id, (None, None)),)
+            ]
             limits = np.array(columns, dtype=np.float64).reshape(len(cgroups), len(self._rules)).T.copy()
             self._selected = (cgroups, limits)
             self._thresholds = self._by_symptom(limits)

@@ -13,18 +13,28 @@ def test_rows_follow_ids_and_newcomers_have_no_past() -> None:
     ring = Ring(3)
     ring.push(ids(5, 2), np.array([50.0, 20.0]))
     ring.push(ids(2, 9, 5), np.array([21.0, 90.0, 51.0]))
-    np.testing.assert_array_equal(ring.values, [[20.0, np.nan, 50.0], [21.0, 90.0, 51.0]])
+    np.testing.assert_array_equal(ring.series(0), [[20.0, np.nan, 50.0], [21.0, 90.0, 51.0]])
 
 
 def test_it_forgets_the_oldest() -> None:
     ring = Ring(2)
     for value in (1.0, 2.0, 3.0):
         ring.push(ids(1), np.array([value]))
-    assert ring.values.tolist() == [[2.0], [3.0]]
+    assert ring.series(0).tolist() == [[2.0], [3.0]]
 
 
 def test_a_ring_of_one_holds_the_newest() -> None:
     ring = Ring(1)
     for value in (1.0, 2.0):
         ring.push(ids(1), np.array([value]))
-    assert ring.values.tolist() == [[2.0]]
+    assert ring.series(0).tolist() == [[2.0]]
+
+
+def test_several_series_move_together() -> None:
+    ring = Ring(2, width=2)
+    ring.push(ids(5, 2), np.array([[50.0, 20.0], [-5.0, -2.0]]))
+    ring.push(ids(2), np.array([[21.0], [-2.1]]))
+    np.testing.assert_array_equal(ring.values, [[[20.0], [-2.0]], [[21.0], [-2.1]]])
+    again = Ring(2, width=2)
+    again.restore(ring.ids, ring.values)
+    np.testing.assert_array_equal(again.values, ring.values)
