@@ -78,6 +78,7 @@ def test_there_is_a_way_back_from_every_moment(tmp_path: Path, version: int) -> 
         moment += 1
         host = FakeHost(tmp_path / str(moment), version)
         host.make("/pod")
+        host.file("/pod", "cpuset.cpus").write_text("5-6\n")  # no list of the story lies within it, nor it in one
         before = files(host)
         if play(host, moment):
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,26 @@ def test_it_is_replaced_when_it_has_grown(tmp_path: Path, monkeypatch: pytest.Mo
     journal.close()
     assert (tmp_path / "journal").stat().st_size < 6000
     assert decode((tmp_path / "journal").read_bytes()).live == journal.live
+
+
+def test_half_a_batch_is_taken_away_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, "boot-1")
+    journal.hold([entry("a")])
+
+    def half(fd: int, content: bytes) -> None:
+        os.write(fd, content[: len(content) - 5])
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("koordlet.enforcing.journal._write_all", half)
+    assert not journal.hold([entry("b"), entry("long" * 50)])
+    assert journal.failures == 1
+    monkeypatch.undo()
+    assert journal.hold([entry("c")])
+    journal.close()
+    found = decode((tmp_path / "journal").read_bytes())
+    assert set(found.live) == {"/cg/a", "/cg/c"} == set(journal.live)
+    assert not found.damage
+    assert not found.torn_bytes
 
 
 def test_a_removed_journal_is_written_anew(tmp_path: Path) -> None:
