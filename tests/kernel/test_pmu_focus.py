@@ -95,7 +95,7 @@ def test_who_left_the_focus_takes_no_room_and_counts_from_zero_when_it_is_back(
 
 def test_time_out_of_the_focus_is_not_called_unseen(probe: Pmu, tree: CgroupTree) -> None:
     with tree.make_cgroup("focus-later") as cgroup, tree.make_cgroup("focus-other") as other:
-        spinning = Stepper(cgroup, 0, "[touch() for _ in range(300)]", TOUCH_SETUP)
+        spinning = Stepper(cgroup, 0, "[touch() for _ in range(60)]", TOUCH_SETUP)
         probe.focus(ids(other))
         before = probe.read().lost["pmu.unseen_ns"]
         spinning.start()
