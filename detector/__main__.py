@@ -180,8 +180,11 @@ def _refusals() -> Iterator[None]:
     except (RecordingRefused, NotRecorded) as error:
         click.echo(_printable(f"error: {error}"), err=True)
         sys.exit(FAILED)
-    except PermissionError as error:
-        click.echo(f"error: {error.filename}: {error.strerror}; recordings are for root alone", err=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        hint = "; recordings are for root alone" if isinstance(error, PermissionError) else ""
+        click.echo(f"error: {error.filename}: {error.strerror}{hint}", err=True)
         sys.exit(FAILED)
 
 

@@ -97,7 +97,7 @@ def segment_paths(path: Path) -> list[Path]:
 
 
 def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[Segment]:
-    """The files opened in order; of several, those without a usable header are told to `say` and left out.
+    """The files opened in order; of several, those that are gone or unusable are told to `say` and left out.
 
     Raises RecordingRefused where none is left, OSError where a file cannot be read.
     """
@@ -110,6 +110,11 @@ def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[Segm
             if len(paths) > 1:
                 say(f"{error}; the file is left out")
             refused = error
+            continue
+        except FileNotFoundError:
+            if len(paths) == 1:
+                raise
+            say(f"{path}: deleted meanwhile; it is left out")
             continue
         is_any_usable = True
         yield segment

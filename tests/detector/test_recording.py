@@ -27,7 +27,7 @@ from detector.recording import (
     unpack_block,
 )
 from detector.recording_columns import State, apply, differ, state_of
-from detector.recording_files import Segment, segment_paths
+from detector.recording_files import Segment, segment_paths, segments
 from detector.recording_frames import FrameDecoder, FrameEncoder, essential
 from tests.detector.recordings import assert_same, header, mangle, runs, write_segment
 from tests.frames import make_frame
@@ -214,6 +214,16 @@ def test_a_directory_gives_its_segments_in_order(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecordingRefused, match=r"no \.koordrec file"):
         segment_paths(tmp_path / "empty")
+
+
+def test_a_segment_that_is_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
+    there, gone = tmp_path / "a.koordrec", tmp_path / "b.koordrec"
+    write_segment(there, [])
+    said: list[str] = []
+    assert [segment.path for segment in segments([there, gone], said.append)] == [there]
+    assert "b.koordrec: deleted meanwhile" in said[0]
+    with pytest.raises(FileNotFoundError):
+        list(segments([gone], said.append))
 
 
 def test_symptoms_find_their_columns_recorded() -> None:
