@@ -23,7 +23,7 @@ from bench.detect.claims import Scenario
 from bench.detect.report import Scored, as_report, as_values, line_of, scored
 from bench.detect.runner import run_scenario
 from bench.detect.scenarios import SCENARIOS
-from bench.detect.subject import Subject
+from bench.detect.subject import Subject, SubjectError
 
 WARM_UP_SECONDS = 3.0
 
@@ -32,11 +32,19 @@ WARM_UP_SECONDS = 3.0
 @click.option("--only", multiple=True, metavar="NAME", help="Run this scenario alone; may be given several times.")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Times to run all of it.")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Keep every figure here.")
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw the figures (.png, .svg).")
 @click.option(
     "--record", type=click.Path(file_okay=False, path_type=Path), help="Keep a recording and its labels here."
 )
 @click.option("--list", "as_list", is_flag=True, help="Name the scenarios and leave.")
-def main(only: tuple[str, ...], repeat: int, output: Path | None, record: Path | None, as_list: bool) -> None:
+def main(
+    only: tuple[str, ...],
+    repeat: int,
+    output: Path | None,
+    picture: Path | None,
+    record: Path | None,
+    as_list: bool,
+) -> None:
     """Measure detection on scenarios whose truth is known."""
     if as_list:
         for scenario in SCENARIOS:
@@ -50,19 +58,27 @@ def main(only: tuple[str, ...], repeat: int, output: Path | None, record: Path |
     signal.signal(signal.SIGTERM, _interrupt)
     runs: list[Scored] = []
     skipped: dict[str, str] = {}
-    ended = "ended early"
+    ended = ""
     try:
         _run_all(chosen * repeat, runs, skipped, record)
-        ended = ""
     except KeyboardInterrupt:
-        pass
-    finally:
-        if runs:
-            print(as_report(runs, skipped))
-        if output:
-            output.write_text(json.dumps(as_values(runs, skipped, _facts())))
+        ended = "ended early"
+    except SubjectError as error:
+        ended = str(error)
+    _tell(runs, skipped, output, picture)
     if ended:
         raise click.ClickException(ended)
+
+
+def _tell(runs: list[Scored], skipped: dict[str, str], output: Path | None, picture: Path | None) -> None:
+    if output:
+        output.write_text(json.dumps(as_values(runs, skipped, _facts())))
+    if picture and runs:
+        from bench.detect.draw import draw
+
+        draw(runs, picture)
+    if runs:
+        print(as_report(runs, skipped))
 
 
 def _chosen(only: tuple[str, ...]) -> list[Scenario]:

@@ -64,6 +64,11 @@ def fio(name: str, file: Path, *words: str) -> list[str]:
     return ["fio", *common.split(), *words]
 
 
+def stream(file: Path) -> list[str]:
+    """Read a file through the page cache and leave nothing there."""
+    return ["dd", f"if={file}", "of=/dev/null", "bs=1M", "iflag=nocache"]
+
+
 def iperf_server(port: int) -> list[str]:
     """One server, one client at a time."""
     return ["iperf3", "--server", "--port", str(port)]

@@ -7,7 +7,7 @@ from bench.detect.services import PACED
 from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
 
 MIB = 1 << 20
-LEFT_BYTES = 3072 * MIB
+LEFT_BYTES = 4096 * MIB
 """What is left of the node's memory before it is flooded: enough for everything else that runs."""
 _CACHED = ("--direct=0", "--ioengine=psync", "--invalidate=0", "--bs=256k")
 
@@ -41,15 +41,20 @@ def _pods_limit(stage: Stage) -> None:
 
 def _node(stage: Stage) -> None:
     folder = stage.folder()
-    for name, mebibytes in (("data", 2048), ("flood", 16384)):
+    for name, mebibytes in (("stream", 1 << 20), ("flood", 1 << 14)):
         loads.hole(folder / name, mebibytes)
     stage.leave_memory(LEFT_BYTES)
-    stage.start("victim", loads.fio("victim", folder / "data", "--rw=read", "--rate=800m", *_CACHED), stage.near)
+    fill = loads.fio("fill", folder / "flood", "--rw=read", *_CACHED)
+    stage.start("flood", fill, stage.far)
+    stage.wait(SETTLE_SECONDS)
+    stage.stop("flood")
+    stage.start("victim", loads.stream(folder / "stream"), stage.near)
     stage.wait(SETTLE_SECONDS)
     with stage.harm():
         flood = ("--rw=read", "--numjobs=2", "--thread", "--offset_increment=8g", "--size=8g")
         stage.start("flood", loads.fio("flood", folder / "flood", *flood, *_CACHED), stage.far)
-        stage.start("flood", loads.stress("--vm", "1", "--vm-bytes", "1g", "--vm-method", "write64"), stage.far)
+        vm = ("--vm", "1", "--vm-bytes", "1g", "--vm-method", "write64")
+        stage.start("flood", loads.stress(*vm), stage.far)
         stage.wait(HARM_SECONDS)
         stage.stop("flood")
     stage.wait(RECOVER_SECONDS)

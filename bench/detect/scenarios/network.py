@@ -82,14 +82,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "datagrams at four times the wire's rate",
         _flood,
         _delayed("flood"),
-        (Proof("victim", QUEUED_BYTES, 100_000),),
+        (Proof("victim", QUEUED_BYTES, 30_000),),
     ),
     Scenario(
         "bulk-transfer",
         "four bulk TCP streams on the wire of a paced one",
         _bulk,
         _delayed("bulk"),
-        (Proof("victim", QUEUED_BYTES, 100_000),),
+        (Proof("victim", QUEUED_BYTES, 30_000),),
     ),
     Scenario(
         "interrupts",
