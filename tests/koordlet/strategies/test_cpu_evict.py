@@ -83,6 +83,12 @@ def test_a_window_must_be_a_third_full_and_on_average_bad() -> None:
     assert evicted(strategy.decide(starved(), 80.0)) == [], "one bad moment in 81"
 
 
+def test_what_is_not_measured_ends_nobody() -> None:
+    seen = view(*starved().pods, cores=4)
+    assert run(SATISFY, seen, "BECPUEvict") == []
+    assert run(CpuEvictSettings(enable=True), starved(), "BECPUEvict") == []
+
+
 def test_promises_must_be_short_in_several_ticks() -> None:
     config = replaced(SATISFY, policy="evictByAllocatable")
     strategy = CpuEvict(config, {"BECPUEvict": True})
@@ -124,7 +130,10 @@ def test_the_ledger_evicts_when_it_stays_over() -> None:
     [
         pytest.param({"cpuEvictBESatisfactionLowerPercent": 50}, "set or drop both", id="one-of-two"),
         pytest.param(
-            {"cpuEvictBESatisfactionLowerPercent": 70, "cpuEvictBESatisfactionUpperPercent": 90}, "1..60", id="lower"
+            {"cpuEvictBESatisfactionLowerPercent": 61, "cpuEvictBESatisfactionUpperPercent": 90}, "1..60", id="lower"
+        ),
+        pytest.param(
+            {"cpuEvictBESatisfactionLowerPercent": 0, "cpuEvictBESatisfactionUpperPercent": 90}, "1..60", id="zero"
         ),
         pytest.param(
             {"cpuEvictBESatisfactionLowerPercent": 50, "cpuEvictBESatisfactionUpperPercent": 40}, "upper", id="order"

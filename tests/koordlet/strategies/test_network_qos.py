@@ -47,6 +47,11 @@ def test_classes() -> None:
     }
 
 
+def test_what_best_effort_work_has_where_nothing_is_stated() -> None:
+    wanted = settings(of(beClass={}).decide(view(on=GIGABIT), 0.0))
+    assert wanted == {(BEST_EFFORT, Knob.NET_CLASS): "rate=37500000 ceil=125000000 prio=3"}
+
+
 def test_a_limit_below_the_request_holds_and_is_told() -> None:
     strategy = of(beClass={"egressRequest": 50, "egressLimit": 20})
     wanted = settings(strategy.decide(view(on=GIGABIT), 0.0))

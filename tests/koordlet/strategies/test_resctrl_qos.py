@@ -74,7 +74,8 @@ ON = ResctrlQosSettings(be_class=ResctrlClass(resctrl_qos=ResctrlBlock(enable=Tr
 
 
 def test_classes_and_their_members() -> None:
-    seen = view(BE, container(BE), CORE, container(CORE), on=node(cache=INTEL))
+    web = pod("web", QoSClass.LS)
+    seen = view(BE, container(BE), CORE, container(CORE), web, container(web), on=node(cache=INTEL))
     wanted = settings(ResctrlQos(ON).decide(seen, 0.0))
     assert wanted == {
         ("BE", Knob.RESCTRL_SCHEMATA): "L3:0=f;1=f\nMB:0=20;1=20",

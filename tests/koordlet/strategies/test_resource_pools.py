@@ -69,6 +69,12 @@ def test_containers_have_their_pods_cpus() -> None:
     assert wanted[BE.path, Knob.CPUSET_CPUS] == wanted[f"{BE.path}/main", Knob.CPUSET_CPUS] == "0-19"
 
 
+def test_under_the_static_policy_only_containers_are_written() -> None:
+    strategy = ResourcePools(ON)
+    wanted = settings(strategy.decide(view(BE, container(BE), on=node(machine(cores=10), kubelet_static=True)), 0.0))
+    assert set(wanted) == {(f"{BE.path}/main", Knob.CPUSET_CPUS)}
+
+
 def test_a_pod_that_is_not_measured_yet_counts_what_it_requests() -> None:
     assert sizes(ResourcePools(ON), prod(None, requests={"cpu": 4000}), BE) == [10, 10]
 

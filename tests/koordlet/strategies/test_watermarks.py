@@ -70,6 +70,29 @@ def test_the_least_ratio_is_a_percent() -> None:
     assert wanted == ["280000 100000", "240000 100000", "240000 100000"]
 
 
+def test_of_two_rules_the_lower_cap_holds() -> None:
+    throttles = {"slow": {"stepCPURatio": 10}, "fast": {"stepCPURatio": 50}}
+    spec = {
+        "intervalSeconds": 1,
+        "actions": {
+            name: {"disableSchedule": False, "throttle": {"cpuThrottle": steps}} for name, steps in throttles.items()
+        },
+        "rules": [
+            {
+                "name": name,
+                "metricRule": {"name": "cpu_total_utilization", "value": 50},
+                "actionName": name,
+                "avoidanceThreshold": 1,
+            }
+            for name in throttles
+        ],
+    }
+    document = {"extensions": {"watermarks": spec}}
+    strategy = Watermarks(settings_of(WatermarksSettings, Watermarks.section, document, "file"))
+    (intents,) = run(strategy, [6])
+    assert settings(intents) == {(BE.path, Knob.CPU_MAX): "200000 100000"}
+
+
 def test_no_more_pods_are_throttled_than_needed_and_no_protected_ones() -> None:
     pods = [pod(name, QoSClass.BE, priority=5000 + rank, cores=2) for rank, name in enumerate("abc")]
     others = [pod("ls", QoSClass.LS, cores=2), pod("lsr", QoSClass.LSR, cores=2)]
