@@ -27,6 +27,11 @@ class Deeds:
             hands, lambda target: knobs.directory("cpu", target), settings.evict_cooldown_seconds
         )
 
+    def is_ending(self, target: str) -> bool:
+        """Whether an eviction reaches into a cgroup: its own, of one above or of one below."""
+        prefix = target.rstrip("/") + "/"
+        return any(f"{path}/".startswith(prefix) or prefix.startswith(f"{path}/") for path in self._evictions.targets)
+
     def reclaim(self, wish: Reclaim, protection: Protection, now_seconds: float, tell: Tell) -> None:
         """Take memory, unless the cgroup is protected."""
         forbidden = protection.why(wish.target)

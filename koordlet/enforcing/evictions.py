@@ -33,6 +33,11 @@ class Evictions:
         self._running: dict[str, _Ending] = {}
         self._last_begun = -math.inf
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Whose end has begun and is not over."""
+        return tuple(self._running)
+
     def ask(self, evict: Evict, now_seconds: float) -> Event | None:
         """Begin one, or say why not; None if it has begun already. Raises CgroupGone, Unsupported or OSError."""
         if evict.target in self._running:

@@ -50,10 +50,7 @@ class Holdings:
     def left_alone(self, owner: Owner, now_seconds: float) -> str:
         """Why a knob is not to be touched for a while; empty if it may be."""
         until, reason = self._held_off.get(owner, (-math.inf, ""))
-        if until <= now_seconds:
-            self._held_off.pop(owner, None)
-            return ""
-        return reason
+        return reason if until > now_seconds else ""
 
     def leave_alone(self, owner: Owner, now_seconds: float, reason: str, seconds: float | None = None) -> None:
         """Do not touch a knob for a while: as long as after a foreign write, or for `seconds`."""
@@ -66,6 +63,9 @@ class Holdings:
 
     def verify(self, now: Moment, tell: Tell) -> None:
         """See whether what is ours still stands; where there is much of it, a part in each step."""
+        over = [owner for owner, (until, _) in self._held_off.items() if until <= now.monotonic_seconds]
+        for owner in over:
+            del self._held_off[owner]
         owners = list(self.held)
         if sum(len(held.entries) for held in self.held.values()) > _ALL_AT_ONCE:
             owners = owners[self._turn % _TURNS :: _TURNS]

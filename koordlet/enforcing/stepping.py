@@ -135,7 +135,10 @@ class Enforcer:
                 continue
             try:
                 check(setting)
-                sound.append(setting)
+                if setting.knob == Knob.FREEZE and self._deeds.is_ending(setting.target):
+                    self._tell(of_intent(setting, Outcome.CONFLICT, "what is frozen cannot end, and it is to end"))
+                else:
+                    sound.append(setting)
             except ValueError as error:
                 self._tell(of_intent(setting, Outcome.REFUSED, str(error)))
         winners, losses = settle(sound, self._protection.class_of)
@@ -195,7 +198,6 @@ class Enforcer:
         self._holdings.release(declined, "it may no longer be", self._now, self._tell)
         self._holdings.release(back, "what it was before is wanted", self._now, self._tell)
         self._applier.apply(plans, self._now, self._tell)
-        self._release_groups(())
 
     def _renew(self, held: Held, setting: Setting) -> None:
         held.setting = setting

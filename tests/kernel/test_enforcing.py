@@ -264,6 +264,22 @@ def test_evicting_asks_first_and_kills_after_the_grace(pod: TestCgroup, enforcer
         assert enforcer.step([], now=now(7)) == []
 
 
+def test_what_is_to_end_is_not_kept_frozen(pod: TestCgroup, enforcer: Enforcer) -> None:
+    with beside(pod, "freezer") as directory:
+        process = sleeper(pod)
+        (directory / "cgroup.procs").write_text(str(process.pid))
+        wishes: list[Intent] = [want(pod, Knob.FREEZE, "1")]
+        enforcer.step(wishes, now=now(0))
+        wishes.append(Evict(strategy="calm", target=pod.path, reason="because", grace_seconds=1.0))
+        enforcer.step(wishes, now=now(1))
+        events = enforcer.step(wishes, now=now(3))
+        assert [event.outcome for event in events if event.knob == "cgroup.freeze"] == [
+            Outcome.CONFLICT,
+            Outcome.RESTORED,
+        ]
+        process.wait(10)
+
+
 def test_an_eviction_waits_for_the_cool_down(pod: TestCgroup, tmp_path: Path) -> None:
     enforcer = open_enforcer(settings(tmp_path, evict_cooldown_seconds=30.0), HOST)
     with pod.make_cgroup("one") as one, pod.make_cgroup("two") as two:

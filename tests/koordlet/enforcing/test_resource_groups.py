@@ -80,6 +80,17 @@ def test_a_group_is_made_filled_and_removed(host: Host) -> None:
     assert (host.fs.path / "schemata").read_text() == root_before
 
 
+def test_a_group_that_is_wanted_as_it_is_made_stays(host: Host) -> None:
+    enforcer = host.enforcer_on()
+    wish = want(Knob.RESCTRL_SCHEMATA, "L3:0=7ff;1=7ff", "reserved")
+    assert [event.after for event in enforcer.step([wish], now=host.clock)] == ["present", wish.value]
+    for _ in range(3):
+        assert [event.outcome for event in enforcer.step([wish], now=host.later(1))] == [Outcome.STANDS]
+        assert "reserved" in host.groups()
+    enforcer.step([], now=host.later(1))
+    assert host.groups() == {}
+
+
 def test_a_refused_schemata_surfaces_what_resctrl_says(host: Host) -> None:
     enforcer = host.enforcer_on()
     events = enforcer.step([want(Knob.RESCTRL_SCHEMATA, "L3:0=5", "odd")], now=host.clock)
