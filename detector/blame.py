@@ -67,13 +67,14 @@ class Blame:
 
 
 def blame_between(older: Frame, newer: Frame, table: str) -> Blame:
-    """What was blamed in between; pairs that went backwards count from zero."""
+    """What was blamed in between; pairs that went backwards count from zero, but for the folded ones."""
     column = f"{table}_ns"
     victims, culprits, now = _by_pair(newer.tables[table], column)
     old_victims, old_culprits, then = _by_pair(older.tables[table], column)
     if not (np.array_equal(victims, old_victims) and np.array_equal(culprits, old_culprits)):
         then = _matched(victims, culprits, old_victims, old_culprits, then)
-    grown = now - np.where(then > now, np.uint64(0), then)
+    backwards = np.where(culprits == np.uint64(OTHER_ID), now, np.uint64(0))
+    grown = now - np.where(then > now, backwards, then)
     rows = np.flatnonzero(grown)
     seconds = (newer.monotonic_ns - older.monotonic_ns) / 1e9
     return Blame(victims[rows], culprits[rows], grown[rows].astype(np.float64) * (1e-9 / seconds))
@@ -92,18 +93,29 @@ def _by_pair(table: Table, column: str) -> tuple[Ids, Ids, NDArray[np.uint64]]:
 def _matched(
     victims: Ids, culprits: Ids, old_victims: Ids, old_culprits: Ids, then: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Earlier amounts of the later pairs, by way of one dense square of the cgroups that occur; 0 for new pairs."""
+    """Earlier amounts of the later pairs, by way of one dense square of the cgroups that occur; 0 for new pairs.
+
+    A table that grows too long folds its smallest pairs into `OTHER_ID`: what these had before, that one had.
+    """
     if not len(victims) or not len(old_victims):
         return np.zeros(len(victims), dtype=np.uint64)
     known_victims = victims[np.concatenate([[True], victims[1:] != victims[:-1]])]
     known_culprits = np.unique(culprits)
-    square = np.zeros(len(known_victims) * len(known_culprits), dtype=np.uint64)
+    width = len(known_culprits)
+    places = _codes(victims, known_victims)[0] * width + _codes(culprits, known_culprits)[0]
+    square = np.zeros(len(known_victims) * width, dtype=np.uint64)
+    stays = np.zeros(len(square), dtype=np.bool_)
+    stays[places] = True
     row, here = _codes(old_victims, known_victims)
     column, there = _codes(old_culprits, known_culprits)
-    both = here & there
-    square[row[both] * len(known_culprits) + column[both]] = then[both]
-    places = _codes(victims, known_victims)[0] * len(known_culprits) + _codes(culprits, known_culprits)[0]
-    return np.asarray(square[places], dtype=np.uint64)
+    both = here & there & stays[row * width + column]
+    square[row[both] * width + column[both]] = then[both]
+    earlier = square[places]
+    folded = np.zeros(len(known_victims), dtype=np.uint64)
+    np.add.at(folded, row[here & ~both], then[here & ~both])
+    others = culprits == np.uint64(OTHER_ID)
+    earlier[others] += folded[places[others] // width]
+    return np.asarray(earlier, dtype=np.uint64)
 
 
 def _codes(ids: Ids, known: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
