@@ -21,10 +21,10 @@ class Column(ABC):
     name: ClassVar[str]
     with_batch: ClassVar[bool] = True
 
-    def set_up(self, stage: Stage) -> None:
+    def set_up(self, stage: Stage) -> None:  # noqa: B027
         """Before the best-effort work starts; by default nothing protects."""
 
-    def look_after(self, stage: Stage) -> None:
+    def look_after(self, stage: Stage) -> None:  # noqa: B027
         """About once a second."""
 
     def take_down(self, stage: Stage) -> None:
@@ -143,6 +143,33 @@ def busy_seconds() -> float:
     """CPU time of the whole machine so far, without idle and waiting for disks."""
     fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+class DiskLimit(Column):
+    """A limit on what the best-effort work may read, for ever: a third of what the disk gives."""
+
+    name = "fixed quota"
+
+    def __init__(self, device: str, bytes_per_second: int) -> None:
+        """`device` is major:minor."""
+        self._device, self._limit = device, bytes_per_second
+
+    def set_up(self, stage: Stage) -> None:
+        if _shares(stage.batch) == "cpu.weight":
+            stage.batch.write("io.max", f"{self._device} rbps={self._limit}")
+        else:
+            stage.batch.write("blkio.throttle.read_bps_device", f"{self._device} {self._limit}")
+
+    def take_down(self, stage: Stage) -> None:
+        if _shares(stage.batch) == "cpu.weight":
+            stage.batch.write("io.max", f"{self._device} rbps=max")
+        else:
+            stage.batch.write("blkio.throttle.read_bps_device", f"{self._device} 0")
+
+
+def disk_columns(device: str, bytes_per_second: int) -> list[Column]:
+    """Those that have an answer for disks; the suppress rule has one for CPUs only and is shown doing nothing."""
+    return [Alone(), Unprotected(), Weights(), Suppress(), DiskLimit(device, bytes_per_second), Ours()]
 
 
 def columns(load: float) -> list[Column]:

@@ -75,12 +75,8 @@ class Stage:
     def start_client(self, rate: float, seconds: float, seed: int) -> IO[bytes]:
         """Open-loop load from outside both cgroups; its records come on the returned pipe."""
         arguments = [str(self.port), str(rate), str(seconds), str(seed)]
-        process = self._start(
-            subprocess.Popen([sys.executable, "-m", "koordlet.demo.client", *arguments], stdout=subprocess.PIPE)
-        )
-        assert process.stdout is not None
-        os.set_blocking(process.stdout.fileno(), False)
-        return process.stdout
+        program = [sys.executable, "-m", "koordlet.demo.client", *arguments]
+        return self.reading(subprocess.Popen(program, stdout=subprocess.PIPE))
 
     def start_batch(self) -> None:
         """Best-effort work, two workers for each CPU."""
@@ -103,11 +99,8 @@ class Stage:
         path.write_text(_SETTINGS.format(root=ROOT, online=ONLINE, batch=BATCH, dry_run=dry, directory=self.directory))
         program = [sys.executable, "-m", "koordlet", "run", "--standalone", "--json", "--config", str(path)]
         log = (self.directory / "koordlet.log").open("ab")
-        process = self._start(subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log))
-        log.close()
-        assert process.stdout is not None
-        os.set_blocking(process.stdout.fileno(), False)
-        return process.stdout
+        with log:
+            return self.reading(subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log))
 
     def check(self) -> None:
         """Raises StageError when the agent ended by itself."""
@@ -140,6 +133,17 @@ class Stage:
         for cgroup in (self.batch, self.online):
             cgroup.remove()
         ScratchCgroup(ROOT).remove()
+
+    def running(self, process: subprocess.Popen[bytes]) -> None:
+        """Take charge of a program that somebody else started."""
+        self._running.append(process)
+
+    def reading(self, process: subprocess.Popen[bytes]) -> IO[bytes]:
+        """The same; its output comes on the returned pipe, which never waits."""
+        self.running(process)
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return process.stdout
 
     def _start(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
         self._running.append(process)

@@ -1,0 +1,75 @@
+"""A service that reads blocks from a disk, beside best-effort work that reads all it can."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event
+
+from bench.detect.disk import Disk
+from bench.protect.columns import Column
+from koordlet.demo.measure import Phase
+from koordlet.demo.stage import Records, Stage
+
+READS_PER_SECOND = 60.0
+SETTLE_SECONDS = 6.0
+_FLOOD = (
+    *("fio", "--name=flood", "--rw=randread", "--bs=128k", "--ioengine=libaio", "--iodepth=16", "--direct=1"),
+    *("--size=64m", "--time_based", "--runtime=3600", "--output=/dev/null"),
+)
+
+
+def lay_out(disk: Disk) -> None:
+    """Files for both, written once."""
+    for name, mebibytes in (("victim", 32), ("flood", 64)):
+        with (disk.mount / name).open("wb") as file:
+            for _ in range(mebibytes):
+                file.write(b"\x5a" * (1 << 20))
+    subprocess.run(["sync", "-f", str(disk.mount)], check=True)
+
+
+def bytes_read(stage: Stage) -> int:
+    """By the best-effort cgroup so far, from whichever version of the controller there is."""
+    for directory in stage.batch.directories:
+        for name in ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes"):
+            if (directory / name).exists():
+                words = [line.split() for line in (directory / name).read_text().splitlines()]
+                return sum(int(parts[2]) for parts in words if len(parts) == 3 and parts[1] == "Read")
+        if (directory / "io.stat").exists():
+            parts = (directory / "io.stat").read_text().split()
+            return sum(int(part.partition("=")[2]) for part in parts if part.startswith("rbytes="))
+    return 0
+
+
+def measure(stage: Stage, column: Column, disk: Disk, *, seconds: float, seed: int, stop: Event) -> Phase:
+    """One run of one column; the work is counted in blocks of 4 KiB."""
+    column.set_up(stage)
+    try:
+        path = disk.mount / "victim"
+        arguments = [str(path), str(READS_PER_SECOND), str(seconds + SETTLE_SECONDS), str(seed)]
+        reader = stage.online.spawn([sys.executable, "-m", "bench.protect.reader", *arguments], stdout=subprocess.PIPE)
+        records = Records(stage.reading(reader))
+        if column.with_batch:
+            stage.running(stage.batch.spawn([*_FLOOD, f"--filename={disk.mount / 'flood'}"]))
+        blocks, began, done, ended = 0, 0.0, 0, 0.0
+        start = time.monotonic()
+        while not records.ended and not stop.wait(0.5):
+            records.read()
+            column.look_after(stage)
+            passed = time.monotonic() - start
+            if not began and passed >= SETTLE_SECONDS:
+                blocks, began = bytes_read(stage) // 4096, time.monotonic()
+            if began and passed <= SETTLE_SECONDS + seconds:
+                done, ended = bytes_read(stage) // 4096, time.monotonic()
+        at, latency = records.columns()
+        counted = at >= SETTLE_SECONDS
+        span = max(ended - began, 1e-9)
+        return Phase(column.name, span, at[counted] - SETTLE_SECONDS, latency[counted], done - blocks)
+    finally:
+        column.take_down(stage)
+        stage.stop_programs()
+
+
+def disk_number(disk: Disk) -> str:
+    """major:minor."""
+    return Path(f"/sys/class/block/{disk.device.name}/dev").read_text().strip()
