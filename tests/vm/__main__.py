@@ -6,6 +6,7 @@ Exit status 0 all passed, 1 something failed, 2 asked wrongly, 3 no kernel could
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def _cpus() -> int:
 @click.option("--group", "groups", default="", help="Comma-separated test groups; all by default.")
 @click.option("--cache", type=click.Path(path_type=Path), default=default_cache, help="Packages and images.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/vm"), show_default=True)
-@click.option("--timeout", "timeout_seconds", default=900.0, show_default=True, help="For one kernel, boot included.")
+@click.option("--timeout", "timeout_seconds", default=1200.0, show_default=True, help="For one kernel, boot included.")
 @click.option("--jobs", type=click.IntRange(min=1), default=_cpus, help="Kernels booted at once; one for each CPU.")
 def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: float, jobs: int) -> None:
     """Run the kernel tests in other kernels; FORCE_VM=1 turns an unavailable kernel into a failure."""
@@ -36,6 +37,7 @@ def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: 
         raise click.UsageError(f"no kernel {', '.join(unknown)} in the matrix; there are {known}")
     entries = tuple(entry for entry in MATRIX if not wanted or entry.name in wanted)
     plan = Plan(entries, _words(groups), cache.absolute(), output.absolute(), timeout_seconds, jobs)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         build_objects()
         rows = run(plan, click.echo)
@@ -45,6 +47,11 @@ def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: 
         raise click.ClickException(str(error)) from error
     click.echo(f"\n{table(rows)}")
     sys.exit(exit_status(rows, is_forced=os.environ.get("FORCE_VM") == "1"))
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    """End on SIGTERM as on Ctrl-C, so that no machine outlives us."""
+    raise KeyboardInterrupt
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class Guest:
     images: tuple[tuple[Path, Path], ...] = ()
     memory_mib: int = 1536
     cpus: int = 2
+    threads_per_core: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
     return [
         QEMU,
         *("-machine", "pc", "-cpu", "max,-avx2", "-accel", "tcg,thread=single,tb-size=512"),
-        *("-smp", str(guest.cpus), "-m", str(guest.memory_mib)),
+        *("-smp", f"{guest.cpus},sockets=1,threads={guest.threads_per_core}", "-m", str(guest.memory_mib)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-kernel", str(guest.kernel.vmlinuz), "-initrd", str(scratch / "initramfs"), "-append", append),
         *("-serial", f"file:{results / 'console.log'}", "-serial", "stdio"),

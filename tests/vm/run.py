@@ -130,7 +130,8 @@ def _prepare(plan: Plan, entry: Entry, scratch: Path, on_line: Callable[[str], N
         )
     except UnavailableError as error:
         return Row(entry.name, "-", "unavailable", f"({error})")
-    return Prepared(entry, label, machine.Guest(kernel, entry.cgroup, plan.timeout_seconds, replaced), tuple(missing))
+    guest = machine.Guest(kernel, entry.cgroup, plan.timeout_seconds, replaced, threads_per_core=entry.threads_per_core)
+    return Prepared(entry, label, guest, tuple(missing))
 
 
 def _boot(
