@@ -65,6 +65,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     cause: str
     lost_seconds_per_second: float
+    """Smoothed in an update, the newest harmed tick weighing half; the evidence has the tick's own."""
     severity: Severity
     culprits: tuple[Culprit, ...] = ()
     """Biggest share first; empty where nothing explains the loss."""

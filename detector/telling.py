@@ -91,7 +91,8 @@ class Teller:
         memory, symptom, rule = self._memory, self._symptoms[name], self._rules[place]
         ids = tick.view.ids[rows].tolist()
         before = [self._open.get((place, one)) for one in ids]
-        verdicts = verdicts_of(tick, rule, (name, symptom), rows, ranks.tolist(), before)
+        lost = memory.smoothed[place, rows].tolist()
+        verdicts = verdicts_of(tick, rule, (name, symptom), rows, lost, ranks.tolist(), before)
         named = np.array([bool(verdict.culprits) for verdict in verdicts], dtype=np.bool_)
         by_table = bool(symptom.blame.table) and tick.view.blame(symptom.blame.table) is not None
         memory.told_ns[place, rows] = tick.now_ns

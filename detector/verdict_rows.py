@@ -33,13 +33,13 @@ def verdicts_of(
     rule: Rule,
     symptom: tuple[str, Symptom],
     rows: Rows,
+    lost: Sequence[float],
     ranks: Sequence[int],
     before: Sequence[Verdict | None],
 ) -> list[Verdict]:
-    """A verdict for each row; it opens where none stood `before`."""
+    """A verdict on each row's loss, of a severity; it opens where none stood `before`."""
     name, kind = symptom
     time = tick.view.window.last.wall_ns / 1e9
-    lost = tick.signals[name].lost[rows].tolist()
     blamed = tick.attributor.of(name, rows)
     evidence = evidence_of(tick, rule, name, kind, rows)
     return [

@@ -2,13 +2,15 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from api.verdicts import OWN_THREADS
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
 
 class OwnThreads(Symptom):
-    """The owner's business, yet it answers who is to blame."""
+    """The owner's business, yet it answers who is to blame. The root's tasks are strangers to one another."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "own_threads"
@@ -19,4 +21,8 @@ class OwnThreads(Symptom):
         """The cgroup's own part of the wait."""
         if not view.has("cpu.wait_self_ns"):
             return None
-        return Signal(view.rate("cpu.wait_self_ns"))
+        lost, root = view.rate("cpu.wait_self_ns"), view.tree.row_of("/")
+        if root is not None:
+            lost = lost.copy()
+            lost[root] = np.nan
+        return Signal(lost)

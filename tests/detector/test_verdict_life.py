@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.verdicts import State, Verdict
+from api.verdicts import Severity, State, Verdict
 from detector.judge import JudgeSettings
 from detector.rules import DEFAULT_RULES, Rule
 from tests.detector.made import BATCH, CALM, OTHER, WEB, Tick, cgroup, contention, judged, without
@@ -101,6 +101,19 @@ def test_best_effort_work_waits_for_a_cpu_by_design_and_may_lose_more_to_others(
     modest = cgroup(1, "/web", qos="BE")
     assert judged([contention(lost=1.6)] * 5, (modest, BATCH)) == [[]] * 5
     assert all(rule.threshold_of(modest) >= 0.5 for rule in DEFAULT_RULES)
+
+
+def test_an_update_tells_the_smoothed_loss_that_its_severity_is_about() -> None:
+    lines = [v for tick in judged([contention(lost=2.0)] * 3 + [contention(lost=0.06)] * 8) for v in tick]
+    assert [verdict.state for verdict in lines][:2] == [State.OPEN, State.UPDATE]
+    assert all((verdict.severity is Severity.HIGH) == (verdict.lost_seconds_per_second >= 0.3) for verdict in lines)
+    assert lines[1].evidence["cpu_contention.lost"] == pytest.approx(0.06)
+
+
+def test_tasks_of_the_root_are_strangers_to_one_another() -> None:
+    root = cgroup(9, "/")
+    told = judged([Tick({"cpu.wait_self_ns": {9: 3e9, 1: 3e9}})] * 3, (root, WEB))
+    assert {verdict.victim for tick in told for verdict in tick} == {"/web"}
 
 
 POD, APP, SIDE = cgroup(1, "/pod"), cgroup(2, "/pod/app"), cgroup(3, "/pod-b")
