@@ -71,9 +71,10 @@ class Holdings:
             owners = owners[self._turn % _TURNS :: _TURNS]
         self._turn += 1
         for owner in owners:
-            self._verify(owner, now, tell)
+            self.verify_one(owner, now, tell)
 
-    def _verify(self, owner: Owner, now: Moment, tell: Tell) -> None:
+    def verify_one(self, owner: Owner, now: Moment, tell: Tell) -> None:
+        """Of one knob: give it up if its cgroup is gone or somebody else wrote there."""
         held = self.held[owner]
         foreign, gone = [], []
         for entry in held.entries.values():

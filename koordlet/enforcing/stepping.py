@@ -178,6 +178,9 @@ class Enforcer:
             if held is not None and held.setting.value == setting.value and not self._protection.why(setting.target):
                 self._renew(held, setting)
                 continue
+            if held is not None:
+                self._holdings.verify_one(owner, self._now, self._tell)
+                held = self._holdings.held.get(owner)
             try:
                 plan = self._plan(owner, setting, held, schemata)
             except Declined as why:

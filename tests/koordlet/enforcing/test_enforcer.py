@@ -132,6 +132,19 @@ def test_what_somebody_else_writes_is_left_alone_for_a_while(host: FakeHost, for
     assert quota(host) == text
 
 
+def test_among_many_places_a_foreign_write_is_noticed_before_the_next_of_ours(v2: FakeHost) -> None:
+    paths = [f"/p{number}" for number in range(300)]
+    for path in paths:
+        v2.make(path)
+    enforcer = v2.enforcer()
+    enforcer.step([want(Knob.CPU_WEIGHT, "5", path) for path in paths], now=v2.clock)
+    for path in paths:
+        v2.file(path, "cpu.weight").write_text("77\n")
+    events = enforcer.step([want(Knob.CPU_WEIGHT, "6", path) for path in paths], now=v2.later(1))
+    assert [event.outcome for event in events].count(Outcome.YIELDED) == 300
+    assert {v2.text(path, "cpu.weight") for path in paths} == {"77"}
+
+
 def test_what_somebody_else_wrote_is_not_put_back(host: FakeHost) -> None:
     enforcer = host.enforcer()
     enforcer.step([QUOTA], now=host.clock)
