@@ -10,7 +10,7 @@ from api.intents import Knob
 from api.plugin import Unsupported
 from api.verdicts import Verdict
 from koordlet.host.knobs import CgroupGone, Knobs
-from koordlet.host.processes import pids_below
+from koordlet.host.processes import first_pid_below
 from koordlet.host.topology import cpu_places, disks
 from koordlet.host.tree import HostTree
 from koordlet.response.sight import Caches, Reach
@@ -79,8 +79,8 @@ class Reaching:
     def _cpus_of(self, path: str) -> frozenset[int]:
         """CPUs that a cgroup's first process may run on, by cpuset or by affinity; empty if nobody knows."""
         try:
-            pids = sorted(pids_below(self._knobs.directory("cpu", path)))
-            status = self._tree.text(f"/proc/{pids[0]}/status") if pids else None
+            pid = first_pid_below(self._knobs.directory("cpu", path))
+            status = self._tree.text(f"/proc/{pid}/status") if pid else None
         except (Unsupported, CgroupGone, OSError):
             return frozenset()
         for line in (status or "").splitlines():

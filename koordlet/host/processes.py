@@ -16,6 +16,15 @@ def pids_below(directory: Path) -> set[int]:
     return _numbers_below(directory, ("cgroup.procs",))
 
 
+def first_pid_below(directory: Path) -> int | None:
+    """Lowest pid of the first cgroup from the top that has any; looks no further. None if none has."""
+    for folder, _below, _files in os.walk(directory):
+        found = _numbers_in(folder, ("cgroup.procs",)) - {0}
+        if found:
+            return min(found)
+    return None
+
+
 def tids_below(directory: Path) -> set[int]:
     """Threads of a cgroup and its descendants; empty if it is gone."""
     return _numbers_below(directory, ("cgroup.threads", "tasks"))
@@ -24,14 +33,19 @@ def tids_below(directory: Path) -> set[int]:
 def _numbers_below(directory: Path, names: tuple[str, ...]) -> set[int]:
     found: set[int] = set()
     for folder, _below, _files in os.walk(directory):
-        for name in names:
-            try:
-                found.update(map(int, Path(folder, name).read_text().split()))
-                break
-            except OSError as error:
-                if error.errno not in _GONE:
-                    raise
+        found |= _numbers_in(folder, names)
     return found - {0}
+
+
+def _numbers_in(folder: str, names: tuple[str, ...]) -> set[int]:
+    """Those of the first of the files that is there."""
+    for name in names:
+        try:
+            return set(map(int, Path(folder, name).read_text().split()))
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+    return set()
 
 
 def signal_below(directory: Path, number: int) -> int:
