@@ -89,10 +89,11 @@ class Attributor:
         victims = np.repeat(np.arange(len(rows)), lengths)
         places = np.arange(len(victims)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + starts[victims]
         shares = ratio(blame.amounts[places], whole[victims])
-        worth = np.flatnonzero(shares >= LEAST_SHARE)
+        names = self._view.names
+        unknown = [culprit not in names for culprit in blame.culprits[places].tolist()]
+        worth = np.flatnonzero((shares >= LEAST_SHARE) | np.array(unknown, dtype=np.bool_))
         order = worth[np.lexsort((blame.culprits[places[worth]], -shares[worth], victims[worth]))]
         bounds = np.searchsorted(victims[order], np.arange(len(rows) + 1)).tolist()
-        names = self._view.names
         paths = [names.get(culprit, GONE) for culprit in blame.culprits[places[order]].tolist()]
         named = list(zip(paths, shares[order].tolist(), strict=True))
         return [_merged(named[first:last]) for first, last in pairwise(bounds)]
@@ -170,12 +171,13 @@ class _Explained:
 
 
 def _merged(shares: Shares) -> Shares:
-    """Several of no name become one."""
-    if [path for path, _ in shares].count(GONE) < 2:
+    """All of no name become one, for many short lives make a big culprit."""
+    gone = [share for path, share in shares if path == GONE]
+    if not gone:
         return shares
-    gone = sum((share for path, share in shares if path == GONE), 0.0)
     rest = [(path, share) for path, share in shares if path != GONE]
-    return sorted([*rest, (GONE, gone)], key=lambda one: (-one[1], one[0]))
+    whole = [(GONE, sum(gone))] if sum(gone) >= LEAST_SHARE else []
+    return sorted([*rest, *whole], key=lambda one: (-one[1], one[0]))
 
 
 def _put_together(direct: Shares, suspected: Shares, *, measured: bool) -> Attribution:

@@ -97,6 +97,12 @@ def test_one_that_was_never_seen_is_called_gone() -> None:
     assert [culprit.path for verdict in told[1] for culprit in verdict.culprits] == ["[gone]"]
 
 
+def test_many_short_lives_make_one_culprit() -> None:
+    storm = Tick({"cpu.wait_neighbour_ns": {1: 4e8}}, {(1, 1000 + one): 0.4 / 200 for one in range(200)})
+    (verdict,) = judged([CALM, storm])[1]
+    assert {culprit.path: culprit.share for culprit in verdict.culprits} == pytest.approx({"[gone]": 1.0})
+
+
 def test_best_effort_work_waits_for_a_cpu_by_design_and_may_lose_more_to_others() -> None:
     modest = cgroup(1, "/web", qos="BE")
     assert judged([contention(lost=1.6)] * 5, (modest, BATCH)) == [[]] * 5
