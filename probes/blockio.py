@@ -125,7 +125,6 @@ class BlockIo(BpfProbe):
             bpf.without(HOLD_PROGRAM)
         if not kernel.preempts_tracepoints:
             bpf.without(*again(*TRACEPOINTS.values()))
-        bpf.set_rodata({"sees_holds": throttle})
         bpf.resize("cgroups", 2 * limits.max_cgroups)
         bpf.resize("blame", limits.max_pairs)
         load(bpf)

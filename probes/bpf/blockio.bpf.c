@@ -124,8 +124,6 @@ struct {
 
 LOST_MAP(LOST_PLACES);
 
-const volatile bool sees_holds = true; /* on_hold is attached */
-
 static const struct disk zero_disk;
 static const struct blockio_stats zero_stats;
 static const u64 zero;
@@ -190,13 +188,22 @@ static __always_inline struct blockio_stats *stats_of(struct io *io)
 	return stats;
 }
 
+/* The bio is in use again, so its last end went unseen: it must not count as ahead of others any longer. */
+static __always_inline void leave_late(struct io *io, u64 now)
+{
+	struct disk *disk = bpf_map_lookup_elem(&disks, &io->disk);
+
+	if (disk)
+		stand_up(disk, io->seat, now);
+}
+
 /* A bio enters the block layer: note when, whose it is and what is ahead of it. One that is known to have entered is
  * either noted by the first program just now, or its end was missed. */
 static __always_inline int enter(struct bio *bio, bool again)
 {
 	u64 key = (u64)bio, now = bpf_ktime_get_ns();
 	struct io fresh = {.queued_ns = now, .again = again};
-	struct io *held = sees_holds || again ? bpf_map_lookup_elem(&ios, &key) : NULL;
+	struct io *held = bpf_map_lookup_elem(&ios, &key);
 	struct blockio_stats *stats;
 	struct disk *disk;
 	u32 total = 0;
@@ -205,6 +212,8 @@ static __always_inline int enter(struct bio *bio, bool again)
 		held->again = true;
 		return 0;
 	}
+	if (held && held->queued_ns)
+		leave_late(held, now);
 	fresh.disk = disk_of(bio);
 	if (held && held->held_ns && !held->queued_ns) {
 		fresh.cgroup = held->cgroup;

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from api.frame import CGROUP, KERNEL_ID, Reading
-from probes.blockio import BlockIo
+from probes.blockio import DISK_RECORD, IO_RECORD, TRACEPOINTS, BlockIo
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.disks import NoDiskError, scratch_disk
@@ -222,3 +222,20 @@ def test_forgotten_cgroup_is_gone(probe: BlockIo, tree: CgroupTree, disk: Path) 
         assert identity[0] in probe.read().tables[CGROUP].ids
         probe.forget(identity)
         assert identity[0] not in probe.read().tables["blockio.device"].ids
+
+
+def test_an_end_that_went_unseen_is_made_up_for_when_the_bio_is_used_again(
+    kernel: Kernel, tree: CgroupTree, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no end seen at all, as many IOs count as outstanding as there are bios in turn, not as there were IOs."""
+    beginnings = {name: program for name, program in TRACEPOINTS.items() if "complete" not in name}
+    monkeypatch.setattr("probes.blockio.TRACEPOINTS", beginnings)
+    probe = BlockIo.open(kernel, ProbeLimits())
+    try:
+        with tree.make_cgroup("unseen") as cgroup:
+            finish(start(cgroup, disk, "r", 4096, 307))
+            _, disks = probe._bpf.map("disks", np.dtype(np.uint32), DISK_RECORD).read()
+            _, ios = probe._bpf.map("ios", np.dtype(np.uint64), IO_RECORD).read()
+            assert 0 < disks["outstanding"].sum() == len(ios) < 100
+    finally:
+        probe.close()
