@@ -23,11 +23,14 @@ class Disk:
 
 
 @contextmanager
-def mounted_disk(folder: Path) -> Iterator[Disk]:
-    """Make and mount one below `folder`. Raises OSError where the host has no FUSE or no loop devices."""
+def mounted_disk(folder: Path, cpu: str) -> Iterator[Disk]:
+    """Make one below `folder`, served on one CPU, and mount it.
+
+    Raises OSError where the host has no FUSE or no loop devices.
+    """
     mount = folder / "mount"
     mount.mkdir()
-    with _backing(folder) as backing, _loop_device(backing) as device:
+    with _backing(folder, cpu) as backing, _loop_device(backing) as device:
         _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", str(device))
         _run("mount", "-o", "noatime", str(device), str(mount))
         try:
@@ -37,10 +40,11 @@ def mounted_disk(folder: Path) -> Iterator[Disk]:
 
 
 @contextmanager
-def _backing(folder: Path) -> Iterator[Path]:
+def _backing(folder: Path, cpu: str) -> Iterator[Path]:
     where = folder / "backing"
     where.mkdir()
-    server = subprocess.Popen([sys.executable, "-m", slow_disk.__name__, str(where), str(DISK_BYTES)])
+    served = [sys.executable, "-m", slow_disk.__name__, str(where), str(DISK_BYTES)]
+    server = subprocess.Popen(["taskset", "-c", cpu, *served])
     try:
         deadline = time.monotonic() + READY_SECONDS
         while not (where / slow_disk.NAME).exists():

@@ -160,7 +160,7 @@ class Stage:
 
     def disk(self) -> Disk:
         """A slow disk with a file system. Raises OSError where the host cannot have one."""
-        return self._stack.enter_context(mounted_disk(self.folder()))
+        return self._stack.enter_context(mounted_disk(self.folder(), self.far))
 
     def namespaces(self) -> Namespaces:
         """Two network namespaces and the wire between them."""
