@@ -164,21 +164,17 @@ class Exposition(PrometheusCollector):
         amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
         victims, seats = self._blame[name], self._seats
         rows = np.flatnonzero(amounts > 0)
-        culprits = grown.keys["culprit"]
-        for victim, culprit, amount in zip(
-            grown.ids[rows].tolist(), culprits[rows].tolist(), amounts[rows].tolist(), strict=True
-        ):
+        culprits = grown.keys["culprit"][rows].tolist()
+        names = {culprit: self._culprit_name(culprit) for culprit in set(culprits)}
+        for victim, culprit, amount in zip(grown.ids[rows].tolist(), culprits, amounts[rows].tolist(), strict=True):
             path = seats.labels[seats.seat_of.get(victim, 0)][0]
-            pairs = victims[path]
-            label = self._culprit_label(pairs, path, culprit)
+            pairs, label = victims[path], names[culprit]
+            if label not in pairs and (len(pairs) > self._settings.culprits_per_victim or path == OTHER):
+                label = OTHER
             pairs[label] = pairs.get(label, 0.0) + amount
 
-    def _culprit_label(self, pairs: Mapping[str, float], victim_path: str, culprit: int) -> str:
-        wanted = KERNEL_PATH if culprit == KERNEL_ID else (self._path_of(culprit) or OTHER)
-        if wanted in pairs:
-            return wanted
-        full = len(pairs) > self._settings.culprits_per_victim or victim_path == OTHER
-        return OTHER if full else wanted
+    def _culprit_name(self, culprit: int) -> str:
+        return KERNEL_PATH if culprit == KERNEL_ID else (self._path_of(culprit) or OTHER)
 
     def collect(self) -> Iterator[Family]:
         """All families, in the order of the metric table. Series that are still zero are left out."""
