@@ -15,6 +15,7 @@ from api.verdicts import ANCESTOR, GONE, NOBODY, Culprit, How
 from detector.blame import Floats
 from detector.correlation import LEAST_SHARE, History, correlate
 from detector.symptom import BlameSource, Signal, Symptom, ratio
+from detector.tree import is_below
 from detector.view import View
 
 Shares: TypeAlias = list[tuple[str, float]]
@@ -105,8 +106,17 @@ class Attributor:
         if source.published and view.cpi2 is not None:
             found = [view.cpi2.antagonists_of(row) for row in rows.tolist()]
         elif past is not None:
-            found = correlate(past, rows, self._thresholds[name][rows], view.tree.leaves)
-        return [[(view.cgroups[row].path, share) for row, share in one] for one in found]
+            found = correlate(past, rows, self._thresholds[name][rows])
+        return [
+            [(view.cgroups[row].path, share) for row, share in one if not self._is_own(row, victim)]
+            for victim, one in zip(rows.tolist(), found, strict=True)
+        ]
+
+    def _is_own(self, row: int, victim: int) -> bool:
+        """A subtree of one's own is no neighbour."""
+        return victim in self._view.tree.inner and is_below(
+            self._view.cgroups[row].path, self._view.cgroups[victim].path
+        )
 
     def _by_ancestor(self, row: int, columns: tuple[str, ...], lost: float) -> Attribution:
         """The nearest ancestor for which one of the columns is above zero."""

@@ -26,20 +26,18 @@ class History:
     """What each cgroup did meanwhile, same shape."""
 
 
-def correlate(
-    past: History, rows: NDArray[np.intp], thresholds: Floats, eligible: NDArray[np.bool_]
-) -> list[list[tuple[int, float]]]:
+def correlate(past: History, rows: NDArray[np.intp], thresholds: Floats) -> list[list[tuple[int, float]]]:
     """For each victim's row the rows of those whose activity goes with its loss, with their shares of all activity.
 
     Harm above the victim's threshold counts as harmed. Needs ticks with and without it: without contrast every steady
-    neighbour goes with a steady loss. `eligible` are the rows that may be blamed; nobody is blamed for its own loss.
+    neighbour goes with a steady loss. Nobody is blamed for its own loss.
     """
     harm = past.harm[:, rows]
     harmed, known = harm > thresholds, np.isfinite(harm)
     contrast = harmed.any(axis=0) & (known & ~harmed).any(axis=0) & (known.sum(axis=0) >= LEAST_TICKS)
     if not contrast.any():
         return [[] for _ in rows]
-    activity = np.where(eligible, np.nan_to_num(past.activity), 0.0)
+    activity = np.nan_to_num(past.activity)
     scores = antagonist_scores(harm, thresholds, activity)
     scores[np.arange(len(rows)), rows] = -1.0
     scores[~contrast] = -1.0

@@ -42,7 +42,7 @@ def observe(view: View, keys: Sequence[WorkloadKey]) -> Observation:
         values["llc_miss_ratio"] = ratio(view.rate("pmu.llc_misses"), view.rate("pmu.llc_references"))
     if view.has("resctrl.mbm_total_bytes"):
         traffic = view.rate("resctrl.mbm_total_bytes")
-        values["others_memory_traffic"] = float(np.nansum(traffic[view.tree.leaves])) - np.nan_to_num(traffic)
+        values["others_memory_traffic"] = float(np.nansum(traffic)) - np.nan_to_num(traffic)
     if view.has("turnaround.requests", "turnaround.sum_ns"):
         values["turnaround"] = ratio(view.rate("turnaround.sum_ns"), view.rate("turnaround.requests"))
     return Observation(keys, np.where(named, load, np.nan), kind, values)

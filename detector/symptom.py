@@ -81,8 +81,8 @@ def ratio(part: Floats, whole: Floats) -> Floats:
 def slowed(view: View, cpi: Floats) -> Floats:
     """Part of the time on CPU that the usual cycles per instruction would have saved; NaN where they are not known.
 
-    0 where they are as usual; NaN for cgroups with children, whose counters are their children's.
+    0 where they are as usual.
     """
     part = np.clip(1.0 - view.expected("cpi") / cpi, 0.0, 1.0)
     unusual = np.where(view.sigmas("cpi") >= UNUSUAL_SIGMAS, part, 0.0)
-    return np.where(view.tree.leaves & np.isfinite(part), unusual, np.nan)
+    return np.where(np.isfinite(part), unusual, np.nan)

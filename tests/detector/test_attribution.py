@@ -61,18 +61,29 @@ def test_nobody_is_blamed_for_what_does_not_go_with_the_loss(losses: Sequence[fl
 )
 def test_correlation_needs_contrast(lost: list[float], blamed: bool) -> None:
     harm, activity = np.outer(lost, [1.0, 0.0, 0.0, 0.0]), np.outer(lost, [0.0, 100.0, 0.0, 0.0])
-    everybody = np.ones(4, dtype=np.bool_)
-    assert correlate(History(harm, activity), np.array([0]), np.array([0.1]), everybody) == [[(1, 1.0)] * blamed]
+    assert correlate(History(harm, activity), np.array([0]), np.array([0.1])) == [[(1, 1.0)] * blamed]
 
 
 def test_many_victims_at_once_get_what_each_gets_alone() -> None:
     rng = np.random.default_rng(3)
     activity = rng.random((20, 6)) ** 8
     harm = np.where(rng.random((20, 6)) < 0.1, np.nan, np.roll(activity, 1, axis=1) * 2)
-    past, eligible = History(harm, activity), np.array([True] * 5 + [False])
+    past = History(harm, activity)
     rows, limits = np.arange(6), np.full(6, 0.1)
-    together = correlate(past, rows, limits, eligible)
-    alone = [correlate(past, rows[[row]], limits[[row]], eligible)[0] for row in range(6)]
+    together = correlate(past, rows, limits)
+    alone = [correlate(past, rows[[row]], limits[[row]])[0] for row in range(6)]
     assert [[other for other, _ in one] for one in together] == [[other for other, _ in one] for one in alone]
     assert any(together)
-    assert all(row not in dict(one) and 5 not in dict(one) for row, one in enumerate(together))
+    assert all(row not in dict(one) for row, one in enumerate(together))
+
+
+def test_the_roots_tasks_can_be_named_and_the_victims_own_subtree_cannot() -> None:
+    delay = np.concatenate([[0], np.cumsum(np.array([0.0] * 7 + [0.9]) * 1e9)])
+    paths = {1: "/pod", 2: "/pod/side", 3: "/"}
+    made = [
+        make_frame(t, paths, {"net.qdisc_delay_ns": [lost, 0, 0], "net.qdisc_packets": [0, int(lost), int(lost)]})
+        for t, lost in enumerate(delay)
+    ]
+    engine = Engine([RULE])
+    told = [engine.step(View(Window(made[: t + 1]), engine.columns), made[t].monotonic_ns) for t in range(1, len(made))]
+    assert [culprit.path for culprit in told[-1][0].culprits] == ["/"]
