@@ -43,9 +43,9 @@ def baselines_state(baselines: Baselines) -> BaselinesState:
     )
 
 
-def restore_baselines(state: BaselinesState) -> Baselines:
-    """Baselines that go on exactly as those of the state would have."""
-    baselines = Baselines(state.policy)
+def restore_baselines(state: BaselinesState, policy: BaselinePolicy) -> Baselines:
+    """Baselines that go on exactly as those of the state would have; under another policy with the old half-life."""
+    baselines = Baselines(msgspec.structs.replace(policy, half_life_seconds=state.policy.half_life_seconds))
     used, counts = (unpack(array) for array in state.counted)
     columns = {name: unpack(state.columns[name]) for name in _COLUMNS}
     baselines.cells = Cells.restored(state.policy.half_life_seconds, baselines.cells.bins, state.landmark, columns)

@@ -172,7 +172,14 @@ class Judge:
             state = msgspec.msgpack.decode(data, type=_State)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CheckpointRefused(f"not a checkpoint: {error}") from error
-        judge = cls(settings, restore_baselines(state.baselines))
+        try:
+            return cls._restored(settings, state)
+        except (KeyError, IndexError, TypeError) as error:
+            raise CheckpointRefused(f"the state is damaged: {error!r}") from error
+
+    @classmethod
+    def _restored(cls, settings: JudgeSettings, state: _State) -> "Judge":
+        judge = cls(settings, restore_baselines(state.baselines, settings.baselines))
         restore_engine(judge._engine, state.engine)
         if judge._cpi2 and state.cpi2:
             judge._cpi2.restore(state.cpi2)

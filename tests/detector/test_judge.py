@@ -255,6 +255,26 @@ def test_a_checkpoint_of_something_else_is_refused(data: bytes, reason: str) -> 
         Judge.resume(EVERYTHING, data)
 
 
+def test_a_damaged_state_is_refused() -> None:
+    judge = Judge(EVERYTHING)
+    judged(judge, wild(1, 5))
+    document = msgspec.msgpack.decode(judge.checkpoint())
+    del document["engine"]["memory"]["held"]
+    with pytest.raises(CheckpointRefused, match="damaged: KeyError"):
+        Judge.resume(EVERYTHING, msgspec.msgpack.encode(document))
+
+
+def test_other_settings_keep_what_still_fits() -> None:
+    judge = Judge(EVERYTHING)
+    judged(judge, wild(1, 30))
+    kept = EVERYTHING.rules[0]
+    fewer = msgspec.structs.replace(EVERYTHING, rules=(kept,), cpi2=None, baselines=BaselinePolicy(max_cells=9))
+    resumed = Judge.resume(fewer, judge.checkpoint())
+    assert resumed.open_verdicts == tuple(v for v in judge.open_verdicts if v.rule == kept.name)
+    assert resumed.baselines.policy.max_cells == 9
+    assert judged(resumed, wild(1, 40)[30:])
+
+
 def test_a_clock_that_starts_anew_judges_on() -> None:
     frames = wild(1, 40)
     judge = Judge(EVERYTHING)
