@@ -46,7 +46,8 @@ class Deeds:
             tell(_failure(wish, error))
             return
         file = str(directory / "memory.reclaim")
-        tell(of_intent(wish, Outcome.RECLAIMED, wish.reason, file=file, after=str(taken)))
+        short = f"; no more than {taken} bytes were to be had" if taken < wish.amount_bytes else ""
+        tell(of_intent(wish, Outcome.RECLAIMED, wish.reason + short, file=file))
 
     def evict(self, wishes: Iterable[Evict], protection: Protection, now_seconds: float, tell: Tell) -> None:
         """Go on with what has begun, and begin what may begin."""

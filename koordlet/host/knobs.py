@@ -18,8 +18,10 @@ from koordlet.host.tree import HostTree
 __all__ = ["CgroupGone", "Knobs", "Part"]
 
 RESCTRL_MOUNT = "/sys/fs/resctrl"
-_IDLE_SHARES, _IDLE_WEIGHT = "3", "0"
-_FRESH_SHARES, _FRESH_WEIGHT = "1024", "100"
+_IDLE_SHARES, _IDLE_WEIGHT = "3", "1"
+"""What the kernel shows for an idle cgroup (WEIGHT_IDLEPRIO)."""
+_FRESH_SHARES, _FRESH_WEIGHT = ("1024",), ("0", "100")
+"""What it shows afterwards; and 0, which some show for an idle one."""
 
 _WHOLE_FILES: dict[Knob, tuple[str, Form]] = {
     Knob.CPU_BVT: ("cpu", Form.INTEGER),
@@ -134,7 +136,7 @@ class Knobs:
             ("cpu.shares", _IDLE_SHARES, _FRESH_SHARES) if is_v1 else ("cpu.weight", _IDLE_WEIGHT, _FRESH_WEIGHT)
         )
         weight = self._directories.file(Knob.CPU_WEIGHT, "cpu", target, name, Form.INTEGER)
-        return (Part(weight, low, by_kernel=True, also=(fresh,)), part)
+        return (Part(weight, low, by_kernel=True, also=fresh), part)
 
     def _freeze(self, target: str, value: str) -> tuple[Part, ...]:
         if self._directories.is_v1("freezer"):

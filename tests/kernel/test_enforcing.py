@@ -6,9 +6,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +27,8 @@ from koordlet.enforcing.telling import Event, Moment
 from koordlet.host.hierarchies import find_mounts
 from koordlet.host.knobs import Knobs
 from koordlet.host.tree import HostTree
-from tests.cgroups import CgroupTree, TestCgroup
+from tests.cgroups import CgroupTree, TestCgroup, device_number
+from tests.disks import NoDiskError, scratch_disk
 
 pytestmark = pytest.mark.kernel
 
@@ -84,6 +85,12 @@ def sleeper(cgroup: TestCgroup, script: str = "exec sleep 1000") -> subprocess.P
         lambda: process.pid in cgroup.pids() and b"join" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     )
     return process
+
+
+def ignores_sigterm(process: subprocess.Popen[bytes]) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    ignored = next(line for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored.split()[1], 16) & 1 << signal.SIGTERM - 1)
 
 
 def failures(events: list[Event]) -> list[Event]:
@@ -146,27 +153,27 @@ def test_cpu_lists_move_through_both_of_a_parent_and_its_child(tree: CgroupTree,
         assert stands(parent, Knob.CPUSET_CPUS) == stands(child, Knob.CPUSET_CPUS) == before
 
 
-def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer) -> None:
-    device = os.stat("/").st_dev
-    disk = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-    if not disk.exists():
-        pytest.skip("the root file system is on no block device")
-    if (disk / "partition").exists():
-        disk = disk.resolve().parent
-    number = (disk / "dev").read_text().strip()
-    wishes: list[Intent] = [
-        want(pod, Knob.MEMORY_MAX, str(100 * MIB + 7)),
-        want(pod, Knob.IO_MAX, f"{number} rbps=1048576 wiops=100"),
-    ]
-    events = enforcer.step(wishes)
-    unsupported = {event.knob for event in events if event.outcome == Outcome.UNSUPPORTED}
-    assert "memory.max" not in unsupported
-    assert stands(pod, Knob.MEMORY_MAX) == [str(100 * MIB)]
-    assert {event.outcome for event in enforcer.step(wishes)} <= {Outcome.STANDS, Outcome.UNSUPPORTED}
-    assert failures(enforcer.close()) == []
-    assert stands(pod, Knob.MEMORY_MAX) == ["max"]
-    if pod.tree.version == "v1":
-        assert (pod.blkio_dir / "blkio.throttle.read_bps_device").read_text() == ""
+def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer, tmp_path: Path) -> None:
+    try:
+        with scratch_disk(tmp_path) as device:
+            rules = pod.blkio_dir / ("blkio.throttle.read_bps_device" if pod.tree.version == "v1" else "io.max")
+            rules.write_text(
+                f"{device_number(str(device))} {'2097152' if pod.tree.version == 'v1' else 'rbps=2097152'}"
+            )
+            before = rules.read_text()
+            wishes: list[Intent] = [
+                want(pod, Knob.MEMORY_MAX, str(100 * MIB + 7)),
+                want(pod, Knob.IO_MAX, f"{device_number(str(device))} rbps=1048576 wiops=100"),
+            ]
+            assert failures(enforcer.step(wishes)) == []
+            assert stands(pod, Knob.MEMORY_MAX) == [str(100 * MIB)]
+            assert "1048576" in rules.read_text()
+            assert {event.outcome for event in enforcer.step(wishes)} == {Outcome.STANDS}
+            assert failures(enforcer.close()) == []
+            assert stands(pod, Knob.MEMORY_MAX) == ["max"]
+            assert rules.read_text() == before
+    except NoDiskError as error:
+        pytest.skip(str(error))
 
 
 @contextmanager
@@ -199,22 +206,26 @@ def test_freezing_and_the_thaw_that_follows(pod: TestCgroup, enforcer: Enforcer)
         process.wait()
 
 
-def test_memory_is_taken_from_a_cgroup(pod: TestCgroup, enforcer: Enforcer) -> None:
+def test_memory_is_taken_from_a_cgroup(pod: TestCgroup, enforcer: Enforcer, tmp_path: Path) -> None:
     if not (pod.memory_dir / "memory.reclaim").exists():
         pytest.skip("no memory.reclaim: cgroup v1, or Linux before 5.19")
-    with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
-        file.write(os.urandom(64 * MIB))
-        file.flush()
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        reader = pod.spawn(["cat", file.name])
-        assert reader.wait(60) == 0
-        held = int((pod.memory_dir / "memory.current").read_text())
-        assert held > 32 * MIB
-        wish = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=24 * MIB)
-        events = enforcer.step([wish])
-        assert [event.outcome for event in events] == [Outcome.RECLAIMED]
-        assert int((pod.memory_dir / "memory.current").read_text()) < held - 8 * MIB
+    try:
+        # A block device's page cache goes with its last opener.
+        with scratch_disk(tmp_path) as device, device.open("rb"):
+            reader = pod.spawn(["dd", f"if={device}", "of=/dev/null", "bs=1M", "count=64"])
+            assert reader.wait(60) == 0
+            take_memory(pod, enforcer)
+    except NoDiskError as error:
+        pytest.skip(str(error))
+
+
+def take_memory(pod: TestCgroup, enforcer: Enforcer) -> None:
+    held = int((pod.memory_dir / "memory.current").read_text())
+    assert held > 32 * MIB
+    wish = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=24 * MIB)
+    events = enforcer.step([wish])
+    assert [event.outcome for event in events] == [Outcome.RECLAIMED]
+    assert int((pod.memory_dir / "memory.current").read_text()) < held - 8 * MIB
 
 
 def score_of(process: subprocess.Popen[bytes]) -> str:
@@ -248,9 +259,10 @@ def now(seconds: float) -> Moment:
 
 
 def test_evicting_asks_first_and_kills_after_the_grace(pod: TestCgroup, enforcer: Enforcer) -> None:
-    with pod.make_cgroup("container") as container:
-        polite = sleeper(pod)
-        deaf = sleeper(container, "trap '' TERM; while :; do sleep 1; done")
+    with pod.make_cgroup("one") as one, pod.make_cgroup("other") as other:
+        polite = sleeper(one)
+        deaf = sleeper(other, "trap '' TERM; while :; do sleep 1; done")
+        await_that(lambda: ignores_sigterm(deaf))
         evict = Evict(strategy="calm", target=pod.path, reason="because", grace_seconds=5.0)
         events = enforcer.step([evict], now=now(0))
         assert [event.outcome for event in events] == [Outcome.TERMINATED]
@@ -260,7 +272,7 @@ def test_evicting_asks_first_and_kills_after_the_grace(pod: TestCgroup, enforcer
         events = enforcer.step([], now=now(6))
         assert [event.outcome for event in events] == [Outcome.KILLED]
         assert deaf.wait(10) == -9
-        await_that(lambda: not pod.pids() and not container.pids())
+        await_that(lambda: not one.pids() and not other.pids())
         assert enforcer.step([], now=now(7)) == []
 
 
@@ -435,6 +447,8 @@ def test_a_dry_run_writes_nothing_and_tells_what_a_wet_one_does(pod: TestCgroup,
     assert {line.pop("dry_run") for line in wet} == {False}
     for line in (*dry, *wet):
         del line["time"]
+        if line["outcome"] == "reclaimed":  # how much a wet run gets is seen afterwards
+            line["reason"] = line["reason"].partition(";")[0]
     assert dry == wet
     assert {"set", "restored", "refused", "gone"} <= {line["outcome"] for line in dry}
 

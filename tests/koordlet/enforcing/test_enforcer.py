@@ -88,7 +88,7 @@ def test_idle_and_back_keeps_the_weight(v2: FakeHost) -> None:
     v2.file("/pod", "cpu.weight").write_text("250\n")
     enforcer = v2.enforcer()
     enforcer.step([want(Knob.CPU_IDLE, "1")], now=v2.clock)
-    v2.file("/pod", "cpu.weight").write_text("0\n")  # the kernel does that by itself
+    v2.file("/pod", "cpu.weight").write_text("1\n")  # the kernel does that by itself
     enforcer.step([want(Knob.CPU_IDLE, "1")], now=v2.later(1))
     enforcer.step([], now=v2.later(1))
     assert (v2.text("/pod", "cpu.idle"), v2.text("/pod", "cpu.weight")) == ("0", "250")
