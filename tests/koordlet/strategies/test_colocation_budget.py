@@ -82,6 +82,12 @@ def test_the_memory_cap_does_not_fall_below_what_is_used_and_pods_go_instead() -
     ], "12 GiB of 15 must go, after the start has cooled"
 
 
+def test_no_more_pods_go_than_must() -> None:
+    strategy = ColocationBudget(ON)
+    strategy.decide(seen(), 0.0)
+    assert evicted(strategy.decide(seen(used_gib=86), 30.0)) == [JOBS[0].path], "6 of 15 GiB are too many"
+
+
 @pytest.mark.parametrize(
     ("hour", "tainted", "quota"),
     [

@@ -54,6 +54,10 @@ def test_those_that_opted_in_go_by_their_own_memory() -> None:
     assert run(config, full(), "MemoryEvict") == [(4, ["in"])], "6 of 12 GiB; LSR is never evicted"
 
 
+def test_without_a_priority_nobody_is_evicted_by_usage() -> None:
+    assert run(ON, full(), "MemoryEvict") == []
+
+
 def test_features_share_what_they_release() -> None:
     config = MemoryEvictSettings(enable=True, evict_enabled_priority_threshold=6000)
     assert run(config, full(), "BEMemoryEvict", "MemoryEvict") == [(4, ["low", "big"])], "13 of 12 GiB are released"

@@ -9,7 +9,7 @@ from api.settings import SettingsError, parse
 from koordlet.strategies.cpu_suppress import CpuSuppress, CpuSuppressSettings
 from koordlet.strategies.settings import configure, overridden, settings_of, unknown_keys
 from koordlet.strategies.strategy import discover_strategies
-from tests.koordlet.strategies.views import view
+from tests.koordlet.strategies.views import GIB, container, pod, view
 
 DOCUMENT = Path(koordlet.strategies.__path__[0]).parent.parent / "docs/strategies.md"
 SECTION = "resourceUsedThresholdWithBE"
@@ -35,8 +35,11 @@ def test_defaults() -> None:
 
 
 def test_switched_off_by_default_all_strategies_want_nothing() -> None:
+    one = pod("be", "BE", cores=3, memory_bytes=80 * GIB, cache_bytes=GIB, memory_pressure_ratio=0.0)
+    seen = view(one, container(one), cores=7.0, memory_bytes=90 * GIB, evictions={"/gone": 0.0})
     for name, kind in discover_strategies().items():
-        assert kind().decide(view(cores=1.0), 0.0) == [], name
+        strategy = kind(features=dict.fromkeys(set(kind.features) - {"BECPUManager"}, True))
+        assert strategy.decide(seen, 0.0) == [], name
 
 
 def test_strategies_are_listed_in_their_document() -> None:

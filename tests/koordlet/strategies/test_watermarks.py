@@ -70,6 +70,18 @@ def test_the_least_ratio_is_a_percent() -> None:
     assert wanted == ["280000 100000", "240000 100000", "240000 100000"]
 
 
+def test_only_the_named_classes_are_throttled_and_no_protected_or_leaving_pods() -> None:
+    groups = [
+        pod("lsr", QoSClass.LSR, cores=2),
+        pod("ls", QoSClass.LS, cores=2),
+        pod("critical", QoSClass.BE, cores=2, priority=2_000_000_000),
+        pod("leaving", QoSClass.BE, cores=2, active=False),
+        BE,
+    ]
+    (intents,) = run(parsed(THROTTLE, avoidanceThreshold=1), [8], *groups)
+    assert {target for target, _ in settings(intents)} == {BE.path}
+
+
 def test_of_two_rules_the_lower_cap_holds() -> None:
     throttles = {"slow": {"stepCPURatio": 10}, "fast": {"stepCPURatio": 50}}
     spec = {
