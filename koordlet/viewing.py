@@ -94,7 +94,9 @@ class Viewing:
         facts = self._facts_of(name.pod_uid) if name.pod_uid else None
         knobs = self._knobs_of(info.path)
         pod = info.path.rpartition("/")[0] if kind is Kind.CONTAINER else ""
-        facts = facts or PodFacts(info.name, QoSClass(info.qos), limits=_limits(knobs, measured.limit_bytes(row)))
+        # Strategies scale the quotas of pods: what stands there is no limit to scale again.
+        told = knobs if kind is Kind.HOST_APP else {}
+        facts = facts or PodFacts(info.name, QoSClass(info.qos), limits=_limits(told, measured.limit_bytes(row)))
         return Group(
             path=info.path,
             kind=kind,

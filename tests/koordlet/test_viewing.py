@@ -82,6 +82,16 @@ def test_present_quotas_are_read_in_one_syntax(host: FakeHost) -> None:
     assert found[POD].startswith("max")
 
 
+def test_a_quota_that_may_be_a_strategys_own_is_no_limit_of_a_pod(host: FakeHost) -> None:
+    if (host.file(POD, "cpu.max")).exists():
+        host.file(POD, "cpu.max").write_text("50000 100000\n")
+    else:
+        host.file(POD, "cpu.cfs_quota_us").write_text("50000\n")
+    pod = Viewing(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
+    assert pod.knobs[Knob.CPU_MAX] == "50000 100000"
+    assert CPU not in pod.limits
+
+
 def test_facts_of_pods_go_before_what_files_say(host: FakeHost) -> None:
     facts = PodFacts("shop/web", QoSClass.LS, 9500, requests={CPU: 500}, limits={CPU: 1000, MEMORY: 1 << 30})
     view = Viewing(host.tree, Knobs(host.tree), {UID: facts}.get).view(window(), {})
