@@ -114,7 +114,9 @@ def main() -> int:
         stage.start_service()
         stage.start_agent(acts=True)
         rate = arguments.load * (os.cpu_count() or 1) / seconds
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(10))  # the clock is not the patient
+        os.sched_setscheduler(
+            0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(10)
+        )  # the clock is not the patient
         records = Records(stage.start_client(rate, 20.0 * arguments.onsets + 60, 1))
         stop.wait(5.0)
         for number in range(arguments.onsets):
