@@ -1,6 +1,7 @@
 """A NodeSLO's spec, from the cluster or from a file, to each strategy's settings: checked, merged over defaults."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
@@ -71,14 +72,21 @@ def configure(strategies: Mapping[str, Strategy[Any]], spec: Mapping[str, Any], 
 
 
 def unknown_keys(spec: Mapping[str, Any]) -> list[str]:
-    """Keys of a spec, dotted, that neither the protocol nor a strategy's extension knows."""
+    """Keys of a spec, dotted, that neither the protocol nor a strategy's extension knows.
+
+    Extensions may be anybody's, so only those are told that look like a slip of the pen.
+    """
     known = dict(spec)
     extensions = known.pop(EXTENSIONS, None) or {}
     found = _unknown(known, inspect.type_info(NodeSLOSpec), "")
-    for kind in discover_strategies().values():
-        head, _, name = kind.section.partition(".")
-        if head == EXTENSIONS and isinstance(extensions.get(name), Mapping):
-            found += _unknown(extensions[name], inspect.type_info(kind.settings_type), f"{EXTENSIONS}.{name}.")
+    prefix = f"{EXTENSIONS}."
+    kinds = [kind for kind in discover_strategies().values() if kind.section.startswith(prefix)]
+    ours = {kind.section.removeprefix(prefix): kind.settings_type for kind in kinds}
+    for name, table in extensions.items():
+        if name in ours:
+            found += _unknown(table, inspect.type_info(ours[name]), f"{prefix}{name}.")
+        elif get_close_matches(name.lower(), [own.lower() for own in ours], cutoff=0.8):
+            found.append(f"{prefix}{name}")
     return found
 
 

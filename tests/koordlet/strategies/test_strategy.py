@@ -90,6 +90,7 @@ def test_unknown_keys_are_found_at_every_depth() -> None:
         "resourceQOSStrategy": {"beClass": {"blkioQOS": {"blocks": [{"name": "a"}, {"label": "b"}]}}},
         "extensions": {
             "someoneElses": {"x": 1},
+            "resourcepool": {"enable": True},
             "watermarks": {"actions": {"calm": {"throttle": {"cpuThrottle": {"minRatio": 1}}}}},
         },
     }
@@ -97,6 +98,7 @@ def test_unknown_keys_are_found_at_every_depth() -> None:
         "cpuBurst",
         f"{SECTION}.cpuSuppressTresholdPercent",
         "resourceQOSStrategy.beClass.blkioQOS.blocks.label",
+        "extensions.resourcepool",
         "extensions.watermarks.actions.calm.throttle.cpuThrottle.minRatio",
     ]
 
