@@ -26,6 +26,9 @@ _SAMPLE_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ct
 _PER_CPU_TYPES = {5, 6, 10, 21}
 """Map types with a value per possible CPU: PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE."""
 
+_PROG_TYPE_SCHED_CLS = 3
+_INSTRUCTION_BYTES = 8
+
 
 class BpfError(OSError):
     """A libbpf or bpf(2) call failed; `log` holds what libbpf and the verifier said."""
@@ -117,6 +120,7 @@ class _Library:
             ),
             "bpf_map_delete_batch": (integer, [integer, pointer, pointer, pointer]),
             "bpf_obj_get_info_by_fd": (integer, [integer, pointer, pointer]),
+            "bpf_prog_load": (integer, [integer, text, text, text, size, pointer]),
             "bpf_raw_tracepoint_open": (integer, [text, integer]),
             "bpf_enable_stats": (integer, [integer]),
             "bpf_prog_test_run_opts": (integer, [integer, pointer]),
@@ -387,6 +391,15 @@ def program_stats(name: str, fd: int) -> ProgramStats:
 def open_raw_tracepoint(tracepoint: str, program_fd: int) -> int:
     """Attach a loaded raw-tracepoint program; it stays attached while the returned descriptor is open."""
     return int(library().call("bpf_raw_tracepoint_open", tracepoint.encode(), program_fd))
+
+
+def load_classifier(name: str, instructions: bytes) -> int:
+    """Load a traffic classifier from its instructions; returns a descriptor that the caller closes."""
+    if version().lstrip("v").startswith("0."):
+        raise Unsupported(f"libbpf {version()} loads programs by another call", "install libbpf 1.0 or later")
+    count = len(instructions) // _INSTRUCTION_BYTES
+    arguments = (_PROG_TYPE_SCHED_CLS, name.encode(), b"Dual BSD/GPL", instructions, count, None)
+    return int(library().call("bpf_prog_load", *arguments))
 
 
 class RingBuffer:
