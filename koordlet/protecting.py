@@ -69,7 +69,7 @@ class Protection:
         """Look, decide, act; `verdicts` are those that stand."""
         if self.fast is not None:
             self.fast.watch(window.cgroups)
-        seen = sight(window, verdicts, self._reaching.reach(window.cgroups, verdicts))
+        seen = sight(window, verdicts, self._reaching.reach(window.cgroups))
         measured = tick_of(window.delta())
         if measured is not None:
             self.harm.add(window.last.cgroup.ids, *measured, window.seconds)

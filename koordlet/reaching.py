@@ -1,14 +1,12 @@
-"""What the response can set on this host, asked once in a while, and the CPUs of those it is about to part."""
+"""What the response can set on this host, asked once in a while; the CPUs of a cgroup, when they are to be parted."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from api.cpuset import parse_cpuset
 from api.frame import CgroupInfo
 from api.intents import Knob
 from api.plugin import Unsupported
-from api.verdicts import Verdict
 from koordlet.host.knobs import CgroupGone, Knobs
 from koordlet.host.processes import first_pid_below
 from koordlet.host.topology import cpu_places, disks
@@ -43,16 +41,12 @@ class Reaching:
         self._known: Reach | None = None
         self._ticks = 0
 
-    def reach(self, cgroups: Sequence[CgroupInfo], verdicts: Iterable[Verdict]) -> Reach:
-        """With the CPUs of the victims and culprits of these verdicts."""
+    def reach(self, cgroups: Sequence[CgroupInfo]) -> Reach:
+        """As it was found within the last minute."""
         if self._known is None or self._ticks % _EVERY_TICKS == 0:
             self._known = self._ask(cgroups)
         self._ticks += 1
-        named = {verdict.victim for verdict in verdicts}
-        named |= {culprit.path for verdict in verdicts for culprit in verdict.culprits if culprit.path[:1] == "/"}
-        everywhere = frozenset(self._known.cpus)
-        cpus = {path: self._cpus_of(path) for path in sorted(named)}
-        return replace(self._known, pinned={path: own for path, own in cpus.items() if own and own != everywhere})
+        return self._known
 
     def _ask(self, cgroups: Sequence[CgroupInfo]) -> Reach:
         places = cpu_places(self._tree)
@@ -63,6 +57,7 @@ class Reaching:
             cores={place.id: place.core for place in places},
             nodes={place.id: place.node for place in places},
             disks=disks(self._tree),
+            cpus_of=self._cpus_of,
             own=self._own,
             caches=caches(self._knobs.resctrl),
         )

@@ -98,9 +98,9 @@ def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
 def _part_cpus(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Leave the victim its CPUs with their SMT siblings; without CPUs of its own, half of the culprit's."""
     reach = sight.reach
-    culprits = reach.pinned.get(case.culprit, frozenset(reach.cpus))
-    victims = reach.pinned.get(case.victim)
-    if victims is not None:
+    everywhere = frozenset(reach.cpus)
+    culprits, victims = reach.cpus_of(case.culprit) or everywhere, reach.cpus_of(case.victim) or everywhere
+    if victims != everywhere:
         cores = {reach.cores.get(cpu, cpu) for cpu in victims}
         left = {cpu for cpu in culprits if reach.cores.get(cpu, cpu) not in cores}
     else:

@@ -1,6 +1,6 @@
 """What the response looks at in one tick: verdicts, who loses what, what the culprits use, what this host can set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -44,8 +44,8 @@ class Reach:
     """CPU to core; CPUs of one core are SMT siblings."""
     nodes: Mapping[int, int] = field(default_factory=dict)
     """CPU to NUMA node."""
-    pinned: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """CPUs of cgroups that may not run on all of them."""
+    cpus_of: Callable[[str], frozenset[int]] = lambda _path: frozenset()
+    """CPUs that a cgroup runs on, empty if nobody knows; asked only when CPUs are about to be parted."""
     disks: tuple[str, ...] = ()
     """Block devices as major:minor."""
     own: str = ""

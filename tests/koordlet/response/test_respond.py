@@ -259,7 +259,12 @@ def test_the_kubelets_own_directories_are_never_written() -> None:
 
 def test_cpus_are_parted_by_whole_cores() -> None:
     cores = {0: 0, 1: 1, 2: 0, 3: 1}
-    reach = Reach(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cores=cores, pinned={WEB: frozenset({0})})
+    reach = Reach(
+        frozenset({Knob.CPUSET_CPUS}),
+        cpus=(0, 1, 2, 3),
+        cores=cores,
+        cpus_of=lambda path: frozenset({0}) if path == WEB else frozenset(),
+    )
     assert knobs(Response().step(look(0.0, [accuse()], reach=reach))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
     free = Reach(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cores=cores)
     assert knobs(Response().step(look(0.0, [accuse()], reach=free))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
