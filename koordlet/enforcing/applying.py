@@ -48,7 +48,10 @@ class Applier:
             place = write.part.place
             entry = entries[place.key]
             try:
-                self._hands.write(place, write.value, {entry.original, *entry.ours}, by_kernel=write.part.by_kernel)
+                if write.part.by_kernel:
+                    self._hands.expect(place, write.value)
+                    continue
+                self._hands.write(place, write.value, {entry.original, *entry.ours}, entry.identity)
                 written[write.change].add(place.key)
             except OSError as error:
                 failed[write.change] = error
@@ -123,7 +126,7 @@ class Applier:
         if not self._journal.hold([entry]):
             raise Declined(Outcome.UNJOURNALLED, "the journal cannot be written; nothing changed", group.key)
         try:
-            self._hands.write(group, PRESENT, ())
+            self._hands.write(group, PRESENT, (), "")
         except OSError:
             self._journal.drop([group.key])
             raise

@@ -28,10 +28,12 @@ class Hands:
         """As `place.read`."""
         return place.read()
 
-    def write(self, place: Place, value: str, holding: Collection[str], *, by_kernel: bool = False) -> None:
-        """As `place.write`; what the kernel does by itself needs no hand."""
-        if not by_kernel:
-            place.write(value, holding)
+    def write(self, place: Place, value: str, holding: Collection[str], identity: str) -> None:
+        """As `place.write`."""
+        place.write(value, holding, identity)
+
+    def expect(self, place: Place, value: str) -> None:
+        """The kernel is about to set a place by itself."""
 
     def processes(self, directory: Path) -> int:
         """How many processes are below a cgroup."""
@@ -84,7 +86,10 @@ class PretendingHands(Hands):
         group = ResourceGroup(str(Path(place.path).parent))
         return self._pretended.get(group.key, ("", None))[0] == PRESENT and not Path(group.path).is_dir()
 
-    def write(self, place: Place, value: str, holding: Collection[str], *, by_kernel: bool = False) -> None:  # noqa: ARG002
+    def write(self, place: Place, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
+        self._pretended[place.key] = (value, self._really(place))
+
+    def expect(self, place: Place, value: str) -> None:
         self._pretended[place.key] = (value, self._really(place))
 
     def terminate(self, directory: Path) -> int:

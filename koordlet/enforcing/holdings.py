@@ -101,7 +101,7 @@ class Holdings:
         if standing == Standing.FOREIGN:
             foreign.append(Returned(entry, Outcome.YIELDED, text, _whose(standing)))
         elif standing == Standing.PARTLY or text == entry.original:
-            self._hands.write(entry.place, entry.ours[-1], {entry.original, *entry.ours})
+            self._hands.write(entry.place, entry.ours[-1], {entry.original, *entry.ours}, entry.identity)
 
     def _give_up(self, owner: Owner, given_up: list[Returned], tell: Tell) -> None:
         """Forget some places of a knob and put its others back."""

@@ -15,6 +15,8 @@ from koordlet.enforcing.ordering import Change, order
 from koordlet.host.knobs import Part
 from koordlet.host.places import KernelFile, ResourceTasks
 
+_GONE = (errno.ENOENT, errno.ENODEV)
+
 
 class Standing(Enum):
     """What is found at a place that we changed."""
@@ -91,13 +93,17 @@ def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Han
         changes.append(Change(kind, target, parts, direction(kind, parts)))
         entries |= {entry.place.key: (entry, text) for entry, text in found}
     failed: dict[str, str] = {}
+    gone: set[str] = set()
     for write in order(changes):
         entry, _ = entries[write.part.place.key]
         try:
             _write(entry, write.value, hands)
             failed.pop(entry.place.key, None)
         except OSError as error:
-            failed[entry.place.key] = str(error)
+            if error.errno in _GONE:
+                gone.add(entry.place.key)
+            else:
+                failed[entry.place.key] = str(error)
     # What was refused may be accepted once all the others are back.
     for key in list(failed):
         entry, _ = entries[key]
@@ -106,12 +112,13 @@ def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Han
             del failed[key]
         except OSError as error:
             failed[key] = str(error)
-    return [
-        Returned(entry, Outcome.FAILED, text, failed[key])
-        if key in failed
-        else Returned(entry, Outcome.RESTORED, text, "")
-        for key, (entry, text) in entries.items()
-    ]
+    return [_returned(entry, text, failed.get(key, ""), is_gone=key in gone) for key, (entry, text) in entries.items()]
+
+
+def _returned(entry: Entry, text: str, failure: str, *, is_gone: bool) -> Returned:
+    if is_gone:
+        return Returned(entry, *_nothing_to_do(Standing.GONE, ""))
+    return Returned(entry, Outcome.FAILED if failure else Outcome.RESTORED, text, failure)
 
 
 def _known(knob: str) -> Knob:
@@ -126,11 +133,9 @@ def _single(entry: Entry, text: str) -> str:
 
 def _write(entry: Entry, value: str, hands: Hands) -> None:
     try:
-        hands.write(entry.place, value, entry.ours)
+        hands.write(entry.place, value, entry.ours, entry.identity)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENODEV):
-            if isinstance(entry.place, ResourceTasks) and hands.identity(entry.place) == entry.identity:
-                # Their group is no more; everything without one belongs to the root group.
-                hands.write(entry.place, "", entry.ours)
-            return
-        raise
+        if error.errno not in _GONE or not isinstance(entry.place, ResourceTasks):
+            raise
+        # Their group is no more; everything without one belongs to the root group.
+        hands.write(entry.place, "", entry.ours, entry.identity)

@@ -1,4 +1,5 @@
-"""Places that hold one value each: a kernel file, an item in one, what a cgroup's processes have, a resource group.
+"""Places that hold one value each: a kernel file, an item in one, what a cgroup's processes have, a resource group,
+a traffic class.
 
 Places are plain data, so that a journal can name them and a later run can find them again. A place reads as the set
 of canonical texts found there, since the processes of a cgroup may differ; None means that it is gone.
@@ -6,13 +7,15 @@ of canonical texts found there, since the processes of a cgroup may differ; None
 
 import errno
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from koordlet.host import processes, resctrl_groups
 from koordlet.host.forms import Form, Layout, absent, canonical, pick, place_in, spelled
+from koordlet.host.traffic_class import CgroupTraffic, link_identity
 from koordlet.host.tree import HostError
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
@@ -67,15 +70,19 @@ class KernelFile(_Place, frozen=True, tag="file"):
         except (ValueError, IndexError) as error:
             raise HostError(self.path, "read", errno.EINVAL, f"{text[:80]!r}: {error}") from error
 
-    def write(self, value: str, holding: Collection[str]) -> None:  # noqa: ARG002
-        """One write(2); raises HostError with the kernel's reason."""
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
+        """One write(2); raises HostError with the kernel's reason, ENODEV if the cgroup is another by now."""
         command = place_in(self.layout, self.item, spelled(self.form, value))
+        above, _, name = self.path.rpartition("/")
         try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-            try:
-                os.write(fd, f"{command}\n".encode())
-            finally:
-                os.close(fd)
+            with _directory(above, identity) as directory:
+                fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, dir_fd=directory)
+                try:
+                    os.write(fd, f"{command}\n".encode())
+                finally:
+                    os.close(fd)
+        except HostError:
+            raise
         except OSError as error:
             if self.layout == Layout.DOMAIN:
                 folder = Path(self.path).parent
@@ -103,10 +110,11 @@ class ProcessFiles(_Place, frozen=True, tag="processes"):
             return None
         return processes.values_below(Path(self.path), Path(self.proc), self.name)
 
-    def write(self, value: str, holding: Collection[str]) -> None:
-        """Set it for the processes that hold one of `holding`, and for no other."""
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:
+        """Set it for the processes that hold one of `holding`, and for no other; ENODEV as for a file."""
         try:
-            processes.set_values_below(Path(self.path), Path(self.proc), self.name, value, holding)
+            with _directory(self.path, identity):
+                processes.set_values_below(Path(self.path), Path(self.proc), self.name, value, holding)
         except OSError as error:
             raise HostError(self.key, f"write {value!r} to", error.errno or errno.EIO) from error
 
@@ -129,9 +137,10 @@ class ResourceTasks(_Place, frozen=True, tag="resource_tasks"):
             return None
         return resctrl_groups.groups_of(Path(self.root), Path(self.path))
 
-    def write(self, value: str, holding: Collection[str]) -> None:
-        """Move the threads that are in one of `holding`, and no other."""
-        resctrl_groups.move_below(Path(self.root), Path(self.path), value, holding)
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:
+        """Move the threads that are in one of `holding`, and no other; ENODEV as for a file."""
+        with _directory(self.path, identity):
+            resctrl_groups.move_below(Path(self.root), Path(self.path), value, holding)
 
 
 class ResourceGroup(_Place, frozen=True, tag="resource_group"):
@@ -143,7 +152,7 @@ class ResourceGroup(_Place, frozen=True, tag="resource_group"):
             return None
         return frozenset((PRESENT if Path(self.path).is_dir() else ABSENT,))
 
-    def write(self, value: str, holding: Collection[str]) -> None:  # noqa: ARG002
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
         """Make or remove it."""
         if value == PRESENT:
             resctrl_groups.make_group(Path(self.path))
@@ -151,7 +160,46 @@ class ResourceGroup(_Place, frozen=True, tag="resource_group"):
             resctrl_groups.remove_group(Path(self.path))
 
 
-Place = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup
+class TrafficClass(_Place, frozen=True, tag="traffic_class"):
+    """The traffic class of the cgroup `path` on an interface; see `CgroupTraffic`. It may outlive its cgroup."""
+
+    device: str
+    minor: int
+    level: int
+    link_rate: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}#net.class"
+
+    def identity(self) -> str | None:
+        return link_identity(self.device)
+
+    def read(self) -> frozenset[str] | None:
+        """As `CgroupTraffic.read`."""
+        return self._traffic().read()
+
+    def write(self, value: str, holding: Collection[str]) -> None:  # noqa: ARG002
+        """As `CgroupTraffic.write`."""
+        self._traffic().write(value)
+
+    def _traffic(self) -> CgroupTraffic:
+        return CgroupTraffic(Path(self.path), self.device, self.minor, self.level, self.link_rate)
+
+
+Place = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
+
+
+@contextmanager
+def _directory(path: str, identity: str) -> Iterator[int]:
+    """A descriptor of a cgroup's directory, if it is still the one that was looked at."""
+    fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if identity and str(os.fstat(fd).st_ino) != identity:
+            raise HostError(path, "write to", errno.ENODEV, "it is another cgroup by now")
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def inode(directory: Path | str) -> str | None:

@@ -422,6 +422,7 @@ def test_a_dry_run_writes_nothing_and_tells_what_a_wet_one_does(pod: TestCgroup,
         tracer = [
             "strace",
             "-f",
+            "-y",
             "-s",
             "256",
             "-o",

@@ -15,6 +15,7 @@ from api.qos import QoSClass
 from koordlet.enforcing.audit import Outcome
 from koordlet.enforcing.enforcer import open_enforcer, restore
 from koordlet.enforcing.journal import Journal
+from koordlet.enforcing.journal_lines import Entry
 from koordlet.enforcing.telling import Event
 from tests.koordlet.enforcing.hosts import FakeHost, infos, outcomes, want
 
@@ -178,6 +179,24 @@ def test_a_cgroup_made_again_under_the_same_path_is_another(host: FakeHost) -> N
     events = enforcer.step([], now=host.later(1))
     assert [event.outcome for event in events] == [Outcome.GONE]
     assert quota(host) == "20000"
+
+
+def test_a_cgroup_that_is_made_again_just_before_the_write_stays_as_it_is(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = host.enforcer()
+    real = Journal.hold
+
+    def hold(journal: Journal, entries: list[Entry]) -> bool:
+        for folder in list((host.root / "cg").glob("**/pod")):
+            folder.rename(folder.with_name("old"))
+        host.make("/pod")
+        return real(journal, entries)
+
+    monkeypatch.setattr(Journal, "hold", hold)
+    events = enforcer.step([QUOTA], now=host.clock)
+    assert {event.outcome for event in events} == {Outcome.GONE}
+    assert quota(host) == NO_QUOTA[host.version]
 
 
 def test_a_run_that_ended_badly_is_put_back_by_the_next(host: FakeHost) -> None:
