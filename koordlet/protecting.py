@@ -19,9 +19,8 @@ from api.verdicts import Verdict
 from api.window import Window
 from koordlet.config import AgentSettings
 from koordlet.enforcing.audit import Outcome
-from koordlet.enforcing.enforcer import Enforcer, open_enforcer, own_cgroup
+from koordlet.enforcing.enforcer import Enforcer, open_enforcer, open_knobs, own_cgroup
 from koordlet.harm import HarmMeter, tick_of
-from koordlet.host.knobs import Knobs
 from koordlet.host.tree import HostTree
 from koordlet.reaching import Reaching
 from koordlet.response.episode import Step
@@ -69,8 +68,9 @@ class Protection:
         """Look, decide, act; `verdicts` are those that stand."""
         if self.fast is not None:
             self.fast.watch(window.cgroups)
-        seen = sight(window, verdicts, self._reaching.reach(window.cgroups))
-        measured = tick_of(window.delta())
+        delta = window.delta()
+        seen = sight(window, delta, verdicts, self._reaching.reach(window.cgroups))
+        measured = tick_of(delta)
         if measured is not None:
             self.harm.add(window.last.cgroup.ids, *measured, window.seconds)
         by_strategies: list[Intent] = []
@@ -160,7 +160,7 @@ def open_protection(
     if not enforcing.enabled:
         enforcing = msgspec.structs.replace(enforcing, dry_run=True, strategies=("*",))
     enforcer = open_enforcer(enforcing, tree)
-    knobs = Knobs(tree)
+    knobs = open_knobs(enforcing, tree)
     protection = Protection(
         Response(settings.response),
         enforcer,

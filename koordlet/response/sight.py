@@ -90,7 +90,18 @@ class Sight:
 
     def highest_rank(self, path: str) -> int:
         """The highest rank of a cgroup and all within it: whoever is acted upon takes these along."""
-        return max([self.rank(path), *(self._rank_of(self.cgroups[row].path) for row in self.below(path))])
+        return max(self.rank(path), self._within.get(path, 0))
+
+    @cached_property
+    def _within(self) -> Mapping[str, int]:
+        """Path to the highest rank found in or below it."""
+        found: dict[str, int] = {}
+        for info in self.cgroups:
+            rank, path = _RANKS[QoSClass(info.qos)], info.path
+            while path and found.get(path, -1) < rank:
+                found[path] = rank
+                path = path.rpartition("/")[0]
+        return found
 
     def _rank_of(self, path: str) -> int:
         row = self.rows.get(path)
@@ -106,15 +117,9 @@ class Sight:
         said = [v.lost_seconds_per_second for v in self.verdicts if (v.victim, v.resource) == (victim, resource)]
         return max(said, default=0.0)
 
-    def below(self, path: str) -> list[int]:
-        """Rows of a cgroup and everything under it."""
-        prefix = path.rstrip("/") + "/"
-        return [row for row, info in enumerate(self.cgroups) if info.path == path or info.path.startswith(prefix)]
 
-
-def sight(window: Window, verdicts: tuple[Verdict, ...], reach: Reach) -> Sight:
-    """The newest frames as the response sees them. Raises ValueError with fewer than two."""
-    delta = window.delta()
+def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Reach) -> Sight:
+    """The newest frames as the response sees them; `delta` is the window's own."""
     lost: dict[str, Floats] = {}
     for cause in LOSS_CAUSES:
         measured = [rate for column in cause.columns if (rate := _rate(delta, column)) is not None]
