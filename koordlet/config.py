@@ -92,6 +92,10 @@ class EnforcingSettings(Settings, frozen=True):
     """Globs of the cgroups that may be changed at all; empty is every one that is not protected."""
     protected: tuple[str, ...] = ("/", "/init.scope", "/system.slice", "/system.slice/*")
     """Globs of cgroup paths that get nothing but gifts: more weight, more protection, wider limits."""
+    network_interface: str = ""
+    """The link that gets traffic classes; that of the default route where it is empty."""
+    network_bits_per_second: Annotated[int, Meta(ge=0, le=1 << 50)] = 0
+    """How fast that link is; 0 asks the interface."""
     state_dir: str = "/var/lib/koord"
     """Holds the journal of what is to be put back."""
     audit_file: str = "/var/log/koord/audit.jsonl"

@@ -17,11 +17,12 @@ from koordlet.enforcing.stepping import Enforcer
 from koordlet.enforcing.telling import Event, Moment
 from koordlet.host.hierarchies import find_hierarchies
 from koordlet.host.knobs import Knobs
+from koordlet.host.traffic_knob import TrafficLink
 from koordlet.host.tree import HostTree
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Enforcer", "boot_id", "open_enforcer", "own_cgroup", "restore"]
+__all__ = ["Enforcer", "boot_id", "open_enforcer", "open_knobs", "own_cgroup", "restore"]
 
 
 def boot_id(tree: HostTree) -> str:
@@ -37,6 +38,11 @@ def own_cgroup(tree: HostTree) -> str:
         if "cpu" in controllers.split(",") or (not is_v1 and hierarchy == "0"):
             return path
     return ""
+
+
+def open_knobs(settings: EnforcingSettings, tree: HostTree) -> Knobs:
+    """The host's knobs, with the link that the settings name."""
+    return Knobs(tree, traffic=TrafficLink(settings.network_interface, settings.network_bits_per_second))
 
 
 def open_enforcer(
@@ -56,7 +62,7 @@ def open_enforcer(
         hands, journal = PretendingHands(), NoJournal(left.values())
     else:
         hands, journal = Hands(), Journal(Path(settings.state_dir), boot)
-    enforcer = Enforcer(settings, knobs or Knobs(tree), journal, hands=hands, own=own_cgroup(tree))
+    enforcer = Enforcer(settings, knobs or open_knobs(settings, tree), journal, hands=hands, own=own_cgroup(tree))
     enforcer.adopt(now)
     return enforcer
 

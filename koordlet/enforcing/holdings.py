@@ -12,7 +12,7 @@ from koordlet.enforcing.journal import Journal, NoJournal
 from koordlet.enforcing.journal_lines import Entry
 from koordlet.enforcing.restoring import Returned, Standing, look, put_back
 from koordlet.enforcing.telling import Event, Moment, of_entry
-from koordlet.host.places import KernelFile
+from koordlet.host.places import KernelFile, TrafficClass
 
 _ALL_AT_ONCE = 256
 _TURNS = 5
@@ -84,7 +84,7 @@ class Holdings:
                 standing, text = look(entry, self._hands)
                 if standing == Standing.GONE:
                     gone.append(Returned(entry, Outcome.GONE, "", "the cgroup is no more, or another of its name"))
-                elif isinstance(entry.place, KernelFile) and _is_foreign(entry, standing):
+                elif isinstance(entry.place, KernelFile | TrafficClass) and _is_foreign(entry, standing):
                     foreign.append(Returned(entry, Outcome.YIELDED, text, _whose(standing)))
                 elif not isinstance(entry.place, KernelFile):
                     self._gather(entry, standing, text, foreign)

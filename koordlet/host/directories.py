@@ -21,7 +21,6 @@ LACKING: dict[Knob, tuple[str, str]] = {
     Knob.IO_COST_MODEL: ("there is no io.cost here", "boot with cgroup v2 and CONFIG_BLK_CGROUP_IOCOST"),
     Knob.FREEZE: ("there is no freezer here", "mount the freezer controller or boot with cgroup v2"),
     Knob.CORE_SCHED: ("core scheduling cookies are set by prctl, not by a file, and the agent sets none", ""),
-    Knob.NET_CLASS: ("traffic classes are not set by this agent", ""),
     Knob.NODE_TAINT: ("taints are set at the API server", "let the controllers do it"),
     Knob.SCHED_FEATURE: ("scheduler features are not readable here", "mount debugfs on /sys/kernel/debug"),
 }

@@ -13,6 +13,7 @@ from koordlet.host.directories import LACKING, CgroupGone, Directories, Part
 from koordlet.host.forms import MAX, Form, canonical, shares_of_weight
 from koordlet.host.places import ProcessFiles, ResourceGroup
 from koordlet.host.resctrl_groups import group_directory
+from koordlet.host.traffic_knob import TrafficKnob, TrafficLink
 from koordlet.host.tree import HostTree
 
 __all__ = ["CgroupGone", "Knobs", "Part"]
@@ -44,9 +45,9 @@ _WHOLE_FILES: dict[Knob, tuple[str, Form]] = {
 
 
 class Knobs:
-    """Translates for one host. `resctrl` is where resctrl is mounted."""
+    """Translates for one host. `resctrl` is where resctrl is mounted, `traffic` the link that has traffic classes."""
 
-    def __init__(self, tree: HostTree, resctrl: Path | None = None) -> None:
+    def __init__(self, tree: HostTree, resctrl: Path | None = None, traffic: TrafficLink | None = None) -> None:
         self._tree = tree
         self._directories = directories = Directories(tree)
         self.resctrl = resctrl or tree.path(RESCTRL_MOUNT)
@@ -64,6 +65,7 @@ class Knobs:
                 directories, self.resctrl, target, value
             ),
             Knob.RESCTRL_SCHEMATA: lambda target, value: machine_knobs.schemata_parts(self.resctrl, target, value),
+            Knob.NET_CLASS: TrafficKnob(tree, directories, traffic or TrafficLink()).parts,
             Knob.SYSCTL: lambda target, value: machine_knobs.sysctl_parts(tree, target, value),
             Knob.SCHED_FEATURE: lambda target, value: machine_knobs.feature_parts(tree, target, value),
         }

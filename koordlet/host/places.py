@@ -179,8 +179,10 @@ class TrafficClass(_Place, frozen=True, tag="traffic_class"):
         """As `CgroupTraffic.read`."""
         return self._traffic().read()
 
-    def write(self, value: str, holding: Collection[str]) -> None:  # noqa: ARG002
-        """As `CgroupTraffic.write`."""
+    def write(self, value: str, holding: Collection[str], identity: str = "") -> None:  # noqa: ARG002
+        """As `CgroupTraffic.write`; raises HostError with ENODEV if the interface is another by now."""
+        if identity and identity != self.identity():
+            raise HostError(self.device, f"set {value!r} on", errno.ENODEV)
         self._traffic().write(value)
 
     def _traffic(self) -> CgroupTraffic:

@@ -55,6 +55,8 @@ def test_defaults() -> None:
             "hold_off_seconds": 300.0,
             "only": (),
             "protected": ("/", "/init.scope", "/system.slice", "/system.slice/*"),
+            "network_interface": "",
+            "network_bits_per_second": 0,
             "state_dir": "/var/lib/koord",
             "audit_file": "/var/log/koord/audit.jsonl",
             "audit_bytes": 16 << 20,
