@@ -450,6 +450,8 @@ def test_a_dry_run_writes_nothing_and_tells_what_a_wet_one_does(pod: TestCgroup,
         del line["time"]
         if line["outcome"] == "reclaimed":  # how much a wet run gets is seen afterwards
             line["reason"] = line["reason"].partition(";")[0]
+        if line["outcome"] == "restored" and line["file"].endswith("cpu.weight"):  # of an idle cgroup: 0 or 1
+            del line["from"]
     assert dry == wet
     assert {"set", "restored", "refused", "gone"} <= {line["outcome"] for line in dry}
 
