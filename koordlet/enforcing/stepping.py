@@ -90,8 +90,10 @@ class Enforcer:
         `intents` is everything wanted at this moment: a setting that is not among them goes back at once, unless its
         strategy is one of `silent` (it could not decide), in which case it stands until its lease ends. `cgroups` are
         those there are, with their classes; None if they are as before. `annotated` are paths that are protected by
-        annotation.
+        annotation. Does nothing once closed.
         """
+        if self._is_closed:
+            return []
         self._now = now or moment()
         self._see(cgroups, annotated)
         wishes = list(intents)

@@ -82,6 +82,8 @@ def test_leaving_puts_everything_back(host: FakeHost) -> None:
     assert quota(host) == NO_QUOTA[host.version]
     assert {event.outcome for event in events} == {Outcome.RESTORED}
     assert enforcer.close(host.clock) == []
+    assert enforcer.step([QUOTA], now=host.later(1)) == []
+    assert quota(host) == NO_QUOTA[host.version]
     assert restore(host.settings(), host.tree) == []
 
 
