@@ -25,6 +25,8 @@ def at(clock: str, zone: str = "UTC") -> float:
         pytest.param([], "12:00", 100, INF, id="always"),
         pytest.param([NIGHT], "22:00", 100, 9 * 3600, id="opens"),
         pytest.param([NIGHT], "23:30", 100, 7.5 * 3600, id="over-midnight"),
+        pytest.param([DayWindow(start="22:30", end="23:15")], "22:29", 0, 0, id="minutes-count"),
+        pytest.param([DayWindow(start="22:30", end="23:15")], "22:30", 100, 2700, id="to-the-minute"),
         pytest.param([NIGHT], "06:59", 100, 60, id="nearly-closed"),
         pytest.param([NIGHT], "07:00", 0, 0, id="closed"),
         pytest.param([NIGHT, NOON], "12:30", 50, 1800, id="part"),

@@ -110,7 +110,8 @@ def test_usage_evicts_those_that_opted_in() -> None:
     ]
     # 87 % of 8 cores; down to 50 % are 2960 millicores.
     assert run(config, view(*pods, on=node(8), cores=7), "CPUEvict") == [(20, ["in", "next"])]
-    assert run(config, view(*pods, on=node(8), cores=6), "CPUEvict") == []
+    assert run(config, view(*pods, on=node(8), cores=6.4), "CPUEvict") == [(20, ["in", "next"])], "at the threshold"
+    assert run(config, view(*pods, on=node(8), cores=6.3), "CPUEvict") == []
 
 
 def test_the_ledger_evicts_when_it_stays_over() -> None:

@@ -34,6 +34,19 @@ def test_pick_cpus(cpus: list[Cpu], count: int, chosen: list[int]) -> None:
     assert pick_cpus(cpus, count) == chosen
 
 
+@pytest.mark.parametrize(
+    ("count", "chosen"),
+    [
+        pytest.param(4, [0, 1, 4, 5], id="just-as-many"),
+        pytest.param(5, [0, 1, 4, 5], id="no-half-core"),
+        pytest.param(1, [0, 1], id="at-least-one-core"),
+    ],
+)
+def test_pick_cores(count: int, chosen: list[int]) -> None:
+    assert pick_cores(ADJACENT, ADJACENT, count) == chosen
+    assert pick_cores(ADJACENT, ADJACENT[::2], count) == [], "every core is somebody's in part"
+
+
 @st.composite
 def choices(draw: st.DrawFn) -> tuple[list[Cpu], list[Cpu], int]:
     cpus = machine(draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 4)), draw(st.integers(1, 2)))

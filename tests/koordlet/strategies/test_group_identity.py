@@ -81,7 +81,8 @@ def test_protected_pods_do_not_sink() -> None:
 )
 def test_idle(strategy: GroupIdentity, lacking: frozenset[Knob], idle: bool, identities: bool) -> None:
     be = pod("be", QoSClass.BE)
-    wanted = settings(strategy.decide(view(be, container(be), on=node(lacking=lacking)), 0.0))
+    others = (pod("ls", QoSClass.LS), pod("critical", QoSClass.BE, priority=2_000_000_000))
+    wanted = settings(strategy.decide(view(be, container(be), *others, on=node(lacking=lacking)), 0.0))
     assert ((be.path, Knob.CPU_IDLE) in wanted) is idle
     assert all(target == be.path for target, knob in wanted if knob is Knob.CPU_IDLE), "never a directory"
     assert any(knob is Knob.CPU_BVT for _, knob in wanted) is identities

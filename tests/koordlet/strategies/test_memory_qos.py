@@ -90,6 +90,12 @@ def test_a_pod_its_containers_and_its_directories() -> None:
     assert not any(target == BEST_EFFORT for target, _ in wanted)
 
 
+@pytest.mark.parametrize(("switch", "value"), [(0, None), (1, "1")])
+def test_a_group_may_end_as_a_whole(switch: int, value: str | None) -> None:
+    wanted = settings(with_class(MemoryBlock(enable=True, oom_kill_group=switch)).decide(view(WEB, MAIN), 0.0))
+    assert wanted.get((MAIN.path, Knob.MEMORY_OOM_GROUP)) == value
+
+
 def test_protected_pods_are_only_protected() -> None:
     core = pod("core", QoSClass.LSR, requests={"memory": 1000}, limits={"memory": 10**9})
     strategy = MemoryQos(MemoryQosSettings(lsr_class=MemoryClass(memory_qos=FULL)), GATE)

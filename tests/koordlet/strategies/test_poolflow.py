@@ -19,6 +19,7 @@ def three(first: Pool | None = None, second: Pool | None = None, third: Pool | N
     ("pools", "sizes"),
     [
         pytest.param(three(), [10, 10, 20], id="all-within-their-bands"),
+        pytest.param(three(pool(10, 5, 30, 50), pool(10, 4.5, 45, 60)), [10, 10, 20], id="the-edges-are-within"),
         pytest.param(three(pool(10, 6, 30, 50)), [15, 10, 15], id="a-loaded-pool-takes-from-the-lowest"),
         pytest.param(three(pool(10, 12, 30, 50)), [30, 9, 1], id="then-from-the-next-and-leaves-the-least"),
         pytest.param(three(pool(10, 2, 30, 50)), [5, 10, 25], id="an-idle-pool-gives-to-the-lowest"),
