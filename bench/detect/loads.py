@@ -64,9 +64,10 @@ def fio(name: str, file: Path, *words: str) -> list[str]:
     return ["fio", *common.split(), *words]
 
 
-def stream(file: Path) -> list[str]:
-    """Read a file through the page cache and leave nothing there."""
-    return ["dd", f"if={file}", "of=/dev/null", "bs=1M", "iflag=nocache"]
+def rewrite(file: Path, mebibytes: int) -> list[str]:
+    """Write a file, cut it off and write it anew, over and over; in memory, this takes and gives back single pages."""
+    again = 'while :; do dd if=/dev/zero of="$1" bs=1M count="$2" status=none; done'
+    return ["/bin/sh", "-c", again, "rewrite", str(file), str(mebibytes)]
 
 
 def iperf_server(port: int) -> list[str]:

@@ -68,7 +68,7 @@ def line_of(one: Scored) -> str:
 def _told(outcome: Outcome) -> str:
     if not outcome.detected:
         return f"MISSED {outcome.label.what}"
-    blamed = outcome.culprit.rpartition("/")[2] or "nobody"
+    blamed = outcome.culprit.rpartition("/")[2] or outcome.culprit or "nobody"
     right = (
         "" if outcome.culprit_right is not False else f" WRONG CULPRIT, not {outcome.label.culprit.rpartition('/')[2]}"
     )

@@ -152,9 +152,9 @@ class Stage:
                 raise TimeoutError("a load did not get ready")
             self.wait(0.05)
 
-    def folder(self) -> Path:
-        """A directory that goes with the scenario."""
-        made = Path(tempfile.mkdtemp(prefix=f"koord-detect-{os.getpid()}-"))
+    def folder(self, below: Path | None = None) -> Path:
+        """A directory that goes with the scenario, among the temporary ones unless said otherwise."""
+        made = Path(tempfile.mkdtemp(prefix=f"koord-detect-{os.getpid()}-", dir=below))
         self._stack.callback(shutil.rmtree, made, ignore_errors=True)
         return made
 
