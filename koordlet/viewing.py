@@ -59,12 +59,16 @@ class Viewing:
             interval_seconds=delta.seconds,
             cpu_millicores=_busy_millicores(window),
             memory_bytes=int(memory - free) if memory is not None and free is not None else None,
-            load=float((self._tree.text("/proc/loadavg") or "nan").split()[0]),
+            load=self._load(),
             cpu_pressure_ratio=_pressure(window, "cpu"),
             memory_pressure_ratio=_pressure(window, "memory"),
             io_pressure_ratio=_pressure(window, "io"),
             evictions=evictions,
         )
+
+    def _load(self) -> float | None:
+        text = self._tree.text("/proc/loadavg")
+        return float(text.split()[0]) if text else None
 
     def _node_of(self, memory_bytes: int) -> Node:
         if self._node is None or self._node.memory_bytes != memory_bytes:
