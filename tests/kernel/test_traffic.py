@@ -1,0 +1,355 @@
+"""Traffic classes on a link of our own: sender - router with a token bucket - receiver, in three network namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyroute2 import netns
+
+from api.intents import Intent, Knob, Setting
+from koordlet.config import EnforcingSettings
+from koordlet.enforcing.audit import Outcome
+from koordlet.enforcing.enforcer import Enforcer, open_enforcer, restore
+from koordlet.enforcing.telling import Event
+from koordlet.host.traffic_class import CgroupTraffic
+from koordlet.host.tree import HostTree
+from tests.cgroups import CgroupTree, TestCgroup
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+HOST = HostTree()
+LINK_BITS = 20_000_000
+LINK_BYTES = LINK_BITS // 8
+BOTTLENECK_BITS = 24_000_000
+BEST_EFFORT, ONLINE = 5001, 5002
+FLOWS = 8
+KILLS = 20
+_SEND = """
+import socket, sys
+held = [socket.create_connection(("10.97.2.2", int(sys.argv[1]))) for _ in range(int(sys.argv[2]))]
+for one in held:
+    one.setblocking(False)
+import select
+while True:
+    for ready in select.select([], held, [])[1]:
+        ready.send(bytes(65536))
+"""
+
+
+class Wire:
+    """The three namespaces; the test's thread is in that of the sender."""
+
+    def __init__(self) -> None:
+        self.sender, self.router, self.receiver = (f"koord-test-{os.getpid()}-{end}" for end in ("a", "r", "b"))
+        self.bytes: Counter[int] = Counter()
+        self._sockets: list[socket.socket] = []
+
+    def open(self) -> None:
+        for name in (self.sender, self.router, self.receiver):
+            self._ip("netns", "add", name)
+        self._join(self.sender, "up0", "10.97.1.2/24", "down0", "10.97.1.1/24")
+        self._join(self.receiver, "up0", "10.97.2.2/24", "down1", "10.97.2.1/24")
+        self._ip("-n", self.sender, "route", "add", "default", "via", "10.97.1.1")
+        self._ip("-n", self.receiver, "route", "add", "default", "via", "10.97.2.1")
+        bucket = f"tbf rate {BOTTLENECK_BITS} burst 20kb limit 90kb"
+        self.tc(self.router, f"qdisc add dev down1 root {bucket}")
+        netns.pushns(self.receiver)
+        try:
+            self._listen()
+        finally:
+            netns.popns()
+        netns.pushns(self.router)
+        try:
+            Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        finally:
+            netns.popns()
+        netns.pushns(self.sender)
+
+    def _join(self, end: str, device: str, address: str, at_router: str, router_address: str) -> None:
+        self._ip("-n", end, "link", "add", device, "type", "veth", "peer", "name", at_router, "netns", self.router)
+        for name, interface, its in ((end, device, address), (self.router, at_router, router_address)):
+            self._ip("-n", name, "address", "add", its, "dev", interface)
+            self._ip("-n", name, "link", "set", interface, "up")
+
+    @staticmethod
+    def _ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True)
+
+    @staticmethod
+    def tc(name: str, command: str) -> str:
+        return subprocess.run(["tc", "-n", name, *command.split()], check=True, capture_output=True, text=True).stdout
+
+    def _listen(self) -> None:
+        for port in (BEST_EFFORT, ONLINE):
+            listener = socket.create_server(("0.0.0.0", port))
+            self._sockets.append(listener)
+            threading.Thread(target=self._accept, args=(listener, port), daemon=True).start()
+
+    def _accept(self, listener: socket.socket, port: int) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = listener.accept()
+                threading.Thread(target=self._count, args=(accepted, port), daemon=True).start()
+
+    def _count(self, accepted: socket.socket, port: int) -> None:
+        with accepted, contextlib.suppress(OSError):
+            while chunk := accepted.recv(1 << 16):
+                self.bytes[port] += len(chunk)
+
+    def queueing(self) -> str:
+        """Root queueing and classes of the sender's link."""
+        return self.tc(self.sender, "qdisc show dev up0") + self.tc(self.sender, "class show dev up0")
+
+    def rates(self, *ports: int, seconds: float = 2.0) -> list[float]:
+        """Bytes per second that arrived, once all of them have arrived at all and some more."""
+        for port in ports:
+            start, deadline = self.bytes[port], time.monotonic() + 30
+            while self.bytes[port] < start + 50_000:
+                assert time.monotonic() < deadline, f"nothing comes through to {port}\n{self.queueing()}"
+                time.sleep(0.05)
+        before, began = [self.bytes[port] for port in ports], time.monotonic()
+        time.sleep(seconds)
+        spent = time.monotonic() - began
+        return [(self.bytes[port] - count) / spent for port, count in zip(ports, before, strict=True)]
+
+    def close(self) -> None:
+        netns.popns()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for name in (self.sender, self.router, self.receiver):
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    for tool in ("ip", "tc"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    made = Wire()
+    try:
+        made.open()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def flood() -> Iterator[TestCgroup]:
+    tree = CgroupTree.detect()
+    if "unified" not in tree.mounts:
+        pytest.skip("no unified hierarchy is mounted")
+    with tree.make_cgroup("flood") as cgroup:
+        yield cgroup
+
+
+def settings(state: Path) -> EnforcingSettings:
+    return EnforcingSettings(
+        enabled=True,
+        strategies=("*",),
+        network_bits_per_second=LINK_BITS,
+        state_dir=str(state),
+        audit_file=str(state / "audit.jsonl"),
+    )
+
+
+def wish(cgroup: TestCgroup, value: str = "rate=125000 prio=7") -> list[Intent]:
+    return [Setting(strategy="response", target=cgroup.path, reason="test", knob=Knob.NET_CLASS, value=value)]
+
+
+def said(events: Sequence[Event]) -> list[tuple[str, str, str]]:
+    return [(event.outcome.value, event.before, event.after) for event in events]
+
+
+def send(cgroup: TestCgroup, port: int, flows: int) -> subprocess.Popen[bytes]:
+    return cgroup.spawn([sys.executable, "-c", _SEND, str(port), str(flows)])
+
+
+@contextlib.contextmanager
+def enforcing(state: Path) -> Iterator[Enforcer]:
+    enforcer = open_enforcer(settings(state), HOST)
+    try:
+        yield enforcer
+    finally:
+        enforcer.close()
+
+
+def test_online_traffic_keeps_its_promise_and_best_effort_work_borrows_what_is_idle(
+    wire: Wire, flood: TestCgroup, tmp_path: Path
+) -> None:
+    idle = wire.queueing()
+    with CgroupTree.detect().make_cgroup("online") as online, enforcing(tmp_path) as enforcer:
+        below = flood.make_cgroup("container")
+        send(below, BEST_EFFORT, FLOWS)
+        send(online, ONLINE, 1)
+        wire.rates(ONLINE, BEST_EFFORT)
+        unprotected, _ = wire.rates(ONLINE, BEST_EFFORT)
+        assert said(enforcer.step(wish(flood))) == [("set", "none", f"rate=125000 ceil={LINK_BYTES} prio=7")]
+        wire.rates(ONLINE, seconds=1.0)
+        protected, squeezed = wire.rates(ONLINE, BEST_EFFORT, seconds=3.0)
+        online.remove()
+        (borrowed,) = wire.rates(BEST_EFFORT)
+        print(f"bytes/s: online {unprotected:.0f} -> {protected:.0f}, flood {squeezed:.0f}, alone {borrowed:.0f}")
+        assert unprotected < 0.6 * LINK_BYTES, "the flood takes most of the link before"
+        assert protected > 0.75 * (LINK_BYTES - 125_000)
+        assert squeezed > 0.5 * 125_000, "its own promise is kept, too"
+        assert borrowed > 0.7 * LINK_BYTES
+        assert "htb" in wire.queueing()
+        assert said(enforcer.step([])) == [("restored", f"rate=125000 ceil={LINK_BYTES} prio=7", "none")]
+        assert wire.queueing() == idle
+
+
+def test_a_ceiling_holds_on_an_idle_link(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    with enforcing(tmp_path) as enforcer:
+        send(flood, BEST_EFFORT, 2)
+        enforcer.step(wish(flood, "rate=250000 ceil=500000 prio=3"))
+        wire.rates(BEST_EFFORT, seconds=1.0)
+        assert 250_000 < wire.rates(BEST_EFFORT)[0] < 600_000
+
+
+def test_the_nearest_cgroup_that_has_a_class_counts(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    with enforcing(tmp_path) as enforcer:
+        below = flood.make_cgroup("container")
+        send(below, BEST_EFFORT, 2)
+        enforcer.step([*wish(flood, "rate=100000 ceil=200000 prio=3"), *wish(below, "rate=500000 ceil=1000000 prio=3")])
+        wire.rates(BEST_EFFORT, seconds=1.0)
+        assert 400_000 < wire.rates(BEST_EFFORT)[0] < 1_200_000
+        enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3"))
+        wire.rates(BEST_EFFORT, seconds=1.0)
+        assert wire.rates(BEST_EFFORT)[0] < 300_000
+
+
+def test_a_cgroup_made_again_is_classified_again_and_one_that_is_gone_leaves_nothing(
+    wire: Wire, flood: TestCgroup, tmp_path: Path
+) -> None:
+    idle = wire.queueing()
+    with enforcing(tmp_path) as enforcer:
+        pod = flood.make_cgroup("pod")
+        enforcer.step(wish(pod, "rate=100000 ceil=200000 prio=3"))
+        pod.remove()
+        pod = flood.make_cgroup("pod")
+        enforcer.step(wish(pod, "rate=100000 ceil=200000 prio=3"))
+        send(pod, BEST_EFFORT, 1)
+        wire.rates(BEST_EFFORT, seconds=1.0)
+        assert wire.rates(BEST_EFFORT)[0] < 300_000
+        pod.remove()
+        assert [event.outcome for event in enforcer.step([])] == [Outcome.RESTORED]
+        assert wire.queueing() == idle
+
+
+def test_what_somebody_else_set_on_the_link_stays(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    wire.tc(wire.sender, "qdisc add dev up0 root handle 9: pfifo limit 77")
+    set_by_hand = wire.queueing()
+    with enforcing(tmp_path) as enforcer:
+        (event,) = enforcer.step(wish(flood))
+        assert event.outcome == Outcome.UNSUPPORTED
+        assert "somebody else set pfifo 9: on up0" in event.reason
+        assert wire.queueing() == set_by_hand
+        wire.tc(wire.sender, "qdisc del dev up0 root")
+        assert [one.outcome for one in enforcer.step(wish(flood))] == [Outcome.SET]
+        wire.tc(wire.sender, "qdisc replace dev up0 root handle 9: pfifo limit 77")
+        assert Outcome.YIELDED in [one.outcome for one in enforcer.step(wish(flood))]
+    assert wire.queueing() == set_by_hand
+
+
+def test_classes_that_somebody_removed_are_not_set_again(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    idle = wire.queueing()
+    with enforcing(tmp_path) as enforcer:
+        enforcer.step(wish(flood))
+        wire.tc(wire.sender, "qdisc del dev up0 root")
+        assert Outcome.YIELDED in [event.outcome for event in enforcer.step(wish(flood))]
+        assert wire.queueing() == idle
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    idle = wire.queueing()
+    enforcer = open_enforcer(msgspec.structs.replace(settings(tmp_path), dry_run=True), HOST)
+    assert said(enforcer.step(wish(flood))) == [("set", "none", f"rate=125000 ceil={LINK_BYTES} prio=7")]
+    assert said(enforcer.step([])) == [("restored", f"rate=125000 ceil={LINK_BYTES} prio=7", "none")]
+    assert wire.queueing() == idle
+
+
+def test_a_cgroup_with_a_network_of_its_own_is_a_reason(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    flood.spawn(["nsenter", f"--net=/run/netns/{wire.receiver}", "sleep", "1000"])
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        comms = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in flood.pids()]
+        if comms == ["sleep"]:
+            break
+        time.sleep(0.01)
+    with enforcing(tmp_path) as enforcer:
+        (event,) = enforcer.step(wish(flood))
+    assert event.outcome == Outcome.UNSUPPORTED
+    assert "network namespace of its own" in event.reason
+
+
+def test_routed_packets_have_forgotten_their_cgroup(wire: Wire, flood: TestCgroup) -> None:
+    """Why a network namespace of its own is unsupported."""
+    wire.tc(wire.router, "qdisc del dev down1 root")
+    assert flood.unified_dir is not None
+    send(flood, BEST_EFFORT, 1)
+    netns.pushns(wire.router)
+    try:
+        at_router = CgroupTraffic(flood.unified_dir, "down1", 0x20, 1, LINK_BYTES)
+        at_router.write("rate=125000 prio=7")
+        wire.rates(BEST_EFFORT)
+        counts = re.findall(
+            r"class htb 4b64:(\w+) .*?Sent (\d+) bytes", wire.tc(wire.router, "-s class show dev down1"), re.DOTALL
+        )
+    finally:
+        netns.popns()
+    sent = {minor: int(count) for minor, count in counts}
+    assert sent["20"] == 0
+    assert sent["2"] > 50_000
+
+
+def test_killed_at_any_moment_it_is_put_back(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    idle = wire.queueing()
+    pods = [flood.make_cgroup(name) for name in ("a", "b", "c")]
+    chance = random.Random(7)
+    seen = Counter[bool]()
+    for _ in range(KILLS):
+        child = os.fork()
+        if child == 0:
+            _churn(tmp_path, pods)
+        time.sleep(chance.uniform(0.02, 0.25))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        seen["htb" in wire.queueing()] += 1
+        events = restore(settings(tmp_path), HOST)
+        assert not [event for event in events if event.outcome == Outcome.FAILED], events
+        assert wire.queueing() == idle
+        assert restore(settings(tmp_path), HOST) == []
+    assert seen[True], "no kill hit while classes stood"
+
+
+def _churn(state: Path, pods: list[TestCgroup]) -> None:
+    with contextlib.suppress(BaseException):
+        enforcer = open_enforcer(settings(state), HOST)
+        chance = random.Random()
+        while True:
+            enforcer.step(
+                [
+                    one
+                    for pod in pods
+                    if chance.random() < 0.4
+                    for one in wish(pod, f"rate={chance.choice((2000, 90000))} prio=3")
+                ]
+            )
+    os._exit(1)
