@@ -128,10 +128,17 @@ def _wait_seconds(cgroup: TestCgroup) -> float:
     return total
 
 
+def busy_seconds() -> float:
+    """Time in which a CPU of the host was not idle so far, summed over CPUs."""
+    words = [float(word) for word in _text(Path("/proc/stat")).splitlines()[0].split()[1:9]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = words
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
 def interrupt_seconds(cpu: int) -> float:
     """Time of one CPU in soft interrupts so far, by the kernel's ticks."""
     for line in _text(Path("/proc/stat")).splitlines():
         words = line.split()
         if words[0] == f"cpu{cpu}":
-            return float(words[7]) / 100
+            return float(words[7]) / os.sysconf("SC_CLK_TCK")
     return 0.0

@@ -119,6 +119,7 @@ def as_report(runs: Sequence[Scored], skipped: Mapping[str, str]) -> str:
         f"  clean runs: {len(clean)}, verdicts in them: {said}",
         f"  unproven runs: {sum(not one.is_proven for one in runs)} of {len(runs)}",
         f"  verdicts about cgroups of others, not scored: {sum(one.run.foreign for one in runs)}",
+        f"  CPUs busy with others' work: {_others(runs)}",
         "",
         *_by_scenario(runs),
         "",
@@ -134,6 +135,11 @@ def as_report(runs: Sequence[Scored], skipped: Mapping[str, str]) -> str:
     ]
     lines += [f"skipped {name}: {why}" for name, why in skipped.items()]
     return "\n".join([*lines, "", *(f"goal: {name} {goal}" for name, goal in GOALS)])
+
+
+def _others(runs: Sequence[Scored]) -> str:
+    used = [one.run.others_cpus for one in runs]
+    return f"median {np.median(used):.2f}, worst {max(used):.2f}"
 
 
 def _by_scenario(runs: Sequence[Scored]) -> list[str]:
@@ -179,6 +185,7 @@ def as_values(runs: Sequence[Scored], skipped: Mapping[str, str], facts: Mapping
                 "scenario": one.run.scenario.name,
                 "clean": one.run.scenario.is_clean,
                 "foreign_verdicts": one.run.foreign,
+                "others_cpus": one.run.others_cpus,
                 "proofs": [
                     {
                         "role": each.proof.role,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from api.verdicts import Verdict
 from bench.detect.claims import Proof, Scenario, labels_of
-from bench.detect.measures import GAUGES, Sample
+from bench.detect.measures import GAUGES, Sample, busy_seconds
 from bench.detect.stage import Stage
 from bench.detect.subject import Subject
 from detector.evaluation import Label
@@ -38,13 +38,17 @@ class Run:
     paths: dict[str, str]
     proven: tuple[Proven, ...]
     until: float
+    others_cpus: float
+    """CPUs that were busy with anything but the scenario: the agent, the bench, and whatever else the host does."""
 
 
 def run_scenario(scenario: Scenario, subject: Subject) -> Run:
     """Raises OSError where the host cannot stage it."""
     with Stage(scenario.name, subject) as stage:
+        busy = busy_seconds()
         scenario.run(stage)
         ended = time.time()
+        others_seconds = busy_seconds() - busy - stage.used_seconds()
     stage.verdicts += subject.poll(2.0)
     harm = stage.harmed or (stage.started, ended)
     own = [verdict for verdict in stage.verdicts if f"{verdict.victim}/".startswith(f"{stage.prefix}/")]
@@ -58,6 +62,7 @@ def run_scenario(scenario: Scenario, subject: Subject) -> Run:
         stage.paths,
         tuple(Proven(proof, mean(stage.samples, proof, harm)) for proof in scenario.proofs),
         time.time(),
+        max(others_seconds, 0.0) / (ended - stage.started),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Self
 
 from api.verdicts import Verdict
 from bench.detect.disk import Disk, mounted_disk
-from bench.detect.measures import Meter, Sample
+from bench.detect.measures import USAGE, Meter, Sample, measure
 from bench.detect.namespaces import Namespaces
 from bench.detect.subject import Subject
 from tests.cgroups import CgroupTree, TestCgroup
@@ -83,6 +83,10 @@ class Stage:
     def prefix(self) -> str:
         """Path of the cgroup that holds all roles."""
         return self._top.path
+
+    def used_seconds(self) -> float:
+        """CPU time of all roles so far, those that are gone included."""
+        return measure(self._top)[USAGE]
 
     def cgroup(self, role: str) -> TestCgroup:
         """The cgroup of a role, made at its first use; `pod/container` stands below `pod`."""

@@ -33,7 +33,7 @@ def run(*verdicts: Verdict, claims: tuple[Claim, ...] = (), measured: float = 0.
     labels = tuple(labels_of(scenario, PATHS, "/top", HARM, (0.0, 25.0)))
     proven = (Proven(Proof("victim", WAIT, 0.1), measured),)
     samples = tuple(Sample(float(t), {"victim": {WAIT: 0.0}, "hog": {USAGE: 0.0}}) for t in range(25))
-    return Run(scenario, labels, verdicts, 3, samples, PATHS, proven, 26.0)
+    return Run(scenario, labels, verdicts, 3, samples, PATHS, proven, 26.0, 0.1)
 
 
 CLAIM = Claim("victim", "cpu", "contention", "hog")
