@@ -15,7 +15,8 @@ import msgspec
 
 from koordlet.host import processes, resctrl_groups
 from koordlet.host.forms import Form, Layout, absent, canonical, pick, place_in, spelled
-from koordlet.host.traffic_class import CgroupTraffic, link_identity
+from koordlet.host.traffic_class import CgroupTraffic
+from koordlet.host.traffic_link import link_identity
 from koordlet.host.tree import HostError
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)

@@ -6,13 +6,12 @@ left is always told apart from what is whole, and can be taken away by another o
 
 import errno
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from koordlet.host import traffic_programs
 from koordlet.host.traffic import ROOT, Traffic, parse_traffic
-from koordlet.host.traffic_link import DEFAULT, OURS, Link
+from koordlet.host.traffic_link import DEFAULT, OURS, Link, link_identity, look_at
 from koordlet.host.traffic_marks import clear_marks, mark_of, set_marks
 from koordlet.host.tree import HostError
 
@@ -22,7 +21,6 @@ BARE = "bare"
 MARKED = 0
 """In place of a level: the cgroup is in v1's net_cls hierarchy."""
 _LAST_TURN = 1000
-_NETNS = "/proc/thread-self/ns/net"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +37,17 @@ class CgroupTraffic:
     def read(self) -> frozenset[str] | None:
         """The class as `rate= ceil= prio=`, `none`, both where it does not take all the cgroup's packets, `bare`, or
         what somebody else set on the link; None if there is no such interface."""
-        try:
-            with Link(self.device) as link:
-                root = link.root()
-                if root != OURS:
-                    return frozenset((NONE if root == DEFAULT else root,))
-                classes, filters = link.classes(), link.filters()
-        except HostError as error:
-            if error.errno == errno.ENODEV:
-                return None
-            raise
+        identity = link_identity(self.device)
+        if identity is None:
+            return None
+        standing = look_at(self.device, identity)
+        if standing.root != OURS:
+            return frozenset((NONE if standing.root == DEFAULT else standing.root,))
+        classes = standing.classes
         if self.minor not in classes:
             return frozenset((NONE if classes else BARE,))
         found = {str(classes[self.minor])}
-        return frozenset(found if self._is_filled(filters.get(self.minor)) else found | {NONE})
+        return frozenset(found if self._is_filled(standing.filters.get(self.minor)) else found | {NONE})
 
     def _is_filled(self, name: str | None) -> bool:
         """Whether the cgroup's packets go there; so too where the cgroup is no more."""
@@ -120,11 +115,3 @@ class CgroupTraffic:
 
 def _name(cgroup_id: int) -> str:
     return f"koord-{cgroup_id}"
-
-
-def link_identity(device: str) -> str | None:
-    """Tells an interface from others of its name, those of other network namespaces too; None if there is none."""
-    try:
-        return f"{Path(_NETNS).stat().st_ino}:{socket.if_nametoindex(device)}"
-    except OSError:
-        return None

@@ -2,8 +2,12 @@
 
 import errno
 import os
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +19,8 @@ _TO_ROOT = 0xFFFFFFFF
 _INGRESS = 0xFFFF
 _PACKET_BYTES = 1600
 _QUANTUM_BYTES = (1600, 60_000)
+_FRESH_SECONDS = 0.05
+_NETNS = "/proc/thread-self/ns/net"
 _BURSTS_PER_SECOND = 250
 """A class may send at once what it has in 4 ms: the longest tick of the kernels in use."""
 
@@ -28,12 +34,11 @@ class Link:
     def __enter__(self) -> Self:
         from pyroute2 import IPRoute
 
+        try:
+            self._index = socket.if_nametoindex(self.device)
+        except OSError as error:
+            raise HostError(self.device, "find", errno.ENODEV) from error
         self._netlink = IPRoute()
-        found = self._netlink.link_lookup(ifname=self.device)
-        if not found:
-            self._netlink.close()
-            raise HostError(self.device, "find", errno.ENODEV)
-        self._index: int = found[0]
         return self
 
     def __exit__(
@@ -71,7 +76,7 @@ class Link:
     def make_root(self, link_rate: int) -> None:
         """HTB with the link's class, and the one of those who have none; what is there already stays."""
         if self.root() == DEFAULT:
-            with self._saying("queue by class on"):
+            with self._changing("queue by class on"):
                 self._netlink.tc("add", "htb", self._index, ROOT, default=REST & 0xFFFF)
         self._set(LINK, ROOT, Traffic(link_rate, link_rate, 0))
         self.promise_rest(link_rate)
@@ -86,7 +91,7 @@ class Link:
         self._set(ROOT | minor, LINK, traffic)
 
     def _set(self, handle: int, parent: int, traffic: Traffic) -> None:
-        with self._saying(f"set the class {handle & 0xFFFF:x} of"):
+        with self._changing(f"set the class {handle & 0xFFFF:x} of"):
             self._netlink.tc(
                 "replace-class",
                 "htb",
@@ -103,7 +108,7 @@ class Link:
 
     def set_filter(self, minor: int, turn: int, program: int, name: str) -> None:
         """Make or change the filter of a class; those of a lower turn are asked first."""
-        with self._saying(f"classify traffic of class {minor:x} on"):
+        with self._changing(f"classify traffic of class {minor:x} on"):
             self._netlink.tc(
                 "replace-filter",
                 "bpf",
@@ -118,18 +123,26 @@ class Link:
 
     def remove_filter(self, minor: int, turn: int) -> None:
         """What is gone already is as good."""
-        with self._saying("remove a filter from", but=errno.ENOENT):
+        with self._changing("remove a filter from", but=errno.ENOENT):
             self._netlink.tc("del-filter", "bpf", self._index, minor, parent=ROOT, prio=turn)
 
     def remove_class(self, minor: int) -> None:
         """What is gone already is as good; its filter must be."""
-        with self._saying("remove a class from", but=errno.ENOENT):
+        with self._changing("remove a class from", but=errno.ENOENT):
             self._netlink.tc("del-class", None, self._index, ROOT | minor)
 
     def remove_root(self) -> None:
         """With all below it; the kernel sets its default again."""
-        with self._saying("remove the classes from", but=errno.ENOENT):
+        with self._changing("remove the classes from", but=errno.ENOENT):
             self._netlink.tc("del", None, self._index, ROOT, parent=_TO_ROOT)
+
+    @contextmanager
+    def _changing(self, operation: str, but: int = 0) -> Iterator[None]:
+        try:
+            with self._saying(operation, but):
+                yield
+        finally:
+            _seen.clear()
 
     @contextmanager
     def _saying(self, operation: str, but: int = 0) -> Iterator[None]:
@@ -141,6 +154,41 @@ class Link:
             if error.code != but:
                 detail = f"{os.strerror(error.code)} (HTB and cls_bpf are needed)" if error.code == errno.ENOENT else ""
                 raise HostError(self.device, operation, error.code, detail) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands on a link; nothing but `root` where that is not ours."""
+
+    root: str
+    classes: Mapping[int, Traffic]
+    filters: Mapping[int, str]
+
+
+_seen: dict[str, tuple[float, Standing]] = {}
+
+
+def look_at(device: str, identity: str) -> Standing:
+    """All of it at once, for the many places that are looked at together; as of at most 50 ms ago.
+
+    `identity` is that of the link. Raises HostError.
+    """
+    at, standing = _seen.get(identity, (-_FRESH_SECONDS, None))
+    now = time.monotonic()
+    if standing is None or now - at >= _FRESH_SECONDS:
+        with Link(device) as link:
+            root = link.root()
+            standing = Standing(root, link.classes(), link.filters()) if root == OURS else Standing(root, {}, {})
+        _seen[identity] = (now, standing)
+    return standing
+
+
+def link_identity(device: str) -> str | None:
+    """Tells an interface from others of its name, those of other network namespaces too; None if there is none."""
+    try:
+        return f"{Path(_NETNS).stat().st_ino}:{socket.if_nametoindex(device)}"
+    except OSError:
+        return None
 
 
 def _is_of_a_cgroup(handle: int) -> bool:
