@@ -31,8 +31,8 @@ def _draw_shares(axes: Axes, runs: Sequence[Scored]) -> None:
         axes.bar_label(bars, fmt="%.0f", fontsize=8)
     axes.set_xticks(range(len(_SHARES)), [text for _, text in _SHARES])
     axes.set_ylabel("%")
-    axes.set_ylim(0, 112)
-    axes.legend(frameon=False, ncols=2, loc="upper right")
+    axes.set_ylim(0, 105)
+    axes.legend(frameon=False, ncols=len(whole), loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes.spines[["top", "right"]].set_visible(False)
 
 
