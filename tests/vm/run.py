@@ -30,9 +30,6 @@ from tests.vm.outcomes import Row, read_lines, rows_of
 KERNEL_TESTS = Path("tests/kernel")
 GUEST_RESULTS = Path("/run/koord-vm/results")
 TEMPORARY_BYTES = 4 << 30
-NATIVE_ONLY = ("detect_bench", "enforcing_kill")
-"""Groups run in a guest only when asked for: one tests a bench of the machine at hand, the other kills an agent 200
-times in 90 s (an emulated CPU managed 121)."""
 PYTEST_STATUSES = {0: "", 1: "", 5: "no test was collected"}
 
 
@@ -64,15 +61,12 @@ def default_cache() -> Path:
 
 
 def files_of(groups: tuple[str, ...]) -> list[str]:
-    """Return the test files of `groups`, by default of all but `NATIVE_ONLY`.
-
-    Raises LookupError naming those that have none.
-    """
+    """Return the test files of `groups`. Raises LookupError naming those that have none."""
     known = {path.stem.removeprefix("test_"): path for path in sorted(KERNEL_TESTS.glob("test_*.py"))}
     unknown = [group for group in groups if group not in known]
     if unknown:
         raise LookupError(f"no test group {', '.join(unknown)}; there are {', '.join(known)}")
-    return [str(known[group]) for group in groups or known if groups or group not in NATIVE_ONLY]
+    return [str(known[group]) for group in groups or known]
 
 
 def pytest_command(files: list[str]) -> str:
@@ -93,8 +87,6 @@ def build_objects() -> None:
 def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
     """Boot each kernel; every row of the table comes back in the order of the matrix, of unavailable kernels too."""
     command = pytest_command(files_of(plan.groups))
-    if not plan.groups:
-        on_line(f"== left to the running kernel: {', '.join(NATIVE_ONLY)}")
     with _alone(plan.cache, on_line), tempfile.TemporaryDirectory() as scratch:
         prepared = [_prepare(plan, entry, Path(scratch), on_line) for entry in plan.entries]
         stop = threading.Event()

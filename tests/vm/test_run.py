@@ -24,11 +24,6 @@ def test_unknown_group_names_the_known_ones() -> None:
         run.files_of(("nonsense",))
 
 
-def test_groups_for_the_running_kernel_alone_are_run_when_asked_for() -> None:
-    assert not any(group in file for file in run.files_of(()) for group in run.NATIVE_ONLY)
-    assert len(run.files_of(run.NATIVE_ONLY)) == len(run.NATIVE_ONLY)
-
-
 def test_kernel_that_cannot_be_had_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(debian, "archive_uri", lambda: "file:///nonexistent/debian")
     plan = run.Plan((Entry("next", "no-such-suite", "v2"),), (), tmp_path, tmp_path, 1.0)
