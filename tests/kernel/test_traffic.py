@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from koordlet.config import EnforcingSettings
 from koordlet.enforcing.audit import Outcome
 from koordlet.enforcing.enforcer import Enforcer, open_enforcer, restore
 from koordlet.enforcing.telling import Event
+from koordlet.host.hierarchies import find_mounts
 from koordlet.host.traffic_class import CgroupTraffic
 from koordlet.host.tree import HostTree
 from tests.cgroups import CgroupTree, TestCgroup
@@ -299,6 +301,14 @@ def test_a_cgroup_with_a_network_of_its_own_is_a_reason(wire: Wire, flood: TestC
     assert "network namespace of its own" in event.reason
 
 
+def test_a_link_that_does_not_say_its_rate_needs_a_setting(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+    silent = msgspec.structs.replace(settings(tmp_path), network_bits_per_second=0)
+    with contextlib.closing(open_enforcer(silent, HOST)) as enforcer:
+        (event,) = enforcer.step(wish(flood))
+    assert event.outcome == Outcome.UNSUPPORTED
+    assert "up0 does not say how fast it is; say so in [enforcing] network_bits_per_second" in event.reason
+
+
 def test_routed_packets_have_forgotten_their_cgroup(wire: Wire, flood: TestCgroup) -> None:
     """Why a network namespace of its own is unsupported."""
     wire.tc(wire.router, "qdisc del dev down1 root")
@@ -317,6 +327,69 @@ def test_routed_packets_have_forgotten_their_cgroup(wire: Wire, flood: TestCgrou
     sent = {minor: int(count) for minor, count in counts}
     assert sent["20"] == 0
     assert sent["2"] > 50_000
+
+
+@pytest.fixture
+def net_cls(flood: TestCgroup) -> Iterator[Path]:
+    """The flood's directory in v1's net_cls hierarchy, mounted for the test where it is not."""
+    release = tuple(map(int, os.uname().release.split(".")[:2]))
+    if release < (5, 15):
+        pytest.skip("before 5.15 a mark ends the matching of sockets by v2 cgroup until the next boot")
+    mount = find_mounts(HOST)[0].get("net_cls")
+    made = None
+    if mount is None:
+        mount = made = Path(tempfile.mkdtemp(prefix="koord-net-cls-"))
+        if subprocess.run(["mount", "-t", "cgroup", "-o", "net_cls", "none", str(mount)], check=False).returncode:
+            mount.rmdir()
+            pytest.skip("the kernel has no net_cls controller to mount")
+    directory = mount / flood.path.strip("/")
+    (directory / "container").mkdir(parents=True)
+    try:
+        yield directory
+    finally:
+        for folder in sorted(directory.rglob("*/"), reverse=True):
+            _empty(folder)
+        _empty(directory)
+        if made is not None:
+            subprocess.run(["umount", str(made)], check=True)
+            made.rmdir()
+
+
+def _empty(directory: Path) -> None:
+    for pid in (directory / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            directory.rmdir()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def test_marks_of_v1_classify_too(wire: Wire, flood: TestCgroup, net_cls: Path, tmp_path: Path) -> None:
+    idle = wire.queueing()
+    with enforcing(tmp_path) as enforcer:
+        sender = send(flood, BEST_EFFORT, 2)
+        wire.rates(BEST_EFFORT, seconds=0.5)
+        (net_cls / "container/cgroup.procs").write_text(str(sender.pid))
+        assert said(enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3")))[0][0] == "set"
+        (net_cls / "late").mkdir()
+        marks = {(net_cls / name / "net_cls.classid").read_text() for name in (".", "container", "late")}
+        assert len(marks) == 1 and marks != {"0\n"}
+        wire.rates(BEST_EFFORT, seconds=1.0)
+        assert 50_000 < wire.rates(BEST_EFFORT)[0] < 300_000
+        assert [event.outcome for event in enforcer.step([])] == [Outcome.RESTORED]
+        marks = {(net_cls / name / "net_cls.classid").read_text() for name in (".", "container", "late")}
+        assert marks == {"0\n"}
+        assert wire.queueing() == idle
+        (net_cls / "net_cls.classid").write_text("65537")
+        (event,) = enforcer.step(wish(flood))
+        assert event.outcome == Outcome.UNSUPPORTED
+        assert "net_cls.classid 0x10001 of somebody else" in event.reason
 
 
 def test_killed_at_any_moment_it_is_put_back(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
