@@ -75,7 +75,7 @@ class EnforcingSettings(Settings, frozen=True):
 
     enabled: bool = False
     dry_run: bool = False
-    """Decide and audit as ever, but write to no cgroup, resource group, process or journal."""
+    """Decide and audit as ever, but write to no cgroup, resource group, process, link or journal."""
     strategies: tuple[str, ...] = ()
     """Globs of the strategies whose wishes are carried out; the others' are refused and audited."""
     evict: bool = False

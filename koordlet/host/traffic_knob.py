@@ -17,6 +17,7 @@ from koordlet.host.tree import HostTree
 
 _BITS_PER_MEGABIT = 1_000_000
 _MANY = 4096
+_PIDS_LOOKED_AT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,9 @@ class TrafficKnob:
     def _check_namespace(self, target: str, directory: Path) -> None:
         """Packets that come out of another network namespace are routed, and have forgotten their socket."""
         own = _namespace(self._tree.path("/proc/self"))
-        others = {_namespace(self._tree.path(f"/proc/{pid}")) for pid in pids_below(directory)} - {None}
-        if others and own not in others:
+        pids = sorted(pids_below(directory))[:_PIDS_LOOKED_AT]
+        found = {_namespace(self._tree.path(f"/proc/{pid}")) for pid in pids} - {None}
+        if found and own not in found:
             raise Unsupported(
                 f"{target} has a network namespace of its own, out of which packets come without their cgroup",
                 "limit it at its own interface, with the network plugin's bandwidth annotations",
