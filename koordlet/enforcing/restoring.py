@@ -13,7 +13,7 @@ from koordlet.enforcing.hands import Hands
 from koordlet.enforcing.journal_lines import Entry
 from koordlet.enforcing.ordering import Change, order
 from koordlet.host.knobs import Part
-from koordlet.host.places import KernelFile, ResourceTasks
+from koordlet.host.places import KernelFile, ResourceTasks, parents_list
 
 _GONE = (errno.ENOENT, errno.ENODEV)
 
@@ -93,11 +93,12 @@ def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Han
         changes.append(Change(kind, target, parts, direction(kind, parts)))
         entries |= {entry.place.key: (entry, text) for entry, text in found}
     failed: dict[str, str] = {}
+    remarks: dict[str, str] = {}
     gone: set[str] = set()
     for write in order(changes):
         entry, _ = entries[write.part.place.key]
         try:
-            _write(entry, write.value, hands)
+            remarks[entry.place.key] = _write(entry, write.value, hands)
             failed.pop(entry.place.key, None)
         except OSError as error:
             if error.errno in _GONE:
@@ -108,17 +109,19 @@ def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Han
     for key in list(failed):
         entry, _ = entries[key]
         try:
-            _write(entry, entry.original, hands)
+            remarks[key] = _write(entry, entry.original, hands)
             del failed[key]
         except OSError as error:
             failed[key] = str(error)
-    return [_returned(entry, text, failed.get(key, ""), is_gone=key in gone) for key, (entry, text) in entries.items()]
-
-
-def _returned(entry: Entry, text: str, failure: str, *, is_gone: bool) -> Returned:
-    if is_gone:
-        return Returned(entry, *_nothing_to_do(Standing.GONE, ""))
-    return Returned(entry, Outcome.FAILED if failure else Outcome.RESTORED, text, failure)
+    done = []
+    for key, (entry, text) in entries.items():
+        if key in gone:
+            done.append(Returned(entry, *_nothing_to_do(Standing.GONE, "")))
+        elif key in failed:
+            done.append(Returned(entry, Outcome.FAILED, text, failed[key]))
+        else:
+            done.append(Returned(entry, Outcome.RESTORED, text, remarks[key]))
+    return done
 
 
 def _known(knob: str) -> Knob:
@@ -131,11 +134,18 @@ def _single(entry: Entry, text: str) -> str:
     return text if isinstance(entry.place, KernelFile) else entry.ours[-1]
 
 
-def _write(entry: Entry, value: str, hands: Hands) -> None:
+def _write(entry: Entry, value: str, hands: Hands) -> str:
+    """Write it back, or what comes closest to it; returns a remark on the latter."""
+    place = entry.place
     try:
-        hands.write(entry.place, value, entry.ours, entry.identity)
+        hands.write(place, value, entry.ours, entry.identity)
     except OSError as error:
-        if error.errno not in _GONE or not isinstance(entry.place, ResourceTasks):
+        if isinstance(place, ResourceTasks) and error.errno in _GONE:
+            hands.write(place, "", entry.ours, entry.identity)
+            return "their group is no more, so they are in the root group"
+        everything = parents_list(place) if isinstance(place, KernelFile) and not value else ""
+        if error.errno != errno.ENOSPC or not everything:
             raise
-        # Their group is no more; everything without one belongs to the root group.
-        hands.write(entry.place, "", entry.ours, entry.identity)
+        hands.write(place, everything, entry.ours, entry.identity)
+        return "the kernel takes no empty list while processes are there, so it names all that the parent has"
+    return ""

@@ -193,6 +193,18 @@ class TrafficClass(_Place, frozen=True, tag="traffic_class"):
 Place = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
 
 
+def parents_list(place: KernelFile) -> str:
+    """The CPUs or memory nodes that the cgroup above may use; empty where the place is no list of them."""
+    if place.form != Form.CPUS:
+        return ""
+    path = Path(place.path)
+    for name in (f"{path.name}.effective", f"cpuset.effective_{path.name.rpartition('.')[2]}"):
+        above = path.parent.parent / name
+        if above.exists():
+            return canonical(Form.CPUS, above.read_text())
+    return ""
+
+
 @contextmanager
 def _directory(path: str, identity: str) -> Iterator[int]:
     """A descriptor of a cgroup's directory, if it is still the one that was looked at."""
