@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,6 +18,8 @@ from koordlet.enforcing.enforcer import open_enforcer, restore
 from koordlet.enforcing.journal import Journal
 from koordlet.enforcing.journal_lines import Entry
 from koordlet.enforcing.telling import Event
+from koordlet.host.places import KernelFile
+from koordlet.host.tree import HostError
 from tests.koordlet.enforcing.hosts import FakeHost, infos, outcomes, want
 
 QUOTA = want(Knob.CPU_MAX, "20000 100000")
@@ -431,6 +434,26 @@ def test_a_dry_run_says_what_it_would_put_back_and_leaves_the_journal(v2: FakeHo
     dry.close(v2.clock)
     assert quota(v2) == "20000"
     assert (v2.root / "state/journal").read_bytes() == journal
+
+
+def test_a_list_that_the_kernel_does_not_empty_names_all_that_the_parent_has(
+    v2: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (v2.root / "cg/cpuset.cpus.effective").write_text("0-7\n")
+    enforcer = v2.enforcer()
+    enforcer.step([want(Knob.CPUSET_CPUS, "2")], now=v2.clock)
+    real = KernelFile.write
+
+    def write(place: KernelFile, value: str, holding: Any, identity: str) -> None:
+        if not value:
+            raise HostError(place.path, "write", errno.ENOSPC)
+        real(place, value, holding, identity)
+
+    monkeypatch.setattr(KernelFile, "write", write)
+    events = enforcer.step([], now=v2.later(1))
+    assert [event.outcome for event in events] == [Outcome.RESTORED]
+    assert "all that the parent has" in events[0].reason
+    assert v2.text("/pod", "cpuset.cpus") == "0-7"
 
 
 def test_evictions_are_off_by_default(v2: FakeHost) -> None:
