@@ -28,6 +28,7 @@ _PER_CPU_TYPES = {5, 6, 10, 21}
 
 _PROG_TYPE_SCHED_CLS = 3
 _INSTRUCTION_BYTES = 8
+_TCX_INGRESS = 46
 
 
 class BpfError(OSError):
@@ -120,6 +121,7 @@ class _Library:
             ),
             "bpf_map_delete_batch": (integer, [integer, pointer, pointer, pointer]),
             "bpf_obj_get_info_by_fd": (integer, [integer, pointer, pointer]),
+            "bpf_link_create": (integer, [integer, integer, integer, pointer]),
             "bpf_prog_load": (integer, [integer, text, text, text, size, pointer]),
             "bpf_raw_tracepoint_open": (integer, [text, integer]),
             "bpf_enable_stats": (integer, [integer]),
@@ -400,6 +402,11 @@ def load_classifier(name: str, instructions: bytes) -> int:
     count = len(instructions) // _INSTRUCTION_BYTES
     arguments = (_PROG_TYPE_SCHED_CLS, name.encode(), b"Dual BSD/GPL", instructions, count, None)
     return int(library().call("bpf_prog_load", *arguments))
+
+
+def attach_to_arrivals(program_fd: int, interface: int) -> int:
+    """Run a classifier on what arrives at an interface, while the returned descriptor is open (tcx, Linux 6.6)."""
+    return int(library().call("bpf_link_create", program_fd, interface, _TCX_INGRESS, None))
 
 
 class RingBuffer:

@@ -13,6 +13,8 @@ from koordlet.host import traffic_programs
 from koordlet.host.traffic import ROOT, Traffic, parse_traffic
 from koordlet.host.traffic_link import DEFAULT, OURS, Link, link_identity, look_at
 from koordlet.host.traffic_marks import clear_marks, mark_of, set_marks
+from koordlet.host.traffic_programs import OfCgroup, OfMark, Test
+from koordlet.host.traffic_taps import can_tap, taps_of
 from koordlet.host.tree import HostError
 
 NONE = "none"
@@ -47,16 +49,16 @@ class CgroupTraffic:
         if self.minor not in classes:
             return frozenset((NONE if classes else BARE,))
         found = {str(classes[self.minor])}
-        return frozenset(found if self._is_filled(standing.filters.get(self.minor)) else found | {NONE})
+        return frozenset(found if self._is_filled(standing.filters.get(self.minor), identity) else found | {NONE})
 
-    def _is_filled(self, name: str | None) -> bool:
+    def _is_filled(self, name: str | None, identity: str) -> bool:
         """Whether the cgroup's packets go there; so too where the cgroup is no more."""
-        if name is None:
+        test = self._test()
+        if name is None or test is None:
+            return name is not None
+        if self.level == MARKED and mark_of(self.directory) == 0:
             return False
-        if self.level == MARKED:
-            return mark_of(self.directory) != 0
-        cgroup_id = self._cgroup_id()
-        return cgroup_id is None or name == _name(cgroup_id)
+        return name == _name(test) and (not can_tap() or taps_of(identity).has(self.minor, test))
 
     def write(self, value: str) -> None:
         """Make it or change it, or remove it for a value that is no class. Raises HostError."""
@@ -73,23 +75,24 @@ class CgroupTraffic:
         link.make_root(self.link_rate)
         link.set_class(self.minor, traffic)
         link.promise_rest(self.link_rate)
-        if self.level == MARKED:
-            self._fill(link, traffic_programs.of_mark(ROOT | self.minor), "koord")
-            set_marks(self.directory, ROOT | self.minor)
-            return
-        cgroup_id = self._cgroup_id()
-        if cgroup_id is None:
+        test = self._test()
+        if test is None:
             raise HostError(self.directory, "stat", errno.ENOENT)
-        self._fill(link, traffic_programs.of_cgroup(cgroup_id, self.level), _name(cgroup_id))
+        self._fill(link, test)
+        if self.level == MARKED:
+            set_marks(self.directory, ROOT | self.minor)
+        if can_tap():
+            taps_of(link.identity).add(self.minor, test)
 
-    def _fill(self, link: Link, instructions: bytes, name: str) -> None:
-        program = traffic_programs.load(instructions)
+    def _fill(self, link: Link, test: Test) -> None:
+        program = traffic_programs.load(traffic_programs.classifier(test, self.minor))
         try:
-            link.set_filter(self.minor, self._turn, program, name)
+            link.set_filter(self.minor, self._turn, program, _name(test))
         finally:
             os.close(program)
 
     def _remove(self, link: Link, *, is_ours: bool) -> None:
+        taps_of(link.identity).remove(self.minor)
         if self.level == MARKED:
             clear_marks(self.directory, ROOT | self.minor)
         if not is_ours:
@@ -106,12 +109,14 @@ class CgroupTraffic:
         """Cgroups further down are asked for first."""
         return _LAST_TURN - self.level
 
-    def _cgroup_id(self) -> int | None:
+    def _test(self) -> Test | None:
+        """What tells the cgroup's packets; None if it is gone."""
         try:
-            return self.directory.stat().st_ino
+            inode = self.directory.stat().st_ino
         except FileNotFoundError:
             return None
+        return OfMark(ROOT | self.minor) if self.level == MARKED else OfCgroup(inode, self.level)
 
 
-def _name(cgroup_id: int) -> str:
-    return f"koord-{cgroup_id}"
+def _name(test: Test) -> str:
+    return f"koord-{test.cgroup_id}" if isinstance(test, OfCgroup) else "koord"

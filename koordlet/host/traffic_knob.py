@@ -13,6 +13,7 @@ from koordlet.host.traffic import choose_minor, default_interface, parse_traffic
 from koordlet.host.traffic_class import BARE, MARKED
 from koordlet.host.traffic_link import DEFAULT, OURS, Link
 from koordlet.host.traffic_marks import is_foreign, mark_of
+from koordlet.host.traffic_taps import can_tap
 from koordlet.host.tree import HostTree
 
 _BITS_PER_MEGABIT = 1_000_000
@@ -82,14 +83,16 @@ class TrafficKnob:
         )
 
     def _check_namespace(self, target: str, directory: Path) -> None:
-        """Packets that come out of another network namespace are routed, and have forgotten their socket."""
+        """Without taps nobody knows whose a packet out of another network namespace is once it comes to the link."""
+        if can_tap():
+            return
         own = _namespace(self._tree.path("/proc/self"))
         pids = sorted(pids_below(directory))[:_PIDS_LOOKED_AT]
         found = {_namespace(self._tree.path(f"/proc/{pid}")) for pid in pids} - {None}
         if found and own not in found:
             raise Unsupported(
                 f"{target} has a network namespace of its own, out of which packets come without their cgroup",
-                "limit it at its own interface, with the network plugin's bandwidth annotations",
+                "needs Linux 6.6 or later; or limit it with the network plugin's bandwidth annotations",
             )
 
     def _link_rate(self, device: str) -> int:

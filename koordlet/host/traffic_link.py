@@ -38,6 +38,7 @@ class Link:
             self._index = socket.if_nametoindex(self.device)
         except OSError as error:
             raise HostError(self.device, "find", errno.ENODEV) from error
+        self.identity = link_identity(self.device) or ""
         self._netlink = IPRoute()
         return self
 

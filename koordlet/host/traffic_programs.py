@@ -1,45 +1,100 @@
-"""The classifiers of traffic classes: BPF programs of a few instructions, one for each class.
+"""The classifiers of traffic classes: BPF programs of a few instructions, with no maps.
 
-A program says -1 (the class that its filter names) for packets of its cgroup and 0 (ask the next) for others. It has no
-map: what stands in the kernel says all, whoever put it there. The kernel frees it with its filter.
+On the link each class has one. It says -1 (the class that its filter names) for packets of its cgroup and 0 (ask the
+next) for others; the kernel frees it with its filter, so what stands in the kernel says all, whoever put it there.
+
+A packet out of another network namespace is routed, and the kernel forgets its socket before it comes to the link. At
+the host's end of a namespace's veth it still has it: there a tap writes the class into `tc_index`, which lasts.
 """
 
 import os
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from api.plugin import Unsupported
 from probes.libbpf import BpfError, load_classifier
 
-_MOV_IMM, _MOV32_IMM, _CALL, _EXIT, _LOAD_64, _JUMP_IF_EQUAL = 0xB7, 0xB4, 0x85, 0x95, 0x18, 0x1D
+_MOV, _MOV_IMM, _MOV32_IMM, _CALL, _EXIT = 0xBF, 0xB7, 0xB4, 0x85, 0x95
+_LOAD_64, _LOAD_32, _STORE_32, _JUMP_IF_DIFFERENT = 0x18, 0x61, 0x63, 0x5D
 _GET_CGROUP_CLASSID, _SKB_ANCESTOR_CGROUP_ID = 17, 83
 """Helpers' numbers in include/uapi/linux/bpf.h."""
-_R0, _R1, _R2 = 0, 1, 2
+_TC_INDEX = 44
+"""Its offset in `struct __sk_buff`."""
+_R0, _R1, _R2, _PACKET = 0, 1, 2, 6
 
 
-def of_cgroup(cgroup_id: int, level: int) -> bytes:
-    """Takes packets of sockets made in the v2 cgroup of that id or below; `level` is its depth, the root's is 0."""
-    wanted = _load_64(_R1, cgroup_id)
-    return _instruction(_MOV_IMM, _R2, value=level) + _says_if_equal(_SKB_ANCESTOR_CGROUP_ID, wanted)
+@dataclass(frozen=True, slots=True)
+class OfCgroup:
+    """Packets of sockets made in a v2 cgroup or below; `level` is its depth, the root's is 0."""
+
+    cgroup_id: int
+    level: int
+
+    def instructions(self) -> bytes:
+        """Leaves two equal numbers in r0 and r1 for a packet of the cgroup."""
+        return b"".join(
+            (
+                _instruction(_MOV, _R1, _PACKET),
+                _instruction(_MOV_IMM, _R2, value=self.level),
+                _instruction(_CALL, value=_SKB_ANCESTOR_CGROUP_ID),
+                _load_64(_R1, self.cgroup_id),
+            )
+        )
 
 
-def of_mark(classid: int) -> bytes:
-    """Takes packets of cgroups whose net_cls.classid is that."""
-    return _says_if_equal(_GET_CGROUP_CLASSID, _instruction(_MOV32_IMM, _R1, value=classid))
+@dataclass(frozen=True, slots=True)
+class OfMark:
+    """Packets of cgroups whose net_cls.classid is that."""
+
+    classid: int
+    level: int = 0
+
+    def instructions(self) -> bytes:
+        """As `OfCgroup.instructions`."""
+        return b"".join(
+            (
+                _instruction(_MOV, _R1, _PACKET),
+                _instruction(_CALL, value=_GET_CGROUP_CLASSID),
+                _instruction(_MOV32_IMM, _R1, value=self.classid),
+            )
+        )
 
 
-def _says_if_equal(helper: int, wanted_in_r1: bytes) -> bytes:
+Test = OfCgroup | OfMark
+
+
+def classifier(test: Test, minor: int) -> bytes:
+    """The program of a class's filter: takes what passes the test, and what a tap gave to the class."""
+    taken = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
     return b"".join(
         (
-            _instruction(_CALL, value=helper),
-            wanted_in_r1,
-            _instruction(_JUMP_IF_EQUAL, _R0, _R1, offset=2),
+            _instruction(_MOV, _PACKET, _R1),
+            test.instructions(),
+            _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=2),
+            taken,
+            _instruction(_LOAD_32, _R0, _PACKET, offset=_TC_INDEX),
+            _instruction(_MOV_IMM, _R1, value=minor),
+            _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=2),
+            taken,
             _instruction(_MOV_IMM, _R0, value=0),
-            _instruction(_EXIT),
-            _instruction(_MOV_IMM, _R0, value=-1),
             _instruction(_EXIT),
         )
     )
+
+
+def tap(tests: Mapping[int, Test]) -> bytes:
+    """Writes the minor number of the first test that a packet passes, the deepest cgroup first, and lets all go on."""
+    going_on = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
+    program = _instruction(_MOV, _PACKET, _R1)
+    for minor, test in sorted(tests.items(), key=lambda item: (-item[1].level, item[0])):
+        program += test.instructions()
+        program += _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=4)
+        program += _instruction(_MOV_IMM, _R2, value=minor)
+        program += _instruction(_STORE_32, _PACKET, _R2, offset=_TC_INDEX)
+        program += going_on
+    return program + going_on
 
 
 def _load_64(register: int, value: int) -> bytes:
@@ -61,7 +116,7 @@ def load(instructions: bytes) -> int:
 def lack(*, by_mark: bool) -> Unsupported | None:
     """Why packets cannot be told apart by cgroup here; None if they can. Loads a program and lets it go."""
     try:
-        os.close(load(of_mark(0) if by_mark else of_cgroup(0, 1)))
+        os.close(load(classifier(OfMark(0) if by_mark else OfCgroup(0, 1), 0)))
     except BpfError as error:
         reason = f"the kernel refuses a classifier by cgroup ({error.strerror})"
         return Unsupported(

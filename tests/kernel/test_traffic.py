@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -28,7 +27,10 @@ from koordlet.enforcing.audit import Outcome
 from koordlet.enforcing.enforcer import Enforcer, open_enforcer, restore
 from koordlet.enforcing.telling import Event
 from koordlet.host.hierarchies import find_mounts
-from koordlet.host.traffic_class import CgroupTraffic
+from koordlet.host.traffic import choose_minor
+from koordlet.host.traffic_link import link_identity
+from koordlet.host.traffic_programs import OfCgroup
+from koordlet.host.traffic_taps import can_tap, taps_of
 from koordlet.host.tree import HostTree
 from tests.cgroups import CgroupTree, TestCgroup
 
@@ -64,8 +66,8 @@ class Wire:
     def open(self) -> None:
         for name in (self.sender, self.router, self.receiver):
             self._ip("netns", "add", name)
-        self._join(self.sender, "up0", "10.97.1.2/24", "down0", "10.97.1.1/24")
-        self._join(self.receiver, "up0", "10.97.2.2/24", "down1", "10.97.2.1/24")
+        self.veth(self.sender, "up0", "10.97.1.2/24", "down0", "10.97.1.1/24")
+        self.veth(self.receiver, "up0", "10.97.2.2/24", "down1", "10.97.2.1/24")
         self._ip("-n", self.sender, "route", "add", "default", "via", "10.97.1.1")
         self._ip("-n", self.receiver, "route", "add", "default", "via", "10.97.2.1")
         bucket = f"tbf rate {BOTTLENECK_BITS} burst 20kb limit 90kb"
@@ -82,7 +84,7 @@ class Wire:
             netns.popns()
         netns.pushns(self.sender)
 
-    def _join(self, end: str, device: str, address: str, at_router: str, router_address: str) -> None:
+    def veth(self, end: str, device: str, address: str, at_router: str, router_address: str) -> None:
         self._ip("-n", end, "link", "add", device, "type", "veth", "peer", "name", at_router, "netns", self.router)
         for name, interface, its in ((end, device, address), (self.router, at_router, router_address)):
             self._ip("-n", name, "address", "add", its, "dev", interface)
@@ -287,20 +289,6 @@ def test_a_dry_run_says_the_same_and_changes_nothing(wire: Wire, flood: TestCgro
     assert wire.queueing() == idle
 
 
-def test_a_cgroup_with_a_network_of_its_own_is_a_reason(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
-    flood.spawn(["nsenter", f"--net=/run/netns/{wire.receiver}", "sleep", "1000"])
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        comms = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in flood.pids()]
-        if comms == ["sleep"]:
-            break
-        time.sleep(0.01)
-    with enforcing(tmp_path) as enforcer:
-        (event,) = enforcer.step(wish(flood))
-    assert event.outcome == Outcome.UNSUPPORTED
-    assert "network namespace of its own" in event.reason
-
-
 def test_a_link_that_does_not_say_its_rate_needs_a_setting(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
     silent = msgspec.structs.replace(settings(tmp_path), network_bits_per_second=0)
     with contextlib.closing(open_enforcer(silent, HOST)) as enforcer:
@@ -309,24 +297,53 @@ def test_a_link_that_does_not_say_its_rate_needs_a_setting(wire: Wire, flood: Te
     assert "up0 does not say how fast it is; say so in [enforcing] network_bits_per_second" in event.reason
 
 
-def test_routed_packets_have_forgotten_their_cgroup(wire: Wire, flood: TestCgroup) -> None:
-    """Why a network namespace of its own is unsupported."""
-    wire.tc(wire.router, "qdisc del dev down1 root")
-    assert flood.unified_dir is not None
+@pytest.fixture
+def at_router(wire: Wire, flood: TestCgroup, tmp_path: Path) -> Iterator[EnforcingSettings]:
+    """The flood runs in the sender's namespace, the enforcer in the router's, whose link to the receiver is free."""
     send(flood, BEST_EFFORT, 1)
+    wire.rates(BEST_EFFORT, seconds=0.1)
+    wire.tc(wire.router, "qdisc del dev down1 root")
     netns.pushns(wire.router)
-    try:
-        at_router = CgroupTraffic(flood.unified_dir, "down1", 0x20, 1, LINK_BYTES)
-        at_router.write("rate=125000 prio=7")
-        wire.rates(BEST_EFFORT)
-        counts = re.findall(
-            r"class htb 4b64:(\w+) .*?Sent (\d+) bytes", wire.tc(wire.router, "-s class show dev down1"), re.DOTALL
-        )
-    finally:
-        netns.popns()
-    sent = {minor: int(count) for minor, count in counts}
-    assert sent["20"] == 0
-    assert sent["2"] > 50_000
+    yield msgspec.structs.replace(settings(tmp_path), network_interface="down1")
+    netns.popns()
+
+
+def test_a_cgroup_in_another_network_namespace_is_known_where_it_comes_in(
+    wire: Wire, flood: TestCgroup, at_router: EnforcingSettings
+) -> None:
+    idle = wire.tc(wire.router, "qdisc show")
+    with contextlib.closing(open_enforcer(at_router, HOST)) as enforcer:
+        (event,) = enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3"))
+        if not can_tap():
+            assert event.outcome == Outcome.UNSUPPORTED
+            assert "network namespace of its own" in event.reason
+            return
+        assert event.outcome == Outcome.SET
+        wire.rates(BEST_EFFORT, seconds=1.0)
+        assert 50_000 < wire.rates(BEST_EFFORT)[0] < 300_000
+        assert [one.outcome for one in enforcer.step([])] == [Outcome.RESTORED]
+        assert wire.tc(wire.router, "qdisc show") == idle
+        wire.rates(BEST_EFFORT, seconds=0.5)
+        assert wire.rates(BEST_EFFORT, seconds=1.0)[0] > 1_000_000
+
+
+def test_a_namespace_that_comes_later_is_tapped_in_the_next_step(
+    wire: Wire, flood: TestCgroup, at_router: EnforcingSettings
+) -> None:
+    if not can_tap():
+        pytest.skip("the kernel has no tcx (Linux 6.6)")
+    assert flood.unified_dir is not None
+    test = OfCgroup(flood.unified_dir.stat().st_ino, 1)
+    identity = link_identity("down1")
+    assert identity is not None
+    with contextlib.closing(open_enforcer(at_router, HOST)) as enforcer:
+        enforcer.step(wish(flood))
+        minor = choose_minor(flood.path, ())
+        assert taps_of(identity).has(minor, test)
+        wire.veth(wire.sender, "late0", "10.97.3.2/24", "down3", "10.97.3.1/24")
+        assert not taps_of(identity).has(minor, test)
+        enforcer.step(wish(flood))
+        assert taps_of(identity).has(minor, test)
 
 
 @pytest.fixture

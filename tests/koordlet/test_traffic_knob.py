@@ -11,7 +11,7 @@ from api.intents import Knob
 from api.plugin import Unsupported
 from koordlet.host.knobs import CgroupGone, Knobs
 from koordlet.host.traffic_knob import TrafficLink
-from koordlet.host.traffic_programs import of_cgroup, of_mark
+from koordlet.host.traffic_programs import OfCgroup, OfMark, classifier, tap
 from koordlet.host.tree import HostTree
 from tests.koordlet.enforcing.hosts import FakeHost
 
@@ -50,14 +50,26 @@ def instructions(program: bytes) -> list[tuple[int, int, int, int]]:
     return [struct.unpack_from("=BBhi", program, at) for at in range(0, len(program), 8)]
 
 
-def test_a_classifier_names_its_cgroup() -> None:
-    program = instructions(of_cgroup(0x1_8000_0002, 3))
-    assert program[0] == (0xB7, 2, 0, 3)
-    assert [one[3] & 0xFFFFFFFF for one in program[2:4]] == [0x8000_0002, 1]
-    assert program[-2:] == [(0xB7, 0, 0, -1), (0x95, 0, 0, 0)]
+def test_a_classifier_names_its_cgroup_and_its_class() -> None:
+    program = instructions(classifier(OfCgroup(0x1_8000_0002, 3), 0x20))
+    assert (0xB7, 2, 0, 3) in program
+    assert [one[3] & 0xFFFFFFFF for one in program if one[0] in (0x18, 0)] == [0x8000_0002, 1]
+    assert (0xB7, 1, 0, 0x20) in program
+    assert program[-2:] == [(0xB7, 0, 0, 0), (0x95, 0, 0, 0)]
 
 
 def test_a_classifier_names_its_mark() -> None:
-    program = instructions(of_mark(0x4B64FFFE))
-    assert (0xB4, 1, 0, 0x4B64FFFE) in program
-    assert program[0] == (0x85, 0, 0, 17)
+    assert (0xB4, 1, 0, 0x4B64FFFE) in instructions(classifier(OfMark(0x4B64FFFE), 0xFFFE))
+
+
+def test_a_tap_asks_for_the_deepest_cgroup_first() -> None:
+    program = instructions(tap({0x10: OfCgroup(7, 1), 0x11: OfCgroup(8, 3), 0x12: OfCgroup(9, 2)}))
+    assert [value for code, registers, _, value in program if (code, registers) == (0xB7, 2)] == [
+        3,
+        0x11,
+        2,
+        0x12,
+        1,
+        0x10,
+    ]
+    assert instructions(tap({}))[-2:] == [(0xB7, 0, 0, -1), (0x95, 0, 0, 0)]
