@@ -146,7 +146,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Claim("victim", "cpu", "contention", "culprit"), *mutual("culprit", "decoy")),
         (Proof("victim", WAIT, 0.08),),
     ),
-    Scenario("culprit-dies", "the culprit is gone with its cgroup after 2.5 s", _dies, *_contended("victim", "mayfly")),
+    Scenario(
+        "culprit-dies",
+        "the culprit is gone with its cgroup after 2.5 s",
+        _dies,
+        *_contended("victim", "mayfly", at_least=0.05),
+    ),
     Scenario(
         "batch-jobs",
         "short jobs one after the other, each in a cgroup of its own",
