@@ -29,13 +29,6 @@ SAMPLE_SECONDS = 1.0
 _MEMINFO, _HUGE_PAGES = Path("/proc/meminfo"), Path("/proc/sys/vm/nr_hugepages")
 
 
-def _is_kswapd(comm: Path) -> bool:
-    try:
-        return comm.read_text().startswith("kswapd")
-    except OSError:  # the process is gone
-        return False
-
-
 @contextmanager
 def _restored_at_any_end(path: Path, text: str) -> Iterator[None]:
     """Write `text` at the end, even if this process is killed: a shell waits for its pipe to break."""
@@ -184,12 +177,6 @@ class Stage:
         before = int(_HUGE_PAGES.read_text())
         self._stack.enter_context(_restored_at_any_end(_HUGE_PAGES, str(before)))
         _HUGE_PAGES.write_text(str(before + pages))
-
-    def reclaim_far(self) -> None:
-        """Keep background reclaim on the far CPU until the scenario ends."""
-        for pid in (int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _is_kswapd(path)):
-            self._stack.callback(os.sched_setaffinity, pid, os.sched_getaffinity(pid))
-            os.sched_setaffinity(pid, {int(self.far)})
 
     def _sample(self) -> None:
         self.samples.append(self.meter.sample())
