@@ -1,5 +1,6 @@
 """`koordlet demo`: three phases, a live view, a table, a picture; nothing stays behind."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -103,8 +104,6 @@ Update = Callable[[Phase, float, Sequence[str]], None]
 
 
 def _phase(stage: Stage, plan: Plan, name: str, stop: Event, update: Update) -> tuple[Phase, list[tuple[float, str]]]:
-    import os
-
     rate = plan.load * (os.cpu_count() or 1) / plan.service_seconds
     stage.audit.unlink(missing_ok=True)
     stage.start_service()

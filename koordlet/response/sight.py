@@ -67,8 +67,6 @@ class Sight:
     cpu_cores: Floats
     memory_bytes: Floats
     """NaN where it is not measured."""
-    cache_bytes: Floats
-    """Page cache; NaN where it is not measured."""
     io_bytes_per_second: Floats
     turnaround_seconds: Floats
     """99th percentile of the requests that ended; NaN where none is seen."""
@@ -140,7 +138,6 @@ def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Re
         lost=lost,
         cpu_cores=usage,
         memory_bytes=np.asarray(columns.get("memstat.usage_bytes", unknown), dtype=np.float64),
-        cache_bytes=np.asarray(columns.get("memstat.file_bytes", unknown), dtype=np.float64),
         io_bytes_per_second=traffic,
         turnaround_seconds=delta.percentile_ns("turnaround.hist", 0.99) / 1e9 if requests else unknown,
         reach=reach,

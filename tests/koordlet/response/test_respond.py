@@ -60,7 +60,6 @@ def look(
         lost={"cpu": victims, "memory": victims, "blockio": victims, "cache": victims},
         cpu_cores=np.array([used if info.path.startswith("/batch") else 0.3 for info in infos]),
         memory_bytes=np.full(count, 1e9),
-        cache_bytes=np.full(count, 5e8),
         io_bytes_per_second=np.full(count, used * 1e8),
         turnaround_seconds=np.full(count, turnaround),
         reach=reach or Reach(cpus=(0, 1), disks=("8:0",)),
