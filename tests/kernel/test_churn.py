@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "60"))
 PER_SECOND = 200
+ENOUGH = 0.2 * SECONDS * PER_SECOND
+"""Cgroups that must have come and gone; an emulated machine makes fewer than asked and gets more time for them."""
 
 
 _CHURN = """
@@ -79,8 +81,10 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
             command = [sys.executable, "-S", "-E", "-c", _CHURN, str(parent.cpu_dir), str(PER_SECOND)]
             worker = subprocess.Popen(command, stdout=dots)
             warm = 0
-            deadline = time.monotonic() + SECONDS
-            while time.monotonic() < deadline:
+            began = time.monotonic()
+            while (passed := time.monotonic() - began) < SECONDS or (
+                passed < 4 * SECONDS and os.fstat(dots.fileno()).st_size <= ENOUGH
+            ):
                 agent.tick()
                 window = agent.store.window()
                 assert window is not None
@@ -88,19 +92,19 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
                 for name, column in delta.table.columns.items():
                     if column.dtype.kind in "ui":
                         assert column.size == 0 or int(column.max()) < 1 << 62, f"{name} ran backwards"
-                if not warm and time.monotonic() > deadline - SECONDS / 2:
+                if not warm and passed > SECONDS / 2:
                     warm = resident_bytes()
                 time.sleep(0.25)
             worker.kill()
             worker.wait()
             remove_leftovers(parent.cpu_dir)
             made = os.fstat(dots.fileno()).st_size
-            print(f"{made / SECONDS:.0f} cgroups a second")
+            print(f"{made / (time.monotonic() - began):.0f} cgroups a second")
             for _ in range(4):
                 agent.tick(everything=True)
                 time.sleep(0.3)
             living = set(agent.tick(everything=True).cgroup.ids.tolist())
-            assert made > 0.2 * SECONDS * PER_SECOND  # an emulated machine makes fewer than asked
+            assert made > ENOUGH
             cpu = agent.probes.opened["cpu"]
             assert isinstance(cpu, Cpu)
             reading = cpu.read()
