@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from koordlet.harm import BATCHES, HarmMeter
+from koordlet.batches import BATCHES
+from koordlet.harm import HarmMeter
 
 IDS = np.array([3, 5], dtype=np.uint64)
 
