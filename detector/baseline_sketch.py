@@ -30,6 +30,12 @@ def bucket_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(np.minimum(steps, BUCKETS - 1), dtype=np.int64)
 
 
+def edges_of(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lower and upper edge of the bucket of each value, same shape: no quantile is known closer than these."""
+    bucket = bucket_of(values)
+    return _LOWER_EDGES[bucket], UPPER_EDGES[bucket]
+
+
 def quantiles(counts: NDArray[np.floating], wanted: tuple[float, ...]) -> NDArray[np.float64]:
     """Quantiles of sketches of shape (n, BUCKETS): shape (n, len(wanted)), NaN where nothing was counted."""
     cumulative = np.cumsum(counts, axis=1, dtype=np.float64)

@@ -112,6 +112,11 @@ class Judge:
             return np.zeros(len(self._frames[-1].cgroups) if self._frames else 0, dtype=np.bool_)
         return suspects(self._engine)
 
+    @property
+    def turnarounds(self) -> observe.Turnarounds | None:
+        """Requests of the newest tick and what is usual for them; None where none are seen."""
+        return observe.turnarounds(self._engine.tick.view) if self._engine.tick else None
+
     def replace_rules(self, rules: tuple[Rule, ...]) -> None:
         """Judge by other rules from the next frame on; open verdicts of rules that stay as they are stand.
 

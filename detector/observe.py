@@ -1,12 +1,13 @@
 """What baselines learn of a tick: each container's signals and the load they were measured at."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo
-from detector.baseline_values import LoadKind, Observation, WorkloadKey
+from detector.baseline_values import Judgement, LoadKind, Observation, WorkloadKey
 from detector.blame import Floats
 from detector.symptom import ratio
 from detector.view import View
@@ -59,3 +60,24 @@ def _load(view: View) -> tuple[Floats, NDArray[np.int64]]:
         load = np.where(serves, view.rate("turnaround.requests"), load)
         kind[serves] = int(LoadKind.REQUESTS_PER_SECOND)
     return load, kind
+
+
+@dataclass(frozen=True, slots=True)
+class Turnarounds:
+    """Requests answered in a tick, a row for each cgroup."""
+
+    ids: NDArray[np.uint64]
+    requests: Floats
+    took_seconds: Floats
+    """All of them together, each from its arrival to its first answer."""
+    usual: Judgement
+    """What the mean of a quiet tick is at this load, in seconds, without this tick."""
+
+
+def turnarounds(view: View) -> Turnarounds | None:
+    """As the newest tick was judged; None where no requests are seen."""
+    usual = view.judgements.get("turnaround")
+    if usual is None:
+        return None
+    requests, took = (view.rate(f"turnaround.{field}") * view.seconds for field in ("requests", "sum_ns"))
+    return Turnarounds(view.ids, requests, took, usual)
