@@ -3,7 +3,10 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup proto run test test-vm lint bench bpf clean provision provision-test
+# What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
+BESIDE :=
+
+.PHONY: setup proto run test test-kernel test-pure test-vm lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -33,9 +36,16 @@ test: provision-test $(STAMP) ## every test; those of the running kernel too whe
 	@$(PYTHON) -m probes.build x86 arm64
 	@if [ "$$(id -u)" -eq 0 ]; then FORCE_KERNEL_TESTS=1 $(PYTHON) -m pytest -m "not vm"; else $(PYTHON) -m pytest -m "not vm"; fi
 
+test-kernel: provision-test $(STAMP) ## the tests of the running kernel, which need root and a machine to themselves
+	@$(PYTHON) -m probes.build x86 arm64
+	@FORCE_KERNEL_TESTS=1 $(PYTHON) -m pytest -m kernel
+
+test-pure: $(STAMP) ## the other tests
+	@$(PYTHON) -m pytest -m "not kernel and not vm"
+
 test-vm: provision-test $(STAMP) ## the kernel tests on every kernel of the matrix
 	@$(PYTHON) -m probes.build
-	@$(PYTHON) -m tests.vm
+	@$(PYTHON) -m tests.vm $(if $(BESIDE),--beside "$(MAKE) --no-print-directory $(BESIDE)")
 
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports

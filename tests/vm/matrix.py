@@ -27,3 +27,20 @@ MATRIX = (
     Entry("6.12", "trixie", "v2", threads_per_core=2),
     Entry("newest", "sid", "v2"),
 )
+
+LONG_GROUPS = {
+    "churn": ("6.12",),
+    "detect_bench": ("newest",),
+    "enforcing_kill": ("newest",),
+    "traffic": ("6.1", "6.12"),
+}
+"""Groups that take an emulated CPU a minute each and count nothing that a probe reports: which kernels run them.
+
+The running kernel runs them all, and every kernel those that are asked for. Traffic in other network namespaces is
+known since Linux 6.6 only, so it is tried before and after.
+"""
+
+
+def num_long_groups(name: str) -> int:
+    """Return how many of the long groups the entry of this name runs."""
+    return sum(name in kernels for kernels in LONG_GROUPS.values())

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-Result = Literal["pass", "FAIL", "unsupported", "unavailable"]
+Result = Literal["pass", "FAIL", "unsupported", "unavailable", "left"]
 
 
 class Outcome(msgspec.Struct, frozen=True):

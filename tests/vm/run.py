@@ -1,6 +1,7 @@
 """Runs the kernel tests in every kernel of the matrix, one on each CPU at a time, and prints what each supports.
 
-An emulated machine runs in one thread. Everything it needs is made ready before the first one starts.
+An emulated machine runs in one thread. Everything it needs is made ready before the first one starts. A command for
+this machine can take the place of one of them.
 
 python -m tests.vm                                  the whole matrix
 python -m tests.vm --kernel 6.1,newest --group cpu  part of it
@@ -22,9 +23,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.vm import images, machine
+from tests.vm import beside, images, machine
 from tests.vm.debian import Suite, UnavailableError
-from tests.vm.matrix import Entry
+from tests.vm.matrix import LONG_GROUPS, Entry, num_long_groups
 from tests.vm.outcomes import Row, read_lines, rows_of
 
 KERNEL_TESTS = Path("tests/kernel")
@@ -35,7 +36,11 @@ PYTEST_STATUSES = {0: "", 1: "", 5: "no test was collected"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run and where to keep it. Empty `groups` means all; `output` gets a directory per kernel."""
+    """What to run and where to keep it.
+
+    Empty `groups` means all, the long ones where the matrix says; `output` gets a directory per kernel. `beside` is a
+    shell command for this machine.
+    """
 
     entries: tuple[Entry, ...]
     groups: tuple[str, ...]
@@ -43,11 +48,12 @@ class Plan:
     output: Path
     timeout_seconds: float
     jobs: int = 1
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A kernel that can be booted now. `rows` say what of it could not be had."""
+    """A kernel that can be booted now. `rows` say what of it could not be had, and what it leaves to others."""
 
     entry: Entry
     label: str
@@ -69,6 +75,26 @@ def files_of(groups: tuple[str, ...]) -> list[str]:
     return [str(known[group]) for group in groups or known]
 
 
+def groups_of(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what the entry of this name runs of `groups`, where none means all but the long ones of others."""
+    return groups or tuple(
+        group
+        for group in (Path(file).stem.removeprefix("test_") for file in files_of(()))
+        if name in LONG_GROUPS.get(group, (name,))
+    )
+
+
+def rows_left(entry: str, label: str, groups: tuple[str, ...]) -> list[Row]:
+    """Return a row for each long group that this entry leaves to others."""
+    if groups:
+        return []
+    return [
+        Row(label, group, "left", f"to {' and '.join(kernels)} and to the running kernel")
+        for group, kernels in LONG_GROUPS.items()
+        if entry not in kernels
+    ]
+
+
 def pytest_command(files: list[str]) -> str:
     """Return the guest's command line."""
     words = [sys.executable, "-m", "pytest", "-m", "kernel", "-v", "--color=no", "-p", "no:cacheprovider"]
@@ -85,19 +111,28 @@ def build_objects() -> None:
 
 
 def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
-    """Boot each kernel; every row of the table comes back in the order of the matrix, of unavailable kernels too."""
-    command = pytest_command(files_of(plan.groups))
-    with _alone(plan.cache, on_line), tempfile.TemporaryDirectory() as scratch:
-        prepared = [_prepare(plan, entry, Path(scratch), on_line) for entry in plan.entries]
-        stop = threading.Event()
-        with ThreadPoolExecutor(plan.jobs) as pool:
-            boots = [pool.submit(_boot, plan, each, command, on_line, stop) for each in prepared]
-            try:
-                return [row for boot in boots for row in boot.result()]
-            except BaseException:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
-                raise
+    """Boot each kernel, those with the most to do first; raises LookupError for a group that nobody knows.
+
+    Every row of the table comes back in the order of the matrix, of unavailable kernels too, after that of the command
+    beside them.
+    """
+    files_of(plan.groups)
+    stop = threading.Event()
+    with (
+        _alone(plan.cache, on_line),
+        tempfile.TemporaryDirectory() as scratch,
+        ThreadPoolExecutor(plan.jobs) as pool,
+    ):
+        try:
+            here = [pool.submit(beside.run, plan.beside, on_line, stop)] if plan.beside else []
+            prepared = {entry.name: _prepare(plan, entry, Path(scratch), on_line) for entry in plan.entries}
+            longest_first = sorted(prepared, key=num_long_groups, reverse=True)
+            boots = {name: pool.submit(_boot, plan, prepared[name], on_line, stop) for name in longest_first}
+            return [row for job in (*here, *(boots[name] for name in prepared)) for row in job.result()]
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 @contextmanager
@@ -131,15 +166,14 @@ def _prepare(plan: Plan, entry: Entry, scratch: Path, on_line: Callable[[str], N
     except UnavailableError as error:
         return Row(entry.name, "-", "unavailable", f"({error})")
     guest = machine.Guest(kernel, entry.cgroup, plan.timeout_seconds, replaced, threads_per_core=entry.threads_per_core)
-    return Prepared(entry, label, guest, tuple(missing))
+    return Prepared(entry, label, guest, (*missing, *rows_left(entry.name, label, plan.groups)))
 
 
-def _boot(
-    plan: Plan, prepared: Prepared | Row, command: str, on_line: Callable[[str], None], stop: threading.Event
-) -> list[Row]:
+def _boot(plan: Plan, prepared: Prepared | Row, on_line: Callable[[str], None], stop: threading.Event) -> list[Row]:
     if isinstance(prepared, Row):
         return [prepared]
     name = prepared.entry.name
+    command = pytest_command(files_of(groups_of(name, plan.groups)))
     results = plan.output / name
     results.mkdir(parents=True, exist_ok=True)
     for stale in results.iterdir():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.vm import debian, images, machine, run
+from tests.vm import beside, debian, images, machine, run
+from tests.vm.__main__ import exit_status
 from tests.vm.machine import Boot
-from tests.vm.matrix import MATRIX, Entry
+from tests.vm.matrix import LONG_GROUPS, MATRIX, Entry, num_long_groups
+from tests.vm.outcomes import Row
 
 
 def test_matrix_has_a_cgroup_v1_boot_and_v2_everywhere_else() -> None:
@@ -22,6 +25,33 @@ def test_matrix_has_a_cgroup_v1_boot_and_v2_everywhere_else() -> None:
 def test_unknown_group_names_the_known_ones() -> None:
     with pytest.raises(LookupError, match=r"no test group nonsense; there are .*cgroups"):
         run.files_of(("nonsense",))
+
+
+def test_every_long_group_runs_under_cgroup_v2_somewhere_and_the_others_say_that_they_leave_it() -> None:
+    layouts = {entry.name: entry.cgroup for entry in MATRIX}
+    assert run.files_of(tuple(LONG_GROUPS))
+    for group, kernels in LONG_GROUPS.items():
+        assert kernels
+        assert {layouts[name] for name in kernels} == {"v2"}
+        for name in layouts:
+            left = [row.group for row in run.rows_left(name, name, ())]
+            assert (group in run.groups_of(name, ())) == (name in kernels) == (group not in left)
+
+
+def test_a_row_says_to_whom_a_group_is_left() -> None:
+    (row,) = (row for row in run.rows_left("newest", "newest (7.0)", ()) if row.group == "traffic")
+    assert (row.kernel, row.result, row.summary) == (
+        "newest (7.0)",
+        "left",
+        "to 6.1 and 6.12 and to the running kernel",
+    )
+
+
+def test_what_is_asked_for_runs_everywhere_and_what_is_not_long_too() -> None:
+    for entry in MATRIX:
+        assert run.groups_of(entry.name, ("traffic", "churn")) == ("traffic", "churn")
+        assert run.rows_left(entry.name, entry.name, ("traffic",)) == []
+        assert {"cpu", "memory", "cgroups"} <= set(run.groups_of(entry.name, ()))
 
 
 def test_kernel_that_cannot_be_had_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -85,7 +115,7 @@ def test_kernels_run_side_by_side_and_report_in_order(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(machine, "run", boot)
     lines: list[str] = []
-    rows = run.run(two, lines.append)
+    rows = [row for row in run.run(two, lines.append) if row.result != "left"]
     assert [row.summary for row in rows] == ["first failed", "second failed"]
     assert [line for line in lines if line.endswith("booted")] == ["second: booted", "first: booted"]
 
@@ -102,3 +132,49 @@ def test_interrupt_stops_the_others(monkeypatch: pytest.MonkeyPatch, two: run.Pl
     monkeypatch.setattr(machine, "run", boot)
     with pytest.raises(KeyboardInterrupt):
         run.run(two, lambda _line: None)
+
+
+def test_kernels_with_the_most_to_do_start_first(monkeypatch: pytest.MonkeyPatch, two: run.Plan) -> None:
+    started: list[str] = []
+
+    def boot(
+        guest: machine.Guest, command: str, results: Path, on_line: Callable[[str], None], stop: threading.Event
+    ) -> Boot:
+        started.append(results.name)
+        return Boot(None, results.name, 1)
+
+    monkeypatch.setattr(machine, "run", boot)
+    names = [entry.name for entry in MATRIX]
+    entries = tuple(Entry(name, "trixie", "v2") for name in names)
+    rows = run.run(dataclasses.replace(two, entries=entries, jobs=1), lambda _line: None)
+    assert started == sorted(names, key=num_long_groups, reverse=True) != names
+    assert [row.summary for row in rows if row.result == "FAIL"] == names
+
+
+@pytest.mark.parametrize(("status", "result"), [(0, "pass"), (3, "FAIL")])
+def test_a_command_beside_the_guests_has_a_row_and_its_lines_are_told(
+    monkeypatch: pytest.MonkeyPatch, two: run.Plan, status: int, result: str
+) -> None:
+    monkeypatch.setattr(machine, "run", lambda *_: Boot(None, "failed", 1))
+    lines: list[str] = []
+    first, *others = run.run(dataclasses.replace(two, beside=f"echo said; exit {status}"), lines.append)
+    assert (first.kernel, first.group, first.result) == ("this machine", "other tests", result)
+    assert "this machine: said" in lines
+    assert {row.kernel for row in others} == {"first (6.1, cgroup v2)", "second (6.1, cgroup v2)"}
+
+
+def test_a_command_beside_guests_that_cannot_be_had_is_no_kernel() -> None:
+    rows = beside.run("exit 0", lambda _line: None, threading.Event())
+    assert exit_status([*rows, Row("newest", "-", "unavailable", "")], is_forced=False) == 3
+    assert exit_status([*rows, Row("newest", "cpu", "pass", "")], is_forced=False) == 0
+
+
+def test_a_command_beside_is_ended_with_all_that_it_started() -> None:
+    stop = threading.Event()
+
+    def on_line(line: str) -> None:
+        if line.endswith("begun"):
+            stop.set()
+
+    (row,) = beside.run("sleep 1000 & echo begun; wait; sleep 1000", on_line, stop)
+    assert row.result == "FAIL"
