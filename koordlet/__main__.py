@@ -206,9 +206,10 @@ def _protecting(
 
 
 def _protect(agent: Agent, protection: Protection | None) -> tuple[Face, ...]:
-    if protection is None:
+    judging = agent.judging
+    if protection is None or judging is None:
         return ()
-    return (lambda window, _told: protection.tick(window, agent.judging.open_verdicts if agent.judging else ()),)
+    return (lambda window, _told: protection.tick(window, judging.open_verdicts, judging.judge.turnarounds),)
 
 
 def _recorder(settings: AgentSettings) -> Recorder | None:

@@ -10,7 +10,10 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from api.frame import CgroupInfo
 from api.qos import QoSClass
+from koordlet.harm import Harm
 from koordlet.protecting import Protection
+from koordlet.slowdown import Slowdown
+from koordlet.strategizing import Strategizing
 
 _HARM_LABELS = ("cgroup", "name", "qos")
 
@@ -28,6 +31,18 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "koord_harm_ratio": ("gauge", _HARM_LABELS, "Seconds lost to others per second of progress, of protected cgroups"),
     "koord_harm_low_ratio": ("gauge", _HARM_LABELS, "Lower end of its 95 % confidence interval"),
     "koord_harm_high_ratio": ("gauge", _HARM_LABELS, "Upper end of its 95 % confidence interval"),
+    "koord_turnaround_slowdown_ratio": (
+        "gauge",
+        _HARM_LABELS,
+        "Mean turnaround over what is usual at the same load, less one, of protected cgroups",
+    ),
+    "koord_turnaround_slowdown_low_ratio": ("gauge", _HARM_LABELS, "Lower end of its 95 % confidence interval"),
+    "koord_turnaround_slowdown_high_ratio": ("gauge", _HARM_LABELS, "Upper end of its 95 % confidence interval"),
+    "koord_strategy_run_seconds": ("counter", ("strategy",), "Time spent deciding"),
+    "koord_strategy_runs": ("counter", ("strategy",), "Decisions asked for"),
+    "koord_strategy_failures": ("counter", ("strategy",), "Decisions that failed"),
+    "koord_strategy_problems": ("gauge", ("strategy",), "What could not be followed in the last decision"),
+    "koord_strategy_wishes": ("gauge", ("strategy", "fate"), "Wishes of the last tick, and what became of them"),
 }
 """Kind, labels and meaning of every family; counters get `_total`."""
 
@@ -46,7 +61,7 @@ class ActionExposition(PrometheusCollector):
 
     def update(self, protection: Protection, cgroups: tuple[CgroupInfo, ...]) -> None:
         """Take what stands now; the harm is that of latency-sensitive cgroups, the worst `max_cgroups` of them."""
-        values = _counted(protection, self._dry_run) | self._harm(protection, cgroups)
+        values = _counted(protection, self._dry_run) | _decided(protection) | self._harm(protection, cgroups)
         with self._lock:
             self._values = values
 
@@ -63,14 +78,19 @@ class ActionExposition(PrometheusCollector):
 
     def _harm(self, protection: Protection, cgroups: tuple[CgroupInfo, ...]) -> Values:
         watched = [info for info in cgroups if QoSClass(info.qos).latency_sensitive]
-        harm = protection.harm.harm(np.array([info.id for info in watched], dtype=np.uint64))
-        worst = [row for row in np.argsort(-np.nan_to_num(harm.ratio), kind="stable") if np.isfinite(harm.ratio[row])]
-        rows = [(int(row), self._labels(watched[row])) for row in worst[: self._max_cgroups]]
-        return {
-            "koord_harm_ratio": {labels: float(harm.ratio[row]) for row, labels in rows},
-            "koord_harm_low_ratio": {labels: float(harm.low[row]) for row, labels in rows},
-            "koord_harm_high_ratio": {labels: float(harm.high[row]) for row, labels in rows},
+        ids = np.array([info.id for info in watched], dtype=np.uint64)
+        figures: dict[str, Harm | Slowdown] = {
+            "koord_harm": protection.harm.harm(ids),
+            "koord_turnaround_slowdown": protection.slowdown.slowdown(ids),
         }
+        values: Values = {}
+        for family, figure in figures.items():
+            order = np.argsort(-np.nan_to_num(figure.ratio), kind="stable")
+            worst = [int(row) for row in order if np.isfinite(figure.ratio[row])][: self._max_cgroups]
+            labels = [self._labels(watched[row]) for row in worst]
+            for part, column in (("", figure.ratio), ("_low", figure.low), ("_high", figure.high)):
+                values[f"{family}{part}_ratio"] = dict(zip(labels, column[worst].tolist(), strict=True))
+        return values
 
     def _labels(self, info: CgroupInfo) -> tuple[str, ...]:
         return info.path, self._name_of(info.path), info.qos
@@ -93,4 +113,17 @@ def _counted(protection: Protection, dry_run: str) -> Values:
         "koord_rungs_standing": rungs,
         "koord_accusations_refused": {(why,): float(count) for why, count in response.refused.items()},
         "koord_trips": {(what,): float(count) for what, count in protection.trips.items()},
+    }
+
+
+def _decided(protection: Protection) -> Values:
+    """How the strategies fare; those of `wishes` include the answer to verdicts."""
+    wishes = {(strategy, fate.value): float(count) for (strategy, fate), count in protection.wishes.items()}
+    held = protection.strategizing or Strategizing({})
+    return {
+        "koord_strategy_run_seconds": {(name,): seconds for name, seconds in held.run_seconds.items()},
+        "koord_strategy_runs": {(name,): float(held.runs) for name in held.strategies},
+        "koord_strategy_failures": {(name,): float(held.failures[name]) for name in held.strategies},
+        "koord_strategy_problems": {(name,): float(count) for name, count in held.problems.items()},
+        "koord_strategy_wishes": wishes,
     }

@@ -1,9 +1,14 @@
 """What is known of pods besides their cgroups: classes, labels, amounts. The kubelet's and the API server's to tell."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from api.frame import CgroupInfo
 from api.qos import QoSClass
+from koordlet.naming import name_cgroup
+
+ANNOTATION_PROTECTED = "koordlet.koordinator.sh/protected"
+"""Pod annotation; `true` keeps a pod from everything but gifts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +34,12 @@ FactsOf = Callable[[str], PodFacts | None]
 def nobody_tells(_uid: str) -> PodFacts | None:
     """Without Kubernetes."""
     return None
+
+
+def annotated(cgroups: Iterable[CgroupInfo], facts_of: FactsOf) -> frozenset[str]:
+    """Paths of the pods that are protected by annotation."""
+    if facts_of is nobody_tells:
+        return frozenset()
+    named = ((info.path, name_cgroup(info.path)) for info in cgroups)
+    pods = ((path, facts_of(name.pod_uid)) for path, name in named if name.kind == "pod")
+    return frozenset(path for path, facts in pods if facts and facts.annotations.get(ANNOTATION_PROTECTED) == "true")

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -17,16 +17,20 @@ from api.intents import Intent, Setting
 from api.qos import QoSClass
 from api.verdicts import Verdict
 from api.window import Window
+from detector.observe import Turnarounds
 from koordlet.config import AgentSettings
 from koordlet.enforcing.audit import Outcome
 from koordlet.enforcing.enforcer import Enforcer, open_enforcer, open_knobs, own_cgroup
+from koordlet.enforcing.tally import Fate, tally
 from koordlet.harm import HarmMeter, tick_of
 from koordlet.host.tree import HostTree
+from koordlet.podfacts import FactsOf, annotated, nobody_tells
 from koordlet.reaching import Reaching
 from koordlet.response.episode import Step
 from koordlet.response.respond import Response
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.sight import Sight, sight
+from koordlet.slowdown import SlowdownMeter
 from koordlet.strategizing import Strategizing
 from koordlet.viewing import Viewing
 from probes.tripwire import Trip, Tripwire
@@ -47,12 +51,16 @@ class Protection:
         *,
         strategizing: Strategizing | None = None,
         viewing: Viewing | None = None,
+        facts_of: FactsOf = nobody_tells,
     ) -> None:
         """Strategies need a viewing; without both only verdicts are answered."""
         self.strategizing = strategizing
         self.response = response
         self.enforcer = enforcer
         self.harm = HarmMeter()
+        self.slowdown = SlowdownMeter()
+        self.wishes: Mapping[tuple[str, Fate], int] = {}
+        """By strategy, what became of the wishes of the newest step."""
         self.steps: Counter[tuple[str, str, str]] = Counter()
         """Rungs by resource, rung and what happened to them."""
         self.trips: Counter[str] = Counter()
@@ -60,12 +68,13 @@ class Protection:
         self.fast: FastPath | None = None
         self._reaching = reaching
         self._viewing = viewing
+        self._facts_of = facts_of
         self._lock = threading.Lock()
         self._sight: Sight | None = None
         self._wanted: list[Intent] = []
 
-    def tick(self, window: Window, verdicts: tuple[Verdict, ...]) -> None:
-        """Look, decide, act; `verdicts` are those that stand."""
+    def tick(self, window: Window, verdicts: tuple[Verdict, ...], turnarounds: Turnarounds | None = None) -> None:
+        """Look, decide, act; `verdicts` are those that stand, `turnarounds` what the judge saw of requests."""
         if self.fast is not None:
             self.fast.watch(window.cgroups)
         delta = window.delta()
@@ -73,6 +82,8 @@ class Protection:
         measured = tick_of(delta)
         if measured is not None:
             self.harm.add(window.last.cgroup.ids, *measured, window.seconds)
+        if turnarounds is not None:
+            self.slowdown.add(turnarounds, window.seconds)
         by_strategies: list[Intent] = []
         if self.strategizing is not None and self._viewing is not None:
             view = self._viewing.view(window, self.strategizing.evictions)
@@ -113,10 +124,13 @@ class Protection:
             self.enforcer.close()
 
     def _enforce(self, wanted: list[Intent], seen: Sight) -> None:
+        silent = self.strategizing.silent if self.strategizing is not None else frozenset()
+        marked = annotated(seen.cgroups, self._facts_of)
+        events = self.enforcer.step(wanted, seen.cgroups, silent=silent, annotated=marked)
+        self.wishes = tally(wanted, events)
         if self.strategizing is None:
-            self.enforcer.step(wanted, seen.cgroups)
             return
-        for event in self.enforcer.step(wanted, seen.cgroups, silent=self.strategizing.silent):
+        for event in events:
             if event.outcome is Outcome.TERMINATED:
                 self.strategizing.note_eviction(event.target, seen.now_seconds)
 
@@ -148,11 +162,15 @@ def acting(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
 
 
 def open_protection(
-    settings: AgentSettings, tree: HostTree, wire: Tripwire | None = None, strategizing: Strategizing | None = None
+    settings: AgentSettings,
+    tree: HostTree,
+    wire: Tripwire | None = None,
+    strategizing: Strategizing | None = None,
+    facts_of: FactsOf = nobody_tells,
 ) -> Protection:
     """Ready for the first tick; without `[enforcing] enabled` it only says what it would do.
 
-    `wire` is the tripwire in the kernel, if one was laid.
+    `wire` is the tripwire in the kernel, if one was laid; `facts_of` tells of pods.
 
     Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
     """
@@ -166,7 +184,8 @@ def open_protection(
         enforcer,
         Reaching(tree, knobs, own_cgroup(tree)),
         strategizing=strategizing,
-        viewing=Viewing(tree, knobs) if strategizing is not None else None,
+        viewing=Viewing(tree, knobs, facts_of) if strategizing is not None else None,
+        facts_of=facts_of,
     )
     if wire is not None:
         protection.fast = FastPath(wire, protection.trip, settings.response)

@@ -6,10 +6,10 @@ tick means (`detector/baseline.py`), so a service whose quiet ticks have rare sl
 quiet, never less.
 
 The interval is the sum of three doubts: of the present, from batch means (`koordlet/batches.py`); of the baseline's
-median, whose standard error is 1.2533 sigma / sqrt(n) for n independent samples (Kendall and Stuart, The Advanced Theory
-of Statistics, vol. 1, ch. 14), samples of one batch counting as one; and of the baseline's grain, the edges of the
-bucket that the median lies in, 19 % apart. Each is taken at its worst, so that it covers the truth more often than it
-says. docs/harm.md has the reasons.
+median, whose standard error is 1.2533 sigma / sqrt(n) for n independent samples (Kendall and Stuart, The Advanced
+Theory of Statistics, vol. 1, ch. 14), samples of one batch counting as one; and of the baseline's grain, the edges of
+the bucket that the median lies in, 19 % apart. Each is taken at its worst, so that the interval covers the truth more
+often than it says. docs/harm.md has the reasons.
 """
 
 from dataclasses import dataclass

@@ -25,6 +25,8 @@ class Strategizing:
 
     def __init__(self, strategies: Mapping[str, Strategy[Any]]) -> None:
         self.strategies = dict(strategies)
+        self.runs = 0
+        """Ticks in which all were asked."""
         self.run_seconds = dict.fromkeys(self.strategies, 0.0)
         self.failures: Counter[str] = Counter()
         self.problems: dict[str, int] = {}
@@ -39,6 +41,7 @@ class Strategizing:
         """All that all of them want, in the order of their names; `now` is monotonic seconds."""
         wanted: list[Intent] = []
         silent = set()
+        self.runs += 1
         for name, strategy in self.strategies.items():
             started = time.perf_counter()
             try:

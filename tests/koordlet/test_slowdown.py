@@ -1,4 +1,4 @@
-"""How late a service answers: its ratio, the load it is compared at, its interval's coverage, what it refuses to say."""
+"""How late a service answers: its ratio, the load it is compared at, its interval, and what it refuses to say."""
 
 import numpy as np
 import pytest
