@@ -26,7 +26,7 @@ from typing import IO, Any, ClassVar, Literal, Self
 
 CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids", "perf_event")
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
-REMOVE_TIMEOUT_SECONDS = 5.0
+REMOVE_TIMEOUT_SECONDS = 20.0
 PREFIX = "koord-test"
 
 # Joins each cgroup.procs named before "--", then becomes the command: no Python runs between fork and exec.

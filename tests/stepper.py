@@ -45,7 +45,7 @@ class Stepper:
 
     def _await(self) -> None:
         assert _pipe(self._process.stdout).read(1), f"the child died: {self._process.wait()}"
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self._stat()[0] != "S":
             assert time.monotonic() < deadline, "the child does not sleep"
             time.sleep(0.001)

@@ -105,7 +105,11 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         each.close()
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+PROMPTLY_SECONDS = 5.0
+"""A stop that waited for the server would give up after ten."""
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
     """Whether a condition comes true in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

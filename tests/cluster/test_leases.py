@@ -15,11 +15,11 @@ from tests.cluster.conftest import Site, eventually
 
 KEY = Key("d", "scheduler")
 WALL = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-IMPATIENT = ClientSettings(timeout_seconds=0.3, attempts=1, backoff=Backoff(0.01, 0.05))
+IMPATIENT = ClientSettings(timeout_seconds=0.6, attempts=1, backoff=Backoff(0.01, 0.05))
 
 
 def run_for(identity: str, key: Key = KEY) -> LeaseSettings:
-    return LeaseSettings(key, identity, duration_seconds=1.5, renew_deadline_seconds=0.8, retry_seconds=0.05)
+    return LeaseSettings(key, identity, duration_seconds=3.0, renew_deadline_seconds=1.6, retry_seconds=0.05)
 
 
 def lease(holder: str | None, duration: int | None = 15, version: str = "1") -> Lease:
@@ -36,9 +36,9 @@ def lease(holder: str | None, duration: int | None = 15, version: str = "1") -> 
         ("other", 15, 0.0, False),
         ("other", 15, 15.0, False),
         ("other", 15, 15.1, True),
-        # The holder's own duration counts, not ours of 1.5 seconds.
+        # The holder's own duration counts, not ours of 3 seconds.
         ("other", 60, 15.1, False),
-        ("other", None, 1.6, True),
+        ("other", None, 3.1, True),
     ],
 )
 def test_a_lease_is_taken_only_when_free_own_or_abandoned(
@@ -87,7 +87,7 @@ def test_one_leads_and_hands_over_on_stopping(site: Site) -> None:
     first.stop()
     assert not first.leading
     # The lease was given up, so the other need not wait until it is abandoned.
-    assert eventually(lambda: second.leading, 1.0)
+    assert eventually(lambda: second.leading, 2.0)
     second.stop()
     assert changes == [("a", True), ("a", False), ("b", True), ("b", False)]
     assert site.client.get(LEASES, key)["spec"]["holderIdentity"] == ""
@@ -102,14 +102,14 @@ def test_the_leader_steps_down_before_another_can_take_over(twin: Twin) -> None:
         twin.faults.add(Fault(FaultType.DROP, frozenset({"update"}), "leases"))
         second.start()
         both = False
-        deadline = time.monotonic() + 2.5
+        deadline = time.monotonic() + 30.0
         while time.monotonic() < deadline and first.leading:
             both = both or second.leading
             time.sleep(0.005)
         assert not first.leading
         assert not both
         twin.faults.clear()
-        assert eventually(lambda: first.leading != second.leading, 4.0)
+        assert eventually(lambda: first.leading != second.leading)
         first.stop()
         second.stop()
 
@@ -121,7 +121,7 @@ def test_a_slow_server_costs_nobody_the_lead(twin: Twin) -> None:
         elector = Elector(client, run_for("a"), changes.append)
         elector.start()
         assert eventually(lambda: elector.leading)
-        time.sleep(1.5)
+        time.sleep(2.0)
         assert elector.leading
         elector.stop()
     assert changes == [True, False]

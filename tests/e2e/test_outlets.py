@@ -78,7 +78,7 @@ def await_(holds: Callable[[], object], process: subprocess.Popen[str], log: Pat
 def metric(log: Path, name: str) -> float | None:
     port = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/", log.read_text())
     assert port
-    with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=30) as response:
         found = re.search(rf"^{re.escape(name)} (\S+)$", response.read().decode(), re.MULTILINE)
     return float(found[1]) if found else None
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 SERVICE_SECONDS = 0.010
 RATE = 30.0 * (os.cpu_count() or 1)
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 90.0
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_a_recording_says_what_the_agent_said(kernel: Kernel, tree: CgroupTree, 
             until(lambda: len(list(directory.glob("*.koordrec"))) >= 3, agent, tmp_path)
         until(lambda: b'"close"' in lines.read_bytes(), agent, tmp_path)
         agent.send_signal(signal.SIGTERM)
-        assert agent.wait(30) == 0
+        assert agent.wait(60) == 0
     told = lines.read_bytes()
     again = detector("replay", directory, "--json")
     assert (again.returncode, again.stdout) == (0, told), again.stderr.decode()
@@ -98,7 +98,7 @@ def test_a_killed_agent_loses_nothing_it_said(kernel: Kernel, tree: CgroupTree, 
         with recording_agent(tmp_path, "second") as (agent, lines, directory):
             until(lambda: b'"open"' in lines.read_bytes(), agent, tmp_path)
             agent.send_signal(signal.SIGTERM)
-            assert agent.wait(30) == 0
+            assert agent.wait(60) == 0
         second = lines.read_bytes()
     segments = [Segment(path) for path in segment_paths(directory)]
     runs = list(dict.fromkeys(segment.header.run for segment in segments))

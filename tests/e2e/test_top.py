@@ -86,7 +86,7 @@ def test_a_victim_its_cause_and_its_culprit_are_on_the_screen(kernel: Kernel, tr
             screen.read_until(r"e2ev\s+\d\.\d+\s+\d\.\d+[ N]+NNN[^\n]*e2eh")
             screen.read_until(r"(high|medium|low)\s+\S+\s+\d\.\d+ waiting for CPU\s+\S+ \d+%")
             screen.press("q")
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while screen.process.poll() is None and time.monotonic() < deadline:
                 screen.drain()
             assert screen.process.returncode == 0

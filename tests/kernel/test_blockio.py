@@ -212,7 +212,8 @@ def test_time_held_back_by_a_limit(kernel: Kernel, probe: BlockIo, tree: CgroupT
         if "blockio.throttle_ns" in kernel.refusals:
             assert "throttle_ns" not in row
             pytest.xfail(f"no throttle time here: {kernel.refusals['blockio.throttle_ns']}")
-        assert 0.6 * taken_ns < row["throttle_ns"] < taken_ns
+        at_the_limit_ns = 13 * (128 << 10) / MIB * 1e9  # starting the reader takes time, too
+        assert 0.6 * min(taken_ns, at_the_limit_ns) < row["throttle_ns"] < taken_ns
 
 
 def test_forgotten_cgroup_is_gone(probe: BlockIo, tree: CgroupTree, disk: Path) -> None:

@@ -20,6 +20,7 @@ from tests.disks import NoDiskError, scratch_disk
 pytestmark = pytest.mark.kernel
 
 MIB = 1 << 20
+PATIENCE_SECONDS = 60.0
 # A shell, because it spins at once: an interpreter that still loads its library sleeps now and then.
 SPIN = ["/bin/sh", "-c", "while :; do :; done"]
 
@@ -105,7 +106,7 @@ def test_pressure_per_cgroup_grows_where_its_threads_wait(tree: CgroupTree) -> N
         pressure, other = needs(busy.unified_dir / "cpu.pressure"), quiet.unified_dir / "cpu.pressure"
         for _ in range(2):
             busy.spawn(SPIN, cpus="0")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while pressure_total_us(pressure) < 300_000 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert pressure_total_us(pressure) >= 300_000
@@ -117,15 +118,21 @@ def test_pressure_per_cgroup_grows_where_its_threads_wait(tree: CgroupTree) -> N
 def test_quota_throttles_and_counts(tree: CgroupTree) -> None:
     with tree.make_cgroup("quota") as cgroup:
         cgroup.set_cpu_quota(20_000, 100_000)
-        before = stat_of(cgroup.cpu_dir / "cpu.stat")
+        before, began = stat_of(cgroup.cpu_dir / "cpu.stat"), time.monotonic()
         cgroup.spawn(SPIN, cpus="0")
-        time.sleep(1.5)
-        after = stat_of(cgroup.cpu_dir / "cpu.stat")
+        key, per_second = ("throttled_usec", 1e6) if tree.version == "v2" else ("throttled_time", 1e9)
+        throttled_seconds = 0.0
+        while throttled_seconds < 0.5:
+            passed = time.monotonic() - began
+            assert passed < PATIENCE_SECONDS, f"throttled for {throttled_seconds} s"
+            time.sleep(0.1)
+            after = stat_of(cgroup.cpu_dir / "cpu.stat")
+            throttled_seconds = (after[key] - before[key]) / per_second
+        passed = time.monotonic() - began
     periods = after["nr_periods"] - before["nr_periods"]
     throttled = after["nr_throttled"] - before["nr_throttled"]
     assert 0 < throttled <= periods
-    key, per_second = ("throttled_usec", 1e6) if tree.version == "v2" else ("throttled_time", 1e9)
-    assert 0.3 < (after[key] - before[key]) / per_second < 1.6
+    assert throttled_seconds < passed
 
 
 def test_burst_above_quota_is_refused_and_so_is_quota_below_burst(tree: CgroupTree) -> None:
@@ -151,9 +158,11 @@ def test_idle_cgroup_leaves_the_cpu_to_others(tree: CgroupTree) -> None:
         while cpu_seconds(high.pid) < 0.1:
             time.sleep(0.05)
         low_before, high_before = cpu_seconds(low.pid), cpu_seconds(high.pid)
-        time.sleep(1.5)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while cpu_seconds(high.pid) - high_before < 0.8:
+            assert time.monotonic() < deadline, "the normal cgroup does not run"
+            time.sleep(0.05)
         low_used, high_used = cpu_seconds(low.pid) - low_before, cpu_seconds(high.pid) - high_before
-    assert high_used > 0.2
     assert low_used < 0.2 * high_used
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.cgroups import CgroupTree
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(600)]
 
-READY_SECONDS = 90.0
+READY_SECONDS = 240.0
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,15 @@ class Scene:
             except (Unsupported, CgroupGone):
                 continue
 
+    def one_step_seconds(self) -> float:
+        """Time of one start and step, with all put back afterwards."""
+        began = time.monotonic()
+        enforcer = open_enforcer(self.settings, HOST)
+        enforcer.step(self.intents(random.Random(0)))
+        taken = time.monotonic() - began
+        enforcer.close()
+        return taken
+
     def run_forever(self, seed: int) -> None:
         chance = random.Random(seed)
         enforcer = open_enforcer(self.settings, HOST)
@@ -173,6 +182,7 @@ def is_back(key: str, text: str, expected: str) -> bool:
 def test_killed_at_any_moment_everything_goes_back_once(scene: Scene, tmp_path: Path) -> None:
     chance = random.Random(2026)
     originals = scene.texts()
+    longest_seconds = max(0.2, 2 * scene.one_step_seconds())
     journal = tmp_path / "state" / "journal"
     deadline = time.monotonic() + BUDGET_SECONDS
     restored, kills, stood = 0, 0, 0
@@ -182,7 +192,7 @@ def test_killed_at_any_moment_everything_goes_back_once(scene: Scene, tmp_path: 
         killed_run(
             lambda number=number: scene.run_forever(number),  # type: ignore[misc]
             scene.churn,
-            chance.uniform(0.0, 0.2),
+            chance.uniform(0.0, longest_seconds),
             tmp_path / "child.log",
         )
         kills += 1

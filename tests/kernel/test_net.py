@@ -30,12 +30,14 @@ client = socket.create_connection(listener.getsockname())
 server, _ = listener.accept()
 refuse = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF_RET | BPF_K, 0 bytes
 server.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(refuse)))
+def retransmits():
+    return struct.unpack_from("I", client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), TOTAL_RETRANS_OFFSET)[0]
 client.send(b"x")
-time.sleep(1.0)
+while retransmits() < 2:
+    time.sleep(0.01)
 server.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, struct.pack("i", 0))
 assert server.recv(1) == b"x"
-info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
-print(json.dumps({"retransmits": struct.unpack_from("I", info, TOTAL_RETRANS_OFFSET)[0]}))
+print(json.dumps({"retransmits": retransmits()}))
 """
 
 # Datagrams through a slow, short queue in a network namespace of its own; prints tc's counts and all latency.

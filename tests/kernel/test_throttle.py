@@ -17,7 +17,8 @@ pytestmark = pytest.mark.kernel
 
 BUSY = ["sh", "-c", "while :; do :; done"]
 QUOTA_US, PERIOD_US = 5_000, 20_000
-SECONDS = 1.5
+THROTTLED_NS = 900_000_000  # some 80 episodes and more on one CPU
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(params=["traced", "switched"])
@@ -48,6 +49,14 @@ def kernel_ns(cgroup: TestCgroup) -> int:
     return int(stat["throttled_time"]) if "throttled_time" in stat else int(stat["throttled_usec"]) * 1000
 
 
+def await_throttled(cgroup: TestCgroup, least_ns: int = THROTTLED_NS) -> None:
+    """Wait until the cgroup has been throttled for so long since now."""
+    began_ns, deadline = kernel_ns(cgroup), time.monotonic() + PATIENCE_SECONDS
+    while kernel_ns(cgroup) - began_ns < least_ns:
+        assert time.monotonic() < deadline, "the quota does not throttle"
+        time.sleep(0.05)
+
+
 def measured(probe: Throttle, cgroup: TestCgroup) -> tuple[int, int, int]:
     """Throttled ns, episodes, and the sum of the histogram."""
     table = probe.read().tables[CGROUP]
@@ -67,7 +76,7 @@ def assert_agrees(probe: Throttle, cgroup: TestCgroup) -> None:
 def test_own_quota_agrees_with_the_kernel(probe: Throttle, pod: TestCgroup) -> None:
     pod.set_cpu_quota(QUOTA_US, PERIOD_US)
     pod.spawn(BUSY, cpus="0")
-    time.sleep(SECONDS)
+    await_throttled(pod)
     assert_agrees(probe, pod)
 
 
@@ -75,7 +84,7 @@ def test_each_cpus_queue_counts(probe: Throttle, pod: TestCgroup) -> None:
     pod.set_cpu_quota(QUOTA_US, PERIOD_US)
     pod.spawn(BUSY, cpus="0")
     pod.spawn(BUSY, cpus="1")
-    time.sleep(SECONDS)
+    await_throttled(pod)
     assert_agrees(probe, pod)
 
 
@@ -85,7 +94,7 @@ def test_a_parents_quota_is_the_parents(probe: Throttle, pod: TestCgroup) -> Non
         limited.set_cpu_quota(QUOTA_US, PERIOD_US)
         limited.spawn(BUSY, cpus="0")
         free.spawn(BUSY, cpus="0")
-        time.sleep(SECONDS)
+        await_throttled(pod)
         assert_agrees(probe, pod)
         assert measured(probe, free) == (0, 0, 0)
         assert measured(probe, limited)[0] <= 1.05 * kernel_ns(limited) + PERIOD_US * 1000
@@ -95,12 +104,12 @@ def test_what_was_throttled_before_is_not_counted(kernel: Kernel, tree: CgroupTr
     with tree.make_cgroup("pod") as pod:
         pod.set_cpu_quota(QUOTA_US, PERIOD_US)
         pod.spawn(BUSY, cpus="0")
-        time.sleep(SECONDS / 3)
+        await_throttled(pod, THROTTLED_NS // 3)
         since = kernel_ns(pod)
         late = Throttle.open(kernel, ProbeLimits())
         try:
             opened = kernel_ns(pod)
-            time.sleep(SECONDS)
+            await_throttled(pod)
             before = kernel_ns(pod)
             ours = measured(late, pod)[0]
             assert 0.95 * (before - opened) <= ours <= 1.05 * (kernel_ns(pod) - since)
@@ -111,7 +120,7 @@ def test_what_was_throttled_before_is_not_counted(kernel: Kernel, tree: CgroupTr
 def test_a_busy_group_without_quota_has_no_episode(probe: Throttle, pod: TestCgroup) -> None:
     pod.spawn(BUSY, cpus="0")
     pod.spawn(BUSY, cpus="0")
-    time.sleep(SECONDS / 3)
+    time.sleep(0.5)
     assert measured(probe, pod) == (0, 0, 0)
 
 

@@ -37,9 +37,9 @@ from tests.cgroups import CgroupTree, TestCgroup
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 HOST = HostTree()
-LINK_BITS = 20_000_000
+LINK_BITS = 10_000_000  # an emulated CPU carries several times as much
 LINK_BYTES = LINK_BITS // 8
-BOTTLENECK_BITS = 24_000_000
+BOTTLENECK_BITS = 12_000_000
 BEST_EFFORT, ONLINE = 5001, 5002
 FLOWS = 8
 KILLS = 20
@@ -122,7 +122,7 @@ class Wire:
     def rates(self, *ports: int, seconds: float = 2.0) -> list[float]:
         """Bytes per second that arrived, once all of them have arrived at all and some more."""
         for port in ports:
-            start, deadline = self.bytes[port], time.monotonic() + 30
+            start, deadline = self.bytes[port], time.monotonic() + 60
             while self.bytes[port] < start + 50_000:
                 assert time.monotonic() < deadline, f"nothing comes through to {port}\n{self.queueing()}"
                 time.sleep(0.05)
@@ -233,7 +233,7 @@ def test_the_nearest_cgroup_that_has_a_class_counts(wire: Wire, flood: TestCgrou
         send(below, BEST_EFFORT, 2)
         enforcer.step([*wish(flood, "rate=100000 ceil=200000 prio=3"), *wish(below, "rate=500000 ceil=1000000 prio=3")])
         wire.rates(BEST_EFFORT, seconds=1.0)
-        assert 400_000 < wire.rates(BEST_EFFORT)[0] < 1_200_000
+        assert 400_000 < wire.rates(BEST_EFFORT)[0] < 1_100_000
         enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3"))
         wire.rates(BEST_EFFORT, seconds=1.0)
         assert wire.rates(BEST_EFFORT)[0] < 300_000
@@ -320,11 +320,12 @@ def test_a_cgroup_in_another_network_namespace_is_known_where_it_comes_in(
             return
         assert event.outcome == Outcome.SET
         wire.rates(BEST_EFFORT, seconds=1.0)
-        assert 50_000 < wire.rates(BEST_EFFORT)[0] < 300_000
+        limited = wire.rates(BEST_EFFORT)[0]
+        assert 50_000 < limited < 300_000
         assert [one.outcome for one in enforcer.step([])] == [Outcome.RESTORED]
         assert wire.tc(wire.router, "qdisc show") == idle
         wire.rates(BEST_EFFORT, seconds=0.5)
-        assert wire.rates(BEST_EFFORT, seconds=1.0)[0] > 1_000_000
+        assert wire.rates(BEST_EFFORT, seconds=1.0)[0] > 3 * limited
 
 
 def test_a_namespace_that_comes_later_is_tapped_in_the_next_step(
@@ -413,12 +414,16 @@ def test_killed_at_any_moment_it_is_put_back(wire: Wire, flood: TestCgroup, tmp_
     idle = wire.queueing()
     pods = [flood.make_cgroup(name) for name in ("a", "b", "c")]
     chance = random.Random(7)
+    began = time.monotonic()
+    with enforcing(tmp_path) as enforcer:
+        enforcer.step([one for pod in pods for one in wish(pod)])
+        step_seconds = time.monotonic() - began
     seen = Counter[bool]()
     for _ in range(KILLS):
         child = os.fork()
         if child == 0:
             _churn(tmp_path, pods)
-        time.sleep(chance.uniform(0.02, 0.25))
+        time.sleep(chance.uniform(0.02, max(0.25, 2 * step_seconds)))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         seen["htb" in wire.queueing()] += 1

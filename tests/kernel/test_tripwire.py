@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from probes.cpu import Cpu
 from probes.probe import Kernel, ProbeLimits
-from probes.tripwire import Tripwire
+from probes.tripwire import Trip, Tripwire
 from tests.cgroups import CgroupTree
 
 pytestmark = pytest.mark.kernel
 
 BUSY = ["sh", "-c", "while :; do :; done"]
+HELD = ["sh", "-c", "echo ready; read line; while :; do :; done"]
 CPU = 0
+PATIENCE_SECONDS = 30.0
 WINDOW = (10_000_000, 50_000_000)
 
 
@@ -27,15 +31,28 @@ def wire(kernel: Kernel) -> Iterator[Tripwire]:
     opened.close()
 
 
+def await_run(pid: int) -> None:
+    """Wait until a process has run for some 50 ms: it is what it is to be."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) < 5:
+        assert time.monotonic() < deadline, "the process does not run"
+        time.sleep(0.01)
+
+
 def test_a_loss_to_a_neighbour_is_told_within_moments_and_names_it(tree: CgroupTree, wire: Tripwire) -> None:
     with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog:
         loser, culprit = victim.cgroup_id, hog.cgroup_id
-        victim.spawn(BUSY, str(CPU))
+        running = victim.spawn(BUSY, str(CPU))
+        held = hog.spawn(HELD, str(CPU), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert held.stdin and held.stdout
+        assert held.stdout.readline() == b"ready\n"
+        await_run(running.pid)
         wire.watch({loser: WINDOW})
-        hog.spawn(BUSY, str(CPU))
+        held.stdin.write(b"go\n")
         began = time.monotonic_ns()
-        deadline = time.monotonic() + 10
-        found = []
+        held.stdin.flush()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        found: list[Trip] = []
         while time.monotonic() < deadline and not found:
             found = [trip for trip in wire.wait(1.0) if trip.culprit == culprit]
     assert found, "no trip named the hog"
@@ -52,7 +69,7 @@ def test_who_is_not_watched_or_loses_nothing_is_not_told_of(tree: CgroupTree, wi
         wire.watch({quiet.cgroup_id: WINDOW})
         assert wire.wait(1.5) == []
         wire.watch({one.cgroup_id: WINDOW})
-        assert any(trip.victim == one.cgroup_id for trip in wire.wait(5.0))
+        assert any(trip.victim == one.cgroup_id for trip in wire.wait(PATIENCE_SECONDS))
         wire.watch({})
         wire.wait(0.1)
         assert wire.wait(1.5) == []

@@ -134,7 +134,7 @@ def test_an_object_without_a_spec_is_told() -> None:
         rule_of({"metadata": {"name": "web"}}, SYMPTOMS)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.01)

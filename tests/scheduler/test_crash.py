@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -20,6 +20,7 @@ from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_
 from tests.schedobjects import node, pod
 
 PODS_PER_KILL = 40
+PATIENCE_SECONDS = 60.0
 
 
 @contextmanager
@@ -36,10 +37,14 @@ def bound(twin: Twin) -> int:
     return sum(1 for item in twin.objects(PODS).values() if item["spec"].get("nodeName"))
 
 
-def wait_for(twin: Twin, count: int, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while bound(twin) < count:
-        assert time.monotonic() < end, f"{bound(twin)} of {count} pods bound"
+def wait_for(twin: Twin, count: int) -> None:
+    await_that(lambda: bound(twin) >= count)
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "did not come about"
         time.sleep(0.002)
 
 
@@ -83,8 +88,10 @@ def test_devices_and_gangs_survive_kills() -> None:
             with scheduler(twin.url) as process:
                 wait_for(twin, before + draw.randrange(1, 4))
                 os.kill(process.pid, signal.SIGKILL)
+        await_that(lambda: twin.open_watches == 0)  # those of the killed one
         with scheduler(twin.url):
-            time.sleep(2.0)
+            await_that(lambda: twin.open_watches > 0)
+            time.sleep(1.0)
             settle(twin)
         placed = check(twin)
     assert any(name.startswith("gpu") for name in placed)

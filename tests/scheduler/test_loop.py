@@ -47,7 +47,7 @@ def running(twin: Twin) -> Iterator[Loop]:
         assert not thread.is_alive()
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "condition did not come true in time"

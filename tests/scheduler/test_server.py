@@ -54,7 +54,7 @@ def document(item: Any) -> dict[str, Any]:
     return made
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "condition did not come true in time"

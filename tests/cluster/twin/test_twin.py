@@ -58,7 +58,7 @@ def test_kubelets_end_pods_after_a_while_unless_finalizers_hold_them() -> None:
         for key in keys:
             client.delete(PODS, key)
         assert set(twin.objects(PODS)) == set(keys)
-        assert eventually(lambda: set(twin.objects(PODS)) == {keys[1]}, 2.0)
+        assert eventually(lambda: set(twin.objects(PODS)) == {keys[1]})
         client.modify(PODS, keys[1], lambda found: {**found, "metadata": {**found["metadata"], "finalizers": []}})
         assert not twin.objects(PODS)
 
@@ -139,7 +139,7 @@ def test_a_watch_ends_by_itself_and_its_connection_serves_on(twin: Twin) -> None
         parameters = {"watch": "true", "timeoutSeconds": "1", "allowWatchBookmarks": "true", "resourceVersion": "1"}
         started = time.monotonic()
         lines = client.send(Request("GET", NODES.path(), parameters)).splitlines()
-        assert 0.9 < time.monotonic() - started < 3
+        assert 0.9 < time.monotonic() - started < 20
         assert all(b"BOOKMARK" in line for line in lines)
         assert client.list(NODES).items == ()
 

@@ -19,7 +19,7 @@ RETRY = Backoff(initial_seconds=0.05, maximum_seconds=0.1)
 SETTINGS = ClusterSettings(enabled=True, annotation_seconds=30.0)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.01)
