@@ -97,7 +97,7 @@ def _runner(victim: str, *, seconds: float, load: float, stop: Event) -> Iterato
                 lambda column, seed: cpu.measure(stage, column, rate=rate, seconds=seconds, seed=seed, stop=stop),
             )
             return
-        with mounted_disk(stage.directory) as made:
+        with mounted_disk(stage.directory, str(max(os.sched_getaffinity(0)))) as made:
             disk.lay_out(made)
             yield (
                 disk_columns(disk.disk_number(made), DISK_LIMIT_BYTES_PER_SECOND),
