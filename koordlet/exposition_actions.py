@@ -118,12 +118,13 @@ def _counted(protection: Protection, dry_run: str) -> Values:
 
 def _decided(protection: Protection) -> Values:
     """How the strategies fare; those of `wishes` include the answer to verdicts."""
-    wishes = {(strategy, fate.value): float(count) for (strategy, fate), count in protection.wishes.items()}
     held = protection.strategizing or Strategizing({})
     return {
         "koord_strategy_run_seconds": {(name,): seconds for name, seconds in held.run_seconds.items()},
         "koord_strategy_runs": {(name,): float(held.runs) for name in held.strategies},
         "koord_strategy_failures": {(name,): float(held.failures[name]) for name in held.strategies},
         "koord_strategy_problems": {(name,): float(count) for name, count in held.problems.items()},
-        "koord_strategy_wishes": wishes,
+        "koord_strategy_wishes": {
+            (strategy, fate.value): float(count) for (strategy, fate), count in protection.wishes.items()
+        },
     }
