@@ -32,9 +32,10 @@ LONG_GROUPS = {
     "churn": ("6.12",),
     "detect_bench": ("newest",),
     "enforcing_kill": ("newest",),
+    "slowdown": ("newest",),
     "traffic": ("6.1", "6.12"),
 }
-"""Groups that take an emulated CPU a minute each and count nothing that a probe reports: which kernels run them.
+"""Groups that take an emulated CPU half a minute or more and count nothing that a probe reports: which kernels run them.
 
 The running kernel runs them all, and every kernel those that are asked for. Traffic in other network namespaces is
 known since Linux 6.6 only, so it is tried before and after.
