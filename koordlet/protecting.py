@@ -86,7 +86,8 @@ class Protection:
             self.slowdown.add(turnarounds, window.seconds)
         by_strategies: list[Intent] = []
         if self.strategizing is not None and self._viewing is not None:
-            view = self._viewing.view(window, self.strategizing.evictions)
+            asks_for_memory = self.strategizing.asks_for_memory
+            view = self._viewing.view(window, self.strategizing.evictions, with_memory=asks_for_memory)
             by_strategies = self.strategizing.decide(view, seen.now_seconds)
         with self._lock:
             self._sight = seen
@@ -97,24 +98,33 @@ class Protection:
     def trip(self, trip: Trip) -> None:
         """Word from the kernel that a watched cgroup loses too much."""
         with self._lock:
-            seen = self._sight
-            paths = {info.id: info.path for info in seen.cgroups} if seen is not None else {}
-            if seen is None or trip.victim not in paths or trip.culprit not in paths:
-                self.trips["ignored"] += 1
-                return
-            wanted = self.response.trip(
-                seen,
-                paths[trip.culprit],
-                paths[trip.victim],
-                resource="cpu",
-                lost=trip.lost_seconds_per_second,
-            )
-            self.trips["acted" if wanted else "ignored"] += 1
-            if wanted:
-                self._tell(self.response.steps)
-                standing = [intent for intent in self._wanted if isinstance(intent, Setting)]
-                self._wanted = [*standing, *wanted]  # what is done once was done in the tick
-                self._enforce(self._wanted, seen)
+            outcome = self._answer(trip)
+        self.trips[outcome] += 1
+        _log.debug(
+            "trip: cgroup %d lost %.1f ms of %.1f ms to cgroup %d; %s, %.1f ms after the kernel saw it",
+            trip.victim,
+            trip.lost_ns / 1e6,
+            trip.span_ns / 1e6,
+            trip.culprit,
+            outcome,
+            (time.monotonic_ns() - trip.at_ns) / 1e6,
+        )
+
+    def _answer(self, trip: Trip) -> str:
+        """Pull the first rung where it may be pulled; what came of it."""
+        seen = self._sight
+        paths = {info.id: info.path for info in seen.cgroups} if seen is not None else {}
+        if seen is None or trip.victim not in paths or trip.culprit not in paths:
+            return "ignored"
+        culprit, victim = paths[trip.culprit], paths[trip.victim]
+        wanted = self.response.trip(seen, culprit, victim, resource="cpu", lost=trip.lost_seconds_per_second)
+        if not wanted:
+            return "ignored"
+        self._tell(self.response.steps)
+        standing = [intent for intent in self._wanted if isinstance(intent, Setting)]
+        self._wanted = [*standing, *wanted]  # what is done once was done in the tick
+        self._enforce(self._wanted, seen)
+        return "acted"
 
     def close(self) -> None:
         """Put back all that stands; idempotent."""
@@ -184,7 +194,15 @@ def open_protection(
         enforcer,
         Reaching(tree, knobs, own_cgroup(tree)),
         strategizing=strategizing,
-        viewing=Viewing(tree, knobs, facts_of) if strategizing is not None else None,
+        viewing=Viewing(
+            tree,
+            knobs,
+            facts_of,
+            settings=settings.strategies,
+            network_bits_per_second=enforcing.network_bits_per_second,
+        )
+        if strategizing is not None
+        else None,
         facts_of=facts_of,
     )
     if wire is not None:

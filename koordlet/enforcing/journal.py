@@ -1,8 +1,10 @@
 """The journal on disk: what has been changed and what it was before, so that the next run can put it back.
 
-A record is on the disk before the change it announces. A batch of changes costs one fdatasync. The file is replaced
-as a whole (written beside, synced, renamed) when it has grown, so that it is whole at any moment. One agent at a time
-holds it, by a lock on the file `lock` beside it, which the kernel lets go when the agent dies.
+A record is in the file before the change it announces. It is not forced to the disk, which would cost the fast path
+tens of milliseconds: it must survive the agent, not the kernel, for what it announces ends with the kernel too and a
+journal of another boot is never put back. The file is replaced as a whole (written beside, synced, renamed) when it has
+grown, so that it is whole at any moment. One agent at a time holds it, by a lock on the file `lock` beside it, which the
+kernel lets go when the agent dies.
 """
 
 import errno
@@ -93,7 +95,6 @@ class Journal:
         content = encode(records, self._number)
         try:
             _write_all(self._fd, content)
-            os.fdatasync(self._fd)
         except OSError:
             self.failures += 1
             self._cut_back()
@@ -111,7 +112,6 @@ class Journal:
         try:
             os.ftruncate(self._fd, self._size)
             os.lseek(self._fd, self._size, os.SEEK_SET)
-            os.fdatasync(self._fd)
         except OSError:
             os.close(self._fd)
             self._fd = -1
