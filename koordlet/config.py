@@ -150,6 +150,12 @@ class StrategySettings(Settings, frozen=True):
     """The spec itself: `[strategies.node_slo.<section>]`."""
     features: dict[str, bool] = msgspec.field(default_factory=dict)
     """Feature gates by Koordinator's names, where they are not to have its defaults."""
+    reserved: dict[str, Annotated[int, Meta(ge=0)]] = msgspec.field(default_factory=dict)
+    """What the system keeps of `cpu` (millicores) and `memory` (bytes): the rest is allocatable."""
+    allocatable: dict[str, Annotated[int, Meta(ge=0)]] = msgspec.field(default_factory=dict)
+    """What pods may request, by resource name, where the cluster does not tell: CPU in millicores, else bytes."""
+    disk_paths: tuple[str, ...] = ("/",)
+    """Any path of each local file system that workloads write to; the fullest of them counts."""
 
 
 class AgentSettings(Settings, frozen=True):

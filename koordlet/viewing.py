@@ -6,6 +6,7 @@ from the cgroup's files. What is not known is None.
 
 from collections.abc import Mapping
 from functools import lru_cache
+from resource import getpagesize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from api.plugin import Unsupported
 from api.qos import QoSClass
 from api.resources import CPU, MEMORY
 from api.window import Delta, Window
+from koordlet.amounts_known import allocatable, with_bound_cpus
+from koordlet.config import StrategySettings
+from koordlet.host.filesystems import used_ratio
 from koordlet.host.knobs import CgroupGone, Knobs
 from koordlet.host.standing import standing
 from koordlet.host.topology import cpu_places, disks
@@ -34,7 +38,18 @@ _KINDS = {"kubepods": Kind.QOS_DIR, "pod": Kind.POD, "container": Kind.CONTAINER
 class Viewing:
     """Makes a view each tick; keeps what does not change."""
 
-    def __init__(self, tree: HostTree, knobs: Knobs, facts_of: FactsOf = nobody_tells) -> None:
+    def __init__(
+        self,
+        tree: HostTree,
+        knobs: Knobs,
+        facts_of: FactsOf = nobody_tells,
+        *,
+        settings: StrategySettings | None = None,
+        network_bits_per_second: int = 0,
+    ) -> None:
+        """`settings` tell what the cluster would; a network of 0 is not known."""
+        self._settings = settings or StrategySettings()
+        self._network_bits_per_second = network_bits_per_second
         self._tree = tree
         self._knobs = knobs
         self._facts_of = facts_of
@@ -46,14 +61,14 @@ class Viewing:
         delta = window.delta()
         measured = _Measured(delta)
         kept = ((row, info, _named(info.path)) for row, info in enumerate(window.cgroups))
-        groups = tuple(
-            self._group(row, info, name, measured) for row, info, name in kept if _kind(info, name) is not None
-        )
+        found = [self._group(row, info, name, measured) for row, info, name in kept if _kind(info, name) is not None]
         host = window.last.tables.get(HOST)
         memory = _host_number(host.columns, "hostwide.memory_total_bytes") if host else None
         free = _host_number(host.columns, "hostwide.memory_available_bytes") if host else None
+        node = self._node_of(int(memory or 0))
+        groups = with_bound_cpus(found, frozenset(cpu.id for cpu in node.cpus))
         return NodeView(
-            node=self._node_of(int(memory or 0)),
+            node=node,
             groups=groups,
             time_seconds=window.last.wall_ns / 1e9,
             interval_seconds=delta.seconds,
@@ -63,6 +78,7 @@ class Viewing:
             cpu_pressure_ratio=_pressure(window, "cpu"),
             memory_pressure_ratio=_pressure(window, "memory"),
             io_pressure_ratio=_pressure(window, "io"),
+            disk_used_ratio=used_ratio(self._tree, self._settings.disk_paths),
             evictions=evictions,
         )
 
@@ -84,9 +100,13 @@ class Viewing:
                     bandwidth_floor=found.bandwidth_least,
                 )
             places = cpu_places(self._tree)
+            capacity = {CPU: len(places) * 1000, MEMORY: memory_bytes}
             self._node = Node(
                 cpus=tuple(Cpu(place.id, place.core, place.socket, place.node) for place in places),
                 memory_bytes=memory_bytes,
+                allocatable=allocatable(capacity, self._settings.reserved, self._settings.allocatable),
+                page_bytes=getpagesize(),
+                network_bits_per_second=self._network_bits_per_second,
                 disks={number: number for number in disks(self._tree)},
                 cache=cache,
             )

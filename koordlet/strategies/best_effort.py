@@ -63,9 +63,9 @@ def best_effort_cpus(view: NodeView, count: int) -> list[int]:
 
 
 def bound_cpus(view: NodeView, *classes: QoSClass) -> frozenset[int]:
-    """CPUs that pods of these classes, or of any, were given for themselves."""
-    pods = [pod for pod in view.pods if not classes or pod.effective_qos in classes]
-    return frozenset(cpu for pod in pods for cpu in pod.own_cpus)
+    """CPUs that pods and applications of these classes, or of any, were given for themselves."""
+    owners = [group for group in (*view.pods, *view.host_apps) if not classes or group.effective_qos in classes]
+    return frozenset(cpu for group in owners for cpu in group.own_cpus)
 
 
 def below_directory(view: NodeView, directory: Group, bound: bool = True) -> list[Group]:

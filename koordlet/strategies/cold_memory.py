@@ -29,7 +29,7 @@ class ColdMemorySettings(StrategySettings, frozen=True):
 
 
 class ColdMemory(Strategy[ColdMemorySettings]):
-    """Reclaims from pods; nothing where pressure or usage is not measured, no more than is known to be cold."""
+    """Reclaims from pods; nothing where pressure or usage is not measured."""
 
     section: ClassVar[str] = "extensions.coldMemory"
     settings_type = ColdMemorySettings
@@ -71,5 +71,4 @@ def step_bytes(pod: Group, pressure_ratio: float | None, settings: ColdMemorySet
     if pod.memory_bytes is None or pressure_ratio is None:
         return 0
     calm = max(1 - pressure_ratio * 100 / settings.pressure_percent, 0.0)
-    step = int((pod.memory_bytes + (pod.cache_bytes or 0)) * calm * settings.step_percent / 100)
-    return step if pod.cold_bytes is None else min(step, pod.cold_bytes)
+    return int((pod.memory_bytes + (pod.cache_bytes or 0)) * calm * settings.step_percent / 100)

@@ -83,7 +83,7 @@ class Node:
     cpus: tuple[Cpu, ...]
     memory_bytes: int
     allocatable: Mapping[str, int] = field(default_factory=dict)
-    """With batch and mid resources; a missing name is not known."""
+    """As the cluster or the settings tell, with batch and mid resources; a missing name is not known."""
     reserved: Mapping[str, int] = field(default_factory=dict)
     """By the node's reservation annotation."""
     reserved_cpus: frozenset[int] = frozenset()
@@ -134,7 +134,7 @@ class Group:
     limits: Mapping[str, int] = field(default_factory=dict)
     """As its owner states them. Not what its knobs hold: strategies set those, and steps would be taken upon steps."""
     bound_cpus: frozenset[int] = frozenset()
-    """CPUs that the kubelet gave to it alone; see `own_cpus`."""
+    """CPUs that its cpuset, or its containers', gives to it alone; see `own_cpus`."""
     volumes: Mapping[str, str] = field(default_factory=dict)
     """A pod's volumes on block devices, name to major:minor."""
     cpu_millicores: float | None = None
@@ -143,11 +143,8 @@ class Group:
     memory_bytes: int | None = None
     """Without page cache."""
     cache_bytes: int | None = None
-    cold_bytes: int | None = None
     memory_pressure_ratio: float | None = None
     """Time with some task stalled on memory, since the last tick."""
-    oom_kills: int | None = None
-    """Since the last tick."""
     knobs: Mapping[Knob, str] = field(default_factory=dict)
     """What stands now, where it was read."""
     active: bool = True

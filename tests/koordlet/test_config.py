@@ -115,7 +115,14 @@ def test_defaults() -> None:
             "freeze_seconds": 2.0,
             "lease_seconds": 15.0,
         },
-        "strategies": {"node_slo_file": "", "node_slo": {}, "features": {}},
+        "strategies": {
+            "node_slo_file": "",
+            "node_slo": {},
+            "features": {},
+            "reserved": {},
+            "allocatable": {},
+            "disk_paths": ("/",),
+        },
     }
 
 

@@ -1,13 +1,16 @@
 """The node as strategies see it: layouts of the kubelet, host applications, and what is not known."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from api.intents import Knob
+from api.protocol import BATCH_CPU
 from api.qos import QoSClass
 from api.resources import CPU, MEMORY
 from api.window import Window
+from koordlet.config import StrategySettings
 from koordlet.host.knobs import Knobs
 from koordlet.podfacts import PodFacts
 from koordlet.strategies.view import Kind, KubeQoS
@@ -99,3 +102,51 @@ def test_facts_of_pods_go_before_what_files_say(host: FakeHost) -> None:
     assert (pod.name, pod.qos, pod.priority, pod.limits[CPU]) == ("shop/web", QoSClass.LS, 9500, 1000)
     bare = Viewing(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
     assert (bare.priority, dict(bare.limits)) == (None, {})
+
+
+def classified(paths: dict[str, str]) -> Window:
+    """As `window`, with these classes by path."""
+    from dataclasses import replace
+
+    made = window()
+    for frame in made.frames:
+        infos = tuple(replace(info, qos=paths.get(info.path, info.qos)) for info in frame.cgroups)
+        object.__setattr__(frame, "cgroups", infos)
+    return made
+
+
+def with_cpus(host: FakeHost, online: str) -> None:
+    directory = host.root / "sys/devices/system/cpu"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "online").write_text(f"{online}\n")
+
+
+def test_the_lists_of_the_reserved_classes_bind_their_cpus(host: FakeHost) -> None:
+    with_cpus(host, "0-3")
+    for path, listed in (("/batch", "0-3\n"), ("/plain", "2-3\n"), (CONTAINER, "1\n")):
+        host.file(path, "cpuset.cpus").write_text(listed)
+    facts = {UID: PodFacts("shop/web", QoSClass.LSE)}
+    view = Viewing(host.tree, Knobs(host.tree), facts.get).view(classified({"/batch": "LSR", "/plain": "LSR"}), {})
+    bound = {group.path: set(group.bound_cpus) for group in view.groups}
+    assert (bound["/plain"], bound["/batch"]) == ({2, 3}, set()), "a list of all CPUs binds none"
+    assert (bound[POD], bound[CONTAINER], bound[BE]) == ({1}, {1}, set()), "a pod's are its containers'"
+
+
+def test_allocatable_is_what_the_settings_tell_or_leave(host: FakeHost) -> None:
+    settings = StrategySettings(reserved={CPU: 500}, allocatable={BATCH_CPU: 3000})
+    with_cpus(host, "0-3")
+    view = Viewing(host.tree, Knobs(host.tree), settings=settings).view(window(), {})
+    assert dict(view.node.allocatable) == {CPU: 3500, BATCH_CPU: 3000}, "memory was not measured"
+    assert view.node.kubelet_reserved_millicores == 500
+
+
+def test_the_fullest_file_system_that_is_there_counts(host: FakeHost) -> None:
+    def used(*paths: str) -> float | None:
+        settings = StrategySettings(disk_paths=paths)
+        return Viewing(host.tree, Knobs(host.tree), settings=settings).view(window(), {}).disk_used_ratio
+
+    assert used("/nowhere") is None
+    ratio = used("/", "/nowhere")
+    assert ratio is not None
+    disk = shutil.disk_usage(host.root)
+    assert ratio == pytest.approx(disk.used / (disk.used + disk.free), abs=0.02)

@@ -23,7 +23,6 @@ def calm(name: str = "be", qos: str = "BE", **more: Any) -> Group:
         pytest.param(calm(), 0.0, 4 * GIB // 100, id="a-percent-of-all"),
         pytest.param(calm(), 0.05, 2 * GIB // 100, id="half-as-much-under-half-the-pressure"),
         pytest.param(calm(), 0.1, 0, id="nothing-under-pressure"),
-        pytest.param(calm(cold_bytes=5), 0.0, 5, id="no-more-than-is-cold"),
         pytest.param(calm(), None, 0, id="pressure-unknown"),
         pytest.param(calm(memory_bytes=None), 0.0, 0, id="usage-unknown"),
     ],

@@ -135,6 +135,12 @@ def test_cpus_of_others_are_not_lent() -> None:
     assert wanted[BEST_EFFORT, Knob.CPUSET_CPUS] == "2-3,6-11"
 
 
+def test_cpus_of_applications_are_not_lent_either() -> None:
+    owner = replace(app("db", QoSClass.LSE), bound_cpus=frozenset({0, 1}))
+    wanted = settings(CpuSuppress(CpuSuppressSettings(enable=True)).decide(view(owner, BE_2, on=node(4), cores=0), 0.0))
+    assert wanted[BEST_EFFORT, Knob.CPUSET_CPUS] == "2-3"
+
+
 def test_with_one_quota_for_all_no_pod_has_its_own() -> None:
     seen = view(directory(BEST_EFFORT, knobs={Knob.CPU_MAX: "100000 50000"}), BE_2, container(BE_2), cores=2)
     wanted = settings(CpuSuppress(CpuSuppressSettings(enable=True, policy="cfsQuota")).decide(seen, 0.0))
