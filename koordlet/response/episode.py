@@ -12,9 +12,10 @@ from enum import StrEnum
 import msgspec
 
 from api.intents import Intent, Setting, Strength
-from koordlet.response.rungs import LADDERS, Case, Rung
+from koordlet.response.rungs import LADDERS, Case, Rung, strain
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.sight import Sight
+from koordlet.response.steering import Course, begun, let_go, steered
 
 _QUIET_MOST_SECONDS = 8.0
 """However often a culprit came back, its end is believed after this long."""
@@ -55,6 +56,12 @@ class _Pull:
     used_before: float
     proven: bool = False
     told: bool = False
+    course: Course | None = None
+    """Of a steered rung."""
+
+    def standing_use(self) -> float:
+        """What the culprit may use at most, of what it used."""
+        return self.used_before if self.course is None else min(self.used_before, self.course.limit)
 
 
 @dataclass
@@ -86,6 +93,7 @@ class Episode:
         now = sight.now_seconds
         if case is not None:
             self.named_at = now
+        self._steer(sight, case)
         steps = list(self._end_briefs(now, lost))
         steps += self._try(sight, lost)
         if self._has_gone_quiet(sight):
@@ -114,6 +122,25 @@ class Episode:
             return []
         self.named_at = sight.now_seconds - self.hold_seconds + self.settings.confirm_seconds
         return self._pull(sight, case, Strength.INVISIBLE, [before])
+
+    def _steer(self, sight: Sight, case: Case | None) -> None:
+        """Move limits with what the victim lost; one that had to be lowered shows that the culprit still presses."""
+        floor = self.settings.io_floor_bytes_per_second
+        row = sight.rows.get(self.culprit)
+        for pull in self.pulls:
+            if pull.course is None or pull.rung.steers is None:
+                continue
+            victims = {pull.case.victim} | ({case.victim} if case else set())
+            worst, used = strain(sight, sorted(victims), self.settings), self._activity(sight, row)
+            before, pull.course = pull.course, steered(pull.course, strain=worst, used=used, floor=floor)
+            if pull.course.cut:
+                self.named_at = sight.now_seconds
+                if before.letting_go:
+                    self.hold_seconds = min(
+                        self.hold_seconds * self.settings.hold_factor, self.settings.hold_most_seconds
+                    )
+            if pull.course.limit != before.limit:
+                pull.intents = pull.rung.steers(sight, pull.case, self.settings, pull.course.limit)
 
     def _try(self, sight: Sight, lost: Sequence[float]) -> list[Step]:
         steps = []
@@ -166,6 +193,9 @@ class Episode:
                 float(sight.turnaround_seconds[victim]) if victim is not None else float("nan"),
                 self._activity(sight, culprit),
             )
+            if rung.steers is not None:
+                worst = strain(sight, [case.victim], self.settings)
+                pull.course = begun(pull.used_before, worst, self.settings.io_floor_bytes_per_second)
             self.pulls.append(pull)
             self.acted = True
             return [self._told(pull, Moment.PULLED, lost, case.reason)]
@@ -173,6 +203,9 @@ class Episode:
 
     def _still_hurts(self, lost: Sequence[float]) -> bool:
         """A verdict outlives the loss by a few ticks; that is no reason to climb on."""
+        floor = self.settings.io_floor_bytes_per_second
+        if any(pull.course is not None and pull.course.limit > floor for pull in self.pulls):
+            return False  # a limit that can still be lowered will be
         return not self.pulls or self._after(lost) > self.settings.tolerated_seconds_per_second
 
     def _just_pulled(self, now: float) -> bool:
@@ -189,8 +222,12 @@ class Episode:
             return []
         if now - self.released_at < self.settings.release_seconds:
             return []
+        last = self.pulls[-1]
+        if last.course is not None and last.course.limit < last.course.most:
+            last.course = let_go(last.course)
+            return []
         self.released_at = now
-        return [self._drop(self.pulls[-1], Moment.RELEASED, lost, "no verdict names the culprit any more")]
+        return [self._drop(last, Moment.RELEASED, lost, "no verdict names the culprit any more")]
 
     def _has_gone_quiet(self, sight: Sight) -> bool:
         """Nothing to hold back: gone, or using almost nothing although the rung would let it."""
@@ -200,6 +237,8 @@ class Episode:
         if row is None:
             return True
         used = max(pull.used_before for pull in self.pulls)
+        if any(pull.course is not None for pull in self.pulls):
+            used = min(pull.standing_use() for pull in self.pulls)
         if used <= 0 or self._activity(sight, row) > used * self.settings.quiet_ratio:
             self.quiet_since = None
             return False

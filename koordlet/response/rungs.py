@@ -5,13 +5,14 @@ over. Limits have floors: zero never means unlimited, and nobody is starved.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.sight import PROTECTED_RANK, Caches, Sight
+from koordlet.response.steering import begun
 
 STRATEGY = "response"
 PERIOD_US = 100_000
@@ -31,6 +32,7 @@ class Case:
 
 
 Build = Callable[[Sight, Case, ResponseSettings], tuple[Intent, ...]]
+Steer = Callable[[Sight, Case, ResponseSettings, float], tuple[Intent, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Rung:
     """Told in one tick only: nothing stands that could be taken back."""
     brief: bool = False
     """Taken back by itself after `freeze_seconds`."""
+    steers: Steer | None = None
+    """Sets a limit of so many bytes/s; it follows the victim's loss while the rung stands (steering.py)."""
 
 
 def branch(culprit: str, victim: str) -> str:
@@ -172,17 +176,37 @@ def _memory_high(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[
     return (_setting(case, settings, Strength.HARD, Knob.MEMORY_HIGH, at=case.culprit, value=text),)
 
 
-def _io_limit(ratio: float) -> Build:
-    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-        row = sight.rows.get(case.culprit)
-        used = float(sight.io_bytes_per_second[row]) if row is not None else 0.0
-        limit = max(int(used * ratio), settings.io_floor_bytes_per_second)
-        if used <= limit or not sight.reach.disks:
-            return ()
-        text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in sight.reach.disks)
-        return (_setting(case, settings, Strength.HARD, Knob.IO_MAX, at=case.culprit, value=text),)
+def _io_limit(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = sight.rows.get(case.culprit)
+    used = float(sight.io_bytes_per_second[row]) if row is not None else 0.0
+    if used <= settings.io_floor_bytes_per_second:
+        return ()
+    first = begun(used, strain(sight, [case.victim], settings), settings.io_floor_bytes_per_second)
+    return io_limit(sight, case, settings, first.limit)
 
-    return build
+
+def io_limit(sight: Sight, case: Case, settings: ResponseSettings, bytes_per_second: float) -> tuple[Intent, ...]:
+    """So much for reading and as much for writing, on each disk."""
+    limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
+    if not sight.reach.disks:
+        return ()
+    text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in sight.reach.disks)
+    return (_setting(case, settings, Strength.HARD, Knob.IO_MAX, at=case.culprit, value=text),)
+
+
+def strain(sight: Sight, victims: Iterable[str], settings: ResponseSettings) -> float:
+    """What the worst of them loses on disks, by what it may: part of the time that its IO takes undisturbed.
+
+    Where that time is not measured, or next to nothing, it may lose what is tolerated anyway, or a tenth of that.
+    """
+    worst = 0.0
+    for victim in victims:
+        row = sight.rows.get(victim)
+        may = settings.tolerated_seconds_per_second
+        if row is not None and sight.io_service is not None:
+            may = max(float(sight.io_service[row]) * settings.io_slowdown, may / 10)
+        worst = max(worst, sight.lost_by(victim, "blockio") / may)
+    return worst
 
 
 def _traffic_class(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
@@ -262,8 +286,7 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
     ),
     "blockio": (
         Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _fixed(Knob.IO_WEIGHT, "default 1", Strength.INVISIBLE)),
-        Rung("limit-50", Strength.HARD, Knob.IO_MAX, _io_limit(0.5)),
-        Rung("limit-10", Strength.HARD, Knob.IO_MAX, _io_limit(0.1)),
+        Rung("limit", Strength.HARD, Knob.IO_MAX, _io_limit, steers=io_limit),
         _EVICT,
     ),
     "network": (Rung("class", Strength.MILD, Knob.NET_CLASS, _traffic_class), _EVICT),

@@ -71,6 +71,8 @@ class Sight:
     turnaround_seconds: Floats
     """99th percentile of the requests that ended; NaN where none is seen."""
     reach: Reach = Reach()
+    io_service: Floats | None = None
+    """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
@@ -125,6 +127,9 @@ def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Re
             whole = np.sum(measured, axis=0) / 1e9
             resource = _RESOURCES.get(cause.resource, cause.resource)
             lost[resource] = lost[resource] + whole if resource in lost else whole
+    if "blockio" in lost and (own := _rate(delta, "blockio.self_ns")) is not None:
+        lost["blockio"] = np.maximum(lost["blockio"] - own / 1e9, 0.0)
+    device, excess = _rate(delta, "blockio.device_ns"), _rate(delta, "blockio.excess_ns")
     count = len(window.cgroups)
     nothing, unknown = np.zeros(count), np.full(count, np.nan)
     usage = _first(_rate(delta, "cpu.oncpu_ns"), _rate(delta, "cpustat.usage_ns"), nothing) / 1e9
@@ -141,6 +146,7 @@ def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Re
         io_bytes_per_second=traffic,
         turnaround_seconds=delta.percentile_ns("turnaround.hist", 0.99) / 1e9 if requests else unknown,
         reach=reach,
+        io_service=np.maximum(device - excess, 0.0) / 1e9 if device is not None and excess is not None else None,
     )
 
 

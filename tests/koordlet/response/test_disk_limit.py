@@ -1,0 +1,133 @@
+"""The steered limit on block IO: how it follows the victim's loss, and how it ends."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.intents import Intent, Knob, Setting, Strength
+from koordlet.response.episode import Moment
+from koordlet.response.respond import Response
+from koordlet.response.settings import ResponseSettings
+from koordlet.response.sight import Reach, Sight
+from tests.koordlet.response.test_respond import HOG, WEB, accuse, look
+
+MIB = 1 << 20
+REACH = Reach(frozenset({Knob.IO_MAX}), disks=("8:0", "7:1"))
+SERVICE = 0.03
+MAY_LOSE = SERVICE * ResponseSettings().io_slowdown
+USED = 1e8
+
+
+def disk(now: float, *, lost: float, used: float, named: bool) -> Sight:
+    """The victim's IO takes 30 ms a second undisturbed; the hog moves `used` bytes a second."""
+    seen = look(now, [accuse(resource="blockio")] if named else [], lost=lost, used=used / 1e8, reach=REACH)
+    return replace(seen, io_service=np.array([SERVICE if info.path == WEB else 0.0 for info in seen.cgroups]))
+
+
+def limit_of(wanted: list[Intent]) -> float:
+    """The one limit that is wanted, the same for each disk and direction; infinite without any."""
+    texts = [(intent.target, intent.knob, intent.value) for intent in wanted if isinstance(intent, Setting)]
+    if not texts:
+        return float("inf")
+    ((target, knob, text),) = texts
+    assert (target, knob) == (HOG, Knob.IO_MAX)
+    lines = [line.split() for line in text.splitlines()]
+    assert [line[0] for line in lines] == ["8:0", "7:1"]
+    (limit,) = {word.partition("=")[2] for line in lines for word in line[1:]}
+    return float(limit)
+
+
+def played(response: Response, edge: float, seconds: range, named: bool = True) -> list[float]:
+    """Limits over time on a disk where the victim loses what it may when the hog moves `edge` bytes a second."""
+    limits = []
+    limit = float("inf")
+    for second in seconds:
+        used = min(USED, limit)
+        lost = MAY_LOSE * (used / edge) ** 2
+        limit = limit_of(response.step(disk(float(second), lost=lost, used=used, named=named and lost > 0.1)))
+        limits.append(limit)
+    return limits
+
+
+@pytest.mark.parametrize("edge", [1.5e6, 2e6, 5e6, 1e7])
+def test_the_limit_finds_the_edge_and_stays(edge: float) -> None:
+    limits = played(Response(), edge, range(30))
+    assert max(limits[:3]) < USED / 2
+    assert max(limits[10:]) < 1.5 * edge
+    assert min(limits[10:]) > 0.5 * edge
+
+
+def test_a_held_limit_is_not_taken_for_quiet_and_outlasts_the_verdicts_while_the_culprit_presses() -> None:
+    response = Response()
+    played(response, 2e6, range(120))
+    assert response.standing == {(HOG, "blockio"): ("limit",)}
+
+
+def test_a_culprit_that_stops_is_free_within_ten_seconds() -> None:
+    response = Response()
+    played(response, 2e6, range(30))
+    for second in range(30, 40):
+        response.step(disk(float(second), lost=0.0, used=0.0, named=False))
+    assert response.standing == {}
+
+
+def test_one_that_presses_no_more_is_given_back_step_by_step_and_then_let_go() -> None:
+    response = Response()
+    played(response, 2e6, range(30))
+    limits = [1e6]
+    second = 30
+    while response.standing:
+        used = min(8e6, limits[-1])
+        limits.append(limit_of(response.step(disk(float(second), lost=0.0, used=used, named=False))))
+        second += 1
+        assert second < 90
+    assert limits == sorted(limits)
+    assert limits[-1] == float("inf")
+    assert len(set(limits)) > 5
+    assert limits[-2] > USED * 0.9
+
+
+def test_a_release_that_hurts_ends_in_a_second_and_is_tried_later_each_time() -> None:
+    response = Response()
+    edge = 2e6
+    limits = played(response, edge, range(300))
+    tries = [second for second in range(20, 300) if limits[second] > 2 * edge >= limits[second - 1]]
+    painful = sum(limit > 2 * edge for limit in limits[20:])
+    assert 2 <= len(tries) <= 6
+    assert painful <= 3 * len(tries)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tries) if later - earlier > 5]
+    assert gaps == sorted(gaps)
+    assert response.standing == {(HOG, "blockio"): ("limit",)}
+
+
+def test_a_limit_on_the_floor_that_does_not_help_is_taken_back() -> None:
+    response = Response()
+    moments = []
+    limit = float("inf")
+    for second in range(12):
+        limit = limit_of(response.step(disk(float(second), lost=0.5, used=min(USED, limit), named=True)))
+        moments += [(step.moment, step.rung) for step in response.steps]
+    assert moments == [(Moment.PULLED, "limit"), (Moment.TAKEN_BACK, "limit")]
+
+
+def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
+    response = Response(ResponseSettings(strongest=Strength.DRASTIC))
+    for second in range(9):
+        seen = disk(float(second), lost=1.0 if second == 0 else 0.03, used=USED, named=True)
+        response.step(replace(seen, io_service=np.full(len(seen.cgroups), 0.28)))
+    assert response.standing == {(HOG, "blockio"): ("limit",)}
+
+
+def test_a_small_culprit_is_not_limited() -> None:
+    assert Response().step(disk(0.0, lost=0.5, used=0.5 * MIB, named=True)) == []
+
+
+@given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1e9), st.booleans()), min_size=1, max_size=80))
+def test_no_limit_is_ever_below_the_floor(ticks: list[tuple[float, float, bool]]) -> None:
+    response = Response()
+    for second, (lost, used, named) in enumerate(ticks):
+        assert limit_of(response.step(disk(float(second), lost=lost, used=used, named=named))) >= MIB
