@@ -146,7 +146,7 @@ def busy_seconds() -> float:
 
 
 class DiskLimit(Column):
-    """A limit on what the best-effort work may read, for ever: a third of what the disk gives."""
+    """A limit on what the best-effort work may read, for ever: a tenth of what the disk gives."""
 
     name = "fixed quota"
 
