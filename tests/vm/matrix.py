@@ -34,6 +34,7 @@ LONG_GROUPS = {
     "enforcing_kill": ("newest",),
     "slowdown": ("newest",),
     "traffic": ("6.1", "6.12"),
+    "triage": ("6.12",),
 }
 """Groups that take an emulated CPU half a minute or more and count nothing that a probe reports: which kernels run them.
 
