@@ -37,6 +37,11 @@ class Strategizing:
         """Path to the monotonic time of each recent eviction."""
         self._failing: set[str] = set()
 
+    @property
+    def asks_for_memory(self) -> bool:
+        """Whether any of them needs the view's memory domains."""
+        return any(strategy.asks_for_memory for strategy in self.strategies.values())
+
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """All that all of them want, in the order of their names; `now` is monotonic seconds."""
         wanted: list[Intent] = []

@@ -27,6 +27,7 @@ from koordlet.host.tree import HostTree
 from koordlet.naming import CgroupName, name_cgroup
 from koordlet.podfacts import FactsOf, PodFacts, nobody_tells
 from koordlet.reaching import caches
+from koordlet.sharing import open_sharing
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
 from koordlet.strategies.view import CacheControl, Cpu, Group, Kind, KubeQoS, Node, NodeView
 
@@ -54,10 +55,11 @@ class Viewing:
         self._knobs = knobs
         self._facts_of = facts_of
         self._node: Node | None = None
+        self._sharing = open_sharing(tree)
 
-    def view(self, window: Window, evictions: Mapping[str, float]) -> NodeView:
-        """The newest frames as strategies see them; `evictions` are recent ones by path. Raises ValueError with fewer
-        than two frames."""
+    def view(self, window: Window, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
+        """The newest frames as strategies see them; `evictions` are recent ones by path, `with_memory` adds who shares
+        which memory. Raises ValueError with fewer than two frames."""
         delta = window.delta()
         measured = _Measured(delta)
         kept = ((row, info, _named(info.path)) for row, info in enumerate(window.cgroups))
@@ -67,6 +69,9 @@ class Viewing:
         free = _host_number(host.columns, "hostwide.memory_available_bytes") if host else None
         node = self._node_of(int(memory or 0))
         groups = with_bound_cpus(found, frozenset(cpu.id for cpu in node.cpus))
+        domains = None
+        if with_memory and self._sharing is not None and memory is not None and free is not None:
+            domains = self._sharing.domains(groups, int(memory), int(free))
         return NodeView(
             node=node,
             groups=groups,
@@ -80,6 +85,7 @@ class Viewing:
             io_pressure_ratio=_pressure(window, "io"),
             disk_used_ratio=used_ratio(self._tree, self._settings.disk_paths),
             evictions=evictions,
+            memory_domains=domains,
         )
 
     def _load(self) -> float | None:
@@ -109,6 +115,7 @@ class Viewing:
                 network_bits_per_second=self._network_bits_per_second,
                 disks={number: number for number in disks(self._tree)},
                 cache=cache,
+                lacking=frozenset({Knob.MEMORY_HIGH}) if self._sharing and self._sharing.v1 else frozenset(),
             )
         return self._node
 

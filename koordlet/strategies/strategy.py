@@ -47,6 +47,11 @@ class Strategy(ABC, Generic[S]):
         self.silent = False
         """Whether the last decision lacked measurements: what it does not want then stands until its lease ends."""
 
+    @property
+    def asks_for_memory(self) -> bool:
+        """Whether it needs `NodeView.memory_domains`, which cost a few file reads in each tick."""
+        return False
+
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """What should stand or happen now; `now` is monotonic seconds and never goes back."""
         self.problems, self.silent = {}, False

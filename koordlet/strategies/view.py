@@ -200,6 +200,21 @@ def _scheduled_cpus(status: str) -> frozenset[int]:
         return frozenset()
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemoryDomain:
+    """Memory that online and best-effort work share: the node, or a cgroup above both that has a limit."""
+
+    path: str
+    """`/` is the node."""
+    limit_bytes: int
+    free_bytes: int
+    """Below the limit; of the node what is available, since the kernel reclaims there before anybody waits for it."""
+    usage_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Pods and applications in it to all that is charged to them at this moment; empty while there is plenty."""
+    reclaimable_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The best-effort ones among these to what could be taken from them at once."""
+
+
 def _above(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(2, len(parts))]
@@ -236,6 +251,8 @@ class NodeView:
     """Of the fullest file system that pods write to."""
     evictions: Mapping[str, float] = field(default_factory=dict)
     """Path of each recently evicted pod to the monotonic time of its eviction."""
+    memory_domains: tuple[MemoryDomain, ...] | None = None
+    """Innermost last; None where no strategy asked for them, or nothing of them is known."""
 
     @cached_property
     def pods(self) -> tuple[Group, ...]:

@@ -15,7 +15,7 @@ from koordlet.enforcing.protection import NOT_OF_CGROUPS
 from koordlet.enforcing.values import check
 from koordlet.strategies.settings import configure
 from koordlet.strategies.strategy import Strategy, discover_strategies
-from koordlet.strategies.view import CacheControl, Group, NodeView
+from koordlet.strategies.view import CacheControl, Group, Kind, MemoryDomain, NodeView
 from tests.koordlet.strategies.views import (
     BEST_EFFORT,
     GIB,
@@ -63,6 +63,7 @@ SPEC: dict[str, Any] = {
         "evictionCooldown": {"enable": True},
         "resourcePools": {"enable": True},
         "colocationBudget": {"enable": True},
+        "memoryHeadroom": {"enable": True},
         "watermarks": {
             "intervalSeconds": 1,
             "throttleClasses": ["BE", "LS"],
@@ -135,6 +136,15 @@ def some_view(draw: st.DrawFn) -> NodeView:
         cpu_millicores=draw(st.one_of(st.none(), st.floats(0, 32_000))),
         memory_bytes=draw(st.one_of(st.none(), st.integers(0, 100 * GIB))),
     )
+    holders = [group.path for group in pods if group.kind is Kind.POD]
+    held = dict.fromkeys(holders, draw(st.integers(0, 8)) * GIB)
+    domain = MemoryDomain(
+        path="/kubepods.slice",
+        limit_bytes=100 * GIB,
+        free_bytes=draw(st.integers(0, 100)) * GIB,
+        usage_bytes=held,
+        reclaimable_bytes={path: amount // 2 for path, amount in held.items()},
+    )
     return view(
         best_effort,
         *pods,
@@ -150,6 +160,7 @@ def some_view(draw: st.DrawFn) -> NodeView:
         ),
         cores=draw(st.one_of(st.none(), st.floats(0, 32))),
         memory_bytes=draw(st.one_of(st.none(), st.integers(0, 100 * GIB))),
+        memory_domains=draw(st.sampled_from([None, (domain,)])),
         evictions=draw(st.dictionaries(st.just("/gone"), st.floats(-100, 0), max_size=1)),
     )
 
@@ -210,7 +221,7 @@ def test_every_value_is_one_that_the_enforcer_takes(seen: NodeView) -> None:
                 assert intent.target in paths
 
 
-STEPPING = {"watermarks", "cold_memory", "cpu_evict", "memory_evict"}
+STEPPING = {"watermarks", "cold_memory", "cpu_evict", "memory_evict", "memory_headroom"}
 """What acts again for as long as nothing changes."""
 
 
