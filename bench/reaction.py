@@ -22,7 +22,7 @@ import numpy as np
 
 from koordlet.demo.stage import ROOT, Records, Stage, staged
 from koordlet.host.scratch import ScratchCgroup
-from koordlet.observing import until_signalled
+from koordlet.stopping import until_signalled
 
 SPIN = """
 import os, signal

@@ -1,18 +1,18 @@
 """The loop of `koordlet run`: tick at fixed times, tell every face, end when asked to or when nobody listens."""
 
 import logging
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from threading import Event
-from types import FrameType
+from typing import TYPE_CHECKING
 
 from api.verdicts import Verdict, to_json
 from api.window import Window
-from koordlet.agent import Agent
 from koordlet.saying import Sayings
 from koordlet.telling import LineStream, ReaderGone
+
+if TYPE_CHECKING:
+    from koordlet.agent import Agent
 
 _log = logging.getLogger(__name__)
 
@@ -20,24 +20,7 @@ Face = Callable[[Window, Sequence[Verdict]], None]
 """Told after each tick: the newest frames and the verdicts that opened, changed or closed."""
 
 
-@contextmanager
-def until_signalled() -> Iterator[Event]:
-    """An event that SIGINT or SIGTERM sets; what runs goes on to its next wait. A second signal ends at once."""
-    stop = Event()
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, previous[signal.Signals(number)])
-
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def observe(agent: Agent, interval_seconds: float, faces: Sequence[Face], stop: Event) -> None:
+def observe(agent: "Agent", interval_seconds: float, faces: Sequence[Face], stop: Event) -> None:
     """Run until `stop` is set or a face finds its reader gone; one bad tick is logged once in a row and counted."""
     failures = 0
     for _ in _ticks(interval_seconds, stop):
@@ -54,7 +37,7 @@ def observe(agent: Agent, interval_seconds: float, faces: Sequence[Face], stop: 
                 _log.exception("a tick failed; trying again")
 
 
-def _tick(agent: Agent, interval_seconds: float, faces: Sequence[Face]) -> None:
+def _tick(agent: "Agent", interval_seconds: float, faces: Sequence[Face]) -> None:
     agent.tick()
     window = agent.store.window(interval_seconds)
     if window is not None:
@@ -71,7 +54,7 @@ def _ticks(interval_seconds: float, stop: Event) -> Iterator[None]:
         stop.wait(max(due - time.monotonic(), 0))
 
 
-def json_lines(agent: Agent, descriptor: int) -> Face:
+def json_lines(agent: "Agent", descriptor: int) -> Face:
     """Verdicts as JSON, one object a line; raises ReaderGone from the tick after the reader went."""
     stream = LineStream(descriptor)
 

@@ -25,7 +25,7 @@ from bench.protect import cpu, disk
 from bench.protect.columns import Column, columns, disk_columns
 from koordlet.demo.measure import Phase
 from koordlet.demo.stage import staged
-from koordlet.observing import until_signalled
+from koordlet.stopping import until_signalled
 
 VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0}
 """CPU time of a request."""

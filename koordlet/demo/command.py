@@ -38,7 +38,7 @@ def demo(picture: Path, phase_seconds: float, request_ms: float, load: float) ->
 
     from koordlet.demo.run import NAMES, Plan, run
     from koordlet.demo.stage import StageError
-    from koordlet.observing import until_signalled
+    from koordlet.stopping import until_signalled
 
     if os.geteuid() != 0:
         click.echo("error: the demo makes cgroups, which needs root\nhint: run it with sudo", err=True)

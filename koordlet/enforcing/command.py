@@ -10,11 +10,6 @@ import click
 
 from api.plugin import Unsupported
 from api.settings import SettingsError
-from koordlet.config import load_settings
-from koordlet.enforcing.audit import Outcome
-from koordlet.enforcing.enforcer import restore as put_back
-from koordlet.enforcing.journal import JournalError
-from koordlet.host.tree import HostTree
 
 _FAILED, _ASKED_WRONGLY, _HOST_CANNOT = 1, 2, 3
 
@@ -31,6 +26,12 @@ def restore(config: Path | None) -> None:
       koordlet restore
       ExecStopPost=/usr/bin/koordlet restore --config /etc/koord/koordlet.toml
     """
+    from koordlet.config import load_settings
+    from koordlet.enforcing.audit import Outcome
+    from koordlet.enforcing.enforcer import restore as put_back
+    from koordlet.enforcing.journal import JournalError
+    from koordlet.host.tree import HostTree
+
     try:
         settings = load_settings(config)
         if os.geteuid() != 0:

@@ -15,7 +15,8 @@ import pytest
 from api.verdicts import Verdict
 from api.window import Window
 from koordlet.agent import Agent
-from koordlet.observing import observe, until_signalled
+from koordlet.observing import observe
+from koordlet.stopping import until_signalled
 from koordlet.store import FrameStore
 from koordlet.telling import ReaderGone
 from tests.frames import make_frame

@@ -1,0 +1,28 @@
+"""`koordlet doctor`: what this host can measure."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from koordlet.commands.opening import HOST_CANNOT, config_option, settings_of
+
+
+@click.command()
+@config_option
+@click.option("--json", "as_object", is_flag=True, help="One JSON object instead of lines.")
+def doctor(config: Path | None, as_object: bool) -> None:
+    """Say what this host can measure, why not, and what to do about it; exit 0 if the main job can run."""
+    from koordlet.doctor import as_json, examine, main_job_runs
+
+    findings = examine(settings_of(config))
+    if as_object:
+        click.echo(json.dumps(as_json(findings)))
+    else:
+        for finding in findings:
+            mark = click.style("yes", fg="green") if finding.able else click.style("no ", fg="red")
+            click.echo(f"{mark}  {finding.name:<12} {finding.why}")
+            if finding.remedy and not finding.able:
+                click.echo(f"     {'':<12} -> {finding.remedy}")
+    sys.exit(0 if main_job_runs(findings) else HOST_CANNOT)

@@ -1,0 +1,49 @@
+"""`koordlet run`: the agent itself."""
+
+from pathlib import Path
+
+import click
+
+from koordlet.commands.opening import config_option, settings_of
+
+
+@click.command()
+@config_option
+@click.option("--standalone", is_flag=True, help="Without Kubernetes: watch every cgroup of this host.")
+@click.option("--json", "as_objects", is_flag=True, help="Verdicts on stdout, one JSON object a line, not in the log.")
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep a recording in this directory ([recording]).",
+)
+@click.option(
+    "--enforce",
+    is_flag=True,
+    help="Act on culprits as [enforcing] and [response] allow; without it only say in the audit what would be done.",
+)
+@click.option("--check-config", is_flag=True, help="Validate the settings file and the rules, and exit.")
+@click.option("-v", "--verbose", is_flag=True, help="Log full paths, and what each source could not do.")
+def run(
+    config: Path | None,
+    standalone: bool,
+    as_objects: bool,
+    record: Path | None,
+    enforce: bool,
+    check_config: bool,
+    verbose: bool,
+) -> None:
+    """Observe until stopped, and with --enforce act. Without it never writes to a cgroup.
+
+    \b
+    Examples:
+      koordlet run --standalone
+      koordlet run --standalone --json | jq -r '[.state, .victim, .cause, .culprits[0].path] | @tsv'
+      koordlet run --standalone --record /var/lib/koord/recordings
+      koordlet run --standalone --enforce --config /etc/koord/koordlet.toml
+      koordlet run --standalone --config /etc/koord/koordlet.toml
+      koordlet run --check-config --config koordlet.toml
+    """
+    from koordlet.running import Wish, run_agent
+
+    wish = Wish(standalone=standalone, as_objects=as_objects, record=record, enforce=enforce, verbose=verbose)
+    run_agent(settings_of(config), config, wish, only_check=check_config)
