@@ -11,6 +11,7 @@ from koordlet.enforcing.evictions import Evictions
 from koordlet.enforcing.hands import Hands
 from koordlet.enforcing.holdings import Tell
 from koordlet.enforcing.protection import Protection
+from koordlet.enforcing.taking import NotWrittenDown, Taking
 from koordlet.enforcing.telling import Event, of_intent
 from koordlet.host.knobs import CgroupGone, Knobs
 
@@ -18,11 +19,12 @@ from koordlet.host.knobs import CgroupGone, Knobs
 class Deeds:
     """Times are monotonic seconds."""
 
-    def __init__(self, settings: EnforcingSettings, knobs: Knobs, hands: Hands, budgets: Budgets) -> None:
+    def __init__(
+        self, settings: EnforcingSettings, knobs: Knobs, hands: Hands, budgets: Budgets, taking: Taking
+    ) -> None:
         self._may_evict = settings.evict
-        self._knobs = knobs
-        self._hands = hands
         self._budgets = budgets
+        self._taking = taking
         self._evictions = Evictions(
             hands, lambda target: knobs.directory("cpu", target), settings.evict_cooldown_seconds
         )
@@ -40,14 +42,16 @@ class Deeds:
             tell(of_intent(wish, Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET, forbidden or spent))
             return
         try:
-            directory = self._knobs.directory("memory", wish.target)
-            taken = self._hands.reclaim(directory, wish.amount_bytes)
+            taken = self._taking.take(wish, tell)
+        except NotWrittenDown:
+            tell(of_intent(wish, Outcome.UNJOURNALLED, "the journal cannot be written; nothing changed"))
+            return
         except (Unsupported, CgroupGone, OSError) as error:
             tell(_failure(wish, error))
             return
-        file = str(directory / "memory.reclaim")
-        short = f"; no more than {taken} bytes were to be had" if taken < wish.amount_bytes else ""
-        tell(of_intent(wish, Outcome.RECLAIMED, wish.reason + short, file=file))
+        got = taken.amount_bytes
+        short = f"; no more than {got} bytes were to be had" if got < wish.amount_bytes else ""
+        tell(of_intent(wish, Outcome.RECLAIMED, wish.reason + short, file=taken.file))
 
     def evict(self, wishes: Iterable[Evict], protection: Protection, now_seconds: float, tell: Tell) -> None:
         """Go on with what has begun, and begin what may begin."""

@@ -20,6 +20,7 @@ from koordlet.enforcing.holdings import Held, Holdings, groups_of
 from koordlet.enforcing.journal import Journal, NoJournal
 from koordlet.enforcing.planning import Declined, Plan, Planner
 from koordlet.enforcing.protection import Protection
+from koordlet.enforcing.taking import Taking
 from koordlet.enforcing.telling import Event, Moment, Teller, of_intent
 from koordlet.enforcing.values import check
 from koordlet.host.knobs import Knobs
@@ -50,7 +51,8 @@ class Enforcer:
         self._planner = Planner(knobs, hands)
         self._applier = Applier(knobs, hands, journal, self._holdings)
         self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
-        self._deeds = Deeds(settings, knobs, hands, self._budgets)
+        taking = Taking(knobs, hands, journal, self._holdings)
+        self._deeds = Deeds(settings, knobs, hands, self._budgets, taking)
         self._protection = Protection(settings.protected, {}, frozenset(), own, settings.only)
         self._cgroups: tuple[CgroupInfo, ...] = ()
         self._now = Moment(0.0, 0.0)

@@ -27,7 +27,12 @@ V1_FILES = {
         "cgroup.procs": "",
     },
     "cpuset": {"cpuset.cpus": "0-7\n", "cpuset.mems": "0\n"},
-    "memory": {"memory.limit_in_bytes": "9223372036854771712\n", "cgroup.procs": ""},
+    "memory": {
+        "memory.limit_in_bytes": "9223372036854771712\n",
+        "memory.usage_in_bytes": "104857600\n",
+        "memory.stat": "total_rss 0\ntotal_inactive_file 104857600\n",
+        "cgroup.procs": "",
+    },
     "blkio": {
         "blkio.bfq.weight": "100\n",
         "blkio.bfq.weight_device": "",

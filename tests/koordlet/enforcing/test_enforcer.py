@@ -17,6 +17,7 @@ from koordlet.enforcing.audit import Outcome
 from koordlet.enforcing.enforcer import open_enforcer, restore
 from koordlet.enforcing.journal import Journal
 from koordlet.enforcing.journal_lines import Entry
+from koordlet.enforcing.stepping import Enforcer
 from koordlet.enforcing.telling import Event
 from koordlet.host.places import KernelFile
 from koordlet.host.tree import HostError
@@ -468,8 +469,116 @@ def test_memory_is_taken_in_pieces(v2: FakeHost) -> None:
     assert v2.text("/pod", "memory.reclaim").startswith("5")
 
 
-def test_v1_takes_no_memory_back(tmp_path: Path) -> None:
+@pytest.fixture
+def old(tmp_path: Path) -> FakeHost:
     host = FakeHost(tmp_path, 1)
     host.make("/pod")
-    wish = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=5)
-    assert [event.outcome for event in host.enforcer().step([wish], now=host.clock)] == [Outcome.UNSUPPORTED]
+    return host
+
+
+def take(host: FakeHost, amount: int, enforcer: Enforcer | None = None, **also: Any) -> list[Event]:
+    wish = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=amount)
+    return (enforcer or host.enforcer(**also)).step([wish], now=host.clock)
+
+
+def kernel(host: FakeHost, monkeypatch: pytest.MonkeyPatch, seen: list[str], stuck: int = 0) -> None:
+    """Files that behave as the kernel's: usage follows a lower limit down to `stuck`, below which there is EBUSY."""
+    limit, usage = host.file("/pod", "memory.limit_in_bytes"), host.file("/pod", "memory.usage_in_bytes")
+    real = Path.write_text
+
+    def write(path: Path, text: str, *rest: Any, **more: Any) -> int:
+        if path == limit:
+            seen.append(text)
+            if 0 <= int(text) < stuck:
+                raise OSError(errno.EBUSY, "busy")
+            if 0 <= int(text) < int(usage.read_text()):
+                real(usage, f"{text}\n")
+                real(host.file("/pod", "memory.stat"), f"total_rss 0\ntotal_inactive_file {text}\n")
+        return real(path, text, *rest, **more)
+
+    monkeypatch.setattr(Path, "write_text", write)
+
+
+def test_on_v1_a_lowered_limit_takes_memory_and_is_put_back_each_time(
+    old: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    kernel(old, monkeypatch, seen)
+    events = take(old, 20 << 20)
+    assert [(event.outcome, event.file) for event in events] == [
+        (Outcome.RECLAIMED, str(old.file("/pod", "memory.limit_in_bytes")))
+    ]
+    assert seen == [str(84 << 20), "-1", str(80 << 20), "-1"]
+    assert "no more" not in events[0].reason
+
+
+def test_on_v1_page_cache_is_left_to_whoever_allocates_meanwhile(
+    old: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    kernel(old, monkeypatch, seen)
+    enforcer = old.enforcer()
+    (event,) = take(old, 100 << 20, enforcer)
+    assert min(int(text) for text in seen if text != "-1") == 32 << 20
+    assert f"no more than {68 << 20} bytes" in event.reason
+    (event,) = take(old, 100 << 20, enforcer)
+    assert "no more than 0 bytes" in event.reason
+
+
+def test_on_v1_nothing_more_is_asked_of_a_kernel_that_gets_no_further(
+    old: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    kernel(old, monkeypatch, seen, stuck=80 << 20)
+    (event,) = take(old, 60 << 20)
+    assert seen == [str(84 << 20), "-1", str(68 << 20), "-1"]
+    assert (event.outcome, f"no more than {16 << 20}" in event.reason) == (Outcome.RECLAIMED, True)
+
+
+def test_on_v1_a_cap_of_ours_is_what_is_put_back(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    enforcer = old.enforcer()
+    cap = want(Knob.MEMORY_MAX, str(96 << 20))
+    enforcer.step([cap], now=old.clock)
+    kernel(old, monkeypatch, seen)
+    wish = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=8 << 20)
+    events = enforcer.step([cap, wish], now=old.later(1))
+    assert outcomes(events) == [("reclaim", "reclaimed", str(8 << 20))]
+    assert seen == [str(92 << 20), str(96 << 20)]
+    assert outcomes(enforcer.step([cap], now=old.later(1))) == []
+    enforcer.close()
+    assert old.text("/pod", "memory.limit_in_bytes") == "-1"
+
+
+def test_on_v1_a_limit_that_was_left_lowered_is_put_back_by_the_next_run(
+    old: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(directory: Path, limits: Any, standing: str) -> int:
+        (directory / "memory.limit_in_bytes").write_text(f"{limits[0]}\n")
+        raise KeyboardInterrupt
+
+    killed = old.enforcer()
+    monkeypatch.setattr("koordlet.enforcing.hands.reclaim_by_limit", die)
+    with pytest.raises(KeyboardInterrupt):
+        take(old, 20 << 20, killed)
+    assert old.text("/pod", "memory.limit_in_bytes") == str(84 << 20)
+    killed._journal.close()
+    old.enforcer().close()
+    assert old.text("/pod", "memory.limit_in_bytes") == "-1"
+
+
+def test_on_v1_nothing_is_taken_that_cannot_be_written_down(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    enforcer = old.enforcer()
+    monkeypatch.setattr(type(enforcer._journal), "hold", lambda _self, _entries: False)
+    seen: list[str] = []
+    kernel(old, monkeypatch, seen)
+    assert [event.outcome for event in take(old, 5 << 20, enforcer)] == [Outcome.UNJOURNALLED]
+    assert seen == []
+
+
+def test_on_v1_a_dry_run_says_what_it_would_take(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    kernel(old, monkeypatch, seen)
+    (event,) = take(old, 5 << 20, dry_run=True)
+    assert (event.outcome, event.after, seen) == (Outcome.RECLAIMED, str(5 << 20), [])
+    assert "no more" not in event.reason
