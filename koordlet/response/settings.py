@@ -56,7 +56,7 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """No quota is lower."""
     io_floor_bytes_per_second: Annotated[int, Meta(ge=4096)] = 1 << 20
     """No limit on block IO is lower."""
-    io_slowdown: Annotated[float, Meta(gt=0, le=10)] = 0.1
+    io_slowdown: Annotated[float, Meta(gt=0, le=10)] = 0.05
     """A limit on block IO is steered so that the victim's IO takes at most this part longer."""
     reclaim_ratio: Ratio = 0.25
     """Part of the culprit's memory that one reclaim takes, page cache first as the kernel does."""

@@ -118,7 +118,7 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
     response = Response(ResponseSettings(strongest=Strength.DRASTIC))
     for second in range(9):
         seen = disk(float(second), lost=1.0 if second == 0 else 0.03, used=USED, named=True)
-        response.step(replace(seen, io_service=np.full(len(seen.cgroups), 0.28)))
+        response.step(replace(seen, io_service=np.full(len(seen.cgroups), 0.56)))
     assert response.standing == {(HOG, "blockio"): ("limit",)}
 
 
