@@ -20,7 +20,10 @@ LACKING: dict[Knob, tuple[str, str]] = {
     Knob.IO_COST_QOS: ("there is no io.cost here", "boot with cgroup v2 and CONFIG_BLK_CGROUP_IOCOST"),
     Knob.IO_COST_MODEL: ("there is no io.cost here", "boot with cgroup v2 and CONFIG_BLK_CGROUP_IOCOST"),
     Knob.FREEZE: ("there is no freezer here", "mount the freezer controller or boot with cgroup v2"),
-    Knob.CORE_SCHED: ("core scheduling cookies are set by prctl, not by a file, and the agent sets none", ""),
+    Knob.CORE_SCHED: (
+        "the agent sets no core scheduling cookies: no kernel that it is tried on has CONFIG_SCHED_CORE",
+        "give whole cores by cpuset, or start the container by coresched of util-linux",
+    ),
     Knob.NODE_TAINT: ("taints are set at the API server", "let the controllers do it"),
     Knob.SCHED_FEATURE: ("scheduler features are not readable here", "mount debugfs on /sys/kernel/debug"),
 }
