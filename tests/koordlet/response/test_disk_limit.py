@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from koordlet.response.episode import Moment
 from koordlet.response.respond import Response
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.sight import Reach, Sight
+from tests.koordlet.enforcing.hosts import FakeHost
 from tests.koordlet.response.test_respond import HOG, WEB, accuse, look
 
 MIB = 1 << 20
@@ -124,6 +126,28 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
 
 def test_a_small_culprit_is_not_limited() -> None:
     assert Response().step(disk(0.0, lost=0.5, used=0.5 * MIB, named=True)) == []
+
+
+def test_every_step_reaches_the_kernel_and_the_last_one_puts_it_back(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, 1)
+    for path in ("/batch", HOG, "/online", WEB):
+        host.make(path)
+    rule = host.file(HOG, "blkio.throttle.read_bps_device")
+    response, enforcer = Response(), host.enforcer()
+    reach = replace(REACH, disks=("8:0",))
+    seen = []
+    used = USED
+    for second in range(25):
+        lost = MAY_LOSE * (used / 2e6) ** 2 if second < 15 else 0.0
+        sight = disk(float(second), lost=lost, used=used if second < 15 else 0.0, named=lost > 0.1)
+        enforcer.step(response.step(replace(sight, reach=reach)), sight.cgroups, host.later(1))
+        limit = int(rule.read_text().split()[1])
+        seen.append(limit)
+        used = min(USED, limit or USED)
+    assert seen[0] > seen[1]
+    assert len({limit for limit in seen if limit}) >= 4
+    assert seen[-1] == 0  # no limit, as cgroup v1 says it
+    assert 0 not in seen[:15]
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1e9), st.booleans()), min_size=1, max_size=80))
