@@ -21,13 +21,13 @@ import click
 import numpy as np
 
 from bench.detect.disk import mounted_disk
-from bench.protect import cpu, disk
+from bench.protect import cpu, disk, memory
 from bench.protect.columns import Column, columns, disk_columns
 from koordlet.demo.measure import Phase
 from koordlet.demo.stage import staged
 from koordlet.stopping import until_signalled
 
-VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0}
+VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0, "memory": 0.0}
 """CPU time of a request."""
 DISK_LIMIT_BYTES_PER_SECOND = 8 << 20
 GOAL_P99_RATIO, GOAL_WORK_RATIO = 1.05, 0.80
@@ -90,6 +90,13 @@ def _runner(victim: str, *, seconds: float, load: float, stop: Event) -> Iterato
     """The columns of a victim and what runs one of them with a seed."""
     service_seconds = VICTIMS[victim]
     with staged(service_seconds) as stage:
+        if victim == "memory":
+            memory.lay_out(stage)
+            yield (
+                memory.memory_columns(),
+                lambda column, seed: memory.measure(stage, column, seconds=seconds, seed=seed, stop=stop),
+            )
+            return
         if victim != "disk":
             rate = load * (os.cpu_count() or 1) / service_seconds
             yield (

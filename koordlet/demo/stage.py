@@ -31,11 +31,11 @@ enabled = false
 [enforcing]
 enabled = true
 dry_run = {dry_run}
-strategies = ["response"]
+strategies = [{strategies}]
 only = ["{root}/*"]
 state_dir = "{directory}"
 audit_file = "{directory}/audit.jsonl"
-"""
+{more}"""
 
 
 class StageError(Exception):
@@ -51,6 +51,10 @@ class Stage:
     online: ScratchCgroup = field(init=False)
     batch: ScratchCgroup = field(init=False)
     port: int = 0
+    strategies: tuple[str, ...] = ("response",)
+    """Whose wishes the agent carries out."""
+    more_settings: str = ""
+    """TOML to go with them."""
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -96,7 +100,17 @@ class Stage:
         """The agent itself, told which of the two is which; its verdicts come on the returned pipe as JSON lines."""
         path = self.directory / "koordlet.toml"
         dry = "false" if acts else "true"
-        path.write_text(_SETTINGS.format(root=ROOT, online=ONLINE, batch=BATCH, dry_run=dry, directory=self.directory))
+        named = ", ".join(f'"{name}"' for name in self.strategies)
+        text = _SETTINGS.format(
+            root=ROOT,
+            online=ONLINE,
+            batch=BATCH,
+            dry_run=dry,
+            directory=self.directory,
+            strategies=named,
+            more=self.more_settings,
+        )
+        path.write_text(text)
         program = [sys.executable, "-m", "koordlet", "run", "--standalone", "--json", "--config", str(path)]
         log = (self.directory / "koordlet.log").open("ab")
         with log:

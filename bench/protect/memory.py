@@ -1,0 +1,145 @@
+"""A service that grows and reads files, beside best-effort work that holds memory and floods the page cache.
+
+Both are below one limited cgroup and each has a CPU to itself, so that memory is all they share.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event
+
+import click
+
+from bench.protect.columns import Alone, Column, Ours, Suppress, Unprotected
+from koordlet.demo.measure import Phase
+from koordlet.demo.stage import ROOT, Records, Stage
+from koordlet.host.scratch import ScratchCgroup
+
+MIB = 1 << 20
+LIMIT_BYTES = 1 << 30
+SERVICE_BYTES, HELD_BYTES = LIMIT_BYTES * 45 // 100, LIMIT_BYTES * 30 // 100
+"""What the service grows to, and what the best-effort work holds besides page cache."""
+FILE_BYTES, FLOOD_BYTES = 64 * MIB, 4 * LIMIT_BYTES
+REQUESTS_PER_SECOND = 100.0
+SETTLE_SECONDS = 6.0
+HEADROOM = """\
+[strategies.node_slo.extensions.memoryHeadroom]
+enable = true
+"""
+
+
+def lay_out(stage: Stage) -> None:
+    """The limit, the service's file, and a hole for the other: what it reads comes from no disk."""
+    _set(ScratchCgroup(ROOT), ("memory.max", "memory.limit_in_bytes"), str(LIMIT_BYTES))
+    (stage.directory / "served").write_bytes(os.urandom(FILE_BYTES))
+    with (stage.directory / "flood").open("wb") as file:
+        file.truncate(FLOOD_BYTES)
+    subprocess.run(["sync", "-f", str(stage.directory)], check=True)
+    stage.strategies, stage.more_settings = ("response", "memory_headroom"), HEADROOM
+
+
+def _set(cgroup: ScratchCgroup, names: tuple[str, str], text: str) -> None:
+    """Write the file of cgroup v2, or where there is none that of v1."""
+    has_v2 = any((directory / names[0]).exists() for directory in cgroup.directories)
+    cgroup.write(names[0] if has_v2 else names[1], text)
+
+
+class Floor(Column):
+    """What cgroups offer for ever: memory.low for the service; on v1 the soft limit of the other, all there is."""
+
+    name = "static weights"
+
+    def set_up(self, stage: Stage) -> None:
+        if any((directory / "memory.low").exists() for directory in stage.online.directories):
+            stage.online.write("memory.low", str(LIMIT_BYTES * 6 // 10))
+        else:
+            stage.batch.write("memory.soft_limit_in_bytes", str(HELD_BYTES))
+
+    def take_down(self, stage: Stage) -> None:
+        if any((directory / "memory.low").exists() for directory in stage.online.directories):
+            stage.online.write("memory.low", "0")
+        else:
+            stage.batch.write("memory.soft_limit_in_bytes", "-1")
+
+
+class Limit(Column):
+    """A limit on the best-effort work, for ever: all that a service of known size leaves, less a tenth."""
+
+    name = "fixed quota"
+
+    def set_up(self, stage: Stage) -> None:
+        _set(
+            stage.batch, ("memory.high", "memory.limit_in_bytes"), str(LIMIT_BYTES - SERVICE_BYTES - LIMIT_BYTES // 10)
+        )
+
+    def take_down(self, stage: Stage) -> None:
+        v2 = any((directory / "memory.high").exists() for directory in stage.batch.directories)
+        _set(stage.batch, ("memory.high", "memory.limit_in_bytes"), "max" if v2 else "-1")
+
+
+def memory_columns() -> list[Column]:
+    """Those that have an answer for memory; the suppress rule has one for CPUs only and is shown doing nothing."""
+    return [Alone(), Unprotected(), Floor(), Suppress(), Limit(), Ours()]
+
+
+def stalled_seconds(stage: Stage) -> float:
+    """Time with some task of the service stalled on memory so far; NaN without PSI."""
+    for directory in stage.online.directories:
+        pressure = directory / "memory.pressure"
+        if pressure.exists():
+            return int(pressure.read_text().splitlines()[0].rpartition("total=")[2]) / 1e6
+    return float("nan")
+
+
+def measure(stage: Stage, column: Column, *, seconds: float, seed: int, stop: Event) -> Phase:
+    """One run of one column from an empty page cache; the work is counted in blocks of 1 MiB."""
+    _forget_pages(stage)
+    column.set_up(stage)
+    try:
+        if column.with_batch:
+            _start_flood(stage)
+        stalled = stalled_seconds(stage)
+        arguments = [REQUESTS_PER_SECOND, seconds + SETTLE_SECONDS, seed, SERVICE_BYTES // (256 << 10), 0]
+        program = [sys.executable, "-m", "bench.protect.grower", str(stage.directory / "served")]
+        grower = stage.online.spawn([*program, *map(str, arguments)], stdout=subprocess.PIPE)
+        records = Records(stage.reading(grower))
+        blocks, began, done, ended = 0, 0.0, 0, 0.0
+        start = time.monotonic()
+        while not records.ended and not stop.wait(0.5):
+            records.read()
+            column.look_after(stage)
+            passed = time.monotonic() - start
+            if not began and passed >= SETTLE_SECONDS:
+                blocks, began = stage.blocks_done(), time.monotonic()
+            if began and passed <= SETTLE_SECONDS + seconds:
+                done, ended = stage.blocks_done(), time.monotonic()
+        part = (stalled_seconds(stage) - stalled) / (time.monotonic() - start)
+        click.echo(f"memory {column.name}: the service stalled {part:.2%} of the time on memory", err=True)
+        at, latency = records.columns()
+        counted = at >= SETTLE_SECONDS
+        span = max(ended - began, 1e-9)
+        return Phase(column.name, span, at[counted] - SETTLE_SECONDS, latency[counted], done - blocks)
+    finally:
+        column.take_down(stage)
+        stage.stop_programs()
+
+
+def _start_flood(stage: Stage) -> None:
+    """Started and holding what it holds."""
+    cpu = (os.cpu_count() or 1) - 1
+    counter = stage.directory / "blocks"
+    arguments = [counter, stage.directory / "flood", HELD_BYTES, cpu]
+    flood = stage.batch.spawn([sys.executable, "-m", "bench.protect.flooder", *map(str, arguments)])
+    stage.running(flood)
+    while not stage.blocks_done() and flood.poll() is None:
+        time.sleep(0.05)
+
+
+def _forget_pages(stage: Stage) -> None:
+    """Page cache belongs to whoever read it first, also in the run before."""
+    for name in ("served", "flood"):
+        descriptor = os.open(Path(stage.directory, name), os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
