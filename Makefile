@@ -40,12 +40,13 @@ test-kernel: provision-test $(STAMP) ## the tests of the running kernel, which n
 	@$(PYTHON) -m probes.build x86 arm64
 	@FORCE_KERNEL_TESTS=1 $(PYTHON) -m pytest -m kernel
 
-test-pure: $(STAMP) ## the other tests
+test-pure: provision-test $(STAMP) ## the other tests
+	@$(PYTHON) -m probes.build x86 arm64
 	@$(PYTHON) -m pytest -m "not kernel and not vm"
 
 test-vm: provision-test $(STAMP) ## the kernel tests on every kernel of the matrix
 	@$(PYTHON) -m probes.build
-	@$(PYTHON) -m tests.vm $(if $(BESIDE),--beside "$(MAKE) --no-print-directory $(BESIDE)")
+	@$(PYTHON) -m tests.vm $(if $(BESIDE),--beside "make --no-print-directory $(BESIDE)")
 
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports

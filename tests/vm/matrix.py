@@ -36,7 +36,7 @@ LONG_GROUPS = {
     "traffic": ("6.1", "6.12"),
     "triage": ("6.12",),
 }
-"""Groups that take an emulated CPU half a minute or more and count nothing that a probe reports: which kernels run them.
+"""Long groups, half a minute or more of an emulated CPU, that count nothing a probe reports: which kernels run them.
 
 The running kernel runs them all, and every kernel those that are asked for. Traffic in other network namespaces is
 known since Linux 6.6 only, so it is tried before and after.

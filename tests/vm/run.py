@@ -53,11 +53,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A kernel that can be booted now. `rows` say what of it could not be had, and what it leaves to others."""
+    """A kernel that can be booted now, and the guest's `command`.
+
+    `rows` say what of it could not be had, and what it leaves to others.
+    """
 
     entry: Entry
     label: str
     guest: machine.Guest
+    command: str
     rows: tuple[Row, ...]
 
 
@@ -116,7 +120,8 @@ def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
     Every row of the table comes back in the order of the matrix, of unavailable kernels too, after that of the command
     beside them.
     """
-    files_of(plan.groups)
+    # Before the snapshot is taken: a file that comes later is not in it.
+    commands = {entry.name: pytest_command(files_of(groups_of(entry.name, plan.groups))) for entry in plan.entries}
     stop = threading.Event()
     with (
         _alone(plan.cache, on_line),
@@ -125,7 +130,10 @@ def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
     ):
         try:
             here = [pool.submit(beside.run, plan.beside, on_line, stop)] if plan.beside else []
-            prepared = {entry.name: _prepare(plan, entry, Path(scratch), on_line) for entry in plan.entries}
+            prepared = {
+                entry.name: _prepare(plan, entry, commands[entry.name], Path(scratch), on_line)
+                for entry in plan.entries
+            }
             longest_first = sorted(prepared, key=num_long_groups, reverse=True)
             boots = {name: pool.submit(_boot, plan, prepared[name], on_line, stop) for name in longest_first}
             return [row for job in (*here, *(boots[name] for name in prepared)) for row in job.result()]
@@ -148,7 +156,7 @@ def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _prepare(plan: Plan, entry: Entry, scratch: Path, on_line: Callable[[str], None]) -> Prepared | Row:
+def _prepare(plan: Plan, entry: Entry, command: str, scratch: Path, on_line: Callable[[str], None]) -> Prepared | Row:
     """Download and make what is not there yet; the row says why a kernel cannot be had."""
     on_line(f"== {entry.name}: preparing")
     suite = Suite(entry.suite, plan.cache)
@@ -166,21 +174,20 @@ def _prepare(plan: Plan, entry: Entry, scratch: Path, on_line: Callable[[str], N
     except UnavailableError as error:
         return Row(entry.name, "-", "unavailable", f"({error})")
     guest = machine.Guest(kernel, entry.cgroup, plan.timeout_seconds, replaced, threads_per_core=entry.threads_per_core)
-    return Prepared(entry, label, guest, (*missing, *rows_left(entry.name, label, plan.groups)))
+    return Prepared(entry, label, guest, command, (*missing, *rows_left(entry.name, label, plan.groups)))
 
 
 def _boot(plan: Plan, prepared: Prepared | Row, on_line: Callable[[str], None], stop: threading.Event) -> list[Row]:
     if isinstance(prepared, Row):
         return [prepared]
     name = prepared.entry.name
-    command = pytest_command(files_of(groups_of(name, plan.groups)))
     results = plan.output / name
     results.mkdir(parents=True, exist_ok=True)
     for stale in results.iterdir():
         stale.unlink()
     on_line(f"== {prepared.label}")
     try:
-        boot = machine.run(prepared.guest, command, results, partial(_prefixed, name, on_line), stop)
+        boot = machine.run(prepared.guest, prepared.command, results, partial(_prefixed, name, on_line), stop)
     except UnavailableError as error:
         return [Row(name, "-", "unavailable", f"({error})")]
     on_line(f"== {name}: powered off after {boot.seconds:.0f} s")
