@@ -15,6 +15,7 @@ from api.verdicts import Verdict
 from detector.cpi2 import Cpi2Policy
 from detector.judge import Judge, JudgeSettings
 from detector.models import ModelFile, ModelsRefused, decode_models
+from detector.observe import Turnarounds
 from detector.recording_frames import essential
 from detector.rules import DEFAULT_RULES, Rule, load_rules, rules_of
 from detector.symptom import discover_symptoms
@@ -61,6 +62,11 @@ class Judging:
     def open_verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts that stand."""
         return self.judge.open_verdicts
+
+    @property
+    def turnarounds(self) -> Turnarounds | None:
+        """Requests of the newest frame and what is usual for them; None where none are seen, or judging failed."""
+        return None if self._is_failing else self.judge.turnarounds
 
     def step(self, frame: Frame) -> Sequence[Verdict]:
         """Verdicts that open, change or close with this frame; none where the judge fails."""

@@ -125,7 +125,7 @@ def _protect(agent: Agent, protection: Protection | None) -> tuple[Face, ...]:
     judging = agent.judging
     if protection is None or judging is None:
         return ()
-    return (lambda window, _told: protection.tick(window, judging.open_verdicts, judging.judge.turnarounds),)
+    return (lambda window, _told: protection.tick(window, judging.open_verdicts, judging.turnarounds),)
 
 
 def _recorder(settings: AgentSettings) -> Recorder | None:

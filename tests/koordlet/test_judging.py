@@ -48,6 +48,25 @@ def test_a_failure_is_logged_once_in_a_row_and_counted(caplog: pytest.LogCapture
     assert len(caplog.records) == 1
 
 
+class Tiring(Judge):
+    def step(self, frame: Frame) -> list[Verdict]:
+        if frame.monotonic_ns >= 2e9:
+            raise ValueError("enough")
+        return super().step(frame)
+
+
+def test_requests_of_a_tick_that_failed_are_not_told_again() -> None:
+    judging = Judging(Tiring(JudgeSettings()))
+    for second in range(2):
+        answered = {"turnaround.requests": [10 * second, 0], "turnaround.sum_ns": [second * 50_000_000, 0]}
+        judging.step(make_frame(float(second), CGROUPS, answered))
+    seen = judging.turnarounds
+    assert seen is not None
+    assert (seen.requests.tolist(), seen.took_seconds.tolist()) == ([10.0, 0.0], [0.05, 0.0])
+    judging.step(make_frame(2.0, CGROUPS, answered))
+    assert judging.turnarounds is None
+
+
 def test_a_table_changes_the_keys_it_names_and_adds_rules() -> None:
     settings = DetectionSettings(
         rules={"cpu-contention": {"threshold": 0.2}, "mine": {"any_of": ["own_quota"]}}, disabled_rules=("smt",)
