@@ -72,3 +72,10 @@ def test_evictions_are_forgotten_in_time() -> None:
     held.note_eviction("/a", 0.0)
     held.note_eviction("/b", 4000.0)
     assert held.evictions == {"/b": 4000.0}
+
+
+def test_memory_is_looked_at_only_for_a_strategy_that_needs_it() -> None:
+    plain = Settings(node_slo={"extensions": {"oomScore": {"enable": True}}})
+    asking = Settings(node_slo={"extensions": {"memoryHeadroom": {"enable": True}}})
+    found = [open_strategies(settings, "file") for settings in (plain, asking)]
+    assert [each is not None and each.asks_for_memory for each in found] == [False, True]

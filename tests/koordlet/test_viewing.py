@@ -2,9 +2,12 @@
 
 import shutil
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
+from api.frame import HOST, Table
 from api.intents import Knob
 from api.protocol import BATCH_CPU
 from api.qos import QoSClass
@@ -150,3 +153,21 @@ def test_the_fullest_file_system_that_is_there_counts(host: FakeHost) -> None:
     assert ratio is not None
     disk = shutil.disk_usage(host.root)
     assert ratio == pytest.approx(disk.used / (disk.used + disk.free), abs=0.02)
+
+
+def test_who_shares_which_memory_is_looked_at_only_when_asked(host: FakeHost) -> None:
+    seen = window()
+    memory = {"hostwide.memory_total_bytes": 1000.0, "hostwide.memory_available_bytes": 900.0}
+    for frame in seen.frames:
+        cast("dict[str, Table]", frame.tables)[HOST] = Table(
+            {}, {name: np.array([amount]) for name, amount in memory.items()}
+        )
+    viewing = Viewing(host.tree, Knobs(host.tree))
+    assert viewing.view(seen, {}).memory_domains is None
+    (domain,) = viewing.view(seen, {}, with_memory=True).memory_domains or ()
+    assert (domain.path, domain.limit_bytes, domain.free_bytes) == ("/", 1000, 900)
+
+
+def test_a_kernel_without_memory_high_is_known(host: FakeHost) -> None:
+    node = Viewing(host.tree, Knobs(host.tree)).view(window(), {}).node
+    assert (Knob.MEMORY_HIGH in node.lacking) == (host.version == 1)
