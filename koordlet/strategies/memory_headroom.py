@@ -25,6 +25,8 @@ GROWTH_SECONDS = 5.0
 """How far back the speed of online work is looked for."""
 LEAST_RECLAIM_BYTES = 1 << 20
 """Less is not worth a write."""
+MOST_HOLDERS = 8
+"""From no more is taken in one tick, which each of them holds up."""
 ENDING_SECONDS = 5.0
 """Beyond its grace, how long one that ends counts as on its way."""
 STEADY_TICKS = 2
@@ -245,7 +247,7 @@ def takes_of(
     takes = {}
     for path, held in sorted(domain.reclaimable_bytes.items(), key=lambda item: (-item[1], item[0])):
         amount = min(held, left) // page_bytes * page_bytes
-        if amount < LEAST_RECLAIM_BYTES:
+        if amount < LEAST_RECLAIM_BYTES or len(takes) == MOST_HOLDERS:
             break
         takes[path] = amount
         left -= amount

@@ -96,6 +96,7 @@ def test_growth_is_the_faster_of_the_last_seconds_and_the_last_moments() -> None
         pytest.param({SCAN: 60, SORT: 50}, 100, {SCAN: 60, SORT: 40}, id="then-the-next"),
         pytest.param({SCAN: 900}, 800, {SCAN: 200}, id="bounded-for-a-tick"),
         pytest.param({SCAN: 0}, 100, {}, id="nothing-there"),
+        pytest.param({f"/{n}": 2 for n in range(9)}, 100, {f"/{n}": 2 for n in range(8)}, id="few-in-a-tick"),
     ],
 )
 def test_takes(taken: dict[str, int], missing: int, takes: dict[str, int]) -> None:
