@@ -58,6 +58,8 @@ class _Pull:
     told: bool = False
     course: Course | None = None
     """Of a steered rung."""
+    disks: tuple[str, ...] = ()
+    """Those that it limits."""
 
     def standing_use(self) -> float:
         """What the culprit may use at most, of what it used."""
@@ -140,7 +142,7 @@ class Episode:
                         self.hold_seconds * self.settings.hold_factor, self.settings.hold_most_seconds
                     )
             if pull.course.limit != before.limit:
-                pull.intents = pull.rung.steers(sight, pull.case, self.settings, pull.course.limit)
+                pull.intents = pull.rung.steers(pull.case, self.settings, pull.disks, pull.course.limit)
 
     def _try(self, sight: Sight, lost: Sequence[float]) -> list[Step]:
         steps = []
@@ -194,6 +196,7 @@ class Episode:
                 self._activity(sight, culprit),
             )
             if rung.steers is not None:
+                pull.disks = sight.disks_between(self.culprit, case.victim)
                 worst = strain(sight, [case.victim], self.settings)
                 pull.course = begun(pull.used_before, worst, self.settings.io_floor_bytes_per_second)
             self.pulls.append(pull)

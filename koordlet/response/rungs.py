@@ -32,7 +32,7 @@ class Case:
 
 
 Build = Callable[[Sight, Case, ResponseSettings], tuple[Intent, ...]]
-Steer = Callable[[Sight, Case, ResponseSettings, float], tuple[Intent, ...]]
+Steer = Callable[[Case, ResponseSettings, tuple[str, ...], float], tuple[Intent, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Rung:
     brief: bool = False
     """Taken back by itself after `freeze_seconds`."""
     steers: Steer | None = None
-    """Sets a limit of so many bytes/s; it follows the victim's loss while the rung stands (steering.py)."""
+    """Sets a limit of so many bytes/s on each of these disks. It follows the victim's loss while the rung stands, see
+    steering.py."""
 
 
 def branch(culprit: str, victim: str) -> str:
@@ -182,15 +183,17 @@ def _io_limit(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Int
     if used <= settings.io_floor_bytes_per_second:
         return ()
     first = begun(used, strain(sight, [case.victim], settings), settings.io_floor_bytes_per_second)
-    return io_limit(sight, case, settings, first.limit)
+    return io_limit(case, settings, sight.disks_between(case.culprit, case.victim), first.limit)
 
 
-def io_limit(sight: Sight, case: Case, settings: ResponseSettings, bytes_per_second: float) -> tuple[Intent, ...]:
+def io_limit(
+    case: Case, settings: ResponseSettings, disks: tuple[str, ...], bytes_per_second: float
+) -> tuple[Intent, ...]:
     """So much for reading and as much for writing, on each disk."""
-    limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
-    if not sight.reach.disks:
+    if not disks:
         return ()
-    text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in sight.reach.disks)
+    limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
+    text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in disks)
     return (_setting(case, settings, Strength.HARD, Knob.IO_MAX, at=case.culprit, value=text),)
 
 

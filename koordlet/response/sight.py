@@ -73,6 +73,8 @@ class Sight:
     reach: Reach = Reach()
     io_service: Floats | None = None
     """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
+    io_disks: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Cgroup id to the disks that it read or wrote, as major:minor."""
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
@@ -102,6 +104,12 @@ class Sight:
                 found[path] = rank
                 path = path.rpartition("/")[0]
         return found
+
+    def disks_between(self, culprit: str, victim: str) -> tuple[str, ...]:
+        """Disks that both used; all of the host's where nobody knows of such."""
+        ids = [self.cgroups[row].id for path in (culprit, victim) if (row := self.rows.get(path)) is not None]
+        shared = frozenset.intersection(*(self.io_disks.get(id_, frozenset()) for id_ in ids)) if ids else frozenset()
+        return tuple(disk for disk in self.reach.disks if disk in shared) or self.reach.disks
 
     def _rank_of(self, path: str) -> int:
         row = self.rows.get(path)
@@ -147,15 +155,35 @@ def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Re
         turnaround_seconds=delta.percentile_ns("turnaround.hist", 0.99) / 1e9 if requests else unknown,
         reach=reach,
         io_service=np.maximum(device - excess, 0.0) / 1e9 if device is not None and excess is not None else None,
+        io_disks=_disks(window),
     )
 
 
+_BY_DISK = "blockio.device"
+_MINOR_BITS = 20
+"""Of a device's number, as the kernel and the probe pack it."""
 _RESOURCES = {"net": "network"}
 """Names of the ledger that verdicts spell out."""
 
 
 def _rate(delta: Delta, column: str) -> Floats | None:
     return np.nan_to_num(delta.rate(column)) if column in delta.table.columns else None
+
+
+def _disks(window: Window) -> Mapping[int, frozenset[str]]:
+    try:
+        delta = window.delta(_BY_DISK)
+    except (KeyError, ValueError):  # no probe tells, or for the first time
+        return {}
+    table = delta.table
+    if not {"blockio.read_bytes", "blockio.write_bytes"} <= table.columns.keys():
+        return {}
+    used = table.columns["blockio.read_bytes"].astype(np.float64) + table.columns["blockio.write_bytes"]
+    found: dict[int, set[str]] = {}
+    for cgroup, disk, moved in zip(table.keys["cgroup"].tolist(), table.keys["device"].tolist(), used, strict=True):
+        if moved > 0:
+            found.setdefault(cgroup, set()).add(f"{disk >> _MINOR_BITS}:{disk & (1 << _MINOR_BITS) - 1}")
+    return {cgroup: frozenset(names) for cgroup, names in found.items()}
 
 
 def _first(*candidates: Floats | None) -> Floats:
