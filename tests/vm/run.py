@@ -134,8 +134,8 @@ def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
                 entry.name: _prepare(plan, entry, commands[entry.name], Path(scratch), on_line)
                 for entry in plan.entries
             }
-            longest_first = sorted(prepared, key=num_long_groups, reverse=True)
-            boots = {name: pool.submit(_boot, plan, prepared[name], on_line, stop) for name in longest_first}
+            longest_first = sorted(plan.entries, key=num_long_groups, reverse=True)
+            boots = {e.name: pool.submit(_boot, plan, prepared[e.name], on_line, stop) for e in longest_first}
             return [row for job in (*here, *(boots[name] for name in prepared)) for row in job.result()]
         except BaseException:
             stop.set()
