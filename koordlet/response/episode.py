@@ -5,6 +5,8 @@ and the next one tried. While kept ones stand and the victim still loses, the ne
 when no verdict has named the culprit for the hold, which grows each time the culprit comes back.
 """
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -83,16 +85,26 @@ class Episode:
     released_at: float = 0.0
     acted: bool = False
     """Whether anything ever stood."""
+    _turnaround: Sequence[float] = ()
 
     @property
     def active(self) -> bool:
         """Whether anything stands."""
         return bool(self.pulls)
 
-    def step(self, sight: Sight, case: Case | None, strongest: Strength, lost: Sequence[float]) -> list[Step]:
+    def step(
+        self,
+        sight: Sight,
+        case: Case | None,
+        strongest: Strength,
+        lost: Sequence[float],
+        turnaround: Sequence[float] = (),
+    ) -> list[Step]:
         """One tick. `case` is today's accusation, None without one; `lost` is what the victim lost in recent ticks,
-        newest last, one number a tick."""
+        `turnaround` the 99th percentile of the requests that it answered in them, in seconds, NaN without any; newest
+        last, one number a tick."""
         now = sight.now_seconds
+        self._turnaround = turnaround
         if case is not None:
             self.named_at = now
         self._steer(sight, case)
@@ -123,6 +135,7 @@ class Episode:
         if self.pulls:
             return []
         self.named_at = sight.now_seconds - self.hold_seconds + self.settings.confirm_seconds
+        self._turnaround = ()  # it was measured before the harm: no rung can be asked to better that
         return self._pull(sight, case, Strength.INVISIBLE, [before])
 
     def _steer(self, sight: Sight, case: Case | None) -> None:
@@ -150,7 +163,7 @@ class Episode:
         for pull in [pull for pull in self.pulls if not pull.proven]:
             if now - pull.at_seconds < self.settings.settle_seconds + self.settings.verify_seconds:
                 continue
-            if self._helped(sight, pull, lost):
+            if self._helped(pull, lost):
                 pull.proven = True
                 steps.append(self._told(pull, Moment.KEPT, lost, "the victim's loss fell"))
                 if pull.rung.once:
@@ -160,14 +173,17 @@ class Episode:
                 steps.append(self._drop(pull, Moment.TAKEN_BACK, lost, "the victim's loss did not fall"))
         return steps
 
-    def _helped(self, sight: Sight, pull: _Pull, lost: Sequence[float]) -> bool:
+    def _helped(self, pull: _Pull, lost: Sequence[float]) -> bool:
         settings = self.settings
-        after = self._after(lost)
-        fell = after <= max(pull.before * (1 - settings.gain), settings.tolerated_seconds_per_second)
-        row = sight.rows.get(pull.case.victim)
-        turnaround = float(sight.turnaround_seconds[row]) if row is not None else float("nan")
-        grew = turnaround > pull.turnaround_before * (1 + settings.turnaround_slack)  # False while either is NaN
+        fell = self._after(lost) <= max(pull.before * (1 - settings.gain), settings.tolerated_seconds_per_second)
+        # False while either is NaN
+        grew = self._typical_turnaround() > pull.turnaround_before * (1 + settings.turnaround_slack)
         return fell and not grew
+
+    def _typical_turnaround(self) -> float:
+        """Median over the ticks of a trial: the 99th percentile of one second's requests is little more than chance."""
+        newest = [each for each in self._turnaround[-max(int(self.settings.verify_seconds), 1) :] if each == each]
+        return statistics.median(newest) if newest else math.nan
 
     def _after(self, lost: Sequence[float]) -> float:
         """Mean loss of the ticks on trial; a tick is taken for a second, which is the agent's default."""
@@ -185,14 +201,14 @@ class Episode:
             intents = rung.build(sight, case, self.settings)
             if not intents:
                 continue
-            culprit, victim = sight.rows.get(self.culprit), sight.rows.get(case.victim)
+            culprit = sight.rows.get(self.culprit)
             pull = _Pull(
                 rung,
                 case,
                 intents,
                 sight.now_seconds,
                 self._after(lost),
-                float(sight.turnaround_seconds[victim]) if victim is not None else float("nan"),
+                self._typical_turnaround(),
                 self._activity(sight, culprit),
             )
             if rung.steers is not None:

@@ -8,6 +8,7 @@ Rules that hold before any rung is chosen:
 - An ancestor or a descendant of the victim is no neighbour.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Response:
         """What happened in the last tick."""
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._lost: dict[tuple[str, str], deque[float]] = {}
+        self._turnaround: dict[str, deque[float]] = {}
         self._past: dict[tuple[str, str], _Past] = {}
 
     @property
@@ -62,8 +64,8 @@ class Response:
             case, strongest = accused.get(key, (None, Strength.INVISIBLE))
             episode = self._episodes.get(key) or self._begin(key, sight.now_seconds)
             victim = case.victim if case else next((pull.case.victim for pull in episode.pulls), "")
-            lost = self._lost.get((victim, key[1]), ())
-            self.steps += episode.step(sight, case, strongest, list(lost))
+            lost, turnaround = self._lost.get((victim, key[1]), ()), self._turnaround.get(victim, ())
+            self.steps += episode.step(sight, case, strongest, list(lost), list(turnaround))
             if case is None and not episode.active:
                 self._end(key, sight.now_seconds)
         return [intent for key in sorted(self._episodes) for intent in self._episodes[key].intents()]
@@ -131,6 +133,11 @@ class Response:
         self._lost = {key: self._lost.get(key, deque(maxlen=_HISTORY_TICKS)) for key in watched}
         for (victim, resource), series in self._lost.items():
             series.append(sight.lost_by(victim, resource))
+        victims = {victim for victim, _resource in watched}
+        self._turnaround = {each: self._turnaround.get(each, deque(maxlen=_HISTORY_TICKS)) for each in victims}
+        for victim, series in self._turnaround.items():
+            row = sight.rows.get(victim)
+            series.append(float(sight.turnaround_seconds[row]) if row is not None else math.nan)
 
     def _begin(self, key: tuple[str, str], now: float) -> Episode:
         settings = self.settings

@@ -24,7 +24,7 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """An action is kept if the victim's loss fell by at least this part ..."""
     tolerated_seconds_per_second: Annotated[float, Meta(gt=0, le=1)] = 0.02
     """... or to less than this."""
-    turnaround_slack: Annotated[float, Meta(ge=0, le=10)] = 0.1
+    turnaround_slack: Annotated[float, Meta(ge=0, le=10)] = 0.5
     """... and its 99th percentile turnaround, where seen, did not grow by more than this part."""
     settle_seconds: Seconds = 1.0
     """After an action this long is not looked at ..."""
