@@ -9,6 +9,7 @@ from api.intents import Knob
 from api.plugin import Unsupported
 from koordlet.host.knobs import CgroupGone, Knobs
 from koordlet.host.processes import first_pid_below
+from koordlet.host.standing import standing
 from koordlet.host.topology import cpu_places, disks
 from koordlet.host.tree import HostTree
 from koordlet.response.sight import Caches, Reach
@@ -19,6 +20,7 @@ _SAMPLES: dict[Knob, str] = {
     Knob.CPU_WEIGHT: "1",
     Knob.CPU_BVT: "-1",
     Knob.CPU_MAX: "100000 100000",
+    Knob.CPU_BURST: "0",
     Knob.CPUSET_CPUS: "0",
     Knob.FREEZE: "1",
     Knob.MEMORY_HIGH: "1073741824",
@@ -58,6 +60,7 @@ class Reaching:
             nodes={place.id: place.node for place in places},
             disks=disks(self._tree),
             cpus_of=self._cpus_of,
+            quota_us_of=self._quota_us_of,
             own=self._own,
             caches=caches(self._knobs.resctrl),
         )
@@ -82,6 +85,14 @@ class Reaching:
             if line.startswith("Cpus_allowed_list:"):
                 return parse_cpuset(line.partition(":")[2])
         return frozenset()
+
+    def _quota_us_of(self, path: str) -> int | None:
+        """As it stands in the cgroup's file; None without one."""
+        try:
+            quota = standing(self._knobs, Knob.CPU_MAX, path).partition(" ")[0]
+        except (Unsupported, CgroupGone, OSError, ValueError):
+            return None
+        return None if quota == "max" else int(quota)
 
 
 def caches(resctrl: Path) -> Caches:

@@ -55,7 +55,7 @@ class _Pull:
     at_seconds: float
     before: float
     turnaround_before: float
-    used_before: float
+    used_most: float
     proven: bool = False
     told: bool = False
     course: Course | None = None
@@ -65,7 +65,7 @@ class _Pull:
 
     def standing_use(self) -> float:
         """What the culprit may use at most, of what it used."""
-        return self.used_before if self.course is None else min(self.used_before, self.course.limit)
+        return self.used_most if self.course is None else min(self.used_most, self.course.limit)
 
 
 @dataclass
@@ -86,6 +86,7 @@ class Episode:
     acted: bool = False
     """Whether anything ever stood."""
     _turnaround: Sequence[float] = ()
+    _held: Sequence[float] = ()
 
     @property
     def active(self) -> bool:
@@ -99,12 +100,16 @@ class Episode:
         strongest: Strength,
         lost: Sequence[float],
         turnaround: Sequence[float] = (),
+        held: Sequence[float] = (),
     ) -> list[Step]:
         """One tick. `case` is today's accusation, None without one; `lost` is what the victim lost in recent ticks,
-        `turnaround` the 99th percentile of the requests that it answered in them, in seconds, NaN without any; newest
-        last, one number a tick."""
+        `held` what its own quota cost it, `turnaround` the 99th percentile of the requests that it answered, in
+        seconds, NaN without any; newest last, one number a tick."""
         now = sight.now_seconds
-        self._turnaround = turnaround
+        self._turnaround, self._held = turnaround, held
+        used = self._activity(sight, sight.rows.get(self.culprit))
+        for pull in self.pulls:
+            pull.used_most = max(pull.used_most, used)  # the fast path acts before the first tick of a newcomer
         if case is not None:
             self.named_at = now
         self._steer(sight, case)
@@ -175,10 +180,15 @@ class Episode:
 
     def _helped(self, pull: _Pull, lost: Sequence[float]) -> bool:
         settings = self.settings
-        fell = self._after(lost) <= max(pull.before * (1 - settings.gain), settings.tolerated_seconds_per_second)
+        after = self._after(self._felt(pull.rung, lost))
+        fell = after <= max(pull.before * (1 - settings.gain), settings.tolerated_seconds_per_second)
         # False while either is NaN
         grew = self._typical_turnaround() > pull.turnaround_before * (1 + settings.turnaround_slack)
         return fell and not grew
+
+    def _felt(self, rung: Rung, lost: Sequence[float]) -> Sequence[float]:
+        """What a rung is to lower."""
+        return self._held if rung.frees_victim else lost
 
     def _typical_turnaround(self) -> float:
         """Median over the ticks of a trial: the 99th percentile of one second's requests is little more than chance."""
@@ -207,14 +217,14 @@ class Episode:
                 case,
                 intents,
                 sight.now_seconds,
-                self._after(lost),
+                self._after(self._felt(rung, lost)),
                 self._typical_turnaround(),
                 self._activity(sight, culprit),
             )
             if rung.steers is not None:
                 pull.disks = sight.disks_between(self.culprit, case.victim)
                 worst = strain(sight, [case.victim], self.settings)
-                pull.course = begun(pull.used_before, worst, self.settings.io_floor_bytes_per_second)
+                pull.course = begun(pull.used_most, worst, self.settings.io_floor_bytes_per_second)
             self.pulls.append(pull)
             self.acted = True
             return [self._told(pull, Moment.PULLED, lost, case.reason)]
@@ -255,7 +265,7 @@ class Episode:
             return False
         if row is None:
             return True
-        used = max(pull.used_before for pull in self.pulls)
+        used = max(pull.used_most for pull in self.pulls)
         if any(pull.course is not None for pull in self.pulls):
             used = min(pull.standing_use() for pull in self.pulls)
         if used <= 0 or self._activity(sight, row) > used * self.settings.quiet_ratio:
@@ -285,6 +295,6 @@ class Episode:
             victim=pull.case.victim,
             resource=self.resource,
             before=pull.before,
-            after=self._after(lost),
+            after=self._after(self._felt(pull.rung, lost)),
             reason=reason,
         )

@@ -44,6 +44,7 @@ class Response:
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._lost: dict[tuple[str, str], deque[float]] = {}
         self._turnaround: dict[str, deque[float]] = {}
+        self._held: dict[str, deque[float]] = {}
         self._past: dict[tuple[str, str], _Past] = {}
 
     @property
@@ -64,8 +65,9 @@ class Response:
             case, strongest = accused.get(key, (None, Strength.INVISIBLE))
             episode = self._episodes.get(key) or self._begin(key, sight.now_seconds)
             victim = case.victim if case else next((pull.case.victim for pull in episode.pulls), "")
-            lost, turnaround = self._lost.get((victim, key[1]), ()), self._turnaround.get(victim, ())
-            self.steps += episode.step(sight, case, strongest, list(lost), list(turnaround))
+            lost = self._lost.get((victim, key[1]), ())
+            turnaround, held = self._turnaround.get(victim, ()), self._held.get(victim, ())
+            self.steps += episode.step(sight, case, strongest, list(lost), list(turnaround), list(held))
             if case is None and not episode.active:
                 self._end(key, sight.now_seconds)
         return [intent for key in sorted(self._episodes) for intent in self._episodes[key].intents()]
@@ -134,10 +136,13 @@ class Response:
         for (victim, resource), series in self._lost.items():
             series.append(sight.lost_by(victim, resource))
         victims = {victim for victim, _resource in watched}
-        self._turnaround = {each: self._turnaround.get(each, deque(maxlen=_HISTORY_TICKS)) for each in victims}
-        for victim, series in self._turnaround.items():
-            row = sight.rows.get(victim)
-            series.append(float(sight.turnaround_seconds[row]) if row is not None else math.nan)
+        for told, column in ((self._turnaround, sight.turnaround_seconds), (self._held, sight.held)):
+            for gone in told.keys() - victims:
+                del told[gone]
+            for victim in victims:
+                row = sight.rows.get(victim)
+                series = told.setdefault(victim, deque(maxlen=_HISTORY_TICKS))
+                series.append(float(column[row]) if row is not None else math.nan)
 
     def _begin(self, key: tuple[str, str], now: float) -> Episode:
         settings = self.settings

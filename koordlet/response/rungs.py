@@ -50,6 +50,8 @@ class Rung:
     steers: Steer | None = None
     """Sets a limit of so many bytes/s on each of these disks. It follows the victim's loss while the rung stands, see
     steering.py."""
+    frees_victim: bool = False
+    """Set on the victim, and judged by what its own quota costs it."""
 
 
 def branch(culprit: str, victim: str) -> str:
@@ -134,6 +136,22 @@ def _quota(ratio: float) -> Build:
         return (_setting(case, settings, Strength.HARD, Knob.CPU_MAX, at=case.culprit, value=text),)
 
     return build
+
+
+def _burst(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    """Let a victim that must catch up do so: its quota may be exceeded by what it saved, up to as much again.
+
+    Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
+    """
+    row = sight.rows.get(case.victim)
+    if row is None or sight.held[row] <= settings.tolerated_seconds_per_second:
+        return ()
+    if sight.rank(case.victim) >= PROTECTED_RANK:
+        return ()
+    quota_us = sight.reach.quota_us_of(case.victim)
+    if quota_us is None:
+        return ()
+    return (_setting(case, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=case.victim, value=str(quota_us)),)
 
 
 def _freeze(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
@@ -276,6 +294,7 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
         _IDLE,
         _WEIGHT,
         _BVT,
+        Rung("burst", Strength.INVISIBLE, Knob.CPU_BURST, _burst, frees_victim=True),
         Rung("cpuset", Strength.MILD, Knob.CPUSET_CPUS, _part_cpus),
         Rung("quota-50", Strength.HARD, Knob.CPU_MAX, _quota(0.5)),
         Rung("quota-20", Strength.HARD, Knob.CPU_MAX, _quota(0.2)),

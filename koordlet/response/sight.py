@@ -46,6 +46,8 @@ class Reach:
     """CPU to NUMA node."""
     cpus_of: Callable[[str], frozenset[int]] = lambda _path: frozenset()
     """CPUs that a cgroup runs on, empty if nobody knows; asked only when CPUs are about to be parted."""
+    quota_us_of: Callable[[str], int | None] = lambda _path: None
+    """A cgroup's own CPU quota in a period of its own, None without one; asked only when it is about to be eased."""
     disks: tuple[str, ...] = ()
     """Block devices as major:minor."""
     own: str = ""
@@ -64,6 +66,8 @@ class Sight:
     """Those that stand."""
     lost: Mapping[str, Floats]
     """Seconds lost per second to others, by resource."""
+    held: Floats
+    """Seconds per second in which a cgroup's own quota kept threads from running."""
     cpu_cores: Floats
     memory_bytes: Floats
     """NaN where it is not measured."""
@@ -149,6 +153,7 @@ def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Re
         cgroups=window.cgroups,
         verdicts=verdicts,
         lost=lost,
+        held=_first(_rate(delta, "cpu.wait_own_quota_ns"), nothing) / 1e9,
         cpu_cores=usage,
         memory_bytes=np.asarray(columns.get("memstat.usage_bytes", unknown), dtype=np.float64),
         io_bytes_per_second=traffic,

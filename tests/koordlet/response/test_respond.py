@@ -45,6 +45,7 @@ def look(
     classes: dict[str, str] | None = None,
     reach: Reach | None = None,
     turnaround: float = float("nan"),
+    held: float = 0.0,
 ) -> Sight:
     given_classes = classes or CLASSES
     infos = tuple(
@@ -58,6 +59,7 @@ def look(
         cgroups=infos,
         verdicts=tuple(verdicts),
         lost={"cpu": victims, "memory": victims, "blockio": victims, "cache": victims},
+        held=np.array([held if info.path == WEB else 0.0 for info in infos]),
         cpu_cores=np.array([used if info.path.startswith("/batch") else 0.3 for info in infos]),
         memory_bytes=np.full(count, 1e9),
         io_bytes_per_second=np.full(count, used * 1e8),
@@ -240,6 +242,18 @@ def test_a_trip_pulls_the_first_rung_and_is_taken_back_unless_a_verdict_confirms
     assert confirmed.standing == {(HOG, "cpu"): ("idle",)}
 
 
+def test_one_that_was_tripped_before_its_first_tick_is_released_when_it_goes_quiet() -> None:
+    response = Response()
+    response.step(look(0.0, lost=0.0, used=0.0))
+    response.trip(look(0.0, lost=0.0, used=0.0), HOG, WEB, resource="cpu", lost=0.4)
+    for second in range(1, 10):
+        response.step(look(second, [accuse()], lost=0.4 if second < 2 else 0.0))
+    assert response.standing
+    for second in range(10, 15):
+        response.step(look(second, lost=0.0, used=0.0))
+    assert not response.standing
+
+
 def test_a_weight_acts_where_the_two_compete() -> None:
     assert branch("/a/b/c", "/a/d") == "/a/b"
     assert branch("/a/b", "/a/b/c") == ""
@@ -254,6 +268,45 @@ def test_the_kubelets_own_directories_are_never_written() -> None:
     classes = {WEB: "LS", "/kubepods": "", "/kubepods/besteffort": "BE", pod: "BE", "/kubepods/burstable/web": "LS"}
     wanted = Response().step(look(0.0, [accuse(pod, "/kubepods/burstable/web")], classes=classes))
     assert knobs(wanted) == [(pod, Knob.CPU_IDLE, "1")]
+
+
+def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved() -> None:
+    reach = Reach(cpus=(0, 1), quota_us_of=lambda path: 50_000 if path == WEB else None)
+    response = Response()
+    burst = (WEB, "cpu.max.burst", "50000")
+    for second in range(4):  # idle helps, not enough
+        first = response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=0.3, reach=reach))
+    assert burst not in knobs(first)
+    assert burst in knobs(response.step(look(4.0, [accuse()], lost=0.2, held=0.3, reach=reach)))
+    steps = []
+    for second in range(5, 9):  # what its quota costs it falls, and that is what the rung was to do
+        kept = response.step(look(second, [accuse()], lost=0.2, held=0.05, reach=reach))
+        steps += response.steps
+    assert burst in knobs(kept)
+    assert ("burst", "kept") in {(step.rung, step.moment) for step in steps}
+
+
+def test_a_burst_that_changes_nothing_is_taken_back() -> None:
+    reach = Reach(cpus=(0, 1), quota_us_of=lambda _path: 50_000)
+    response = Response()
+    for second in range(12):
+        wanted = response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=0.3, reach=reach))
+    assert not {knob for _path, knob, _value in knobs(wanted)} & {"cpu.max.burst"}
+
+
+def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
+    for held, quota in ((0.0, 50_000), (0.3, None)):
+        reach = Reach(cpus=(0, 1), quota_us_of=lambda _path, quota=quota: quota)  # type: ignore[misc]
+        response = Response()
+        wanted = {
+            knob
+            for second in range(12)
+            for _path, knob, _value in knobs(
+                response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=held, reach=reach))
+            )
+        }
+        assert "cpu.max.burst" not in wanted
+        assert "cpu.idle" in wanted
 
 
 def test_cpus_are_parted_by_whole_cores() -> None:
