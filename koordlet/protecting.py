@@ -29,7 +29,7 @@ from koordlet.reaching import Reaching
 from koordlet.response.episode import Step
 from koordlet.response.respond import Response
 from koordlet.response.settings import ResponseSettings
-from koordlet.response.sight import Sight, sight
+from koordlet.response.sight import SENSITIVE_RANK, Sight, sight
 from koordlet.slowdown import SlowdownMeter
 from koordlet.strategizing import Strategizing
 from koordlet.viewing import Viewing
@@ -75,10 +75,10 @@ class Protection:
 
     def tick(self, window: Window, verdicts: tuple[Verdict, ...], turnarounds: Turnarounds | None = None) -> None:
         """Look, decide, act; `verdicts` are those that stand, `turnarounds` what the judge saw of requests."""
-        if self.fast is not None:
-            self.fast.watch(window.cgroups)
         delta = window.delta()
         seen = sight(window, delta, verdicts, self._reaching.reach(window.cgroups))
+        if self.fast is not None:
+            self.fast.watch(seen)
         measured = tick_of(delta)
         if measured is not None:
             self.harm.add(window.last.cgroup.ids, *measured, window.seconds)
@@ -218,14 +218,22 @@ class FastPath:
         self._on_trip = on_trip
         window_ns = int(settings.fast_window_seconds * 1e9)
         self._limits = (int(window_ns * settings.fast_budget_ratio), window_ns)
+        self._watched: tuple[CgroupInfo, ...] = ()
         self._stop = threading.Event()
         self.failures = 0
         self._thread = threading.Thread(target=self._listen, name="fast-path", daemon=True)
         self._thread.start()
 
-    def watch(self, cgroups: Sequence[CgroupInfo]) -> None:
-        """Those that may be protected: latency-sensitive ones."""
-        self._wire.watch({info.id: self._limits for info in cgroups if QoSClass(info.qos).latency_sensitive})
+    def watch(self, sight: Sight) -> None:
+        """Latency-sensitive cgroups, for what they lose to those that may be acted upon for them."""
+        if sight.cgroups == self._watched:
+            return
+        victims = {info.id: self._limits for info in sight.cgroups if QoSClass(info.qos).latency_sensitive}
+        culprits = {
+            info.id for info in sight.cgroups if info.path != "/" and sight.highest_rank(info.path) < SENSITIVE_RANK
+        }
+        self._wire.watch(victims, culprits)
+        self._watched = sight.cgroups
 
     def close(self) -> None:
         """Stop listening; the wire is the probe's to close. Idempotent."""

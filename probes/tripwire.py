@@ -1,5 +1,6 @@
-"""Cgroups that are watched in the kernel, and word within moments when one loses too much to its neighbours."""
+"""Cgroups that are watched in the kernel, and word within moments when one loses too much to those that may be quieted."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +24,11 @@ TRIP_RECORD = np.dtype([("victim", U64), ("culprit", U64), ("lost_ns", U64), ("s
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """One cgroup lost more than its budget."""
+    """One cgroup lost more than its budget to those that may be quieted."""
 
     victim: int
     culprit: int
-    """Who took most of it; 0 where no cgroup did."""
+    """Who took most of it."""
     lost_ns: int
     span_ns: int
     """In which it was lost."""
@@ -47,10 +48,16 @@ class Tripwire:
         self._watched = bpf.map("watched", U64, WATCHED_RECORD)
         self._waiting: list[Trip] = []
         self._ring = RingBuffer(bpf.map_fd("trips"), self._take)
+        self._quietable = bpf.map("quietable", U64, np.dtype(np.uint8))
         self._budgets: dict[int, tuple[int, int]] = {}
+        self._culprits: AbstractSet[int] = frozenset()
 
-    def watch(self, budgets: dict[int, tuple[int, int]]) -> None:
-        """Watch these cgroups and no others: id to (budget_ns, window_ns); what stays as it was is left alone."""
+    def watch(self, budgets: dict[int, tuple[int, int]], culprits: AbstractSet[int]) -> None:
+        """Watch these cgroups and no others: id to (budget_ns, window_ns); what stays as it was is left alone.
+
+        Only what they lose to `culprits` counts: those about whom something can be done.
+        """
+        self._allow(culprits)
         gone = [identity for identity in self._budgets if identity not in budgets]
         if gone:
             self._watched.delete(np.array(gone, dtype=np.uint64))
@@ -60,6 +67,14 @@ class Tripwire:
                 record["budget_ns"], record["window_ns"] = limits
                 self._watched.update(identity, record)
         self._budgets = dict(budgets)
+
+    def _allow(self, culprits: AbstractSet[int]) -> None:
+        gone = self._culprits - culprits
+        if gone:
+            self._quietable.delete(np.array(sorted(gone), dtype=np.uint64))
+        for identity in culprits - self._culprits:
+            self._quietable.update(identity, np.ones(1, dtype=np.uint8))
+        self._culprits = frozenset(culprits)
 
     def wait(self, timeout_seconds: float) -> list[Trip]:
         """Trips that wait, or the first to come in this time; empty when none does."""

@@ -119,7 +119,11 @@ class Episode:
             steps += [self._drop(pull, Moment.RELEASED, lost, "the culprit went quiet") for pull in list(self.pulls)]
         elif case is None:
             steps += self._let_go(now, lost)
-        elif self._still_hurts(lost) and all(pull.proven for pull in self.pulls) and not self._just_pulled(now):
+        elif (
+            self._still_hurts(sight, case, lost)
+            and all(pull.proven for pull in self.pulls)
+            and not self._just_pulled(now)
+        ):
             steps += self._pull(sight, case, strongest, lost)
         return steps
 
@@ -139,7 +143,7 @@ class Episode:
         """The first rung at once, on the fast path's word; nothing when something stands already."""
         if self.pulls:
             return []
-        self.named_at = sight.now_seconds - self.hold_seconds + self.settings.confirm_seconds
+        self.named_at = sight.now_seconds
         self._turnaround = ()  # it was measured before the harm: no rung can be asked to better that
         return self._pull(sight, case, Strength.INVISIBLE, [before])
 
@@ -168,8 +172,9 @@ class Episode:
         for pull in [pull for pull in self.pulls if not pull.proven]:
             if now - pull.at_seconds < self.settings.settle_seconds + self.settings.verify_seconds:
                 continue
-            if self._helped(pull, lost):
+            if self._helped(sight, pull, lost):
                 pull.proven = True
+                self.named_at = now  # as good as a verdict: without it the victim would lose again
                 steps.append(self._told(pull, Moment.KEPT, lost, "the victim's loss fell"))
                 if pull.rung.once:
                     self.pulls.remove(pull)
@@ -178,10 +183,10 @@ class Episode:
                 steps.append(self._drop(pull, Moment.TAKEN_BACK, lost, "the victim's loss did not fall"))
         return steps
 
-    def _helped(self, pull: _Pull, lost: Sequence[float]) -> bool:
+    def _helped(self, sight: Sight, pull: _Pull, lost: Sequence[float]) -> bool:
         settings = self.settings
         after = self._after(self._felt(pull.rung, lost))
-        fell = after <= max(pull.before * (1 - settings.gain), settings.tolerated_seconds_per_second)
+        fell = after <= max(pull.before * (1 - settings.gain), self._tolerated(sight, pull.case))
         # False while either is NaN
         grew = self._typical_turnaround() > pull.turnaround_before * (1 + settings.turnaround_slack)
         return fell and not grew
@@ -230,12 +235,17 @@ class Episode:
             return [self._told(pull, Moment.PULLED, lost, case.reason)]
         return []
 
-    def _still_hurts(self, lost: Sequence[float]) -> bool:
-        """A verdict outlives the loss by a few ticks; that is no reason to climb on."""
+    def _still_hurts(self, sight: Sight, case: Case, lost: Sequence[float]) -> bool:
+        """A verdict outlives the loss by a few ticks, and others cost the victim time too; no reason to climb on."""
         floor = self.settings.io_floor_bytes_per_second
         if any(pull.course is not None and pull.course.limit > floor for pull in self.pulls):
             return False  # a limit that can still be lowered will be
-        return not self.pulls or self._after(lost) > self.settings.tolerated_seconds_per_second
+        return not self.pulls or min(self._after(lost), case.lost) > self._tolerated(sight, case)
+
+    def _tolerated(self, sight: Sight, case: Case) -> float:
+        settings, row = self.settings, sight.rows.get(case.victim)
+        progress = float(sight.cpu_cores[row]) if row is not None and self.resource == "cpu" else 0.0
+        return max(settings.tolerated_seconds_per_second, settings.tolerated_ratio * progress)
 
     def _just_pulled(self, now: float) -> bool:
         return bool(self.pulls) and now - self.pulls[-1].at_seconds < self.settings.verify_seconds

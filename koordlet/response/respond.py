@@ -4,7 +4,8 @@ Rules that hold before any rung is chosen:
 - A culprit must be a cgroup of a lower class than the victim (BE < unclassed < LS < LSR < LSE < SYSTEM) and is never
   LSR or above: a culprit that is itself protected is left alone, and `refused` counts it. Of two that hurt each other
   therefore at most one is acted upon.
-- What is known by correlation alone goes no further than the mild rungs.
+- What is known by correlation alone goes no further than the mild rungs, and for a victim below LS, of which nobody said
+  that it must not wait, nothing is done that anybody would feel.
 - An ancestor or a descendant of the victim is no neighbour.
 """
 
@@ -18,7 +19,7 @@ from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode, Step
 from koordlet.response.rungs import LADDERS, Case, branch
 from koordlet.response.settings import ResponseSettings
-from koordlet.response.sight import PROTECTED_RANK, Sight
+from koordlet.response.sight import PROTECTED_RANK, SENSITIVE_RANK, Sight
 
 _HISTORY_TICKS = 60
 
@@ -81,7 +82,7 @@ class Response:
         if resource not in self.settings.resources or self._why_not(sight, victim, culprit):
             return []
         reason = f"{victim} loses {lost:.2f} s/s of {resource} to {culprit} at this moment"
-        case = Case(culprit, victim, resource, reason, "")
+        case = Case(culprit, victim, resource, reason, "", lost)
         episode = self._episodes.get(key) or self._begin(key, sight.now_seconds)
         self.steps = episode.pull_first(sight, case, lost)
         return list(episode.intents()) if self.steps else []
@@ -101,9 +102,13 @@ class Response:
                 verdict.resource,
                 f"{verdict.victim} loses {lost:.2f} s/s of {verdict.resource} to {culprit.path}",
                 f"{verdict.victim}|{verdict.rule}",
+                lost,
             )
-            mild = Strength.MILD if culprit.how is How.CORRELATED else self.settings.strongest
-            strongest = min(self.settings.strongest, mild)
+            strongest = self.settings.strongest
+            if culprit.how is How.CORRELATED:
+                strongest = min(strongest, Strength.MILD)
+            if sight.rank(verdict.victim) < SENSITIVE_RANK:
+                strongest = Strength.INVISIBLE
             key = (culprit.path, verdict.resource)
             if key not in found or lost > found[key][0]:
                 found[key] = (lost, case, strongest)

@@ -29,6 +29,8 @@ class Case:
     resource: str
     reason: str
     verdict: str
+    lost: float = 0.0
+    """Seconds per second that the culprit costs the victim, as the accusation says."""
 
 
 Build = Callable[[Sight, Case, ResponseSettings], tuple[Intent, ...]]

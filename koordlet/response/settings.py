@@ -23,7 +23,9 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     gain: Ratio = 0.3
     """An action is kept if the victim's loss fell by at least this part ..."""
     tolerated_seconds_per_second: Annotated[float, Meta(gt=0, le=1)] = 0.02
-    """... or to less than this."""
+    """... or to less than this ..."""
+    tolerated_ratio: Ratio = 0.05
+    """... or, of CPU time, to less than this part of what the victim gets done meanwhile."""
     turnaround_slack: Annotated[float, Meta(ge=0, le=10)] = 0.5
     """... and its 99th percentile turnaround, where seen, did not grow by more than this part."""
     settle_seconds: Seconds = 1.0
@@ -50,8 +52,6 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """... that is, this part of ..."""
     fast_window_seconds: Annotated[float, Meta(ge=0.01, le=1.0)] = 0.05
     """... so short a time."""
-    confirm_seconds: Seconds = 5.0
-    """An action of the fast path that no verdict confirms in this time is taken back."""
     quota_floor_millicores: Annotated[int, Meta(ge=10, le=1_000_000)] = 200
     """No quota is lower."""
     io_floor_bytes_per_second: Annotated[int, Meta(ge=4096)] = 1 << 20

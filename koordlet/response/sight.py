@@ -17,6 +17,8 @@ from api.window import Delta, Window
 Floats = NDArray[np.float64]
 
 _RANKS = {QoSClass.BE: 0, QoSClass.NONE: 1, QoSClass.LS: 2, QoSClass.LSR: 3, QoSClass.LSE: 4, QoSClass.SYSTEM: 5}
+SENSITIVE_RANK = _RANKS[QoSClass.LS]
+"""For cgroups of this rank or above more is done than what nobody feels."""
 PROTECTED_RANK = _RANKS[QoSClass.LSR]
 """Cgroups of this rank or above are never acted upon."""
 

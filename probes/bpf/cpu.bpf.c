@@ -11,7 +11,6 @@
 #include "maps.bpf.h"
 #include "quota.bpf.h"
 #include "slices.bpf.h"
-#include "tripwire.bpf.h"
 
 #define MAX_RT_PRIO 100
 
@@ -194,7 +193,7 @@ static __always_inline void enter_cpu(struct cpu_state *state, struct task_struc
 {
 	struct cpu_cgroup *stats;
 	struct stamp *stamp;
-	u64 cgroup, wait, before;
+	u64 cgroup, wait;
 
 	state->since_ns = now;
 	state->pid = (u32)next->pid;
@@ -214,11 +213,7 @@ static __always_inline void enter_cpu(struct cpu_state *state, struct task_struc
 		stats->wait_ns += wait;
 		stats->wait_count++;
 		stats->hist[log2_slot(wait)]++;
-		before = stats->causes_ns[NEIGHBOUR];
 		end_segment(stats, cgroup, next, stamp, state, now);
-		if (tripwire && stats->causes_ns[NEIGHBOUR] != before)
-			step_on_wire(cgroup, state->ring[(state->head - 1) & (RING - 1)].who,
-				     stats->causes_ns[NEIGHBOUR] - before, now);
 	}
 	stamp->since_ns = 0;
 }

@@ -6,6 +6,7 @@
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
 #include "maps.bpf.h"
+#include "tripwire.bpf.h"
 
 #define RING 64
 #define SEEN 8 /* culprits summed on the stack before they go to the map */
@@ -71,6 +72,8 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 		*total += ns;
 	else
 		count_lost(LOST_BLAME_NS, ns);
+	if (tripwire)
+		step_on_wire(victim, culprit, ns);
 }
 
 struct walk {

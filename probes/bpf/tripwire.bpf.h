@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* A watched cgroup that loses more than its budget to its neighbours within its window is told at once. */
+/* A watched cgroup that loses more than its budget within its window, to neighbours that may be quieted, is told of at
+ * once. What it loses to others is nobody's call for help. */
 #ifndef KOORD_TRIPWIRE_BPF_H
 #define KOORD_TRIPWIRE_BPF_H
 
@@ -39,6 +40,13 @@ struct {
 } watched SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, u8);
+} quietable SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } trips SEC(".maps");
@@ -55,23 +63,24 @@ static __always_inline void vote(struct watched *watch, u64 who, u64 ns)
 	}
 }
 
-/* `victim` has waited `lost` for its neighbours, of whom `who` was the last to run. CPUs may race: a sum may miss a
- * part, and the next wait makes up for it. */
-static __always_inline void step_on_wire(u64 victim, u64 who, u64 lost, u64 now)
+/* `culprit` ran for `lost` while `victim` waited. CPUs may race: a sum may miss a part, and the next wait makes up for
+ * it. */
+static __always_inline void step_on_wire(u64 victim, u64 culprit, u64 lost)
 {
 	struct watched *watch = bpf_map_lookup_elem(&watched, &victim);
 	struct trip trip = {};
+	u64 now;
 
-	if (!watch)
+	if (!watch || !bpf_map_lookup_elem(&quietable, &culprit))
 		return;
+	now = bpf_ktime_get_ns();
 	if (now - watch->since_ns > watch->window_ns) {
 		watch->since_ns = now - lost;
 		watch->lost_ns = 0;
 		watch->votes_ns = 0;
 	}
 	watch->lost_ns += lost;
-	if (who != victim && who != IDLE_ID && who != KERNEL_ID && who != UNSEEN_ID)
-		vote(watch, who, lost);
+	vote(watch, culprit, lost);
 	if (watch->lost_ns < watch->budget_ns || now - watch->told_ns < TRIP_REST_NS)
 		return;
 	watch->told_ns = now;

@@ -47,7 +47,7 @@ def test_a_loss_to_a_neighbour_is_told_within_moments_and_names_it(tree: CgroupT
         assert held.stdin and held.stdout
         assert held.stdout.readline() == b"ready\n"
         await_run(running.pid)
-        wire.watch({loser: WINDOW})
+        wire.watch({loser: WINDOW}, {culprit})
         held.stdin.write(b"go\n")
         began = time.monotonic_ns()
         held.stdin.flush()
@@ -62,14 +62,18 @@ def test_a_loss_to_a_neighbour_is_told_within_moments_and_names_it(tree: CgroupT
     assert found[0].at_ns - began < 2_000_000_000
 
 
-def test_who_is_not_watched_or_loses_nothing_is_not_told_of(tree: CgroupTree, wire: Tripwire) -> None:
+def test_who_is_not_watched_or_loses_to_nobody_that_may_be_quieted_is_not_told_of(
+    tree: CgroupTree, wire: Tripwire
+) -> None:
     with tree.make_cgroup("one") as one, tree.make_cgroup("two") as two, tree.make_cgroup("quiet") as quiet:
         one.spawn(BUSY, str(CPU))
         two.spawn(BUSY, str(CPU))
-        wire.watch({quiet.cgroup_id: WINDOW})
+        wire.watch({quiet.cgroup_id: WINDOW}, {one.cgroup_id, two.cgroup_id})
         assert wire.wait(1.5) == []
-        wire.watch({one.cgroup_id: WINDOW})
-        assert any(trip.victim == one.cgroup_id for trip in wire.wait(PATIENCE_SECONDS))
-        wire.watch({})
+        wire.watch({one.cgroup_id: WINDOW}, {quiet.cgroup_id})
+        assert wire.wait(1.5) == []
+        wire.watch({one.cgroup_id: WINDOW}, {two.cgroup_id})
+        assert {(trip.victim, trip.culprit) for trip in wire.wait(PATIENCE_SECONDS)} == {(one.cgroup_id, two.cgroup_id)}
+        wire.watch({}, {two.cgroup_id})
         wire.wait(0.1)
         assert wire.wait(1.5) == []
