@@ -1,4 +1,4 @@
-"""Cgroups that are watched in the kernel, and word within moments when one loses too much to those that may be quieted."""
+"""Cgroups that are watched in the kernel, and word at once when one loses too much to those that may be quieted."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

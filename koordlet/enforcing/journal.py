@@ -3,8 +3,8 @@
 A record is in the file before the change it announces. It is not forced to the disk, which would cost the fast path
 tens of milliseconds: it must survive the agent, not the kernel, for what it announces ends with the kernel too and a
 journal of another boot is never put back. The file is replaced as a whole (written beside, synced, renamed) when it has
-grown, so that it is whole at any moment. One agent at a time holds it, by a lock on the file `lock` beside it, which the
-kernel lets go when the agent dies.
+grown, so that it is whole at any moment. One agent at a time holds it, by a lock on the file `lock` beside it, which
+the kernel lets go when the agent dies.
 """
 
 import errno

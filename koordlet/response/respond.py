@@ -4,8 +4,8 @@ Rules that hold before any rung is chosen:
 - A culprit must be a cgroup of a lower class than the victim (BE < unclassed < LS < LSR < LSE < SYSTEM) and is never
   LSR or above: a culprit that is itself protected is left alone, and `refused` counts it. Of two that hurt each other
   therefore at most one is acted upon.
-- What is known by correlation alone goes no further than the mild rungs, and for a victim below LS, of which nobody said
-  that it must not wait, nothing is done that anybody would feel.
+- What is known by correlation alone goes no further than the mild rungs, and for a victim below LS, of which nobody
+  said that it must not wait, nothing is done that anybody would feel.
 - An ancestor or a descendant of the victim is no neighbour.
 """
 
