@@ -111,6 +111,7 @@ def test_defaults() -> None:
             "fast_window_seconds": 0.05,
             "quota_floor_millicores": 200,
             "io_floor_bytes_per_second": 1 << 20,
+            "io_slowdown": 0.05,
             "reclaim_ratio": 0.25,
             "freeze_seconds": 2.0,
             "lease_seconds": 15.0,
