@@ -3,7 +3,6 @@
 import os
 import platform
 import sys
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -79,7 +78,7 @@ def open_agent(settings: "AgentSettings", judging: "Judging | None" = None) -> "
         die(reason.reason, hint=reason.remedy, code=HOST_CANNOT)
 
 
-def program_facts() -> Mapping[str, Any]:
+def program_facts() -> dict[str, Any]:
     """Who measures where."""
     return {
         "hostname": platform.node(),
