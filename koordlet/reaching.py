@@ -10,7 +10,7 @@ from api.plugin import Unsupported
 from koordlet.host.knobs import CgroupGone, Knobs
 from koordlet.host.processes import first_pid_below
 from koordlet.host.standing import standing
-from koordlet.host.topology import cpu_places, disks
+from koordlet.host.topology import bfq_disks, cpu_places, disks
 from koordlet.host.tree import HostTree
 from koordlet.response.sight import Caches, Reach
 
@@ -59,6 +59,7 @@ class Reaching:
             cores={place.id: place.core for place in places},
             nodes={place.id: place.node for place in places},
             disks=disks(self._tree),
+            weighing_disks=bfq_disks(self._tree) | self._costed_disks(),
             cpus_of=self._cpus_of,
             quota_us_of=self._quota_us_of,
             own=self._own,
@@ -73,6 +74,14 @@ class Reaching:
         except (CgroupGone, OSError, ValueError):
             return True  # something else is in the way of this one cgroup
         return True
+
+    def _costed_disks(self) -> frozenset[str]:
+        """Disks that io.cost shares out by weight: `8:0 enable=1 ...` lines of the root cgroup."""
+        try:
+            lines = _text(self._knobs.directory("io", "/") / "io.cost.qos").splitlines()
+        except (Unsupported, CgroupGone):
+            return frozenset()
+        return frozenset(line.split()[0] for line in lines if "enable=1" in line.split())
 
     def _cpus_of(self, path: str) -> frozenset[int]:
         """CPUs that a cgroup's first process may run on, by cpuset or by affinity; empty if nobody knows."""

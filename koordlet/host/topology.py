@@ -39,6 +39,18 @@ def cpu_places(tree: HostTree) -> tuple[CpuPlace, ...]:
 
 def disks(tree: HostTree) -> tuple[str, ...]:
     """Block devices of any size as major:minor, in the order of their names; unused loop devices have none."""
+    return tuple(number for _name, number in _disks(tree))
+
+
+def bfq_disks(tree: HostTree) -> frozenset[str]:
+    """Those of them that the bfq scheduler serves."""
+    found = _disks(tree)
+    return frozenset(
+        number for name, number in found if "[bfq]" in (tree.text(f"/sys/block/{name}/queue/scheduler") or "")
+    )
+
+
+def _disks(tree: HostTree) -> tuple[tuple[str, str], ...]:
     folder = tree.path("/sys/block")
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     used = [
@@ -46,7 +58,7 @@ def disks(tree: HostTree) -> tuple[str, ...]:
         for name in names
         if not _NO_DISKS.match(name) and (tree.text(f"/sys/block/{name}/size") or "0").strip() != "0"
     ]
-    return tuple(number.strip() for name in used if (number := tree.text(f"/sys/block/{name}/dev")))
+    return tuple((name, number.strip()) for name in used if (number := tree.text(f"/sys/block/{name}/dev")))
 
 
 def _nodes(tree: HostTree) -> dict[int, int]:

@@ -197,6 +197,15 @@ def _memory_high(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[
     return (_setting(case, settings, Strength.HARD, Knob.MEMORY_HIGH, at=case.culprit, value=text),)
 
 
+def _io_weight(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    """Nothing where no disk between the two heeds weights: a trial would only keep the victim waiting."""
+    heeding, disks = sight.reach.weighing_disks, sight.disks_between(case.culprit, case.victim)
+    if heeding is not None and heeding.isdisjoint(disks):
+        return ()
+    text = "default 1"
+    return (_setting(case, settings, Strength.INVISIBLE, Knob.IO_WEIGHT, at=lever(sight, case), value=text),)
+
+
 def _io_limit(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     row = sight.rows.get(case.culprit)
     used = float(sight.io_bytes_per_second[row]) if row is not None else 0.0
@@ -309,7 +318,7 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
         _EVICT,
     ),
     "blockio": (
-        Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _fixed(Knob.IO_WEIGHT, "default 1", Strength.INVISIBLE)),
+        Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _io_weight),
         Rung("limit", Strength.HARD, Knob.IO_MAX, _io_limit, steers=io_limit),
         _EVICT,
     ),

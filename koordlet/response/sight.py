@@ -52,6 +52,8 @@ class Reach:
     """A cgroup's own CPU quota in a period of its own, None without one; asked only when it is about to be eased."""
     disks: tuple[str, ...] = ()
     """Block devices as major:minor."""
+    weighing_disks: frozenset[str] | None = None
+    """Those of them that share themselves out by weight; None if nobody knows."""
     own: str = ""
     """The agent's own cgroup, never acted upon."""
     caches: Caches = Caches()

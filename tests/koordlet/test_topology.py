@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from koordlet.host.topology import CpuPlace, cpu_places, disks
+from koordlet.host.topology import CpuPlace, bfq_disks, cpu_places, disks
 from koordlet.host.tree import HostTree
 from tests.trees import make_tree
 
@@ -30,3 +30,17 @@ def test_disks_are_devices_that_hold_something(tmp_path: Path) -> None:
         f"{name}/{file}": text for name, pair in block.items() for file, text in zip(("dev", "size"), pair, strict=True)
     }
     assert disks(HostTree(make_tree(tmp_path, {"/sys/block": files}))) == ("7:1", "254:0")
+
+
+def test_disks_that_bfq_serves(tmp_path: Path) -> None:
+    files = {
+        "sda/size": "8\n",
+        "sda/dev": "8:0\n",
+        "sda/queue/scheduler": "none mq-deadline [bfq]\n",
+        "vda/size": "8\n",
+        "vda/dev": "254:0\n",
+        "vda/queue/scheduler": "[none] mq-deadline bfq\n",
+        "dm-0/size": "8\n",
+        "dm-0/dev": "253:0\n",
+    }
+    assert bfq_disks(HostTree(make_tree(tmp_path, {"/sys/block": files}))) == {"8:0"}

@@ -124,6 +124,22 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
     assert response.standing == {(HOG, "blockio"): ("limit",)}
 
 
+@pytest.mark.parametrize(
+    ("heeding", "first"),
+    [
+        (frozenset({"7:1"}), Knob.IO_WEIGHT),
+        (None, Knob.IO_WEIGHT),  # nobody knows
+        (frozenset({"9:9"}), Knob.IO_MAX),
+        (frozenset(), Knob.IO_MAX),
+    ],
+)
+def test_a_weight_is_tried_where_a_disk_heeds_it(heeding: frozenset[str] | None, first: Knob) -> None:
+    reach = replace(REACH, knobs=frozenset({Knob.IO_WEIGHT, Knob.IO_MAX}), weighing_disks=heeding)
+    (wanted,) = Response().step(replace(disk(0.0, lost=0.5, used=USED, named=True), reach=reach))
+    assert isinstance(wanted, Setting)
+    assert wanted.knob == first
+
+
 def test_a_small_culprit_is_not_limited() -> None:
     assert Response().step(disk(0.0, lost=0.5, used=0.5 * MIB, named=True)) == []
 
