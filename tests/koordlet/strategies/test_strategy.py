@@ -125,5 +125,6 @@ def test_the_example_in_the_document_is_accepted() -> None:
         "cpu_suppress",
         "group_identity",
         "memory_evict",
+        "memory_headroom",
         "watermarks",
     }
