@@ -25,6 +25,8 @@ GROWTH_SECONDS = 5.0
 """How far back the speed of online work is looked for."""
 LEAST_RECLAIM_BYTES = 1 << 20
 """Less is not worth a write."""
+DEAD_BAND_PERCENT = 2
+"""Of a cap: smaller changes are not worth a write."""
 MOST_HOLDERS = 8
 """From no more is taken in one tick, which each of them holds up."""
 ENDING_SECONDS = 5.0
@@ -155,20 +157,22 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         shortage.last_short = now
         if shortage.caps:
             shortage.capped_ticks += 1
+        hard = Knob.MEMORY_HIGH in view.node.lacking
+        caps = {path: next_cap(domain, path, shortage.caps.get(path), self.settings, hard=hard) for path in theirs}
         takes = takes_of(domain, need.missing, self.settings, view.node.page_bytes)
+        spent = domain.free_bytes < domain.limit_bytes * self.settings.low_percent // 100
+        grows = growth * self.settings.lookahead_seconds > domain.limit_bytes // 100
         for path, amount in takes.items():
-            if path in theirs:
+            # What a cap that goes no lower leaves comes back at once; it is taken only where every page counts.
+            if path in theirs and (grows or spent or caps[path] != shortage.caps.get(path)):
                 yield self.reclaim(path, amount, need.reason)
         reserve = 0 if domain.path == "/" else sum(domain.reclaimable_bytes.get(path, 0) for path in theirs)
         late = domain.free_bytes < lately * self.settings.evict_seconds and reserve < need.missing
         shortage.hurried_ticks = shortage.hurried_ticks + 1 if late else 0
         hurried = shortage.hurried_ticks >= STEADY_TICKS
         if shortage.taken or not takes or late:
-            hard = Knob.MEMORY_HIGH in view.node.lacking
-            for path in theirs:
-                shortage.caps[path] = next_cap(domain, path, shortage.caps.get(path), self.settings, hard=hard)
+            shortage.caps |= caps
         shortage.taken = shortage.taken or bool(takes)
-        spent = domain.free_bytes < domain.limit_bytes * self.settings.low_percent // 100
         if hurried or (shortage.capped_ticks >= STEADY_TICKS and spent and reserve < need.missing):
             for path in self._victims(view, domain, theirs, need.missing - reserve, now):
                 self._ended[path] = now
@@ -265,7 +269,8 @@ def next_cap(
     kept = used - domain.reclaimable_bytes.get(path, 0)
     room = max(kept // 4, settings.floor_bytes) if hard else kept // 32
     step = (100 - settings.step_percent) / 100
-    return max(int(min(used, current or used) * step), kept + room, settings.floor_bytes)
+    cap = max(int(min(used, current or used) * step), kept + room, settings.floor_bytes)
+    return current if current and abs(cap - current) * 100 <= current * DEAD_BAND_PERCENT else cap
 
 
 def _is_idle(domain: MemoryDomain, path: str, cap: int, step: int) -> bool:

@@ -113,6 +113,7 @@ def test_takes(taken: dict[str, int], missing: int, takes: dict[str, int]) -> No
         pytest.param(320, 0, None, False, 330, id="what-it-cannot-give-up-and-a-little"),
         pytest.param(320, 0, None, True, 400, id="more-room-below-a-hard-limit"),
         pytest.param(20, 20, None, False, 64, id="the-floor"),
+        pytest.param(320, 0, 333, False, 333, id="near-enough"),
     ],
 )
 def test_caps(used: int, cache: int, current: int | None, hard: bool, cap: int) -> None:
@@ -176,6 +177,16 @@ def test_the_least_important_is_ended_first_and_no_more_than_needed() -> None:
         intents = strategy.decide(looked, float(second))
         ended += [intent.target.rpartition("/pod")[2] for intent in intents if isinstance(intent, Evict)]
     assert ended == ["cheap"]
+
+
+def test_under_a_cap_that_goes_no_lower_nothing_is_taken_unless_every_page_counts() -> None:
+    strategy = MemoryHeadroom(ON)
+    for second in range(6):
+        calm = said(strategy.decide(steady(80, scan=70, sort=400, cache=60), float(second)))
+    assert [what for what, _, _ in calm] == ["memory.high", "memory.high"]
+    assert ("reclaim", "scan", 60) in said(strategy.decide(steady(40, scan=70, sort=400, cache=60), 6.0))
+    growing_now = growing(80, 260, scan=70, sort=400, cache=60)
+    assert ("reclaim", "scan", 60) in said(strategy.decide(growing_now, 7.0))
 
 
 def test_protected_and_latency_sensitive_work_is_left_alone() -> None:
