@@ -187,9 +187,10 @@ def _disks(window: Window) -> Mapping[int, frozenset[str]]:
     table = delta.table
     if not {"blockio.read_bytes", "blockio.write_bytes"} <= table.columns.keys():
         return {}
-    used = table.columns["blockio.read_bytes"].astype(np.float64) + table.columns["blockio.write_bytes"]
+    read, written = (table.columns[f"blockio.{name}_bytes"].astype(np.float64) for name in ("read", "write"))
     found: dict[int, set[str]] = {}
-    for cgroup, disk, moved in zip(table.keys["cgroup"].tolist(), table.keys["device"].tolist(), used, strict=True):
+    moves = (read + written).tolist()
+    for cgroup, disk, moved in zip(table.keys["cgroup"].tolist(), table.keys["device"].tolist(), moves, strict=True):
         if moved > 0:
             found.setdefault(cgroup, set()).add(f"{disk >> _MINOR_BITS}:{disk & (1 << _MINOR_BITS) - 1}")
     return {cgroup: frozenset(names) for cgroup, names in found.items()}
