@@ -248,7 +248,7 @@ def takes_of(
 ) -> dict[str, int]:
     """What to take from whom: the biggest holder of what can be taken first, bounded for one tick; whole pages."""
     left = min(missing_bytes, domain.limit_bytes * settings.reclaim_percent // 100)
-    takes = {}
+    takes: dict[str, int] = {}
     for path, held in sorted(domain.reclaimable_bytes.items(), key=lambda item: (-item[1], item[0])):
         amount = min(held, left) // page_bytes * page_bytes
         if amount < LEAST_RECLAIM_BYTES or len(takes) == MOST_HOLDERS:
