@@ -32,9 +32,15 @@ proto: $(STAMP) ## the messages of the agent's socket
 run: setup ## observe this host until Ctrl-C
 	@$(VENV)/bin/koordlet run --standalone
 
+ifeq ($(KERNELS),all)
+test: ## with KERNELS=all the kernel tests on every kernel too, and the tests that need no kernel beside the guests
+	@$(MAKE) --no-print-directory test-kernel
+	@$(MAKE) --no-print-directory test-vm BESIDE=test-pure
+else
 test: provision-test $(STAMP) ## every test; those of the running kernel too when root
 	@$(PYTHON) -m probes.build x86 arm64
 	@if [ "$$(id -u)" -eq 0 ]; then FORCE_KERNEL_TESTS=1 $(PYTHON) -m pytest -m "not vm"; else $(PYTHON) -m pytest -m "not vm"; fi
+endif
 
 test-kernel: provision-test $(STAMP) ## the tests of the running kernel, which need root and a machine to themselves
 	@$(PYTHON) -m probes.build x86 arm64
