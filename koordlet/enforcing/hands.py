@@ -10,7 +10,7 @@ from pathlib import Path
 
 from koordlet.host.forms import Form, spelled
 from koordlet.host.places import PRESENT, KernelFile, Place, ResourceGroup
-from koordlet.host.processes import kill_below, pids_below, signal_below
+from koordlet.host.processes import kill_below, on_cpus_of, pids_below, signal_below
 from koordlet.host.reclaim import reclaim, reclaim_by_limit, usage_bytes
 
 Texts = frozenset[str] | None
@@ -50,11 +50,13 @@ class Hands:
 
     def reclaim(self, directory: Path, amount_bytes: int) -> int:
         """Take memory from a cgroup; how much of it was given. Raises Unsupported or HostError."""
-        return reclaim(directory, amount_bytes)
+        with on_cpus_of(directory):
+            return reclaim(directory, amount_bytes)
 
     def reclaim_by_limit(self, directory: Path, limits: Sequence[int], form: Form, standing: str) -> int:
         """Take memory by limits that stand for a moment; how much it was. Raises HostError."""
-        return reclaim_by_limit(directory, limits, spelled(form, standing))
+        with on_cpus_of(directory):
+            return reclaim_by_limit(directory, limits, spelled(form, standing))
 
 
 class PretendingHands(Hands):

@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.EOPNOTSUPP)
@@ -23,6 +23,28 @@ def first_pid_below(directory: Path) -> int | None:
         if found:
             return min(found)
     return None
+
+
+@contextmanager
+def on_cpus_of(directory: Path) -> Iterator[None]:
+    """Run this thread on the CPUs of a cgroup's first process meanwhile, if it may run on one of them.
+
+    What is done to a cgroup in the kernel, such as reclaim, cannot be preempted on many hosts: whoever else runs on
+    that CPU waits for it. It should be the one to whom it is done.
+    """
+    own = os.sched_getaffinity(0)
+    theirs: set[int] = set()
+    with suppress(OSError):
+        if pid := first_pid_below(directory):
+            theirs = os.sched_getaffinity(pid) & own
+    if not theirs or theirs == own:
+        yield
+        return
+    os.sched_setaffinity(0, theirs)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 def tids_below(directory: Path) -> set[int]:
