@@ -64,15 +64,15 @@ static __always_inline void vote(struct watched *watch, u64 who, u64 ns)
 }
 
 /* `culprit` ran for `lost` while `victim` waited. CPUs may race: a sum may miss a part, and the next wait makes up for
- * it. */
-static __always_inline void step_on_wire(u64 victim, u64 culprit, u64 lost)
+ * it. A global function, so that the verifier looks at it once and not at every place in the loops that call it. */
+__noinline int step_on_wire(u64 victim, u64 culprit, u64 lost)
 {
 	struct watched *watch = bpf_map_lookup_elem(&watched, &victim);
 	struct trip trip = {};
 	u64 now;
 
 	if (!watch || !bpf_map_lookup_elem(&quietable, &culprit))
-		return;
+		return 0;
 	now = bpf_ktime_get_ns();
 	if (now - watch->since_ns > watch->window_ns) {
 		watch->since_ns = now - lost;
@@ -82,7 +82,7 @@ static __always_inline void step_on_wire(u64 victim, u64 culprit, u64 lost)
 	watch->lost_ns += lost;
 	vote(watch, culprit, lost);
 	if (watch->lost_ns < watch->budget_ns || now - watch->told_ns < TRIP_REST_NS)
-		return;
+		return 0;
 	watch->told_ns = now;
 	trip.victim = victim;
 	trip.culprit = watch->culprit;
@@ -90,6 +90,7 @@ static __always_inline void step_on_wire(u64 victim, u64 culprit, u64 lost)
 	trip.span_ns = now - watch->since_ns;
 	trip.at_ns = now;
 	bpf_ringbuf_output(&trips, &trip, sizeof(trip), 0);
+	return 0;
 }
 
 #endif
