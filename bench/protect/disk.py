@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from threading import Event
 
 from bench.detect.disk import Disk
 from bench.protect.columns import Column
+from bench.protect.watching import watch
 from koordlet.demo.measure import Phase
 from koordlet.demo.stage import Records, Stage
 
@@ -51,20 +51,15 @@ def measure(stage: Stage, column: Column, disk: Disk, *, seconds: float, seed: i
         records = Records(stage.reading(reader))
         if column.with_batch:
             stage.running(stage.batch.spawn([*_FLOOD, f"--filename={disk.mount / 'flood'}"]))
-        blocks, began, done, ended = 0, 0.0, 0, 0.0
-        start = time.monotonic()
-        while not records.ended and not stop.wait(0.5):
-            records.read()
-            column.look_after(stage)
-            passed = time.monotonic() - start
-            if not began and passed >= SETTLE_SECONDS:
-                blocks, began = bytes_read(stage) // 4096, time.monotonic()
-            if began and passed <= SETTLE_SECONDS + seconds:
-                done, ended = bytes_read(stage) // 4096, time.monotonic()
-        at, latency = records.columns()
-        counted = at >= SETTLE_SECONDS
-        span = max(ended - began, 1e-9)
-        return Phase(column.name, span, at[counted] - SETTLE_SECONDS, latency[counted], done - blocks)
+        return watch(
+            stage,
+            column,
+            records,
+            lambda: bytes_read(stage) // 4096,
+            settle_seconds=SETTLE_SECONDS,
+            seconds=seconds,
+            stop=stop,
+        )
     finally:
         column.take_down(stage)
         stage.stop_programs()

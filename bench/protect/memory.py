@@ -13,6 +13,7 @@ from threading import Event
 import click
 
 from bench.protect.columns import Alone, Column, Ours, Suppress, Unprotected
+from bench.protect.watching import watch
 from koordlet.demo.measure import Phase
 from koordlet.demo.stage import ROOT, Records, Stage
 from koordlet.host.scratch import ScratchCgroup
@@ -105,22 +106,13 @@ def measure(stage: Stage, column: Column, *, seconds: float, seed: int, stop: Ev
         program = [sys.executable, "-m", "bench.protect.grower", str(stage.directory / "served")]
         grower = stage.online.spawn([*program, *map(str, arguments)], stdout=subprocess.PIPE)
         records = Records(stage.reading(grower))
-        blocks, began, done, ended = 0, 0.0, 0, 0.0
         start = time.monotonic()
-        while not records.ended and not stop.wait(0.5):
-            records.read()
-            column.look_after(stage)
-            passed = time.monotonic() - start
-            if not began and passed >= SETTLE_SECONDS:
-                blocks, began = stage.blocks_done(), time.monotonic()
-            if began and passed <= SETTLE_SECONDS + seconds:
-                done, ended = stage.blocks_done(), time.monotonic()
+        phase = watch(
+            stage, column, records, stage.blocks_done, settle_seconds=SETTLE_SECONDS, seconds=seconds, stop=stop
+        )
         part = (stalled_seconds(stage) - stalled) / (time.monotonic() - start)
         click.echo(f"memory {column.name}: the service stalled {part:.2%} of the time on memory", err=True)
-        at, latency = records.columns()
-        counted = at >= SETTLE_SECONDS
-        span = max(ended - began, 1e-9)
-        return Phase(column.name, span, at[counted] - SETTLE_SECONDS, latency[counted], done - blocks)
+        return phase
     finally:
         column.take_down(stage)
         stage.stop_programs()

@@ -1,0 +1,37 @@
+"""Watches one run of one column from its start to its last request: what was answered, and the work done beside it."""
+
+import time
+from collections.abc import Callable
+from threading import Event
+
+from bench.protect.columns import Column
+from koordlet.demo.measure import Phase
+from koordlet.demo.stage import Records, Stage
+
+
+def watch(
+    stage: Stage,
+    column: Column,
+    records: Records,
+    work: Callable[[], int],
+    *,
+    settle_seconds: float,
+    seconds: float,
+    stop: Event,
+) -> Phase:
+    """`work` tells the blocks of best-effort work so far; what happens while things settle does not count."""
+    first, last, began, ended = 0, 0, 0.0, 0.0
+    start = time.monotonic()
+    while not records.ended and not stop.wait(0.25):
+        records.read()
+        passed = time.monotonic() - start
+        if int(passed * 4) % 4 == 0:
+            column.look_after(stage)
+        if not began and passed >= settle_seconds:
+            first, began = work(), time.monotonic()
+        if began and passed <= settle_seconds + seconds:
+            last, ended = work(), time.monotonic()
+    at, latency = records.columns()
+    counted = at >= settle_seconds
+    span = max(ended - began, 1e-9)
+    return Phase(column.name, span, at[counted] - settle_seconds, latency[counted], max(last - first, 0))
