@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from scheduler.simulate import load_trace, saturation_report, saturation_runs, write_saturation
+from scheduler.simulation.command import load_trace, saturation_report, saturation_runs, write_saturation
 from scheduler.simulation.policies import POLICIES
 from scheduler.simulation.report import best_policy
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
 from api.metrics import BY_COLUMN, Kind
-from detector.baseline_values import BaselinePolicy, WorkloadKey
-from detector.cpi2 import Cpi2Policy
-from detector.features import FEATURES
-from detector.judge import Judge, JudgeSettings, judged_columns
-from detector.models import SCHEMA, Forest, Mixture, ModelFile, Svm, Tree, WorkloadModel
+from detector.baselines.values import BaselinePolicy, WorkloadKey
+from detector.cpi2.published import Cpi2Policy
+from detector.judging.judge import Judge, JudgeSettings, judged_columns
+from detector.models.features import FEATURES
+from detector.models.format import SCHEMA, Forest, Mixture, ModelFile, Svm, Tree, WorkloadModel
 
 WARM_TICKS = 90
 PAIRS = {"cpu.blame": 4000, "memory.blame": 1000, "blockio.blame": 1000, "smt.blame": 1000}

@@ -20,9 +20,9 @@ from threading import Event
 
 import numpy as np
 
+from koordlet.agent.signals import until_signalled
 from koordlet.demo.stage import ROOT, Records, Stage, staged
-from koordlet.host.scratch import ScratchCgroup
-from koordlet.stopping import until_signalled
+from koordlet.host.cgroups.scratch import ScratchCgroup
 
 SPIN = """
 import os, signal

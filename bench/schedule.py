@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from api.crds import NODE_METRIC, WORKLOAD_PROFILE, NodeMetric, WorkloadProfile
-from api.objects import Node, Pod
+from api.kube.objects import Node, Pod
 from cluster import (
     NODES,
     PODS,

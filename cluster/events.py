@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from random import Random
 
-from api.meta import ObjectReference
+from api.kube.meta import ObjectReference
 from cluster import errors
 from cluster.client import Client
 from cluster.pacing import TokenBucket

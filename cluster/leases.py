@@ -16,7 +16,7 @@ from random import Random
 
 import msgspec
 
-from api.meta import ObjectMeta, Wire
+from api.kube.meta import ObjectMeta, Wire
 from cluster import errors
 from cluster.client import Client
 from cluster.resources import LEASES, Key

@@ -12,23 +12,23 @@ import msgspec
 
 from api.settings import SettingsError
 from api.verdicts import Verdict, in_words, to_json
-from detector.evaluation import Score, score, total
-from detector.evaluation_labels import WrittenLabel, labels_of, load_labels
-from detector.evaluation_report import as_json, as_text
-from detector.explain import NotRecorded, Story, parts_of, span_of, tell
-from detector.explain_text import in_text
-from detector.explain_when import FORMS, clock, parse_when
-from detector.models import SCHEMA, ModelFile, encode_models
-from detector.models_fit import FitPolicy, fit_profile
-from detector.models_profiles import ProfilesRefused, by_workload, is_feature, read_profiles
-from detector.recording import RecordingRefused
-from detector.recording_files import segment_paths
-from detector.recording_replay import Step
-from detector.recording_replay import replay as replayed
+from detector.evaluation.labels import WrittenLabel, labels_of, load_labels
+from detector.evaluation.report import as_json, as_text
+from detector.evaluation.scoring import Score, score, total
+from detector.explain.moments import FORMS, clock, parse_when
+from detector.explain.story import NotRecorded, Story, parts_of, span_of, tell
+from detector.explain.text import in_text
+from detector.explain.timeline import timeline
+from detector.explain.timeline_png import draw
+from detector.models.fit import FitPolicy, fit_profile
+from detector.models.format import SCHEMA, ModelFile, encode_models
+from detector.models.profiles import ProfilesRefused, by_workload, is_feature, read_profiles
+from detector.recording.files import segment_paths
+from detector.recording.format import RecordingRefused
+from detector.recording.replay import Step
+from detector.recording.replay import replay as replayed
 from detector.rules import Rule, load_rules
 from detector.symptom import discover_symptoms
-from detector.timeline import timeline
-from detector.timeline_draw import draw
 
 FAILED, ASKED_WRONGLY, CANNOT = 1, 2, 3
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from api.verdicts import ANCESTOR, GONE, NOBODY, Culprit, How
 from detector.blame import Floats
+from detector.cgroup_tree import is_below
 from detector.correlation import LEAST_SHARE, History, correlate
 from detector.symptom import BlameSource, Signal, Symptom, ratio
-from detector.tree import is_below
 from detector.view import View
 
 Shares: TypeAlias = list[tuple[str, float]]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.blame import Floats
-from detector.cpi2 import antagonist_scores
+from detector.cpi2.published import antagonist_scores
 
 LEAST_SCORE = 0.35
 """Antagonist score from which CPI2 blames (Zhang et al., EuroSys 2013)."""

@@ -10,10 +10,10 @@ from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.metrics import BY_COLUMN, Kind
 from api.verdicts import KERNEL, NOBODY
 from api.window import Window, subtract
-from detector.baseline_values import Judgement
+from detector.baselines.values import Judgement
 from detector.blame import Blame, Floats, blame_between
-from detector.cpi2_sampling import Sampled
-from detector.tree import CgroupTree, is_below
+from detector.cgroup_tree import CgroupTree, is_below
+from detector.cpi2.sampler import Sampled
 
 NO_NAMES: Mapping[int, str] = {}
 

@@ -2,13 +2,13 @@
 
 import click
 
+from koordlet.commands.demo import demo
 from koordlet.commands.doctor import doctor
+from koordlet.commands.restore import restore
 from koordlet.commands.run import run
 from koordlet.commands.snapshot import snapshot_command
 from koordlet.commands.top import top
-from koordlet.demo.command import demo
-from koordlet.enforcing.command import restore
-from koordlet.serving.command import verdicts
+from koordlet.commands.verdicts import verdicts
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

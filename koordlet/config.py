@@ -8,11 +8,11 @@ from msgspec import Meta
 
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, merge, parse
-from koordlet.profiling.settings import ProfileSettings
-from koordlet.reporting.settings import ClusterSettings
+from koordlet.kube.settings import ClusterSettings
+from koordlet.profiles.settings import ProfileSettings
 from koordlet.response.settings import ResponseSettings
 from koordlet.serving.settings import ServingSettings
-from koordlet.triage import TriageSettings
+from koordlet.triage.policy import TriageSettings
 
 Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]

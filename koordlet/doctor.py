@@ -8,11 +8,11 @@ from typing import Any
 
 import probes
 from api.plugin import Unsupported, discover
-from detector.baseline_values import BaselinePolicy
-from koordlet.agent import Agent
+from detector.baselines.values import BaselinePolicy
+from koordlet.agent.agent import Agent
+from koordlet.agent.baseline_store import look_at, set_aside
 from koordlet.config import AgentSettings, DetectionSettings
-from koordlet.host.tree import HostTree
-from koordlet.keeping import look_at, set_aside
+from koordlet.host.files import HostTree
 from probes import libbpf
 from probes.probe import Kernel, Probe
 

@@ -27,10 +27,10 @@ from cluster import (
     plain_endpoint,
 )
 from scheduler.engine import Engine
+from scheduler.explain.why import explain, find_pod, load
 from scheduler.loop import Loop, SyncTimeoutError
 from scheduler.profile import Settings
 from scheduler.server import Door, serve
-from scheduler.why import explain, find_pod, load
 
 FAILED, ASKED_WRONGLY = 1, 2
 
@@ -45,7 +45,7 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "simulate":
-            from scheduler.simulate import simulate
+            from scheduler.simulation.command import simulate
 
             return simulate
         return super().get_command(ctx, cmd_name)

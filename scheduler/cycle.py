@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows, Snapshot
 from scheduler.framework import Attempt, Bits, Failure, Plugin, Reason, Restored, Scope, Scores
-from scheduler.podinfo import PodClass, PodInfo
 from scheduler.profile import Enabled
-from scheduler.snapshot import Row, Rows, Snapshot
 
 AnyPlugin: TypeAlias = Plugin[Any]
 

@@ -9,12 +9,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from api.objects import Node, Pod
+from api.kube.objects import Node, Pod
 from api.protocol import LABEL_SCHEDULER_NAME
 from cluster.resources import NODES, Key, Resource
+from scheduler.cluster_state.podinfo import PodClasses, PodInfo
+from scheduler.cluster_state.snapshot import Row, Snapshot
+from scheduler.conditions import POD, Conditions
 from scheduler.cycle import AnyPlugin, Cycle, defines
-from scheduler.debug import DebugFlags
-from scheduler.diagnosis import rejecting_plugins, sentence
+from scheduler.explain.debug import DebugFlags
+from scheduler.explain.diagnosis import rejecting_plugins, sentence
 from scheduler.framework import (
     Action,
     Attempt,
@@ -26,13 +29,10 @@ from scheduler.framework import (
 )
 from scheduler.nomination import Nominator
 from scheduler.outcome import Binding, Outcome, Result
-from scheduler.placing import Placer
-from scheduler.podinfo import PodClasses, PodInfo
+from scheduler.placer import Placer
 from scheduler.podqueue import Backoff, PodQueue, QueuedPod
 from scheduler.profile import Settings, build
-from scheduler.snapshot import Row, Snapshot
-from scheduler.telling import POD, Conditions
-from scheduler.watched import Watched, listeners
+from scheduler.watched_objects import Watched, listeners
 
 NODE = NODES.of(Node)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from api.objects import Pod
+from api.kube.objects import Pod
+from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cycle import BARRED, Evaluation
-from scheduler.diagnosis import decode
 from scheduler.engine import Engine
+from scheduler.explain.diagnosis import decode
 from scheduler.framework import Attempt
 from scheduler.outcome import Outcome
-from scheduler.podinfo import PodInfo
 from scheduler.preemption import BUDGETS, victims_on
 
 MAX_EXTENDER_SCORE = 10

@@ -46,11 +46,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.objects import Node, Pod
+from api.kube.objects import Node, Pod
 from cluster.pods import Binding
 from cluster.resources import Key, Patch, Resource
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows, Snapshot
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows, Snapshot
 
 S = TypeVar("S")
 

@@ -14,18 +14,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
-from api.meta import ObjectReference
-from api.objects import Pod
-from api.resources import QuantityError
+from api.kube.meta import ObjectReference
+from api.kube.objects import Pod
+from api.kube.resources import QuantityError
 from cluster import Client, ClusterError, Delta, DeltaType, Informer, Key, NotFound, Resource
 from cluster.events import Event, Recorder
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.conditions import POD
 from scheduler.engine import NODE, Engine
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.metrics import Metrics
 from scheduler.outcome import Outcome, Result
-from scheduler.podinfo import PodInfo
-from scheduler.telling import POD
 from scheduler.writer import BindAnswer, Writer
 
 log = logging.getLogger(__name__)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row
 from scheduler.cycle import Kept
 from scheduler.framework import Attempt, Failure, Write
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row
 
 
 @dataclass(frozen=True, slots=True, eq=False)

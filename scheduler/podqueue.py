@@ -13,8 +13,8 @@ from enum import StrEnum
 from itertools import count, islice
 from typing import Any, TypeAlias
 
+from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import ObjectEvent, Reason
-from scheduler.podinfo import PodInfo
 
 SortKey: TypeAlias = Callable[[PodInfo, float], tuple[Any, ...]]
 Gate: TypeAlias = Callable[[PodInfo], Reason | None]

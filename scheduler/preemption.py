@@ -8,12 +8,12 @@ still fits. Of the nodes' answers the one that hurts least is taken.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from api.objects import PodDisruptionBudget
-from api.selectors import label_selector_matches
+from api.kube.objects import PodDisruptionBudget
+from api.kube.selectors import label_selector_matches
 from cluster.resources import POD_DISRUPTION_BUDGETS
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Snapshot, Trial
 from scheduler.framework import Attempt
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Snapshot, Trial
 
 BUDGETS = POD_DISRUPTION_BUDGETS.of(PodDisruptionBudget)
 

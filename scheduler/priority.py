@@ -1,9 +1,9 @@
 """Which QoS class and priority band a pod belongs to, with the defaults that apply when it says nothing."""
 
-from api.objects import Container, Pod
+from api.kube.objects import Container, Pod
+from api.kube.resources import CPU, MEMORY, parse_resources
 from api.protocol import LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
 from api.qos import PriorityBand, QoSClass, priority_band
-from api.resources import CPU, MEMORY, parse_resources
 
 _DEFAULT_QOS = {
     "Guaranteed": QoSClass.LSR,

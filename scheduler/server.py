@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api.resources import format_resources
+from api.kube.resources import format_resources
 from scheduler import extender
 from scheduler.loop import Loop
 from scheduler.outcome import Result

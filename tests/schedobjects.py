@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from api.objects import Node, Pod
+from api.kube.objects import Node, Pod
 from scheduler.cycle import AnyPlugin
-from scheduler.diagnosis import by_node
 from scheduler.engine import Engine
+from scheduler.explain.diagnosis import by_node
 from scheduler.framework import Action
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort

@@ -48,8 +48,8 @@ from api.crds.sharing import (
     PodGroup,
 )
 from api.crds.topology import NODE_RESOURCE_TOPOLOGY
-from api.device import Device
-from api.numa import NodeResourceTopology
+from api.kube.device import Device
+from api.kube.numa import NodeResourceTopology
 
 DEFINITIONS: tuple[Definition[Any], ...] = (
     CLUSTER_COLOCATION_PROFILE,

@@ -11,7 +11,7 @@ exerts. The lost seconds per second that resident i is predicted to suffer are
 from typing import Annotated
 
 from api.crds.definition import TIME, Column, Definition, among, between
-from api.meta import Condition, LabelSelector, ObjectMeta, ResourceList, Wire
+from api.kube.meta import Condition, LabelSelector, ObjectMeta, ResourceList, Wire
 
 
 class WorkloadReference(Wire, frozen=True, kw_only=True):

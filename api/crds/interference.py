@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from api.crds.definition import Column, Definition, among, between
-from api.meta import ObjectMeta, Wire
+from api.kube.meta import ObjectMeta, Wire
 from api.qos import QoSClass
 
 _ABOVE_ZERO = msgspec.Meta(

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import msgspec
 
 from api.crds.definition import OPAQUE, TIME, Column, Definition, among
-from api.device import DeviceInfo
-from api.meta import ObjectMeta, ResourceList, Wire
+from api.kube.device import DeviceInfo
+from api.kube.meta import ObjectMeta, ResourceList, Wire
 
 Extensions = Annotated[dict[str, Any], OPAQUE]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 
 from api.crds.definition import OPAQUE, Definition, among, between
-from api.meta import ObjectMeta, Quantity, Wire
+from api.kube.meta import ObjectMeta, Quantity, Wire
 
 Percent = Annotated[int, between(0, 100)]
 Extensions = Annotated[dict[str, Any], OPAQUE]

@@ -3,9 +3,9 @@
 from typing import Annotated, Any
 
 from api.crds.definition import OPAQUE, TIME, Column, Definition, among, nonempty
-from api.device import Device
-from api.meta import Condition, LabelSelector, ObjectMeta, ObjectReference, OwnerReference, ResourceList, Wire
-from api.objects import Taint
+from api.kube.device import Device
+from api.kube.meta import Condition, LabelSelector, ObjectMeta, ObjectReference, OwnerReference, ResourceList, Wire
+from api.kube.objects import Taint
 
 GROUP = "scheduling.koordinator.sh"
 

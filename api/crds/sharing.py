@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from api.crds.definition import OPAQUE, TIME, Column, Definition, among
-from api.meta import Labels, LabelSelector, ObjectMeta, ResourceList, Wire
+from api.kube.meta import Labels, LabelSelector, ObjectMeta, ResourceList, Wire
 
 SIGS_GROUP = "scheduling.sigs.k8s.io"
 SIGS_APPROVAL = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"

@@ -1,7 +1,7 @@
 """topology.node.k8s.io NodeResourceTopology: a node's NUMA zones, as its agent reports them."""
 
 from api.crds.definition import Definition
-from api.numa import NodeResourceTopology
+from api.kube.numa import NodeResourceTopology
 
 NODE_RESOURCE_TOPOLOGY = Definition(
     "NodeResourceTopology",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from detector.evaluation import Label
+from detector.evaluation.scoring import Label
 
 if TYPE_CHECKING:
     from bench.detect.stage import Stage

@@ -11,7 +11,7 @@ import numpy as np
 
 from api.verdicts import Culprit, How, Severity, State, Verdict
 from bench.detect.measures import IO_BYTES, MEMORY_BYTES, STALLED_CPU, STALLED_IO, STALLED_MEMORY, USAGE, WAIT, Sample
-from detector.cpi2 import Cpi2Policy, antagonist_scores, antagonists
+from detector.cpi2.published import Cpi2Policy, antagonist_scores, antagonists
 
 HOLD, OF = 2, 3
 """Like the product's rules: so many of the last samples, and as many calm ones to close."""
@@ -66,7 +66,7 @@ def by_pressure(spans: Sequence[Span], victim: str) -> Statement:
 
 
 def by_correlation(spans: Sequence[Span], victim: str) -> Statement:
-    """CPI2's score (`detector/cpi2.py`) with the victim's wait for a CPU in the place of its CPI."""
+    """CPI2's score (`detector/cpi2/published.py`) with the victim's wait for a CPU in the place of its CPI."""
     recent = spans[-KEPT_SAMPLES:]
     suspects = sorted({role for span in recent for role in span.roles} - {victim})
     if len(recent) < LEAST_SAMPLES or recent[-1].of(victim, WAIT) < WAITING or not suspects:

@@ -12,8 +12,8 @@ from bench.detect.measures import GAUGES
 from bench.detect.peers import PEERS, spans_of, told_by
 from bench.detect.runner import Run
 from bench.detect.shares import Division, division
-from detector.evaluation import Outcome, Score, episodes, score, total
-from detector.evaluation_report import as_json, as_text
+from detector.evaluation.report import as_json, as_text
+from detector.evaluation.scoring import Outcome, Score, episodes, score, total
 
 PRODUCT = "koord"
 GOALS = (

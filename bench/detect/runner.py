@@ -8,7 +8,7 @@ from bench.detect.claims import Proof, Scenario, labels_of
 from bench.detect.measures import GAUGES, Sample, busy_seconds
 from bench.detect.stage import Stage
 from bench.detect.subject import Subject
-from detector.evaluation import Label
+from detector.evaluation.scoring import Label
 
 
 @dataclass(frozen=True, slots=True)

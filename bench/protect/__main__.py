@@ -23,9 +23,9 @@ import numpy as np
 from bench.detect.disk import mounted_disk
 from bench.protect import cpu, disk, memory
 from bench.protect.columns import Column, columns, disk_columns
+from koordlet.agent.signals import until_signalled
 from koordlet.demo.measure import Phase
 from koordlet.demo.stage import staged
-from koordlet.stopping import until_signalled
 
 VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0, "memory": 0.0}
 """CPU time of a request."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from koordlet.demo.stage import Stage
-from koordlet.host.scratch import ScratchCgroup
-from koordlet.strategies.cpu_suppress import next_quota_us
+from koordlet.host.cgroups.scratch import ScratchCgroup
+from koordlet.strategies.plugins.cpu_suppress import next_quota_us
 
 PERIOD_US = 100_000
 THRESHOLD_RATIO = 0.65

@@ -16,7 +16,7 @@ from bench.protect.columns import Alone, Column, Ours, Suppress, Unprotected
 from bench.protect.watching import watch
 from koordlet.demo.measure import Phase
 from koordlet.demo.stage import ROOT, Records, Stage
-from koordlet.host.scratch import ScratchCgroup
+from koordlet.host.cgroups.scratch import ScratchCgroup
 
 MIB = 1 << 20
 LIMIT_BYTES = 1 << 30

@@ -7,7 +7,7 @@ from detector.view import View
 
 
 class Cpi2(Symptom):
-    """Only where the settings ask for it. Victims, samples and antagonists are those of `detector.cpi2`."""
+    """Only where the settings ask for it. Victims, samples and antagonists are those of `detector.cpi2.published`."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "cpi2"

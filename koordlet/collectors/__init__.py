@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CGROUP, CgroupInfo, Column, Reading, Table, align
-from koordlet.host.hierarchies import Hierarchies
-from koordlet.host.tree import HostTree, KeptFiles
+from koordlet.host.cgroups.hierarchies import Hierarchies
+from koordlet.host.files import HostTree, KeptFiles
 
 
 @dataclass(frozen=True, slots=True)

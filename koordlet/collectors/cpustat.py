@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from api.frame import CgroupInfo
 from koordlet.collectors import FileCollector, Host, PerCgroupFile, Round
-from koordlet.host.tree import KeptFiles, flat_keyed
+from koordlet.host.files import KeptFiles, flat_keyed
 
 COLUMNS = ("cpustat.periods", "cpustat.throttled_periods", "cpustat.throttled_ns")
 

@@ -2,7 +2,7 @@
 
 from api.plugin import Unsupported
 from koordlet.collectors import FileCollector, Host, PerCgroupFile
-from koordlet.host.tree import KeptFiles
+from koordlet.host.files import KeptFiles
 
 _BYTES = ("iostat.read_bytes", "iostat.write_bytes")
 _OPS = ("iostat.reads", "iostat.writes")

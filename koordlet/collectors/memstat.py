@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from api.plugin import Unsupported
 from koordlet.collectors import FileCollector, Host, PerCgroupFile
-from koordlet.host.tree import KeptFiles, flat_keyed
+from koordlet.host.files import KeptFiles, flat_keyed
 
 _UNLIMITED_V1 = 0x7FFF_FFFF_FFFF_F000
 STAT_COLUMNS = ("memstat.refaults", "memstat.major_faults", "memstat.file_bytes", "memstat.anon_bytes")

@@ -4,7 +4,7 @@ import errno
 
 from api.plugin import Unsupported
 from koordlet.collectors import FileCollector, Host, PerCgroupFile
-from koordlet.host.tree import HostError, KeptFiles
+from koordlet.host.files import HostError, KeptFiles
 
 RESOURCES = ("cpu", "memory", "io")
 

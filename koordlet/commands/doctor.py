@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from koordlet.commands.opening import HOST_CANNOT, config_option, settings_of
+from koordlet.commands.startup import HOST_CANNOT, config_option, settings_of
 
 
 @click.command()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordlet.commands.opening import config_option, open_agent, program_facts, require_root, settings_of
+from koordlet.commands.startup import config_option, open_agent, program_facts, require_root, settings_of
 
 if TYPE_CHECKING:
-    from koordlet.agent import Agent
+    from koordlet.agent.agent import Agent
 
 
 @click.command(name="snapshot")
@@ -30,8 +30,8 @@ def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> No
     """
     import msgspec
 
-    from koordlet.snapshot import snapshot
-    from koordlet.stopping import until_signalled
+    from koordlet.agent.signals import until_signalled
+    from koordlet.snapshot.document import snapshot
 
     require_root()
     settings = settings_of(config)
@@ -52,7 +52,7 @@ def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> No
     if as_object:
         sys.stdout.buffer.write(msgspec.json.encode(measured) + b"\n")
     else:
-        from koordlet.table import print_table
+        from koordlet.snapshot.table import print_table
 
         print_table(measured)
 

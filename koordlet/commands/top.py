@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordlet.commands.opening import (
+from koordlet.commands.startup import (
     ASKED_WRONGLY,
     config_option,
     die,
@@ -19,8 +19,8 @@ from koordlet.commands.opening import (
 )
 
 if TYPE_CHECKING:
+    from koordlet.agent.detection import Judging
     from koordlet.config import AgentSettings
-    from koordlet.judging import Judging
 
 
 @click.command()
@@ -31,8 +31,8 @@ def top(config: Path | None) -> None:
     settings = settings_of(config)
     if not sys.stdout.isatty():
         die("top needs a terminal", hint="use `koordlet run --standalone` or `koordlet snapshot`", code=ASKED_WRONGLY)
-    from koordlet.top import Verdicts
-    from koordlet.top import run as run_top
+    from koordlet.top.app import Verdicts
+    from koordlet.top.app import run as run_top
 
     logging.getLogger().addHandler(logging.NullHandler())  # a line on stderr would tear the screen
     agent = open_agent(settings, _watching(settings, config))
@@ -51,9 +51,9 @@ def top(config: Path | None) -> None:
 
 def _watching(settings: "AgentSettings", path: Path | None) -> "Judging | None":
     """A judge that starts from what a running agent has learned, and leaves saving to it."""
-    from detector.judge import Judge
-    from koordlet.judging import Judging
-    from koordlet.keeping import look_at
+    from detector.judging.judge import Judge
+    from koordlet.agent.baseline_store import look_at
+    from koordlet.agent.detection import Judging
 
     to_judge_by = judge_settings_of(settings, path)
     if to_judge_by is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from koordlet.demo import batch, service
 from koordlet.demo.client import RECORD
-from koordlet.host.scratch import ScratchCgroup
+from koordlet.host.cgroups.scratch import ScratchCgroup
 
 ROOT = "/koord-demo"
 ONLINE, BATCH = f"{ROOT}/online", f"{ROOT}/batch"

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from koordlet.host.tree import HostTree
-from koordlet.workloads import ContainerFacts
+from koordlet.host.files import HostTree
+from koordlet.identity.workloads import ContainerFacts
 
 _DOCKER = "/var/lib/docker/containers/{id}/config.v2.json"
 _BUNDLES = (

@@ -2,7 +2,7 @@
 
 import re
 
-from koordlet.host.tree import HostTree
+from koordlet.host.files import HostTree
 
 
 def cpu_model(tree: HostTree) -> str:

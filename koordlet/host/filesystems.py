@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from koordlet.host.tree import HostTree
+from koordlet.host.files import HostTree
 
 
 def used_ratio(tree: HostTree, paths: Iterable[str]) -> float | None:

@@ -9,8 +9,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from koordlet.host.processes import tids_below
-from koordlet.host.tree import HostError
+from koordlet.host.cgroups.processes import tids_below
+from koordlet.host.files import HostError
 
 RESERVED = ("info", "mon_groups", "mon_data")
 _PASSES = 4

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from api.cpuset import parse_cpuset
-from koordlet.host.tree import HostTree
+from koordlet.host.files import HostTree
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"

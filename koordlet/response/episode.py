@@ -14,10 +14,10 @@ from enum import StrEnum
 import msgspec
 
 from api.intents import Intent, Setting, Strength
-from koordlet.response.rungs import LADDERS, Case, Rung, strain
+from koordlet.response.ladders import LADDERS, Case, Rung, strain
+from koordlet.response.limit_control import Course, begun, let_go, steered
+from koordlet.response.observation import Sight
 from koordlet.response.settings import ResponseSettings
-from koordlet.response.sight import Sight
-from koordlet.response.steering import Course, begun, let_go, steered
 
 _QUIET_MOST_SECONDS = 8.0
 """However often a culprit came back, its end is believed after this long."""

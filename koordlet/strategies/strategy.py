@@ -82,7 +82,7 @@ class Strategy(ABC, Generic[S]):
 
 def discover_strategies() -> dict[str, type[Strategy[StrategySettings]]]:
     """All strategies by name, in the order of their names."""
-    import koordlet.strategies as package
+    import koordlet.strategies.plugins as package
 
     found = discover(package, Strategy)  # type: ignore[type-abstract]
     return {name: found[name] for name in sorted(found)}

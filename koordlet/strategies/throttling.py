@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from api.resources import CPU
+from api.kube.resources import CPU
 from koordlet.strategies.strategy import StrategySettings
 from koordlet.strategies.view import Group
 

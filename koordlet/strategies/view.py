@@ -12,7 +12,8 @@ import msgspec
 
 from api.cpuset import parse_cpuset
 from api.intents import Knob
-from api.numa import ResourceStatus
+from api.kube.numa import ResourceStatus
+from api.kube.resources import CPU, MEMORY
 from api.protocol import (
     ANNOTATION_RESOURCE_STATUS,
     BATCH_CPU,
@@ -22,7 +23,6 @@ from api.protocol import (
     MID_MEMORY,
 )
 from api.qos import PriorityBand, QoSClass, priority_band
-from api.resources import CPU, MEMORY
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Kubernetes' system-cluster-critical and system-node-critical pods are at or above it."""
@@ -78,7 +78,7 @@ class CacheControl:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """What the node is and has; amounts by resource name as in `api.resources`."""
+    """What the node is and has; amounts by resource name as in `api.kube.resources`."""
 
     cpus: tuple[Cpu, ...]
     memory_bytes: int

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
-from api.device import DeviceHint, VirtualFunction
-from api.meta import LabelSelector
-from api.selectors import label_selector_matches
+from api.kube.device import DeviceHint, VirtualFunction
+from api.kube.meta import LabelSelector
+from api.kube.selectors import label_selector_matches
 from scheduler.devices.inventory import NodeDevice, NodeDevices
 from scheduler.devices.request import WHOLE_PERCENT, DeviceDemand, DeviceKind
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.devices.inventory import NodeDevices
 from scheduler.devices.request import WHOLE_PERCENT, DeviceDemand, DeviceKind
-from scheduler.snapshot import Row, Rows
 
 Ints = npt.NDArray[np.int64]
 

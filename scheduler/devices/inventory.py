@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from api.device import DeviceInfo, GpuPartition, VirtualFunction
+from api.kube.device import DeviceInfo, GpuPartition, VirtualFunction
+from api.kube.resources import parse_quantity
 from api.protocol import GPU_MEMORY, GPU_MEMORY_RATIO
-from api.resources import parse_quantity
 from scheduler.devices.request import WHOLE_PERCENT, DeviceKind
 
 Amounts = Mapping[str, int]

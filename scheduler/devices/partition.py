@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from api.device import GpuPartition
-from api.resources import parse_quantity
+from api.kube.device import GpuPartition
+from api.kube.resources import parse_quantity
 
 PartitionTable = Mapping[int, tuple[GpuPartition, ...]]
 """Number of GPUs to the partitions of that size."""

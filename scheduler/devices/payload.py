@@ -6,13 +6,20 @@ from typing import TypeVar
 
 import msgspec
 
-from api.device import DeviceAllocation, DeviceAllocations, DeviceHint, JointAllocate, PartitionSpec, VirtualFunction
+from api.kube.device import (
+    DeviceAllocation,
+    DeviceAllocations,
+    DeviceHint,
+    JointAllocate,
+    PartitionSpec,
+    VirtualFunction,
+)
+from api.kube.resources import parse_quantity
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATE_HINT,
     ANNOTATION_DEVICE_JOINT_ALLOCATE,
     ANNOTATION_GPU_PARTITION_SPEC,
 )
-from api.resources import parse_quantity
 from scheduler.devices.candidates import DeviceWish, read_hint
 from scheduler.devices.inventory import Grant, NodeDevices
 from scheduler.devices.request import DeviceDemand, DeviceKind, DeviceRequestError

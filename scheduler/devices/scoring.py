@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from api.protocol import GPU_MEMORY, GPU_MEMORY_RATIO
+from scheduler.cluster_state.snapshot import Rows
 from scheduler.devices.candidates import DeviceStrategy
 from scheduler.devices.columns import DeviceColumns
 from scheduler.devices.fragmentation import WHOLE_PERCENT, GpuState, TaskType, Workload, gradient
 from scheduler.devices.request import DeviceDemand
-from scheduler.snapshot import Rows
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.resources import fits
+from api.kube.resources import fits
 from scheduler.devices.request import NPU_CORE, DeviceDemand
 
 TEMPLATED = (NPU_CORE,)

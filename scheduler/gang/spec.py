@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from api.times import duration_seconds
+from api.kube.times import duration_seconds
 
 POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 LIGHT_NAME_LABEL = "pod-group.scheduling.sigs.k8s.io/name"

@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from api.crds import PodGroup
-from api.times import rfc3339
-from scheduler.gang.book import Gang
+from api.kube.times import rfc3339
+from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.gang.ended import End
+from scheduler.gang.gangs import Gang
 from scheduler.gang.phase import Counts, Phase, next_phase
-from scheduler.podinfo import PodInfo
 
 
 def status_changes(

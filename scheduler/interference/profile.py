@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import ResourceInterference, WorkloadProfile
-from api.interference import RESOURCES
-from api.workload import Workload
+from api.kube.interference import RESOURCES
+from api.kube.workload import Workload
 
 MICRO = 1_000_000
 

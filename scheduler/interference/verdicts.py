@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from api.crds import NodeMetric
-from api.interference import RESOURCES, WireVerdict
-from api.meta import Wire
-from api.times import epoch_seconds
+from api.kube.interference import RESOURCES, WireVerdict
+from api.kube.meta import Wire
+from api.kube.times import epoch_seconds
 
 EXTENSION = "interference"
 """Key in a pod's `extensions` of NodeMetric whose `verdicts` are about that pod as victim."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from api.kube.resources import CPU, MEMORY
 from api.qos import PriorityBand
-from api.resources import CPU, MEMORY
 
 BATCH_CPU = "kubernetes.io/batch-cpu"
 BATCH_MEMORY = "kubernetes.io/batch-memory"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from api.resources import Resources
+from api.kube.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """From a NodeMetric object to the figures that load rules need."""
 
 from api.crds.node_metric import NodeMetric, ResourceMap
+from api.kube.resources import Resources, parse_resources
+from api.kube.times import duration_seconds, epoch_seconds
 from api.qos import PriorityBand
-from api.resources import Resources, parse_resources
-from api.times import duration_seconds, epoch_seconds
 from scheduler.load.node import NodeLoad, PodLoad
 
 DEFAULT_INTERVAL_SECONDS = 60.0

@@ -11,11 +11,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from api.resources import Resources
+from api.kube.resources import Resources
+from scheduler.cluster_state.snapshot import Row, Rows, Snapshot
 from scheduler.load.columns import UNLIMITED, Amounts, usage_limits
 from scheduler.load.node import Assigned, NodeLoad, View, base, contribution, expired
 from scheduler.load.thresholds import Limits
-from scheduler.snapshot import Row, Rows, Snapshot
 
 
 class Slot(IntEnum):

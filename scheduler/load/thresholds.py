@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.meta import Wire
-from api.objects import Node
+from api.kube.meta import Wire
+from api.kube.objects import Node
+from api.kube.times import duration_seconds
 from api.protocol import ANNOTATION_USAGE_THRESHOLDS
-from api.times import duration_seconds
 from scheduler.load.node import Scope, View
 
 Percents = Mapping[str, int]

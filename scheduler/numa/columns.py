@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.cluster_state.snapshot import Column, Row, Rows, Snapshot
 from scheduler.numa.hints import NumaPolicy
 from scheduler.numa.machine import Machine
 from scheduler.numa.topology import CpuBindPolicy
-from scheduler.snapshot import Column, Row, Rows, Snapshot
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,7 +6,7 @@ The one exception is a reservation: pods that draw from it share its CPUs with i
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from api.resources import CPU, MEMORY
+from api.kube.resources import CPU, MEMORY
 from scheduler.numa.accumulator import CpuOffer
 from scheduler.numa.placement import NumaStatus, amplified, numa_status
 from scheduler.numa.topology import CpuExclusivePolicy, CpuTopology

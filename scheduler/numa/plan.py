@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from api.resources import CPU, MEMORY
+from api.kube.resources import CPU, MEMORY
 from scheduler.numa.accumulator import CpuDemand, take_cpus
 from scheduler.numa.hints import Hint, NumaPolicy, effective_policy, merge, nodes_of, resource_hints
 from scheduler.numa.machine import MILLI, Machine, NumaAmounts

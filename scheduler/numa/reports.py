@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from api.cpuset import format_cpuset, parse_cpuset
-from api.numa import (
+from api.kube.numa import (
     ANNOTATION_CPU_TOPOLOGY,
     ANNOTATION_KUBELET_CPU_MANAGER,
     ANNOTATION_POD_CPU_ALLOCS,
@@ -17,7 +17,8 @@ from api.numa import (
     PodCpuAllocation,
     ResourceStatus,
 )
-from api.objects import Node
+from api.kube.objects import Node
+from api.kube.resources import CPU, MEMORY, format_resources, parse_resources
 from api.protocol import (
     ANNOTATION_NODE_AMPLIFICATION,
     ANNOTATION_NODE_RESERVATION,
@@ -25,8 +26,7 @@ from api.protocol import (
     LABEL_NODE_CPU_BIND_POLICY,
     LABEL_NODE_ENABLE_NUMA_RESERVATION,
 )
-from api.resources import CPU, MEMORY, format_resources, parse_resources
-from scheduler.nodeinfo import node_reservation
+from scheduler.cluster_state.nodeinfo import node_reservation
 from scheduler.numa.machine import MILLI, CpuHold, MachineShape, NumaAmounts
 from scheduler.numa.topology import Cpu, CpuBindPolicy, CpuExclusivePolicy, CpuTopology
 

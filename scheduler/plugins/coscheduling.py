@@ -10,9 +10,11 @@ from typing import Any, Literal
 import msgspec
 
 from api.crds import POD_GROUP, PodGroup
-from api.objects import Pod
+from api.kube.objects import Pod
 from cluster.resources import PODS, Key, custom, merge_patch, strategic_patch
-from scheduler.diagnosis import sentence
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row
+from scheduler.explain.diagnosis import sentence
 from scheduler.framework import (
     Action,
     Attempt,
@@ -27,8 +29,8 @@ from scheduler.framework import (
     Wait,
     Write,
 )
-from scheduler.gang.book import Allow, Gang, GangBook
 from scheduler.gang.ended import End, EndedMembers
+from scheduler.gang.gangs import Allow, Gang, GangBook
 from scheduler.gang.spec import (
     GangDefaults,
     GangError,
@@ -39,8 +41,6 @@ from scheduler.gang.spec import (
     spec_of_pod_group,
 )
 from scheduler.gang.status import status_changes
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row
 
 POD_GROUPS = custom(POD_GROUP)
 BIND_GROUP = "internal.scheduling.koordinator.sh/bind-gang-group-id"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from cluster.pods import Binding
 from cluster.resources import PODS, Key
+from scheduler.cluster_state.snapshot import Row
 from scheduler.framework import Attempt, Plugin, Verb, Write
-from scheduler.snapshot import Row
 
 
 class DefaultBinder(Plugin[tuple[()]]):

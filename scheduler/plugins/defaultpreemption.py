@@ -7,10 +7,10 @@ import msgspec
 
 from api.protocol import LABEL_PREEMPTION_POLICY, LABEL_QUOTA_PREEMPTIBLE
 from cluster.resources import PODS, Key, strategic_patch
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row
 from scheduler.framework import Attempt, Failure, Handle, Nomination, Plugin, Reason, Verb, Write
-from scheduler.podinfo import PodInfo
 from scheduler.preemption import BUDGETS, Candidate, least_harmful, victims_on
-from scheduler.snapshot import Row
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

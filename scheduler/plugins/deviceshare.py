@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import DEVICE
-from api.objects import Node
+from api.kube.objects import Node
+from api.kube.resources import CPU, parse_quantity, parse_resources
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
     ANNOTATION_RESERVATION_ALLOCATED,
@@ -19,13 +20,14 @@ from api.protocol import (
     LABEL_NODE_GPU_PARTITION_POLICY,
     RDMA,
 )
-from api.resources import CPU, parse_quantity, parse_resources
 from cluster.resources import Key, Resource, custom
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
-from scheduler.devices.book import DeviceBook, summary
 from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish
 from scheduler.devices.fragmentation import GpuState, TaskType
 from scheduler.devices.inventory import NodeDevices
+from scheduler.devices.ledger import DeviceBook, summary
 from scheduler.devices.mix import WorkloadMix
 from scheduler.devices.numahints import device_hints
 from scheduler.devices.partition import default_table
@@ -35,8 +37,6 @@ from scheduler.devices.scoring import gradient_scores, ranked, remainder_scores,
 from scheduler.devices.template import Template
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write, scaled
 from scheduler.numa.hints import Hint
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
 
 DEVICES = custom(DEVICE)
 LABEL_ISOLATION = "koordinator.sh/gpu-isolation-provider"

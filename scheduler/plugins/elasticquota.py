@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 
 from api.crds import ELASTIC_QUOTA
-from api.meta import ObjectMeta
-from api.objects import Node
+from api.kube.meta import ObjectMeta
+from api.kube.objects import Node
+from api.kube.resources import CPU, MEMORY, Resources, add, format_resources, subtract
+from api.kube.times import epoch_seconds
 from api.protocol import LABEL_PREEMPTION_POLICY, LABEL_QUOTA_NAME, LABEL_QUOTA_PREEMPTIBLE
-from api.resources import CPU, MEMORY, Resources, add, format_resources, subtract
-from api.times import epoch_seconds
 from cluster.resources import PODS, Key, custom, merge_patch
+from scheduler.cluster_state.nodeinfo import allocatable
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row
 from scheduler.framework import (
     Action,
     Attempt,
@@ -29,8 +32,6 @@ from scheduler.framework import (
     Verb,
     Write,
 )
-from scheduler.nodeinfo import allocatable
-from scheduler.podinfo import PodInfo
 from scheduler.preemption import BUDGETS, least_harmful, victims_on
 from scheduler.quota.admission import admit
 from scheduler.quota.eviction import OveruseClock, QuotaPod, may_preempt, to_revoke
@@ -38,7 +39,6 @@ from scheduler.quota.forest import Member, QuotaForest
 from scheduler.quota.spec import QUOTA, quota_spec
 from scheduler.quota.tree import DEFAULT, ROOT, SYSTEM, PodUse, QuotaSpec, QuotaTree
 from scheduler.reservation.standin import is_stand_in
-from scheduler.snapshot import Row
 
 QUOTAS = custom(ELASTIC_QUOTA)
 UNBOUNDED = (2**63 - 1) // 5

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from api.objects import Container, Node
+from api.kube.objects import Container, Node
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import MAX_SCORE, Attempt, Handle, Plugin, Scores
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
 
 MIN_BYTES = 23 * 1024 * 1024
 MAX_CONTAINER_BYTES = 1000 * 1024 * 1024

@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import NODE_METRIC, WORKLOAD_PROFILE, WorkloadProfile
-from api.interference import ANNOTATION_VERDICTS, RESOURCES
-from api.objects import Node
+from api.kube.interference import ANNOTATION_VERDICTS, RESOURCES
+from api.kube.objects import Node
+from api.kube.workload import Workload, workload_of
 from api.protocol import LABEL_QOS_CLASS
 from api.qos import QoSClass
-from api.workload import Workload, workload_of
 from cluster.resources import custom
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
-from scheduler.interference.field import Cost, Field, probe_of
+from scheduler.interference.pressure_matrix import Cost, Field, probe_of
 from scheduler.interference.profile import MICRO, ProfileBook, Traits
 from scheduler.interference.verdicts import Verdict, from_annotation, from_metric
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
 
 PROFILES = custom(WORKLOAD_PROFILE)
 NODE_METRICS = custom(NODE_METRIC)

@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.objects import Namespace
+from api.kube.objects import Namespace
 from cluster.resources import NAMESPACES
-from scheduler.affinity import Term, Terms, terms_of
+from scheduler.cluster_state.podcounts import PodCount
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
+from scheduler.cluster_state.snapshot import Column, Row, Rows, Snapshot
+from scheduler.cluster_state.topology import domain_ids, domain_sums, pod_count
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope, Scores
-from scheduler.podcounts import PodCount
-from scheduler.podinfo import PodClass, PodInfo
-from scheduler.snapshot import Column, Row, Rows, Snapshot
-from scheduler.topology import domain_ids, domain_sums, pod_count
+from scheduler.matching.affinity import Term, Terms, terms_of
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

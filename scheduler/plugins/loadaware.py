@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import NODE_METRIC
-from api.objects import Node
+from api.kube.objects import Node
+from api.kube.resources import CPU, MEMORY, Resources, parse_resources
+from api.kube.times import epoch_seconds
 from api.protocol import (
     ANNOTATION_ESTIMATED_SCALING_FACTORS,
     ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED,
@@ -20,9 +22,9 @@ from api.protocol import (
     ANNOTATION_NODE_RAW_ALLOCATABLE,
 )
 from api.qos import PriorityBand
-from api.resources import CPU, MEMORY, Resources, parse_resources
-from api.times import epoch_seconds
 from cluster.resources import Key, custom
+from scheduler.cluster_state.podinfo import PodClass, PodInfo, effective_limits
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
 from scheduler.load.columns import load_scores
 from scheduler.load.estimate import ScalingFactors, estimated_usage
@@ -30,9 +32,7 @@ from scheduler.load.node import Assigned, Scope, View
 from scheduler.load.report import load_of
 from scheduler.load.table import LoadTable, Report, Slot
 from scheduler.load.thresholds import Aggregated, Thresholds
-from scheduler.podinfo import PodClass, PodInfo, effective_limits
 from scheduler.priority import band_of
-from scheduler.snapshot import Row, Rows
 
 NODE_METRICS = custom(NODE_METRIC)
 KNOWN_CLASSES = 8192

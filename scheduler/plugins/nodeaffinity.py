@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import Attempt, Bits, Plugin, Reason, Scores, scaled
-from scheduler.nodematch import Wanted, required_rows, term_rows, wanted_of
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Rows
+from scheduler.matching.nodematch import Wanted, required_rows, term_rows, wanted_of
 
 
 class NodeAffinity(Plugin[Wanted]):

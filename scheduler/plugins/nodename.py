@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import Attempt, Bits, Plugin, Reason
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Rows
 
 
 class NodeName(Plugin[str]):

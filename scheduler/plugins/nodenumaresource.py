@@ -7,8 +7,9 @@ import msgspec
 import numpy as np
 
 from api.cpuset import format_cpuset
-from api.numa import NodeResourceTopology, ResourceSpec
-from api.objects import Node
+from api.kube.numa import NodeResourceTopology, ResourceSpec
+from api.kube.objects import Node
+from api.kube.resources import CPU, MEMORY
 from api.protocol import (
     ANNOTATION_RESERVATION_ALLOCATED,
     ANNOTATION_RESOURCE_SPEC,
@@ -16,8 +17,9 @@ from api.protocol import (
     LABEL_NODE_NUMA_ALLOCATE_STRATEGY,
     LABEL_NODE_NUMA_TOPOLOGY_POLICY,
 )
-from api.resources import CPU, MEMORY
 from cluster.resources import Key, Resource
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores
 from scheduler.numa.accumulator import CpuDemand
@@ -27,10 +29,8 @@ from scheduler.numa.machine import MILLI, Machine
 from scheduler.numa.placement import NumaExclusive, allocation_score
 from scheduler.numa.plan import NumaDemand, Plan, PlanError, make_plan
 from scheduler.numa.reports import decode_status, encode_status, machine_shape, node_bind_policy, read_annotation
+from scheduler.numa.request import Wish, exclusive_policy, numa_policy, read_wish
 from scheduler.numa.topology import CpuBindPolicy, NumaStrategy
-from scheduler.numa.wishes import Wish, exclusive_policy, numa_policy, read_wish
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
 
 TOPOLOGIES = Resource(
     "NodeResourceTopology",

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from api.objects import Pod
+from api.kube.objects import Pod
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, Plugin, Reason
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
 
 ANY_ADDRESS = "0.0.0.0"
 

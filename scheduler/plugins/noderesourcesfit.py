@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from api.kube.resources import CPU, MEMORY, PODS
 from api.protocol import BATCH_CPU, BATCH_MEMORY
-from api.resources import CPU, MEMORY, PODS
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, Plugin, Reason, Scores
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Rows
 
 SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)
 

@@ -6,10 +6,10 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from api.resources import CPU, MEMORY
+from api.kube.resources import CPU, MEMORY
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import MAX_SCORE, Attempt, Handle, Plugin, Scores
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Rows
 
 NONZERO = {CPU: 0, MEMORY: 1}
 """Columns of `snapshot.nonzero`."""

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from api.objects import Node, Taint
+from api.kube.objects import Node, Taint
 from api.protocol import TAINT_UNSCHEDULABLE
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, Plugin, Reason
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
-from scheduler.taints import tolerated
+from scheduler.matching.taints import tolerated
 
 CORDON = Taint(key=TAINT_UNSCHEDULABLE, effect="NoSchedule")
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from cluster.resources import Key
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
-from scheduler.volumes import CLAIMS, CLASSES, NODE_DRIVERS, VOLUMES, VolumeView, claim_keys
+from scheduler.matching.volumes import CLAIMS, CLASSES, NODE_DRIVERS, VOLUMES, VolumeView, claim_keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.meta import LabelSelector
-from api.objects import TopologySpreadConstraint
+from api.kube.meta import LabelSelector
+from api.kube.objects import TopologySpreadConstraint
+from api.kube.selectors import label_selector_matches
 from api.protocol import LABEL_HOSTNAME, LABEL_ZONE
-from api.selectors import label_selector_matches
+from scheduler.cluster_state.podcounts import PodCount
+from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodInfo
+from scheduler.cluster_state.snapshot import Rows, Snapshot
+from scheduler.cluster_state.topology import domain_ids, domain_sums, pod_count, with_label_keys
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Plugin, Reason, Scope, Scores
-from scheduler.nodematch import Wanted, required_rows, wanted_of
-from scheduler.podcounts import PodCount
-from scheduler.podinfo import IDENTITY_LABELS, PodInfo
-from scheduler.snapshot import Rows, Snapshot
-from scheduler.taints import first_untolerated
-from scheduler.topology import domain_ids, domain_sums, pod_count, with_label_keys
+from scheduler.matching.nodematch import Wanted, required_rows, wanted_of
+from scheduler.matching.taints import first_untolerated
 
 OWNED_KINDS = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
 """Controllers whose pods spread by default."""

@@ -3,8 +3,8 @@
 from typing import Any
 
 from api.protocol import LABEL_PRIORITY
+from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Plugin
-from scheduler.podinfo import PodInfo
 
 
 def sub_priority(info: PodInfo) -> int:

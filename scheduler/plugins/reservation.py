@@ -14,11 +14,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.objects import Node
+from api.kube.objects import Node
+from api.kube.resources import Resources, format_resources
 from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
-from api.resources import Resources, format_resources
 from cluster.resources import Key, merge_patch
-from scheduler.diagnosis import sentence
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
+from scheduler.explain.diagnosis import sentence
 from scheduler.framework import (
     Action,
     Attempt,
@@ -36,14 +38,12 @@ from scheduler.framework import (
     Write,
     scaled,
 )
-from scheduler.podinfo import PodInfo
-from scheduler.reservation.book import RESERVATIONS, Held, ReservationBook
 from scheduler.reservation.capacity import ORDER_SCORE, conflicting_policies, nominate, score, shortfall
+from scheduler.reservation.ledger import RESERVATIONS, Held, ReservationBook
 from scheduler.reservation.lifecycle import GC_SECONDS, bound, unschedulable
 from scheduler.reservation.matching import AffinityError, Seeker, refusal, seeker_of
 from scheduler.reservation.standin import is_stand_in
 from scheduler.reservation.value import Reservation
-from scheduler.snapshot import Row, Rows
 
 NO_MATCH, TOO_SMALL, CONFLICT = 1, 2, 4
 

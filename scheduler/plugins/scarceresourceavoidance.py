@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import MAX_SCORE, Attempt, Handle, Plugin, Scores
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Rows
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

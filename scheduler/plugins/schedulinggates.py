@@ -1,7 +1,7 @@
 """Pods with scheduling gates stay out of the active queue until their last gate is taken away."""
 
+from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Plugin, Reason
-from scheduler.podinfo import PodInfo
 
 
 class SchedulingGates(Plugin[None]):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from api.meta import Wire
+from api.kube.meta import Wire
 from api.protocol import ANNOTATION_SCHEDULING_HINT, ANNOTATION_SCHEDULING_HINT_DEPRECATED
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, Plugin, Reason
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

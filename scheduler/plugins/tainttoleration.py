@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from api.objects import Toleration
+from api.kube.objects import Toleration
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Rows, Snapshot
 from scheduler.framework import Attempt, Bits, Plugin, Reason, Scores, scaled
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Rows, Snapshot
-from scheduler.taints import first_untolerated, soft_untolerated
+from scheduler.matching.taints import first_untolerated, soft_untolerated
 
 
 @dataclass(slots=True, eq=False)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from api.storage import Claim, PersistentVolume
+from api.kube.storage import Claim, PersistentVolume
 from cluster.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Key, merge_patch
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Verb, Wait, Write
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
-from scheduler.volumes import (
+from scheduler.matching.volumes import (
     CLAIMS,
     CLASSES,
     NO_PROVISIONER,

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from api.objects import Pod
+from api.kube.objects import Pod
 from cluster.resources import Key
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
-from scheduler.podinfo import PodInfo
-from scheduler.snapshot import Row, Rows
-from scheduler.volumes import CLAIMS, READ_WRITE_ONCE_POD, claim_keys
+from scheduler.matching.volumes import CLAIMS, READ_WRITE_ONCE_POD, claim_keys
 
 
 @dataclass(frozen=True, slots=True)

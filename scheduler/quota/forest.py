@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from api.resources import Resources, subtract
+from api.kube.resources import Resources, subtract
 from scheduler.quota.tree import DEFAULT, PodUse, QuotaSpec, QuotaTree
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from api.crds import ElasticQuota
-from api.resources import Resources, parse_resources
+from api.kube.resources import Resources, parse_resources
 from scheduler.quota.tree import ROOT, QuotaSpec
 
 QUOTA = "quota.scheduling.koordinator.sh/"

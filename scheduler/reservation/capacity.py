@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from api.resources import Resources
+from api.kube.resources import Resources
 from scheduler.reservation.value import Policy, Reservation
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from api.meta import Condition
-from api.resources import Resources, total
+from api.kube.meta import Condition
+from api.kube.resources import Resources, total
 from scheduler.reservation.value import Phase, Reservation
 
 GC_SECONDS = 24 * 3600.0

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.objects import Pod, Taint, Toleration
+from api.kube.objects import Pod, Taint, Toleration
+from api.kube.resources import Resources
+from api.kube.selectors import NodeSelectorTerm, label_selector_matches, node_term_matches
 from api.protocol import (
     ANNOTATION_EXACT_MATCH_RESERVATION,
     ANNOTATION_RESERVATION_AFFINITY,
     LABEL_RESERVATION_IGNORED,
     TAINT_UNSCHEDULABLE,
 )
-from api.resources import Resources
-from api.selectors import NodeSelectorTerm, label_selector_matches, node_term_matches
+from scheduler.matching.taints import HARD_EFFECTS, tolerated
 from scheduler.reservation.value import ControllerMatch, ObjectMatch, Owner, Reservation
-from scheduler.taints import HARD_EFFECTS, tolerated
 
 _UNSCHEDULABLE = Taint(key=TAINT_UNSCHEDULABLE, effect="NoSchedule")
 

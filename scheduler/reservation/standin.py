@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from api.crds import Reservation as ReservationObject
-from api.objects import Pod
+from api.kube.objects import Pod
+from api.kube.resources import parse_resources
+from api.kube.times import duration_seconds, epoch_seconds
 from api.protocol import LABEL_PRIORITY
-from api.resources import parse_resources
-from api.times import duration_seconds, epoch_seconds
-from scheduler.podinfo import effective_requests
+from scheduler.cluster_state.podinfo import effective_requests
 from scheduler.reservation.value import (
     DEFAULT_TTL_SECONDS,
     ControllerMatch,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from api.meta import LabelSelector
-from api.objects import Taint
-from api.resources import Resources
+from api.kube.meta import LabelSelector
+from api.kube.objects import Taint
+from api.kube.resources import Resources
 
 DEFAULT_TTL_SECONDS = 24 * 3600.0
 

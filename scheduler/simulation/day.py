@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.crds.node_metric import NodeMetric, NodeMetricStatus, NodeUsage, PodUsage, ResourceMap
-from api.meta import ObjectMeta, ResourceList
-from api.times import rfc3339
-from api.workload import workload_of
+from api.kube.meta import ObjectMeta, ResourceList
+from api.kube.times import rfc3339
+from api.kube.workload import workload_of
 from cluster.resources import Key
 from scheduler.framework import Action, ObjectEvent
-from scheduler.interference.field import Field
+from scheduler.interference.pressure_matrix import Field
 from scheduler.interference.profile import ProfileBook
 from scheduler.plugins.interference import NODE_METRICS, PROFILES
 from scheduler.profile import Settings

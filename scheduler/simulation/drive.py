@@ -8,8 +8,8 @@ from random import Random
 
 import numpy as np
 
-from api.objects import Pod
-from api.resources import CPU
+from api.kube.objects import Pod
+from api.kube.resources import CPU
 from cluster.resources import Key
 from scheduler.devices.fragmentation import Workload
 from scheduler.engine import Engine

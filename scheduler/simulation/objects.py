@@ -1,10 +1,10 @@
 """Shapes of a trace as the API objects that the engine takes."""
 
-from api.device import Device, DeviceInfo, DeviceSpec, DeviceTopology
-from api.meta import LabelSelectorRequirement, ObjectMeta
-from api.objects import Affinity, Container, Node, NodeAffinity, NodeStatus, Pod, PodSpec, ResourceRequirements
+from api.kube.device import Device, DeviceInfo, DeviceSpec, DeviceTopology
+from api.kube.meta import LabelSelectorRequirement, ObjectMeta
+from api.kube.objects import Affinity, Container, Node, NodeAffinity, NodeStatus, Pod, PodSpec, ResourceRequirements
+from api.kube.selectors import NodeSelector, NodeSelectorTerm
 from api.protocol import GPU, GPU_CORE, GPU_MEMORY_RATIO, LABEL_QOS_CLASS, SCHEDULER_NAME
-from api.selectors import NodeSelector, NodeSelectorTerm
 from scheduler.simulation.trace import NodeShape, PodShape
 
 LABEL_MODEL = "node.koordinator.sh/gpu-model"

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from api.kube.resources import CPU
 from api.protocol import GPU
-from api.resources import CPU
 from scheduler.profile import Settings, available
 from scheduler.simulation.trace import PodShape
 

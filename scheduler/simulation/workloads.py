@@ -17,8 +17,8 @@ from api.crds import (
     WorkloadProfileStatus,
     WorkloadReference,
 )
-from api.meta import ObjectMeta, OwnerReference
-from api.objects import Container, Pod, PodSpec, ResourceRequirements
+from api.kube.meta import ObjectMeta, OwnerReference
+from api.kube.objects import Container, Pod, PodSpec, ResourceRequirements
 from api.protocol import LABEL_QOS_CLASS, SCHEDULER_NAME
 from scheduler.simulation.trace import NodeShape
 

@@ -9,7 +9,7 @@ from bench.detect.draw import draw
 from bench.detect.measures import Sample
 from bench.detect.report import scored
 from bench.detect.runner import Proven, Run
-from detector.evaluation import Label
+from detector.evaluation.scoring import Label
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.objects import Node
+from api.kube.objects import Node
 from cluster import (
     CONFIG_MAPS,
     NODES,

@@ -8,7 +8,7 @@ import yaml
 
 from api.crds import NODE_METRIC, POD_GROUP, WORKLOAD_PROFILE, WorkloadProfile, WorkloadProfileSpec, WorkloadReference
 from api.crds import WorkloadProfileStatus as ProfileStatus
-from api.meta import ObjectMeta
+from api.kube.meta import ObjectMeta
 from cluster import (
     CUSTOM_RESOURCE_DEFINITIONS,
     Invalid,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from api.meta import ObjectReference
+from api.kube.meta import ObjectReference
 from cluster import EVENTS, Event, Recorder, RecorderSettings
 from cluster.events import NOTE_BYTES, Memory, Series, admitted, correlate, cut, remember
 from cluster.resources import Key

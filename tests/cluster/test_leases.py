@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from api.meta import ObjectMeta
+from api.kube.meta import ObjectMeta
 from cluster import LEASES, Backoff, ClientSettings, Elector, Key, LeaseSettings
 from cluster.leases import Lease, LeaseSpec, Observation, claimed, may_take, observe
 from cluster.twin import Fault, FaultType, Twin

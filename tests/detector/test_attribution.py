@@ -8,7 +8,7 @@ import pytest
 from api.verdicts import How, Verdict
 from api.window import Window
 from detector.correlation import History, correlate
-from detector.engine import Engine
+from detector.judging.engine import Engine
 from detector.rules import Rule
 from detector.view import View
 from tests.frames import make_frame

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from detector.__main__ import main
-from detector.models import decode_models
+from detector.models.format import decode_models
 
 
 @pytest.fixture

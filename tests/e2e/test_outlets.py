@@ -18,18 +18,18 @@ import pytest
 import yaml
 
 from api.crds import INTERFERENCE_DETECTION_RULE
-from api.interference import ANNOTATION_VERDICTS
+from api.kube.interference import ANNOTATION_VERDICTS
 from cluster import EVENTS, NODES, PODS, Key, custom
 from cluster.twin import Twin
-from detector.judge import Judge, JudgeSettings
-from detector.models import decode_models
+from detector.judging.judge import Judge, JudgeSettings
+from detector.models.format import decode_models
 from detector.rules import DEFAULT_RULES
 from koordlet.serving.client import AgentClient
 from koordlet.serving.hub import VerdictFilter
 from probes.probe import Kernel
 from scheduler.interference.verdicts import from_annotation
 from tests.cgroups import CgroupTree, TestCgroup
-from tests.koordlet.reporting.test_annotation import BATCH, WEB, pod
+from tests.koordlet.kube.test_annotation import BATCH, WEB, pod
 
 pytestmark = pytest.mark.kernel
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from api.verdicts import from_json
-from detector.recording_files import Segment, segment_paths
+from detector.recording.files import Segment, segment_paths
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 

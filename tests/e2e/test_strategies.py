@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from api.intents import Knob
-from koordlet.host.knobs import Knobs
-from koordlet.host.scratch import ScratchCgroup
-from koordlet.host.standing import standing
-from koordlet.host.tree import HostTree
+from koordlet.host.cgroups.scratch import ScratchCgroup
+from koordlet.host.files import HostTree
+from koordlet.host.knobs.current import standing
+from koordlet.host.knobs.knobs import Knobs
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 

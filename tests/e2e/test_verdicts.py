@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from api.verdicts import State, Verdict, from_json
-from detector.baseline_values import BaselinePolicy
-from koordlet.keeping import look_at, set_aside
+from detector.baselines.values import BaselinePolicy
+from koordlet.agent.baseline_store import look_at, set_aside
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree, TestCgroup
 

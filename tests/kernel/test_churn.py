@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from api.frame import CGROUP
-from koordlet.agent import Agent, resident_bytes
+from koordlet.agent.agent import Agent, resident_bytes
 from koordlet.config import AgentSettings
 from probes.cpu import Cpu
 from probes.probe import Kernel

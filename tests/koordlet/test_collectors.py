@@ -14,8 +14,8 @@ from koordlet.collectors.hostwide import HostWide, parse_proc_stat
 from koordlet.collectors.iostat import IoStat, parse_blkio, parse_io_stat
 from koordlet.collectors.memstat import MemStat, parse_limit, parse_memory_stat
 from koordlet.collectors.pressure import Pressure, parse_pressure
-from koordlet.host.hierarchies import Hierarchies
-from koordlet.host.tree import HostTree
+from koordlet.host.cgroups.hierarchies import Hierarchies
+from koordlet.host.files import HostTree
 from tests.trees import make_tree
 
 A, B = CgroupInfo(11, "/a", "a"), CgroupInfo(12, "/b", "b")

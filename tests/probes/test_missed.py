@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from api.frame import Reading
-from koordlet.probing import ProbeSet
+from koordlet.agent.probe_set import ProbeSet
 from probes.btf import Btf
 from probes.libbpf import LoadedBpf, ProgramStats
 from probes.probe import BpfProbe, Kernel, again, in_turn

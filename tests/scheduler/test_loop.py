@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from api.objects import Node, Pod
+from api.kube.objects import Node, Pod
 from cluster import NODES, PODS, Key, merge_patch
 from cluster.twin import Twin
 from cluster.twin.faults import Fault, FaultType

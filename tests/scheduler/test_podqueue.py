@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cluster.resources import NODES, Key
+from scheduler.cluster_state.podinfo import PodClasses, PodInfo
 from scheduler.framework import Action, ObjectEvent, Reason
-from scheduler.podinfo import PodClasses, PodInfo
 from scheduler.podqueue import Backoff, Place, PodQueue
 from tests.schedobjects import pod
 

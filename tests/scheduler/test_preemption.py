@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.objects import PodDisruptionBudget
+from api.kube.objects import PodDisruptionBudget
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb

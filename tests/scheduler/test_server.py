@@ -105,7 +105,7 @@ def test_services_are_listed_and_unknown_paths_say_so(site: Site) -> None:
 
 
 def test_the_score_table_is_switched_at_run_time(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "scheduler.debug")
+    caplog.set_level(logging.INFO, "scheduler.explain.debug")
     site.ask("PUT", "/debug/flags/s", raw=b"2")
     site.twin.load(PODS, [document(pod("p", {"cpu": "1"}))])
     until(lambda: "| # | Pod | Node | Score |" in caplog.text)
@@ -116,7 +116,7 @@ def test_the_score_table_is_switched_at_run_time(site: Site, caplog: pytest.LogC
 
 
 def test_the_filter_table_names_plugin_and_reason(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "scheduler.debug")
+    caplog.set_level(logging.INFO, "scheduler.explain.debug")
     site.ask("PUT", "/debug/flags/f", raw=b"true")
     site.twin.load(PODS, [document(pod("p", {"cpu": "9"}))])
     until(lambda: "| default/p | small | NodeResourcesFit | Insufficient cpu |" in caplog.text)

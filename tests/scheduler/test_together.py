@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.crds import ElasticQuota, NodeMetric, Reservation
-from api.objects import Node, Pod
-from api.times import rfc3339
+from api.kube.objects import Node, Pod
+from api.kube.times import rfc3339
 from cluster.pods import Binding
 from cluster.resources import Key, Patch, Resource
 from scheduler.engine import Engine
@@ -24,7 +24,7 @@ from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.plugins.elasticquota import QUOTAS
 from scheduler.plugins.loadaware import NODE_METRICS
 from scheduler.profile import Settings
-from scheduler.reservation.book import RESERVATIONS
+from scheduler.reservation.ledger import RESERVATIONS
 from tests.schedobjects import node, pod
 
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"

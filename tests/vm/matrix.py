@@ -31,7 +31,7 @@ MATRIX = (
 LONG_GROUPS = {
     "churn": ("6.12",),
     "detect_bench": ("newest",),
-    "enforcing_kill": ("newest",),
+    "enforcer_kill": ("newest",),
     "slowdown": ("newest",),
     "traffic": ("6.1", "6.12"),
     "triage": ("6.12",),

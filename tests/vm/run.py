@@ -72,7 +72,7 @@ def default_cache() -> Path:
 
 def files_of(groups: tuple[str, ...]) -> list[str]:
     """Return the test files of `groups`. Raises LookupError naming those that have none."""
-    known = {path.stem.removeprefix("test_"): path for path in sorted(KERNEL_TESTS.glob("test_*.py"))}
+    known = {path.stem.removeprefix("test_"): path for path in sorted(KERNEL_TESTS.rglob("test_*.py"))}
     unknown = [group for group in groups if group not in known]
     if unknown:
         raise LookupError(f"no test group {', '.join(unknown)}; there are {', '.join(known)}")

@@ -7,7 +7,7 @@ import pytest
 
 from api.metrics import BY_COLUMN
 from api.window import Window
-from detector.baseline_values import Judgement
+from detector.baselines.values import Judgement
 from detector.rules import DEFAULT_RULES
 from detector.symptom import discover_symptoms
 from detector.view import View

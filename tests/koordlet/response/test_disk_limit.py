@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from api.intents import Intent, Knob, Setting, Strength
 from koordlet.response.episode import Moment
-from koordlet.response.respond import Response
+from koordlet.response.observation import Reach, Sight
+from koordlet.response.policy import Response
 from koordlet.response.settings import ResponseSettings
-from koordlet.response.sight import Reach, Sight
-from tests.koordlet.enforcing.hosts import FakeHost
-from tests.koordlet.response.test_respond import HOG, WEB, accuse, look
+from tests.koordlet.enforcer.hosts import FakeHost
+from tests.koordlet.response.test_policy import HOG, WEB, accuse, look
 
 MIB = 1 << 20
 REACH = Reach(frozenset({Knob.IO_MAX}), disks=("8:0", "7:1"))

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from api.verdicts import How
-from koordlet.enforcing.enforcer import open_enforcer
-from koordlet.host.knobs import Knobs
-from koordlet.reaching import caches
-from koordlet.response.respond import Response
-from koordlet.response.sight import Reach
-from tests.koordlet.enforcing.hosts import FakeHost
-from tests.koordlet.response.test_respond import HOG, accuse, look
+from koordlet.control.capabilities import caches
+from koordlet.enforcer.lifecycle import open_enforcer
+from koordlet.host.knobs.knobs import Knobs
+from koordlet.response.observation import Reach
+from koordlet.response.policy import Response
+from tests.koordlet.enforcer.hosts import FakeHost
+from tests.koordlet.response.test_policy import HOG, accuse, look
 from tests.resctrl_fs.client import MountedResctrl, mounted
 from tests.resctrl_fs.hardware import INTEL
 

@@ -15,8 +15,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from api.verdicts import State, from_json
+from koordlet.commands.verdicts import verdicts as verdicts_command
 from koordlet.serving.client import AgentAway, AgentClient
-from koordlet.serving.command import verdicts as verdicts_command
 from koordlet.serving.hub import Told, VerdictFilter
 from koordlet.serving.server import AgentServer
 from koordlet.serving.settings import ServingSettings

@@ -5,7 +5,7 @@ import pytest
 
 from api.settings import SettingsError
 from koordlet.strategies.calendar_windows import DayWindow, opening
-from koordlet.strategies.colocation_budget import ColocationBudget, ColocationBudgetSettings
+from koordlet.strategies.plugins.colocation_budget import ColocationBudget, ColocationBudgetSettings
 from koordlet.strategies.settings import settings_of
 
 NIGHT = DayWindow(start="22:00", end="07:00")

@@ -4,7 +4,7 @@ import pytest
 
 from api.intents import Knob, Setting, Strength
 from api.qos import QoSClass
-from koordlet.enforcing.conflicts import settle
+from koordlet.enforcer.conflicts import settle
 from tests.koordlet.strategies.views import BEST_EFFORT
 
 BE_POD, LS_POD = f"{BEST_EFFORT}/podbe", "/kubepods.slice/podls"

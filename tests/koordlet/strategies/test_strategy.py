@@ -4,14 +4,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import koordlet.strategies
+import koordlet.strategies.plugins
 from api.settings import SettingsError, parse
-from koordlet.strategies.cpu_suppress import CpuSuppress, CpuSuppressSettings
+from koordlet.strategies.plugins.cpu_suppress import CpuSuppress, CpuSuppressSettings
 from koordlet.strategies.settings import configure, overridden, settings_of, unknown_keys
 from koordlet.strategies.strategy import discover_strategies
 from tests.koordlet.strategies.views import GIB, container, pod, view
 
-DOCUMENT = Path(koordlet.strategies.__path__[0]).parent.parent / "docs/strategies.md"
+DOCUMENT = Path(koordlet.strategies.plugins.__path__[0]).parents[2] / "docs/strategies.md"
 SECTION = "resourceUsedThresholdWithBE"
 
 

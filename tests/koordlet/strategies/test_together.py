@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
 from api.qos import QoSClass
 from api.settings import merge
-from koordlet.enforcing.protection import NOT_OF_CGROUPS
-from koordlet.enforcing.values import check
+from koordlet.enforcer.protected import NOT_OF_CGROUPS
+from koordlet.enforcer.validation import check
 from koordlet.strategies.settings import configure
 from koordlet.strategies.strategy import Strategy, discover_strategies
 from koordlet.strategies.view import CacheControl, Group, Kind, MemoryDomain, NodeView

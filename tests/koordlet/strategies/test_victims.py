@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.qos import QoSClass
-from koordlet.strategies.ledger import ledger_releases
+from koordlet.strategies.overcommitment import ledger_releases
 from koordlet.strategies.victims import (
     USED,
     Evictions,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.device import DeviceHint
-from api.meta import LabelSelector
+from api.kube.device import DeviceHint
+from api.kube.meta import LabelSelector
 from api.protocol import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
 from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish, read_hint

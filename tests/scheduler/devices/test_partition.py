@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.device import GpuPartition
+from api.kube.device import GpuPartition
 from scheduler.devices.partition import choose_partition, default_table, intact_worth, usable_partitions
 
 ALL = set(range(8))

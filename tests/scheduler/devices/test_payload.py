@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from api.device import VirtualFunction
+from api.kube.device import VirtualFunction
 from api.protocol import GPU, GPU_CORE, RDMA
 from scheduler.devices.inventory import Grant, NodeDevice, NodeDevices
 from scheduler.devices.payload import decode_grants, drawn_from, encode_grants, read_wishes

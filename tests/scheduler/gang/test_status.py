@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from api.crds import PodGroup
-from scheduler.gang.book import Gang
+from scheduler.cluster_state.podinfo import PodClasses
 from scheduler.gang.ended import End
+from scheduler.gang.gangs import Gang
 from scheduler.gang.status import status_changes
-from scheduler.podinfo import PodClasses
 from tests.schedobjects import pod
 
 RUN, BOUND, QUEUED = "running", "bound", "queued"

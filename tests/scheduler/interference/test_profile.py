@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from api.crds import ResourceInterference, WorkloadProfile
-from api.interference import RESOURCES
-from api.workload import Workload, workload_of
+from api.kube.interference import RESOURCES
+from api.kube.workload import Workload, workload_of
 from scheduler.interference.profile import NEUTRAL, ProfileBook, typical_sensitivity
 from tests.schedobjects import pod
 

@@ -1,6 +1,6 @@
 """The ledger of one machine: free CPUs, NUMA amounts, amplification, and reservations counted once."""
 
-from api.resources import CPU, MEMORY
+from api.kube.resources import CPU, MEMORY
 from scheduler.numa.machine import CpuHold, Machine, MachineShape
 from scheduler.numa.placement import NumaStatus
 from scheduler.numa.topology import CpuExclusivePolicy, CpuTopology

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.cpuset import format_cpuset
-from api.resources import CPU, MEMORY
+from api.kube.resources import CPU, MEMORY
 from scheduler.numa.accumulator import CpuDemand
 from scheduler.numa.hints import Hint, NumaPolicy
 from scheduler.numa.machine import CpuHold, Machine, MachineShape

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from api.cpuset import format_cpuset
-from api.numa import NodeResourceTopology
-from api.objects import Node
-from api.resources import CPU, MEMORY
+from api.kube.numa import NodeResourceTopology
+from api.kube.objects import Node
+from api.kube.resources import CPU, MEMORY
 from scheduler.numa.machine import CpuHold
 from scheduler.numa.reports import decode_status, encode_status, machine_shape, node_bind_policy
 from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from scheduler.cluster_state.snapshot import Row
 from scheduler.framework import Action, Attempt, Plugin, Verb
 from scheduler.plugins.defaultprebind import DefaultPreBind
-from scheduler.snapshot import Row
 from tests.schedobjects import engine, node, pod
 
 

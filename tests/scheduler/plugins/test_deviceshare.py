@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.crds import RESERVATION
-from api.device import Device
-from api.objects import Node, Pod
+from api.kube.device import Device
+from api.kube.objects import Node, Pod
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
     ANNOTATION_DEVICE_JOINT_ALLOCATE,

@@ -12,9 +12,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.device import Device
-from api.numa import NodeResourceTopology
-from api.objects import Node, Pod
+from api.kube.device import Device
+from api.kube.numa import NodeResourceTopology
+from api.kube.objects import Node, Pod
 from api.protocol import (
     ANNOTATION_RESOURCE_SPEC,
     GPU,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.crds import NodeMetric, WorkloadProfile
-from api.times import rfc3339
+from api.kube.times import rfc3339
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.objects import Namespace
+from api.kube.objects import Namespace
 from cluster.resources import NAMESPACES, Key
 from scheduler.framework import Action, ObjectEvent
 from scheduler.plugins.interpodaffinity import InterPodAffinity

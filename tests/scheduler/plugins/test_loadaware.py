@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.crds import NodeMetric
-from api.times import rfc3339
+from api.kube.times import rfc3339
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent

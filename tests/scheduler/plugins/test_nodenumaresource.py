@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.cpuset import parse_cpuset
-from api.device import Device
-from api.numa import NodeResourceTopology
-from api.objects import Node, Pod
+from api.kube.device import Device
+from api.kube.numa import NodeResourceTopology
+from api.kube.objects import Node, Pod
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
     ANNOTATION_NODE_AMPLIFICATION,

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from api.storage import Claim, CsiNode, PersistentVolume
+from api.kube.storage import Claim, CsiNode, PersistentVolume
 from cluster.resources import Key
 from scheduler.framework import Action, ObjectEvent
+from scheduler.matching.volumes import CLAIMS, NODE_DRIVERS, VOLUMES
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
-from scheduler.volumes import CLAIMS, NODE_DRIVERS, VOLUMES
 from tests.schedobjects import engine, node, pod, rejected
 
 DRIVER = "csi.example.com"

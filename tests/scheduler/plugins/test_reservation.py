@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.crds import Reservation as ReservationObject
-from api.times import rfc3339
+from api.kube.times import rfc3339
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.reservation import ReservationPlugin
-from scheduler.reservation.book import RESERVATIONS
+from scheduler.reservation.ledger import RESERVATIONS
 from tests.schedobjects import drain, engine, node, pod
 
 KINDS = {"reservation": ReservationPlugin, "noderesourcesfit": NodeResourcesFit}

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.storage import Claim, PersistentVolume, StorageClass
+from api.kube.storage import Claim, PersistentVolume, StorageClass
 from cluster.resources import Key, Resource
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
+from scheduler.matching.volumes import CLAIMS, CLASSES, VOLUMES, smallest_volumes
 from scheduler.plugins.volumebinding import VolumeBinding
-from scheduler.volumes import CLAIMS, CLASSES, VOLUMES, smallest_volumes
 from tests.schedobjects import engine, node, pod, rejected
 
 KINDS = {"volumebinding": VolumeBinding}

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.storage import Claim
+from api.kube.storage import Claim
 from cluster.resources import Key
 from scheduler.framework import Action, ObjectEvent
+from scheduler.matching.volumes import CLAIMS
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
-from scheduler.volumes import CLAIMS
 from tests.schedobjects import engine, node, pod, rejected
 
 KINDS = {"volumerestrictions": VolumeRestrictions}

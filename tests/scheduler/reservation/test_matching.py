@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from api.meta import LabelSelector, ObjectMeta, OwnerReference
-from api.objects import Pod, Taint
+from api.kube.meta import LabelSelector, ObjectMeta, OwnerReference
+from api.kube.objects import Pod, Taint
 from scheduler.reservation.matching import AffinityError, refusal, seeker_of
 from scheduler.reservation.value import ControllerMatch, ObjectMatch, Owner, Reservation
 

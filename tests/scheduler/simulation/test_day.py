@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scheduler.simulate import day_runs
+from scheduler.simulation.command import day_runs
 from scheduler.simulation.day import Day
 from scheduler.simulation.policies import DAY_POLICIES, day_policy
 from scheduler.simulation.report import day_csv, day_table

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.plugins.deviceshare import DeviceShare
-from scheduler.simulate import saturation_runs, workload_of
+from scheduler.simulation.command import saturation_runs, workload_of
 from scheduler.simulation.drive import Simulation, inflated, saturate
 from scheduler.simulation.objects import pod_object
 from scheduler.simulation.policies import POLICIES, gpu_policy

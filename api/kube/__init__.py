@@ -1,0 +1,1 @@
+"""Kubernetes objects and quantities as the API server spells them."""

@@ -1,0 +1,134 @@
+"""Storage objects as far as they decide where a pod can go: claims, volumes, classes, and attach limits."""
+
+from api.kube.meta import ObjectMeta, ResourceList, Wire
+from api.kube.resources import parse_quantity
+from api.kube.selectors import NodeSelector
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+"""Annotation of a claim whose volume is settled."""
+
+
+class StorageRequest(Wire, frozen=True):
+    """How much a claim asks for."""
+
+    requests: ResourceList = {}
+
+
+class ClaimSpec(Wire, frozen=True):
+    """What a claim wants, and the volume that it got."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: list[str] = []
+    volume_mode: str = "Filesystem"
+    resources: StorageRequest = StorageRequest()
+
+
+class Claim(Wire, frozen=True):
+    """A persistent volume claim."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+
+    @property
+    def bound(self) -> bool:
+        """Whether its volume is settled."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
+
+    @property
+    def bytes(self) -> int:
+        """Storage asked for."""
+        return parse_quantity(self.spec.resources.requests.get("storage", 0))
+
+
+class VolumeNodeAffinity(Wire, frozen=True):
+    """The nodes that can reach a volume."""
+
+    required: NodeSelector | None = None
+
+
+class CsiSource(Wire, frozen=True):
+    """The driver that attaches a volume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class ClaimRef(Wire, frozen=True):
+    """The claim that a volume belongs to."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeSpec(Wire, frozen=True):
+    """What a volume offers."""
+
+    capacity: ResourceList = {}
+    access_modes: list[str] = []
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    node_affinity: VolumeNodeAffinity | None = None
+    claim_ref: ClaimRef | None = None
+    csi: CsiSource | None = None
+
+
+class PersistentVolume(Wire, frozen=True):
+    """A persistent volume."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeSpec = VolumeSpec()
+
+    @property
+    def bytes(self) -> int:
+        """Storage offered."""
+        return parse_quantity(self.spec.capacity.get("storage", 0))
+
+
+class TopologyRequirement(Wire, frozen=True):
+    """One label of an allowed topology."""
+
+    key: str = ""
+    values: list[str] = []
+
+
+class TopologyTerm(Wire, frozen=True):
+    """Labels that must all agree."""
+
+    match_label_expressions: list[TopologyRequirement] = []
+
+
+class StorageClass(Wire, frozen=True):
+    """How volumes of a class come to be."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: list[TopologyTerm] = []
+
+
+class DriverAllocatable(Wire, frozen=True):
+    """How many volumes of a driver a node can attach."""
+
+    count: int | None = None
+
+
+class CsiNodeDriver(Wire, frozen=True):
+    """A driver on a node."""
+
+    name: str = ""
+    allocatable: DriverAllocatable | None = None
+
+
+class CsiNodeSpec(Wire, frozen=True):
+    """The drivers of a node."""
+
+    drivers: list[CsiNodeDriver] = []
+
+
+class CsiNode(Wire, frozen=True):
+    """What a node can attach; named like the node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CsiNodeSpec = CsiNodeSpec()

@@ -1,0 +1,1 @@
+"""Baselines: what is usual for a workload, learned in mergeable sketches."""

@@ -1,0 +1,86 @@
+"""Baselines as versioned JSON with a checksum: bytes in, values out; reading and replacing files is the caller's.
+
+A file that cannot be trusted is refused whole with a reason, so that a caller can keep it aside, say why, and
+rebuild; no cell is dropped in silence.
+"""
+
+import hashlib
+import math
+
+import msgspec
+
+from detector.baselines.learner import Baselines
+from detector.baselines.sketch import BUCKETS, PER_OCTAVE
+from detector.baselines.values import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, Card
+
+SCHEMA = "koord.baselines/v1"
+
+
+class BaselineRefused(ValueError):
+    """The bytes are no baselines that this version trusts; the message is the reason for people."""
+
+
+class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    saved_seconds: float
+    buckets_per_octave: int
+    refused: int
+    cells: tuple[Card, ...]
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    schema: str
+    sha256: str = ""
+    body: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def encode(baselines: Baselines, now_seconds: float) -> bytes:
+    """The file's content; equal baselines at one time give equal bytes."""
+    body = _Body(now_seconds, PER_OCTAVE, baselines.refused, baselines.cards(now_seconds))
+    raw = msgspec.json.encode(body)
+    return msgspec.json.encode(_Envelope(SCHEMA, hashlib.sha256(raw).hexdigest(), msgspec.Raw(raw)))
+
+
+def decode(data: bytes, now_seconds: float, policy: BaselinePolicy | None = None) -> Baselines:
+    """The baselines of a file, aged to `now_seconds`. Raises BaselineRefused with the reason."""
+    body = _body(data)
+    for card in body.cells:
+        _check(card)
+    policy = policy or BaselinePolicy()
+    if len(body.cells) > policy.max_cells:
+        raise BaselineRefused(f"{len(body.cells)} cells are more than max_cells = {policy.max_cells}; raise it")
+    baselines = Baselines(policy)
+    baselines.absorb(body.cells, body.saved_seconds)
+    baselines.age(now_seconds)
+    baselines.refused = body.refused
+    return baselines
+
+
+def _body(data: bytes) -> _Body:
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+    except msgspec.DecodeError as error:
+        raise BaselineRefused(f"not a baseline file: {error}") from error
+    if envelope.schema != SCHEMA:
+        raise BaselineRefused(f"schema is {envelope.schema!r}, this version reads {SCHEMA!r}")
+    if hashlib.sha256(bytes(envelope.body)).hexdigest() != envelope.sha256:
+        raise BaselineRefused("sha256 does not match the body: the file is damaged")
+    try:
+        body = msgspec.json.decode(envelope.body, type=_Body)
+    except msgspec.DecodeError as error:
+        raise BaselineRefused(f"body: {error}") from error
+    if body.buckets_per_octave != PER_OCTAVE:
+        raise BaselineRefused(f"{body.buckets_per_octave} buckets an octave, this version counts in {PER_OCTAVE}")
+    return body
+
+
+def _check(card: Card) -> None:
+    where = f"{card.key.workload}, {card.signal}, octave {card.octave}"
+    numbers = (card.weight, card.first_seconds, card.last_seconds, *card.counts)
+    if not 0 <= card.octave - LOWEST_OCTAVE < OCTAVES:
+        raise BaselineRefused(f"{where}: octave is outside {LOWEST_OCTAVE}..{LOWEST_OCTAVE + OCTAVES - 1}")
+    if len(card.buckets) != len(card.counts) or len(set(card.buckets)) != len(card.buckets):
+        raise BaselineRefused(f"{where}: buckets and counts do not pair")
+    if any(not 0 <= bucket < BUCKETS for bucket in card.buckets):
+        raise BaselineRefused(f"{where}: a bucket is outside 0..{BUCKETS - 1}")
+    if card.samples < 0 or any(number < 0 or not math.isfinite(number) for number in numbers):
+        raise BaselineRefused(f"{where}: a number is negative or not finite")

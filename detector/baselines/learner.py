@@ -1,0 +1,260 @@
+"""What is ordinary for a workload: robust quantiles of each signal, by workload, node type and load.
+
+`Baselines.learn` takes samples, `Baselines.judge` says how far values lie above the ordinary and on how much
+evidence. Load is the request rate where one is seen and the cpu demand elsewhere, in octaves: a surge of own load
+is compared with other surges. Where a load was never seen, the next higher octave may answer, which errs towards
+silence; a lower one never does. Samples taken during verdicts are the caller's to exclude.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.baselines.cells import Cells
+from detector.baselines.sketch import BUCKETS, RESOLUTION, UPPER_EDGES, bucket_of, quantiles
+from detector.baselines.values import (
+    LOWEST_OCTAVE,
+    OCTAVES,
+    BaselinePolicy,
+    BaselineState,
+    Card,
+    Judgement,
+    LoadKind,
+    Observation,
+    WorkloadKey,
+)
+
+_QUANTILES = (0.5, 0.75, 0.99)
+_QUARTILE_SIGMAS = 0.6745
+"""Upper quartile of a normal distribution in standard deviations."""
+_REFRESH_ROWS = 512
+"""Rows whose quantiles one judgement brings up to date; bounds its time while many workloads warm up together."""
+_REFRESH_GROWTH = 0.1
+"""Quantiles are made anew when this share of the weight is newer than they are."""
+
+
+class Baselines:
+    """All baselines of a node. Times are wall-clock seconds, because baselines outlive the agent."""
+
+    def __init__(self, policy: BaselinePolicy | None = None) -> None:
+        self.policy = policy or BaselinePolicy()
+        self.refused = 0
+        """Samples that found no room."""
+        self.cells = Cells(self.policy.half_life_seconds, 2 * OCTAVES)
+        self.workloads: dict[WorkloadKey, int] = {}
+        """Number of each workload in the cells."""
+        self.signals: dict[str, int] = {}
+        """Number of each signal in the cells."""
+        self.quantiles: NDArray[np.float64] = np.full((0, len(_QUANTILES)), np.nan)
+        """Of each cell, as of when it had `refreshed` samples."""
+        self.refreshed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._asked: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.cells.count
+
+    def ready_count(self, now_seconds: float) -> int:
+        """Cells that have seen enough to judge by; the others are warming up."""
+        weights = self.cells.mass[: self.cells.count] / self.cells.weight_at(now_seconds)
+        return int((weights >= self.policy.warm_samples).sum())
+
+    def learn(self, seen: Observation, now_seconds: float, excluded: NDArray[np.bool_] | None = None) -> None:
+        """Take one sample of each measured signal of each container that is not `excluded`."""
+        self.cells.advance(now_seconds)
+        admitted = np.isfinite(seen.load) if excluded is None else np.isfinite(seen.load) & ~excluded
+        workloads = self._workload_ids(seen.keys, create=True)
+        bins = _bins(seen)
+        for signal, values in seen.values.items():
+            take = admitted & np.isfinite(values)
+            if not take.any():
+                continue
+            number = self.signals.setdefault(signal, len(self.signals))
+            self.cells.make(workloads[take], number, bins[take], self.policy.max_cells)
+            rows = self.cells.find(workloads[take], number, bins[take])
+            placed = rows >= 0
+            self.refused += int((~placed).sum())
+            self.cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
+
+    def judge(self, seen: Observation, now_seconds: float) -> Mapping[str, Judgement]:
+        """How each signal stands now; learns nothing. A load of NaN is judged as UNKNOWN."""
+        self._refresh(now_seconds, _REFRESH_ROWS)
+        workloads = np.where(np.isfinite(seen.load), self._workload_ids(seen.keys, create=False), -1)
+        bins = _bins(seen)
+        return {
+            signal: self._judge_signal(values, workloads, bins, self.signals.get(signal), now_seconds)
+            for signal, values in seen.values.items()
+        }
+
+    def cards(self, now_seconds: float) -> tuple[Card, ...]:
+        """Every cell, sorted by key, signal and load: what is exported, saved and merged."""
+        cells = self.cells
+        scale = 1.0 / cells.weight_at(now_seconds)
+        keys, signals = list(self.workloads), list(self.signals)
+        cards = []
+        for row in range(cells.count):
+            workload, signal, place = (int(number) for number in cells.place[row])
+            used = np.flatnonzero(cells.counts[row])
+            kind, octave = divmod(place, OCTAVES)
+            card = Card(
+                key=keys[workload],
+                signal=signals[signal],
+                load_kind=LoadKind(kind),
+                octave=octave + LOWEST_OCTAVE,
+                samples=int(cells.samples[row]),
+                weight=float(cells.mass[row]) * scale,
+                first_seconds=float(cells.first[row]),
+                last_seconds=float(cells.last[row]),
+                buckets=tuple(used.tolist()),
+                counts=tuple((cells.counts[row, used] * np.float32(scale)).tolist()),
+            )
+            cards.append(card)
+        return tuple(sorted(cards, key=_card_order))
+
+    def absorb(self, cards: Iterable[Card], now_seconds: float) -> None:
+        """Add cells whose weights are as of `now_seconds`, from a file or another node."""
+        self.cells.advance(now_seconds)
+        weight = self.cells.weight_at(now_seconds)
+        for card in cards:
+            workload = self._workload_ids([card.key], create=True)
+            number = self.signals.setdefault(card.signal, len(self.signals))
+            place = np.array([int(card.load_kind) * OCTAVES + card.octave - LOWEST_OCTAVE])
+            if self.cells.make(workload, number, place, self.policy.max_cells):
+                self.refused += card.samples
+                continue
+            row = int(self.cells.find(workload, number, place)[0])
+            _add_card(self.cells, row, card, weight)
+        self.refreshed[:] = 0
+        self._refresh(now_seconds, self.cells.count)
+
+    def age(self, now_seconds: float) -> None:
+        """Let time pass without samples, as after a restart; a clock that ran backwards ages nothing."""
+        self.cells.advance(now_seconds)
+
+    def forget(self, now_seconds: float) -> int:
+        """Drop what has faded, such as workloads long gone, and answer how many cells; meant to be called seldom."""
+        cells = self.cells
+        weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
+        rows = np.flatnonzero(weights >= self.policy.forget_weight)
+        forgotten = cells.count - len(rows)
+        if forgotten:
+            self._reach()
+            self.refreshed, self.quantiles = self.refreshed[rows], self.quantiles[rows]
+            keys = list(self.workloads)
+            self.workloads = {keys[old]: new for new, old in enumerate(cells.keep(rows).tolist())}
+            self._asked = ((), np.zeros(0, dtype=np.int64))
+        return forgotten
+
+    def _workload_ids(self, keys: Sequence[WorkloadKey], *, create: bool) -> NDArray[np.int64]:
+        if keys is self._asked[0]:
+            return self._asked[1]
+        if create:
+            for key in keys:
+                self.workloads.setdefault(key, len(self.workloads))
+        known = self.workloads
+        numbers = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+        if isinstance(keys, tuple) and (numbers >= 0).all():
+            self._asked = (keys, numbers)
+        return numbers
+
+    def _judge_signal(
+        self,
+        values: NDArray[np.float64],
+        workloads: NDArray[np.int64],
+        bins: NDArray[np.int64],
+        signal: int | None,
+        now_seconds: float,
+    ) -> Judgement:
+        own = self._find(workloads, signal, bins)
+        higher = np.where(bins % OCTAVES < OCTAVES - 1, bins + 1, bins)
+        next_up = self._find(workloads, signal, higher)
+        own_ready, next_ready = self._ready(own, now_seconds), self._ready(next_up, now_seconds)
+        borrowed = ~own_ready & next_ready
+        rows = np.where(borrowed, next_up, own)
+        state = np.where(own >= 0, int(BaselineState.WARMING_UP), int(BaselineState.UNKNOWN))
+        state[own_ready] = BaselineState.READY
+        state[borrowed] = BaselineState.BORROWED
+        return self._describe(values, rows, state, now_seconds)
+
+    def _find(self, workloads: NDArray[np.int64], signal: int | None, bins: NDArray[np.int64]) -> NDArray[np.int32]:
+        if signal is None:
+            return np.full(len(workloads), -1, dtype=np.int32)
+        return self.cells.find(workloads, signal, bins)
+
+    def _ready(self, rows: NDArray[np.int32], now_seconds: float) -> NDArray[np.bool_]:
+        if not self.cells.count:
+            return np.zeros(len(rows), dtype=np.bool_)
+        weights = self.cells.mass[rows] / self.cells.weight_at(now_seconds)
+        return (rows >= 0) & (weights >= self.policy.warm_samples) & (self.refreshed[rows] > 0)
+
+    def _describe(
+        self, values: NDArray[np.float64], rows: NDArray[np.int32], state: NDArray[np.int64], now_seconds: float
+    ) -> Judgement:
+        answered = state >= BaselineState.READY
+        exists = rows >= 0
+        picked = np.full((len(rows), len(_QUANTILES)), np.nan)
+        picked[answered] = self.quantiles[rows[answered]]
+        expected, quartile, upper = picked.T
+        spread = np.maximum((quartile - expected) / _QUARTILE_SIGMAS, expected * RESOLUTION)
+        spread = np.maximum(spread, UPPER_EDGES[0])
+        score = (values - expected) / spread
+        samples = np.zeros(len(rows), dtype=np.int64)
+        samples[exists] = self.cells.samples[rows[exists]]
+        age = np.full(len(rows), np.nan)
+        age[exists] = now_seconds - self.cells.first[rows[exists]]
+        return Judgement(expected, spread, upper, score, state, samples, age)
+
+    def _reach(self) -> None:
+        """As many rows of quantiles as there are of counts."""
+        missing = len(self.cells.mass) - len(self.refreshed)
+        if missing:
+            self.refreshed = np.concatenate([self.refreshed, np.zeros(missing, dtype=np.int64)])
+            self.quantiles = np.concatenate([self.quantiles, np.full((missing, len(_QUANTILES)), np.nan)])
+
+    def _refresh(self, now_seconds: float, limit: int) -> None:
+        """Recompute the quantiles of the rows that grew most since theirs were made, at most `limit`."""
+        cells = self.cells
+        self._reach()
+        weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
+        refreshed = self.refreshed[: cells.count]
+        fresh = np.where(refreshed > 0, cells.samples[: cells.count] - refreshed, np.inf)
+        growth = fresh / np.maximum(weights, 1.0)
+        due = np.flatnonzero((weights >= self.policy.warm_samples) & (growth >= _REFRESH_GROWTH))
+        if len(due) > limit:
+            due = due[np.argsort(-growth[due], kind="stable")[:limit]]
+        self.quantiles[due] = quantiles(cells.counts[due], _QUANTILES)
+        self.refreshed[due] = cells.samples[due]
+
+
+def merge(parts: Iterable[Baselines], now_seconds: float, policy: BaselinePolicy | None = None) -> Baselines:
+    """The baselines of several nodes as one; order does not matter beyond rounding."""
+    merged = Baselines(policy)
+    for part in parts:
+        merged.absorb(part.cards(now_seconds), now_seconds)
+        merged.refused += part.refused
+    return merged
+
+
+def _bins(seen: Observation) -> NDArray[np.int64]:
+    load = np.where(np.isfinite(seen.load), np.maximum(seen.load, 2.0**LOWEST_OCTAVE), 2.0**LOWEST_OCTAVE)
+    octaves = np.clip(np.floor(np.log2(load)) - LOWEST_OCTAVE, 0, OCTAVES - 1)
+    return np.asarray(seen.load_kind * OCTAVES + octaves.astype(np.int64), dtype=np.int64)
+
+
+def _card_order(card: Card) -> tuple[str, str, str, str, int, int]:
+    key = card.key
+    return key.workload, key.container, key.node_type, card.signal, int(card.load_kind), card.octave
+
+
+def _add_card(cells: Cells, row: int, card: Card, weight: float) -> None:
+    if not len(card.buckets):
+        return
+    buckets = np.asarray(card.buckets, dtype=np.int64)
+    if buckets.min() < 0 or buckets.max() >= BUCKETS:
+        raise ValueError(f"baseline of {card.key.workload}, {card.signal}: a bucket is outside 0..{BUCKETS - 1}")
+    cells.counts[row, buckets] += (np.asarray(card.counts) * weight).astype(np.float32)
+    cells.mass[row] += card.weight * weight
+    first = cells.first[row] if cells.samples[row] else card.first_seconds
+    cells.first[row] = min(first, card.first_seconds)
+    cells.samples[row] += card.samples
+    cells.last[row] = max(cells.last[row], card.last_seconds)

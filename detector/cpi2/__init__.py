@@ -1,0 +1,1 @@
+"""CPI2 (Zhang et al., EuroSys 2013)."""

@@ -1,0 +1,69 @@
+"""Labels as people write them, and the part of them that speaks of one recording: text in, values out."""
+
+from collections.abc import Sequence
+from datetime import tzinfo
+
+import msgspec
+
+from api.settings import SettingsError, convert, parse
+from detector.evaluation.scoring import Label
+from detector.explain.moments import parse_when
+
+Moment = float | str
+"""Seconds since 1970, or text as `explain_when` reads it."""
+
+
+class WrittenLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[label]]`; see `detector.evaluation.Label`."""
+
+    victim: str
+    resource: str
+    start: Moment = msgspec.field(name="from")
+    end: Moment = msgspec.field(name="to")
+    cause: str = ""
+    culprit: str = ""
+    tolerated: bool = False
+    recording: str = ""
+    """Name of the file or directory that it speaks of; empty: every recording that has its time."""
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    label: tuple[WrittenLabel, ...]
+
+
+def load_labels(text: str, source: str) -> tuple[WrittenLabel, ...]:
+    """Labels of a TOML, YAML or JSON text. Raises SettingsError naming the source and the key."""
+    try:
+        document = msgspec.json.decode(text) if source.endswith(".json") else parse(text, source)
+    except msgspec.DecodeError as error:
+        raise SettingsError(source, "", f"not readable: {error}") from error
+    return convert(document, _Document, source).label
+
+
+def labels_of(
+    written: Sequence[WrittenLabel], recording: str, first_ns: int, last_ns: int, zone: tzinfo | None = None
+) -> list[Label]:
+    """Those that speak of a recording and lie within it. Raises ValueError for a moment that is none."""
+    found = []
+    for each in written:
+        if each.recording not in ("", recording):
+            continue
+        start, end = (_seconds(moment, first_ns, last_ns, zone) for moment in (each.start, each.end))
+        if end < start:
+            raise ValueError(f"the label of {each.victim} ends before it starts")
+        if start * 1e9 <= last_ns and end * 1e9 >= first_ns:
+            label = Label(
+                victim=each.victim,
+                resource=each.resource,
+                cause=each.cause,
+                culprit=each.culprit,
+                start=start,
+                end=end,
+                tolerated=each.tolerated,
+            )
+            found.append(label)
+    return found
+
+
+def _seconds(moment: Moment, first_ns: int, last_ns: int, zone: tzinfo | None) -> float:
+    return moment if isinstance(moment, float) else parse_when(moment, first_ns, last_ns, zone) / 1e9

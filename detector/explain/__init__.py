@@ -1,0 +1,1 @@
+"""Explanations of a recording: why there was a verdict, or none."""

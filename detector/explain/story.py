@@ -1,0 +1,196 @@
+"""What a recording shows of one cgroup around one moment, gathered by judging the frames again."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from api.frame import CgroupInfo, Frame
+from api.loss import lost_ns
+from api.verdicts import Verdict
+from api.window import Window
+from detector.explain.moments import clock, stamp
+from detector.explain.victims import listing, matching
+from detector.judging.diagnosis import RuleLook
+from detector.recording.files import Segment, segments
+from detector.recording.format import Header
+from detector.recording.replay import replay
+
+_GAP_NS = 5 * 10**9
+"""A moment further than this from any frame was not recorded."""
+
+
+def _quietly(_text: str) -> None:
+    """For whoever does not want to be told."""
+
+
+class NotRecorded(ValueError):
+    """The moment or the cgroup is not in the recording; the message says what is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One segment with frames, and when its first one was taken."""
+
+    path: Path
+    header: Header
+    first_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One tick of the cgroup."""
+
+    wall_ns: int
+    causes: Mapping[str, float]
+    """Lost seconds per second by cause of the loss ledger."""
+    looks: tuple[RuleLook, ...]
+    """Of every rule; empty where the cgroup was not there."""
+    verdicts: tuple[Verdict, ...]
+    """What was told of it in this tick."""
+
+
+@dataclass(slots=True)
+class Story:
+    """One cgroup around one moment."""
+
+    victim: CgroupInfo
+    others: tuple[CgroupInfo, ...]
+    """Further cgroups that the same words mean; they lost less."""
+    at_ns: int
+    first_ns: int
+    """When the recording began."""
+    header: Header
+    ticks: list[Tick] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """Name by path of every cgroup seen."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Why probes and collectors measured nothing, by name."""
+
+    @property
+    def now(self) -> Tick:
+        """The tick nearest to the moment."""
+        return min(self.ticks, key=lambda tick: abs(tick.wall_ns - self.at_ns))
+
+    def within(self, seconds: float) -> "Story":
+        """The same with only the ticks so near to the moment; the nearest one stays in any case."""
+        near = [tick for tick in self.ticks if abs(tick.wall_ns - self.at_ns) <= seconds * 1e9]
+        return replace(self, ticks=near or [self.now])
+
+    def name_of(self, path: str) -> str:
+        """What people call a path."""
+        return self.names.get(path, path)
+
+
+def parts_of(paths: Sequence[Path], say: Callable[[str], None] = _quietly) -> list[Part]:
+    """Segments that hold a frame. Raises RecordingRefused where no file is a recording, NotRecorded without a frame."""
+    parts = []
+    for segment in segments(paths, say):
+        first = next(segment.frames(), None)
+        if first is not None:
+            parts.append(Part(segment.path, segment.header, first.wall_ns))
+    if not parts:
+        raise NotRecorded(f"{', '.join(map(str, paths))}: not a single frame was recorded")
+    return parts
+
+
+def span_of(parts: Sequence[Part]) -> tuple[int, int]:
+    """Wall clocks of the first and the last frame."""
+    last = max(frame.wall_ns for frame in Segment(parts[-1].path).frames())
+    return parts[0].first_ns, last
+
+
+def tell(
+    parts: Sequence[Part],
+    victim: str,
+    at_ns: int,
+    around_seconds: float,
+    say: Callable[[str], None] = _quietly,
+) -> Story:
+    """The story of the cgroup that is meant and lost most within `around_seconds` of the moment.
+
+    Raises NotRecorded where there is no frame at the moment or no such cgroup around it.
+    """
+    reach_ns = round(around_seconds * 1e9)
+    near = _near(parts, at_ns - reach_ns, at_ns + reach_ns)
+    frames = [frame for frame in _frames(near) if abs(frame.wall_ns - at_ns) <= reach_ns]
+    _check_moment(parts, frames, at_ns)
+    losses = _losses(near, at_ns, reach_ns)
+    meant = matching(victim, {info.path: info for frame in frames for info in frame.cgroups}.values())
+    if not meant:
+        raise NotRecorded(_nobody(victim, frames, losses, at_ns))
+    ranked = sorted(meant, key=lambda info: -sum(sum(tick.values()) for tick in losses.get(info.path, {}).values()))
+    story = Story(ranked[0], tuple(ranked[1:]), at_ns, parts[0].first_ns, near[-1].header)
+    for step in replay([part.path for part in near], say):
+        story.names |= {info.path: info.name for info in step.frame.cgroups}
+        if abs(step.frame.wall_ns - at_ns) > reach_ns:
+            continue
+        told = tuple(verdict for verdict in step.verdicts if verdict.victim == story.victim.path)
+        causes = losses.get(story.victim.path, {}).get(step.frame.wall_ns, {})
+        story.ticks.append(Tick(step.frame.wall_ns, causes, step.judge.look(story.victim.path), told))
+        if step.frame.wall_ns <= at_ns or not story.sources:
+            story.header, story.sources = step.header, step.frame.sources
+    return story
+
+
+def _near(parts: Sequence[Part], from_ns: int, to_ns: int) -> list[Part]:
+    """The segments that reach into a span of time; one at least."""
+    ends = [part.first_ns for part in parts[1:]] + [1 << 63]
+    near = [part for part, end in zip(parts, ends, strict=True) if part.first_ns <= to_ns and end >= from_ns]
+    return near or [parts[0]]
+
+
+def _frames(parts: Sequence[Part]) -> Iterator[Frame]:
+    for part in parts:
+        yield from Segment(part.path).frames()
+
+
+def _losses(parts: Sequence[Part], at_ns: int, reach_ns: int) -> dict[str, dict[int, dict[str, float]]]:
+    """By path and wall clock: seconds lost per second, by cause; not across frames that are missing."""
+    losses: dict[str, dict[int, dict[str, float]]] = {}
+    before: Frame | None = None
+    follows: tuple[str, int] | None = None
+    for part in parts:
+        if (part.header.run, part.header.number) != follows:
+            before = None
+        follows = part.header.run, part.header.number + 1
+        for frame in _frames([part]):
+            if before is not None and abs(frame.wall_ns - at_ns) <= reach_ns:
+                for path, causes in _lost_between(before, frame).items():
+                    losses.setdefault(path, {})[frame.wall_ns] = causes
+            before = frame
+    return losses
+
+
+def _lost_between(before: Frame, frame: Frame) -> dict[str, dict[str, float]]:
+    if frame.monotonic_ns <= before.monotonic_ns:
+        return {}
+    delta = Window((before, frame)).delta()
+    ledger = {name: column / 1e9 / delta.seconds for name, column in lost_ns(delta).items()}
+    return {
+        info.path: {name: float(column[row]) for name, column in ledger.items()}
+        for row, info in enumerate(frame.cgroups)
+    }
+
+
+def _check_moment(parts: Sequence[Part], frames: Sequence[Frame], at_ns: int) -> None:
+    if frames and min(abs(frame.wall_ns - at_ns) for frame in frames) <= _GAP_NS:
+        return
+    first_ns, last_ns = span_of(parts)
+    text = f"nothing was recorded at {stamp(at_ns)}; the recording spans {stamp(first_ns)} to {stamp(last_ns)}"
+    if first_ns <= at_ns <= last_ns:
+        times = [frame.wall_ns for part in _near(parts, at_ns, at_ns) for frame in Segment(part.path).frames()]
+        before = max((time for time in times if time <= at_ns), default=first_ns)
+        after = min((part.first_ns for part in parts if part.first_ns > at_ns), default=last_ns)
+        text += f", with a gap from {clock(before)} to {clock(after)}"
+    raise NotRecorded(text)
+
+
+def _nobody(
+    victim: str, frames: Sequence[Frame], losses: Mapping[str, Mapping[int, Mapping[str, float]]], at_ns: int
+) -> str:
+    there = {info.path: info for frame in frames for info in frame.cgroups}
+    lost = {path: sum(sum(tick.values()) for tick in losses.get(path, {}).values()) for path in there}
+    ranked = sorted(there.values(), key=lambda info: -lost[info.path])
+    return (
+        f"no cgroup {victim!r} around {clock(at_ns)}; there were {len(there)}, who lost most first:\n{listing(ranked)}"
+    )

@@ -1,0 +1,1 @@
+"""The judge: rules over symptoms, from frames to verdicts."""

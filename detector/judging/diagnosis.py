@@ -1,0 +1,122 @@
+"""A look at the newest tick of one cgroup: what each rule saw, and in one word why there is no verdict."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from api.verdicts import Culprit
+from detector.attribution import Attribution
+from detector.judging.engine import Engine
+from detector.judging.sensing import Tick
+from detector.judging.verdict_rows import evidence_of
+
+
+class Why(StrEnum):
+    """Why a rule tells a verdict or none; the first that holds, in this order."""
+
+    OPEN = "open"
+    """A verdict stands."""
+    NOT_SELECTED = "not-selected"
+    """The rule is not about this cgroup."""
+    RULE_RESTS = "rule-rests"
+    """The host measures a symptom that sees more (`unless_measured`)."""
+    NOT_MEASURED = "not-measured"
+    """The host does not measure a symptom that the rule needs, or not for this cgroup."""
+    BELOW_THRESHOLD = "below-threshold"
+    COOLING_DOWN = "cooling-down"
+    """Above the threshold, but a verdict closed a moment ago."""
+    NOT_HELD = "not-held"
+    """Above the threshold, not long enough yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymptomLook:
+    """One symptom of a rule."""
+
+    name: str
+    lost: float | None
+    """Seconds per second; None where it is not measured."""
+    exceeds: bool
+    """Whether the loss is at least the rule's threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLook:
+    """One rule."""
+
+    rule: str
+    why: Why
+    symptoms: tuple[SymptomLook, ...]
+    threshold: float
+    """Loss from which a symptom holds here, lower under suspicion; infinite where the rule is not about the cgroup."""
+    held_ticks: int
+    """Ticks of the last `of_ticks` in which the rule held."""
+    needed_ticks: int
+    of_ticks: int
+    cooldown_left_seconds: float
+    is_open: bool
+    is_suspicious: bool = False
+    """Whether an anomaly model finds the cgroup strange."""
+    culprits: tuple[Culprit, ...] = ()
+    """Who a verdict would name now; empty without loss."""
+    confidence: float = 0.0
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    """What a verdict would carry now."""
+
+
+def look(engine: Engine, path: str) -> tuple[RuleLook, ...]:
+    """What each rule sees of the cgroup in the newest tick; empty without such a tick or cgroup."""
+    row = engine.tick.view.tree.row_of(path) if engine.tick else None
+    if engine.tick is None or row is None:
+        return ()
+    return tuple(_look(engine, engine.tick, place, row) for place in range(len(engine.rules)))
+
+
+def _look(engine: Engine, tick: Tick, place: int, row: int) -> RuleLook:
+    rule = engine.rules[place]
+    limit = float(tick.eased[place, row])
+    symptoms = tuple(_symptom(tick, name, row, limit) for name in rule.symptoms)
+    cooling = int(engine.cooldown_left_ns(tick.now_ns)[place, row])
+    measured = [each for each in symptoms if each.lost is not None]
+    blamed, evidence = Attribution(), dict[str, float]()
+    if measured:
+        name = max(measured, key=lambda each: each.lost or 0.0).name
+        rows = np.array([row], dtype=np.intp)
+        blamed = tick.attributor.of(name, rows)[0]
+        evidence = evidence_of(tick, rule, name, engine.symptoms[name], rows)[0]
+    return RuleLook(
+        rule=rule.name,
+        why=_why(engine, tick, place, row),
+        symptoms=symptoms,
+        threshold=limit,
+        held_ticks=int(engine.held[place, row]),
+        needed_ticks=int(tick.needed[place, row]),
+        of_ticks=rule.of_ticks,
+        cooldown_left_seconds=cooling / 1e9,
+        is_open=bool(engine.memory.is_open[place, row]),
+        is_suspicious=bool(tick.suspicious[row]),
+        culprits=blamed.culprits,
+        confidence=blamed.confidence,
+        evidence=evidence,
+    )
+
+
+def _symptom(tick: Tick, name: str, row: int, limit: float) -> SymptomLook:
+    signal = tick.signals.get(name)
+    lost = float("nan") if signal is None else float(signal.lost[row])
+    known = np.isfinite(lost)
+    return SymptomLook(name, lost if known else None, exceeds=bool(known and lost >= limit))
+
+
+def _why(engine: Engine, tick: Tick, place: int, row: int) -> Why:
+    checks = (
+        (Why.OPEN, engine.memory.is_open[place, row]),
+        (Why.NOT_SELECTED, np.isinf(tick.limits[place, row])),
+        (Why.RULE_RESTS, tick.rests[place, 0]),
+        (Why.NOT_MEASURED, np.isnan(tick.lost[place, row])),
+        (Why.BELOW_THRESHOLD, tick.lost[place, row] < tick.eased[place, row]),
+        (Why.COOLING_DOWN, engine.cooldown_left_ns(tick.now_ns)[place, row] > 0),
+    )
+    return next((why for why, holds in checks if holds), Why.NOT_HELD)

@@ -1,0 +1,189 @@
+"""From ticks to verdicts: a rule opens one when it holds N of M ticks, and closes it when calm has lasted.
+
+A loss of many thresholds that was seen to be somebody else's opens at once. What comes back soon after it closed must
+be calm for twice as long the next time, so that a pulsing culprit makes one verdict and not one a pulse.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from api.verdicts import OWN_THREADS, State, Verdict
+from detector.blame import Floats
+from detector.correlation import History
+from detector.judging.rule_state import RuleMemory
+from detector.judging.sensing import Flags, Sensing, Tick
+from detector.judging.updates import Teller
+from detector.ring import Ring
+from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy
+from detector.symptom import Symptom, discover_symptoms
+from detector.view import View
+
+CORRELATION_TICKS = 60
+MOSTLY = 0.5
+"""Part of a loss that must be seen directly to open a verdict at once."""
+SECOND_NS = 10**9
+LONGEST_HOLD_NS = 60 * SECOND_NS
+
+
+class Engine:
+    """Holds what must be remembered between ticks: held ticks, open verdicts, cool-downs, pasts to correlate."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = DEFAULT_RULES,
+        *,
+        symptoms: Mapping[str, Symptom] | None = None,
+        suspicion: SuspicionPolicy | None = None,
+    ) -> None:
+        self.symptoms = dict(discover_symptoms() if symptoms is None else symptoms)
+        self.memory = RuleMemory.empty(len(rules))
+        self.open: dict[tuple[int, int], Verdict] = {}
+        """Verdicts that stand, as last told, by place of the rule and cgroup id."""
+        self.correlated = tuple(name for name, symptom in self.symptoms.items() if symptom.blame.suspects)
+        """Symptoms that correlate."""
+        self.past = Ring(CORRELATION_TICKS, 2 * len(self.correlated))
+        """Their losses, and after them the activity that goes with these, in the same order."""
+        self.tick: Tick | None = None
+        """The newest tick."""
+        self._suspicion = suspicion or SuspicionPolicy()
+        self.retired: list[Verdict] = []
+        self._take(tuple(rules))
+
+    def _take(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = rules
+        self._sensing = Sensing(rules, self.symptoms, self._suspicion)
+        self._teller = Teller(rules, self.symptoms, self.memory, self.open)
+        self._masks = np.array([2**rule.of_ticks - 1 for rule in rules], dtype=np.uint64).reshape(-1, 1)
+        self._by_others = _each([not self._is_own(rule) for rule in rules]).astype(np.bool_)
+        self._close_ratio = _each([rule.close_ratio for rule in rules])
+        self._at_once = _each([rule.at_once_ratio for rule in rules])
+        self._hold_ns = _each([rule.hold_seconds * SECOND_NS for rule in rules]).astype(np.int64)
+        self._cooldown_ns = _each([rule.cooldown_seconds * SECOND_NS for rule in rules]).astype(np.int64)
+
+    def _is_own(self, rule: Rule) -> bool:
+        """Whether the rule tells of more threads than CPUs, which is ordinary for some workloads."""
+        return all(self.symptoms[name].blame.named == OWN_THREADS for name in rule.symptoms)
+
+    def replace_rules(self, rules: Sequence[Rule]) -> None:
+        """Judge by other rules from the next step on.
+
+        Rules that are equal to one there is keep their memory and open verdicts; what the others had open closes with
+        the next step.
+        """
+        origin = [self.rules.index(rule) if rule in self.rules else -1 for rule in rules]
+        self.memory.rearrange_rules(origin)
+        place_of = {old: new for new, old in enumerate(origin) if old >= 0}
+        self.retired += [verdict for (old, _), verdict in self.open.items() if old not in place_of]
+        kept = {(place_of[old], one): verdict for (old, one), verdict in self.open.items() if old in place_of}
+        self.open.clear()
+        self.open.update(kept)
+        self.tick = None
+        self._take(tuple(rules))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Dense columns that the symptoms look at."""
+        return frozenset(column for symptom in self.symptoms.values() for column in symptom.columns)
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Blame tables that the symptoms look at."""
+        return frozenset(symptom.blame.table for symptom in self.symptoms.values() if symptom.blame.table)
+
+    @property
+    def held(self) -> NDArray[np.int64]:
+        """In how many of their last `of_ticks` ticks the rules held, shape (rules, cgroups)."""
+        return np.asarray(np.bitwise_count(self.memory.held & self._masks), dtype=np.int64)
+
+    def cooldown_left_ns(self, now_ns: int) -> NDArray[np.int64]:
+        """Time until the rules may open again, shape (rules, cgroups)."""
+        return np.asarray(np.maximum(self._cooldown_ns - (now_ns - self.memory.closed_ns), 0), dtype=np.int64)
+
+    def step(self, view: View, now_ns: int, suspicious: Flags | None = None) -> list[Verdict]:
+        """Verdicts that open, change or close in this tick, by victim and rule.
+
+        `now_ns` is a monotonic time; `suspicious` says which cgroups models find strange.
+        """
+        memory = self.memory
+        gone = frozenset(memory.align(view.ids).tolist())
+        told = [self._closing(place, one, view) for place, one in list(self.open) if one in gone]
+        told += [_closed(verdict, view) for verdict in self.retired]
+        self.retired.clear()
+        tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of)
+        self._remember(tick)
+        met = tick.met
+        memory.held = (memory.held << np.uint64(1)) | met
+        memory.harmed_ns[met | ((tick.lost >= tick.limits * self._close_ratio) & ~tick.rests)] = now_ns
+        told += self._close(view, now_ns)
+        opening = met & ~memory.is_open & (self.cooldown_left_ns(now_ns) == 0)
+        opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
+        standing = met & memory.is_open
+        self._open(opening, now_ns)
+        for place in np.flatnonzero((opening | standing).any(axis=1)).tolist():
+            told += self._teller.tell(tick, place, opening[place], standing[place])
+        return sorted(told, key=lambda verdict: (verdict.victim, verdict.rule))
+
+    def harmed(self, most_seconds: float) -> Flags:
+        """Cgroups with a verdict that opened within this time, or above a threshold now: theirs is no ordinary tick."""
+        if self.tick is None:
+            return np.zeros(len(self.memory.ids), dtype=np.bool_)
+        young = self.tick.now_ns - self.memory.opened_ns <= int(most_seconds * SECOND_NS)
+        harm = (self.memory.is_open & young) | (self.tick.met & ~self.memory.is_open)
+        return np.asarray((harm & self._by_others).any(axis=0))
+
+    def history_of(self, name: str) -> History | None:
+        """What a symptom's victims and suspects did up to this tick; None where it does not correlate."""
+        if name not in self.correlated:
+            return None
+        number = self.correlated.index(name)
+        return History(self.past.series(number), self.past.series(number + len(self.correlated)))
+
+    def _remember(self, tick: Tick) -> None:
+        values = np.full((self.past.width, len(tick.view.ids)), np.nan)
+        for number, name in enumerate(self.correlated):
+            column = self.symptoms[name].blame.suspects
+            if name in tick.signals and tick.view.has(column):
+                values[number] = tick.signals[name].lost
+                values[number + len(self.correlated)] = tick.view.rate(column)
+        self.past.push(tick.view.ids, values)
+
+    def _close(self, view: View, now_ns: int) -> list[Verdict]:
+        memory = self.memory
+        calm = memory.is_open & (now_ns - memory.harmed_ns >= memory.hold_ns)
+        memory.is_open[calm], memory.closed_ns[calm] = False, now_ns
+        return [self._closing(place, int(view.ids[row]), view) for place, row in np.argwhere(calm).tolist()]
+
+    def _open(self, opening: Flags, now_ns: int) -> None:
+        memory, base = self.memory, np.broadcast_to(self._hold_ns, opening.shape)
+        soon = now_ns - memory.closed_ns <= LONGEST_HOLD_NS
+        longer = np.clip(2 * memory.hold_ns, base, np.maximum(base, LONGEST_HOLD_NS))
+        memory.hold_ns[opening] = np.where(soon, longer, base)[opening]
+        memory.is_open |= opening
+        memory.opened_ns[opening] = now_ns
+
+    def _closing(self, place: int, identity: int, view: View) -> Verdict:
+        return _closed(self.open.pop((place, identity)), view)
+
+    def _at_once_for(self, tick: Tick, candidates: Flags) -> Flags:
+        """Where so much is lost, and most of it was seen to be somebody else's, that one tick is enough."""
+        strong = candidates & (tick.lost >= tick.limits * self._at_once)
+        for place in np.flatnonzero(strong.any(axis=1)).tolist():
+            for name, rows in self._teller.by_symptom(tick, place, np.flatnonzero(strong[place])):
+                signal, table = tick.signals[name], self.symptoms[name].blame.table
+                blame = tick.view.blame(table) if table and signal.measured else None
+                enough = signal.lost[rows] * MOSTLY
+                seen = np.zeros(len(rows)) if blame is None else blame.sums(tick.view.ids[rows], named=True)
+                strong[place, rows] = seen >= enough
+        return strong
+
+
+def _closed(last: Verdict, view: View) -> Verdict:
+    return msgspec.structs.replace(last, state=State.CLOSE, time=view.window.last.wall_ns / 1e9)
+
+
+def _each(values: Sequence[float]) -> Floats:
+    """A value for each rule, shape (rules, 1)."""
+    return np.array(values, dtype=np.float64).reshape(-1, 1)

@@ -1,0 +1,263 @@
+"""One node's judge: frames in, verdicts out. The agent's tick and a replayed recording host the same object.
+
+Everything that decides comes from the frames, the settings and the checkpoint it was resumed from; it reads no clock
+and no file, so equal frames give equal verdicts.
+"""
+
+from collections import Counter, deque
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CgroupInfo, Frame
+from api.settings import SettingsError, convert
+from api.verdicts import Verdict
+from api.window import Window
+from detector.baselines.learner import Baselines
+from detector.baselines.state import BaselinesState, baselines_state, restore_baselines
+from detector.baselines.values import BaselinePolicy, WorkloadKey
+from detector.cgroup_tree import CgroupTree
+from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
+from detector.cpi2.published import Cpi2Policy
+from detector.cpi2.sampler import COUNTERS, Cpi2Sampler, Sampled, SamplerState
+from detector.judging import signals as observe
+from detector.judging.diagnosis import RuleLook, look
+from detector.judging.engine import Engine
+from detector.judging.engine_state import EngineState, engine_state, restore_engine
+from detector.judging.suspects import suspects
+from detector.models import features
+from detector.models.bank import ModelBank
+from detector.models.format import ModelFile
+from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy, check_rule
+from detector.symptom import discover_symptoms
+from detector.view import View, prune
+
+NAMED_NS = 12 * 10**9
+"""How long a cgroup that is gone keeps its name, so that a culprit that has just died can be told."""
+
+FORGET_EVERY_NS = 3600 * 10**9
+"""What has faded is dropped when the wall clock enters another such span, which a checkpoint needs not remember."""
+
+
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that decides besides the frames; recorded with them."""
+
+    rules: tuple[Rule, ...] = DEFAULT_RULES
+    span_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 0.9
+    """Verdicts rest on the newest frames that span at least this: a little less than a tick, so that an early one does
+    not double the span."""
+    node_type: str = ""
+    """CPU model: ordinary behaviour is compared only within it."""
+    baselines: BaselinePolicy = BaselinePolicy()
+    cpi2: Cpi2Policy | None = None
+    """Judge cycles per instruction as CPI2 does, too."""
+    models: ModelFile | None = None
+    """Anomaly models; they raise suspicion and never make a verdict alone."""
+    suspicion: SuspicionPolicy = SuspicionPolicy()
+
+
+def check_settings(settings: JudgeSettings, source: str = "judge settings") -> None:
+    """Raise SettingsError naming the rule or table and the key of what is out of range or does not fit together."""
+    names = Counter(rule.name for rule in settings.rules)
+    symptoms = frozenset(discover_symptoms())
+    for rule in settings.rules:
+        check_rule(rule, source, symptoms)
+        if names[rule.name] > 1:
+            raise SettingsError(f"{source}: rule {rule.name}", "name", "two rules have this name")
+    plain = msgspec.structs.replace(settings, rules=(), models=None)
+    convert(msgspec.to_builtins(plain), JudgeSettings, source)
+    cpi2 = settings.cpi2
+    if cpi2 and cpi2.sample_seconds >= cpi2.sample_every_seconds:
+        problem = f"must be less than sample_every_seconds = {cpi2.sample_every_seconds:g}"
+        raise SettingsError(source, "[cpi2] sample_seconds", problem)
+
+
+class _State(msgspec.Struct, frozen=True):
+    schema: str
+    frames: tuple[PackedFrame, ...]
+    gone: dict[int, tuple[str, int]]
+    baselines: BaselinesState
+    engine: EngineState
+    cpi2: SamplerState | None
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: str
+
+
+class Judge:
+    """Feed it every frame of a node in order. Raises SettingsError for settings that make no sense."""
+
+    def __init__(self, settings: JudgeSettings, baselines: Baselines | None = None) -> None:
+        check_settings(settings)
+        self.settings = settings
+        self.baselines = Baselines(settings.baselines) if baselines is None else baselines
+        self._engine = Engine(settings.rules, suspicion=settings.suspicion)
+        self._bank = ModelBank(settings.models) if settings.models else None
+        self._cpi2 = Cpi2Sampler(settings.cpi2, settings.node_type) if settings.cpi2 else None
+        self._frames: deque[Frame] = deque()
+        self._gone: dict[int, tuple[str, int]] = {}
+        self._cgroups = _Cgroups((), settings.node_type)
+
+    @property
+    def open_verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts that stand, as last told, by victim and rule."""
+        return tuple(sorted(self._engine.open.values(), key=lambda verdict: (verdict.victim, verdict.rule)))
+
+    @property
+    def suspects(self) -> NDArray[np.bool_]:
+        """Rows of the newest frame that cheap signals make suspicious, as victims or as their culprits."""
+        if not self._frames or self._engine.tick is None:
+            return np.zeros(len(self._frames[-1].cgroups) if self._frames else 0, dtype=np.bool_)
+        return suspects(self._engine)
+
+    @property
+    def turnarounds(self) -> observe.Turnarounds | None:
+        """Requests of the newest tick and what is usual for them; None where none are seen."""
+        return observe.turnarounds(self._engine.tick.view) if self._engine.tick else None
+
+    def replace_rules(self, rules: tuple[Rule, ...]) -> None:
+        """Judge by other rules from the next frame on; open verdicts of rules that stay as they are stand.
+
+        What rules that go or change had open closes with the next frame. Raises SettingsError for rules that make no
+        sense, and goes on with those there are.
+        """
+        settings = msgspec.structs.replace(self.settings, rules=rules)
+        check_settings(settings)
+        self.settings = settings
+        self._engine.replace_rules(rules)
+
+    def look(self, path: str) -> tuple[RuleLook, ...]:
+        """What each rule sees of a cgroup in the newest tick, in the order of the rules.
+
+        Empty for a path that the newest frame has not, and where no tick was judged since start or new rules.
+        """
+        return look(self._engine, path)
+
+    def step(self, frame: Frame) -> list[Verdict]:
+        """What opens, changes or closes with this frame, by victim and rule."""
+        self._take(prune(frame, self._columns, self._engine.tables))
+        if len(self._frames) < 2:
+            return []
+        now_seconds = frame.wall_ns / 1e9
+        view = self._view()
+        seen = observe.observe(view, self._cgroups.keys)
+        view.judgements = self.baselines.judge(seen, now_seconds)
+        view.cpi2 = self._sampled(view)
+        verdicts = self._engine.step(view, frame.monotonic_ns, self._strange(view))
+        learned = self._engine.harmed(self.settings.baselines.exclude_seconds)
+        self.baselines.learn(seen, now_seconds, learned)
+        if self._frames[-2].wall_ns // FORGET_EVERY_NS != frame.wall_ns // FORGET_EVERY_NS:
+            self.baselines.forget(now_seconds)
+        return verdicts
+
+    def checkpoint(self) -> bytes:
+        """Everything remembered between ticks; a judge resumed from it says, byte for byte, what this one will say."""
+        state = _State(
+            schema=SCHEMA,
+            frames=tuple(pack_frame(frame) for frame in self._frames),
+            gone=self._gone,
+            baselines=baselines_state(self.baselines),
+            engine=engine_state(self._engine),
+            cpi2=self._cpi2.state() if self._cpi2 else None,
+        )
+        return msgspec.msgpack.encode(state)
+
+    @classmethod
+    def resume(cls, settings: JudgeSettings, data: bytes) -> "Judge":
+        """The judge that wrote the checkpoint; where the settings differ, rules that changed remember nothing.
+
+        Raises CheckpointRefused with the reason.
+        """
+        try:
+            schema = msgspec.msgpack.decode(data, type=_Schema).schema
+            if schema != SCHEMA:
+                raise CheckpointRefused(f"schema is {schema!r}, this version reads {SCHEMA!r}")
+            state = msgspec.msgpack.decode(data, type=_State)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CheckpointRefused(f"not a checkpoint: {error}") from error
+        try:
+            return cls._restored(settings, state)
+        except (KeyError, IndexError, TypeError) as error:
+            raise CheckpointRefused(f"the state is damaged: {error!r}") from error
+
+    @classmethod
+    def _restored(cls, settings: JudgeSettings, state: _State) -> "Judge":
+        judge = cls(settings, restore_baselines(state.baselines, settings.baselines))
+        restore_engine(judge._engine, state.engine)
+        if judge._cpi2 and state.cpi2:
+            judge._cpi2.restore(state.cpi2)
+        judge._frames.extend(unpack_frame(frame) for frame in state.frames)
+        judge._gone = dict(state.gone)
+        if judge._frames:
+            judge._cgroups = _Cgroups(judge._frames[-1].cgroups, settings.node_type)
+        return judge
+
+    @property
+    def _columns(self) -> frozenset[str]:
+        wanted = self._engine.columns | observe.COLUMNS
+        return wanted | features.COLUMNS if self._bank else wanted
+
+    def _take(self, frame: Frame) -> None:
+        """Remember a frame, and no more of the older ones than the next tick can ask for."""
+        if self._frames and frame.monotonic_ns <= self._frames[-1].monotonic_ns:
+            self._frames.clear()
+            self._engine.memory.not_after(frame.monotonic_ns)
+        self._frames.append(frame)
+        reach_ns = frame.monotonic_ns - int(self.settings.span_seconds * 1e9)
+        while len(self._frames) > 2 and self._frames[1].monotonic_ns <= reach_ns:
+            self._frames.popleft()
+        if not self._cgroups.same(frame.cgroups):
+            alive = {info.id for info in frame.cgroups}
+            left = {info.id: (info.path, frame.monotonic_ns) for info in self._cgroups.infos if info.id not in alive}
+            self._gone |= left
+            self._cgroups = _Cgroups(frame.cgroups, self.settings.node_type, self._cgroups)
+        if self._gone:
+            oldest = frame.monotonic_ns - NAMED_NS
+            self._gone = {one: (path, when) for one, (path, when) in self._gone.items() if when >= oldest}
+
+    def _view(self) -> View:
+        wanted, names = self._columns, {one: path for one, (path, _when) in self._gone.items()}
+        span = self.settings.span_seconds
+        return View(Window(self._frames), wanted, span_seconds=span, gone=names, tree=self._cgroups.tree)
+
+    def _sampled(self, view: View) -> Sampled | None:
+        if self._cpi2 is None or not all(view.has(column) for column in COUNTERS):
+            return None
+        counters = np.stack([view.counter(column).astype(np.float64) for column in COUNTERS])
+        return self._cpi2.step(view.cgroups, view.ids, counters, view.window.last.monotonic_ns)
+
+    def _strange(self, view: View) -> NDArray[np.bool_] | None:
+        if self._bank is None:
+            return None
+        _names, matrix = features.features(view, self._bank.features)
+        return self._bank.evaluate(self._cgroups.keys, matrix).suspicious
+
+
+_NOBODY = (None, WorkloadKey(""))
+
+
+class _Cgroups:
+    """What follows from the cgroups of a frame alone, made anew only when they change."""
+
+    def __init__(self, infos: tuple[CgroupInfo, ...], node_type: str, before: "_Cgroups | None" = None) -> None:
+        self.infos = infos
+        self.tree = CgroupTree(infos)
+        known = {info.id: (info, key) for info, key in zip(before.infos, before.keys, strict=True)} if before else {}
+        self.keys: tuple[WorkloadKey, ...] = tuple(
+            key if info is earlier or info == earlier else observe.workload_key(info, node_type)
+            for info in infos
+            for earlier, key in (known.get(info.id, _NOBODY),)
+        )
+
+    def same(self, infos: tuple[CgroupInfo, ...]) -> bool:
+        """Whether these are the same cgroups in the same rows."""
+        return self.infos is infos or self.infos == infos
+
+
+def judged_columns() -> frozenset[str]:
+    """Columns of the dense table that some judge may look at."""
+    symptoms = frozenset(column for symptom in discover_symptoms().values() for column in symptom.columns)
+    return symptoms | observe.COLUMNS | features.COLUMNS

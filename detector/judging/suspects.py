@@ -1,0 +1,49 @@
+"""Whom to measure more closely: those that may be harmed, and those that may harm them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.judging.engine import Engine
+from detector.judging.sensing import Tick
+from detector.ring import positions
+
+NEARLY = 0.5
+"""Part of a threshold from which a cgroup is looked at more closely."""
+NOTABLE = 0.05
+"""Part of a suspect's loss from which its culprit is one, too."""
+
+
+def suspects(engine: Engine) -> NDArray[np.bool_]:
+    """Rows of the newest tick that may be harmed by any symptom or look strange to a model, and their culprits.
+
+    A rule that rests still raises suspicion.
+    """
+    tick = engine.tick
+    if tick is None:
+        return np.zeros(0, dtype=np.bool_)
+    nearly = (tick.lost >= tick.limits * NEARLY) | (engine.held > 0) | engine.memory.is_open
+    harmed = nearly.any(axis=0) | tick.suspicious
+    return harmed | _blamed(engine, tick, harmed) | _told(engine, tick)
+
+
+def _blamed(engine: Engine, tick: Tick, harmed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    found = np.zeros(len(harmed), dtype=np.bool_)
+    ids = tick.view.ids
+    for table in sorted(engine.tables):
+        blame = tick.view.blame(table)
+        if blame is None or not len(blame.victims):
+            continue
+        victim, known = positions(ids, blame.victims)
+        notable = known & harmed[victim] & (blame.amounts >= NOTABLE * blame.sums(ids)[victim])
+        culprit, alive = positions(ids, blame.culprits[notable])
+        found[culprit[alive]] = True
+    return found
+
+
+def _told(engine: Engine, tick: Tick) -> NDArray[np.bool_]:
+    """Culprits of the verdicts that stand, also those by correlation."""
+    found = np.zeros(len(tick.view.ids), dtype=np.bool_)
+    paths = {culprit.path for verdict in engine.open.values() for culprit in verdict.culprits}
+    rows = [row for path in paths if (row := tick.view.tree.row_of(path)) is not None]
+    found[rows] = True
+    return found

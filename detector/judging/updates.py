@@ -1,0 +1,108 @@
+"""What of the open verdicts is worth telling in a tick: that they opened, or changed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import OTHER_ID
+from api.verdicts import Verdict
+from detector.blame import Ids
+from detector.judging.rule_state import RuleMemory
+from detector.judging.sensing import Flags, Tick
+from detector.judging.verdict_rows import Rows, severity_ranks, verdicts_of
+from detector.rules import Rule
+from detector.symptom import Symptom
+
+GROWN, SHRUNK = 1.5, 0.5
+"""An update is told when the smoothed loss grows or shrinks by these factors, or severity, cause or culprit change."""
+OUTGROWN = 1.5
+"""A culprit replaces the one that was told when its part is so many times that one's."""
+SETTLED_NS = 3 * 10**9
+"""A culprit that was told stands at least this long."""
+ASK_AGAIN_NS = 5 * 10**9
+"""A verdict that names nobody asks again after this time, whenever as much again has passed, whom it can name."""
+ASKED_AT_ONCE = 32
+"""So many cgroups of a rule ask in one tick, those with the lowest ids first; the others soon after."""
+
+
+class Teller:
+    """Compares each open verdict with what it would say now; shares memory and open verdicts with the engine."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        symptoms: Mapping[str, Symptom],
+        memory: RuleMemory,
+        standing: dict[tuple[int, int], Verdict],
+    ) -> None:
+        self._rules, self._symptoms, self._memory, self._open = rules, symptoms, memory, standing
+        self._names = tuple(symptoms)
+
+    def by_symptom(self, tick: Tick, place: int, rows: Rows) -> Iterator[tuple[str, Rows]]:
+        """The rows of a rule by the symptom that costs them most."""
+        worst = tick.worst[place, rows]
+        for number in np.unique(worst).tolist():
+            yield self._names[number], rows[worst == number]
+
+    def tell(self, tick: Tick, place: int, opening: Flags, standing: Flags) -> Iterator[Verdict]:
+        """Verdicts of one rule: of rows where it opens, and of those where it stands and has changed."""
+        for name, rows in self.by_symptom(tick, place, np.flatnonzero(opening | standing)):
+            ranks, changed = self._weigh(tick, place, name, rows, opening[rows])
+            first, other = self._culprits(tick, place, name, rows)
+            pick = np.flatnonzero(changed | other)
+            if len(pick):
+                yield from self._write(tick, place, name, rows[pick], ranks[pick], first[pick], must=changed[pick])
+
+    def _weigh(self, tick: Tick, place: int, name: str, rows: Rows, fresh: Flags) -> tuple[NDArray[np.int8], Flags]:
+        """Severity of each row's loss, and whether that, the loss or its cause differs from what was told."""
+        memory = self._memory
+        lost, limits = tick.signals[name].lost[rows], tick.limits[place, rows]
+        smoothed = np.where(fresh, lost, (memory.smoothed[place, rows] + lost) / 2)
+        memory.smoothed[place, rows] = smoothed
+        told = memory.told_severity[place, rows]
+        ranks = np.where(fresh, severity_ranks(lost / limits), severity_ranks(smoothed / limits, told))
+        growth = smoothed / np.maximum(memory.told_lost[place, rows], 1e-9)
+        changed = fresh | (ranks != told) | (growth >= GROWN) | (growth <= SHRUNK)
+        return ranks, changed | (memory.told_symptom[place, rows] != self._names.index(name))
+
+    def _culprits(self, tick: Tick, place: int, name: str, rows: Rows) -> tuple[Ids, Flags]:
+        """Whom a blame table blames first, and where that differs from what was told."""
+        memory, ids = self._memory, tick.view.ids[rows]
+        told = memory.told_culprit[place, rows]
+        age_ns = tick.now_ns - memory.told_ns[place, rows]
+        source = self._symptoms[name].blame
+        blame = tick.view.blame(source.table) if source.table else None
+        if blame is None:
+            asks = bool(source.suspects or source.explained or source.published)
+            stood_ns = memory.told_ns[place, rows] - memory.opened_ns[place, rows]
+            ripe = np.flatnonzero((told == 0) & (age_ns >= np.maximum(stood_ns, ASK_AGAIN_NS)) & asks)
+            due = np.zeros(len(rows), dtype=np.bool_)
+            due[ripe[np.argsort(ids[ripe])[:ASKED_AT_ONCE]]] = True
+            return told, due
+        first, amounts = blame.biggest(ids)
+        outgrown = amounts >= OUTGROWN * blame.against(ids, told)
+        return first, np.asarray((first != told) & outgrown & (age_ns >= SETTLED_NS))
+
+    def _write(
+        self, tick: Tick, place: int, name: str, rows: Rows, ranks: NDArray[np.int8], first: Ids, *, must: Flags
+    ) -> Iterator[Verdict]:
+        """Tell the rows; one that was only asked again whom to name is told when somebody is."""
+        memory, symptom, rule = self._memory, self._symptoms[name], self._rules[place]
+        ids = tick.view.ids[rows].tolist()
+        before = [self._open.get((place, one)) for one in ids]
+        lost = memory.smoothed[place, rows].tolist()
+        verdicts = verdicts_of(tick, rule, (name, symptom), rows, lost, ranks.tolist(), before)
+        named = np.array([bool(verdict.culprits) for verdict in verdicts], dtype=np.bool_)
+        by_table = bool(symptom.blame.table) and tick.view.blame(symptom.blame.table) is not None
+        memory.told_ns[place, rows] = tick.now_ns
+        memory.told_culprit[place, rows] = first if by_table else np.where(named, np.uint64(OTHER_ID), np.uint64(0))
+        worth = must | named
+        told = rows[worth]
+        memory.told_lost[place, told] = memory.smoothed[place, told]
+        memory.told_severity[place, told] = ranks[worth]
+        memory.told_symptom[place, told] = self._names.index(name)
+        for one, verdict, is_worth in zip(ids, verdicts, worth.tolist(), strict=True):
+            if is_worth:
+                self._open[place, one] = verdict
+                yield verdict

@@ -1,0 +1,87 @@
+"""Verdicts in bulk: of one rule and one symptom, for all cgroups that have something to tell in a tick."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.verdicts import Severity, State, Verdict
+from detector.blame import Floats
+from detector.judging.sensing import Tick
+from detector.rules import Rule
+from detector.symptom import Symptom
+
+Rows = NDArray[np.intp]
+SEVERITIES = (Severity.LOW, Severity.MEDIUM, Severity.HIGH)
+_MEDIUM, _HIGH = 3.0, 8.0
+"""Times the threshold from which a loss is of medium and of high severity."""
+_RELIEF = 0.75
+"""A severity once told stands until the loss is below this part of where it began."""
+
+
+def severity_ranks(times: Floats, told: NDArray[np.int8] | None = None) -> NDArray[np.int8]:
+    """Place in SEVERITIES of losses given in thresholds; `told` are the places told last."""
+    ranks = np.searchsorted([_MEDIUM, _HIGH], times, "right")
+    if told is not None:
+        relieved = np.searchsorted([_MEDIUM * _RELIEF, _HIGH * _RELIEF], times, "right")
+        ranks = np.clip(told, ranks, relieved)
+    return ranks.astype(np.int8)
+
+
+def verdicts_of(
+    tick: Tick,
+    rule: Rule,
+    symptom: tuple[str, Symptom],
+    rows: Rows,
+    lost: Sequence[float],
+    ranks: Sequence[int],
+    before: Sequence[Verdict | None],
+) -> list[Verdict]:
+    """A verdict on each row's loss, of a severity; it opens where none stood `before`."""
+    name, kind = symptom
+    time = tick.view.window.last.wall_ns / 1e9
+    blamed = tick.attributor.of(name, rows)
+    evidence = evidence_of(tick, rule, name, kind, rows)
+    return [
+        Verdict(
+            time=time,
+            state=State.OPEN if earlier is None else State.UPDATE,
+            victim=tick.view.cgroups[row].path,
+            resource=kind.resource,
+            cause=kind.cause,
+            lost_seconds_per_second=amount,
+            severity=SEVERITIES[rank],
+            culprits=blame.culprits,
+            confidence=blame.confidence,
+            evidence={**shown, **{f"explained_by.{other}": part for other, part in blame.explained.items()}},
+            rule=rule.name,
+            since=time if earlier is None else earlier.since,
+        )
+        for row, amount, rank, earlier, blame, shown in zip(
+            rows.tolist(), lost, ranks, before, blamed, evidence, strict=True
+        )
+    ]
+
+
+def evidence_of(tick: Tick, rule: Rule, name: str, symptom: Symptom, rows: Rows) -> list[dict[str, float]]:
+    """What verdicts of the rows show: the losses of all symptoms of the rule, and the symptom's own numbers."""
+    shown: dict[str, Floats] = {
+        f"{each}.lost": tick.signals[each].lost for each in rule.symptoms if each in tick.signals
+    }
+    shown |= {column: tick.view.rate(column) for column in symptom.columns if tick.view.has(column)}
+    shown |= dict(tick.signals[name].evidence)
+    return _rows_of(shown, rows)
+
+
+def _rows_of(columns: Mapping[str, Floats], rows: Rows) -> list[dict[str, float]]:
+    """Each row as a mapping, without what is not measured."""
+    names = list(columns)
+    matrix = np.stack([columns[name][rows] for name in names], axis=1)
+    values = matrix.tolist()
+    if np.isfinite(matrix).all():
+        return [dict(zip(names, row, strict=True)) for row in values]
+    known = np.isfinite(matrix).tolist()
+    return [
+        {name: value for name, value, there in zip(names, row, keep, strict=True) if there}
+        for row, keep in zip(values, known, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Anomaly models: features, files, training and evaluation."""

@@ -1,0 +1,1 @@
+"""Recordings: frames on disk, and their replay."""

@@ -1,0 +1,149 @@
+"""Frames as blocks of a segment: each as what changed since the one before, and back."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from api.frame import CGROUP, CgroupInfo, Frame, Table
+from detector.recording.columns import State, TableDiff, apply, differ, state_of
+from detector.recording.format import FRAME, pack_block, recorded_columns, recorded_tables
+
+_EARLIEST_NS, _LATEST_NS = 0, 4_102_444_800 * 10**9
+"""Wall clocks of recordings lie between 1970 and 2100, so that every time can be shown."""
+
+
+class _Infos(msgspec.Struct, array_like=True, frozen=True):
+    """The cgroups of a frame: positions in the tuple before, -1 for the next new one."""
+
+    positions: tuple[int, ...]
+    new: tuple[CgroupInfo, ...]
+
+
+class _FrameDiff(msgspec.Struct, array_like=True, frozen=True):
+    """None stands for unchanged."""
+
+    monotonic_ns: int
+    wall_ns: int
+    cgroups: _Infos | None
+    tables: dict[str, TableDiff]
+    lost: dict[str, int] | None
+    sources: dict[str, str] | None
+
+
+def essential(frame: Frame) -> Frame:
+    """The frame with only what is recorded, in the very rows and types; what a judge fed with it says is replayed."""
+    tables = {
+        name: Table(dict(table.keys), {c: v for c, v in table.columns.items() if c in _wanted(name) and v.ndim == 1})
+        for name, table in frame.tables.items()
+        if name == CGROUP or name in recorded_tables()
+    }
+    return Frame(frame.monotonic_ns, frame.wall_ns, frame.cgroups, tables, frame.lost, frame.sources)
+
+
+class FrameEncoder:
+    """Encodes the frames of one segment in order."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, State] = {}
+        self._cgroups: tuple[CgroupInfo, ...] = ()
+        self._lost: Mapping[str, int] = {}
+        self._sources: Mapping[str, str] = {}
+
+    def encode(self, frame: Frame) -> bytes:
+        """The block. Raises ValueError for a frame that cannot be recorded, such as keys that are no numbers."""
+        wanted = [name for name in frame.tables if name == CGROUP or name in recorded_tables()]
+        after = {name: state_of(frame.tables[name], _wanted(name)) for name in wanted}
+        diff = _FrameDiff(
+            frame.monotonic_ns,
+            frame.wall_ns,
+            None if frame.cgroups is self._cgroups else _infos(frame.cgroups, self._cgroups),
+            {name: differ(state, self._before.get(name, State())) for name, state in after.items()},
+            None if frame.lost == self._lost else dict(frame.lost),
+            None if frame.sources == self._sources else dict(frame.sources),
+        )
+        block = pack_block(FRAME, msgspec.msgpack.encode(diff), runs_only=diff.cgroups is None)
+        self._before = self._before | after
+        self._cgroups, self._lost, self._sources = frame.cgroups, dict(frame.lost), dict(frame.sources)
+        return block
+
+
+class FrameDecoder:
+    """Decodes the frames of one segment in order."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, State] = {}
+        self._cgroups: tuple[CgroupInfo, ...] = ()
+        self._lost: Mapping[str, int] = {}
+        self._sources: Mapping[str, str] = {}
+        self._monotonic_ns: int | None = None
+
+    def decode(self, body: bytes) -> Frame:
+        """The next frame. Raises ValueError with a reason for people; nothing can be decoded after that."""
+        try:
+            diff = msgspec.msgpack.decode(body, type=_FrameDiff)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"no frame: {error}") from error
+        _check_times(diff, self._monotonic_ns)
+        after = {name: _applied(name, each, self._before) for name, each in diff.tables.items()}
+        self._before = self._before | after
+        self._monotonic_ns = diff.monotonic_ns
+        self._cgroups = _infos_after(diff.cgroups, self._cgroups)
+        self._lost = self._lost if diff.lost is None else diff.lost
+        self._sources = self._sources if diff.sources is None else diff.sources
+        tables = {name: state.table() for name, state in after.items()}
+        _check_tables(tables, self._cgroups)
+        return Frame(diff.monotonic_ns, diff.wall_ns, self._cgroups, tables, self._lost, self._sources)
+
+
+def _wanted(table: str) -> frozenset[str]:
+    return recorded_columns() if table == CGROUP else frozenset((f"{table}_ns",))
+
+
+def _infos(later: Sequence[CgroupInfo], earlier: Sequence[CgroupInfo]) -> _Infos | None:
+    if tuple(later) == tuple(earlier):
+        return None
+    before = {info.id: position for position, info in enumerate(earlier)}
+    positions = [before.get(info.id, -1) for info in later]
+    same = [
+        position if position >= 0 and earlier[position] == info else -1
+        for position, info in zip(positions, later, strict=True)
+    ]
+    return _Infos(tuple(same), tuple(info for position, info in zip(same, later, strict=True) if position < 0))
+
+
+def _infos_after(diff: _Infos | None, earlier: tuple[CgroupInfo, ...]) -> tuple[CgroupInfo, ...]:
+    if diff is None:
+        return earlier
+    if sum(position < 0 for position in diff.positions) != len(diff.new):
+        raise ValueError(f"{len(diff.new)} new cgroups do not fit their positions")
+    if any(position >= len(earlier) for position in diff.positions):
+        raise ValueError(f"cgroups point outside the {len(earlier)} before")
+    fresh = iter(diff.new)
+    return tuple(next(fresh) if position < 0 else earlier[position] for position in diff.positions)
+
+
+def _applied(name: str, diff: TableDiff, before: Mapping[str, State]) -> State:
+    try:
+        return apply(diff, before.get(name, State()))
+    except ValueError as error:
+        raise ValueError(f"table {name}: {error}") from error
+
+
+def _check_times(diff: _FrameDiff, before_ns: int | None) -> None:
+    if not _EARLIEST_NS <= diff.wall_ns < _LATEST_NS or not 0 <= diff.monotonic_ns < 1 << 63:
+        raise ValueError(f"a frame at wall clock {diff.wall_ns} ns, {diff.monotonic_ns} ns since boot cannot be")
+    if before_ns is not None and diff.monotonic_ns < before_ns:
+        raise ValueError("a frame is older than the one before")
+
+
+def _check_tables(tables: Mapping[str, Table], cgroups: Sequence[CgroupInfo]) -> None:
+    """What every frame keeps to, so that nothing that reads frames need ask."""
+    for name, table in tables.items():
+        keys = {"cgroup"} if name == CGROUP else {"cgroup", "culprit"}
+        if set(table.keys) != keys or any(key.dtype != np.uint64 for key in table.keys.values()):
+            raise ValueError(f"table {name} must have the keys {', '.join(sorted(keys))}")
+        if name != CGROUP and f"{name}_ns" not in table.columns:
+            raise ValueError(f"table {name} has no column {name}_ns")
+    if CGROUP not in tables or tables[CGROUP].ids.tolist() != [info.id for info in cgroups]:
+        raise ValueError("the rows are not those of the cgroups")

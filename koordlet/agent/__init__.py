@@ -1,0 +1,1 @@
+"""The agent: the loop, the tick, and what they measure with."""

@@ -1,0 +1,163 @@
+"""The detector inside the agent: settings become a judge, frames go in, verdicts come out, no tick fails for it."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from api.frame import Frame
+from api.settings import SettingsError, merge
+from api.verdicts import Verdict
+from detector.cpi2.published import Cpi2Policy
+from detector.judging.judge import Judge, JudgeSettings
+from detector.judging.signals import Turnarounds
+from detector.models.format import ModelFile, ModelsRefused, decode_models
+from detector.recording.frames import essential
+from detector.rules import DEFAULT_RULES, Rule, load_rules, rules_of
+from detector.symptom import discover_symptoms
+from koordlet.agent.baseline_store import BaselineKeeper
+from koordlet.agent.recorder import Recorder
+from koordlet.config import DetectionSettings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeState:
+    """How judging stands; counts are since the start."""
+
+    run_seconds: float = 0.0
+    failures: int = 0
+    ready_cells: int = 0
+    warming_cells: int = 0
+    refused_samples: int = 0
+    """Samples for which baselines had no room."""
+    saves: int = 0
+    save_failures: int = 0
+    files_refused: int = 0
+    """Saved baselines that were kept aside at the start."""
+
+
+class Judging:
+    """Feed it each frame of the agent; holds the judge and counts what goes wrong.
+
+    The judge gets what a recording keeps and nothing else, so that a replay says the same.
+    """
+
+    def __init__(self, judge: Judge, recorder: Recorder | None = None, keeper: BaselineKeeper | None = None) -> None:
+        self.judge = judge
+        self.recorder = recorder
+        self.keeper = keeper
+        self.failures = 0
+        """Ticks in which the judge failed."""
+        self.run_seconds = 0.0
+        """Time spent judging, in all."""
+        self._is_failing = False
+
+    @property
+    def open_verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts that stand."""
+        return self.judge.open_verdicts
+
+    @property
+    def turnarounds(self) -> Turnarounds | None:
+        """Requests of the newest frame and what is usual for them; None where none are seen, or judging failed."""
+        return None if self._is_failing else self.judge.turnarounds
+
+    def step(self, frame: Frame) -> Sequence[Verdict]:
+        """Verdicts that open, change or close with this frame; none where the judge fails."""
+        started = time.perf_counter()
+        try:
+            kept = essential(frame)
+            if self.recorder is not None:
+                self.recorder.take(kept, self.judge)
+            verdicts = self.judge.step(kept)
+            if self.keeper is not None:
+                self.keeper.save_if_due(self.judge.baselines)
+        except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted
+            self.failures += 1
+            if not self._is_failing:
+                _log.exception("judging a frame failed; measuring goes on")
+            self._is_failing = True
+            return ()
+        finally:
+            self.run_seconds += time.perf_counter() - started
+        self._is_failing = False
+        return verdicts
+
+    @property
+    def state(self) -> JudgeState:
+        """Counts since the start, and what is learned as of now."""
+        baselines, keeper = self.judge.baselines, self.keeper
+        ready = baselines.ready_count(time.time())
+        return JudgeState(
+            run_seconds=self.run_seconds,
+            failures=self.failures,
+            ready_cells=ready,
+            warming_cells=len(baselines) - ready,
+            refused_samples=baselines.refused,
+            saves=keeper.saves if keeper else 0,
+            save_failures=keeper.failures if keeper else 0,
+            files_refused=int(bool(keeper and keeper.refused)),
+        )
+
+    def close(self) -> None:
+        """End the recording, if there is one, and save the baselines; idempotent."""
+        if self.recorder is not None:
+            self.recorder.close()
+        if self.keeper is not None:
+            self.keeper.close(self.judge.baselines)
+
+
+def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) -> JudgeSettings:
+    """What the judge decides by. Raises SettingsError naming file (`source`, or that of rules or models) and key."""
+    return JudgeSettings(
+        rules=rules(settings, source),
+        node_type=settings.node_type or cpu_model,
+        models=_models(settings.models_file) if settings.models_file else None,
+        cpi2=Cpi2Policy() if settings.cpi2 else None,
+    )
+
+
+def _models(models_file: str) -> ModelFile:
+    try:
+        return decode_models(Path(models_file).read_bytes())
+    except OSError as error:
+        raise SettingsError(models_file, "", f"cannot be read: {error}") from error
+    except ModelsRefused as error:
+        raise SettingsError(models_file, "", f"{error}; train anew with koord-detector train") from error
+
+
+def rules(settings: DetectionSettings, source: str) -> tuple[Rule, ...]:
+    """The rules of the rules file, or the built-in ones, with the settings' own laid over them by name."""
+    symptoms = frozenset(discover_symptoms())
+    base = {rule.name: rule for rule in _base(settings.rules_file, symptoms)}
+    for name in settings.disabled_rules:
+        if name not in base:
+            problem = f"no rule {name!r}; there are {', '.join(sorted(base))}"
+            raise SettingsError(source, "[detection] disabled_rules", problem)
+    tables = {
+        name: merge(_table(base[name]), table) if name in base else table for name, table in settings.rules.items()
+    }
+    whole = base | {rule.name: rule for rule in rules_of(tables, source, symptoms)}
+    return tuple(rule for name, rule in whole.items() if name not in settings.disabled_rules)
+
+
+def _base(rules_file: str, symptoms: frozenset[str]) -> tuple[Rule, ...]:
+    if not rules_file:
+        return DEFAULT_RULES
+    try:
+        text = Path(rules_file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(rules_file, "", f"cannot be read: {error}") from error
+    return load_rules(text, rules_file, symptoms)
+
+
+def _table(rule: Rule) -> dict[str, Any]:
+    table: dict[str, Any] = msgspec.to_builtins(rule)
+    del table["name"]
+    return table

@@ -1,0 +1,156 @@
+"""Writes what the judge is fed to disk, so that what it said can be replayed and explained. Never hurts the tick.
+
+Each frame is one append to the page cache: a killed agent loses nothing, a power cut the last seconds.
+"""
+
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from api.frame import Frame
+from detector.judging.judge import Judge, JudgeSettings
+from detector.recording.format import SUFFIX, Header, encode_header
+from detector.recording.frames import FrameEncoder
+from koordlet.config import RecordingSettings
+
+_log = logging.getLogger(__name__)
+
+_UNBORN = ".new"
+"""Suffix of a segment without its header, which nobody reads; one is left where the agent is killed meanwhile."""
+
+RETRY_SECONDS = 10.0
+"""After recording failed, frames are lost for so long before it is tried again."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    path: Path
+    descriptor: int
+    encoder: FrameEncoder
+    started_ns: int
+    most_bytes: int
+    judge_settings: JudgeSettings
+    bytes: int = 0
+
+
+class Recorder:
+    """Feed it each frame before the judge steps."""
+
+    def __init__(self, settings: RecordingSettings, host: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._host = dict(host)
+        self._directory = Path(settings.directory)
+        self._segment: _Segment | None = None
+        self._run, self._number = "", 0
+        self._retry_ns = 0
+        self.frames = 0
+        """Frames written."""
+        self.bytes = 0
+        """Bytes written, headers included."""
+        self.lost_frames = 0
+        """Frames that could not be written."""
+        self.stopped_because = ""
+        """Why nothing is recorded now; empty while it is."""
+
+    def take(self, frame: Frame, judge: Judge) -> None:
+        """Append the frame, first starting a segment where it is time to; what fails is counted and logged once."""
+        if self.stopped_because and frame.monotonic_ns < self._retry_ns:
+            self.lost_frames += 1
+            return
+        try:
+            self._record(frame, judge)
+        except Exception as error:  # noqa: BLE001 - judging goes on without a recording; logged once and counted
+            self._stop(frame, error)
+            return
+        if self.stopped_because:
+            _log.info("recording again in %s; %d frames are lost in all", self._directory, self.lost_frames)
+            self.stopped_because = ""
+
+    def close(self) -> None:
+        """End the segment; idempotent."""
+        if self._segment is not None:
+            os.close(self._segment.descriptor)
+            self._segment = None
+
+    def _record(self, frame: Frame, judge: Judge) -> None:
+        segment = self._segment
+        block = b""
+        if segment is not None and not self._is_over(segment, frame, judge):
+            block = segment.encoder.encode(frame)
+        if segment is not None and block and segment.bytes + len(block) <= segment.most_bytes:
+            self._append(segment, block)
+        else:
+            self._start(frame, judge)
+        self.frames += 1
+
+    def _is_over(self, segment: _Segment, frame: Frame, judge: Judge) -> bool:
+        """A segment has one set of rules: those in its header."""
+        is_old = frame.monotonic_ns - segment.started_ns >= self._settings.segment_seconds * 1e9
+        return is_old or judge.settings is not segment.judge_settings
+
+    def _start(self, frame: Frame, judge: Judge) -> None:
+        """A new segment with its first frame; it gets its name when both are written."""
+        self.close()
+        if not self._run:
+            started = datetime.fromtimestamp(frame.wall_ns / 1e9, UTC)
+            self._run, self._number = f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}", 0
+        head = Header(
+            run=self._run,
+            number=self._number,
+            settings=judge.settings,
+            host=self._host,
+            checkpoint=judge.checkpoint(),
+        )
+        encoder = FrameEncoder()
+        header, first = encode_header(head), encoder.encode(frame)
+        quarter = self._settings.max_bytes // 4
+        if len(header) > 2 * quarter or len(first) > quarter:
+            sizes = f"the judge's state takes {len(header)} bytes, a whole frame {len(first)}"
+            raise ValueError(f"{sizes}; raise [recording] max_bytes")
+        most_bytes = len(header) + max(min(self._settings.segment_bytes, quarter), len(first))
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_room(most_bytes)
+        path = self._directory / f"{self._run}-{self._number:06d}{SUFFIX}"
+        fresh = path.with_suffix(_UNBORN)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._segment = _Segment(path, descriptor, encoder, frame.monotonic_ns, most_bytes, judge.settings)
+        self._append(self._segment, header + first)
+        fresh.rename(path)
+        self._number += 1
+
+    def _append(self, segment: _Segment, data: bytes) -> None:
+        """All of it or nothing, so that the segment never ends in a torn block while the agent lives."""
+        written = os.write(segment.descriptor, data)
+        if written < len(data):
+            os.ftruncate(segment.descriptor, segment.bytes)
+            raise OSError(f"only {written} of {len(data)} bytes found room")
+        segment.bytes += written
+        self.bytes += written
+
+    def _make_room(self, wanted: int) -> None:
+        """Delete the oldest segments, whole, until `wanted` bytes more are within `max_bytes`."""
+        for unborn in self._directory.glob(f"*{_UNBORN}"):
+            unborn.unlink(missing_ok=True)
+        sizes = {path: path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}")}
+        over = sum(sizes.values()) + wanted - self._settings.max_bytes
+        for path in sorted(sizes):
+            if over <= 0:
+                return
+            path.unlink(missing_ok=True)
+            over -= sizes[path]
+
+    def _stop(self, frame: Frame, error: Exception) -> None:
+        """What comes later does not follow on what was written, so it will be another run."""
+        self.lost_frames += 1
+        if not self.stopped_because:
+            _log.warning("recording stopped: %s: %s; trying again every %g s", self._directory, error, RETRY_SECONDS)
+        self.stopped_because = str(error)
+        self._retry_ns = frame.monotonic_ns + int(RETRY_SECONDS * 1e9)
+        self._run = ""
+        if self._segment is not None and not self._segment.bytes:
+            self._segment.path.with_suffix(_UNBORN).unlink(missing_ok=True)
+        self.close()

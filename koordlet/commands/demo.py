@@ -1,0 +1,53 @@
+"""`koordlet demo`: the command line."""
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("koord-demo.png"),
+    show_default=True,
+    help="Where the picture goes; '-' draws none.",
+)
+@click.option("--phase-seconds", type=click.FloatRange(5, 3600), default=30.0, show_default=True, help="Of each phase.")
+@click.option(
+    "--request-ms", type=click.FloatRange(0.2, 1000), default=10.0, show_default=True, help="CPU time of a request."
+)
+@click.option(
+    "--load", type=click.FloatRange(0.01, 0.95), default=0.3, show_default=True, help="Part of the machine they need."
+)
+def demo(picture: Path, phase_seconds: float, request_ms: float, load: float) -> None:
+    """Show on this machine what a neighbour costs a service, and what protection gives back.
+
+    Starts a service under open-loop load and best-effort work in cgroups of its own (/koord-demo), measures the service
+    alone, beside the work unprotected, and protected; prints a table, saves a picture, removes what it made.
+
+    \b
+    Examples:
+      koordlet demo
+      koordlet demo --request-ms 1 --picture /tmp/one-millisecond.png
+    """
+    import os
+
+    from rich.console import Console
+
+    from koordlet.agent.signals import until_signalled
+    from koordlet.demo.run import NAMES, Plan, run
+    from koordlet.demo.stage import StageError
+
+    if os.geteuid() != 0:
+        click.echo("error: the demo makes cgroups, which needs root\nhint: run it with sudo", err=True)
+        sys.exit(3)
+    plan = Plan(phase_seconds, request_ms / 1e3, load)
+    try:
+        with until_signalled() as stop:
+            phases = run(plan, None if str(picture) == "-" else picture, Console(), stop)
+    except (StageError, OSError, TimeoutError) as error:
+        click.echo(f"error: {error}\nhint: `koordlet doctor` says what this host can do", err=True)
+        sys.exit(1)
+    sys.exit(0 if len(phases) == len(NAMES) else 130)

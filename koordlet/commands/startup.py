@@ -1,0 +1,97 @@
+"""What commands share: leaving with a reason, the settings file, the agent and what it is judged by."""
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from api.plugin import Unsupported
+from api.settings import SettingsError
+
+if TYPE_CHECKING:
+    from detector.judging.judge import JudgeSettings
+    from koordlet.agent.agent import Agent
+    from koordlet.agent.detection import Judging
+    from koordlet.config import AgentSettings
+
+FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path), help="Settings file (TOML or YAML); <file>.d/*.toml is laid over it."
+)
+
+
+def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
+    """Say what is wrong and what to do about it, and leave."""
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    sys.exit(code)
+
+
+def require_root() -> None:
+    """Leave where this is not root."""
+    if os.geteuid() != 0:
+        die("reading the kernel needs root", hint="run it with sudo", code=HOST_CANNOT)
+
+
+def settings_of(path: Path | None) -> "AgentSettings":
+    """The settings of a file, or the defaults; leaves where they are none."""
+    from koordlet.config import load_settings
+
+    try:
+        return load_settings(path)
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
+
+
+def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSettings | None":
+    """What to judge by; None where detection is switched off."""
+    from koordlet.agent.detection import judge_settings
+    from koordlet.host.cpumodel import cpu_model
+    from koordlet.host.files import HostTree
+
+    if not settings.detection.enabled:
+        if settings.recording.enabled:
+            die("recording needs [detection]", hint="set enabled = true there", code=ASKED_WRONGLY)
+        return None
+    model = cpu_model(HostTree(Path(settings.root)))
+    try:
+        return judge_settings(settings.detection, cpu_model=model, source=str(path or "settings"))
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
+
+
+def open_agent(settings: "AgentSettings", judging: "Judging | None" = None) -> "Agent":
+    """The agent; leaves where this host cannot run it."""
+    from koordlet.agent.agent import Agent
+
+    try:
+        return Agent(settings, judging)
+    except SettingsError as error:
+        die(str(error), code=ASKED_WRONGLY)
+    except Unsupported as reason:
+        die(reason.reason, hint=reason.remedy, code=HOST_CANNOT)
+
+
+def program_facts() -> dict[str, Any]:
+    """Who measures where."""
+    return {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "koord_version": program_version(),
+    }
+
+
+def program_version() -> str:
+    """As installed."""
+    try:
+        return version("koord")
+    except PackageNotFoundError:
+        return "unknown"

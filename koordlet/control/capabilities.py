@@ -1,0 +1,130 @@
+"""What the response can set on this host, asked once in a while; the CPUs of a cgroup, when they are to be parted."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from api.cpuset import parse_cpuset
+from api.frame import CgroupInfo
+from api.intents import Knob
+from api.plugin import Unsupported
+from koordlet.host.cgroups.processes import first_pid_below
+from koordlet.host.files import HostTree
+from koordlet.host.knobs.current import standing
+from koordlet.host.knobs.knobs import CgroupGone, Knobs
+from koordlet.host.topology import bfq_disks, cpu_places, disks
+from koordlet.response.observation import Caches, Reach
+
+_EVERY_TICKS = 60
+_SAMPLES: dict[Knob, str] = {
+    Knob.CPU_IDLE: "1",
+    Knob.CPU_WEIGHT: "1",
+    Knob.CPU_BVT: "-1",
+    Knob.CPU_MAX: "100000 100000",
+    Knob.CPU_BURST: "0",
+    Knob.CPUSET_CPUS: "0",
+    Knob.FREEZE: "1",
+    Knob.MEMORY_HIGH: "1073741824",
+    Knob.IO_WEIGHT: "default 1",
+    Knob.IO_MAX: "1:0 rbps=1048576",
+    Knob.NET_CLASS: "rate=131072 prio=7",
+    Knob.RESCTRL_GROUP: "koord",
+}
+"""Values that say whether a knob is there; nothing is written."""
+
+
+class Reaching:
+    """Asks the host; keeps what does not change from tick to tick."""
+
+    def __init__(self, tree: HostTree, knobs: Knobs, own: str) -> None:
+        """`own` is the path of the agent's own cgroup."""
+        self._tree = tree
+        self._knobs = knobs
+        self._own = own
+        self._known: Reach | None = None
+        self._ticks = 0
+
+    def reach(self, cgroups: Sequence[CgroupInfo]) -> Reach:
+        """As it was found within the last minute."""
+        if self._known is None or self._ticks % _EVERY_TICKS == 0:
+            self._known = self._ask(cgroups)
+        self._ticks += 1
+        return self._known
+
+    def _ask(self, cgroups: Sequence[CgroupInfo]) -> Reach:
+        places = cpu_places(self._tree)
+        sample = next((info.path for info in cgroups if info.path not in ("/", self._own)), None)
+        return Reach(
+            knobs=frozenset(knob for knob in _SAMPLES if sample is not None and self._can(knob, sample)),
+            cpus=tuple(place.id for place in places),
+            cores={place.id: place.core for place in places},
+            nodes={place.id: place.node for place in places},
+            disks=disks(self._tree),
+            weighing_disks=bfq_disks(self._tree) | self._costed_disks(),
+            cpus_of=self._cpus_of,
+            quota_us_of=self._quota_us_of,
+            own=self._own,
+            caches=caches(self._knobs.resctrl),
+        )
+
+    def _can(self, knob: Knob, sample: str) -> bool:
+        try:
+            self._knobs.parts(knob, sample, _SAMPLES[knob])
+        except Unsupported:
+            return False
+        except (CgroupGone, OSError, ValueError):
+            return True  # something else is in the way of this one cgroup
+        return True
+
+    def _costed_disks(self) -> frozenset[str]:
+        """Disks that io.cost shares out by weight: `8:0 enable=1 ...` lines of the root cgroup."""
+        try:
+            lines = _text(self._knobs.directory("io", "/") / "io.cost.qos").splitlines()
+        except (Unsupported, CgroupGone):
+            return frozenset()
+        return frozenset(line.split()[0] for line in lines if "enable=1" in line.split())
+
+    def _cpus_of(self, path: str) -> frozenset[int]:
+        """CPUs that a cgroup's first process may run on, by cpuset or by affinity; empty if nobody knows."""
+        try:
+            pid = first_pid_below(self._knobs.directory("cpu", path))
+            status = self._tree.text(f"/proc/{pid}/status") if pid else None
+        except (Unsupported, CgroupGone, OSError):
+            return frozenset()
+        for line in (status or "").splitlines():
+            if line.startswith("Cpus_allowed_list:"):
+                return parse_cpuset(line.partition(":")[2])
+        return frozenset()
+
+    def _quota_us_of(self, path: str) -> int | None:
+        """As it stands in the cgroup's file; None without one."""
+        try:
+            quota = standing(self._knobs, Knob.CPU_MAX, path).partition(" ")[0]
+        except (Unsupported, CgroupGone, OSError, ValueError):
+            return None
+        return None if quota == "max" else int(quota)
+
+
+def caches(resctrl: Path) -> Caches:
+    """What resctrl's info says of the last-level cache and the memory bandwidth; nothing where it is not mounted."""
+    schemata = _text(resctrl / "schemata")
+    lines = {name.strip(): rest for name, _, rest in (line.partition(":") for line in schemata.splitlines())}
+    l3, bandwidth = resctrl / "info/L3", resctrl / "info/MB"
+    return Caches(
+        l3_domains=_domains(lines.get("L3", "")),
+        l3_mask=int(_text(l3 / "cbm_mask") or "0", 16),
+        l3_least_bits=int(_text(l3 / "min_cbm_bits") or "1"),
+        bandwidth_domains=_domains(lines.get("MB", "")),
+        bandwidth_step=int(_text(bandwidth / "bandwidth_gran") or "10"),
+        bandwidth_least=int(_text(bandwidth / "min_bandwidth") or "10"),
+    )
+
+
+def _domains(line: str) -> tuple[int, ...]:
+    return tuple(int(part.partition("=")[0]) for part in line.split(";") if part.strip())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

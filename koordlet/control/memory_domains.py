@@ -1,0 +1,87 @@
+"""Which memory online and best-effort work share, and how much of it is free: a few file reads in each tick.
+
+Every pod and application is read only where free memory has come down to half of what there is; until then no strategy
+has anything to decide there.
+"""
+
+from collections.abc import Sequence
+
+from koordlet.host.cgroups.hierarchies import find_hierarchies
+from koordlet.host.cgroups.memory import MemoryFiles
+from koordlet.host.files import HostTree
+from koordlet.strategies.view import Group, Kind, MemoryDomain
+
+PLENTY_RATIO = 0.5
+"""Part of a limit: while more is free, nobody in it is looked at."""
+
+
+class MemorySharing:
+    """Keeps the files open that it reads each tick."""
+
+    def __init__(self, tree: HostTree, files: MemoryFiles, *, v1: bool) -> None:
+        self._tree = tree
+        self._files = files
+        self.v1 = v1
+        """Whether the memory controller is of cgroup v1."""
+
+    def domains(self, groups: Sequence[Group], memory_bytes: int, available_bytes: int) -> tuple[MemoryDomain, ...]:
+        """The node and every limited cgroup above both kinds of work, innermost last."""
+        members = outermost(groups)
+        found = [self._domain("/", members, memory_bytes, available_bytes)]
+        for path in shared_ancestors(members):
+            limit, usage = self._files.limit_bytes(path), self._files.usage_bytes(path)
+            if limit and usage is not None:
+                found.append(self._domain(path, members, limit, max(limit - usage, 0)))
+        self._files.keep({*(member.path for member in members), *shared_ancestors(members)})
+        return tuple(found)
+
+    def _domain(self, path: str, members: Sequence[Group], limit: int, free: int) -> MemoryDomain:
+        if free > limit * PLENTY_RATIO:
+            return MemoryDomain(path=path, limit_bytes=limit, free_bytes=free)
+        prefix = path.rstrip("/") + "/"
+        inside = [member for member in members if member.path.startswith(prefix)]
+        usage = {member.path: self._files.usage_bytes(member.path) for member in inside}
+        swap = self._has_swap()
+        taken = {
+            member.path: self._files.reclaimable_bytes(member.path, swap=swap)
+            for member in inside
+            if member.best_effort and not member.protected
+        }
+        return MemoryDomain(
+            path=path,
+            limit_bytes=limit,
+            free_bytes=free,
+            usage_bytes={name: amount for name, amount in usage.items() if amount is not None},
+            reclaimable_bytes={name: amount for name, amount in taken.items() if amount is not None},
+        )
+
+    def _has_swap(self) -> bool:
+        return len((self._tree.text("/proc/swaps") or "").splitlines()) > 1
+
+
+def open_sharing(tree: HostTree) -> MemorySharing | None:
+    """None without a memory controller."""
+    found = find_hierarchies(tree)
+    if found.memory is None:
+        return None
+    v1 = found.memory != found.unified
+    return MemorySharing(tree, MemoryFiles(found.memory, v1=v1), v1=v1)
+
+
+def outermost(groups: Sequence[Group]) -> list[Group]:
+    """Pods and applications, without applications that are part of another: nothing counts twice."""
+    members = {group.path: group for group in groups if group.kind in (Kind.POD, Kind.HOST_APP)}
+    return [group for path, group in members.items() if not any(above in members for above in ancestors(path))]
+
+
+def ancestors(path: str) -> list[str]:
+    """Paths above a cgroup, outermost first, without the root and itself."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(2, len(parts))]
+
+
+def shared_ancestors(members: Sequence[Group]) -> list[str]:
+    """Cgroups with best-effort and other work below them, outermost first."""
+    best_effort = {above for member in members if member.best_effort for above in ancestors(member.path)}
+    online = {above for member in members if not member.best_effort for above in ancestors(member.path)}
+    return sorted(best_effort & online, key=lambda path: (path.count("/"), path))

@@ -1,0 +1,39 @@
+"""What is known of a node's amounts and of bound CPUs without the cluster: from settings and cpusets. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from api.cpuset import parse_cpuset
+from api.intents import Knob
+from api.kube.resources import CPU, MEMORY
+from api.qos import QoSClass
+from koordlet.strategies.view import Group, Kind
+
+_BINDING = (QoSClass.LSE, QoSClass.LSR)
+"""Classes whose CPUs are theirs."""
+
+
+def allocatable(capacity: Mapping[str, int], reserved: Mapping[str, int], told: Mapping[str, int]) -> Mapping[str, int]:
+    """What the settings tell, and of cpu and memory the capacity less what is reserved where they do not."""
+    rest = {name: max(capacity[name] - reserved.get(name, 0), 0) for name in (CPU, MEMORY) if capacity.get(name)}
+    return {**rest, **told}
+
+
+def with_bound_cpus(groups: Sequence[Group], cpus: frozenset[int]) -> tuple[Group, ...]:
+    """The groups; those labelled LSE or LSR with their own CPUs: those of their list, or of their containers' lists.
+
+    A list of all the node's `cpus` binds nothing.
+    """
+    own = {group.path: _listed(group, cpus) for group in groups if group.qos in _BINDING}
+    for group in groups:
+        if group.kind is Kind.CONTAINER and group.path in own and group.pod in own:
+            own[group.pod] |= own[group.path]
+    return tuple(replace(group, bound_cpus=own[group.path]) if own.get(group.path) else group for group in groups)
+
+
+def _listed(group: Group, cpus: frozenset[int]) -> frozenset[int]:
+    try:
+        listed = parse_cpuset(group.knobs.get(Knob.CPUSET_CPUS, "")) & cpus
+    except ValueError:
+        return frozenset()
+    return frozenset() if listed == cpus else listed

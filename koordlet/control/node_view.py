@@ -1,0 +1,255 @@
+"""The node as strategies see it, from the newest frames, the cgroups' own files and what is known of pods.
+
+Without Kubernetes the cgroups that a `[[qos]]` rule classifies are host applications. Limits that nobody tells come
+from the cgroup's files. What is not known is None.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from resource import getpagesize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import HOST, CgroupInfo
+from api.intents import Knob
+from api.kube.resources import CPU, MEMORY
+from api.plugin import Unsupported
+from api.qos import QoSClass
+from api.window import Delta, Window
+from koordlet.config import StrategySettings
+from koordlet.control.capabilities import caches
+from koordlet.control.memory_domains import open_sharing
+from koordlet.control.node_amounts import allocatable, with_bound_cpus
+from koordlet.host.files import HostTree
+from koordlet.host.filesystems import used_ratio
+from koordlet.host.knobs.current import standing
+from koordlet.host.knobs.knobs import CgroupGone, Knobs
+from koordlet.host.topology import cpu_places, disks
+from koordlet.identity.cgroup_names import CgroupName, name_cgroup
+from koordlet.identity.pods import FactsOf, PodFacts, nobody_tells
+from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
+from koordlet.strategies.view import CacheControl, Cpu, Group, Kind, KubeQoS, Node, NodeView
+
+_READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
+"""Those whose present value strategies start from."""
+_KINDS = {"kubepods": Kind.QOS_DIR, "pod": Kind.POD, "container": Kind.CONTAINER}
+
+
+class Viewing:
+    """Makes a view each tick; keeps what does not change."""
+
+    def __init__(
+        self,
+        tree: HostTree,
+        knobs: Knobs,
+        facts_of: FactsOf = nobody_tells,
+        *,
+        settings: StrategySettings | None = None,
+        network_bits_per_second: int = 0,
+    ) -> None:
+        """`settings` tell what the cluster would; a network of 0 is not known."""
+        self._settings = settings or StrategySettings()
+        self._network_bits_per_second = network_bits_per_second
+        self._tree = tree
+        self._knobs = knobs
+        self._facts_of = facts_of
+        self._node: Node | None = None
+        self._sharing = open_sharing(tree)
+
+    def view(self, window: Window, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
+        """The newest frames as strategies see them; `evictions` are recent ones by path, `with_memory` adds who shares
+        which memory. Raises ValueError with fewer than two frames."""
+        delta = window.delta()
+        measured = _Measured(delta)
+        kept = ((row, info, _named(info.path)) for row, info in enumerate(window.cgroups))
+        found = [self._group(row, info, name, measured) for row, info, name in kept if _kind(info, name) is not None]
+        host = window.last.tables.get(HOST)
+        memory = _host_number(host.columns, "hostwide.memory_total_bytes") if host else None
+        free = _host_number(host.columns, "hostwide.memory_available_bytes") if host else None
+        node = self._node_of(int(memory or 0))
+        groups = with_bound_cpus(found, frozenset(cpu.id for cpu in node.cpus))
+        domains = None
+        if with_memory and self._sharing is not None and memory is not None and free is not None:
+            domains = self._sharing.domains(groups, int(memory), int(free))
+        return NodeView(
+            node=node,
+            groups=groups,
+            time_seconds=window.last.wall_ns / 1e9,
+            interval_seconds=delta.seconds,
+            cpu_millicores=_busy_millicores(window),
+            memory_bytes=int(memory - free) if memory is not None and free is not None else None,
+            load=self._load(),
+            cpu_pressure_ratio=_pressure(window, "cpu"),
+            memory_pressure_ratio=_pressure(window, "memory"),
+            io_pressure_ratio=_pressure(window, "io"),
+            disk_used_ratio=used_ratio(self._tree, self._settings.disk_paths),
+            evictions=evictions,
+            memory_domains=domains,
+        )
+
+    def _load(self) -> float | None:
+        text = self._tree.text("/proc/loadavg")
+        return float(text.split()[0]) if text else None
+
+    def _node_of(self, memory_bytes: int) -> Node:
+        if self._node is None or self._node.memory_bytes != memory_bytes:
+            found = caches(self._knobs.resctrl)
+            cache = None
+            if found.l3_domains or found.bandwidth_domains:
+                cache = CacheControl(
+                    mask=found.l3_mask,
+                    domains=found.l3_domains,
+                    least_ways=found.l3_least_bits,
+                    bandwidth_domains=found.bandwidth_domains,
+                    bandwidth_step=found.bandwidth_step,
+                    bandwidth_floor=found.bandwidth_least,
+                )
+            places = cpu_places(self._tree)
+            capacity = {CPU: len(places) * 1000, MEMORY: memory_bytes}
+            self._node = Node(
+                cpus=tuple(Cpu(place.id, place.core, place.socket, place.node) for place in places),
+                memory_bytes=memory_bytes,
+                allocatable=allocatable(capacity, self._settings.reserved, self._settings.allocatable),
+                page_bytes=getpagesize(),
+                network_bits_per_second=self._network_bits_per_second,
+                disks={number: number for number in disks(self._tree)},
+                cache=cache,
+                lacking=frozenset({Knob.MEMORY_HIGH}) if self._sharing and self._sharing.v1 else frozenset(),
+            )
+        return self._node
+
+    def _group(self, row: int, info: CgroupInfo, name: CgroupName, measured: "_Measured") -> Group:
+        kind = _kind(info, name)
+        assert kind is not None
+        facts = self._facts_of(name.pod_uid) if name.pod_uid else None
+        knobs = self._knobs_of(info.path)
+        pod = info.path.rpartition("/")[0] if kind is Kind.CONTAINER else ""
+        # Strategies scale the quotas of pods: what stands there is no limit to scale again.
+        told = knobs if kind is Kind.HOST_APP else {}
+        facts = facts or PodFacts(info.name, QoSClass(info.qos), limits=_limits(told, measured.limit_bytes(row)))
+        return Group(
+            path=info.path,
+            kind=kind,
+            name=facts.name if kind is not Kind.CONTAINER else info.container or info.name,
+            uid=name.pod_uid,
+            pod=pod,
+            qos=QoSClass.NONE if kind is Kind.QOS_DIR else facts.qos,
+            kube_qos=KubeQoS(name.kube_qos)
+            if name.kube_qos
+            else KubeQoS.GUARANTEED
+            if kind is Kind.QOS_DIR
+            else KubeQoS.BURSTABLE,
+            priority=facts.priority,
+            labels=facts.labels,
+            annotations=facts.annotations,
+            requests=facts.requests,
+            limits=facts.limits,
+            cpu_millicores=measured.cpu_millicores(row),
+            throttled_ratio=measured.throttled_ratio(row),
+            memory_bytes=measured.memory_bytes(row),
+            cache_bytes=measured.cache_bytes(row),
+            memory_pressure_ratio=measured.memory_pressure(row),
+            knobs=knobs,
+            active=facts.active,
+        )
+
+    def _knobs_of(self, path: str) -> Mapping[Knob, str]:
+        found = {}
+        for knob in _READ_KNOBS:
+            try:
+                found[knob] = standing(self._knobs, knob, path)
+            except (Unsupported, CgroupGone, OSError, ValueError):
+                continue  # not known, which is what an absent knob says
+        return found
+
+
+@lru_cache(maxsize=4096)
+def _named(path: str) -> CgroupName:
+    return name_cgroup(path)
+
+
+def _kind(info: CgroupInfo, name: CgroupName) -> Kind | None:
+    """What a cgroup is to strategies; None if nothing."""
+    if name.kind == "container" and not name.pod_uid:
+        return Kind.HOST_APP if info.qos else None
+    if name.kind in _KINDS:
+        return _KINDS[name.kind]
+    return Kind.HOST_APP if info.qos and name.kind != "root" and not name.pod_uid else None
+
+
+def _limits(knobs: Mapping[Knob, str], memory_bytes: int | None) -> Mapping[str, int]:
+    """What the cgroup's own files allow, where nobody else tells."""
+    limits: dict[str, int] = {}
+    quota = parse_quota(knobs.get(Knob.CPU_MAX, "max"))
+    if quota is not None:
+        limits[CPU] = quota * 1000 // PERIOD_US
+    if memory_bytes is not None:
+        limits[MEMORY] = memory_bytes
+    return limits
+
+
+class _Measured:
+    """Columns of the newest tick by row; None where a column or a value is missing."""
+
+    def __init__(self, delta: Delta) -> None:
+        self._columns = delta.table.columns
+        self._seconds = delta.seconds
+
+    def cpu_millicores(self, row: int) -> float | None:
+        for name in ("cpustat.usage_ns", "cpu.oncpu_ns"):
+            spent = self._number(name, row)
+            if spent is not None:
+                return spent / self._seconds / 1e6
+        return None
+
+    def throttled_ratio(self, row: int) -> float | None:
+        periods, throttled = self._number("cpustat.periods", row), self._number("cpustat.throttled_periods", row)
+        return None if not periods or throttled is None else throttled / periods
+
+    def memory_bytes(self, row: int) -> int | None:
+        used, cache = self._number("memstat.usage_bytes", row), self._number("memstat.file_bytes", row)
+        return None if used is None else int(max(used - (cache or 0.0), 0.0))
+
+    def cache_bytes(self, row: int) -> int | None:
+        cache = self._number("memstat.file_bytes", row)
+        return None if cache is None else int(cache)
+
+    def limit_bytes(self, row: int) -> int | None:
+        limit = self._number("memstat.limit_bytes", row)
+        return None if limit is None else int(limit)
+
+    def memory_pressure(self, row: int) -> float | None:
+        stalled = self._number("pressure.memory_some_us", row)
+        return None if stalled is None else min(stalled / 1e6 / self._seconds, 1.0)
+
+    def _number(self, name: str, row: int) -> float | None:
+        column = self._columns.get(name)
+        if column is None or not np.isfinite(value := float(column[row])):
+            return None
+        return value
+
+
+def _busy_millicores(window: Window) -> float | None:
+    """CPU time of the whole node per second, from /proc/stat, whose grain is 10 ms."""
+    if "host.cpu" not in window.last.tables:
+        return None
+    try:
+        delta = window.delta("host.cpu")
+    except ValueError:
+        return None
+    return float(delta.table.columns["hostcpu.busy_ns"].sum()) / delta.seconds / 1e6
+
+
+def _pressure(window: Window, resource: str) -> float | None:
+    column = f"hostwide.{resource}_some_us"
+    try:
+        delta = window.delta(HOST)
+    except (KeyError, ValueError):
+        return None
+    stalled = delta.table.columns.get(column)
+    return None if stalled is None else min(float(stalled[0]) / 1e6 / delta.seconds, 1.0)
+
+
+def _host_number(columns: Mapping[str, NDArray[np.generic]], name: str) -> float | None:
+    return float(columns[name][0]) if name in columns else None

@@ -1,0 +1,75 @@
+"""How much later a service answers than it does in quiet at the same load, with a confidence interval.
+
+The estimator is a ratio of sums over the last minutes, S = sum(took) / sum(requests usual) - 1: what the requests took,
+over what as many requests take in quiet at the load of each tick. The usual turnaround is the baseline's median of tick
+means (`detector/baselines/learner.py`), so a service whose quiet ticks have rare slow ones shows a little more than
+zero in quiet, never less.
+
+The interval is the sum of three doubts: of the present, from batch means (`koordlet/control/batch_means.py`); of the
+baseline's median, whose standard error is 1.2533 sigma / sqrt(n) for n independent samples (Kendall and Stuart, The
+Advanced Theory of Statistics, vol. 1, ch. 14), samples of one batch counting as one; and of the baseline's grain, the
+edges of the bucket that the median lies in, 19 % apart. Each is taken at its worst, so that the interval covers the
+truth more often than it says. docs/harm.md has the reasons.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.baselines.sketch import edges_of
+from detector.judging.signals import Turnarounds
+from koordlet.control.batch_means import Batches, Floats, ratio_of
+
+_MEDIAN_ERROR = 1.2533
+"""Standard error of a normal sample's median over that of its mean."""
+_Z_975 = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """Columns with a row for each cgroup asked for; NaN with fewer than two batches that have requests."""
+
+    ratio: Floats
+    """Mean turnaround over the usual one, less one; below 0 it answers sooner than usual."""
+    low: Floats
+    high: Floats
+    """95 % confidence interval; not below -1."""
+    batches: NDArray[np.int64]
+    """Those with requests and a baseline."""
+
+
+class SlowdownMeter:
+    """Feed it every tick; it keeps the last batches."""
+
+    def __init__(self, batch_seconds: float = 5.0) -> None:
+        self._batch_seconds = batch_seconds
+        self._batches = Batches(4, batch_seconds)
+
+    def add(self, seen: Turnarounds, seconds: float) -> None:
+        """One tick of `seconds`; rows without requests or without a baseline that may judge count as no time."""
+        usual = seen.usual.expected
+        counts = (seen.requests > 0) & np.isfinite(seen.took_seconds) & np.isfinite(usual) & (usual > 0)
+        usual = np.where(counts, usual, 1.0)
+        independent = np.maximum(seen.usual.samples * min(seconds / self._batch_seconds, 1.0), 1.0)
+        spread = np.where(counts, seen.usual.spread, 0.0)
+        doubt = _Z_975 * _MEDIAN_ERROR * spread / np.sqrt(independent)
+        lower, upper = edges_of(usual)
+        quantities = (
+            seen.took_seconds,
+            seen.requests * usual,
+            seen.requests * np.maximum(lower - doubt, 0.0),
+            seen.requests * (upper + doubt),
+        )
+        self._batches.add(seen.ids, np.where(counts, np.stack(quantities), 0.0), seconds)
+
+    def slowdown(self, ids: NDArray[np.uint64]) -> Slowdown:
+        """The figures of these cgroups over the full batches; what was never seen is NaN."""
+        full = self._batches.full(ids)
+        took, usual, least, most = np.moveaxis(np.where(full[:, 1:2] > 0, full, np.nan), 1, 0)
+        found = ratio_of(took, usual)
+        sums = [np.nansum(part, axis=0) for part in (usual, least, most)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low = np.maximum(found.value - found.reach, 0.0) * sums[0] / sums[2]
+            high = (found.value + found.reach) * sums[0] / sums[1]
+        return Slowdown(found.value - 1.0, low - 1.0, high - 1.0, found.batches)

@@ -1,0 +1,46 @@
+"""How many changes a node and each pod may see in a minute. Pure: the time comes in."""
+
+from collections import deque
+
+from koordlet.identity.cgroup_names import name_cgroup
+
+_WINDOW_SECONDS = 60.0
+
+
+class Budgets:
+    """Counts what was granted in the last minute of monotonic time."""
+
+    def __init__(self, node_per_minute: int, pod_per_minute: int) -> None:
+        self._node = node_per_minute
+        self._pod = pod_per_minute
+        self._granted: deque[tuple[float, str]] = deque()
+        self._counts: dict[str, int] = {}
+
+    def take(self, target: str, now_seconds: float) -> str:
+        """Grant one change, or say which budget is used up."""
+        self._expire(now_seconds)
+        if len(self._granted) >= self._node:
+            return f"the node has seen {self._node} changes in a minute"
+        pod = pod_of(target)
+        if self._counts.get(pod, 0) >= self._pod:
+            return f"{pod} has seen {self._pod} changes in a minute"
+        self._granted.append((now_seconds, pod))
+        self._counts[pod] = self._counts.get(pod, 0) + 1
+        return ""
+
+    def _expire(self, now_seconds: float) -> None:
+        while self._granted and self._granted[0][0] <= now_seconds - _WINDOW_SECONDS:
+            _, pod = self._granted.popleft()
+            self._counts[pod] -= 1
+            if not self._counts[pod]:
+                del self._counts[pod]
+
+
+def pod_of(target: str) -> str:
+    """The pod's cgroup that a target lies in, or the target itself."""
+    path = target
+    while path not in ("", "/"):
+        if name_cgroup(path).kind == "pod":
+            return path
+        path = path.rpartition("/")[0]
+    return target

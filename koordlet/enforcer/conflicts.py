@@ -1,0 +1,85 @@
+"""Two strategies want different values of one knob of one cgroup: who gets it. Pure.
+
+The rule, in this order:
+1. An idle cgroup has no weight of its own: `cpu.idle` 1 beats any `cpu.weight` of the same cgroup.
+2. For a protected or latency-sensitive cgroup (SYSTEM, LSE, LSR, LS) the value that gives it more wins; for any other
+   the one that gives it less. What has no order (resource groups, sysctls) goes on to the next line.
+3. The gentler wish wins (`Strength`).
+4. The strategy whose name sorts first wins.
+
+What is set on processes (`oom_score_adj`, resource group, core scheduling group) reaches those of the cgroups below as
+well, so of a cgroup and one below it the one below gets its wish and the other gives way.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from api.intents import Knob, Setting
+from api.qos import QoSClass
+from koordlet.enforcer.direction import amount
+
+Owner = tuple[str, Knob]
+"""Target and knob: one strategy owns each at a time."""
+
+
+_OF_PROCESSES = frozenset({Knob.OOM_SCORE_ADJ, Knob.RESCTRL_GROUP, Knob.CORE_SCHED})
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A wish that gave way, and to which."""
+
+    loser: Setting
+    winner: Setting
+
+
+def settle(
+    settings: Iterable[Setting], class_of: Callable[[str], QoSClass]
+) -> tuple[Mapping[Owner, Setting], list[Loss]]:
+    """One wish for each target and knob, and those that gave way. Values must have been checked."""
+    groups: dict[Owner, list[Setting]] = {}
+    for setting in settings:
+        groups.setdefault((setting.target, setting.knob), []).append(setting)
+    winners, losses = {}, []
+    for owner, rivals in groups.items():
+        if len(rivals) == 1:
+            winners[owner] = rivals[0]
+            continue
+        wants_more = _wants_more(class_of(owner[0]))
+        first = min(rivals, key=lambda setting: _rank(setting, wants_more=wants_more))
+        winners[owner] = first
+        losses += [Loss(other, first) for other in rivals if other is not first and other.value != first.value]
+    _drop_idle_weights(winners, losses)
+    _drop_upper(winners, losses)
+    return winners, losses
+
+
+def _wants_more(qos: QoSClass) -> bool:
+    return qos == QoSClass.SYSTEM or qos.latency_sensitive
+
+
+def _rank(setting: Setting, *, wants_more: bool) -> tuple[float, int, str, str]:
+    given = amount(setting.knob, setting.value)
+    size = float(len(given)) if isinstance(given, frozenset) else given
+    order = 0.0 if size is None or math.isnan(size) else -size if wants_more else size
+    return order, setting.strength, setting.strategy, setting.value
+
+
+def _drop_idle_weights(winners: dict[Owner, Setting], losses: list[Loss]) -> None:
+    for (target, knob), idle in list(winners.items()):
+        if knob == Knob.CPU_IDLE and idle.value.strip() == "1":
+            weight = winners.pop((target, Knob.CPU_WEIGHT), None)
+            if weight is not None:
+                losses.append(Loss(weight, idle))
+
+
+def _drop_upper(winners: dict[Owner, Setting], losses: list[Loss]) -> None:
+    lower = [setting for (_, knob), setting in winners.items() if knob in _OF_PROCESSES]
+    for setting in lower:
+        path = setting.target
+        while path != "/":
+            path = path.rpartition("/")[0] or "/"
+            upper = winners.pop((path, setting.knob), None)
+            if upper is not None:
+                losses.append(Loss(upper, setting))

@@ -1,0 +1,202 @@
+"""The journal on disk: what has been changed and what it was before, so that the next run can put it back.
+
+A record is in the file before the change it announces. It is not forced to the disk, which would cost the fast path
+tens of milliseconds: it must survive the agent, not the kernel, for what it announces ends with the kernel too and a
+journal of another boot is never put back. The file is replaced as a whole (written beside, synced, renamed) when it has
+grown, so that it is whole at any moment. One agent at a time holds it, by a lock on the file `lock` beside it, which
+the kernel lets go when the agent dies.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from koordlet.enforcer.journal_format import SCHEMA, Begin, Decoded, Drop, Entry, Hold, Record, decode, encode
+
+_COMPACT_BYTES = 1 << 18
+
+
+class JournalError(Exception):
+    """The state directory cannot be used; the message says why and what to do."""
+
+
+class Journal:
+    """`live` is what would be put back. `failures` counts batches that could not be written."""
+
+    def __init__(self, directory: Path, boot: str) -> None:
+        """Take over the state directory. Raises JournalError where another agent has it or it cannot be written.
+
+        What the last run left is in `live`; `found` says what the file was like. A damaged file is set aside under
+        a name with the time.
+        """
+        self._directory = directory
+        self.path = directory / "journal"
+        self._boot = boot
+        self._fd = -1
+        self._size = 0
+        self._number = 0
+        self._untold: set[str] = set()
+        self.failures = 0
+        self.set_aside: Path | None = None
+        self._lock = _lock(directory)
+        try:
+            self.found = self._read()
+            self.live: dict[str, Entry] = dict(self.found.live) if self.found.boot in ("", boot) else {}
+            self.is_of_another_boot = self.found.boot not in ("", boot)
+            if self.found.damage:
+                self.set_aside = self.path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
+                os.link(self.path, self.set_aside)
+            self._try_replace()
+        except OSError as error:
+            os.close(self._lock)
+            raise JournalError(f"{self.path}: {error.strerror}; see [enforcing] state_dir") from error
+
+    def _read(self) -> Decoded:
+        try:
+            return decode(self.path.read_bytes())
+        except FileNotFoundError:
+            return Decoded()
+
+    def _try_replace(self) -> None:
+        try:
+            self._replace()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # Nothing is lost by a journal that stays as it is: it cannot be added to until it fits again.
+            self.failures += 1
+
+    def hold(self, entries: Iterable[Entry]) -> bool:
+        """Write down that these places are about to be changed; False where that failed: then change nothing."""
+        new = list(entries)
+        if not new:
+            return True
+        if not self._append([Hold(entry) for entry in new]):
+            return False
+        self.live.update((entry.place.key, entry) for entry in new)
+        return True
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Write down that these places are as they should be; where that fails it is made up for later."""
+        self._untold.update(key for key in keys if self.live.pop(key, None) is not None)
+        if self._untold and self._append([Drop(key) for key in sorted(self._untold)]):
+            self._untold.clear()
+
+    def _append(self, records: list[Record]) -> bool:
+        if self._fd < 0 or self._size > _COMPACT_BYTES or self._is_elsewhere():
+            try:
+                self._replace()
+            except OSError:
+                self.failures += 1
+                return False
+        content = encode(records, self._number)
+        try:
+            _write_all(self._fd, content)
+        except OSError:
+            self.failures += 1
+            self._cut_back()
+            return False
+        self._size += len(content)
+        self._number += len(records)
+        return True
+
+    def _is_elsewhere(self) -> bool:
+        """Whether somebody removed or replaced the file."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def _cut_back(self) -> None:
+        """Take a half-written batch away; if even that fails, write the next one to a new file."""
+        try:
+            os.ftruncate(self._fd, self._size)
+            os.lseek(self._fd, self._size, os.SEEK_SET)
+        except OSError:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _replace(self) -> None:
+        """Write all that is live to a new file and put it in the old one's place."""
+        records: list[Record] = [Begin(SCHEMA, self._boot), *map(Hold, self.live.values())]
+        content = encode(records, 0)
+        beside = self.path.with_name("journal.new")
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, content)
+            os.fsync(fd)
+            beside.rename(self.path)
+            _sync_directory(self._directory)
+        except OSError:
+            os.close(fd)
+            beside.unlink(missing_ok=True)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size, self._number = fd, len(content), len(records)
+        self._untold.clear()
+
+    def close(self) -> None:
+        """Let go; what is live stays on the disk. Idempotent."""
+        for fd in (self._fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock = -1
+
+
+def _lock(directory: Path) -> int:
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"{directory}: {error.strerror}; set [enforcing] state_dir to a writable place") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise JournalError(f"{directory} is held by an agent that runs; stop it first") from error
+    return fd
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class NoJournal:
+    """Remembers as a journal does, and writes nothing: for dry runs."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.live = {entry.place.key: entry for entry in entries}
+        self.failures = 0
+
+    def hold(self, entries: Iterable[Entry]) -> bool:
+        """As `Journal.hold`."""
+        self.live.update((entry.place.key, entry) for entry in entries)
+        return True
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """As `Journal.drop`."""
+        for key in keys:
+            self.live.pop(key, None)
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+def peek(directory: Path, boot: str) -> dict[str, Entry]:
+    """What a journal would have put back, without taking it over; empty where there is none to be read."""
+    try:
+        found = decode((directory / "journal").read_bytes())
+    except OSError:
+        return {}
+    return dict(found.live) if found.boot == boot else {}

@@ -1,0 +1,125 @@
+"""The journal's text: one record a line, `<crc32> <json>`, numbered without gaps. Pure.
+
+What is torn at the end was being written when the agent died; the change that it announced was not made, since a
+record is on the disk before its change. What is unreadable further up is damage: only what stands before it counts.
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from koordlet.host.attributes import Place
+
+SCHEMA = "koord.journal/v1"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One place that is not as it was found."""
+
+    place: Place
+    identity: str
+    """The cgroup's; a later cgroup of the same path is left alone."""
+    original: str
+    ours: tuple[str, ...]
+    """Every text of ours that may stand there, the wanted one last."""
+    by_kernel: bool = False
+    """Changed as a side effect; put back, never written."""
+    target: str
+    knob: str
+    strategy: str
+    verdict: str
+    lease_end: float
+    """Seconds since the epoch at which it would have ended when it was written down; for people, not for deciding."""
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
+    """First record of every journal."""
+
+    schema: str
+    boot: str
+    """Kernel's boot id: after a reboot there is nothing to put back."""
+
+
+class Hold(msgspec.Struct, frozen=True, tag="hold", forbid_unknown_fields=True):
+    """The place is about to be changed."""
+
+    entry: Entry
+
+
+class Drop(msgspec.Struct, frozen=True, tag="drop", forbid_unknown_fields=True):
+    """The place is none of ours any more."""
+
+    key: str
+
+
+Record = Begin | Hold | Drop
+
+
+class _Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    number: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a journal says. `damage` is empty or names line and problem; `lost_bytes` are not accounted for."""
+
+    boot: str = ""
+    live: dict[str, Entry] = field(default_factory=dict)
+    records: int = 0
+    torn_bytes: int = 0
+    damage: str = ""
+    lost_bytes: int = 0
+
+
+def encode(records: Iterable[Record], first_number: int) -> bytes:
+    """The lines of some records."""
+    lines = []
+    for number, record in enumerate(records, first_number):
+        body = msgspec.json.encode(_Numbered(number, record))
+        lines.append(b"%08x %s\n" % (zlib.crc32(body), body))
+    return b"".join(lines)
+
+
+def decode(content: bytes) -> Decoded:
+    """Read a journal as far as it goes; never raises."""
+    boot, live, number, position = "", dict[str, Entry](), 0, 0
+    while position < len(content):
+        end = content.find(b"\n", position)
+        line = content[position : end if end >= 0 else len(content)]
+        try:
+            record = _record(line, number) if end >= 0 else None
+        except ValueError as error:
+            rest = len(content) - position
+            if not content[position:].strip(b"\0"):
+                return Decoded(boot, live, number, torn_bytes=rest)
+            return Decoded(boot, live, number, damage=f"record {number + 1}: {error}", lost_bytes=rest)
+        if record is None:
+            return Decoded(boot, live, number, torn_bytes=len(content) - position)
+        if isinstance(record, Begin):
+            boot = record.boot
+        elif isinstance(record, Hold):
+            live[record.entry.place.key] = record.entry
+        else:
+            live.pop(record.key, None)
+        number, position = number + 1, end + 1
+    return Decoded(boot, live, number)
+
+
+def _record(line: bytes, number: int) -> Record:
+    checksum, _, body = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(body):
+        raise ValueError("the checksum does not fit")
+    try:
+        found = msgspec.json.decode(body, type=_Numbered)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not understood: {error}") from error
+    if found.number != number:
+        raise ValueError(f"number {found.number} where {number} was expected")
+    if (number == 0) != isinstance(found.record, Begin):
+        raise ValueError("a journal begins with one record that says so")
+    if isinstance(found.record, Begin) and found.record.schema != SCHEMA:
+        raise ValueError(f"schema {found.record.schema!r} is not {SCHEMA!r}")
+    return found.record

@@ -1,0 +1,123 @@
+"""Which cgroups are never touched, but to be given something. Pure.
+
+Protected are: cgroups that match a pattern of the settings, that are annotated so, of class SYSTEM, LSE or LSR, the
+agent's own, and every cgroup above one of these (what is done to a parent is done to its children).
+
+A protected cgroup gets gifts only: a knob of `_GIFTS` in the direction that gives it more. The class of a cgroup that
+has none is that of its nearest classified ancestor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from api.intents import Knob
+from api.qos import QoSClass
+from koordlet.enforcer.direction import Direction
+from koordlet.identity.cgroup_names import name_cgroup
+
+_PROTECTED_CLASSES = frozenset({QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR})
+_GIFTS = frozenset(
+    {
+        Knob.CPU_WEIGHT,
+        Knob.CPU_MAX,
+        Knob.CPU_BURST,
+        Knob.CPU_IDLE,
+        Knob.CPU_BVT,
+        Knob.CPUSET_CPUS,
+        Knob.CPUSET_MEMS,
+        Knob.FREEZE,
+        Knob.MEMORY_MIN,
+        Knob.MEMORY_LOW,
+        Knob.MEMORY_HIGH,
+        Knob.MEMORY_MAX,
+        Knob.MEMORY_PRIORITY,
+        Knob.IO_WEIGHT,
+        Knob.IO_MAX,
+        Knob.OOM_SCORE_ADJ,
+    }
+)
+NOT_OF_CGROUPS = frozenset({Knob.RESCTRL_SCHEMATA, Knob.SYSCTL, Knob.SCHED_FEATURE, Knob.NODE_TAINT})
+"""Knobs whose target is no cgroup."""
+_OF_THE_ROOT = frozenset({Knob.IO_COST_QOS, Knob.IO_COST_MODEL})
+"""Knobs that only the root cgroup has, for the whole host."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """`classes` and `annotated` speak of the cgroups there are, by path."""
+
+    patterns: tuple[str, ...]
+    classes: Mapping[str, QoSClass]
+    annotated: frozenset[str]
+    own: str
+    """Path of the agent's own cgroup; empty if it is in none."""
+    only: tuple[str, ...] = ()
+    """Patterns of the cgroups that may be changed at all, gifts included; empty is all."""
+
+    def is_out_of_bounds(self, target: str) -> bool:
+        """Whether the settings leave a cgroup alone altogether."""
+        return bool(self.only) and not any(fnmatchcase(target, pattern) for pattern in self.only)
+
+    def class_of(self, target: str) -> QoSClass:
+        """Its own class, or its nearest ancestor's."""
+        for path in _upwards(target):
+            if self.classes.get(path, QoSClass.NONE) != QoSClass.NONE:
+                return self.classes[path]
+        return QoSClass.NONE
+
+    def why(self, target: str) -> str:
+        """Why a cgroup is protected; empty if it is not."""
+        if self.is_out_of_bounds(target):
+            return f"{target} is not among those that [enforcing] only names"
+        if target not in self._reasons:
+            self._reasons[target] = self._find_reason(target)
+        return self._reasons[target]
+
+    def _find_reason(self, target: str) -> str:
+        for path in _upwards(target):
+            for pattern in self.patterns:
+                if path != "/" and fnmatchcase(path, pattern):
+                    return f"{path} matches the protected pattern {pattern}"
+            if path in self.annotated:
+                return f"{path} is annotated as protected"
+        if target == "/" and "/" in self.patterns:
+            return "the root cgroup is everybody's"
+        qos = self.class_of(target)
+        if qos in _PROTECTED_CLASSES:
+            return f"{target} is of class {qos}"
+        return self._above.get(target, "")
+
+    @cached_property
+    def _reasons(self) -> dict[str, str]:
+        """Answers given so far: the same cgroups are asked about in every step."""
+        return {}
+
+    @cached_property
+    def _above(self) -> dict[str, str]:
+        """Every cgroup that has a protected one below it, with what is there."""
+        found: dict[str, str] = {}
+        if self.own:
+            found |= dict.fromkeys(_upwards(self.own), "the agent itself runs there")
+        for path, qos in self.classes.items():
+            if qos in _PROTECTED_CLASSES:
+                found |= dict.fromkeys(_upwards(path)[1:], f"{path} below it is of class {qos}")
+        for path in self.annotated:
+            found |= dict.fromkeys(_upwards(path)[1:], f"{path} below it is annotated as protected")
+        return found
+
+    def forbids(self, knob: Knob, target: str, direction: Direction) -> str:
+        """Why a setting may not be made; empty if it may."""
+        if knob in NOT_OF_CGROUPS or (knob in _OF_THE_ROOT and target == "/"):
+            return ""
+        if knob == Knob.CPU_IDLE and name_cgroup(target).kind == "kubepods" and direction != Direction.WIDER:
+            return f"{target} is the kubelet's own, which would fail to start on an idle cgroup"
+        if knob in _GIFTS and direction in (Direction.WIDER, Direction.SAME) and not self.is_out_of_bounds(target):
+            return ""
+        return self.why(target)
+
+
+def _upwards(path: str) -> list[str]:
+    parts = path.strip("/").split("/") if path.strip("/") else []
+    return ["/" + "/".join(parts[:count]) for count in range(len(parts), 0, -1)] or ["/"]

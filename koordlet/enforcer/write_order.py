@@ -1,0 +1,122 @@
+"""In which order the changes of one step are written, so that the kernel accepts each. Pure.
+
+1. Bursts are lowered, idle classes lifted: a quota may not fall below its burst, an idle cgroup takes no weight.
+2. Limits and protections widen, parents before children.
+3. They tighten, children before parents. A list of CPUs that moves widens to both lists first and tightens here.
+4. Everything else; resource groups are made before they are filled and removed when they are empty.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api.cpuset import format_cpuset, parse_cpuset
+from api.intents import Knob
+from koordlet.enforcer.direction import Direction
+from koordlet.host.attribute_formats import Form
+from koordlet.host.attributes import ABSENT, KernelFile, ProcessFiles, ResourceGroup, ResourceTasks
+from koordlet.host.knobs.knobs import Part
+
+_LEVELLED = frozenset(
+    {
+        Knob.CPU_MAX,
+        Knob.CPUSET_CPUS,
+        Knob.CPUSET_MEMS,
+        Knob.MEMORY_MIN,
+        Knob.MEMORY_LOW,
+        Knob.MEMORY_HIGH,
+        Knob.MEMORY_MAX,
+    }
+)
+_FIRST, _WIDEN, _TIGHTEN, _LAST = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One knob of one target: its parts, each with the text that stands now."""
+
+    knob: Knob
+    target: str
+    parts: tuple[tuple[Part, str], ...]
+    direction: Direction
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write: which change it belongs to, where, and what."""
+
+    change: int
+    part: Part
+    value: str
+
+
+def interim(part: Part, old: str) -> str:
+    """What a list passes through on its way: both lists together. Empty where the way is straight."""
+    place = part.place
+    if not isinstance(place, KernelFile) or place.form != Form.CPUS:
+        return ""
+    before, after = parse_cpuset(old), parse_cpuset(part.value)
+    both = before | after
+    return "" if not before or not after or both in (before, after) else format_cpuset(both)
+
+
+def order(changes: Sequence[Change]) -> list[Write]:
+    """All writes, in the order in which to make them."""
+    ranked: list[tuple[tuple[int, int, int], Write]] = []
+    for number, change in enumerate(changes):
+        for position, (part, old) in enumerate(_within(change)):
+            passing = interim(part, old) if change.direction == Direction.ASIDE else ""
+            if passing:
+                ranked.append(((_WIDEN, _depth(change.target), position), Write(number, part, passing)))
+            rank = (_phase(change), _level(change), position)
+            ranked.append((rank, Write(number, part, part.value)))
+    return [write for _, write in sorted(ranked, key=lambda item: item[0])]
+
+
+def _phase(change: Change) -> int:
+    if change.knob == Knob.CPU_BURST:
+        return _FIRST if change.direction == Direction.TIGHTER else _LAST
+    if change.knob == Knob.CPU_IDLE and change.direction == Direction.WIDER:
+        return _FIRST
+    if change.knob in _LEVELLED:
+        return _WIDEN if change.direction == Direction.WIDER else _TIGHTEN
+    return _LAST
+
+
+def _level(change: Change) -> int:
+    if change.knob in _LEVELLED:
+        depth = _depth(change.target)
+        return depth if change.direction == Direction.WIDER else -depth
+    return max(_turn(part) for part, _ in change.parts)
+
+
+def _depth(target: str) -> int:
+    return len([name for name in target.split("/") if name])
+
+
+def _turn(part: Part) -> int:
+    """Among what has no level: weights before idle classes, groups before their schemata before their tasks."""
+    place = part.place
+    if isinstance(place, ResourceGroup):
+        return 9 if part.value == ABSENT else 0
+    if isinstance(place, ResourceTasks):
+        return 3
+    if isinstance(place, ProcessFiles):
+        return 4
+    return 2 if place.path.endswith("/cpu.idle") else 1
+
+
+def _within(change: Change) -> list[tuple[Part, str]]:
+    """A longer period goes before its quota and a shorter one after it; an idle class before the weight it hid."""
+    return sorted(change.parts, key=_inner_rank)
+
+
+def _inner_rank(item: tuple[Part, str]) -> int:
+    part, old = item
+    place = part.place
+    if isinstance(place, KernelFile):
+        name = place.path.rpartition("/")[2]
+        if name == "cpu.cfs_period_us":
+            return 0 if int(part.value) > int(old) else 2
+        if name in ("cpu.shares", "cpu.weight"):
+            return 2
+    return 1

@@ -1,0 +1,228 @@
+"""Places that hold one value each: a kernel file, an item in one, what a cgroup's processes have, a resource group,
+a traffic class.
+
+Places are plain data, so that a journal can name them and a later run can find them again. A place reads as the set
+of canonical texts found there, since the processes of a cgroup may differ; None means that it is gone.
+"""
+
+import errno
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from koordlet.host import resctrl_groups
+from koordlet.host.attribute_formats import Form, Layout, absent, canonical, pick, place_in, spelled
+from koordlet.host.cgroups import processes
+from koordlet.host.files import HostError
+from koordlet.host.traffic.cgroup_class import CgroupTraffic
+from koordlet.host.traffic.qdisc import link_identity
+
+_GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+_READ_BYTES = 1 << 16
+PRESENT, ABSENT = "present", "absent"
+
+
+class _Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+
+    @property
+    def key(self) -> str:
+        """Names the place among all others."""
+        return self.path
+
+    def identity(self) -> str | None:
+        """Tells a cgroup from a later one of the same path; "" where there is nothing to tell, None if gone."""
+        return ""
+
+
+class KernelFile(_Place, frozen=True, tag="file"):
+    """A file or one item in it."""
+
+    form: Form
+    layout: Layout = Layout.WHOLE
+    item: str = ""
+    is_cgroup: bool = True
+    """Whether the file lives and dies with a cgroup, by whose inode number it is known again."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}#{self.item}" if self.item else self.path
+
+    def identity(self) -> str | None:
+        return inode(os.path.dirname(self.path)) if self.is_cgroup else ""
+
+    def read(self) -> frozenset[str] | None:
+        """The one text. Raises HostError where the file cannot be read or its text not be understood."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                text = os.read(fd, _READ_BYTES).decode(errors="replace")
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise HostError(self.path, "read", error.errno or errno.EIO) from error
+        try:
+            found = pick(self.layout, self.item, text)
+            return frozenset((absent(self.form) if found is None else canonical(self.form, found),))
+        except (ValueError, IndexError) as error:
+            raise HostError(self.path, "read", errno.EINVAL, f"{text[:80]!r}: {error}") from error
+
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
+        """One write(2); raises HostError with the kernel's reason, ENODEV if the cgroup is another by now."""
+        command = place_in(self.layout, self.item, spelled(self.form, value))
+        above, _, name = self.path.rpartition("/")
+        try:
+            with _directory(above, identity) as directory:
+                fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, dir_fd=directory)
+                try:
+                    os.write(fd, f"{command}\n".encode())
+                finally:
+                    os.close(fd)
+        except HostError:
+            raise
+        except OSError as error:
+            if self.layout == Layout.DOMAIN:
+                folder = Path(self.path).parent
+                root = folder if (folder / "info").is_dir() else folder.parent
+                raise resctrl_groups.refusal(root, Path(self.path), f"write {command!r} to", error) from error
+            raise HostError(self.path, f"write {command!r} to", error.errno or errno.EIO) from error
+
+
+class ProcessFiles(_Place, frozen=True, tag="processes"):
+    """`/proc/<pid>/<name>` of every process below the cgroup `path`."""
+
+    proc: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}#{self.name}"
+
+    def identity(self) -> str | None:
+        return inode(Path(self.path))
+
+    def read(self) -> frozenset[str] | None:
+        """Every distinct text; empty without processes."""
+        if not Path(self.path).is_dir():
+            return None
+        return processes.values_below(Path(self.path), Path(self.proc), self.name)
+
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:
+        """Set it for the processes that hold one of `holding`, and for no other; ENODEV as for a file."""
+        try:
+            with _directory(self.path, identity):
+                processes.set_values_below(Path(self.path), Path(self.proc), self.name, value, holding)
+        except OSError as error:
+            raise HostError(self.key, f"write {value!r} to", error.errno or errno.EIO) from error
+
+
+class ResourceTasks(_Place, frozen=True, tag="resource_tasks"):
+    """The resource group that the threads below the cgroup `path` are in; "" is the root group."""
+
+    root: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}#resctrl"
+
+    def identity(self) -> str | None:
+        return inode(Path(self.path))
+
+    def read(self) -> frozenset[str] | None:
+        """Every group that has any of them; empty without threads."""
+        if not Path(self.path).is_dir():
+            return None
+        return resctrl_groups.groups_of(Path(self.root), Path(self.path))
+
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:
+        """Move the threads that are in one of `holding`, and no other; ENODEV as for a file."""
+        with _directory(self.path, identity):
+            resctrl_groups.move_below(Path(self.root), Path(self.path), value, holding)
+
+
+class ResourceGroup(_Place, frozen=True, tag="resource_group"):
+    """Whether the control group `path` is there."""
+
+    def read(self) -> frozenset[str] | None:
+        """`present` or `absent`; None where resctrl is not mounted any more."""
+        if not (Path(self.path).parent / "schemata").exists():
+            return None
+        return frozenset((PRESENT if Path(self.path).is_dir() else ABSENT,))
+
+    def write(self, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
+        """Make or remove it."""
+        if value == PRESENT:
+            resctrl_groups.make_group(Path(self.path))
+        else:
+            resctrl_groups.remove_group(Path(self.path))
+
+
+class TrafficClass(_Place, frozen=True, tag="traffic_class"):
+    """The traffic class of the cgroup `path` on an interface; see `CgroupTraffic`. It may outlive its cgroup."""
+
+    device: str
+    minor: int
+    level: int
+    link_rate: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}#net.class"
+
+    def identity(self) -> str | None:
+        return link_identity(self.device)
+
+    def read(self) -> frozenset[str] | None:
+        """As `CgroupTraffic.read`."""
+        return self._traffic().read()
+
+    def write(self, value: str, holding: Collection[str], identity: str = "") -> None:  # noqa: ARG002
+        """As `CgroupTraffic.write`; raises HostError with ENODEV if the interface is another by now."""
+        if identity and identity != self.identity():
+            raise HostError(self.device, f"set {value!r} on", errno.ENODEV)
+        self._traffic().write(value)
+
+    def _traffic(self) -> CgroupTraffic:
+        return CgroupTraffic(Path(self.path), self.device, self.minor, self.level, self.link_rate)
+
+
+Place = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
+
+
+def parents_list(place: KernelFile) -> str:
+    """The CPUs or memory nodes that the cgroup above may use; empty where the place is no list of them."""
+    if place.form != Form.CPUS:
+        return ""
+    path = Path(place.path)
+    for name in (f"{path.name}.effective", f"cpuset.effective_{path.name.rpartition('.')[2]}"):
+        above = path.parent.parent / name
+        if above.exists():
+            return canonical(Form.CPUS, above.read_text())
+    return ""
+
+
+@contextmanager
+def _directory(path: str, identity: str) -> Iterator[int]:
+    """A descriptor of a cgroup's directory, if it is still the one that was looked at."""
+    fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if identity and str(os.fstat(fd).st_ino) != identity:
+            raise HostError(path, "write to", errno.ENODEV, "it is another cgroup by now")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def inode(directory: Path | str) -> str | None:
+    """The inode number of a directory, which the kernel gives to one cgroup in a boot; None if it is gone."""
+    try:
+        return str(os.stat(directory).st_ino)
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise HostError(directory, "stat", error.errno or errno.EIO) from error

@@ -1,0 +1,122 @@
+"""`net.class` on this host: which interface, how fast it is, and how a cgroup's packets are known on it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from api.plugin import Unsupported
+from koordlet.host.attributes import TrafficClass
+from koordlet.host.cgroups.controllers import Directories, Part
+from koordlet.host.cgroups.hierarchies import find_mounts
+from koordlet.host.cgroups.processes import pids_below
+from koordlet.host.files import HostTree
+from koordlet.host.traffic import classifiers as traffic_programs
+from koordlet.host.traffic.cgroup_class import BARE, MARKED
+from koordlet.host.traffic.classes import choose_minor, default_interface, parse_traffic
+from koordlet.host.traffic.net_cls import is_foreign, mark_of
+from koordlet.host.traffic.qdisc import DEFAULT, OURS, Link
+from koordlet.host.traffic.veth_taps import can_tap
+
+_BITS_PER_MEGABIT = 1_000_000
+_MANY = 4096
+_PIDS_LOOKED_AT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficLink:
+    """Which interface, and its rate; what is empty or 0 is asked of the host."""
+
+    device: str = ""
+    bits_per_second: int = 0
+
+
+class TrafficKnob:
+    """Remembers which class each cgroup has, so that it keeps it."""
+
+    def __init__(self, tree: HostTree, directories: Directories, link: TrafficLink) -> None:
+        self._tree = tree
+        self._directories = directories
+        self._link = link
+        self._minors: dict[str, int] = {}
+
+    def parts(self, target: str, value: str) -> tuple[Part, ...]:
+        """One place. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.parts`."""
+        device = self._link.device or self._default_device()
+        directory, level = self._locate(target)
+        lack = traffic_programs.lack(by_mark=level == MARKED)
+        if lack is not None:
+            raise lack
+        self._check_namespace(target, directory)
+        link_rate = self._link_rate(device)
+        with Link(device) as link:
+            root = link.root()
+            if root not in (DEFAULT, OURS):
+                raise Unsupported(f"somebody else set {root} on {device}", f"tc qdisc del dev {device} root")
+            standing = link.classes() if root == OURS else {}
+        traffic = parse_traffic(value, link_rate)
+        minor = self._minor(target, set(standing))
+        place = TrafficClass(str(directory), device, minor, level, link_rate)
+        return (Part(place, str(traffic), also=(BARE,)),)
+
+    def _default_device(self) -> str:
+        routes, routes6 = (self._tree.text(f"/proc/self/net/{name}") or "" for name in ("route", "ipv6_route"))
+        found = default_interface(routes, routes6)
+        if found is None:
+            raise Unsupported("there is no default route", "name the link in [enforcing] network_interface")
+        return found
+
+    def _locate(self, target: str) -> tuple[Path, int]:
+        """The cgroup's directory where packets can be told apart by it, and its depth there."""
+        names = [name for name in target.split("/") if name]
+        if not names:
+            raise ValueError("the root cgroup's class is that of everybody who has none")
+        v1, unified = find_mounts(self._tree)
+        for mount, level in ((v1.get("net_cls"), MARKED), (unified, len(names))):
+            if mount is not None and (directory := mount.joinpath(*names)).is_dir():
+                mark = mark_of(directory) if level == MARKED else 0
+                if mark and is_foreign(mark):
+                    raise Unsupported(f"{target} has the net_cls.classid {mark:#x} of somebody else", "set it to 0")
+                return directory, level
+        self._directories.directory("cpu", target)
+        raise Unsupported(
+            f"packets of {target} cannot be told from others: it is neither in a net_cls nor in the unified hierarchy",
+            "boot with cgroup v2, or mount net_cls and let the container runtime use it",
+        )
+
+    def _check_namespace(self, target: str, directory: Path) -> None:
+        """Without taps nobody knows whose a packet out of another network namespace is once it comes to the link."""
+        if can_tap():
+            return
+        own = _namespace(self._tree.path("/proc/self"))
+        pids = sorted(pids_below(directory))[:_PIDS_LOOKED_AT]
+        found = {_namespace(self._tree.path(f"/proc/{pid}")) for pid in pids} - {None}
+        if found and own not in found:
+            raise Unsupported(
+                f"{target} has a network namespace of its own, out of which packets come without their cgroup",
+                "needs Linux 6.6 or later; or limit it with the network plugin's bandwidth annotations",
+            )
+
+    def _link_rate(self, device: str) -> int:
+        """Bytes per second."""
+        if self._link.bits_per_second:
+            return self._link.bits_per_second // 8
+        try:
+            megabits = int(self._tree.text(f"/sys/class/net/{device}/speed") or "-1")
+        except (OSError, ValueError):
+            megabits = -1
+        if megabits <= 0:
+            raise Unsupported(f"{device} does not say how fast it is", "say so in [enforcing] network_bits_per_second")
+        return megabits * _BITS_PER_MEGABIT // 8
+
+    def _minor(self, target: str, standing: set[int]) -> int:
+        if target not in self._minors:
+            if len(self._minors) >= _MANY:
+                self._minors = {path: minor for path, minor in self._minors.items() if minor in standing}
+            self._minors[target] = choose_minor(target, standing | set(self._minors.values()))
+        return self._minors[target]
+
+
+def _namespace(process: Path) -> int | None:
+    try:
+        return (process / "ns/net").stat().st_ino
+    except OSError:
+        return None

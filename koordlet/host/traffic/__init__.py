@@ -1,0 +1,1 @@
+"""Traffic classes: HTB classes of a link, and how packets are assigned to them."""

@@ -1,0 +1,73 @@
+"""Marks that cgroup v1 puts on traffic: net_cls.classid of a cgroup and those below.
+
+The kernel copies a mark when a cgroup is made, and to nobody afterwards. So a class marks each cgroup below as well,
+but not those that have a class of their own; when it goes, they get what their parent has.
+"""
+
+from pathlib import Path
+
+from koordlet.host.files import HostError
+from koordlet.host.traffic.classes import MAJOR
+
+_FILE = "net_cls.classid"
+_PASSES = 4
+
+
+def mark_of(directory: Path) -> int | None:
+    """A cgroup's mark; 0 is none, None that the cgroup is gone."""
+    try:
+        return int((directory / _FILE).read_text())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HostError(directory / _FILE, "read", error.errno or 0) from error
+
+
+def is_foreign(mark: int) -> bool:
+    """Whether somebody else set it."""
+    return mark != 0 and mark >> 16 != MAJOR
+
+
+def set_marks(directory: Path, mark: int) -> None:
+    """Mark a cgroup and those below that have no class of their own."""
+    for _ in range(_PASSES):
+        pending = [one for one, has in _region(directory, mark) if has != mark]
+        for one in pending:
+            _write(one, mark)
+        # A cgroup may have been made below one that was not marked yet.
+        if not pending:
+            return
+
+
+def clear_marks(directory: Path, mark: int) -> None:
+    """Take a mark away: what had it gets the mark that the parent has of us."""
+    above = mark_of(directory.parent) or 0
+    inherited = 0 if is_foreign(above) else above
+    for one, has in _region(directory, mark):
+        if has == mark:
+            _write(one, inherited)
+
+
+def _region(directory: Path, mark: int) -> list[tuple[Path, int]]:
+    """Cgroups of a class with their marks, from the top: below one, those that have its mark, none, or `mark`."""
+    top = mark_of(directory)
+    if top is None or is_foreign(top):
+        return []
+    found, pending = [], [(directory, top)]
+    while pending:
+        one, has = pending.pop()
+        found.append((one, has))
+        for below in sorted(path for path in one.iterdir() if path.is_dir()):
+            its = mark_of(below)
+            if its is not None and its in (0, has, mark):
+                pending.append((below, its))
+    return found
+
+
+def _write(directory: Path, mark: int) -> None:
+    try:
+        (directory / _FILE).write_text(str(mark))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HostError(directory / _FILE, f"write {mark:#x} to", error.errno or 0) from error

@@ -1,0 +1,203 @@
+"""The queueing of one interface by netlink: its root, HTB classes, and the filters that fill them."""
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from koordlet.host.files import HostError
+from koordlet.host.traffic.classes import FIRST_MINOR, LINK, MAJOR, REST, REST_PRIORITY, ROOT, Traffic, rest_rate
+
+DEFAULT, OURS = "default", "ours"
+_TO_ROOT = 0xFFFFFFFF
+_INGRESS = 0xFFFF
+_PACKET_BYTES = 1600
+_QUANTUM_BYTES = (1600, 60_000)
+_FRESH_SECONDS = 0.05
+_NETNS = "/proc/thread-self/ns/net"
+_BURSTS_PER_SECOND = 250
+"""A class may send at once what it has in 4 ms: the longest tick of the kernels in use."""
+
+
+class Link:
+    """A context: netlink is open within. Raises HostError, with ENODEV where there is no such interface."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def __enter__(self) -> Self:
+        from pyroute2 import IPRoute
+
+        try:
+            self._index = socket.if_nametoindex(self.device)
+        except OSError as error:
+            raise HostError(self.device, "find", errno.ENODEV) from error
+        self.identity = link_identity(self.device) or ""
+        self._netlink = IPRoute()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._netlink.close()
+
+    def root(self) -> str:
+        """`default` for what the kernel sets by itself (its handle is 0), `ours`, or what somebody else set."""
+        with self._saying("read the queueing of"):
+            for qdisc in self._netlink.get_qdiscs(index=self._index):
+                kind, handle = qdisc.get_attr("TCA_KIND"), qdisc["handle"]
+                if qdisc["parent"] == _TO_ROOT and handle == ROOT and kind == "htb":
+                    return OURS
+                if handle >> 16 not in (0, _INGRESS):
+                    return f"{kind} {handle >> 16:x}:"
+        return DEFAULT
+
+    def classes(self) -> dict[int, Traffic]:
+        """The cgroups' classes by minor number."""
+        with self._saying("read the classes of"):
+            dumped = list(self._netlink.get_classes(index=self._index))
+        return {one["handle"] & 0xFFFF: _traffic(one) for one in dumped if _is_of_a_cgroup(one["handle"])}
+
+    def filters(self) -> dict[int, str]:
+        """Names of the filters that fill them, by minor number."""
+        found: dict[int, str] = {}
+        with self._saying("read the filters of"):
+            for one in self._netlink.get_filters(index=self._index, parent=ROOT):
+                options = one.get_attr("TCA_OPTIONS")
+                if options is not None:
+                    found[one["handle"]] = options.get_attr("TCA_BPF_NAME") or ""
+        return found
+
+    def make_root(self, link_rate: int) -> None:
+        """HTB with the link's class, and the one of those who have none; what is there already stays."""
+        if self.root() == DEFAULT:
+            with self._changing("queue by class on"):
+                self._netlink.tc("add", "htb", self._index, ROOT, default=REST & 0xFFFF)
+        self._set(LINK, ROOT, Traffic(link_rate, link_rate, 0))
+        self.promise_rest(link_rate)
+
+    def promise_rest(self, link_rate: int) -> None:
+        """Promise what is left to those who have no class."""
+        promised = [traffic.rate for traffic in self.classes().values()]
+        self._set(REST, LINK, Traffic(rest_rate(link_rate, promised), link_rate, REST_PRIORITY))
+
+    def set_class(self, minor: int, traffic: Traffic) -> None:
+        """Make or change one."""
+        self._set(ROOT | minor, LINK, traffic)
+
+    def _set(self, handle: int, parent: int, traffic: Traffic) -> None:
+        with self._changing(f"set the class {handle & 0xFFFF:x} of"):
+            self._netlink.tc(
+                "replace-class",
+                "htb",
+                self._index,
+                handle,
+                parent=parent,
+                rate=traffic.rate,
+                ceil=traffic.ceiling,
+                prio=traffic.priority,
+                burst=traffic.rate // _BURSTS_PER_SECOND + _PACKET_BYTES,
+                cburst=traffic.ceiling // _BURSTS_PER_SECOND + _PACKET_BYTES,
+                quantum=min(max(traffic.rate // 100, _QUANTUM_BYTES[0]), _QUANTUM_BYTES[1]),
+            )
+
+    def set_filter(self, minor: int, turn: int, program: int, name: str) -> None:
+        """Make or change the filter of a class; those of a lower turn are asked first."""
+        with self._changing(f"classify traffic of class {minor:x} on"):
+            self._netlink.tc(
+                "replace-filter",
+                "bpf",
+                self._index,
+                minor,
+                fd=program,
+                name=name,
+                parent=ROOT,
+                classid=ROOT | minor,
+                prio=turn,
+            )
+
+    def remove_filter(self, minor: int, turn: int) -> None:
+        """What is gone already is as good."""
+        with self._changing("remove a filter from", but=errno.ENOENT):
+            self._netlink.tc("del-filter", "bpf", self._index, minor, parent=ROOT, prio=turn)
+
+    def remove_class(self, minor: int) -> None:
+        """What is gone already is as good; its filter must be."""
+        with self._changing("remove a class from", but=errno.ENOENT):
+            self._netlink.tc("del-class", None, self._index, ROOT | minor)
+
+    def remove_root(self) -> None:
+        """With all below it; the kernel sets its default again."""
+        with self._changing("remove the classes from", but=errno.ENOENT):
+            self._netlink.tc("del", None, self._index, ROOT, parent=_TO_ROOT)
+
+    @contextmanager
+    def _changing(self, operation: str, but: int = 0) -> Iterator[None]:
+        try:
+            with self._saying(operation, but):
+                yield
+        finally:
+            _seen.clear()
+
+    @contextmanager
+    def _saying(self, operation: str, but: int = 0) -> Iterator[None]:
+        from pyroute2.netlink.exceptions import NetlinkError
+
+        try:
+            yield
+        except NetlinkError as error:
+            if error.code != but:
+                detail = f"{os.strerror(error.code)} (HTB and cls_bpf are needed)" if error.code == errno.ENOENT else ""
+                raise HostError(self.device, operation, error.code, detail) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands on a link; nothing but `root` where that is not ours."""
+
+    root: str
+    classes: Mapping[int, Traffic]
+    filters: Mapping[int, str]
+
+
+_seen: dict[str, tuple[float, Standing]] = {}
+
+
+def look_at(device: str, identity: str) -> Standing:
+    """All of it at once, for the many places that are looked at together; as of at most 50 ms ago.
+
+    `identity` is that of the link. Raises HostError.
+    """
+    at, standing = _seen.get(identity, (-_FRESH_SECONDS, None))
+    now = time.monotonic()
+    if standing is None or now - at >= _FRESH_SECONDS:
+        with Link(device) as link:
+            root = link.root()
+            standing = Standing(root, link.classes(), link.filters()) if root == OURS else Standing(root, {}, {})
+        _seen[identity] = (now, standing)
+    return standing
+
+
+def link_identity(device: str) -> str | None:
+    """Tells an interface from others of its name, those of other network namespaces too; None if there is none."""
+    try:
+        return f"{Path(_NETNS).stat().st_ino}:{socket.if_nametoindex(device)}"
+    except OSError:
+        return None
+
+
+def _is_of_a_cgroup(handle: int) -> bool:
+    return handle >> 16 == MAJOR and handle & 0xFFFF >= FIRST_MINOR
+
+
+def _traffic(message: Any) -> Traffic:
+    options = message.get_attr("TCA_OPTIONS")
+    short = options.get_attr("TCA_HTB_PARMS")
+    rate = options.get_attr("TCA_HTB_RATE64") or short["rate"]
+    return Traffic(rate, options.get_attr("TCA_HTB_CEIL64") or short["ceil"], short["prio"])

@@ -1,0 +1,1 @@
+"""What a cgroup is: its name, pod and workload."""

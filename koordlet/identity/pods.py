@@ -1,0 +1,45 @@
+"""What is known of pods besides their cgroups: classes, labels, amounts. The kubelet's and the API server's to tell."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from api.frame import CgroupInfo
+from api.qos import QoSClass
+from koordlet.identity.cgroup_names import name_cgroup
+
+ANNOTATION_PROTECTED = "koordlet.koordinator.sh/protected"
+"""Pod annotation; `true` keeps a pod from everything but gifts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """One pod; amounts by resource name as in `api.kube.resources`."""
+
+    name: str
+    """`namespace/pod`."""
+    qos: QoSClass = QoSClass.NONE
+    """As labelled."""
+    priority: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    active: bool = True
+
+
+FactsOf = Callable[[str], PodFacts | None]
+"""Facts of the pod with this uid; None where nobody tells them."""
+
+
+def nobody_tells(_uid: str) -> PodFacts | None:
+    """Without Kubernetes."""
+    return None
+
+
+def annotated(cgroups: Iterable[CgroupInfo], facts_of: FactsOf) -> frozenset[str]:
+    """Paths of the pods that are protected by annotation."""
+    if facts_of is nobody_tells:
+        return frozenset()
+    named = ((info.path, name_cgroup(info.path)) for info in cgroups)
+    pods = ((path, facts_of(name.pod_uid)) for path, name in named if name.kind == "pod")
+    return frozenset(path for path, facts in pods if facts and facts.annotations.get(ANNOTATION_PROTECTED) == "true")

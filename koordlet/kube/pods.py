@@ -1,0 +1,78 @@
+"""Which pod a cgroup belongs to, by the pod's uid in the path. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from api.kube.meta import ObjectReference
+from api.kube.objects import Pod
+from api.kube.workload import workload_of
+from koordlet.identity.cgroup_names import name_cgroup
+
+CONFIG_HASH = "kubernetes.io/config.hash"
+"""Annotation of a static pod's mirror: the uid that the kubelet's cgroups carry in place of the mirror's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodOnNode:
+    """What verdicts need to know of a pod."""
+
+    reference: ObjectReference
+    workload: str
+    """`Kind/namespace/name` of its owner; `namespace/pod` where it has none."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.reference.namespace}/{self.reference.name}"
+
+
+class PodBook:
+    """The pods of this node. Written by one thread, read by others: each lookup is one step."""
+
+    def __init__(self) -> None:
+        self._by_uid: Mapping[str, PodOnNode] = {}
+
+    def change(self, gone: Pod | None, come: Pod | None) -> None:
+        """A pod came, changed or went."""
+        pods = dict(self._by_uid)
+        if gone is not None:
+            for uid in _uids(gone):
+                pods.pop(uid, None)
+        if come is not None:
+            pods.update(dict.fromkeys(_uids(come), _on_node(come)))
+        self._by_uid = pods
+
+    def of_path(self, path: str) -> PodOnNode | None:
+        """The pod of a cgroup; also of cgroups that a container made; None outside pods and for unknown pods."""
+        uid = pod_uid(path)
+        return self._by_uid.get(uid) if uid else None
+
+    def name_of(self, path: str) -> str:
+        """What people call it: `namespace/pod`, or the path."""
+        pod = self.of_path(path)
+        return pod.key if pod else path
+
+    def __len__(self) -> int:
+        return len({pod.reference.uid for pod in self._by_uid.values()})
+
+
+def pod_uid(path: str) -> str:
+    """The uid in a cgroup's path or in that of a parent; empty outside pods."""
+    while path:
+        uid = name_cgroup(path).pod_uid
+        if uid:
+            return uid
+        path = path.rpartition("/")[0]
+    return ""
+
+
+def _uids(pod: Pod) -> tuple[str, ...]:
+    mirrored = pod.metadata.annotations.get(CONFIG_HASH, "")
+    return tuple(uid for uid in (pod.metadata.uid, mirrored) if uid)
+
+
+def _on_node(pod: Pod) -> PodOnNode:
+    meta = pod.metadata
+    reference = ObjectReference(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    workload = workload_of(pod)
+    return PodOnNode(reference, workload.path if workload else meta.key)

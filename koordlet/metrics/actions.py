@@ -1,0 +1,130 @@
+"""What is done for victims, and what harm remains, as Prometheus series with a hard bound."""
+
+from collections.abc import Callable, Iterator, Mapping
+from threading import Lock
+
+import numpy as np
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from api.frame import CgroupInfo
+from api.qos import QoSClass
+from koordlet.control.control_loop import Protection
+from koordlet.control.harm import Harm
+from koordlet.control.slowdown import Slowdown
+from koordlet.control.strategy_runner import Strategizing
+
+_HARM_LABELS = ("cgroup", "name", "qos")
+
+FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "koord_actions": (
+        "counter",
+        ("strategy", "knob", "outcome", "dry_run"),
+        "What became of the wishes to change something",
+    ),
+    "koord_settings_standing": ("gauge", ("strategy", "knob"), "Settings that stand at present"),
+    "koord_rungs": ("counter", ("resource", "rung", "moment"), "Rungs pulled, kept, taken back and released"),
+    "koord_rungs_standing": ("gauge", ("resource", "rung"), "Rungs that stand at present"),
+    "koord_accusations_refused": ("counter", ("reason",), "Culprits that were not acted upon, by why"),
+    "koord_trips": ("counter", ("outcome",), "Word from the kernel that a cgroup loses too much"),
+    "koord_harm_ratio": ("gauge", _HARM_LABELS, "Seconds lost to others per second of progress, of protected cgroups"),
+    "koord_harm_low_ratio": ("gauge", _HARM_LABELS, "Lower end of its 95 % confidence interval"),
+    "koord_harm_high_ratio": ("gauge", _HARM_LABELS, "Upper end of its 95 % confidence interval"),
+    "koord_turnaround_slowdown_ratio": (
+        "gauge",
+        _HARM_LABELS,
+        "Mean turnaround over what is usual at the same load, less one, of protected cgroups",
+    ),
+    "koord_turnaround_slowdown_low_ratio": ("gauge", _HARM_LABELS, "Lower end of its 95 % confidence interval"),
+    "koord_turnaround_slowdown_high_ratio": ("gauge", _HARM_LABELS, "Upper end of its 95 % confidence interval"),
+    "koord_strategy_run_seconds": ("counter", ("strategy",), "Time spent deciding"),
+    "koord_strategy_runs": ("counter", ("strategy",), "Decisions asked for"),
+    "koord_strategy_failures": ("counter", ("strategy",), "Decisions that failed"),
+    "koord_strategy_problems": ("gauge", ("strategy",), "What could not be followed in the last decision"),
+    "koord_strategy_wishes": ("gauge", ("strategy", "fate"), "Wishes of the last tick, and what became of them"),
+}
+"""Kind, labels and meaning of every family; counters get `_total`."""
+
+Values = dict[str, dict[tuple[str, ...], float]]
+
+
+class ActionExposition(PrometheusCollector):
+    """Takes the state after each tick by `update`; Prometheus asks `collect`, maybe in another thread."""
+
+    def __init__(self, max_cgroups: int, name_of: Callable[[str], str], *, dry_run: bool) -> None:
+        self._max_cgroups = max_cgroups
+        self._name_of = name_of
+        self._dry_run = "true" if dry_run else "false"
+        self._lock = Lock()
+        self._values: Values = {name: {} for name in FAMILIES}
+
+    def update(self, protection: Protection, cgroups: tuple[CgroupInfo, ...]) -> None:
+        """Take what stands now; the harm is that of latency-sensitive cgroups, the worst `max_cgroups` of them."""
+        values = _counted(protection, self._dry_run) | _decided(protection) | self._harm(protection, cgroups)
+        with self._lock:
+            self._values = values
+
+    def collect(self) -> Iterator[Family]:
+        """All families."""
+        with self._lock:
+            values = self._values
+        for name, (kind, labels, text) in FAMILIES.items():
+            make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            family = make(name, text, labels=labels)
+            for key, value in values[name].items():
+                family.add_metric(key, value)
+            yield family
+
+    def _harm(self, protection: Protection, cgroups: tuple[CgroupInfo, ...]) -> Values:
+        watched = [info for info in cgroups if QoSClass(info.qos).latency_sensitive]
+        ids = np.array([info.id for info in watched], dtype=np.uint64)
+        figures: dict[str, Harm | Slowdown] = {
+            "koord_harm": protection.harm.harm(ids),
+            "koord_turnaround_slowdown": protection.slowdown.slowdown(ids),
+        }
+        values: Values = {}
+        for family, figure in figures.items():
+            order = np.argsort(-np.nan_to_num(figure.ratio), kind="stable")
+            worst = [int(row) for row in order if np.isfinite(figure.ratio[row])][: self._max_cgroups]
+            labels = [self._labels(watched[row]) for row in worst]
+            for part, column in (("", figure.ratio), ("_low", figure.low), ("_high", figure.high)):
+                values[f"{family}{part}_ratio"] = dict(zip(labels, column[worst].tolist(), strict=True))
+        return values
+
+    def _labels(self, info: CgroupInfo) -> tuple[str, ...]:
+        return info.path, self._name_of(info.path), info.qos
+
+
+def _counted(protection: Protection, dry_run: str) -> Values:
+    enforcer, response = protection.enforcer, protection.response
+    standing: dict[tuple[str, ...], float] = {}
+    for setting in enforcer.held().values():
+        key = (setting.strategy, str(setting.knob))
+        standing[key] = standing.get(key, 0.0) + 1
+    rungs: dict[tuple[str, ...], float] = {}
+    for (_culprit, resource), names in response.standing.items():
+        for name in names:
+            rungs[resource, name] = rungs.get((resource, name), 0.0) + 1
+    return {
+        "koord_actions": {(*key, dry_run): float(count) for key, count in enforcer.counts.items()},
+        "koord_settings_standing": standing,
+        "koord_rungs": {key: float(count) for key, count in protection.steps.items()},
+        "koord_rungs_standing": rungs,
+        "koord_accusations_refused": {(why,): float(count) for why, count in response.refused.items()},
+        "koord_trips": {(what,): float(count) for what, count in protection.trips.items()},
+    }
+
+
+def _decided(protection: Protection) -> Values:
+    """How the strategies fare; those of `wishes` include the answer to verdicts."""
+    held = protection.strategizing or Strategizing({})
+    return {
+        "koord_strategy_run_seconds": {(name,): seconds for name, seconds in held.run_seconds.items()},
+        "koord_strategy_runs": {(name,): float(held.runs) for name in held.strategies},
+        "koord_strategy_failures": {(name,): float(held.failures[name]) for name in held.strategies},
+        "koord_strategy_problems": {(name,): float(count) for name, count in held.problems.items()},
+        "koord_strategy_wishes": {
+            (strategy, fate.value): float(count) for (strategy, fate), count in protection.wishes.items()
+        },
+    }

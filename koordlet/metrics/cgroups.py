@@ -1,0 +1,277 @@
+"""Prometheus text from frames, with a hard bound on series.
+
+Each cgroup that is exported adds its own growth to its own series; everybody else's growth goes to `other`, so
+sums stay whole and no counter ever falls. The exported set follows activity with hysteresis.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo
+from api.histogram import SLOTS, UPPER_EDGES_NS
+from api.loss import lost_ns, total_lost_ns
+from api.metrics import METRICS, Kind, Metric
+from api.window import Delta, Window
+from koordlet.config import ExpositionSettings
+from koordlet.snapshot.document import KERNEL_PATH, PathOf
+
+OTHER = "other"
+_BUCKETS = tuple(range(4, 18))
+"""Slots whose upper edge gets a bucket: 16 us to 134 ms, then +Inf."""
+_DECAY = 0.9
+
+Labels = tuple[str, ...]
+_OTHER_LABELS: Labels = (OTHER, OTHER, "")
+
+
+class _Seats:
+    """Which cgroups have series of their own: a seat number each, 0 being everybody else."""
+
+    def __init__(self, count: int) -> None:
+        self.labels: dict[int, Labels] = {0: _OTHER_LABELS}
+        self.seat_of: dict[int, int] = {}
+        self.count = count
+        self._free = list(range(count, 0, -1))
+        self._activity: dict[int, float] = {}
+
+    def choose(self, cgroups: Sequence[CgroupInfo], score: NDArray[np.float64]) -> list[int]:
+        """Seat the busiest; a newcomer replaces the quietest only when it is clearly busier. Returns emptied seats."""
+        alive = {info.id: info for info in cgroups}
+        emptied = [self._leave(identity) for identity in list(self.seat_of) if identity not in alive]
+        remembered = self._activity
+        self._activity = {
+            info.id: remembered.get(info.id, 0.0) * _DECAY + value
+            for info, value in zip(cgroups, score.tolist(), strict=True)
+        }
+        waiting = sorted((i for i in alive if i not in self.seat_of), key=self._activity.__getitem__, reverse=True)
+        for identity in waiting:
+            if not self._free:
+                quietest = min(self.seat_of, key=self._activity.__getitem__)
+                if self._activity[identity] <= 2 * self._activity[quietest] + 1e6:
+                    break
+                emptied.append(self._leave(quietest))
+            seat = self._free.pop()
+            self.seat_of[identity] = seat
+            info = alive[identity]
+            self.labels[seat] = (info.path, info.name, info.qos)
+        return emptied
+
+    def _leave(self, identity: int) -> int:
+        seat = self.seat_of.pop(identity)
+        del self.labels[seat]
+        self._free.append(seat)
+        return seat
+
+
+class Exposition(PrometheusCollector):
+    """Takes each new pair of frames by `update`; Prometheus asks `collect`. The two may run in different threads."""
+
+    def __init__(self, settings: ExpositionSettings, path_of: PathOf, build: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._path_of = path_of
+        self._build = dict(build)
+        self._lock = Lock()
+        self._seats = _Seats(settings.max_cgroups)
+        self._totals: dict[str, NDArray[np.float64]] = {}
+        self._histograms: dict[str, NDArray[np.float64]] = {}
+        self._histogram_seats: list[int] = []
+        self._gauges: dict[str, dict[Labels, float]] = {}
+        self._blame: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+        self._lost: dict[str, int] = {}
+        self._capabilities: dict[str, int] = {}
+        self._programs: list[tuple[str, str, float, int]] = []
+
+    def update(
+        self,
+        window: Window,
+        *,
+        capabilities: Mapping[str, bool],
+        programs: Iterable[tuple[str, str, float, int]] = (),
+    ) -> None:
+        """Add the growth between the last two frames. `programs` rows are (probe, program, run seconds, runs)."""
+        pair = Window(window.frames[-2:])
+        delta = pair.delta()
+        with self._lock:
+            self._seat(pair.cgroups, delta)
+            seat_of = self._seats.seat_of
+            seats = np.array([seat_of.get(info.id, 0) for info in pair.cgroups], dtype=np.intp)
+            for metric in METRICS:
+                if metric.table == CGROUP and metric.family and metric.column in delta.table.columns:
+                    self._add(metric, delta, seats)
+            self._add_host(pair)
+            for table in [name for name in pair.last.tables if name.endswith(".blame")]:
+                self._add_blame(pair, table)
+            self._lost = dict(pair.last.lost)
+            self._capabilities = {name: int(able) for name, able in capabilities.items()}
+            self._programs = list(programs)
+
+    def _seat(self, cgroups: tuple[CgroupInfo, ...], delta: Delta) -> None:
+        lost = total_lost_ns(lost_ns(delta))
+        oncpu = delta.table.columns.get("cpu.oncpu_ns", np.zeros(len(cgroups))).astype(np.float64)
+        before = dict(self._seats.labels)
+        for seat in self._seats.choose(cgroups, (lost if len(lost) else 0) + oncpu):
+            for totals in (*self._totals.values(), *self._histograms.values()):
+                totals[seat] = 0.0
+            for victims in self._blame.values():
+                victims.pop(before[seat][0], None)
+        wanted = self._settings.histogram_cgroups
+        self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:wanted]
+        for seat in self._seats.labels:
+            if len(self._histogram_seats) >= wanted:
+                break
+            if seat and seat not in self._histogram_seats:
+                self._histogram_seats.append(seat)
+
+    def _add(self, metric: Metric, delta: Delta, seats: NDArray[np.intp]) -> None:
+        column = delta.table.columns[metric.column].astype(np.float64)
+        if metric.kind is Kind.HISTOGRAM:
+            rows = self._histograms.setdefault(metric.column, np.zeros((self._seats.count + 1, SLOTS + 1)))
+            np.add.at(rows[:, :SLOTS], seats, column)
+            if metric.sum_column in delta.table.columns:
+                sums = delta.table.columns[metric.sum_column].astype(np.float64) * 1e-9
+                np.add.at(rows[:, SLOTS], seats, np.nan_to_num(sums))
+        elif metric.kind is Kind.GAUGE:
+            labels, values = self._seats.labels, column * metric.unit.scale
+            shown = np.flatnonzero((seats > 0) & np.isfinite(values)).tolist()
+            self._gauges[metric.column] = {labels[int(seats[row])]: float(values[row]) for row in shown}
+        else:
+            totals = self._totals.setdefault(metric.column, np.zeros(self._seats.count + 1))
+            np.add.at(totals, seats, np.nan_to_num(column) * metric.unit.scale)
+
+    def _add_host(self, pair: Window) -> None:
+        for metric in METRICS:
+            table = pair.last.tables.get(metric.table)
+            if table is None or not metric.family or "cgroup" in table.keys or metric.column not in table.columns:
+                continue
+            keys = [table.keys[name] for name in sorted(table.keys)]
+            values = (table.columns[metric.column].astype(np.float64) * metric.unit.scale).tolist()
+            self._gauges[metric.column] = {
+                tuple(str(key[row]) for key in keys): value for row, value in enumerate(values)
+            }
+
+    def _add_blame(self, pair: Window, name: str) -> None:
+        try:
+            grown = pair.delta(name).table
+        except ValueError:  # the source was absent in the older frame
+            return
+        amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
+        victims, seats = self._blame[name], self._seats
+        rows = np.flatnonzero(amounts > 0)
+        culprits = grown.keys["culprit"][rows].tolist()
+        names = {culprit: self._culprit_name(culprit) for culprit in set(culprits)}
+        for victim, culprit, amount in zip(grown.ids[rows].tolist(), culprits, amounts[rows].tolist(), strict=True):
+            path = seats.labels[seats.seat_of.get(victim, 0)][0]
+            pairs, label = victims[path], names[culprit]
+            if label not in pairs and (len(pairs) > self._settings.culprits_per_victim or path == OTHER):
+                label = OTHER
+            pairs[label] = pairs.get(label, 0.0) + amount
+
+    def _culprit_name(self, culprit: int) -> str:
+        return KERNEL_PATH if culprit == KERNEL_ID else (self._path_of(culprit) or OTHER)
+
+    def collect(self) -> Iterator[Family]:
+        """All families, in the order of the metric table. Series that are still zero are left out."""
+        with self._lock:
+            families: dict[str, Family] = {}
+            for metric in METRICS:
+                if metric.family:
+                    self._emit(metric, families)
+            families |= self._self_families()
+        yield from families.values()
+
+    def _emit(self, metric: Metric, families: dict[str, Family]) -> None:
+        if metric.kind is Kind.HISTOGRAM:
+            self._emit_histogram(metric, families)
+        elif metric.table.endswith(".blame"):
+            self._emit_blame(metric, families)
+        else:
+            self._emit_plain(metric, families)
+
+    def _emit_plain(self, metric: Metric, families: dict[str, Family]) -> None:
+        on_cgroup = metric.table == CGROUP
+        if on_cgroup and metric.kind is Kind.COUNTER:
+            totals = self._totals.get(metric.column, np.empty(0))
+            labels = self._seats.labels
+            source = {labels[seat]: float(totals[seat]) for seat in np.flatnonzero(totals).tolist() if seat in labels}
+        else:
+            source = self._gauges.get(metric.column, {})
+        if not source:
+            return
+        names: Labels = ("cgroup", "name", "qos") if on_cgroup else self._host_keys(metric)
+        kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+        constant = sorted(metric.labels)
+        family = families.setdefault(metric.series, kind(metric.series, metric.help, labels=(*names, *constant)))
+        fixed = tuple(metric.labels[name] for name in constant)
+        for key, value in source.items():
+            family.add_metric((*key, *fixed), value)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _host_keys(metric: Metric) -> Labels:
+        return () if metric.table == HOST else (metric.table.rpartition(".")[2],)
+
+    def _emit_blame(self, metric: Metric, families: dict[str, Family]) -> None:
+        family = CounterMetricFamily(metric.series, metric.help, labels=("victim_cgroup", "culprit_cgroup"))
+        for victim, pairs in self._blame.get(metric.table, {}).items():
+            for culprit, value in pairs.items():
+                family.add_metric((victim, culprit), value)
+        if family.samples:
+            families[metric.series] = family
+
+    def _emit_histogram(self, metric: Metric, families: dict[str, Family]) -> None:
+        rows = self._histograms.get(metric.column)
+        if rows is None or not rows.any():
+            return
+        constant = sorted(metric.labels)
+        fixed = tuple(metric.labels[name] for name in constant)
+        labels = ("cgroup", "name", "qos", *constant)
+        for seat in self._histogram_seats:
+            if rows[seat].any():
+                family = families.setdefault(
+                    metric.series, HistogramMetricFamily(metric.series, metric.help, labels=labels)
+                )
+                key = (*self._seats.labels[seat], *fixed)
+                family.add_metric(key, _cumulative(rows[seat]), float(rows[seat, SLOTS]))  # type: ignore[attr-defined]
+        node = metric.series.replace("_cgroup_", "_host_")
+        whole = families.setdefault(
+            node,
+            HistogramMetricFamily(node, f"{metric.help}, all exported cgroups and the rest together", labels=constant),
+        )
+        total = rows.sum(axis=0)
+        whole.add_metric(fixed, _cumulative(total), float(total[SLOTS]))  # type: ignore[attr-defined]
+
+    def _self_families(self) -> dict[str, Family]:
+        build = GaugeMetricFamily("koord_build_info", "Version of the agent", labels=tuple(self._build))
+        build.add_metric(tuple(self._build.values()), 1.0)
+        able = GaugeMetricFamily("koord_capability", "1 where this host can measure it", labels=("name",))
+        for name, value in self._capabilities.items():
+            able.add_metric((name,), value)
+        lost = CounterMetricFamily("koord_lost_events", "What could not be recorded, by place", labels=("place",))
+        for place, count in self._lost.items():
+            lost.add_metric((place,), count)
+        exported = GaugeMetricFamily("koord_exported_cgroups", "Cgroups with series of their own")
+        exported.add_metric((), len(self._seats.seat_of))
+        names = ("probe", "program")
+        seconds = CounterMetricFamily(
+            "koord_bpf_run_seconds", "Time spent in BPF programs, while kernel.bpf_stats_enabled is on", labels=names
+        )
+        runs = CounterMetricFamily(
+            "koord_bpf_runs", "Runs of BPF programs, while kernel.bpf_stats_enabled is on", labels=names
+        )
+        for probe, program, run_seconds, count in self._programs:
+            seconds.add_metric((probe, program), run_seconds)
+            runs.add_metric((probe, program), count)
+        return {family.name: family for family in (build, able, lost, exported, seconds, runs)}
+
+
+def _cumulative(row: NDArray[np.float64]) -> list[tuple[str, float]]:
+    """Prometheus buckets: `le` in seconds at the upper edge of the slot, counts cumulative, ending in +Inf."""
+    counted = row[:SLOTS].cumsum()
+    buckets = [(repr(float(UPPER_EDGES_NS[slot]) * 1e-9), float(counted[slot])) for slot in _BUCKETS]
+    return [*buckets, ("+Inf", float(counted[-1]))]

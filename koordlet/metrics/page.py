@@ -1,0 +1,80 @@
+"""docs/metrics.md from the metric table: `python -m koordlet.metrics.page > docs/metrics.md`."""
+
+import sys
+
+from api.metrics import METRICS, Kind, Metric
+from koordlet.metrics.actions import FAMILIES as ACTED
+from koordlet.metrics.verdicts import FAMILIES as JUDGED
+
+_HEAD = """# Metrics
+
+Made from the metric table (`api/metrics.py`) by `python -m koordlet.metrics.page`; a test keeps it true.
+
+The endpoint listens on 127.0.0.1:9316 by default. Base units are seconds and bytes; counters end in `_total`;
+histogram buckets have their upper edge in seconds. Series of a cgroup carry `cgroup` (path under the cpu hierarchy),
+`name` and `qos`; the busiest `[exposition] max_cgroups` have series of their own, everybody else is summed as
+`cgroup="other"`, so sums stay whole. Blame carries `victim_cgroup` and `culprit_cgroup`: the worst
+`culprits_per_victim` by name, the rest as `other`, kernel threads as `[kernel]`. Series that are still zero are left
+out. Histograms are given for `histogram_cgroups` cgroups and, as `koord_host_...`, for all together.
+Verdicts that stand have series of their own for the worst `max_verdicts`; `culprit_cgroup` is then the first culprit,
+in brackets where it is no cgroup.
+
+| series | kind | labels | meaning |
+|---|---|---|---|
+"""
+
+_SELF = (
+    ("koord_build_info", "gauge", "version, kernel", "Version of the agent"),
+    ("koord_capability", "gauge", "name", "1 where this host can measure it, 0 where not"),
+    ("koord_lost_events_total", "counter", "place", "What could not be recorded, by place"),
+    ("koord_exported_cgroups", "gauge", "", "Cgroups with series of their own"),
+    (
+        "koord_bpf_run_seconds_total",
+        "counter",
+        "probe, program",
+        "Time in BPF programs while kernel.bpf_stats_enabled is on",
+    ),
+    ("koord_bpf_runs_total", "counter", "probe, program", "Runs of BPF programs while kernel.bpf_stats_enabled is on"),
+)
+
+
+def render() -> str:
+    """The whole page."""
+    rows: dict[str, list[Metric]] = {}
+    for metric in METRICS:
+        if metric.family:
+            rows.setdefault(metric.series, []).append(metric)
+    lines = [_row(series, members) for series, members in rows.items()]
+    lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in (*_SELF, *_families())]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _families() -> list[tuple[str, str, str, str]]:
+    return [
+        (f"{name}_total" if kind == "counter" else name, kind, ", ".join(labels), text)
+        for name, (kind, labels, text) in {**JUDGED, **ACTED}.items()
+    ]
+
+
+def _row(series: str, members: list[Metric]) -> str:
+    first = members[0]
+    if first.table.endswith(".blame"):
+        keys = "victim_cgroup, culprit_cgroup"
+    elif first.table == "cgroup":
+        keys = "cgroup, name, qos"
+    else:
+        keys = first.table.partition(".")[2]
+    constant = [
+        f"{name} ({', '.join(sorted({member.labels[name] for member in members}))})" for name in sorted(first.labels)
+    ]
+    labels = ", ".join(part for part in (keys, *constant) if part)
+    kind = (
+        f"{first.kind.value}, also `{series.replace('_cgroup_', '_host_')}`"
+        if first.kind is Kind.HISTOGRAM
+        else first.kind
+    )
+    return f"| `{series}` | {kind} | {labels} | {first.help} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,119 @@
+"""Verdicts, baselines and the judge as Prometheus series, with a hard bound on series."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from api.verdicts import State, Verdict
+from koordlet.agent.detection import JudgeState
+
+OTHER = "other"
+
+_OPEN_LABELS = ("victim_cgroup", "name", "resource", "cause", "culprit_cgroup")
+
+FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "koord_verdicts": ("counter", ("resource", "cause", "severity"), "Verdicts opened, by severity when they opened"),
+    "koord_verdicts_open": ("gauge", ("resource", "cause", "severity"), "Verdicts that stand"),
+    "koord_verdict_lost_seconds_per_second": (
+        "gauge",
+        _OPEN_LABELS,
+        "Seconds lost per second under a verdict that stands, with its first culprit",
+    ),
+    "koord_verdict_confidence_ratio": (
+        "gauge",
+        _OPEN_LABELS,
+        "Part of that loss that was seen directly to be a named culprit's",
+    ),
+    "koord_judge_run_seconds": ("counter", (), "Time spent judging"),
+    "koord_judge_last_run_seconds": ("gauge", (), "Time spent judging the last tick"),
+    "koord_judge_failures": ("counter", (), "Ticks that could not be judged"),
+    "koord_baseline_cells": ("gauge", ("state",), "What is learned: workload x signal x load, ready or warming up"),
+    "koord_baseline_refused_samples": ("counter", (), "Samples for which baselines had no room"),
+    "koord_baseline_saves": ("counter", (), "Times that baselines were saved"),
+    "koord_baseline_save_failures": ("counter", (), "Times that baselines could not be saved"),
+    "koord_baseline_files_refused": ("counter", (), "Saved baselines that were refused at the start and kept aside"),
+}
+"""Kind, labels and meaning of every family; counters get `_total`."""
+
+
+class VerdictExposition(PrometheusCollector):
+    """Takes the verdicts of each tick by `update`; Prometheus asks `collect`. The two may run in different threads."""
+
+    def __init__(self, max_victims: int, name_of: Callable[[str], str]) -> None:
+        self._max_victims = max_victims
+        self._name_of = name_of
+        self._lock = Lock()
+        self._opened: Counter[tuple[str, ...]] = Counter()
+        self._standing: tuple[Verdict, ...] = ()
+        self._names: dict[str, str] = {}
+        self._state = JudgeState()
+        self._last_run_seconds = 0.0
+
+    def update(self, verdicts: Sequence[Verdict], standing: Iterable[Verdict], state: JudgeState) -> None:
+        """What opened, changed or closed in a tick, and what stands after it."""
+        with self._lock:
+            self._opened.update(_kind(verdict) for verdict in verdicts if verdict.state is State.OPEN)
+            self._standing = tuple(standing)
+            self._names = {verdict.victim: self._name_of(verdict.victim) for verdict in self._standing}
+            self._last_run_seconds = state.run_seconds - self._state.run_seconds
+            self._state = state
+
+    def collect(self) -> Iterator[Family]:
+        """All families."""
+        with self._lock:
+            values = self._values()
+        for name, (kind, labels, text) in FAMILIES.items():
+            make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            family = make(name, text, labels=labels)
+            for key, value in values[name].items():
+                family.add_metric(key, value)
+            yield family
+
+    def _values(self) -> dict[str, dict[tuple[str, ...], float]]:
+        lost, confidence = self._of_victims()
+        state = self._state
+        single = {
+            "koord_judge_run_seconds": state.run_seconds,
+            "koord_judge_last_run_seconds": self._last_run_seconds,
+            "koord_judge_failures": state.failures,
+            "koord_baseline_refused_samples": state.refused_samples,
+            "koord_baseline_saves": state.saves,
+            "koord_baseline_save_failures": state.save_failures,
+            "koord_baseline_files_refused": state.files_refused,
+        }
+        return {
+            "koord_verdicts": {key: float(count) for key, count in self._opened.items()},
+            "koord_verdicts_open": dict(Counter(map(_kind, self._standing))),
+            "koord_verdict_lost_seconds_per_second": lost,
+            "koord_verdict_confidence_ratio": confidence,
+            "koord_baseline_cells": {("ready",): state.ready_cells, ("warming_up",): state.warming_cells},
+            **{name: {(): float(value)} for name, value in single.items()},
+        }
+
+    def _of_victims(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
+        """Loss and confidence of the worst verdicts, one for a victim and cause; the rest is summed as `other`."""
+        worst: dict[tuple[str, str, str], Verdict] = {}
+        for verdict in sorted(self._standing, key=lambda each: -each.lost_seconds_per_second):
+            worst.setdefault((verdict.victim, verdict.resource, verdict.cause), verdict)
+        lost: dict[tuple[str, ...], float] = {}
+        confidence: dict[tuple[str, ...], float] = {}
+        for place, verdict in enumerate(worst.values()):
+            if place < self._max_victims:
+                key = self._labels(verdict)
+                lost[key], confidence[key] = verdict.lost_seconds_per_second, verdict.confidence
+            else:
+                rest = (OTHER, OTHER, verdict.resource, verdict.cause, OTHER)
+                lost[rest] = lost.get(rest, 0.0) + verdict.lost_seconds_per_second
+        return lost, confidence
+
+    def _labels(self, verdict: Verdict) -> tuple[str, ...]:
+        culprit = verdict.culprits[0].path if verdict.culprits else ""
+        return verdict.victim, self._names[verdict.victim], verdict.resource, verdict.cause, culprit
+
+
+def _kind(verdict: Verdict) -> tuple[str, ...]:
+    return verdict.resource, verdict.cause, verdict.severity.value

@@ -1,0 +1,1 @@
+"""Outputs of a tick: log, JSON lines, socket, cluster, profiles."""

@@ -1,0 +1,84 @@
+"""Frames to rows: one for each container that has a workload's name, with the features that models learn from. Pure."""
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from api.window import Window
+from detector.models.features import COLUMNS, features
+from detector.view import View
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A table on its way to a file; floats are packed little-endian, in the order of the rows."""
+
+    texts: dict[str, list[str]]
+    flags: dict[str, list[bool]]
+    floats: dict[str, bytes]
+
+    def __len__(self) -> int:
+        return len(self.texts["workload"])
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """One column of numbers."""
+        return np.frombuffer(self.floats[name], dtype="<f8")
+
+
+class Rows:
+    """Gathers rows until `take`. `node_type` is what workloads are compared within."""
+
+    def __init__(self, node_type: str, span_seconds: float) -> None:
+        self._node_type = node_type
+        self._span_seconds = span_seconds
+        self._texts: dict[str, list[str]] = {name: [] for name in ("workload", "container", "node_type", "path", "qos")}
+        self._harmed: list[bool] = []
+        self._times: list[NDArray[np.float64]] = []
+        self._parts: list[dict[str, NDArray[np.float64]]] = []
+
+    def __len__(self) -> int:
+        return len(self._harmed)
+
+    def add(self, window: Window, victims: Iterable[str]) -> int:
+        """Add the newest moment of a window, looked at as the judge does; returns how many rows that were.
+
+        `victims` are the paths under a verdict: their rows are marked `interference` and never taken for ordinary.
+        """
+        view = View(window, COLUMNS, span_seconds=self._span_seconds)
+        rows = [row for row, info in enumerate(view.cgroups) if info.workload]
+        if not rows:
+            return 0
+        names, matrix = features(view)
+        harmed = frozenset(victims)
+        for row in rows:
+            info = view.cgroups[row]
+            values = (info.workload, info.container, self._node_type, info.path, info.qos)
+            for column, value in zip(self._texts.values(), values, strict=True):
+                column.append(value)
+            self._harmed.append(info.path in harmed)
+        self._times.append(np.full(len(rows), window.last.wall_ns / 1e9))
+        self._parts.append({name: matrix[rows, place] for place, name in enumerate(names)})
+        return len(rows)
+
+    def take(self) -> Segment:
+        """The rows gathered so far, which are forgotten here; a feature unknown to some rows is NaN there."""
+        names = list(dict.fromkeys(name for part in self._parts for name in part))
+        lengths = [len(times) for times in self._times]
+        floats = {
+            name: np.concatenate(
+                [part.get(name, np.full(length, np.nan)) for part, length in zip(self._parts, lengths, strict=True)]
+            )
+            for name in names
+        }
+        segment = Segment(
+            texts=self._texts,
+            flags={"interference": self._harmed},
+            floats={name: column.astype("<f8").tobytes() for name, column in (self._timed() | floats).items()},
+        )
+        self._texts = {name: [] for name in self._texts}
+        self._harmed, self._times, self._parts = [], [], []
+        return segment
+
+    def _timed(self) -> dict[str, NDArray[np.float64]]:
+        return {"time": np.concatenate(self._times) if self._times else np.empty(0)}

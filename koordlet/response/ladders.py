@@ -1,0 +1,329 @@
+"""The rungs of every ladder, from invisible to drastic: a culprit, a victim and a tick in, intents out.
+
+A rung that has nothing to set here (a missing knob, CPUs that cannot be parted) answers with nothing and is passed
+over. Limits have floors: zero never means unlimited, and nobody is starved.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from api.cpuset import format_cpuset
+from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
+from koordlet.response.limit_control import begun
+from koordlet.response.observation import PROTECTED_RANK, Caches, Sight
+from koordlet.response.settings import ResponseSettings
+
+STRATEGY = "response"
+PERIOD_US = 100_000
+_LOW_TRAFFIC = "rate=131072 prio=7"
+"""A megabit for sure, the rest after everybody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Whom to act upon, for whom, and why."""
+
+    culprit: str
+    victim: str
+    resource: str
+    reason: str
+    verdict: str
+    lost: float = 0.0
+    """Seconds per second that the culprit costs the victim, as the accusation says."""
+
+
+Build = Callable[[Sight, Case, ResponseSettings], tuple[Intent, ...]]
+Steer = Callable[[Case, ResponseSettings, tuple[str, ...], float], tuple[Intent, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One action; `knob` is None where it is none of a cgroup's files."""
+
+    name: str
+    strength: Strength
+    knob: Knob | None
+    build: Build
+    once: bool = False
+    """Told in one tick only: nothing stands that could be taken back."""
+    brief: bool = False
+    """Taken back by itself after `freeze_seconds`."""
+    steers: Steer | None = None
+    """Sets a limit of so many bytes/s on each of these disks. It follows the victim's loss while the rung stands, see
+    steering.py."""
+    frees_victim: bool = False
+    """Set on the victim, and judged by what its own quota costs it."""
+
+
+def branch(culprit: str, victim: str) -> str:
+    """The culprit's ancestor, or itself, that competes with the victim's: just below what both have in common.
+
+    Empty where one lies within the other. Weights and cpu.idle act between the children of one cgroup only.
+    """
+    ours, theirs = culprit.strip("/").split("/"), victim.strip("/").split("/")
+    shared = 0
+    while shared < min(len(ours), len(theirs)) and ours[shared] == theirs[shared]:
+        shared += 1
+    if shared in (len(ours), len(theirs)):
+        return ""
+    return "/" + "/".join(ours[: shared + 1])
+
+
+def lever(sight: Sight, case: Case) -> str:
+    """Where a weight acts on the culprit: its branch if nobody of the victim's rank lives there, else itself.
+
+    Never the kubelet's own directories: the kubelet writes their shares and fails to start when refused.
+    """
+    whole = branch(case.culprit, case.victim)
+    if not whole or whole == case.culprit:
+        return case.culprit
+    limit = min(sight.rank(case.victim), PROTECTED_RANK)
+    lowly = sight.highest_rank(whole) < limit
+    kubelets = whole.rpartition("/")[2].startswith("kubepods") or whole.endswith(("/besteffort", "/burstable"))
+    return whole if lowly and not kubelets else case.culprit
+
+
+def _setting(case: Case, settings: ResponseSettings, strength: Strength, knob: Knob, *, at: str, value: str) -> Setting:
+    return Setting(
+        strategy=STRATEGY,
+        target=at,
+        reason=case.reason,
+        verdict=case.verdict,
+        strength=strength,
+        knob=knob,
+        value=value,
+        lease_seconds=settings.lease_seconds,
+    )
+
+
+def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
+    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        return (_setting(case, settings, strength, knob, at=lever(sight, case), value=value),)
+
+    return build
+
+
+def _part_cpus(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    """Leave the victim its CPUs with their SMT siblings; without CPUs of its own, half of the culprit's."""
+    reach = sight.reach
+    everywhere = frozenset(reach.cpus)
+    culprits, victims = reach.cpus_of(case.culprit) or everywhere, reach.cpus_of(case.victim) or everywhere
+    if victims != everywhere:
+        cores = {reach.cores.get(cpu, cpu) for cpu in victims}
+        left = {cpu for cpu in culprits if reach.cores.get(cpu, cpu) not in cores}
+    else:
+        left = _second_half(sight, culprits)
+    if not left or left == culprits:
+        return ()
+    return (_setting(case, settings, Strength.MILD, Knob.CPUSET_CPUS, at=case.culprit, value=format_cpuset(left)),)
+
+
+def _second_half(sight: Sight, cpus: frozenset[int]) -> set[int]:
+    """The later half by NUMA node and core, whole cores only."""
+    reach = sight.reach
+    cores = sorted({reach.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (reach.nodes.get(core, 0), core))
+    kept = set(cores[(len(cores) + 1) // 2 :])
+    return {cpu for cpu in cpus if reach.cores.get(cpu, cpu) in kept}
+
+
+def _quota(ratio: float) -> Build:
+    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        row = sight.rows.get(case.culprit)
+        used = float(sight.cpu_cores[row]) if row is not None else 0.0
+        cores = max(used * ratio, settings.quota_floor_millicores / 1000)
+        if used <= cores:
+            return ()
+        text = f"{math.ceil(cores * PERIOD_US)} {PERIOD_US}"
+        return (_setting(case, settings, Strength.HARD, Knob.CPU_MAX, at=case.culprit, value=text),)
+
+    return build
+
+
+def _burst(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    """Let a victim that must catch up do so: its quota may be exceeded by what it saved, up to as much again.
+
+    Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
+    """
+    row = sight.rows.get(case.victim)
+    if row is None or sight.held[row] <= settings.tolerated_seconds_per_second:
+        return ()
+    if sight.rank(case.victim) >= PROTECTED_RANK:
+        return ()
+    quota_us = sight.reach.quota_us_of(case.victim)
+    if quota_us is None:
+        return ()
+    return (_setting(case, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=case.victim, value=str(quota_us)),)
+
+
+def _freeze(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    return (_setting(case, settings, Strength.DRASTIC, Knob.FREEZE, at=case.culprit, value="1"),)
+
+
+def _evict(_sight: Sight, case: Case, _settings: ResponseSettings) -> tuple[Intent, ...]:
+    evict = Evict(
+        strategy=STRATEGY,
+        target=case.culprit,
+        reason=case.reason,
+        verdict=case.verdict,
+        strength=Strength.DRASTIC,
+    )
+    return (evict,)
+
+
+def _reclaim(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = sight.rows.get(case.culprit)
+    held = float(sight.memory_bytes[row]) if row is not None else 0.0
+    if not held > 0:
+        return ()
+    taken = Reclaim(
+        strategy=STRATEGY,
+        target=case.culprit,
+        reason=case.reason,
+        verdict=case.verdict,
+        strength=Strength.MILD,
+        amount_bytes=int(held * settings.reclaim_ratio),
+    )
+    return (taken,)
+
+
+def _memory_high(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = sight.rows.get(case.culprit)
+    held = float(sight.memory_bytes[row]) if row is not None else 0.0
+    if not held > 0:
+        return ()
+    page = 4096
+    text = str(max(int(held * 0.9) // page * page, page))
+    return (_setting(case, settings, Strength.HARD, Knob.MEMORY_HIGH, at=case.culprit, value=text),)
+
+
+def _io_weight(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    """Nothing where no disk between the two heeds weights: a trial would only keep the victim waiting."""
+    heeding, disks = sight.reach.weighing_disks, sight.disks_between(case.culprit, case.victim)
+    if heeding is not None and heeding.isdisjoint(disks):
+        return ()
+    text = "default 1"
+    return (_setting(case, settings, Strength.INVISIBLE, Knob.IO_WEIGHT, at=lever(sight, case), value=text),)
+
+
+def _io_limit(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = sight.rows.get(case.culprit)
+    used = float(sight.io_bytes_per_second[row]) if row is not None else 0.0
+    if used <= settings.io_floor_bytes_per_second:
+        return ()
+    first = begun(used, strain(sight, [case.victim], settings), settings.io_floor_bytes_per_second)
+    return io_limit(case, settings, sight.disks_between(case.culprit, case.victim), first.limit)
+
+
+def io_limit(
+    case: Case, settings: ResponseSettings, disks: tuple[str, ...], bytes_per_second: float
+) -> tuple[Intent, ...]:
+    """So much for reading and as much for writing, on each disk."""
+    if not disks:
+        return ()
+    limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
+    text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in disks)
+    return (_setting(case, settings, Strength.HARD, Knob.IO_MAX, at=case.culprit, value=text),)
+
+
+def strain(sight: Sight, victims: Iterable[str], settings: ResponseSettings) -> float:
+    """What the worst of them loses on disks, by what it may: part of the time that its IO takes undisturbed.
+
+    Where that time is not measured, or next to nothing, it may lose what is tolerated anyway, or a tenth of that.
+    """
+    worst = 0.0
+    for victim in victims:
+        row = sight.rows.get(victim)
+        may = settings.tolerated_seconds_per_second
+        if row is not None and sight.io_service is not None:
+            may = max(float(sight.io_service[row]) * settings.io_slowdown, may / 10)
+        worst = max(worst, sight.lost_by(victim, "blockio") / may)
+    return worst
+
+
+def _traffic_class(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    return (_setting(case, settings, Strength.MILD, Knob.NET_CLASS, at=case.culprit, value=_LOW_TRAFFIC),)
+
+
+def _cache_part(percent: int) -> Build:
+    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        text = schemata(sight.reach.caches, percent)
+        if not text:
+            return ()
+        group = f"koord-squeezed-{percent}"
+        return (
+            _setting(case, settings, Strength.MILD, Knob.RESCTRL_SCHEMATA, at=group, value=text),
+            _setting(case, settings, Strength.MILD, Knob.RESCTRL_GROUP, at=case.culprit, value=group),
+        )
+
+    return build
+
+
+def schemata(caches: Caches, percent: int) -> str:
+    """Lines for a resource group that may use so much of every cache and of the memory bandwidth; "" with neither.
+
+    The lowest contiguous bits, at least as many as the hardware asks for; bandwidth rounded up to its granularity
+    (Documentation/filesystems/resctrl.rst).
+    """
+    lines = []
+    if caches.l3_domains:
+        bits = max(caches.l3_mask.bit_count() * percent // 100, caches.l3_least_bits, 1)
+        lowest = caches.l3_mask & -caches.l3_mask
+        mask = (lowest << bits) - lowest
+        lines.append("L3:" + ";".join(f"{domain}={mask:x}" for domain in caches.l3_domains))
+    if caches.bandwidth_domains:
+        step = caches.bandwidth_step
+        part = max(-(-percent // step) * step, caches.bandwidth_least)
+        lines.append("MB:" + ";".join(f"{domain}={part}" for domain in caches.bandwidth_domains))
+    return "\n".join(lines)
+
+
+def _without_idle(build: Build) -> Build:
+    """For kernels without cpu.idle, which does the same and better."""
+
+    def instead(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+        return () if Knob.CPU_IDLE in sight.reach.knobs else build(sight, case, settings)
+
+    return instead
+
+
+_IDLE = Rung("idle", Strength.INVISIBLE, Knob.CPU_IDLE, _fixed(Knob.CPU_IDLE, "1", Strength.INVISIBLE))
+_WEIGHT = Rung(
+    "weight", Strength.INVISIBLE, Knob.CPU_WEIGHT, _without_idle(_fixed(Knob.CPU_WEIGHT, "1", Strength.INVISIBLE))
+)
+_BVT = Rung("bvt", Strength.INVISIBLE, Knob.CPU_BVT, _without_idle(_fixed(Knob.CPU_BVT, "-1", Strength.INVISIBLE)))
+_EVICT = Rung("evict", Strength.DRASTIC, None, _evict, once=True)
+_SQUEEZES = (
+    Rung("squeeze-50", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(50)),
+    Rung("squeeze-20", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(20)),
+    Rung("squeeze-10", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(10)),
+    _EVICT,
+)
+
+LADDERS: Mapping[str, tuple[Rung, ...]] = {
+    "cpu": (
+        _IDLE,
+        _WEIGHT,
+        _BVT,
+        Rung("burst", Strength.INVISIBLE, Knob.CPU_BURST, _burst, frees_victim=True),
+        Rung("cpuset", Strength.MILD, Knob.CPUSET_CPUS, _part_cpus),
+        Rung("quota-50", Strength.HARD, Knob.CPU_MAX, _quota(0.5)),
+        Rung("quota-20", Strength.HARD, Knob.CPU_MAX, _quota(0.2)),
+        Rung("freeze", Strength.DRASTIC, Knob.FREEZE, _freeze, brief=True),
+        _EVICT,
+    ),
+    "memory": (
+        Rung("reclaim", Strength.MILD, None, _reclaim, once=True),
+        Rung("high", Strength.HARD, Knob.MEMORY_HIGH, _memory_high),
+        _EVICT,
+    ),
+    "blockio": (
+        Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _io_weight),
+        Rung("limit", Strength.HARD, Knob.IO_MAX, _io_limit, steers=io_limit),
+        _EVICT,
+    ),
+    "network": (Rung("class", Strength.MILD, Knob.NET_CLASS, _traffic_class), _EVICT),
+    "cache": _SQUEEZES,
+    "memory_bandwidth": _SQUEEZES,
+}
+"""Resource of a verdict to its rungs, gentlest first."""

@@ -1,0 +1,1 @@
+"""`koordlet snapshot`: one measurement as a document and as a table."""

@@ -1,0 +1,232 @@
+"""Lets latency-sensitive containers exceed their CPU limit for a while: kernel burst, and a quota that breathes.
+
+Burst, steps, share-pool states and token bucket are Koordinator's. The burst is held to the base quota, because
+mainline kernels refuse one above the quota: so it fits whatever quota stands before and after it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from math import ceil
+from typing import Annotated, ClassVar, Literal
+from zlib import crc32
+
+from msgspec import Meta
+
+from api.intents import Intent, Knob, Strength
+from api.kube.resources import CPU
+from api.protocol import ANNOTATION_CPU_BURST
+from api.qos import QoSClass
+from koordlet.strategies.cpuquota import format_quota, parse_quota, quota_of
+from koordlet.strategies.sampling import Samples
+from koordlet.strategies.settings import read_annotation
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import Group, NodeView
+
+UP, DOWN = 1.2, 0.8
+COOLING_RATIO = 0.9
+"""Of the threshold: where quotas no longer grow."""
+_OWN_CPUS_OR_NONE = (QoSClass.LSE, QoSClass.LSR, QoSClass.BE)
+
+
+class CpuBurstSettings(StrategySettings, frozen=True):
+    """All of cpuBurstStrategy; pods override fields by annotation."""
+
+    policy: Literal["none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto"] = "none"
+    cpu_burst_percent: Annotated[int, Meta(ge=1, le=10000)] = 1000
+    """Of the limit: what may be saved up."""
+    cfs_quota_burst_percent: Annotated[int, Meta(ge=100, le=10000)] = 300
+    """Of the limit: how far the quota may grow."""
+    cfs_quota_burst_period_seconds: Annotated[int, Meta(ge=-1, le=86400)] = -1
+    """How long a container may use its grown quota in full; -1 as long as it likes, 0 not at all."""
+    share_pool_threshold_percent: Annotated[int, Meta(ge=0, le=100)] = 50
+    """Use of the CPUs that are nobody's own, from where quotas shrink."""
+
+    @property
+    def bursts(self) -> bool:
+        """Whether the kernel's burst is set."""
+        return self.policy in ("cpuBurstOnly", "auto")
+
+    @property
+    def scales(self) -> bool:
+        """Whether quotas are scaled."""
+        return self.policy in ("cfsQuotaBurstOnly", "auto")
+
+
+class Pool(IntEnum):
+    """State of the CPUs that are nobody's own."""
+
+    UNKNOWN = 0
+    IDLE = 1
+    COOLING = 2
+    OVERLOAD = 3
+
+
+class Step(IntEnum):
+    """What happens to a quota."""
+
+    DOWN = -1
+    REMAIN = 0
+    UP = 1
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Percent-seconds that a container may still use beyond its limit."""
+
+    capacity: float
+    tokens: float
+    filled: float
+    """When it was last filled or drained, in whole seconds since it was made."""
+
+    @classmethod
+    def of(cls, path: str, settings: CpuBurstSettings, now: float) -> "Bucket":
+        """A bucket less than half full, by a share that differs between containers and stays for one."""
+        capacity = settings.cfs_quota_burst_period_seconds * (settings.cfs_quota_burst_percent - 100)
+        return cls(capacity, capacity * 0.5 * (crc32(path.encode()) / 2**32), now)
+
+    def allows(self, usage_percent: int, now: float) -> bool:
+        """Drain above the limit, fill below 60 percent of it; whether anything is left."""
+        seconds = int(now - self.filled)
+        self.filled += seconds
+        if usage_percent >= 100:
+            self.tokens -= (usage_percent - 100) * seconds
+        elif usage_percent < 60:
+            self.tokens += (100 - usage_percent) * seconds
+        self.tokens = min(max(self.tokens, -self.capacity), self.capacity)
+        return self.tokens > 0
+
+
+class CpuBurst(Strategy[CpuBurstSettings]):
+    """Writes running containers with a CPU limit and their pods, but for those with own CPUs and best-effort ones."""
+
+    section: ClassVar[str] = "cpuBurstStrategy"
+    features: ClassVar[Mapping[str, bool]] = {"CPUBurst": True}
+    settings_type = CpuBurstSettings
+
+    def __init__(self, settings: CpuBurstSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
+        super().__init__(settings, features)
+        self._pool = Samples()
+        self._whole = 0
+        self._buckets: dict[str, tuple[CpuBurstSettings, Bucket]] = {}
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """Bursts, and quotas that are not at their base."""
+        if not self.gates["CPUBurst"]:
+            return []
+        ratio = self._pool_ratio(view, now)
+        self._whole = quota_of(view.node.cpu_millicores)
+        pods = [pod for pod in view.pods if pod.active and pod.qos not in _OWN_CPUS_OR_NONE]
+        paths = {container.path for pod in pods for container in view.containers(pod)}
+        self._buckets = {path: kept for path, kept in self._buckets.items() if path in paths}
+        return [intent for pod in pods for intent in self._of_pod(view, pod, ratio, now)]
+
+    def _of_pod(self, view: NodeView, pod: Group, ratio: float | None, now: float) -> Iterator[Intent]:
+        settings = read_annotation(pod, ANNOTATION_CPU_BURST, self.settings, self.problems)
+        limited = [container for container in view.containers(pod) if container.active and CPU in container.limits]
+        bases = {container.path: base_quota_us(container, view.node.cpu_normalization_ratio) for container in limited}
+        pod_base = base_quota_us(pod, view.node.cpu_normalization_ratio) if CPU in pod.limits else None
+        if settings.scales:
+            pool = pool_state(ratio, settings.share_pool_threshold_percent)
+            quotas = {group.path: self._quota(group, bases[group.path], settings, pool, now) for group in limited}
+            extra = sum(quotas[path] - bases[path] for path in quotas)
+            if pod_base is not None and extra:
+                yield self._scaled(pod.path, pod_base + extra, "its containers' quotas", pool)
+            for path, quota in quotas.items():
+                if quota != bases[path]:
+                    yield self._scaled(path, quota, f"a base of {bases[path]} us", pool)
+        if settings.bursts:
+            yield from self._bursts(pod, pod_base, limited, bases, settings)
+
+    def _bursts(
+        self, pod: Group, pod_base: int | None, limited: list[Group], bases: dict[str, int], settings: CpuBurstSettings
+    ) -> Iterator[Intent]:
+        percent = settings.cpu_burst_percent
+        reason = f"may save up {percent} percent of its limit, at most its quota"
+        bursts = {group.path: min(static_burst_us(group.limits[CPU], percent), bases[group.path]) for group in limited}
+        if pod_base is not None and bursts:
+            burst = min(sum(bursts.values()), pod_base)
+            yield self.want(pod.path, Knob.CPU_BURST, str(burst), reason, Strength.INVISIBLE)
+        for path, burst in bursts.items():
+            yield self.want(path, Knob.CPU_BURST, str(burst), reason, Strength.INVISIBLE)
+
+    def _scaled(self, path: str, quota: int, base: str, pool: Pool) -> Intent:
+        reason = f"quota {quota} us per 100 ms over {base}; the share pool is {pool.name.lower()}"
+        return self.want(path, Knob.CPU_MAX, format_quota(quota), reason, Strength.INVISIBLE)
+
+    def _quota(self, group: Group, base: int, settings: CpuBurstSettings, pool: Pool, now: float) -> int:
+        """The base for a container that somebody freed from its quota: any other would be less."""
+        allowed = self._allowed(group, settings, now)
+        step = adjusted(step_of(allowed, group.throttled_ratio), pool)
+        current = parse_quota(group.knobs.get(Knob.CPU_MAX, format_quota(base)))
+        if current is None:
+            return base
+        return min(next_quota_us(current, base, settings.cfs_quota_burst_percent, step), max(base, self._whole))
+
+    def _allowed(self, group: Group, settings: CpuBurstSettings, now: float) -> bool:
+        if settings.cfs_quota_burst_period_seconds < 0:
+            return True
+        made_for, bucket = self._buckets.get(group.path, (None, None))
+        if bucket is None or made_for != settings:
+            bucket = Bucket.of(group.path, settings, now)
+        self._buckets[group.path] = (settings, bucket)
+        return bucket.allows(int((group.cpu_millicores or 0.0) / group.limits[CPU] * 100), now)
+
+    def _pool_ratio(self, view: NodeView, now: float) -> float | None:
+        ratio = share_pool_ratio(view)
+        if ratio is not None:
+            self._pool.add(now, min(5 * view.interval_seconds, 10.0), ratio)
+        means = self._pool.means() if ratio is not None else ()
+        return means[0] if means else None
+
+
+def static_burst_us(limit_millicores: int, percent: int) -> int:
+    """What may be saved up: so many percent of what the limit gives in 100 ms."""
+    return limit_millicores * percent
+
+
+def base_quota_us(group: Group, normalization: float) -> int:
+    """Quota that the limit stands for, on cores that are faster by the normalization ratio."""
+    quota = quota_of(group.limits[CPU])
+    return max(ceil(quota / normalization), 1) if normalization > 1 else quota
+
+
+def share_pool_ratio(view: NodeView) -> float | None:
+    """Use of the CPUs that are not LSE's or LSR's by request; 1 where there are none, None where it is unknown."""
+    if view.cpu_millicores is None:
+        return None
+    own = sum(pod.requests.get(CPU, 0) for pod in view.pods if pod.qos in (QoSClass.LSE, QoSClass.LSR))
+    total = view.node.cpu_millicores - own
+    used = view.cpu_millicores - sum(pod.cpu_millicores or 0.0 for pod in view.pods if pod.qos in _OWN_CPUS_OR_NONE)
+    return max(used, 0.0) / total if total > 0 else 1.0
+
+
+def pool_state(ratio: float | None, threshold_percent: int) -> Pool:
+    """Overload from the threshold on, cooling from nine tenths of it."""
+    if ratio is None:
+        return Pool.UNKNOWN
+    threshold = threshold_percent / 100
+    if ratio >= threshold:
+        return Pool.OVERLOAD
+    return Pool.COOLING if ratio >= threshold * COOLING_RATIO else Pool.IDLE
+
+
+def step_of(allowed: bool, throttled_ratio: float | None) -> Step:
+    """Down when the container has used up its burst, up when it was throttled."""
+    if not allowed:
+        return Step.DOWN
+    return Step.UP if throttled_ratio else Step.REMAIN
+
+
+def adjusted(step: Step, pool: Pool) -> Step:
+    """In overload all quotas shrink; while cooling or unknown none grows."""
+    if pool is Pool.OVERLOAD:
+        return Step.DOWN
+    return min(step, Step.REMAIN) if pool in (Pool.COOLING, Pool.UNKNOWN) else step
+
+
+def next_quota_us(current: int, base: int, burst_percent: int, step: Step) -> int:
+    """A fifth more or less of the current quota, between the base and its ceiling."""
+    ceiling = base * burst_percent // 100 if burst_percent > 100 else base
+    target = current if step is Step.REMAIN else int(current * (UP if step is Step.UP else DOWN))
+    return min(max(target, base), ceiling)

@@ -1,0 +1,122 @@
+"""Leaves best-effort work the CPU that others do not use: fewer CPUs, or one quota over all of it.
+
+Allowance, cuts at once and growth by at most a tenth of the node are Koordinator's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from api.cpuset import format_cpuset, parse_cpuset
+from api.intents import Intent, Knob, Strength
+from api.kube.resources import CPU
+from api.qos import QoSClass
+from koordlet.strategies.best_effort import (
+    below_directory,
+    best_effort_cpus,
+    best_effort_roots,
+    next_count,
+    next_quota_us,
+)
+from koordlet.strategies.cpuquota import format_quota, parse_quota, quota_of
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import Group, Kind, NodeView
+
+
+class CpuSuppressSettings(StrategySettings, frozen=True):
+    """Part of resourceUsedThresholdWithBE."""
+
+    enable: bool = False
+    threshold_percent: Annotated[int, Meta(ge=0, le=100)] = field(default=65, name="cpuSuppressThresholdPercent")
+    """Of capacity: what all of the node may use."""
+    min_percent: Annotated[int, Meta(ge=0, le=100)] | None = field(default=None, name="cpuSuppressMinPercent")
+    """Of capacity: what best-effort work keeps in any case."""
+    policy: Literal["cpuset", "cfsQuota"] = field(default="cpuset", name="cpuSuppressPolicy")
+
+
+class CpuSuppress(Strategy[CpuSuppressSettings]):
+    """Writes the best-effort directory and what is below it; pods with CPUs of their own are passed over.
+
+    The gate BECPUManager leaves best-effort CPUs to somebody else.
+    """
+
+    section: ClassVar[str] = "resourceUsedThresholdWithBE"
+    features: ClassVar[Mapping[str, bool]] = {"BECPUSuppress": True, "BECPUManager": False}
+    settings_type = CpuSuppressSettings
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """The same on every tick in which nothing changes; nothing where the node's usage is not known."""
+        if not (self.settings.enable and self.gates["BECPUSuppress"]) or self.gates["BECPUManager"]:
+            return []
+        roots = best_effort_roots(view)
+        if not roots:
+            self.problems[self.section] = "nothing here is best-effort; label pods or class cgroups by [[qos]]"
+            return []
+        allowed = allowance_millicores(view, self.settings)
+        if allowed is None:
+            self.lack(self.section, "the node's CPU usage is not measured")
+            return []
+        reason = f"best-effort work may use {allowed} of {view.node.cpu_millicores} millicores"
+        if self.settings.policy == "cfsQuota":
+            return self._quota(view, roots, allowed, reason)
+        return self._cpuset(view, roots, allowed, reason)
+
+    def _quota(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
+        """One quota for all; single ones would hold back below it what the whole could have."""
+        if len(roots) > 1:
+            self.problems[self.section] = "one quota cannot hold for several cgroups; use cpuSuppressPolicy cpuset"
+            return []
+        directory = roots[0]
+        current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
+        floor = quota_of(view.node.cpu_millicores) * (self.settings.min_percent or 0) // 100
+        quota = next_quota_us(allowed, current, view.node.cpu_millicores, floor)
+        wants: list[Intent] = [self.want(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)]
+        for group in below_directory(view, directory):
+            wants.append(
+                self.want(group.path, Knob.CPU_MAX, format_quota(None), "one quota holds for all of its class")
+            )
+        return wants
+
+    def _cpuset(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
+        groups = [group for root in roots for group in (root, *below_directory(view, root, bound=False))]
+        if view.node.kubelet_static:
+            groups = [group for group in groups if group.kind is Kind.CONTAINER]
+        count = next_count(allowed, _current_count(groups), len(view.node.cpus))
+        cpus = best_effort_cpus(view, count)
+        if not cpus:
+            self.problems[self.section] = "no CPU is left that best-effort work may use"
+            return []
+        text = format_cpuset(cpus)
+        return [self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
+
+
+def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int | None:
+    """Threshold less what all others use, not below the configured minimum; may be negative without one.
+
+    What the system uses is the rest of the node's usage, at least what is reserved. Pods whose usage is not
+    measured thereby count as system. None where the node's usage is not known.
+    """
+    if view.cpu_millicores is None:
+        return None
+    pods = {group.path: group.cpu_millicores or 0.0 for group in view.pods}
+    apps = {group.path: group.cpu_millicores or 0.0 for group in view.host_apps}
+    system = max(view.cpu_millicores - sum(pods.values()) - sum(apps.values()), 0.0)
+    reserved = max(view.node.kubelet_reserved_millicores, view.node.reserved.get(CPU, 0))
+    others = sum(pods[group.path] for group in view.pods if not group.best_effort)
+    other_apps = sum(apps[group.path] for group in view.host_apps if not _lent(view, group))
+    capacity = view.node.cpu_millicores
+    allowed = capacity * settings.threshold_percent // 100 - int(others) - int(other_apps) - max(int(system), reserved)
+    return allowed if settings.min_percent is None else max(allowed, capacity * settings.min_percent // 100)
+
+
+def _lent(view: NodeView, app: Group) -> bool:
+    """Whether an application lives on what best-effort work is given."""
+    roots = best_effort_roots(view)
+    return app.qos is QoSClass.BE and any(f"{app.path}/".startswith(f"{root.path}/") for root in roots)
+
+
+def _current_count(groups: list[Group]) -> int | None:
+    """CPUs that the first group has now, which stands for all; None where it is not limited."""
+    listed = groups[0].knobs.get(Knob.CPUSET_CPUS, "") if groups else ""
+    return len(parse_cpuset(listed)) or None

@@ -1,0 +1,127 @@
+"""Ends pods for memory: when the node is too full, or when more is promised than there is.
+
+Three features of Koordinator's, in its order: best-effort pods, requests against what is allocatable, pods that
+opted in. At least 4 s pass between evictions.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from msgspec import field
+
+from api.intents import Intent
+from api.qos import QoSClass
+from koordlet.strategies.overcommitment import GAP_PERCENT, Ledger, LedgerLowerPercent, LedgerPercent
+from koordlet.strategies.strategy import Strategy
+from koordlet.strategies.victims import (
+    USED,
+    Evictions,
+    EvictSettings,
+    Percent,
+    Task,
+    Threshold,
+    below,
+    by_eviction_order,
+    by_priority,
+    evictable,
+    opted_in,
+)
+from koordlet.strategies.view import NodeView
+
+COOL_SECONDS = 4.0
+
+
+class MemoryEvictSettings(EvictSettings, frozen=True):
+    """Part of resourceUsedThresholdWithBE."""
+
+    threshold_percent: Threshold = field(default=70, name="memoryEvictThresholdPercent")
+    """Of capacity used, without what can be reclaimed."""
+    lower_percent: Percent | None = field(default=None, name="memoryEvictLowerPercent")
+    """Where to stop; two below the threshold where unset."""
+    allocatable_threshold_percent: LedgerPercent | None = field(
+        default=None, name="memoryAllocatableEvictThresholdPercent"
+    )
+    allocatable_lower_percent: LedgerLowerPercent | None = field(
+        default=None, name="memoryAllocatableEvictLowerPercent"
+    )
+
+    def __post_init__(self) -> None:
+        below(self.threshold_percent, self.lower_percent, "memoryEvictLowerPercent")
+        below(
+            self.allocatable_threshold_percent,
+            self.allocatable_lower_percent,
+            "memoryAllocatableEvictLowerPercent",
+            GAP_PERCENT,
+        )
+
+
+class MemoryEvict(Strategy[MemoryEvictSettings]):
+    """Evicts; never protected pods, and of others than labelled best-effort ones only those that opted in."""
+
+    section: ClassVar[str] = "resourceUsedThresholdWithBE"
+    features: ClassVar[Mapping[str, bool]] = {
+        "BEMemoryEvict": False,
+        "MemoryAllocatableEvict": False,
+        "MemoryEvict": False,
+    }
+    settings_type = MemoryEvictSettings
+
+    def __init__(self, settings: MemoryEvictSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
+        super().__init__(settings, features)
+        self._ledger = Ledger("MemoryAllocatableEvict", lambda pod: pod.memory_name)
+        self._evictions = Evictions(COOL_SECONDS)
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """Evictions of this tick, most expendable first."""
+        if not self.settings.enable:
+            return []
+        tasks = [
+            *(self._best_effort(view) if self.gates["BEMemoryEvict"] else ()),
+            *(self._by_ledger(view) if self.gates["MemoryAllocatableEvict"] else ()),
+            *(self._by_usage(view) if self.gates["MemoryEvict"] else ()),
+        ]
+        if self._evictions.cooling(now):
+            return []
+        chosen = self._evictions.choose(view, tasks, lambda pod: pod.memory_bytes or 0, now)
+        return [
+            self.evict(pod.path, f"trigger by koordlet feature {task.feature}: {task.reason}") for pod, task in chosen
+        ]
+
+    def _best_effort(self, view: NodeView) -> list[Task]:
+        release = usage_release_bytes(view, self.settings)
+        pods = [pod for pod in view.pods if pod.qos is QoSClass.BE and evictable(pod, "BEMemoryEvict")]
+        victims = by_priority(pods, lambda pod: pod.memory_bytes or 0)
+        return [Task("BEMemoryEvict", USED, release, victims, self._fullness(view))] if release else []
+
+    def _by_usage(self, view: NodeView) -> list[Task]:
+        release, priority = usage_release_bytes(view, self.settings), self.settings.evict_enabled_priority_threshold
+        if not release or priority is None:
+            return []
+        candidates = [pod for pod in opted_in(view, "MemoryEvict", priority) if pod.memory_bytes is not None]
+        victims = by_eviction_order(candidates, lambda pod: pod.memory_bytes or 0)
+        return [Task("MemoryEvict", USED, release, victims, self._fullness(view))]
+
+    def _by_ledger(self, view: NodeView) -> list[Task]:
+        config = self.settings
+        return self._ledger.tasks(
+            view,
+            config.allocatable_threshold_percent,
+            config.allocatable_lower_percent,
+            config.allocatable_evict_priority_threshold,
+        )
+
+    def _fullness(self, view: NodeView) -> str:
+        return (
+            f"the node uses {(view.memory_bytes or 0) * 100 // view.node.memory_bytes} percent of its memory, "
+            f"the threshold is {self.settings.threshold_percent}"
+        )
+
+
+def usage_release_bytes(view: NodeView, settings: MemoryEvictSettings) -> int:
+    """Bytes above the lower level, by whole percents, from the threshold on; 0 below it and where usage is unknown."""
+    if view.memory_bytes is None:
+        return 0
+    percent = view.memory_bytes * 100 // view.node.memory_bytes
+    if percent < settings.threshold_percent:
+        return 0
+    return view.node.memory_bytes * (percent - below(settings.threshold_percent, settings.lower_percent, "")) // 100

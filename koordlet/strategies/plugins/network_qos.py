@@ -1,0 +1,147 @@
+"""Shares of the network by class, and limits of single pods, as traffic classes of cgroups.
+
+Classes and shares are those of Koordinator's tc plugin: system first with 40 percent, then latency-sensitive and
+best-effort work with 30 each, every class up to all of it while nobody else wants it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, field
+
+from api.intents import Intent, Knob
+from api.kube.resources import QuantityError, parse_quantity
+from api.protocol import ANNOTATION_NETWORK_QOS
+from api.qos import QoSClass
+from koordlet.strategies.settings import read_annotation
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import Group, KubeQoS, NodeView
+
+Bandwidth = Annotated[int, Meta(ge=0, le=100)] | str
+"""A percent of the node's bandwidth, or bits per second as a quantity; 0 is not stated."""
+
+
+class NetworkBlock(StrategySettings, frozen=True):
+    """networkQOS of one class."""
+
+    enable: bool = False
+    ingress_request: Bandwidth = 0
+    ingress_limit: Bandwidth = 0
+    egress_request: Bandwidth = 0
+    egress_limit: Bandwidth = 0
+
+
+class PodNetwork(StrategySettings, frozen=True):
+    """networkQOS of a pod's annotation: quantities of bits per second, never percents."""
+
+    ingress_limit: int | str = 0
+    egress_limit: int | str = 0
+
+
+class NetworkClass(StrategySettings, frozen=True):
+    """One class."""
+
+    network_qos: NetworkBlock = field(default=NetworkBlock(), name="networkQOS")
+
+
+class Policies(StrategySettings, frozen=True):
+    """Which mechanism; with terway-qos nothing is wanted here."""
+
+    net_qos_policy: str = field(default="tc", name="netQOSPolicy")
+
+
+class NetworkQosSettings(StrategySettings, frozen=True):
+    """networkQOS of resourceQOSStrategy; the protocol's LSR class shares that of LS."""
+
+    policies: Policies = Policies()
+    ls_class: NetworkClass = NetworkClass()
+    be_class: NetworkClass = NetworkClass()
+    system_class: NetworkClass = NetworkClass()
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a class has where nothing is stated, and how urgent it is."""
+
+    percent: int
+    priority: int
+
+
+SHARES = {QoSClass.SYSTEM: Share(40, 1), QoSClass.LS: Share(30, 2), QoSClass.BE: Share(30, 3)}
+
+
+class NetworkQos(Strategy[NetworkQosSettings]):
+    """Writes kubepods for latency-sensitive work, the best-effort directory, system applications, annotated pods."""
+
+    section: ClassVar[str] = "resourceQOSStrategy"
+    features: ClassVar[Mapping[str, bool]] = {"TCNetworkQoS": False}
+    settings_type = NetworkQosSettings
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """The same on every tick in which pods and settings stay."""
+        if not self.gates["TCNetworkQoS"] or self.settings.policies.net_qos_policy != "tc":
+            return []
+        total = view.node.network_bits_per_second
+        wants: list[Intent] = []
+        for kube_qos, qos, block in (
+            (KubeQoS.GUARANTEED, QoSClass.LS, self.settings.ls_class.network_qos),
+            (KubeQoS.BEST_EFFORT, QoSClass.BE, self.settings.be_class.network_qos),
+        ):
+            directory = view.qos_dir(kube_qos)
+            if directory is not None and block.enable:
+                wants += self._class(directory.path, qos, block, total)
+        if self.settings.system_class.network_qos.enable:
+            for app in view.host_apps:
+                if app.qos is QoSClass.SYSTEM:
+                    wants += self._class(app.path, QoSClass.SYSTEM, self.settings.system_class.network_qos, total)
+        for pod in view.pods:
+            if pod.active and not pod.protected and ANNOTATION_NETWORK_QOS in pod.annotations:
+                wants += self._pod(pod)
+        return wants
+
+    def _class(self, path: str, qos: QoSClass, block: NetworkBlock, total_bits: int) -> Iterator[Intent]:
+        share = SHARES[qos]
+        try:
+            rate = bytes_per_second(block.egress_request or share.percent, total_bits)
+            ceiling = bytes_per_second(block.egress_limit or 100, total_bits)
+        except ValueError as error:
+            self.problems[path] = str(error)
+            return
+        if ceiling < rate:
+            self.problems[path] = f"egressLimit of {qos} is below its egressRequest; the limit holds"
+        value = f"rate={min(rate, ceiling)} ceil={ceiling} prio={share.priority}"
+        yield self.want(path, Knob.NET_CLASS, value, f"traffic of class {qos}")
+
+    def _pod(self, pod: Group) -> Iterator[Intent]:
+        asked = read_annotation(pod, ANNOTATION_NETWORK_QOS, PodNetwork(), self.problems)
+        if asked.ingress_limit:
+            self.problems[pod.path] = "a cgroup's ingress cannot be shaped; limit the senders' egress"
+        if not asked.egress_limit:
+            return
+        try:
+            ceiling = bytes_per_second(str(asked.egress_limit), 0)
+        except ValueError as error:
+            self.problems[pod.path] = str(error)
+            return
+        share = SHARES[QoSClass.BE if pod.effective_qos is QoSClass.BE else QoSClass.LS]
+        value = f"rate={ceiling} ceil={ceiling} prio={share.priority}"
+        yield self.want(pod.path, Knob.NET_CLASS, value, f"{pod.name} asks for at most {asked.egress_limit} bit/s")
+
+
+def bytes_per_second(asked: int | str, total_bits: int) -> int:
+    """A percent of the total, or bits per second as a quantity, in whole bytes per second and at least 1.
+
+    Raises ValueError where a percent has no total or the text is no quantity.
+    """
+    if isinstance(asked, int):
+        if total_bits <= 0:
+            raise ValueError("a percent needs the node's bandwidth; set systemStrategy.totalNetworkBandwidth")
+        return max(total_bits * asked // 100 // 8, 1)
+    try:
+        bits = parse_quantity(asked)
+    except QuantityError as error:
+        raise ValueError(f"{error}; write bits per second like 10M") from error
+    if bits <= 0:
+        raise ValueError(f"a bandwidth of {asked!r} is none; leave it out for no limit")
+    return max(bits // 8, 1)

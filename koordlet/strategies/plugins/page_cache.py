@@ -1,0 +1,82 @@
+"""Bounds the page cache of pods on kernels that can; sizes are Koordinator's, zero switches a bound off."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, field
+
+from api.intents import Intent, Knob
+from api.kube.resources import MEMORY
+from api.protocol import ANNOTATION_MEMORY_QOS
+from koordlet.strategies.qos_settings import block_of
+from koordlet.strategies.settings import read_annotation
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import Group, NodeView
+
+
+class PageCacheBlock(StrategySettings, frozen=True):
+    """The pageCache fields of memoryQOS, of one class or of a pod's annotation."""
+
+    enable: bool = False
+    page_cache_enable: bool | None = None
+    """Overrides what follows from the size."""
+    page_cache_limit_percent: Annotated[int, Meta(ge=0, le=100)] | None = None
+    """Of the memory limit."""
+    page_cache_limit_size: Annotated[int, Meta(ge=0)] | None = None
+    """Bytes; goes before the percent, and not above the memory limit."""
+    page_cache_reclaim_sync: bool = False
+    """Whether who reads too much waits for the reclaim."""
+
+
+class PageCacheClass(StrategySettings, frozen=True):
+    """One class."""
+
+    memory_qos: PageCacheBlock = field(default=PageCacheBlock(), name="memoryQOS")
+
+
+class PageCacheSettings(StrategySettings, frozen=True):
+    """memoryQOS of resourceQOSStrategy."""
+
+    lsr_class: PageCacheClass = PageCacheClass()
+    ls_class: PageCacheClass = PageCacheClass()
+    be_class: PageCacheClass = PageCacheClass()
+    system_class: PageCacheClass = PageCacheClass()
+
+
+class PageCache(Strategy[PageCacheSettings]):
+    """Writes pods, but no protected ones."""
+
+    section: ClassVar[str] = "resourceQOSStrategy"
+    features: ClassVar[Mapping[str, bool]] = {"CgroupReconcile": False}
+    settings_type = PageCacheSettings
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """The same on every tick in which pods and settings stay."""
+        if not self.gates["CgroupReconcile"]:
+            return []
+        return [intent for pod in view.pods if pod.active and not pod.protected for intent in self._of_pod(pod)]
+
+    def _of_pod(self, pod: Group) -> Iterator[Intent]:
+        of_class = block_of(self.settings, pod.effective_qos).memory_qos
+        block = read_annotation(
+            pod, ANNOTATION_MEMORY_QOS, of_class if of_class.enable else PageCacheBlock(), self.problems
+        )
+        size = cache_bytes(block, pod.limits.get(MEMORY) or pod.limits.get(pod.memory_name))
+        enabled = block.page_cache_enable if block.page_cache_enable is not None else bool(size)
+        if size is None or not enabled:
+            return
+        reason = f"its page cache may hold {size} bytes"
+        yield self.want(pod.path, Knob.PAGE_CACHE_LIMIT, str(size), reason)
+        yield self.want(pod.path, Knob.PAGE_CACHE_SYNC, str(int(block.page_cache_reclaim_sync)), reason)
+        yield self.want(pod.path, Knob.PAGE_CACHE_ENABLE, "1", reason)
+
+
+def cache_bytes(block: PageCacheBlock, limit_bytes: int | None) -> int | None:
+    """The bound; None where none is set, or a percent of a limit that is not there. 0 is no bound of nothing."""
+    if block.page_cache_limit_size is not None:
+        size = block.page_cache_limit_size if limit_bytes is None else min(block.page_cache_limit_size, limit_bytes)
+    elif block.page_cache_limit_percent is not None and limit_bytes is not None:
+        size = limit_bytes * block.page_cache_limit_percent // 100
+    else:
+        return None
+    return size or None

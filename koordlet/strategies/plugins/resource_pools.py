@@ -1,0 +1,189 @@
+"""Pools of CPUs by rank of service, each kept within its band of load; after Meituan's LAR.
+
+Ranks are priority bands. Protected pods and those with CPUs of their own are in no pool, nor are their CPUs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from api.cpuset import format_cpuset
+from api.intents import Intent, Knob, Strength
+from api.qos import PriorityBand
+from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
+from koordlet.strategies.cpupick import pick_cpus
+from koordlet.strategies.cpuquota import format_quota, quota_of
+from koordlet.strategies.pool_rebalance import Pool, flow
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.throttling import Caps, CpuThrottle
+from koordlet.strategies.victims import by_eviction_order
+from koordlet.strategies.view import Cpu, Group, Kind, NodeView
+
+Percent = Annotated[int, Meta(ge=1, le=100)]
+Band = Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"]
+
+
+class PoolSettings(StrategySettings, frozen=True):
+    """One pool."""
+
+    name: str
+    bands: tuple[Band, ...] = msgspec.field(name="priorityClasses")
+    low_percent: Percent
+    """Load below which the pool gives CPUs away."""
+    high_percent: Percent
+    """Load above which it takes some from lower pools."""
+    least_cpus: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """What is left to it while it has pods."""
+
+    def __post_init__(self) -> None:
+        if self.low_percent >= self.high_percent:
+            raise ValueError(f"pool {self.name}: lowPercent {self.low_percent} must be below {self.high_percent}")
+
+
+class Degrade(StrategySettings, frozen=True):
+    """When a pool is overloaded and no lower one can lend: single pods are throttled, step by step."""
+
+    load_percent: Percent = 95
+    interval_seconds: Annotated[int, Meta(ge=1, le=3600)] = 10
+    cpu_throttle: CpuThrottle = CpuThrottle()
+
+
+class ResourcePoolsSettings(StrategySettings, frozen=True):
+    """extensions.resourcePools; highest rank first, the last one has what the others leave."""
+
+    enable: bool = False
+    pools: tuple[PoolSettings, ...] = (
+        PoolSettings(name="critical", bands=("koord-prod",), low_percent=30, high_percent=50),
+        PoolSettings(name="ordinary", bands=("koord-mid",), low_percent=45, high_percent=60),
+        PoolSettings(name="offline", bands=("koord-batch", "koord-free"), low_percent=50, high_percent=80),
+    )
+
+    release_seconds: Annotated[int, Meta(ge=0, le=3600)] = 30
+    """How long a load must be below its band before the pool gives CPUs away; what it lacks it takes at once."""
+    degrade: Degrade | None = None
+    """Unset, no pod is throttled."""
+
+    def __post_init__(self) -> None:
+        bands = [band for pool in self.pools for band in pool.bands]
+        if len(self.pools) < 2 or len(set(bands)) < len(bands):
+            raise ValueError("pools: at least two, and each priority class in one of them; correct the list")
+
+
+class ResourcePools(Strategy[ResourcePoolsSettings]):
+    """Writes the CPUs of pods and their containers, quotas of degraded pods; remembers which CPUs are whose."""
+
+    section: ClassVar[str] = "extensions.resourcePools"
+    settings_type = ResourcePoolsSettings
+
+    def __init__(
+        self, settings: ResourcePoolsSettings | None = None, features: Mapping[str, bool] | None = None
+    ) -> None:
+        super().__init__(settings, features)
+        self._owned: list[list[int]] = []
+        self._caps: list[Caps] = []
+        self._next_step = 0.0
+        self._used: dict[str, float] = {}
+        self._low_since: dict[int, float] = {}
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        """CPUs of every pool with pods; the same on every tick in which all loads stay within their bands."""
+        if not self.settings.enable:
+            self._owned, self._caps = [], []
+            return []
+        taken = bound_cpus(view)
+        cpus = {cpu.id: cpu for cpu in lendable_cpus(view) if cpu.id not in taken}
+        members = [[pod for pod in view.pods if _in_pool(pod, pool)] for pool in self.settings.pools]
+        least = sum(pool.least_cpus for pool, pods in zip(self.settings.pools, members, strict=True) if pods)
+        if least > len(cpus):
+            self.problems[self.section] = f"{len(cpus)} CPUs are too few for the pools' {least}; lower leastCpus"
+            return []
+        self._used = {pod.path: self._usage(pod) for pods in members for pod in pods}
+        self._adopt(cpus)
+        pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
+        self._move(flow([self._patient(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
+        wants = [intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)]
+        return [*wants, *self._degraded(self.settings.degrade, members, now)]
+
+    def _degraded(self, degrade: Degrade | None, members: Sequence[Sequence[Group]], now: float) -> Iterator[Intent]:
+        """Caps of single pods; steps are made in intervals, up again once the load is normal."""
+        if degrade is None or len(self._caps) != len(members):
+            self._caps = [Caps() for _ in members]
+        if degrade is None:
+            return
+        due = now >= self._next_step
+        self._next_step = now + degrade.interval_seconds if due else self._next_step
+        for caps, owned, pods in zip(self._caps, self._owned, members, strict=True):
+            caps.keep({pod.path for pod in pods})
+            overload = int(sum(self._used[pod.path] for pod in pods)) - len(owned) * 10 * degrade.load_percent
+            if due and overload > 0:
+                ordered = by_eviction_order(pods, lambda pod: pod.cpu_millicores or 0.0)
+                caps.lower_until(ordered, degrade.cpu_throttle, overload)
+            elif due:
+                caps.raise_all(degrade.cpu_throttle)
+            for path, cap in caps.now.items():
+                reason = f"its pool is loaded above {degrade.load_percent} percent and no lower one can lend"
+                yield self.want(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
+
+    def _usage(self, pod: Group) -> float:
+        """As measured now, else last, else what it requests."""
+        requested = float(pod.requests.get(pod.cpu_name, 0))
+        return self._used.get(pod.path, requested) if pod.cpu_millicores is None else pod.cpu_millicores
+
+    def _adopt(self, cpus: dict[int, Cpu]) -> None:
+        """Forget CPUs that went, give new ones to the lowest pool; at the start it has all."""
+        if len(self._owned) != len(self.settings.pools):
+            self._owned = [[] for _ in self.settings.pools]
+        self._owned = [[cpu for cpu in owned if cpu in cpus] for owned in self._owned]
+        known = {cpu for owned in self._owned for cpu in owned}
+        self._owned[-1] += sorted(set(cpus) - known)
+
+    def _pool(self, rank: int, pods: Sequence[Group], total: int) -> Pool:
+        settings = self.settings.pools[rank]
+        limits = [pod.limits.get(pod.cpu_name) for pod in pods]
+        asked = sum(limit or total * 1000 for limit in limits)
+        return Pool(
+            size=len(self._owned[rank]),
+            used_millicores=sum(self._used[pod.path] for pod in pods),
+            cap=min(-(-asked // 1000), total),
+            least=min(settings.least_cpus, total) if pods else 0,
+            low_percent=settings.low_percent,
+            high_percent=settings.high_percent,
+        )
+
+    def _patient(self, rank: int, pool: Pool, now: float) -> Pool:
+        """A pool that does not give CPUs away before its load has been low for long enough."""
+        if pool.used_millicores >= pool.size * 10 * pool.low_percent or pool.least == 0:
+            self._low_since.pop(rank, None)
+            return pool
+        since = self._low_since.setdefault(rank, now)
+        return pool if now - since >= self.settings.release_seconds else replace(pool, low_percent=0)
+
+    def _move(self, sizes: Sequence[int], cpus: dict[int, Cpu]) -> None:
+        """Hand CPUs over, whole cores first, so that every pool has its size and keeps what it can."""
+        spare: list[int] = []
+        for owned, size in zip(self._owned, sizes, strict=True):
+            keep = set(pick_cpus([cpus[cpu] for cpu in owned], min(size, len(owned))))
+            spare += [cpu for cpu in owned if cpu not in keep]
+            owned[:] = [cpu for cpu in owned if cpu in keep]
+        for owned, size in zip(self._owned, sizes, strict=True):
+            given = pick_cpus([cpus[cpu] for cpu in spare], size - len(owned))
+            owned += given
+            spare = [cpu for cpu in spare if cpu not in given]
+
+    def _writes(self, view: NodeView, rank: int, pool: Pool, pods: Sequence[Group]) -> list[Intent]:
+        settings = self.settings.pools[rank]
+        load = f"{pool.used_millicores / 10 / pool.size:.0f} percent" if pool.size else "without CPUs"
+        reason = f"pool {settings.name} was {load}, to be kept at {settings.low_percent} to {settings.high_percent}"
+        groups = [group for pod in pods for group in (pod, *view.containers(pod))]
+        if view.node.kubelet_static:
+            groups = [group for group in groups if group.kind is Kind.CONTAINER]
+        text = format_cpuset(self._owned[rank])
+        return [self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
+
+
+def _in_pool(pod: Group, pool: PoolSettings) -> bool:
+    own = pod.protected or bool(pod.own_cpus)
+    return pod.active and not own and pod.band in {PriorityBand(band) for band in pool.bands}

@@ -1,0 +1,1 @@
+"""`koordlet top`: the live view."""

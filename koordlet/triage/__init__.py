@@ -1,0 +1,1 @@
+"""Triage: where expensive probes look, within a CPU budget."""

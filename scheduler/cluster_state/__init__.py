@@ -1,0 +1,1 @@
+"""The cluster as columns: nodes, pods, labels and topology."""

@@ -1,0 +1,123 @@
+"""How many pods of some kind are on each row, kept up to date pod by pod.
+
+Topology spread and pod affinity ask "how many pods that match this selector are there, row by row". A count is
+registered once per question and then changed by every pod that comes or goes. Pods with the same namespace and
+labels share the answer whether they match.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from api.kube.meta import LabelSelector
+from api.kube.selectors import label_selector_matches
+from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodClass, PodInfo
+
+if TYPE_CHECKING:
+    from scheduler.cluster_state.snapshot import Column, Snapshot
+
+Identity: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
+"""Namespace and labels: all that a selector can see of a pod."""
+
+MAX_IDENTITIES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class PodQuestion:
+    """Which pods count: in `namespaces` (None = all) and matching every selector.
+
+    `alive` leaves out pods that are being deleted.
+    """
+
+    namespaces: frozenset[str] | None
+    selectors: tuple[bytes, ...]
+    alive: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class PodCount:
+    """The answer to one question: `column.values` is int64 per row."""
+
+    matches: Callable[[str, dict[str, str]], bool]
+    alive: bool
+    column: "Column"
+    known: dict[Identity, bool] = field(default_factory=dict)
+
+    def covers(self, info: PodInfo, identity: Identity) -> bool:
+        """Whether the pod counts."""
+        if self.alive and info.pod.metadata.deletion_timestamp:
+            return False
+        answer = self.known.get(identity)
+        if answer is None:
+            if len(self.known) >= MAX_IDENTITIES:
+                self.known.clear()
+            answer = self.known[identity] = self.matches(info.namespace, info.labels)
+        return answer
+
+
+class PodCounts:
+    """All registered counts of a snapshot."""
+
+    def __init__(self, snapshot: "Snapshot") -> None:
+        self._snapshot = snapshot
+        self._counts: dict[PodQuestion, PodCount] = {}
+        self._covering: dict[PodClass, tuple[PodCount, ...]] = {}
+        """Counts by class, for pods whose labels all belong to the class."""
+        self._counted: dict[str, tuple[PodCount, ...]] = {}
+        """Per pod UID, the counts it was added to; a pod's labels may change while it is placed."""
+
+    def count(self, question: PodQuestion, selectors: Iterable[LabelSelector | None]) -> PodCount:
+        """The count for a question, registered on first use; `selectors` are the question's, decoded."""
+        known = self._counts.get(question)
+        if known is not None:
+            return known
+        wanted = tuple(selectors)
+        namespaces = question.namespaces
+
+        def matches(namespace: str, labels: dict[str, str]) -> bool:
+            inside = namespaces is None or namespace in namespaces
+            return inside and all(label_selector_matches(selector, labels) for selector in wanted)
+
+        count = PodCount(matches, question.alive, self._snapshot.column(np.int64, 0))
+        self._counts[question] = count
+        self._covering.clear()
+        for placement in self._snapshot.pods.values():
+            if count.covers(placement.info, identity_of(placement.info)):
+                count.column.values[placement.row] += 1
+                uid = placement.info.uid
+                self._counted[uid] = (*self._counted.get(uid, ()), count)
+        return count
+
+    def add(self, info: PodInfo, row: int) -> None:
+        """A pod was placed on the row."""
+        if not self._counts:
+            return
+        covering = self._counts_of(info)
+        if covering:
+            self._counted[info.uid] = covering
+            for count in covering:
+                count.column.values[row] += 1
+
+    def _counts_of(self, info: PodInfo) -> tuple[PodCount, ...]:
+        alike = not info.pod.metadata.deletion_timestamp and IDENTITY_LABELS.isdisjoint(info.labels)
+        known = self._covering.get(info.cls) if alike else None
+        if known is None:
+            identity = identity_of(info)
+            known = tuple(count for count in self._counts.values() if count.covers(info, identity))
+            if alike:
+                if len(self._covering) >= MAX_IDENTITIES:
+                    self._covering.clear()
+                self._covering[info.cls] = known
+        return known
+
+    def remove(self, info: PodInfo, row: int) -> None:
+        """A pod left the row."""
+        for count in self._counted.pop(info.uid, ()):
+            count.column.values[row] -= 1
+
+
+def identity_of(info: PodInfo) -> Identity:
+    """Namespace and labels of a pod."""
+    return info.namespace, frozenset(info.labels.items())

@@ -1,0 +1,246 @@
+"""A pod as the scheduler holds it, and the class of pods that all schedule alike.
+
+Pods of one workload differ in name and little else. Everything that filters and scores may depend on belongs
+to the class (`PodClass`), found by a key over the scheduling-relevant fields, so that work done for one pod of
+a workload serves all.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from api.kube.objects import Container, Pod, Volume
+from api.kube.resources import CPU, MEMORY, PODS, Resources, add, maximum, parse_quantity, parse_resources
+from api.protocol import DEPRECATED_RESOURCES
+
+Requester: TypeAlias = Callable[[Container], Resources]
+
+DEFAULT_CPU_MILLICORES = 100
+DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
+"""What a container without a request counts with in scores (kube-scheduler's non-zero defaults)."""
+
+IDENTITY_LABELS = frozenset(
+    {
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+    }
+)
+"""Labels that tell members of one workload apart; no class depends on them."""
+
+CLASS_ANNOTATION_PARTS = ("koordinator.sh/", "scheduling.", "k8s.io/")
+"""Only annotations whose key contains one of these can matter to placement."""
+
+
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """What pods that schedule alike share. Identity is the object; `key` only finds it."""
+
+    key: bytes
+    requests: Resources
+    """Effective requests with `pods` = 1: containers, sidecars, init containers, overhead."""
+    nonzero: tuple[int, int]
+    """CPU millicores and memory bytes with the defaults for containers that ask for nothing."""
+    pod: Pod
+    """A specimen: any field that the key covers may be read from it."""
+    _vectors: dict[tuple[int, int], NDArray[np.int64]] = field(default_factory=dict)
+
+    def vector(self, columns: dict[str, int], width: int) -> NDArray[np.int64]:
+        """Requests as a row of the snapshot's matrices, int64[width]; names without a column are left out."""
+        known = (len(columns), width)
+        row = self._vectors.get(known)
+        if row is None:
+            row = np.zeros(width, dtype=np.int64)
+            for name, amount in self.requests.items():
+                if name in columns:
+                    row[columns[name]] = amount
+            self._vectors = {known: row}
+        return row
+
+
+@dataclass(slots=True, eq=False)
+class PodInfo:
+    """One pod: the object as last seen, its class, and what the scheduler decided about it."""
+
+    pod: Pod
+    cls: PodClass
+    patch: dict[str, str] = field(default_factory=dict)
+    """Annotations decided at Reserve; they travel with the binding and read like the pod's own."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's identity in every index."""
+        return self.pod.metadata.uid
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.pod.metadata.key
+
+    @property
+    def namespace(self) -> str:
+        """The pod's namespace."""
+        return self.pod.metadata.namespace
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The pod's labels."""
+        return self.pod.metadata.labels
+
+    @property
+    def priority(self) -> int:
+        """`spec.priority`, 0 when unset."""
+        return self.pod.spec.priority or 0
+
+    @property
+    def requests(self) -> Resources:
+        """Effective requests (see `PodClass.requests`)."""
+        return self.cls.requests
+
+    def annotation(self, key: str) -> str | None:
+        """An annotation: decided in this process, else on the object, else None."""
+        value = self.patch.get(key)
+        return value if value is not None else self.pod.metadata.annotations.get(key)
+
+
+class PodClasses:
+    """Finds or makes the class of a pod. Holds at most `limit` classes; the oldest is let go."""
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._limit = limit
+        self._known: dict[bytes, PodClass] = {}
+        self._encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+    def info(self, pod: Pod) -> PodInfo:
+        """Wrap a pod. Raises QuantityError when a request cannot be read."""
+        key = self._encoder.encode(_relevant(pod))
+        cls = self._known.get(key)
+        if cls is None:
+            cls = PodClass(key, effective_requests(pod) | {PODS: 1}, nonzero_requests(pod), pod)
+            if len(self._known) >= self._limit:
+                del self._known[next(iter(self._known))]
+            self._known[key] = cls
+        return PodInfo(pod, cls)
+
+
+def _relevant(pod: Pod) -> tuple[Any, ...]:
+    meta, spec = pod.metadata, pod.spec
+    labels = {key: value for key, value in meta.labels.items() if key not in IDENTITY_LABELS}
+    annotations = {
+        key: value for key, value in meta.annotations.items() if any(part in key for part in CLASS_ANNOTATION_PARTS)
+    }
+    owner = meta.controlled_by
+    return (
+        meta.namespace,
+        labels,
+        annotations,
+        (owner.kind, owner.name, owner.uid) if owner else None,
+        [(c.image, c.resources, c.ports, c.restart_policy) for c in spec.containers],
+        [(c.image, c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
+        spec.resources,
+        spec.overhead,
+        spec.node_name,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        spec.topology_spread_constraints,
+        (spec.priority, spec.priority_class_name, spec.preemption_policy, spec.scheduler_name),
+        [volume for volume in spec.volumes if _placed(volume)],
+        pod.status.qos_class,
+        meta.name if any(volume.ephemeral for volume in spec.volumes) else "",
+    )
+
+
+def _placed(volume: Volume) -> bool:
+    """Whether a volume can bear on placement at all."""
+    return any(
+        (
+            volume.persistent_volume_claim,
+            volume.ephemeral,
+            volume.gce_persistent_disk,
+            volume.aws_elastic_block_store,
+            volume.iscsi,
+            volume.rbd,
+        )
+    )
+
+
+def container_requests(container: Container) -> Resources:
+    """A container's requests under their current names; a limit without a request counts as one."""
+    texts = {**container.resources.limits, **container.resources.requests}
+    return parse_resources({DEPRECATED_RESOURCES.get(name, name): text for name, text in texts.items()})
+
+
+def effective_requests(pod: Pod) -> Resources:
+    """What the pod holds on a node: the larger of all containers together and the init phase, plus overhead.
+
+    Sidecars (init containers that restart always) run beside everything after them. Pod-level requests, where
+    set, replace the sum. Raises QuantityError.
+    """
+    return _aggregate(pod, container_requests)
+
+
+def effective_limits(pod: Pod) -> Resources:
+    """The limits that bind the pod as a whole, summed like its requests; a resource nobody limits is missing.
+
+    Raises QuantityError.
+    """
+
+    def limit(container: Container) -> Resources:
+        texts = container.resources.limits
+        return parse_resources({DEPRECATED_RESOURCES.get(name, name): text for name, text in texts.items()})
+
+    limits = _containers(pod, limit)
+    if pod.spec.resources is not None:
+        limits |= parse_resources(pod.spec.resources.limits)
+    return limits
+
+
+def nonzero_requests(pod: Pod) -> tuple[int, int]:
+    """CPU millicores and memory bytes as scores count them: defaults where a container asks for nothing."""
+
+    def request(container: Container) -> Resources:
+        asked = container_requests(container)
+        return {
+            CPU: asked.get(CPU, DEFAULT_CPU_MILLICORES),
+            MEMORY: asked.get(MEMORY, DEFAULT_MEMORY_BYTES),
+        }
+
+    asked = _aggregate(pod, request)
+    return asked.get(CPU, 0), asked.get(MEMORY, 0)
+
+
+def _containers(pod: Pod, request: Requester) -> Resources:
+    running: Resources = {}
+    for container in pod.spec.containers:
+        running = add(running, request(container))
+    peak, sidecars = _init_phase(pod.spec.init_containers, request)
+    return maximum(add(running, sidecars), peak)
+
+
+def _aggregate(pod: Pod, request: Requester) -> Resources:
+    needed = _containers(pod, request)
+    if pod.spec.resources is not None:
+        level = {**pod.spec.resources.limits, **pod.spec.resources.requests}
+        needed |= parse_resources(level)
+    for name, text in pod.spec.overhead.items():
+        if name in needed or parse_quantity(text):
+            needed[name] = needed.get(name, 0) + parse_quantity(text, 1000 if name == CPU else 1)
+    return needed
+
+
+def _init_phase(containers: Iterable[Container], request: Requester) -> tuple[Resources, Resources]:
+    """The largest amount held while init containers run one by one, and what the sidecars keep."""
+    peak: Resources = {}
+    sidecars: Resources = {}
+    for container in containers:
+        if container.restart_policy == "Always":
+            sidecars = add(sidecars, request(container))
+            peak = maximum(peak, sidecars)
+        else:
+            peak = maximum(peak, add(sidecars, request(container)))
+    return peak, sidecars

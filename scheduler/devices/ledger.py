@@ -1,0 +1,104 @@
+"""The devices of all nodes: one ledger per node, mirrored into columns after every change."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from api.kube.device import Device, GpuPartition
+from scheduler.cluster_state.snapshot import Row
+from scheduler.devices.columns import DeviceColumns
+from scheduler.devices.inventory import NodeDevice, NodeDevices
+from scheduler.devices.payload import decode_grants
+from scheduler.devices.request import DeviceKind
+
+ANNOTATION_GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
+
+
+class DeviceBook:
+    """Ledgers by row of the snapshot. What a pod holds may be known before the node's devices are."""
+
+    def __init__(self) -> None:
+        self.columns = DeviceColumns()
+        self.ledgers: dict[Row, NodeDevices] = {}
+
+    def refit(self, row: Row, device: Device | None) -> None:
+        """Take over what a node reports; None takes its devices away and keeps who holds what."""
+        ledger = self.ledgers.setdefault(row, NodeDevices(()))
+        infos = device.spec.devices if device else []
+        ledger.refit(NodeDevice.of(info) for info in infos if info.type in list(DeviceKind))
+        ledger.partitions = read_partitions(device.metadata.annotations) if device else None
+        self._mirror(row)
+
+    def forget(self, row: Row) -> None:
+        """The row holds no node any more."""
+        self.ledgers.pop(row, None)
+        self.columns.set_row(row, None)
+
+    def charge(self, row: Row, uid: str, annotation: str, within: str = "") -> None:
+        """Record what a pod's annotation says it has; an unreadable one counts as nothing."""
+        try:
+            grants = decode_grants(annotation)
+        except ValueError:
+            return
+        self.ledgers.setdefault(row, NodeDevices(())).hold(uid, grants, within=within, checked=False)
+        self._mirror(row)
+
+    def discharge(self, row: Row, uid: str) -> None:
+        """Give a pod's devices back; unknown pods are ignored."""
+        ledger = self.ledgers.get(row)
+        if ledger is not None and uid in ledger.holders:
+            ledger.release(uid)
+            self._mirror(row)
+
+    def view(self, row: Row, holders: Iterable[str]) -> NodeDevices:
+        """The row's devices as seen by a pod that may use what `holders` (reservations) hold."""
+        gone = list(holders)
+        ledger = self.ledgers[row]
+        return ledger.without(gone) if gone else ledger
+
+    def reserved_minors(self, row: Row, holders: Iterable[str]) -> dict[DeviceKind, tuple[int, ...]]:
+        """Minors that the reservations `holders` hold, by kind."""
+        minors: dict[DeviceKind, tuple[int, ...]] = {}
+        for uid in holders:
+            held = self.ledgers[row].holders.get(uid)
+            for grant in held.grants if held else ():
+                minors[grant.kind] = (*minors.get(grant.kind, ()), grant.minor)
+        return minors
+
+    def _mirror(self, row: Row) -> None:
+        ledger = self.ledgers[row]
+        self.columns.set_row(row, ledger if ledger.devices else None)
+
+
+def summary(ledger: NodeDevices) -> dict[str, Any]:
+    """Totals, use and holders of a node's devices, for people to read."""
+    devices = [device for kind in ledger.devices for device in ledger.of_kind(kind)]
+    return {
+        "devices": [
+            {
+                "type": device.kind,
+                "minor": device.minor,
+                "total": dict(device.total),
+                "used": dict(ledger.used(device)),
+                "free": ledger.free(device),
+            }
+            for device in devices
+        ],
+        "allocateSet": {
+            uid: [{"type": g.kind, "minor": g.minor, "resources": dict(g.amounts)} for g in held.grants]
+            for uid, held in ledger.holders.items()
+        },
+    }
+
+
+def read_partitions(annotations: Mapping[str, str]) -> dict[int, tuple[GpuPartition, ...]] | None:
+    """The partition table of a Device object; None when it has none or an unreadable one."""
+    text = annotations.get(ANNOTATION_GPU_PARTITIONS)
+    if not text:
+        return None
+    try:
+        table = msgspec.json.decode(text, type=dict[int, list[GpuPartition]])
+    except msgspec.DecodeError:
+        return None
+    return {size: tuple(partitions) for size, partitions in table.items()}

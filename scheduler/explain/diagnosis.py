@@ -1,0 +1,72 @@
+"""Why a pod is not placed: one sentence for people, counts per reason, and the reasons node by node."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from scheduler.cluster_state.snapshot import Snapshot
+from scheduler.framework import Failure, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReasons:
+    """What stands against one node."""
+
+    node: str
+    reasons: tuple[Reason, ...]
+
+
+def decode(bits: int, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """The reasons whose bits are set."""
+    return tuple(reason for index, reason in enumerate(reasons) if bits >> index & 1)
+
+
+def by_node(failure: Failure, snapshot: Snapshot) -> list[NodeReasons]:
+    """Every live node with its reasons, by name; empty reasons mean that the node itself would do."""
+    listed = [
+        NodeReasons(snapshot.names[row], decode(int(failure.bits[row]), failure.reasons))
+        for row in range(min(snapshot.rows_used, failure.bits.shape[0]))
+        if snapshot.live[row]
+    ]
+    return sorted(listed, key=lambda item: item.node)
+
+
+def counts(failure: Failure, snapshot: Snapshot) -> Counter[str]:
+    """How many live nodes each reason stands against."""
+    total: Counter[str] = Counter()
+    n = failure.bits.shape[0]
+    live = snapshot.live[:n]
+    for index, reason in enumerate(failure.reasons):
+        hits = int(((failure.bits >> index & 1).astype(bool) & live).sum())
+        if hits:
+            total[reason.text] += hits
+    held = int(((failure.bits == 0) & live).sum()) if failure.reason is None else 0
+    if held:
+        total["node(s) held for more important pods"] += held
+    return total
+
+
+def rejecting_plugins(failure: Failure, snapshot: Snapshot) -> frozenset[str]:
+    """The plugins that hold the pod back: those that rejected it as a whole or any node."""
+    if failure.reason is not None:
+        return frozenset({failure.reason.plugin})
+    n = failure.bits.shape[0]
+    live = snapshot.live[:n]
+    return frozenset(
+        reason.plugin
+        for index, reason in enumerate(failure.reasons)
+        if ((failure.bits >> index & 1).astype(bool) & live).any()
+    )
+
+
+def sentence(failure: Failure, snapshot: Snapshot, after: str = "") -> str:
+    """The stock scheduler's sentence: `0/5 nodes are available: 3 Insufficient cpu, 2 ...`.
+
+    `after` is what preemption adds.
+    """
+    opening = f"0/{snapshot.node_count} nodes are available:"
+    if failure.reason is not None:
+        told = f" {failure.reason.text}"
+    else:
+        told = " " + ", ".join(sorted(f"{count} {text}" for text, count in counts(failure, snapshot).items()))
+    ending = f" {after}" if after else ""
+    return f"{opening.rstrip(':') if not told.strip() else opening + told.rstrip()}.{ending}"

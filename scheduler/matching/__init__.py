@@ -1,0 +1,1 @@
+"""Which nodes and volumes satisfy selectors, affinity terms and tolerations."""

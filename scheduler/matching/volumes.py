@@ -1,0 +1,103 @@
+"""Which volumes serve which claims, and which nodes reach them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from api.kube.meta import LabelSelectorRequirement as Requirement
+from api.kube.objects import Pod
+from api.kube.selectors import node_term_matches, requirement_matches
+from api.kube.storage import Claim, CsiNode, PersistentVolume, StorageClass
+from cluster.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Key
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+CLAIMS = PERSISTENT_VOLUME_CLAIMS.of(Claim)
+VOLUMES = PERSISTENT_VOLUMES.of(PersistentVolume)
+CLASSES = STORAGE_CLASSES.of(StorageClass)
+NODE_DRIVERS = CSI_NODES.of(CsiNode)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeView:
+    """Everything that is known of volumes at one moment."""
+
+    claims: Mapping[Key, Claim]
+    volumes: Mapping[Key, PersistentVolume]
+    classes: Mapping[Key, StorageClass]
+
+    def class_of(self, claim: Claim) -> StorageClass | None:
+        """The claim's storage class."""
+        return self.classes.get(Key("", claim.spec.storage_class_name or ""))
+
+    def waits_for_consumer(self, claim: Claim) -> bool:
+        """Whether the claim is bound only once a pod needs it."""
+        chosen = self.class_of(claim)
+        return chosen is not None and chosen.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def claim_keys(pod: Pod) -> list[Key]:
+    """The claims that a pod mounts; generic ephemeral volumes claim `<pod>-<volume>`."""
+    keys: list[Key] = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            keys.append(Key(pod.metadata.namespace, volume.persistent_volume_claim.claim_name))
+        elif volume.ephemeral is not None:
+            keys.append(Key(pod.metadata.namespace, f"{pod.metadata.name}-{volume.name}"))
+    return keys
+
+
+def reaches(volume: PersistentVolume, labels: Mapping[str, str], name: str) -> bool:
+    """Whether a node with these labels can use the volume."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return True
+    return any(node_term_matches(term, labels, name) for term in affinity.required.node_selector_terms)
+
+
+def allowed(chosen: StorageClass, labels: Mapping[str, str]) -> bool:
+    """Whether a volume of the class may be made for a node with these labels."""
+    if not chosen.allowed_topologies:
+        return True
+    return any(
+        all(
+            requirement_matches(Requirement(key=item.key, operator="In", values=item.values), labels.get(item.key))
+            for item in term.match_label_expressions
+        )
+        for term in chosen.allowed_topologies
+    )
+
+
+def suits(volume: PersistentVolume, claim: Claim) -> bool:
+    """Whether a volume could serve a claim: free or promised to it, of its class and mode, large enough."""
+    owner = volume.spec.claim_ref
+    mine = owner is not None and (owner.namespace, owner.name) == (claim.metadata.namespace, claim.metadata.name)
+    return (
+        (owner is None or mine)
+        and volume.spec.storage_class_name == (claim.spec.storage_class_name or "")
+        and volume.spec.volume_mode == claim.spec.volume_mode
+        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
+        and volume.bytes >= claim.bytes
+    )
+
+
+def smallest_volumes(
+    claims: Iterable[Claim], volumes: Iterable[PersistentVolume], labels: Mapping[str, str], name: str
+) -> tuple[dict[Key, PersistentVolume], list[Claim]]:
+    """For each claim the smallest free volume that the node reaches, each used once; and the claims left over.
+
+    Larger claims choose last, so that they do not take what smaller ones could have shared.
+    """
+    reachable = sorted((item for item in volumes if reaches(item, labels, name)), key=lambda item: item.bytes)
+    chosen: dict[Key, PersistentVolume] = {}
+    left: list[Claim] = []
+    for claim in sorted(claims, key=lambda item: item.bytes):
+        fit = next((item for item in reachable if suits(item, claim)), None)
+        if fit is None:
+            left.append(claim)
+        else:
+            reachable.remove(fit)
+            chosen[Key(claim.metadata.namespace, claim.metadata.name)] = fit
+    return chosen, left

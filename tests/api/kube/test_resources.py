@@ -1,0 +1,82 @@
+"""Kubernetes quantities and arithmetic on resource lists."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.kube.resources import (
+    QuantityError,
+    add,
+    fits,
+    format_resources,
+    maximum,
+    parse_quantity,
+    parse_resources,
+    subtract,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "expected"),
+    [
+        ("1", 1, 1),
+        ("100m", 1000, 100),
+        ("1.5", 1000, 1500),
+        ("0.1m", 1000, 1),
+        ("100m", 1, 1),
+        ("8Gi", 1, 8 * 2**30),
+        ("8G", 1, 8 * 10**9),
+        ("1e3", 1, 1000),
+        ("1E", 1, 10**18),
+        ("2Ki", 1, 2048),
+        ("1500n", 1000, 1),
+        (110, 1, 110),
+        (0.5, 1000, 500),
+        ("-1.5", 1, -2),
+        ("0", 1, 0),
+    ],
+)
+def test_quantity_rounds_away_from_zero(text: str | float, scale: int, expected: int) -> None:
+    assert parse_quantity(text, scale) == expected
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1x", "one", "1 Gi2", "--1", "NaN", "Infinity"])
+def test_a_text_that_is_no_quantity_is_named(text: str) -> None:
+    with pytest.raises(QuantityError, match="not a quantity"):
+        parse_quantity(text)
+
+
+def test_only_cpu_counts_in_thousandths() -> None:
+    assert parse_resources({"cpu": "2", "memory": "1Ki", "kubernetes.io/batch-cpu": "2000"}) == {
+        "cpu": 2000,
+        "memory": 1024,
+        "kubernetes.io/batch-cpu": 2000,
+    }
+
+
+amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "x/y"]), st.integers(0, 10**15), max_size=3)
+
+
+@given(amounts)
+def test_formatting_comes_back(resources: dict[str, int]) -> None:
+    assert parse_resources(format_resources(resources)) == resources
+
+
+@given(amounts, amounts)
+def test_addition_commutes_and_subtraction_undoes_it(left: dict[str, int], right: dict[str, int]) -> None:
+    assert add(left, right) == add(right, left)
+    back = subtract(add(left, right), right)
+    assert {name: amount for name, amount in back.items() if amount} == {
+        name: amount for name, amount in left.items() if amount
+    }
+
+
+@given(amounts, amounts)
+def test_each_fits_in_the_maximum(left: dict[str, int], right: dict[str, int]) -> None:
+    assert fits(left, maximum(left, right))
+    assert fits(right, maximum(left, right))
+
+
+def test_a_request_for_nothing_fits_everywhere() -> None:
+    assert fits({"x/y": 0}, {})
+    assert not fits({"x/y": 1}, {})

@@ -1,0 +1,85 @@
+"""Saved baselines come back as they were; what cannot be trusted is refused with the reason."""
+
+import hashlib
+
+import msgspec
+import numpy as np
+import pytest
+
+from detector.baselines.file import SCHEMA, BaselineRefused, decode, encode
+from detector.baselines.learner import Baselines
+from detector.baselines.values import BaselinePolicy, BaselineState, Observation, WorkloadKey
+
+WEB = WorkloadKey("Deployment/shop/web", "app", "m7")
+POLICY = BaselinePolicy(warm_samples=20)
+
+
+def window(value: float) -> Observation:
+    return Observation([WEB], np.array([1.5]), np.array([0]), {"lost": np.array([value])})
+
+
+def taught() -> Baselines:
+    baselines = Baselines(POLICY)
+    for second, value in enumerate(np.random.default_rng(3).lognormal(-3, 0.3, 100)):
+        baselines.learn(window(value), 1000.0 + second)
+    return baselines
+
+
+def signed(body: object, schema: str = SCHEMA) -> bytes:
+    raw = msgspec.json.encode(body)
+    digest = hashlib.sha256(raw).hexdigest()
+    return msgspec.json.encode({"schema": schema, "sha256": digest, "body": msgspec.Raw(raw)})
+
+
+def body(**changes: object) -> dict[str, object]:
+    whole = msgspec.json.decode(encode(taught(), 1100.0))["body"]
+    cell = {name: value for name, value in changes.items() if name in whole["cells"][0]}
+    outside = {name: value for name, value in changes.items() if name not in cell}
+    return {**whole, **outside, "cells": [{**whole["cells"][0], **cell}]}
+
+
+def test_the_first_window_after_a_restart_is_judged() -> None:
+    before = taught().judge(window(0.5), 1100.0)["lost"]
+    after = decode(encode(taught(), 1100.0), 1100.0, POLICY).judge(window(0.5), 1100.0)["lost"]
+    assert after.state[0] == BaselineState.READY
+    assert after.samples[0] == 100
+    assert after.score[0] == pytest.approx(before.score[0], rel=0.1)
+
+
+def test_saving_what_was_loaded_changes_no_byte() -> None:
+    data = encode(taught(), 1100.0)
+    assert encode(decode(data, 1100.0, POLICY), 1100.0) == data
+
+
+def test_time_spent_switched_off_ages() -> None:
+    late = 1100.0 + 30 * 86_400
+    assert decode(encode(taught(), 1100.0), late, POLICY).judge(window(0.5), late)["lost"].state[0] == (
+        BaselineState.WARMING_UP
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"", "not a baseline file", id="empty"),
+        pytest.param(b"\x00\xff garbage", "not a baseline file", id="binary"),
+        pytest.param(encode(taught(), 1100.0)[:-40], "not a baseline file", id="cut short"),
+        pytest.param(encode(taught(), 1100.0).replace(b'"samples":100', b'"samples":101'), "sha256", id="bit rot"),
+        pytest.param(signed(body(), "koord.baselines/v0"), "koord.baselines/v0", id="older schema"),
+        pytest.param(signed({}), "saved_seconds", id="empty body"),
+        pytest.param(signed(body(surprise=1)), "surprise", id="unknown field"),
+        pytest.param(signed(body(buckets_per_octave=8)), "8 buckets", id="another grid"),
+        pytest.param(signed(body(octave=99)), "octave", id="octave outside"),
+        pytest.param(signed(body(buckets=[1])), "pair", id="unpaired buckets"),
+        pytest.param(signed(body(buckets=[9999], counts=[1.0])), "bucket", id="bucket outside"),
+        pytest.param(signed(body(weight=-1.0)), "negative", id="negative weight"),
+    ],
+)
+def test_what_cannot_be_trusted_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(BaselineRefused, match=reason):
+        decode(data, 2000.0, POLICY)
+
+
+def test_more_cells_than_allowed_are_refused() -> None:
+    with pytest.raises(BaselineRefused, match="max_cells"):
+        decode(encode(taught(), 1100.0), 1100.0, BaselinePolicy(max_cells=0))

@@ -1,0 +1,218 @@
+"""Verdicts over made windows: who is blamed, when a verdict opens and closes, and what must not matter."""
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.frame import KERNEL_ID, OTHER_ID, Frame
+from api.verdicts import How, State, Verdict
+from api.window import Window
+from detector.judging.engine import Engine
+from detector.rules import Rule
+from detector.symptom import discover_symptoms
+from detector.view import View
+from tests.frames import make_frame
+
+PATHS = {1: "/web", 2: "/batch", 3: "/bystander"}
+Rates = Mapping[str, Mapping[int, float]]
+Pairs = Mapping[tuple[int, int], float]
+
+
+def frames(
+    ticks: list[tuple[Rates, Pairs]], paths: Mapping[int, str] = PATHS, *, unit: float = 1.0, tick_seconds: float = 1.0
+) -> list[Frame]:
+    """Cumulative frames, one a tick, from rates in seconds per second by column and cgroup, and blame by pair."""
+    names = sorted({name for rates, _ in ticks for name in rates})
+    sums = {name: dict.fromkeys(paths, 0.0) for name in names}
+    blame: dict[tuple[int, int], float] = {pair: 0.0 for _, pairs in ticks for pair in pairs}
+    made = []
+    for number, (rates, pairs) in enumerate([({}, {}), *ticks]):
+        for name, by_id in rates.items():
+            for identity, rate in by_id.items():
+                sums[name][identity] += rate * 1e9 * tick_seconds * unit
+        for pair, rate in pairs.items():
+            blame[pair] += rate * 1e9 * tick_seconds * unit
+        columns = {name: [round(sums[name][identity]) for identity in paths] for name in names}
+        whole = {pair: round(amount) for pair, amount in blame.items()}
+        made.append(make_frame(number * tick_seconds * unit, paths, columns, whole))
+    return made
+
+
+def run(made: list[Frame], rule: Rule, *, span_seconds: float = 1.0) -> list[list[Verdict]]:
+    engine = Engine([rule])
+    return [
+        engine.step(view_of(engine, made[: n + 1], span_seconds), made[n].monotonic_ns) for n in range(1, len(made))
+    ]
+
+
+def view_of(engine: Engine, made: list[Frame], span_seconds: float = 1.0) -> View:
+    return View(Window(made), engine.columns, span_seconds=span_seconds)
+
+
+CONTENTION = Rule(name="cpu", any_of=("cpu_contention",), hold_seconds=3, cooldown_seconds=4, at_once_ratio=1000)
+LOSS = ({"cpu.wait_neighbour_ns": {1: 0.4}}, {(1, 2): 0.3, (1, KERNEL_ID): 0.06, (1, OTHER_ID): 0.04})
+CALM: tuple[Rates, Pairs] = ({"cpu.wait_neighbour_ns": {1: 0.0}}, {})
+
+
+def test_two_of_three_ticks_open_with_the_culprits_seen() -> None:
+    first, second, third = run(frames([LOSS, LOSS, LOSS]), CONTENTION)
+    assert (first, third) == ([], [])
+    (verdict,) = second
+    assert (verdict.state, verdict.victim, verdict.resource, verdict.cause) == (State.OPEN, "/web", "cpu", "contention")
+    assert verdict.lost_seconds_per_second == pytest.approx(0.4)
+    shares = {culprit.path: culprit.share for culprit in verdict.culprits}
+    assert shares == pytest.approx({"/batch": 0.75, "[kernel]": 0.15, "[other]": 0.1})
+    assert {culprit.how for culprit in verdict.culprits} == {How.DIRECT}
+    assert verdict.confidence == pytest.approx(0.9)
+
+
+def test_a_loss_that_no_table_explains_blames_nobody() -> None:
+    (verdict,) = run(frames([(LOSS[0], {}), (LOSS[0], {})]), CONTENTION)[1]
+    assert (verdict.culprits, verdict.confidence) == ((), 0.0)
+
+
+def test_one_tick_is_not_enough() -> None:
+    assert run(frames([LOSS, CALM, CALM, LOSS, CALM]), CONTENTION) == [[]] * 5
+
+
+def test_it_closes_after_calm_and_cools_down() -> None:
+    states = [[v.state for v in told] for told in run(frames([LOSS] * 2 + [CALM] * 3 + [LOSS] * 5), CONTENTION)]
+    assert states[1] == [State.OPEN]
+    assert State.CLOSE in states[4]
+    assert states[5:8] == [[], [], []]
+    assert states[8] == [State.OPEN]
+
+
+def test_between_close_and_open_threshold_it_stays_open() -> None:
+    half: tuple[Rates, Pairs] = ({"cpu.wait_neighbour_ns": {1: 0.03}}, {})
+    states = [v.state for told in run(frames([LOSS, LOSS, half, half, half, half]), CONTENTION) for v in told]
+    assert states[0] is State.OPEN
+    assert State.CLOSE not in states
+
+
+def test_a_victim_that_is_gone_closes() -> None:
+    made = frames([LOSS, LOSS])
+    made.append(make_frame(3, {2: "/batch"}, {"cpu.wait_neighbour_ns": [0]}, {}))
+    assert [(v.state, v.victim) for v in run(made, CONTENTION)[2]] == [(State.CLOSE, "/web")]
+
+
+@pytest.mark.parametrize(
+    ("rates", "symptom", "culprit"),
+    [
+        pytest.param({"cpu.wait_self_ns": {1: 0.6}}, "own_threads", "[own threads]", id="own-threads"),
+        pytest.param({"cpu.wait_own_quota_ns": {1: 0.6}}, "own_quota", "[own quota]", id="own-quota"),
+        pytest.param({"cpustat.throttled_ns": {1: 0.6}}, "own_quota", "[own quota]", id="own-quota-without-probe"),
+        pytest.param({"cpu.wait_ancestor_quota_ns": {1: 0.6}}, "ancestor_quota", "[ancestor]", id="unknown-ancestor"),
+    ],
+)
+def test_legitimate_answers(rates: Rates, symptom: str, culprit: str) -> None:
+    (verdict,) = run(frames([(rates, {})] * 2), Rule(name="r", any_of=(symptom,)))[1]
+    assert [(c.path, c.share) for c in verdict.culprits] == [(culprit, 1.0)]
+    assert verdict.confidence == 1.0
+
+
+@pytest.mark.parametrize("column", ["throttle.throttled_ns", "cpustat.throttled_ns"])
+def test_the_throttled_ancestor_is_named(column: str) -> None:
+    rates = {"cpu.wait_ancestor_quota_ns": {1: 0.6}, column: {2: 0.7}}
+    made = frames([(rates, {})] * 2, {1: "/pod/inner/web", 2: "/pod", 3: "/pod/inner"})
+    (verdict,) = run(made, Rule(name="r", any_of=("ancestor_quota",)))[1]
+    assert [c.path for c in verdict.culprits] == ["/pod"]
+
+
+losses = st.dictionaries(st.integers(1, 6), st.floats(0, 2), min_size=1)
+blames = st.dictionaries(st.tuples(st.integers(1, 6), st.integers(1, 6)), st.floats(0, 2), max_size=12)
+SIX = {n: f"/c{n}" for n in range(1, 7)}
+
+
+def opened(rates: dict[int, float], pairs: Pairs, paths: Mapping[int, str], **scale: float) -> list[Verdict]:
+    made = frames([({"cpu.wait_neighbour_ns": rates}, pairs)] * 2, paths, **scale)
+    return run(made, CONTENTION, span_seconds=scale.get("unit", 1.0))[1]
+
+
+@settings(deadline=None, max_examples=50)
+@given(losses, blames, st.permutations(list(SIX)))
+def test_permuting_containers_permutes_verdicts(rates: dict[int, float], pairs: Pairs, order: list[int]) -> None:
+    assert opened(rates, pairs, SIX) == opened(rates, pairs, {n: SIX[n] for n in order})
+
+
+@settings(deadline=None, max_examples=50)
+@given(losses, blames)
+def test_an_idle_container_changes_nothing(rates: dict[int, float], pairs: Pairs) -> None:
+    assert opened(rates, pairs, SIX) == opened(rates, pairs, {99: "/a-idle", **SIX})
+
+
+@settings(deadline=None, max_examples=50)
+@given(losses, blames, st.sampled_from([0.5, 2.0, 16.0]))
+def test_scaling_time_units_changes_nothing(rates: dict[int, float], pairs: Pairs, unit: float) -> None:
+    whole = {identity: round(rate, 3) for identity, rate in rates.items()}
+    plain, scaled = opened(whole, pairs, SIX), opened(whole, pairs, SIX, unit=unit)
+    assert [(v.victim, v.severity) for v in plain] == [(v.victim, v.severity) for v in scaled]
+    for one, other in zip(plain, scaled, strict=True):
+        assert one.lost_seconds_per_second == pytest.approx(other.lost_seconds_per_second)
+        assert {c.path: c.share for c in one.culprits} == pytest.approx(
+            {c.path: c.share for c in other.culprits}, abs=1e-6
+        )
+
+
+@settings(deadline=None, max_examples=50)
+@given(losses, blames)
+def test_shares_are_not_negative_and_sum_to_at_most_the_loss(rates: dict[int, float], pairs: Pairs) -> None:
+    for verdict in opened(rates, pairs, SIX):
+        assert all(culprit.share >= 0 for culprit in verdict.culprits)
+        assert sum(culprit.share for culprit in verdict.culprits) <= 1 + 1e-9
+        assert 0 <= verdict.confidence <= 1
+
+
+def test_five_hundred_containers_with_twenty_victims_take_at_most_ten_milliseconds() -> None:
+    generator = np.random.default_rng(7)
+    paths = {n: f"/pods/pod{n}/c" for n in range(1, 501)}
+    columns = sorted({column for symptom in discover_symptoms().values() for column in symptom.columns})
+    growth = np.where(np.arange(500) < 20, 300_000_000, 1000)
+    pairs = [(int(a), int(b)) for a, b in generator.integers(1, 501, (4000, 2))]
+    made = []
+    for t in range(10):
+        grown = {c: (growth * t if c.endswith("_ns") else growth * 0).tolist() for c in columns}
+        made.append(make_frame(t, paths, grown, dict.fromkeys(pairs, 10**7 * t)))
+    engine = Engine()
+    took, told = [], 0
+    for n in range(1, len(made)):
+        start = time.process_time()
+        told += len(engine.step(view_of(engine, made[: n + 1]), made[n].monotonic_ns))
+        took.append(time.process_time() - start)
+    assert told >= 20
+    assert min(took[3:]) <= 0.010
+
+
+BOTH: Rates = {"cpu.wait_neighbour_ns": {1: 0.4, 2: 0.4}, "cpu.wait_own_quota_ns": {1: 0.6}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "victims"),
+    [
+        pytest.param(Rule(name="r", all_of=("cpu_contention", "own_quota")), ["/web"], id="all-of"),
+        pytest.param(Rule(name="r", any_of=("cpu_contention", "own_quota")), ["/batch", "/web"], id="any-of"),
+        pytest.param(Rule(name="r", all_of=("cpu_contention", "irq_theft")), [], id="all-of-with-one-unmeasured"),
+        pytest.param(
+            Rule(name="r", any_of=("cpu_contention",), unless_measured=("own_quota",)),
+            [],
+            id="rests",
+        ),
+        pytest.param(
+            Rule(name="r", any_of=("cpu_contention",), unless_measured=("irq_theft",)),
+            ["/batch", "/web"],
+            id="speaks-where-nothing-sees-more",
+        ),
+    ],
+)
+def test_composition(rule: Rule, victims: list[str]) -> None:
+    assert [v.victim for v in run(frames([(BOTH, {})] * 2), rule)[1]] == victims
+
+
+def test_the_verdict_speaks_of_what_costs_most() -> None:
+    told = run(frames([(BOTH, {})] * 2), Rule(name="r", any_of=("cpu_contention", "own_quota")))[1]
+    assert {v.victim: v.cause for v in told} == {"/web": "own_quota", "/batch": "contention"}
+    assert all(v.evidence["cpu_contention.lost"] == pytest.approx(0.4) for v in told)

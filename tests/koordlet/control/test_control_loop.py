@@ -1,0 +1,82 @@
+"""One tick of protection: what strategies want goes to the enforcer, annotated pods are spared, and it is told."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from api.intents import Intent, Knob
+from api.window import Window
+from detector.baselines.values import Judgement
+from detector.judging.signals import Turnarounds
+from koordlet.control.capabilities import Reaching
+from koordlet.control.control_loop import Protection
+from koordlet.control.node_view import Viewing
+from koordlet.control.strategy_runner import Strategizing
+from koordlet.enforcer.outcomes import Fate
+from koordlet.host.knobs.knobs import Knobs
+from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts
+from koordlet.response.policy import Response
+from koordlet.response.settings import ResponseSettings
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import NodeView
+from tests.frames import make_frame
+from tests.koordlet.enforcer.hosts import FakeHost
+
+UID = "12345678-1234-1234-1234-123456789012"
+POD = f"/kubepods/besteffort/pod{UID}"
+PATHS = {1: "/", 2: "/kubepods", 3: "/kubepods/besteffort", 4: POD}
+
+
+class Capping(Strategy[StrategySettings]):
+    section = "extensions.capping"
+    settings_type = StrategySettings
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        return [self.want(pod.path, Knob.CPU_MAX, "50000 100000", "because") for pod in view.pods]
+
+
+def protection(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost, Protection]:
+    host = FakeHost(tmp_path)
+    for path in PATHS.values():
+        host.make(path)
+    knobs = Knobs(host.tree)
+    facts_of = {UID: PodFacts("shop/batch", annotations=annotations)}.get
+    made = Protection(
+        Response(ResponseSettings()),
+        host.enforcer(),
+        Reaching(host.tree, knobs, "/agent"),
+        strategizing=Strategizing({"capping": Capping()}),
+        viewing=Viewing(host.tree, knobs, facts_of),
+        facts_of=facts_of,
+    )
+    return host, made
+
+
+def window() -> Window:
+    return Window([make_frame(second, PATHS, {"cpustat.usage_ns": [0] * len(PATHS)}) for second in (1.0, 2.0)])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "fate", "stands"),
+    [({}, Fate.GRANTED, "50000 100000"), ({ANNOTATION_PROTECTED: "true"}, Fate.DECLINED, "max 100000")],
+)
+def test_an_annotated_pod_is_spared(tmp_path: Path, annotations: dict[str, str], fate: Fate, stands: str) -> None:
+    host, made = protection(tmp_path, annotations)
+    made.tick(window(), ())
+    strategy = Capping().name
+    assert dict(made.wishes) == {(strategy, Fate.WANTED): 1, (strategy, fate): 1}
+    assert host.text(POD, "cpu.max") == stands
+    made.close()
+    assert host.text(POD, "cpu.max") == "max 100000"
+
+
+def test_what_the_judge_saw_of_requests_is_metered(tmp_path: Path) -> None:
+    _, made = protection(tmp_path, {})
+    ids, usual = np.array([4], dtype=np.uint64), np.array([0.01])
+    judged = Judgement(usual, usual * 0.1, usual, usual, np.zeros(1), np.array([1000]), usual)
+    for _ in range(20):
+        made.tick(window(), (), Turnarounds(ids, np.array([10.0]), np.array([0.2]), judged))
+    assert made.slowdown.slowdown(ids).ratio[0] == pytest.approx(1.0)
+    made.close()

@@ -1,0 +1,115 @@
+"""How late a service answers: its ratio, the load it is compared at, its interval, and what it refuses to say."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from detector.baselines.learner import Baselines
+from detector.baselines.values import Judgement, LoadKind, Observation, WorkloadKey
+from detector.judging.signals import Turnarounds
+from koordlet.control.batch_means import BATCHES
+from koordlet.control.slowdown import SlowdownMeter
+
+IDS = np.array([3, 5], dtype=np.uint64)
+
+
+def tick(mean: float, usual: float, requests: float = 100.0, samples: int = 100_000) -> Turnarounds:
+    """Cgroup 3 answers in `mean` seconds; cgroup 5 answers nobody."""
+    expected = np.array([usual, np.nan])
+    none = np.full(2, np.nan)
+    judged = Judgement(expected, expected * 0.1, none, none, np.zeros(2), np.full(2, samples), none)
+    return Turnarounds(IDS, np.array([requests, 0.0]), np.array([requests * mean, 0.0]), judged)
+
+
+def fed(meter: SlowdownMeter, ticks: int, seen: Turnarounds) -> SlowdownMeter:
+    for _ in range(ticks):
+        meter.add(seen, 1.0)
+    return meter
+
+
+def test_it_is_what_requests_took_over_what_they_usually_take_less_one() -> None:
+    found = fed(SlowdownMeter(), 60, tick(0.015, 0.010)).slowdown(IDS)
+    assert found.ratio[0] == pytest.approx(0.5)
+    assert found.batches[0] == 12
+    assert found.low[0] < 0.5 < found.high[0]
+
+
+def test_no_doubt_is_smaller_than_the_baselines_grain() -> None:
+    found = fed(SlowdownMeter(), 60, tick(0.010, 0.010)).slowdown(IDS)
+    assert (1 + found.high[0]) / (1 + found.low[0]) >= 2**0.25
+    assert found.low[0] < 0 < found.high[0]
+
+
+def test_a_young_baseline_is_trusted_less() -> None:
+    old, young = (fed(SlowdownMeter(), 60, tick(0.01, 0.01, samples=n)).slowdown(IDS) for n in (100_000, 60))
+    assert young.high[0] - young.low[0] > 1.3 * (old.high[0] - old.low[0])
+
+
+def test_each_tick_is_compared_at_its_own_load() -> None:
+    """Twice the load usually takes twice as long: a surge of own requests is no slowdown."""
+    meter = SlowdownMeter()
+    for second in range(60):
+        meter.add(tick(0.02, 0.02, requests=200.0) if second % 2 else tick(0.01, 0.01, requests=100.0), 1.0)
+    assert meter.slowdown(IDS).ratio[0] == pytest.approx(0.0)
+
+
+def test_slow_requests_weigh_by_their_number() -> None:
+    meter = fed(fed(SlowdownMeter(), 30, tick(0.02, 0.01, requests=10.0)), 30, tick(0.01, 0.01, requests=90.0))
+    assert meter.slowdown(IDS).ratio[0] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "ticks"),
+    [
+        (tick(0.01, float("nan")), 60),  # warming up
+        (tick(0.01, 0.01, requests=0.0), 60),
+        (tick(0.01, 0.01), 7),  # one batch
+    ],
+)
+def test_without_requests_a_baseline_or_two_batches_nothing_is_said(seen: Turnarounds, ticks: int) -> None:
+    found = fed(SlowdownMeter(), ticks, seen).slowdown(IDS)
+    assert np.isnan([found.ratio, found.low, found.high]).all()
+
+
+def test_ticks_without_requests_say_nothing_and_dilute_nothing() -> None:
+    meter = SlowdownMeter()
+    for second in range(60):
+        meter.add(tick(0.02, 0.01, requests=10.0 if second < 20 else 0.0), 1.0)
+    found = meter.slowdown(IDS)
+    assert found.ratio[0] == pytest.approx(1.0)
+    assert found.batches[0] == 4
+
+
+def test_who_was_never_seen_is_unknown() -> None:
+    assert np.isnan(fed(SlowdownMeter(), 60, tick(0.01, 0.01)).slowdown(np.array([9], dtype=np.uint64)).ratio).all()
+    assert np.isnan(SlowdownMeter().slowdown(IDS).ratio).all()
+
+
+def learned(draw: NDArray[np.float64]) -> Judgement:
+    """What baselines say after these quiet ticks."""
+    baselines, keys = Baselines(), (WorkloadKey("web"),)
+
+    def observed(value: float) -> Observation:
+        kind = np.array([int(LoadKind.REQUESTS_PER_SECOND)])
+        return Observation(keys, np.array([100.0]), kind, {"turnaround": np.array([value])})
+
+    for second, value in enumerate(draw.tolist()):
+        baselines.learn(observed(value), 1e9 + second)
+    return baselines.judge(observed(0.01), 1e9 + len(draw))["turnaround"]
+
+
+@pytest.mark.parametrize("slower", [0.0, 0.5])
+def test_the_interval_covers_the_truth_at_least_as_often_as_it_says(slower: float) -> None:
+    random = np.random.default_rng(5)
+    covered = 0
+    for _ in range(60):
+        middle = float(random.uniform(0.008, 0.016))
+        usual = learned(random.normal(middle, middle / 10, 120))
+        meter = SlowdownMeter()
+        for _tick in range(5 * BATCHES):
+            mean = float(random.normal(middle, middle / 10)) * (1 + slower)
+            meter.add(Turnarounds(IDS[:1], np.array([100.0]), np.array([100.0 * mean]), usual), 1.0)
+        found = meter.slowdown(IDS[:1])
+        covered += bool(found.low[0] <= slower <= found.high[0])
+        assert found.high[0] - found.low[0] < 0.6 * (1 + slower)
+    assert covered >= 57

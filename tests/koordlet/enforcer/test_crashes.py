@@ -1,0 +1,97 @@
+"""Dying before and after every single journal batch and write of a story: the next start always finds the way back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.intents import Knob
+from koordlet.enforcer.audit import Outcome
+from koordlet.enforcer.journal import Journal
+from koordlet.enforcer.lifecycle import restore
+from koordlet.enforcer.writer import Hands
+from tests.koordlet.enforcer.hosts import FakeHost, Wishes, want
+
+KILLED = 9
+STORY: list[Wishes] = [
+    [want(Knob.CPU_MAX, "50000 100000"), want(Knob.CPUSET_CPUS, "0-1"), want(Knob.MEMORY_MAX, "8192000")],
+    [want(Knob.CPU_MAX, "20000 50000"), want(Knob.CPUSET_CPUS, "2-3"), want(Knob.CPU_WEIGHT, "7")],
+    [want(Knob.CPU_MAX, "20000 100000"), want(Knob.CPUSET_CPUS, "1-2"), want(Knob.CPU_WEIGHT, "7")],
+    [want(Knob.CPUSET_CPUS, "4"), want(Knob.MEMORY_MAX, "4096000")],
+    [want(Knob.CPUSET_CPUS, "4")],
+]
+
+
+def die_at(moment: int) -> None:
+    """Let the n-th journal batch or write be the last thing that is not done, or the last that is."""
+    seen = 0
+
+    def pass_one() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == moment:
+            os._exit(KILLED)  # nobody catches it, nothing is tidied up
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            pass_one()
+            done = real(*args, **kwargs)
+            pass_one()
+            return done
+
+        return wrapped
+
+    for owner, name in ((Hands, "write"), (Journal, "_append"), (Journal, "_replace")):
+        setattr(owner, name, counted(getattr(owner, name)))
+
+
+def play(host: FakeHost, moment: int) -> bool:
+    """Whether the story was told to its end before that moment came."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_at(moment)
+            enforcer = host.enforcer()
+            for wishes in STORY:
+                enforcer.step(wishes, now=host.later(1))
+            enforcer.close(host.clock)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, KILLED)
+    return status == 0
+
+
+def files(host: FakeHost) -> dict[str, str]:
+    return {str(path): path.read_text().strip() for path in (host.root / "cg").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_there_is_a_way_back_from_every_moment(tmp_path: Path, version: int) -> None:
+    moment, changed = 0, 0
+    while True:
+        moment += 1
+        host = FakeHost(tmp_path / str(moment), version)
+        host.make("/pod")
+        host.file("/pod", "cpuset.cpus").write_text("5-6\n")  # no list of the story lies within it, nor it in one
+        before = files(host)
+        if play(host, moment):
+            break
+        changed += files(host) != before
+        events = restore(host.settings(), host.tree)
+        assert {event.outcome for event in events} <= {Outcome.RESTORED, Outcome.STANDS}, moment
+        assert normal(files(host)) == normal(before), moment
+        assert restore(host.settings(), host.tree) == [], moment
+    assert normal(files(host)) == normal(before)
+    assert moment > 50
+    assert changed > 20
+
+
+def normal(found: dict[str, str]) -> dict[str, str]:
+    """Unlimited is written as -1 and read back as a huge number by a real kernel."""
+    return {path: "-1" if text == "9223372036854771712" else text for path, text in found.items()}

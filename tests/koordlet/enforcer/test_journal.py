@@ -1,0 +1,136 @@
+"""The journal on disk: taking over, compaction, damage, and another boot."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from koordlet.enforcer.journal import Journal, JournalError, peek
+from koordlet.enforcer.journal_format import Entry, decode
+from koordlet.host.attribute_formats import Form
+from koordlet.host.attributes import KernelFile
+
+
+def entry(name: str, original: str = "1") -> Entry:
+    return Entry(
+        place=KernelFile(f"/cg/{name}", Form.INTEGER),
+        identity="7",
+        original=original,
+        ours=("2",),
+        target="/cg",
+        knob="cpu.weight",
+        strategy="calm",
+        verdict="",
+        lease_end=5.0,
+    )
+
+
+def test_what_was_held_is_found_by_the_next(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "boot-1")
+    assert first.hold([entry("a"), entry("b")])
+    first.drop(["/cg/a"])
+    first.close()
+    second = Journal(tmp_path, "boot-1")
+    assert list(second.live) == ["/cg/b"]
+    assert second.live["/cg/b"] == entry("b")
+    second.close()
+
+
+def test_one_agent_at_a_time(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "boot-1")
+    with pytest.raises(JournalError, match="stop it first"):
+        Journal(tmp_path, "boot-1")
+    first.close()
+    Journal(tmp_path, "boot-1").close()
+
+
+def test_after_a_reboot_there_is_nothing_to_put_back(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "boot-1")
+    first.hold([entry("a")])
+    first.close()
+    assert peek(tmp_path, "boot-2") == {}
+    second = Journal(tmp_path, "boot-2")
+    assert second.live == {}
+    assert second.is_of_another_boot
+    second.close()
+
+
+def test_a_torn_tail_is_not_damage_and_is_cut_off(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "boot-1")
+    first.hold([entry("a")])
+    first.close()
+    path = tmp_path / "journal"
+    path.write_bytes(path.read_bytes() + b"0badc0de {torn")
+    second = Journal(tmp_path, "boot-1")
+    assert list(second.live) == ["/cg/a"]
+    assert second.set_aside is None
+    second.hold([entry("b")])
+    second.close()
+    assert set(decode(path.read_bytes()).live) == {"/cg/a", "/cg/b"}
+
+
+def test_damage_is_set_aside_and_what_stands_before_it_counts(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "boot-1")
+    first.hold([entry("a")])
+    first.hold([entry("b")])
+    first.close()
+    path = tmp_path / "journal"
+    damaged = path.read_bytes().replace(b"/cg/b", b"/cg/x")
+    path.write_bytes(damaged)
+    second = Journal(tmp_path, "boot-1")
+    assert list(second.live) == ["/cg/a"]
+    assert second.set_aside is not None
+    assert second.set_aside.read_bytes() == damaged
+    assert "record 3" in second.found.damage
+    assert second.found.lost_bytes > 0
+    second.close()
+    assert not decode(path.read_bytes()).damage
+
+
+def test_it_is_replaced_when_it_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("koordlet.enforcer.journal._COMPACT_BYTES", 4000)
+    journal = Journal(tmp_path, "boot-1")
+    for number in range(100):
+        assert journal.hold([entry(f"{number % 3}", str(number))])
+        journal.drop([f"/cg/{number % 3}"] if number % 2 else [])
+    journal.close()
+    assert (tmp_path / "journal").stat().st_size < 6000
+    assert decode((tmp_path / "journal").read_bytes()).live == journal.live
+
+
+def test_half_a_batch_is_taken_away_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, "boot-1")
+    journal.hold([entry("a")])
+
+    def half(fd: int, content: bytes) -> None:
+        os.write(fd, content[: len(content) - 5])
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("koordlet.enforcer.journal._write_all", half)
+    assert not journal.hold([entry("b"), entry("long" * 50)])
+    assert journal.failures == 1
+    monkeypatch.undo()
+    assert journal.hold([entry("c")])
+    journal.close()
+    found = decode((tmp_path / "journal").read_bytes())
+    assert set(found.live) == {"/cg/a", "/cg/c"} == set(journal.live)
+    assert not found.damage
+    assert not found.torn_bytes
+
+
+def test_a_removed_journal_is_written_anew(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "boot-1")
+    journal.hold([entry("a")])
+    (tmp_path / "journal").unlink()
+    assert journal.hold([entry("b")])
+    journal.close()
+    assert set(decode((tmp_path / "journal").read_bytes()).live) == {"/cg/a", "/cg/b"}
+
+
+def test_a_state_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="state_dir"):
+        Journal(tmp_path / "file" / "state", "boot-1")

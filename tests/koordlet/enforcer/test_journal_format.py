@@ -1,0 +1,106 @@
+"""The journal's text under torn writes and damage: what is read back was once written, in order, up to the tear."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from koordlet.enforcer.journal_format import SCHEMA, Begin, Drop, Entry, Hold, Record, decode, encode
+from koordlet.host.attribute_formats import Form
+from koordlet.host.attributes import KernelFile, ProcessFiles, ResourceGroup, ResourceTasks
+
+words = st.text(st.characters(codec="utf-8"), max_size=12)
+paths = st.sampled_from(["/a", "/b", "/c d", "/ä"])
+places = st.one_of(
+    st.builds(KernelFile, path=paths, form=st.sampled_from(Form), item=words),
+    st.builds(ProcessFiles, path=paths, proc=st.just("/proc"), name=st.just("oom_score_adj")),
+    st.builds(ResourceTasks, path=paths, root=st.just("/sys/fs/resctrl")),
+    st.builds(ResourceGroup, path=paths),
+)
+entries = st.builds(
+    Entry,
+    place=places,
+    identity=words,
+    original=words,
+    ours=st.lists(words, max_size=3).map(tuple),
+    by_kernel=st.booleans(),
+    target=words,
+    knob=words,
+    strategy=words,
+    verdict=words,
+    lease_end=st.floats(allow_nan=False, allow_infinity=False),
+)
+changes = st.lists(st.one_of(st.builds(Hold, entry=entries), st.builds(Drop, key=paths)), max_size=6)
+
+
+def lived(records: list[Record]) -> dict[str, Entry]:
+    live = {}
+    for record in records:
+        if isinstance(record, Hold):
+            live[record.entry.place.key] = record.entry
+        elif isinstance(record, Drop):
+            live.pop(record.key, None)
+    return live
+
+
+def whole(records: list[Record]) -> tuple[list[Record], bytes]:
+    everything = [Begin(SCHEMA, "boot"), *records]
+    return everything, encode(everything, 0)
+
+
+@given(changes)
+def test_what_was_written_is_read(records: list[Record]) -> None:
+    everything, content = whole(records)
+    found = decode(content)
+    assert (found.live, found.records, found.boot) == (lived(records), len(everything), "boot")
+    assert not found.damage
+    assert not found.torn_bytes
+
+
+@given(changes, st.booleans())
+def test_cut_at_every_byte_it_is_what_stood_before(records: list[Record], zeros: bool) -> None:
+    everything, content = whole(records)
+    ends = [len(encode(everything[:count], 0)) for count in range(len(everything) + 1)]
+    for cut in range(len(content) + 1):
+        complete = max(count for count, end in enumerate(ends) if end <= cut)
+        # A file system may have made room for what was never written.
+        tail = b"\0" * (len(content) - cut) if zeros else b""
+        found = decode(content[:cut] + (tail if cut == ends[complete] else b""))
+        assert found.records == complete
+        assert found.live == lived(everything[:complete])
+        assert not found.damage
+        assert found.torn_bytes == (len(tail) if cut == ends[complete] else cut - ends[complete])
+
+
+@given(changes, st.data())
+@example([Drop("/a")], None)
+def test_a_changed_byte_never_brings_back_what_was_not_written(records: list[Record], data: st.DataObject) -> None:
+    everything, content = whole(records)
+    position = data.draw(st.integers(0, len(content) - 1)) if data else 3
+    bit = data.draw(st.integers(0, 7)) if data else 1
+    damaged = bytearray(content)
+    damaged[position] ^= 1 << bit
+    found = decode(bytes(damaged))
+    ends = [len(encode(everything[:count], 0)) for count in range(len(everything) + 1)]
+    intact = max(count for count, end in enumerate(ends) if end <= position)
+    assert found.records == intact
+    assert found.live == lived(everything[:intact])
+    assert bool(found.damage) != bool(found.torn_bytes)
+    assert found.damage == "" or found.lost_bytes == len(content) - ends[intact]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_without_an_error(content: bytes) -> None:
+    found = decode(content)
+    assert found.live == {} or found.records > 0
+
+
+def test_a_lost_record_in_the_middle_is_damage() -> None:
+    records: list[Record] = [Begin(SCHEMA, "boot"), Drop("/a"), Drop("/b")]
+    lines = encode(records, 0).splitlines(keepends=True)
+    found = decode(lines[0] + lines[2])
+    assert "number 2 where 1 was expected" in found.damage
+
+
+def test_another_schema_is_refused() -> None:
+    assert "koord.journal/v9" in decode(encode([Begin("koord.journal/v9", "boot")], 0)).damage

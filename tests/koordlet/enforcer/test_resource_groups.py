@@ -1,0 +1,190 @@
+"""Resource groups against a resctrl that behaves like the kernel's, with real threads and cgroups made of files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api.intents import Knob, Setting
+from api.qos import QoSClass
+from koordlet.enforcer.audit import Outcome
+from koordlet.enforcer.enforcer import Enforcer
+from koordlet.enforcer.lifecycle import open_enforcer
+from koordlet.host.knobs.knobs import Knobs
+from tests.koordlet.enforcer.hosts import FakeHost, infos, want
+from tests.resctrl_fs.client import MountedResctrl, mounted
+from tests.resctrl_fs.hardware import INTEL
+
+pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="no /dev/fuse")
+
+SQUEEZED = "L3:0=3;1=3\nMB:0=15"
+
+
+class Host(FakeHost):
+    """Its cgroup `/pod` holds a real process."""
+
+    fs: MountedResctrl
+    process: subprocess.Popen[bytes]
+
+    def enforcer_on(self, **changes: object) -> Enforcer:
+        knobs = Knobs(self.tree, self.fs.path)
+        return open_enforcer(self.settings(**changes), self.tree, knobs=knobs, now=self.clock)
+
+    def groups(self) -> dict[str, str]:
+        """Every group with its schemata."""
+        names = [path.name for path in self.fs.path.iterdir() if path.is_dir()]
+        known = [name for name in names if name not in ("info", "mon_groups", "mon_data")]
+        return {name: (self.fs.path / name / "schemata").read_text() for name in sorted(known)}
+
+    def members(self, group: str) -> list[int]:
+        return [int(word) for word in (self.fs.path / group / "tasks").read_text().split()]
+
+
+@pytest.fixture(params=[INTEL, replace(INTEL, l3=replace(INTEL.l3, num_closids=3))], ids=["roomy", "three-classes"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path / "host", 2)
+    made.make("/pod")
+    with (
+        mounted(request.param, tmp_path / "resctrl") as fs,
+        subprocess.Popen(["sleep", "1000"], start_new_session=True) as process,
+    ):
+        made.fs, made.process = fs, process
+        for name in ("cgroup.procs", "cgroup.threads"):
+            made.file("/pod", name).write_text(f"{process.pid}\n")
+        yield made
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def wishes(group: str = "squeezed", schemata: str = SQUEEZED) -> list[Setting]:
+    return [want(Knob.RESCTRL_SCHEMATA, schemata, group), want(Knob.RESCTRL_GROUP, group)]
+
+
+def test_a_group_is_made_filled_and_removed(host: Host) -> None:
+    root_before = (host.fs.path / "schemata").read_text()
+    enforcer = host.enforcer_on()
+    events = enforcer.step(wishes(), now=host.clock)
+    assert {event.outcome for event in events} == {Outcome.SET}
+    # The kernel rounds 15 up to the hardware's next step, and that is still ours.
+    assert host.groups() == {"squeezed": "    MB:0=20;1=100\n    L3:0=3;1=3\n"}
+    assert host.members("squeezed") == [host.process.pid]
+    assert {event.outcome for event in enforcer.step(wishes(), now=host.later(1))} == {Outcome.STANDS}
+    enforcer.step([], now=host.later(1))
+    assert host.groups() == {}
+    assert host.process.pid in host.members("")
+    assert (host.fs.path / "schemata").read_text() == root_before
+
+
+def test_a_group_that_is_wanted_as_it_is_made_stays(host: Host) -> None:
+    enforcer = host.enforcer_on()
+    wish = want(Knob.RESCTRL_SCHEMATA, "L3:0=7ff;1=7ff", "reserved")
+    assert [event.after for event in enforcer.step([wish], now=host.clock)] == ["present", wish.value]
+    for _ in range(3):
+        assert [event.outcome for event in enforcer.step([wish], now=host.later(1))] == [Outcome.STANDS]
+        assert "reserved" in host.groups()
+    enforcer.step([], now=host.later(1))
+    assert host.groups() == {}
+
+
+def test_a_refused_schemata_surfaces_what_resctrl_says(host: Host) -> None:
+    enforcer = host.enforcer_on()
+    events = enforcer.step([want(Knob.RESCTRL_SCHEMATA, "L3:0=5", "odd")], now=host.clock)
+    failed = next(event for event in events if event.outcome == Outcome.FAILED)
+    assert "The mask 5 has non-consecutive 1-bits" in failed.reason
+    enforcer.close(host.clock)
+    assert host.groups() == {}
+
+
+def test_a_group_that_was_there_stays_with_its_schemata(host: Host) -> None:
+    (host.fs.path / "squeezed").mkdir()
+    (host.fs.path / "squeezed/schemata").write_text("L3:0=f\n")
+    enforcer = host.enforcer_on()
+    enforcer.step(wishes(), now=host.clock)
+    assert "L3:0=3;1=3" in host.groups()["squeezed"]
+    enforcer.close(host.clock)
+    assert host.groups() == {"squeezed": "    MB:0=100;1=100\n    L3:0=f;1=7ff\n"}
+    assert host.members("squeezed") == []
+
+
+def test_without_a_free_class_a_group_of_the_same_schemata_is_used(host: Host) -> None:
+    number = 0
+    while True:
+        try:
+            (host.fs.path / f"other{number}").mkdir()
+        except OSError:
+            break
+        number += 1
+    enforcer = host.enforcer_on()
+    events = enforcer.step(wishes(), now=host.clock)
+    refused = [event for event in events if event.outcome == Outcome.FAILED]
+    assert len(refused) == 2
+    assert "No space left" in refused[0].reason
+    assert host.process.pid in host.members("")
+    (host.fs.path / "other1/schemata").write_text("L3:0=3;1=3\n")
+    (host.fs.path / "other1/schemata").write_text("MB:0=20\n")
+    before = host.groups()
+    events = enforcer.step(wishes(), now=host.later(20))
+    assert [event.outcome for event in events if event.knob == "resctrl.group"] == [Outcome.SET]
+    assert host.members("other1") == [host.process.pid]
+    assert host.groups() == before
+    enforcer.step([], now=host.later(1))
+    assert host.members("other1") == []
+    assert host.groups() == before
+
+
+def test_a_run_that_ended_badly_leaves_no_group(host: Host) -> None:
+    crashed = host.enforcer_on()
+    crashed.step(wishes(), now=host.clock)
+    crashed._journal.close()
+    assert "squeezed" in host.groups()
+    host.enforcer_on().close(host.clock)
+    assert host.groups() == {}
+    assert host.process.pid in host.members("")
+
+
+def test_somebody_elses_hand_on_a_schemata_or_a_task_is_noticed(host: Host) -> None:
+    (host.fs.path / "theirs").mkdir()
+    enforcer = host.enforcer_on()
+    enforcer.step(wishes(), now=host.clock)
+    (host.fs.path / "theirs/tasks").write_text(f"{host.process.pid}\n")
+    (host.fs.path / "squeezed/schemata").write_text("L3:0=1\n")
+    events = enforcer.step(wishes(), now=host.later(1))
+    yielded = {event.file.rpartition("/")[2] for event in events if event.outcome == Outcome.YIELDED}
+    assert yielded == {"pod#resctrl", "schemata#L3:0"}
+    assert host.members("theirs") == [host.process.pid]
+    enforcer.close(host.clock)
+    assert host.members("theirs") == [host.process.pid]
+
+
+def test_a_protected_cgroup_changes_no_group_and_none_is_made(host: Host) -> None:
+    enforcer = host.enforcer_on()
+    events = enforcer.step([want(Knob.RESCTRL_GROUP, "squeezed")], infos(pod=QoSClass.LSE), host.clock)
+    assert [event.outcome for event in events] == [Outcome.PROTECTED]
+    assert host.groups() == {}
+
+
+def test_a_dry_run_tells_the_same_and_makes_nothing(host: Host) -> None:
+    def told(*, dry_run: bool) -> list[tuple[str, ...]]:
+        enforcer = host.enforcer_on(dry_run=dry_run)
+        events = enforcer.step(wishes(), now=host.clock)
+        events += enforcer.step(wishes(), now=host.later(1))
+        assert bool(host.groups()) != dry_run
+        events += enforcer.close(host.clock)
+        return [(event.file, event.before, event.after, event.outcome, event.reason) for event in events]
+
+    dry = told(dry_run=True)
+    assert host.groups() == {}
+    assert dry == told(dry_run=False)
+
+
+def test_without_resctrl_it_is_a_reason(tmp_path: Path) -> None:
+    plain = FakeHost(tmp_path, 2)
+    plain.make("/pod")
+    events = plain.enforcer().step(wishes(), now=plain.clock)
+    assert {event.outcome for event in events} == {Outcome.UNSUPPORTED}
+    assert "mount -t resctrl" in events[0].reason

@@ -1,0 +1,82 @@
+"""Readers of kernel files: absent is a value, malformed is an error or a counted row."""
+
+from pathlib import Path
+
+import pytest
+
+from api.plugin import Unsupported
+from koordlet.host.cgroups.hierarchies import find_hierarchies
+from koordlet.host.cgroups.walk import CgroupWalk
+from koordlet.host.files import HostError, HostTree, KeptFiles, flat_keyed
+from tests.trees import make_tree
+
+V1 = """\
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+"""
+UNIFIED = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "version", "hybrid", "cpu"),
+    [
+        pytest.param(V1, 1, False, "sys/fs/cgroup/cpu,cpuacct", id="v1"),
+        pytest.param(V1 + UNIFIED, 1, True, "sys/fs/cgroup/cpu,cpuacct", id="hybrid"),
+        pytest.param(
+            "41 31 0:38 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n", 2, False, "sys/fs/cgroup", id="v2"
+        ),
+    ],
+)
+def test_hierarchies(tmp_path: Path, mounts: str, version: int, hybrid: bool, cpu: str) -> None:
+    found = find_hierarchies(HostTree(make_tree(tmp_path, {"proc/self/mountinfo": mounts})))
+    assert (found.version, found.hybrid, found.cpu) == (version, hybrid, tmp_path / cpu)
+
+
+def test_no_cgroups_is_unsupported_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported) as caught:
+        find_hierarchies(HostTree(make_tree(tmp_path, {"proc/self/mountinfo": ""})))
+    assert "mount" in caught.value.remedy
+
+
+def test_absent_is_none_and_unreadable_is_an_error_with_its_path(tmp_path: Path) -> None:
+    tree = HostTree(make_tree(tmp_path, {"proc": {"a-directory": {}}}))
+    assert tree.text("/proc/nothing") is None
+    with pytest.raises(HostError, match=r"read .*a-directory"):
+        tree.text("/proc/a-directory")
+
+
+def test_kept_files_are_read_anew_and_survive_removal(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"a": {"cpu.stat": "x 1\n"}})
+    files = KeptFiles(tmp_path, "cpu.stat")
+    assert files.read("/a") == b"x 1\n"
+    (tmp_path / "a/cpu.stat").write_text("x 2\n")
+    assert files.read("/a") == b"x 2\n"
+    assert files.read("/gone") is None
+    assert files.vanished == 1
+    files.close()
+    files.close()
+
+
+def test_flat_keyed() -> None:
+    assert flat_keyed(b"a 1\nb 22\n") == {b"a": 1, b"b": 22}
+    with pytest.raises(ValueError, match="3 words"):
+        flat_keyed(b"a 1\nb")
+    with pytest.raises(ValueError, match="invalid literal"):
+        flat_keyed(b"a one\n")
+
+
+def test_the_walk_tells_what_came_and_went(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"a": {"b": {}}, "c": {}})
+    walk = CgroupWalk(tmp_path, relist_every=1)
+    assert set(walk.look().added.values()) == {"/", "/a", "/a/b", "/c"}
+    assert walk.look() == type(walk.look())({}, {})
+    (tmp_path / "a/b").rmdir()
+    make_tree(tmp_path, {"c": {"d": {}}})
+    change = walk.look()
+    assert (set(change.added.values()), set(change.removed.values())) == ({"/c/d"}, {"/a/b"})
+    (tmp_path / "c/d").rmdir()
+    (tmp_path / "c").rmdir()
+    assert set(walk.look().removed.values()) == {"/c", "/c/d"}
+    assert set(walk.paths.values()) == {"/", "/a"}
+    walk.close()

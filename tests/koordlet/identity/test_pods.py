@@ -1,0 +1,23 @@
+"""Which pods are protected by annotation."""
+
+import pytest
+
+from api.frame import CgroupInfo
+from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, annotated, nobody_tells
+
+UID = "12345678-1234-1234-1234-123456789012"
+POD = f"/kubepods/besteffort/pod{UID}"
+CGROUPS = [CgroupInfo(number, path, "", "") for number, path in enumerate(("/", POD, f"{POD}/{'a' * 64}", "/batch"))]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [({ANNOTATION_PROTECTED: "true"}, {POD}), ({ANNOTATION_PROTECTED: "false"}, set()), ({}, set())],
+)
+def test_the_pod_itself_is_named_and_only_if_it_says_so(annotations: dict[str, str], expected: set[str]) -> None:
+    assert annotated(CGROUPS, {UID: PodFacts("shop/web", annotations=annotations)}.get) == expected
+
+
+def test_who_is_not_known_is_not_annotated() -> None:
+    assert annotated(CGROUPS, {}.get) == frozenset()
+    assert annotated(CGROUPS, nobody_tells) == frozenset()

@@ -1,0 +1,100 @@
+"""Actions and harm as series: bounded, and only of those that are protected."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from pytest import approx
+
+from api.frame import CgroupInfo
+from api.intents import Knob, Setting
+from detector.baselines.values import Judgement
+from detector.judging.signals import Turnarounds
+from koordlet.control.control_loop import Protection
+from koordlet.control.harm import HarmMeter
+from koordlet.control.slowdown import SlowdownMeter
+from koordlet.control.strategy_runner import Strategizing
+from koordlet.enforcer.outcomes import Fate
+from koordlet.metrics.actions import ActionExposition
+from tests.koordlet.control.test_strategy_runner import VIEW, Broken, Willing
+
+CGROUPS = (
+    CgroupInfo(1, "/web", "web", "LS"),
+    CgroupInfo(2, "/api", "api", "LSR"),
+    CgroupInfo(3, "/batch", "batch", "BE"),
+)
+
+
+def protection() -> Protection:
+    idle = Setting(strategy="response", target="/batch", reason="", knob=Knob.CPU_IDLE, value="1")
+    meter = HarmMeter()
+    for _ in range(30):
+        meter.add(np.array([1, 2, 3], dtype=np.uint64), np.array([0.02, 0.1, 0.5]), np.full(3, 0.5), 1.0)
+    late = np.array([0.01, np.nan, np.nan])
+    usual = Judgement(late, late * 0.1, late, late, np.zeros(3), np.full(3, 1000), late)
+    answered = Turnarounds(np.array([1, 2, 3], dtype=np.uint64), np.array([10.0, 0, 0]), np.array([0.15, 0, 0]), usual)
+    slowdown = SlowdownMeter()
+    for _ in range(30):
+        slowdown.add(answered, 1.0)
+    strategizing = Strategizing({"broken": Broken(), "willing": Willing()})
+    for second in range(2):
+        strategizing.decide(VIEW, float(second))
+    made: dict[str, Any] = {
+        "enforcer": SimpleNamespace(
+            held=lambda: {("/batch", Knob.CPU_IDLE): idle}, counts={("response", "cpu.idle", "set"): 4}
+        ),
+        "response": SimpleNamespace(standing={("/batch", "cpu"): ("idle",)}, refused={"protected": 2}),
+        "steps": {("cpu", "idle", "kept"): 3},
+        "trips": {"acted": 1},
+        "harm": meter,
+        "slowdown": slowdown,
+        "wishes": {("response", Fate.WANTED): 3, ("response", Fate.CONFLICT): 1},
+        "strategizing": strategizing,
+    }
+    return cast(Protection, SimpleNamespace(**made))
+
+
+def scraped(max_cgroups: int) -> str:
+    exposition = ActionExposition(max_cgroups, lambda path: path.lstrip("/"), dry_run=True)
+    registry = CollectorRegistry()
+    registry.register(exposition)
+    exposition.update(protection(), CGROUPS)
+    return generate_latest(registry).decode()
+
+
+def test_actions_rungs_and_harm_are_told() -> None:
+    text = scraped(10)
+    assert 'koord_actions_total{dry_run="true",knob="cpu.idle",outcome="set",strategy="response"} 4.0' in text
+    assert 'koord_settings_standing{knob="cpu.idle",strategy="response"} 1.0' in text
+    assert 'koord_rungs_total{moment="kept",resource="cpu",rung="idle"} 3.0' in text
+    assert 'koord_rungs_standing{resource="cpu",rung="idle"} 1.0' in text
+    assert 'koord_accusations_refused_total{reason="protected"} 2.0' in text
+    assert 'koord_trips_total{outcome="acted"} 1.0' in text
+    assert 'koord_harm_ratio{cgroup="/web",name="web",qos="LS"} 0.04' in text
+
+
+def test_harm_is_of_the_protected_and_of_the_worst_of_them() -> None:
+    text = scraped(1)
+    assert 'koord_harm_ratio{cgroup="/api"' in text
+    assert 'koord_harm_ratio{cgroup="/web"' not in text
+    assert 'koord_harm_ratio{cgroup="/batch"' not in text
+
+
+def test_how_late_a_service_answers_is_told_where_requests_are_seen() -> None:
+    lines = [line for line in scraped(10).splitlines() if line.startswith("koord_turnaround_slowdown")]
+    values = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+    assert values["koord_turnaround_slowdown_ratio"] == approx(0.5)
+    assert values["koord_turnaround_slowdown_low_ratio"] < 0.5 < values["koord_turnaround_slowdown_high_ratio"]
+    assert all('cgroup="/web"' in line for line in lines)
+
+
+def test_a_strategy_that_fails_is_told_and_so_is_what_became_of_wishes() -> None:
+    text = scraped(10)
+    assert 'koord_strategy_failures_total{strategy="broken"} 2.0' in text
+    assert 'koord_strategy_failures_total{strategy="willing"} 0.0' in text
+    assert 'koord_strategy_runs_total{strategy="willing"} 2.0' in text
+    assert 'koord_strategy_run_seconds_total{strategy="willing"}' in text
+    assert 'koord_strategy_problems{strategy="willing"} 0.0' in text
+    assert 'koord_strategy_wishes{fate="wanted",strategy="response"} 3.0' in text
+    assert 'koord_strategy_wishes{fate="conflict",strategy="response"} 1.0' in text

@@ -1,0 +1,124 @@
+"""The metrics endpoint: whole sums, falling never, series bounded, clean by promtool."""
+
+import itertools
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from api.frame import KERNEL_ID
+from api.histogram import SLOTS
+from api.metrics import METRICS, Kind
+from api.window import Window
+from koordlet.config import ExpositionSettings
+from koordlet.metrics.cgroups import Exposition
+from tests.frames import make_frame
+
+
+def paths(count: int) -> dict[int, str]:
+    return {number: f"/c{number}" for number in range(1, count + 1)}
+
+
+def frame(second: int, count: int, growth: int, blame: dict[tuple[int, int], int] | None = None):  # type: ignore[no-untyped-def]
+    hist = np.zeros((count, SLOTS), dtype=np.uint64)
+    hist[:, 6] = second
+    columns = {
+        "cpu.oncpu_ns": [second * growth * number for number in range(1, count + 1)],
+        "cpu.wait_neighbour_ns": [second * 10**6] * count,
+        "cpu.wait_ns": [second * 10**6] * count,
+        "cpu.wait_hist": hist,
+        "memstat.usage_bytes": [4096.0] * count,
+    }
+    return make_frame(second, paths(count), columns, blame or {})
+
+
+def text(exposition: Exposition) -> str:
+    registry = CollectorRegistry()
+    registry.register(exposition)
+    return generate_latest(registry).decode()
+
+
+def samples(output: str, series: str) -> dict[str, float]:
+    found = re.findall(rf"^{series}(\{{.*\}})? (\S+)$", output, re.MULTILINE)
+    return {labels: float(value) for labels, value in found}
+
+
+def settings(**changes: int) -> ExpositionSettings:
+    return ExpositionSettings(**changes)  # type: ignore[arg-type]
+
+
+def test_the_rest_is_other_and_the_sum_is_whole() -> None:
+    exposition = Exposition(settings(max_cgroups=3), paths(10).get, {"version": "0"})
+    frames = [frame(second, 10, 10**6) for second in range(4)]
+    for before, after in itertools.pairwise(frames):
+        exposition.update(Window([before, after]), capabilities={"cpu": True, "pmu": False})
+    output = text(exposition)
+    waits = samples(output, "koord_cgroup_cpu_wait_seconds_total")
+    assert len(waits) == 4
+    assert sum(waits.values()) == pytest.approx(3 * 10 * 1e-3)
+    oncpu = samples(output, "koord_cgroup_cpu_oncpu_seconds_total")
+    assert any('cgroup="/c10"' in labels for labels in oncpu)
+    assert samples(output, "koord_capability") == {'{name="cpu"}': 1.0, '{name="pmu"}': 0.0}
+
+
+def test_no_counter_falls_when_the_exported_set_changes() -> None:
+    exposition = Exposition(settings(max_cgroups=1), paths(3).get, {})
+    last = 0.0
+    for second in range(1, 12):
+        busy = 1 + second // 4
+        columns = [{"cpu.oncpu_ns": [s * 10**9 if number <= busy else 0 for number in (1, 2, 3)]} for s in (0, 1)]
+        exposition.update(
+            Window([make_frame(second, paths(3), columns[0]), make_frame(second + 1, paths(3), columns[1])]),
+            capabilities={},
+        )
+        other = samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total").get(
+            '{cgroup="other",name="other",qos=""}', 0.0
+        )
+        assert other >= last
+        last = other
+
+
+def test_blame_is_top_k_plus_other() -> None:
+    exposition = Exposition(settings(culprits_per_victim=2), paths(9).get, {})
+    blame = {(1, culprit): culprit * 10**6 for culprit in range(2, 9)} | {(1, KERNEL_ID): 10**6}
+    exposition.update(Window([frame(0, 9, 1), frame(1, 9, 1, blame)]), capabilities={})
+    pairs = samples(text(exposition), "koord_cgroup_cpu_blame_seconds_total")
+    assert len(pairs) <= 4
+    assert any('culprit_cgroup="other"' in labels for labels in pairs)
+    assert sum(pairs.values()) == pytest.approx(sum(blame.values()) * 1e-9)
+
+
+def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
+    exposition = Exposition(settings(histogram_cgroups=1), paths(2).get, {})
+    exposition.update(Window([frame(0, 2, 1), frame(5, 2, 1)]), capabilities={})
+    output = text(exposition)
+    buckets = samples(output, "koord_cgroup_cpu_wait_duration_seconds_bucket")
+    edges = [(float(re.search(r'le="([^"]+)"', labels).group(1)), count) for labels, count in buckets.items()]  # type: ignore[union-attr]
+    assert [count for _, count in sorted(edges)] == sorted(count for _, count in edges)
+    assert max(edges) == (float("inf"), 5.0)
+    assert samples(output, "koord_host_cpu_wait_duration_seconds_count") == {"": 10.0}
+    # slot 6 counts below 2**16 ns
+    assert min(edge for edge, count in edges if count) == pytest.approx(2**16 * 1e-9)
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian's prometheus) is not installed")
+def test_promtool_finds_nothing_to_complain_about() -> None:
+    exposition = Exposition(settings(), paths(4).get, {"version": "0"})
+    exposition.update(
+        Window([frame(0, 4, 10**6), frame(1, 4, 10**6, {(1, 2): 5})]),
+        capabilities={"cpu": True},
+        programs=[("cpu", "on_switch", 1.5, 100)],
+    )
+    done = subprocess.run(["promtool", "check", "metrics"], input=text(exposition), capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_names_follow_the_conventions() -> None:
+    for metric in METRICS:
+        if metric.family:
+            assert re.fullmatch(r"koord_(cgroup|host|agent|resctrl|triage)_[a-z_]+", metric.series), metric.series
+            assert metric.series.endswith("_total") == (metric.kind is Kind.COUNTER)
+            assert not re.search(r"_(ns|us|ms)(_|$)", metric.series)

@@ -1,0 +1,181 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.cpuset import parse_cpuset
+from api.intents import Knob
+from api.qos import QoSClass
+from api.settings import SettingsError
+from koordlet.strategies.plugins.resource_pools import Degrade, ResourcePools, ResourcePoolsSettings
+from koordlet.strategies.settings import settings_of
+from koordlet.strategies.view import Group
+from tests.koordlet.strategies.views import container, machine, node, pod, settings, view
+
+ON = ResourcePoolsSettings(enable=True, release_seconds=0)
+NODE = node(machine(cores=10))
+
+
+def prod(cores: float | None, **more: Any) -> Group:
+    usage = {} if cores is None else {"cores": cores}
+    return pod("prod", QoSClass.LS, priority=9500, **usage, **more)
+
+
+def mid(cores: float) -> Group:
+    return pod("mid", QoSClass.LS, priority=7500, cores=cores)
+
+
+BE = pod("be", QoSClass.BE, priority=5500, cores=4)
+
+
+def sizes(strategy: ResourcePools, *groups: Group, **more: Any) -> list[int]:
+    """CPUs of each pod, in order."""
+    wanted = settings(strategy.decide(view(*groups, **{"on": NODE, **more}), 0.0))
+    return [len(parse_cpuset(wanted.get((group.path, Knob.CPUSET_CPUS), ""))) for group in groups]
+
+
+def test_pools_follow_the_load_and_stay_apart() -> None:
+    strategy = ResourcePools(ON)
+    assert sizes(strategy, prod(2), mid(1), BE) == [5, 2, 13]
+    assert sizes(strategy, prod(2.4), mid(1), BE) == [5, 2, 13], "within the band"
+    assert sizes(strategy, prod(4), mid(1), BE) == [10, 2, 8]
+    assert sizes(strategy, prod(1), mid(1), BE) == [3, 2, 15]
+    wanted = settings(strategy.decide(view(prod(1), mid(1), BE, on=NODE), 0.0))
+    cpus = [parse_cpuset(value) for value in wanted.values()]
+    assert sorted(cpu for one in cpus for cpu in one) == list(range(20))
+
+
+def test_what_it_lacks_it_takes_at_once_and_gives_late() -> None:
+    strategy = ResourcePools(ResourcePoolsSettings(enable=True))
+    loads = {0: 1, 5: 4, 6: 1, 30: 1, 31: 4, 32: 1, 61: 1, 62: 1}
+    seen = {}
+    for second, cores in loads.items():
+        one = prod(cores)
+        wanted = settings(strategy.decide(view(one, BE, on=NODE), float(second)))
+        seen[second] = len(parse_cpuset(wanted[one.path, Knob.CPUSET_CPUS]))
+    assert seen == {0: 3, 5: 10, 6: 10, 30: 10, 31: 10, 32: 10, 61: 10, 62: 3}
+
+
+def test_a_pool_that_lost_its_pods_gives_at_once() -> None:
+    strategy = ResourcePools(ResourcePoolsSettings(enable=True))
+    assert sizes(strategy, prod(4), BE) == [10, 10]
+    assert sizes(strategy, BE) == [20]
+
+
+def test_containers_have_their_pods_cpus() -> None:
+    strategy = ResourcePools(ON)
+    wanted = settings(strategy.decide(view(BE, container(BE), on=NODE), 0.0))
+    assert wanted[BE.path, Knob.CPUSET_CPUS] == wanted[f"{BE.path}/main", Knob.CPUSET_CPUS] == "0-19"
+
+
+def test_under_the_static_policy_only_containers_are_written() -> None:
+    strategy = ResourcePools(ON)
+    wanted = settings(strategy.decide(view(BE, container(BE), on=node(machine(cores=10), kubelet_static=True)), 0.0))
+    assert set(wanted) == {(f"{BE.path}/main", Knob.CPUSET_CPUS)}
+
+
+def test_a_pod_that_is_not_measured_yet_counts_what_it_requests() -> None:
+    assert sizes(ResourcePools(ON), prod(None, requests={"cpu": 4000}), BE) == [10, 10]
+
+
+def test_one_that_is_missed_for_a_tick_keeps_what_it_had() -> None:
+    strategy = ResourcePools(ON)
+    assert sizes(strategy, prod(4), BE) == [10, 10]
+    assert sizes(strategy, prod(None, requests={"cpu": 1000}), BE) == [10, 10]
+
+
+def test_a_limit_bounds_the_pool() -> None:
+    assert sizes(ResourcePools(ON), prod(6, limits={"cpu": 8000}), BE) == [8, 12]
+
+
+def test_protected_pods_and_their_cpus_are_in_no_pool() -> None:
+    lsr = pod("lsr", QoSClass.LSR, cores=1, bound_cpus=frozenset({0, 1}))
+    own = pod("own", QoSClass.LS, cores=1, bound_cpus=frozenset({2}))
+    strategy = ResourcePools(ON)
+    wanted = settings(strategy.decide(view(lsr, own, BE, on=NODE), 0.0))
+    assert {target for target, _ in wanted} == {BE.path}
+    assert wanted[BE.path, Knob.CPUSET_CPUS] == "3-19"
+
+
+def test_in_an_overloaded_pool_the_least_important_pods_are_degraded_until_it_is_not() -> None:
+    config = ResourcePoolsSettings(enable=True, degrade=Degrade(interval_seconds=1))
+    strategy = ResourcePools(config)
+
+    def quotas(big: float, second: int) -> dict[str, str]:
+        pods = [
+            pod("big", QoSClass.LS, priority=9500, cores=big, limits={"cpu": 20_000}),
+            pod("low", QoSClass.LS, priority=9000, cores=5, limits={"cpu": 6_000}),
+        ]
+        idle = pod("be", QoSClass.BE, priority=5500, cores=0)
+        wanted = settings(strategy.decide(view(*pods, idle, on=NODE), float(second)))
+        return {path[-3:]: value for (path, knob), value in wanted.items() if knob is Knob.CPU_MAX}
+
+    # 19 CPUs for 20 cores of usage, of which 18.05 are tolerated; a first step takes nothing from low's 5 of 6.
+    assert quotas(15, 0) == {"low": "540000 100000", "big": "1800000 100000"}
+    assert quotas(15, 1) == {"low": "486000 100000", "big": "1620000 100000"}
+    assert quotas(5, 2) == {"low": "534600 100000", "big": "1782000 100000"}
+    assert quotas(5, 3) == {"low": "588000 100000", "big": "1960200 100000"}
+    assert quotas(5, 4) == {}
+
+
+def test_degrading_goes_in_intervals_and_stands_in_between() -> None:
+    strategy = ResourcePools(ResourcePoolsSettings(enable=True, degrade=Degrade()))
+    big = pod("big", QoSClass.LS, priority=9500, cores=20, limits={"cpu": 40_000})
+    wanted = [settings(strategy.decide(view(big, on=NODE), float(second))) for second in range(11)]
+    caps = [one[big.path, Knob.CPU_MAX] for one in wanted]
+    assert caps == ["3600000 100000"] * 10 + ["3240000 100000"]
+
+
+def test_two_pools_will_do() -> None:
+    spec = [
+        {"name": "a", "priorityClasses": ["koord-prod"], "lowPercent": 1, "highPercent": 2},
+        {"name": "b", "priorityClasses": ["koord-batch"], "lowPercent": 1, "highPercent": 2},
+    ]
+    document = {"extensions": {"resourcePools": {"pools": spec}}}
+    assert len(settings_of(ResourcePoolsSettings, ResourcePools.section, document, "file").pools) == 2
+
+
+def test_too_small_a_node_is_told() -> None:
+    strategy = ResourcePools(ON)
+    assert strategy.decide(view(prod(1), mid(1), BE, on=node(2)), 0.0) == []
+    assert "lower leastCpus" in strategy.problems[strategy.section]
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 20), st.floats(0, 20)), min_size=1, max_size=6))
+def test_every_cpu_has_one_pool_and_calm_changes_nothing(ticks: list[tuple[float, float, float]]) -> None:
+    strategy = ResourcePools(ON)
+    for first, second, third in ticks:
+        groups = (prod(first), mid(second), pod("be", QoSClass.BE, priority=5500, cores=third))
+        wanted = settings(strategy.decide(view(*groups, on=NODE), 0.0))
+        cpus = [parse_cpuset(wanted[group.path, Knob.CPUSET_CPUS]) for group in groups]
+        assert all(cpus)
+        assert sorted(cpu for one in cpus for cpu in one) == list(range(20))
+    for _ in range(3):
+        settled = settings(strategy.decide(view(*groups, on=NODE), 0.0))
+    assert settings(strategy.decide(view(*groups, on=NODE), 0.0)) == settled
+
+
+@pytest.mark.parametrize(
+    ("pools", "words"),
+    [
+        pytest.param(
+            [{"name": "a", "priorityClasses": [], "lowPercent": 1, "highPercent": 2}], "at least two", id="one"
+        ),
+        pytest.param(
+            [{"name": "a", "priorityClasses": [], "lowPercent": 50, "highPercent": 50}] * 2, "must be below", id="band"
+        ),
+        pytest.param(
+            [{"name": n, "priorityClasses": ["koord-mid"], "lowPercent": 1, "highPercent": 2} for n in "ab"],
+            "each priority class in one",
+            id="twice",
+        ),
+        pytest.param(
+            [{"name": "a", "priorityClasses": [], "lowPercent": 0.3, "highPercent": 2}], "whole number", id="x"
+        ),
+    ],
+)
+def test_refused_settings(pools: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        spec = {"extensions": {"resourcePools": {"pools": pools}}}
+        settings_of(ResourcePoolsSettings, ResourcePools.section, spec, "file")

@@ -1,0 +1,85 @@
+"""The book of all nodes: columns follow every change, whatever comes first."""
+
+import json
+
+import msgspec
+
+from api.kube.device import Device
+from api.protocol import GPU_CORE, GPU_MEMORY_RATIO
+from scheduler.devices.ledger import DeviceBook, read_partitions, summary
+from scheduler.devices.request import DeviceKind
+
+AMOUNTS = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100"}
+
+
+def device(gpus: int, **annotations: str) -> Device:
+    listed = [{"type": "gpu", "minor": minor, "health": True, "resources": AMOUNTS} for minor in range(gpus)]
+    listed.append({"type": "unheard-of", "minor": 0, "health": True, "resources": {}})
+    return msgspec.convert({"metadata": {"name": "n", "annotations": annotations}, "spec": {"devices": listed}}, Device)
+
+
+def given(minor: int, percent: int) -> str:
+    return json.dumps(
+        {"gpu": [{"minor": minor, "resources": {GPU_CORE: str(percent), GPU_MEMORY_RATIO: str(percent)}}]}
+    )
+
+
+def free(book: DeviceBook, row: int) -> list[int]:
+    return [int(percent) for percent in book.columns.gpu_percent(slice(row, row + 1))[0] if percent]
+
+
+def test_columns_follow_reports_and_pods_in_any_order() -> None:
+    book = DeviceBook()
+    book.charge(3, "early", given(1, 40))
+    assert not book.columns.known[3]
+    book.refit(3, device(2))
+    assert book.columns.known[3]
+    assert free(book, 3) == [100, 60]
+    book.charge(3, "late", given(0, 30))
+    assert free(book, 3) == [70, 60]
+    book.discharge(3, "early")
+    book.discharge(3, "unknown")
+    assert free(book, 3) == [70, 100]
+    book.refit(3, None)
+    assert not book.columns.known[3]
+    book.refit(3, device(2))
+    assert free(book, 3) == [70, 100]
+    book.forget(3)
+    assert free(book, 3) == []
+
+
+def test_unreadable_annotation_counts_as_nothing() -> None:
+    book = DeviceBook()
+    book.refit(0, device(1))
+    book.charge(0, "odd", "{")
+    assert free(book, 0) == [100]
+
+
+def test_reservation_view_and_minors() -> None:
+    book = DeviceBook()
+    book.refit(0, device(2))
+    book.charge(0, "reservation", given(1, 100))
+    assert book.reserved_minors(0, ["reservation", "unknown"]) == {DeviceKind.GPU: (1,)}
+    assert book.view(0, []) is book.ledgers[0]
+    view = book.view(0, ["reservation"])
+    assert all(view.idle(each) for each in view.of_kind(DeviceKind.GPU))
+    assert not book.ledgers[0].idle(book.ledgers[0].of_kind(DeviceKind.GPU)[1])
+
+
+def test_summary_names_holders() -> None:
+    book = DeviceBook()
+    book.refit(0, device(1))
+    book.charge(0, "pod", given(0, 25))
+    shown = summary(book.ledgers[0])
+    assert shown["devices"][0]["used"] == {GPU_CORE: 25, GPU_MEMORY_RATIO: 25}
+    assert list(shown["allocateSet"]) == ["pod"]
+
+
+def test_partitions_are_read_from_the_device() -> None:
+    table = {"2": [{"minors": [0, 1], "gpuLinkType": "NVLink", "ringBusBandwidth": "400Gi", "allocationScore": 1}]}
+    key = "scheduling.koordinator.sh/gpu-partitions"
+    read = read_partitions({key: json.dumps(table)})
+    assert read is not None
+    assert read[2][0].minors == [0, 1]
+    assert read_partitions({}) is None
+    assert read_partitions({key: "["}) is None

@@ -1,0 +1,98 @@
+"""The books of reservations against a bare snapshot: charges given back in any order of events."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.crds import Reservation as ReservationObject
+from cluster.resources import Key
+from scheduler.engine import Engine
+from scheduler.framework import Action, ObjectEvent
+from scheduler.plugins.reservation import ReservationPlugin
+from scheduler.reservation.ledger import RESERVATIONS, ReservationBook
+from tests.schedobjects import engine, node, pod
+
+ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
+
+
+def document(cpu: str, **status: Any) -> ReservationObject:
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    return msgspec.convert(
+        {
+            "metadata": {"name": "r", "uid": "uid-r"},
+            "spec": {"template": {"spec": {"containers": [container]}}, "owners": [{}], "allocateOnce": False},
+            "status": {"phase": "Available", "nodeName": "n0", **status},
+        },
+        ReservationObject,
+    )
+
+
+def made() -> tuple[Engine, ReservationBook]:
+    built = engine([node("n0")], kinds={"reservation": ReservationPlugin})
+    plugin = built.plugins["Reservation"]
+    assert isinstance(plugin, ReservationPlugin)
+    return built, plugin.book
+
+
+def consumer(name: str, cpu: str) -> Any:
+    return pod(name, {"cpu": cpu}, annotations={ALLOCATED: '{"name":"r","uid":"uid-r"}'})
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(("reservation", "a", "b"), id="reservation first"),
+        pytest.param(("a", "b", "reservation"), id="consumers first"),
+        pytest.param(("a", "reservation", "b"), id="between them"),
+    ],
+)
+def test_any_order_charges_the_same(order: tuple[str, ...]) -> None:
+    built, book = made()
+    pods = {"a": consumer("a", "1"), "b": consumer("b", "2500m")}
+    for step in order:
+        if step == "reservation":
+            book.take(document("3"))
+            book.place_known()
+        else:
+            built.snapshot.add_pod(built.classes.info(pods[step]), 0)
+    requested = built.snapshot.requested[0]
+    assert requested[0] == 3500
+    assert requested[1] == 1 << 30
+    built.snapshot.remove_pod("uid-a")
+    assert requested[0] == 3000
+    built.snapshot.remove_pod("uid-b")
+    assert requested[0] == 3000
+    assert book.held["uid-r"].current.allocated.get("cpu", 0) == 0
+    book.drop("r")
+    assert not requested.any()
+    assert not built.snapshot.nonzero.any()
+
+
+def test_suppositions_leave_no_trace() -> None:
+    built, book = made()
+    book.take(document("3"))
+    book.place_known()
+    built.snapshot.add_pod(built.classes.info(consumer("a", "1")), 0)
+    before = built.snapshot.requested.copy()
+    with built.snapshot.trial() as trial:
+        trial.remove("uid-a")
+        trial.remove("uid-r")
+        assert not built.snapshot.requested.any()
+    assert (built.snapshot.requested == before).all()
+
+
+def test_a_status_that_was_lost_is_written_again() -> None:
+    built, book = made()
+    item = document("3")
+    built.on_object(_event(item), 0.0)
+    book.now = 1.0
+    assert len(list(book.writes())) == 1
+    book.now = 10.9
+    assert not list(book.writes())
+    book.now = 11.0
+    assert len(list(book.writes())) == 1
+
+
+def _event(item: ReservationObject) -> Any:
+    return ObjectEvent(RESERVATIONS, Action.ADD, Key("", "r"), None, item)
