@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How a column behaves over time."""
 
     COUNTER = "counter"
@@ -48,7 +48,7 @@ class Metric:
     """Name in a frame: `<source>.<what>_<unit>`."""
     family: str
     """Prometheus family without prefix, unit and `_total`; empty where the column is not exposed on its own."""
-    kind: Kind
+    kind: MetricKind
     unit: Unit
     help: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -62,21 +62,21 @@ class Metric:
     def series(self) -> str:
         """Full Prometheus name: `koord_<family>[_<unit>][_total]`."""
         unit = f"_{self.unit.base}" if self.unit.base else ""
-        total = "_total" if self.kind is Kind.COUNTER else ""
+        total = "_total" if self.kind is MetricKind.COUNTER else ""
         return f"koord_{self.family}{unit}{total}"
 
 
 def _c(column: str, family: str, unit: Unit, text: str, /, table: str = "cgroup", **labels: str) -> Metric:
-    return Metric(column, family, Kind.COUNTER, unit, text, labels, table)
+    return Metric(column, family, MetricKind.COUNTER, unit, text, labels, table)
 
 
 def _g(column: str, family: str, unit: Unit, text: str, /, table: str = "cgroup", **labels: str) -> Metric:
-    return Metric(column, family, Kind.GAUGE, unit, text, labels, table)
+    return Metric(column, family, MetricKind.GAUGE, unit, text, labels, table)
 
 
 def _h(column: str, family: str, text: str, /, total: str, table: str = "cgroup", **labels: str) -> Metric:
     """A log2 histogram of nanoseconds (api/histogram.py) whose sum is the column `total`."""
-    return Metric(column, family, Kind.HISTOGRAM, Unit.NS, text, labels, table, total)
+    return Metric(column, family, MetricKind.HISTOGRAM, Unit.NS, text, labels, table, total)
 
 
 _WAIT = "Time runnable threads of the cgroup waited for a CPU, by cause"

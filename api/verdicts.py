@@ -21,7 +21,7 @@ ANCESTOR = "[ancestor]"
 """Culprit: a limit further up whose owner is not known."""
 
 
-class State(StrEnum):
+class VerdictState(StrEnum):
     """Where a verdict stands in its life."""
 
     OPEN = "open"
@@ -59,7 +59,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal["koord.verdict/v1"] = "koord.verdict/v1"
     time: float
     """Wall-clock seconds of the frame that decided."""
-    state: State
+    state: VerdictState
     victim: str
     """Path of the cgroup that loses."""
     resource: str
@@ -139,7 +139,7 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] = str, *, most: int
     `name_of` gives the name that people know a path by; at most `most` culprits are named.
     """
     victim, loss, lost = name_of(verdict.victim), loss_in_words(verdict), verdict.lost_seconds_per_second
-    if verdict.state is State.CLOSE:
+    if verdict.state is VerdictState.CLOSE:
         lasted = f", after {verdict.time - verdict.since:.0f} s" if verdict.since else ""
         return f"{victim} no longer loses notable time {loss}{lasted}"
     named = [
@@ -148,5 +148,5 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] = str, *, most: int
         for culprit in verdict.culprits[:most]
     ]
     blamed = ", ".join(named) or "nobody can be named"
-    verb = "lost" if verdict.state is State.OPEN else "now loses"
+    verb = "lost" if verdict.state is VerdictState.OPEN else "now loses"
     return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from api.frame import CGROUP, CgroupInfo, Column, Frame, Table
 from api.histogram import percentile_ns
-from api.metrics import BY_COLUMN, Kind
+from api.metrics import BY_COLUMN, MetricKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
     columns: dict[str, Column] = {}
     for name, column in later.columns.items():
         metric = BY_COLUMN.get(name)
-        if metric and metric.kind is Kind.GAUGE:
+        if metric and metric.kind is MetricKind.GAUGE:
             columns[name] = column
             continue
         if name not in earlier.columns:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
-from api.metrics import BY_COLUMN, Kind
+from api.metrics import BY_COLUMN, MetricKind
 from detector.baselines.values import BaselinePolicy, WorkloadKey
 from detector.cpi2.published import Cpi2Policy
 from detector.judging.judge import Judge, JudgeSettings, judged_columns
@@ -41,7 +41,7 @@ def frames(containers: int, victims: int, ticks: int, seed: int = 7) -> Iterator
     for tick in range(WARM_TICKS + ticks):
         hit = np.arange(containers) < (victims if tick >= WARM_TICKS else 0)
         for name, amount in growth(rng, hit).items():
-            gauge = BY_COLUMN[name].kind is Kind.GAUGE
+            gauge = BY_COLUMN[name].kind is MetricKind.GAUGE
             sums[name] = amount.astype(np.uint64) if gauge else sums[name] + amount.astype(np.uint64)
         tables = {CGROUP: Table({"cgroup": ids}, dict(sums))}
         for name, (pairs, amounts) in blames.items():

@@ -29,10 +29,10 @@ from cluster import (
     PODS,
     Client,
     ClientSettings,
-    Delta,
     Informer,
     Key,
     Resource,
+    StoreDelta,
     connect,
     merge_patch,
     plain_endpoint,
@@ -242,7 +242,7 @@ class Bindings:
         self.complete = threading.Event()
         self._expected = expected
 
-    def __call__(self, deltas: Iterable[Delta[Pod]]) -> None:
+    def __call__(self, deltas: Iterable[StoreDelta[Pod]]) -> None:
         now = time.perf_counter()
         for delta in deltas:
             if delta.new is not None and delta.new.spec.node_name:

@@ -20,7 +20,7 @@ Writing
 
 Living with others
     Each client has a rate limit and jittered back-off and honours Retry-After. `Elector` competes for a
-    Lease; `Recorder` sends Events as series. Errors are the tree under `ClusterError`.
+    Lease; `EventRecorder` sends Events as series. Errors are the tree under `ClusterError`.
 
 Twin
     `cluster.twin.Twin` serves the same API over HTTP on loopback, with faults on request;
@@ -49,7 +49,7 @@ from cluster.errors import (
     Unavailable,
     Undecodable,
 )
-from cluster.events import Event, Recorder, RecorderSettings
+from cluster.events import Event, EventRecorder, RecorderSettings
 from cluster.informer import Informer, InformerSettings
 from cluster.leases import Elector, LeaseSettings
 from cluster.listing import Identity, Item, Listing
@@ -91,9 +91,9 @@ from cluster.resources import (
     strategic_patch,
 )
 from cluster.settings import ClientSettings, DeleteOptions
-from cluster.store import Delta, DeltaType
+from cluster.store import DeltaType, StoreDelta
 from cluster.transport import Endpoint
-from cluster.watch import Change, ChangeType, Watch
+from cluster.watch import ChangeType, Watch, WatchEvent
 
 __all__ = [
     "CONFIG_MAPS",
@@ -124,19 +124,18 @@ __all__ = [
     "Backoff",
     "BindOutcome",
     "Binding",
-    "Change",
     "ChangeType",
     "Client",
     "ClientSettings",
     "ClusterError",
     "Conflict",
     "DeleteOptions",
-    "Delta",
     "DeltaType",
     "Document",
     "Elector",
     "Endpoint",
     "Event",
+    "EventRecorder",
     "EvictionAnswer",
     "EvictionOutcome",
     "Expired",
@@ -154,15 +153,16 @@ __all__ = [
     "Patch",
     "PatchType",
     "Query",
-    "Recorder",
     "RecorderSettings",
     "Resource",
+    "StoreDelta",
     "TokenBucket",
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
     "Undecodable",
     "Watch",
+    "WatchEvent",
     "apply_patch",
     "bind",
     "connect",

@@ -1,7 +1,7 @@
 """Kubernetes Events without flooding: repeated ones become a series, chatty objects are held back.
 
 `correlate` is the pure part: given what was sent before, it says whether an event is sent afresh, counted
-onto an existing one, or held back. `Recorder` does the writing in one background thread, so that callers
+onto an existing one, or held back. `EventRecorder` does the writing in one background thread, so that callers
 never wait; a full queue drops events and counts them.
 """
 
@@ -79,14 +79,14 @@ class RecorderCounters:
 
 
 @dataclass(slots=True)
-class Memory:
+class EventSeries:
     """What was sent lately: series by event, and a token bucket by object."""
 
     series: OrderedDict[Event, Series] = field(default_factory=OrderedDict)
     buckets: OrderedDict[ObjectReference, TokenBucket] = field(default_factory=OrderedDict)
 
 
-def correlate(memory: Memory, event: Event, settings: RecorderSettings, now_seconds: float) -> Series | None:
+def correlate(memory: EventSeries, event: Event, settings: RecorderSettings, now_seconds: float) -> Series | None:
     """The running series that this event continues, or None when it has none; forgets old ones."""
     known = memory.series.get(event)
     if known is None or now_seconds - known.updated_seconds > settings.series_seconds:
@@ -94,7 +94,7 @@ def correlate(memory: Memory, event: Event, settings: RecorderSettings, now_seco
     return known
 
 
-def admitted(memory: Memory, event: Event, settings: RecorderSettings, now_seconds: float) -> bool:
+def admitted(memory: EventSeries, event: Event, settings: RecorderSettings, now_seconds: float) -> bool:
     """Whether the object's rate limit lets one more distinct event through."""
     bucket = memory.buckets.get(event.regarding)
     if bucket is None:
@@ -106,7 +106,7 @@ def admitted(memory: Memory, event: Event, settings: RecorderSettings, now_secon
     return bucket.try_take(now_seconds)
 
 
-def remember(memory: Memory, event: Event, series: Series, settings: RecorderSettings) -> None:
+def remember(memory: EventSeries, event: Event, series: Series, settings: RecorderSettings) -> None:
     """Note that `series` is where this event goes on."""
     memory.series[event] = series
     memory.series.move_to_end(event)
@@ -114,7 +114,7 @@ def remember(memory: Memory, event: Event, series: Series, settings: RecorderSet
         memory.series.popitem(last=False)
 
 
-class Recorder:
+class EventRecorder:
     """Sends events in the background. `stop` sends what is queued, within its timeout."""
 
     def __init__(self, client: Client, settings: RecorderSettings, *, random: Random | None = None) -> None:
@@ -122,7 +122,7 @@ class Recorder:
         self._client = client
         self._settings = settings
         self._random = random or Random()
-        self._memory = Memory()
+        self._memory = EventSeries()
         self._queue: queue.Queue[Event | None] = queue.Queue(settings.queue_size)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 

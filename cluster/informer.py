@@ -18,14 +18,14 @@ from cluster.client import Client
 from cluster.listing import Listing
 from cluster.pacing import Backoff
 from cluster.resources import EVERYTHING, Key, Query, Resource
-from cluster.store import Delta, DeltaType, Store, newer_version
+from cluster.store import DeltaType, Store, StoreDelta, newer_version
 from cluster.watch import Watch
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Subscriber = Callable[[Sequence[Delta[T]]], None]
+Subscriber = Callable[[Sequence[StoreDelta[T]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ class Informer(Generic[T]):
         """
         with self._lock:
             self._subscribers.append(subscriber)
-            present = [Delta(DeltaType.ADDED, key, None, entry.value) for key, entry in self._store.entries().items()]
+            present = [
+                StoreDelta(DeltaType.ADDED, key, None, entry.value) for key, entry in self._store.entries().items()
+            ]
             self._tell([subscriber], present)
 
     def start(self) -> None:
@@ -234,7 +236,7 @@ class Informer(Generic[T]):
     def _heard(self) -> None:
         self.counters.last_heard_seconds = time.monotonic()
 
-    def _tell(self, subscribers: Sequence[Subscriber[T]], deltas: Sequence[Delta[T]]) -> None:
+    def _tell(self, subscribers: Sequence[Subscriber[T]], deltas: Sequence[StoreDelta[T]]) -> None:
         if not deltas:
             return
         for subscriber in subscribers:

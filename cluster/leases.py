@@ -60,21 +60,21 @@ class Lease(Wire, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class ObservedLease:
     """A lease as seen, and since when (monotonic seconds) it has looked like that."""
 
     lease: Lease
     since_seconds: float
 
 
-def observe(previous: Observation | None, lease: Lease, now_seconds: float) -> Observation:
+def observe(previous: ObservedLease | None, lease: Lease, now_seconds: float) -> ObservedLease:
     """The observation after reading `lease`; its age goes on while nothing changes."""
     if previous is not None and previous.lease == lease:
         return previous
-    return Observation(lease, now_seconds)
+    return ObservedLease(lease, now_seconds)
 
 
-def may_take(observation: Observation, settings: LeaseSettings, now_seconds: float) -> bool:
+def may_take(observation: ObservedLease, settings: LeaseSettings, now_seconds: float) -> bool:
     """Whether a candidate may write itself into the lease: free, its own, or abandoned."""
     spec = observation.lease.spec
     if not spec.holder_identity or spec.holder_identity == settings.identity:
@@ -127,7 +127,7 @@ class Elector:
         self._settings = settings
         self._on_change = on_change
         self._random = random or Random()
-        self._observation: Observation | None = None
+        self._observation: ObservedLease | None = None
         self._lead_until_seconds = float("-inf")
         self._told = False
         self._stopping = threading.Event()
@@ -207,7 +207,7 @@ class Elector:
             raise
 
     def _seen(self, lease: Lease) -> None:
-        self._observation = Observation(lease, time.monotonic())
+        self._observation = ObservedLease(lease, time.monotonic())
 
     def _release(self) -> None:
         try:

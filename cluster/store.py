@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from cluster.listing import Identity, Item
 from cluster.resources import Key
-from cluster.watch import Change, ChangeType
+from cluster.watch import ChangeType, WatchEvent
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class DeltaType(StrEnum):
     DELETED = "deleted"
 
 
-class Delta(NamedTuple, Generic[T]):
+class StoreDelta(NamedTuple, Generic[T]):
     """One change of the store. `old` is None when added; when deleted, `new` is None and `old` the last state."""
 
     type: DeltaType
@@ -32,7 +32,7 @@ class Delta(NamedTuple, Generic[T]):
     new: T | None
 
 
-class Entry(NamedTuple, Generic[T]):
+class StoredObject(NamedTuple, Generic[T]):
     """A stored object."""
 
     identity: Identity
@@ -43,26 +43,26 @@ class Store(Generic[T]):
     """The latest known objects of one list or watch, by key."""
 
     def __init__(self) -> None:
-        self._entries: dict[Key, Entry[T]] = {}
+        self._entries: dict[Key, StoredObject[T]] = {}
         self.undecodable = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def entry(self, key: Key) -> Entry[T] | None:
+    def entry(self, key: Key) -> StoredObject[T] | None:
         """The object with its identity, or None."""
         return self._entries.get(key)
 
-    def entries(self) -> dict[Key, Entry[T]]:
+    def entries(self) -> dict[Key, StoredObject[T]]:
         """A copy of the whole store."""
         return dict(self._entries)
 
-    def replace(self, items: Iterable[Item[T]]) -> list[Delta[T]]:
+    def replace(self, items: Iterable[Item[T]]) -> list[StoreDelta[T]]:
         """Become exactly the listed objects; returns what that changed, deletions first.
 
         Deletions come first so that whatever the deleted objects occupied is free for the added ones.
         """
-        changed: list[Delta[T]] = []
+        changed: list[StoreDelta[T]] = []
         listed: set[Key] = set()
         for item in items:
             listed.add(item.identity.key)
@@ -70,11 +70,11 @@ class Store(Generic[T]):
         gone = [key for key in self._entries if key not in listed]
         return [delta for key in gone for delta in self._remove(key, None)] + changed
 
-    def apply(self, changes: Iterable[Change]) -> list[Delta[T]]:
+    def apply(self, changes: Iterable[WatchEvent]) -> list[StoreDelta[T]]:
         """Follow a watch; repeated and outdated changes come to nothing."""
         return [delta for change in changes for delta in self._follow(change)]
 
-    def _follow(self, change: Change) -> Iterator[Delta[T]]:
+    def _follow(self, change: WatchEvent) -> Iterator[StoreDelta[T]]:
         known = self._entries.get(change.item.identity.key)
         if known is not None and _older(change.item.identity, known.identity):
             return iter(())
@@ -84,7 +84,7 @@ class Store(Generic[T]):
             return self._remove(change.item.identity.key, change.item.value)
         return self._put(change.item)
 
-    def _put(self, item: Item[T]) -> Iterator[Delta[T]]:
+    def _put(self, item: Item[T]) -> Iterator[StoreDelta[T]]:
         if item.value is None:
             # The previous state, if any, stays: acting on an unreadable object is worse than acting late.
             self.undecodable += 1
@@ -96,15 +96,15 @@ class Store(Generic[T]):
         if known is not None and known.identity.uid != item.identity.uid:
             yield from self._remove(key, None)
             known = None
-        self._entries[key] = Entry(item.identity, item.value)
+        self._entries[key] = StoredObject(item.identity, item.value)
         if known is None:
-            yield Delta(DeltaType.ADDED, key, None, item.value)
+            yield StoreDelta(DeltaType.ADDED, key, None, item.value)
         else:
-            yield Delta(DeltaType.UPDATED, key, known.value, item.value)
+            yield StoreDelta(DeltaType.UPDATED, key, known.value, item.value)
 
-    def _remove(self, key: Key, last: T | None) -> Iterator[Delta[T]]:
+    def _remove(self, key: Key, last: T | None) -> Iterator[StoreDelta[T]]:
         known = self._entries.pop(key)
-        yield Delta(DeltaType.DELETED, key, known.value if last is None else last, None)
+        yield StoreDelta(DeltaType.DELETED, key, known.value if last is None else last, None)
 
 
 def newer_version(left: str, right: str) -> bool:

@@ -16,7 +16,7 @@ import urllib3
 from cluster import errors
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """An answered request."""
 
     status: int
@@ -61,12 +61,12 @@ class Transport:
         self._headers = {"Accept": "application/json", "User-Agent": user_agent}
         self._connect_seconds = connect_seconds
 
-    def send(self, request: Request, timeout_seconds: float) -> Response:
+    def send(self, request: Request, timeout_seconds: float) -> HttpResponse:
         """One attempt; returns a 2xx response or raises `ApiError` with the transport's error chained."""
         response = self._open(request, timeout_seconds, stream=False)
         if not 200 <= response.status < 300:
             raise errors.from_response(response.status, response.data, response.headers, request.where)
-        return Response(response.status, response.data)
+        return HttpResponse(response.status, response.data)
 
     def stream(self, request: Request, read_seconds: float) -> "Stream":
         """Open a long-lived GET whose body arrives as lines; silence over `read_seconds` is an error."""

@@ -31,7 +31,7 @@ class ChangeType(StrEnum):
     DELETED = "DELETED"
 
 
-class Change(NamedTuple):
+class WatchEvent(NamedTuple):
     """One line of a watch; a deleted object comes in its last state."""
 
     type: ChangeType
@@ -87,7 +87,7 @@ class Watch(Generic[T]):
         """End the watch from another thread; its iteration stops."""
         self._stream.stop()
 
-    def batches(self) -> Iterator[list[Change]]:
+    def batches(self) -> Iterator[list[WatchEvent]]:
         """Changes as they arrive, those of one network read together; may be empty after a bookmark.
 
         Ends when the server ends the watch. Raises `Unavailable` on a broken or silent connection, `Expired`
@@ -96,14 +96,14 @@ class Watch(Generic[T]):
         for lines in self._stream.batches():
             yield [change for line in lines if line for change in self._read(line)]
 
-    def _read(self, line: bytes) -> Iterator[Change]:
+    def _read(self, line: bytes) -> Iterator[WatchEvent]:
         try:
             event = _LINES.decode(line)
             kind = _CHANGES.get(event.type)
             if kind is not None:
                 item = self._decoder.decode(event.object)
                 self._advance(item.identity)
-                yield Change(kind, item)
+                yield WatchEvent(kind, item)
             elif event.type == "BOOKMARK":
                 self.bookmarks += 1
                 self._advance(ItemDecoder(dict).decode(event.object).identity)

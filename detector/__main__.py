@@ -25,7 +25,7 @@ from detector.models.format import SCHEMA, ModelFile, encode_models
 from detector.models.profiles import ProfilesRefused, by_workload, is_feature, read_profiles
 from detector.recording.files import segment_paths
 from detector.recording.format import RecordingRefused
-from detector.recording.replay import Step
+from detector.recording.replay import ReplayStep
 from detector.recording.replay import replay as replayed
 from detector.rules import Rule, load_rules
 from detector.symptom import discover_symptoms
@@ -205,7 +205,7 @@ def _text(path: Path) -> str:
         raise SettingsError(str(path), "", f"cannot be read: {error}") from error
 
 
-def _steps(recording: Path, rules: tuple[Rule, ...] | None) -> Iterator[Step]:
+def _steps(recording: Path, rules: tuple[Rule, ...] | None) -> Iterator[ReplayStep]:
     """The replay, with a bar on stderr where that is a terminal of its own and there is much to read."""
     paths = segment_paths(recording)
     size = sum(path.stat().st_size for path in paths)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
-from api.metrics import BY_COLUMN, Kind
+from api.metrics import BY_COLUMN, MetricKind
 from api.verdicts import KERNEL, NOBODY
 from api.window import Window, subtract
 from detector.baselines.values import Judgement
@@ -63,7 +63,7 @@ class View:
         """
         if column not in self._rates:
             metric = BY_COLUMN[column]
-            whole = 1.0 if metric.kind is Kind.GAUGE else self.seconds
+            whole = 1.0 if metric.kind is MetricKind.GAUGE else self.seconds
             self._rates[column] = self._columns[column].astype(np.float64) * (metric.unit.scale / whole)
         return self._rates[column]
 
@@ -142,7 +142,7 @@ def _grown(last: Table, first: Table, wanted: frozenset[str]) -> Mapping[str, Co
         return subtract(_pick(last, wanted), _pick(first, wanted))[0].columns
     grown: dict[str, Column] = {}
     for name in wanted & last.columns.keys():
-        if BY_COLUMN[name].kind is Kind.GAUGE:
+        if BY_COLUMN[name].kind is MetricKind.GAUGE:
             grown[name] = last.columns[name]
         elif name in first.columns:
             grown[name] = _difference(last.columns[name], first.columns[name])

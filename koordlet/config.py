@@ -18,11 +18,11 @@ Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SettingsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of every table: unknown keys are refused."""
 
 
-class ProbeSettings(Settings, frozen=True):
+class ProbeSettings(SettingsTable, frozen=True):
     """[probes]: which kernel probes run and how large their maps may grow."""
 
     disabled: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class ProbeSettings(Settings, frozen=True):
     """Options of single probes: `[probes.options.<name>]`."""
 
 
-class CgroupSettings(Settings, frozen=True):
+class CgroupSettings(SettingsTable, frozen=True):
     """[cgroups]: which cgroups are watched and how their class is told."""
 
     ignore: tuple[str, ...] = ()
@@ -46,14 +46,14 @@ class CgroupSettings(Settings, frozen=True):
     """Costly files (memory.stat, PSI, io) are read in turn, each cgroup once in so many ticks."""
 
 
-class QoSRuleSettings(Settings, frozen=True):
+class QoSRuleSettings(SettingsTable, frozen=True):
     """[[qos]]: cgroups whose path or name matches the glob belong to the class."""
 
     match: str
     qos_class: QoSClass = msgspec.field(name="class")
 
 
-class ExpositionSettings(Settings, frozen=True):
+class MetricsSettings(SettingsTable, frozen=True):
     """[exposition]: the Prometheus endpoint."""
 
     enabled: bool = True
@@ -70,7 +70,7 @@ class ExpositionSettings(Settings, frozen=True):
     """Open verdicts with series of their own, the worst; the rest is summed as `other`."""
 
 
-class EnforcingSettings(Settings, frozen=True):
+class EnforcerSettings(SettingsTable, frozen=True):
     """[enforcing]: what may be changed on this node, by whom and how often; nothing is changed by default."""
 
     enabled: bool = False
@@ -106,7 +106,7 @@ class EnforcingSettings(Settings, frozen=True):
     """Audit files that are kept, the current one included."""
 
 
-class DetectionSettings(Settings, frozen=True):
+class DetectionSettings(SettingsTable, frozen=True):
     """[detection]: what counts as harm; `[detection.rules.<name>]` adds a rule or changes keys of one there is."""
 
     enabled: bool = True
@@ -128,7 +128,7 @@ class DetectionSettings(Settings, frozen=True):
     """Judge cycles per instruction as CPI2 does, too; needs a PMU."""
 
 
-class RecordingSettings(Settings, frozen=True):
+class RecordingSettings(SettingsTable, frozen=True):
     """[recording]: keeping on disk what verdicts rest on, for `koord-detector` replay and explain."""
 
     enabled: bool = False
@@ -141,7 +141,7 @@ class RecordingSettings(Settings, frozen=True):
     """Size from which a new segment starts, at most a quarter of `max_bytes`."""
 
 
-class StrategySettings(Settings, frozen=True):
+class StrategiesSettings(SettingsTable, frozen=True):
     """[strategies]: what keeps the node in order besides the answer to verdicts (docs/strategies.md)."""
 
     node_slo_file: str = ""
@@ -158,7 +158,7 @@ class StrategySettings(Settings, frozen=True):
     """Any path of each local file system that workloads write to; the fullest of them counts."""
 
 
-class AgentSettings(Settings, frozen=True):
+class AgentSettings(SettingsTable, frozen=True):
     """The whole file."""
 
     interval_seconds: Seconds = 1.0
@@ -170,12 +170,12 @@ class AgentSettings(Settings, frozen=True):
     probes: ProbeSettings = ProbeSettings()
     cgroups: CgroupSettings = CgroupSettings()
     qos: tuple[QoSRuleSettings, ...] = ()
-    exposition: ExpositionSettings = ExpositionSettings()
+    exposition: MetricsSettings = MetricsSettings()
     detection: DetectionSettings = DetectionSettings()
     recording: RecordingSettings = RecordingSettings()
-    enforcing: EnforcingSettings = EnforcingSettings()
+    enforcing: EnforcerSettings = EnforcerSettings()
     response: ResponseSettings = ResponseSettings()
-    strategies: StrategySettings = StrategySettings()
+    strategies: StrategiesSettings = StrategiesSettings()
     triage: TriageSettings = TriageSettings()
     serving: ServingSettings = ServingSettings()
     cluster: ClusterSettings = ClusterSettings()

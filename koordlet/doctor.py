@@ -10,7 +10,7 @@ import probes
 from api.plugin import Unsupported, discover
 from detector.baselines.values import BaselinePolicy
 from koordlet.agent.agent import Agent
-from koordlet.agent.baseline_store import look_at, set_aside
+from koordlet.agent.baseline_store import read_baselines, refused_files
 from koordlet.config import AgentSettings, DetectionSettings
 from koordlet.host.files import HostTree
 from probes import libbpf
@@ -84,7 +84,7 @@ def _remembered(settings: DetectionSettings) -> list[Finding]:
     if not settings.enabled or not settings.baselines_file:
         return []
     path = Path(settings.baselines_file)
-    found, aside = look_at(path, time.time(), BaselinePolicy()), set_aside(path)
+    found, aside = read_baselines(path, time.time(), BaselinePolicy()), refused_files(path)
     more = f"; refused before: {', '.join(each.name for each in aside)}" if aside else ""
     if found.refused:
         remedy = "none needed: the agent keeps the file aside and learns anew"

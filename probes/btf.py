@@ -52,7 +52,7 @@ class _Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class StructMember:
     """One member of a struct."""
 
     name: str
@@ -149,7 +149,7 @@ class Btf:
         entries = (_ENUMERATOR.unpack_from(self._data, item.at + 8 * row) for row in range(item.count))
         return {value: self._string(text) for text, value in entries}
 
-    def struct(self, name: str) -> list[Member] | None:
+    def struct(self, name: str) -> list[StructMember] | None:
         """Members of a struct in order, None if there is no such struct. Bit-fields are rounded to bytes."""
         index = self._find(name, STRUCT)
         return None if index is None else self._members(index)
@@ -179,12 +179,12 @@ class Btf:
                 return True
         return False
 
-    def _members(self, index: int) -> list[Member]:
+    def _members(self, index: int) -> list[StructMember]:
         item, members = self._type(index), []
         for row in range(item.count):
             name, kind, offset = _TYPE.unpack_from(self._data, item.at + 12 * row)
             bits = offset & 0xFFFFFF if item.flag else offset
-            members.append(Member(self._string(name), bits // 8, self.size(kind)))
+            members.append(StructMember(self._string(name), bits // 8, self.size(kind)))
         return members
 
     def struct_size(self, name: str) -> int | None:

@@ -27,7 +27,7 @@ from api.cpuset import parse_cpuset
 from api.frame import CGROUP, Reading, Table
 from api.plugin import Unsupported
 from probes.libbpf import BpfError, BpfObject, perf_event_open, possible_cpus
-from probes.pmu_events import QUANTITIES, STAND_IN, Event, EventSet, detect, directed, hybrid_pmu_types
+from probes.pmu_events import QUANTITIES, STAND_IN, EventSet, PerfEvent, detect, directed, hybrid_pmu_types
 from probes.pmu_scaling import Estimates, EventTimes, ScaledCounts
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
 
@@ -60,7 +60,7 @@ class Pmu(BpfProbe):
     options: ClassVar = {"stand_in": False}
     records: ClassVar = {"pmu_cgroup": CGROUP_RECORD, "pmu_cpu": CPU_RECORD}
 
-    def __init__(self, bpf: BpfObject, events: dict[str, Event], root: Path = ROOT) -> None:
+    def __init__(self, bpf: BpfObject, events: dict[str, PerfEvent], root: Path = ROOT) -> None:
         super().__init__(bpf)
         self._object = bpf
         self._events = events
@@ -214,14 +214,14 @@ class Pmu(BpfProbe):
             os.close(fd)
 
 
-def _open_event(event: Event, cpu: int) -> int:
+def _open_event(event: PerfEvent, cpu: int) -> int:
     return perf_event_open(event.kind, event.config, cpu=cpu)
 
 
-def available(wanted: EventSet, hybrid: dict[int, int]) -> dict[str, Event]:
+def available(wanted: EventSet, hybrid: dict[int, int]) -> dict[str, PerfEvent]:
     """The events of `wanted` that open on this CPU; raises Unsupported if there are no cycles among them."""
     cpu = next(iter(sorted(os.sched_getaffinity(0))))
-    found: dict[str, Event] = {}
+    found: dict[str, PerfEvent] = {}
     for name in QUANTITIES:
         event = wanted.event(name)
         if event is None:

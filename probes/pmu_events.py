@@ -35,7 +35,7 @@ QUANTITIES = ("cycles", "instructions", "llc_references", "llc_misses")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PerfEvent:
     """One perf event: `struct perf_event_attr` type and config."""
 
     kind: int
@@ -47,27 +47,27 @@ class EventSet:
     """What is opened for each quantity; None where no event means it on this CPU."""
 
     cpu: str
-    cycles: Event
-    instructions: Event
-    llc_references: Event | None
-    llc_misses: Event | None
+    cycles: PerfEvent
+    instructions: PerfEvent
+    llc_references: PerfEvent | None
+    llc_misses: PerfEvent | None
 
-    def event(self, quantity: str) -> Event | None:
+    def event(self, quantity: str) -> PerfEvent | None:
         """The event of one of `QUANTITIES`."""
-        event: Event | None = getattr(self, quantity)
+        event: PerfEvent | None = getattr(self, quantity)
         return event
 
 
-_CYCLES, _INSTRUCTIONS = Event(PERF_TYPE_HARDWARE, 0), Event(PERF_TYPE_HARDWARE, 1)
-_GENERIC_REFERENCES, _GENERIC_MISSES = Event(PERF_TYPE_HARDWARE, 2), Event(PERF_TYPE_HARDWARE, 3)
+_CYCLES, _INSTRUCTIONS = PerfEvent(PERF_TYPE_HARDWARE, 0), PerfEvent(PERF_TYPE_HARDWARE, 1)
+_GENERIC_REFERENCES, _GENERIC_MISSES = PerfEvent(PERF_TYPE_HARDWARE, 2), PerfEvent(PERF_TYPE_HARDWARE, 3)
 
 
-def _set(cpu: str, references: Event | None, misses: Event | None) -> EventSet:
+def _set(cpu: str, references: PerfEvent | None, misses: PerfEvent | None) -> EventSet:
     return EventSet(cpu, _CYCLES, _INSTRUCTIONS, references, misses)
 
 
-def _raw(event: int, umask: int = 0) -> Event:
-    return Event(PERF_TYPE_RAW, umask << 8 | event)
+def _raw(event: int, umask: int = 0) -> PerfEvent:
+    return PerfEvent(PERF_TYPE_RAW, umask << 8 | event)
 
 
 INTEL = _set("Intel", _GENERIC_REFERENCES, _GENERIC_MISSES)
@@ -79,10 +79,10 @@ UNKNOWN = _set("unknown", None, None)
 
 STAND_IN = EventSet(
     "software stand-in",
-    cycles=Event(PERF_TYPE_SOFTWARE, 0),  # PERF_COUNT_SW_CPU_CLOCK: ns on the CPU
-    instructions=Event(PERF_TYPE_SOFTWARE, 1),  # PERF_COUNT_SW_TASK_CLOCK: the same by another clock
-    llc_references=Event(PERF_TYPE_SOFTWARE, 5),  # PERF_COUNT_SW_PAGE_FAULTS_MIN
-    llc_misses=Event(PERF_TYPE_SOFTWARE, 3),  # PERF_COUNT_SW_CONTEXT_SWITCHES: switches into the cgroup
+    cycles=PerfEvent(PERF_TYPE_SOFTWARE, 0),  # PERF_COUNT_SW_CPU_CLOCK: ns on the CPU
+    instructions=PerfEvent(PERF_TYPE_SOFTWARE, 1),  # PERF_COUNT_SW_TASK_CLOCK: the same by another clock
+    llc_references=PerfEvent(PERF_TYPE_SOFTWARE, 5),  # PERF_COUNT_SW_PAGE_FAULTS_MIN
+    llc_misses=PerfEvent(PERF_TYPE_SOFTWARE, 3),  # PERF_COUNT_SW_CONTEXT_SWITCHES: switches into the cgroup
 )
 """Software events that any kernel has, for the same plumbing where there is no PMU. Never for production."""
 
@@ -124,11 +124,11 @@ def choose(identity: CpuIdentity, offered: frozenset[str]) -> EventSet:
     return UNKNOWN
 
 
-def directed(event: Event, pmu_type: int | None) -> Event:
+def directed(event: PerfEvent, pmu_type: int | None) -> PerfEvent:
     """A generic event sent to one core type's PMU; any other event is left as it is."""
     if pmu_type is None or event.kind != PERF_TYPE_HARDWARE:
         return event
-    return Event(event.kind, pmu_type << PMU_TYPE_SHIFT | event.config)
+    return PerfEvent(event.kind, pmu_type << PMU_TYPE_SHIFT | event.config)
 
 
 def detect(root: Path) -> EventSet:

@@ -27,7 +27,7 @@ from api.plugin import Unsupported
 from probes.cgroups import cgroup_id, cpu_mount, matching, threads_below
 from probes.probe import Kernel, Probe, ProbeLimits
 from probes.resctrl_meter import Meter, Metered
-from probes.resctrl_tree import OWN_NAME, Group, ResctrlTree, control_of
+from probes.resctrl_tree import OWN_NAME, MonitoredGroup, ResctrlTree, control_of
 from probes.resctrl_turns import next_turns
 
 MOUNT = Path("/sys/fs/resctrl")
@@ -65,7 +65,7 @@ class _Watched:
 
     directory: Path
     meter: Meter
-    group: Group | None = None
+    group: MonitoredGroup | None = None
     reading: Metered | None = None
     """The last one; None before the first turn."""
 
@@ -242,7 +242,7 @@ class Resctrl(Probe):
         else:
             self._end_turn(cgroup, watched, now_seconds)
 
-    def _catch_tasks(self, group: Group, directory: Path) -> None:
+    def _catch_tasks(self, group: MonitoredGroup, directory: Path) -> None:
         """Children inherit the group; threads that join a cgroup from outside do not, and are moved here."""
         missing = threads_below(directory) - (self._tree.tasks(group) or frozenset())
         self._lost["resctrl.tasks"] += self._tree.add_tasks(group, sorted(missing))

@@ -22,7 +22,7 @@ Readings = Mapping[tuple[str, int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MonitoredGroup:
     """One monitored directory: a control group, or a monitor group below one (`control` is "" for the root)."""
 
     control: str
@@ -41,7 +41,7 @@ class ResctrlTree:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def _path(self, group: Group) -> Path:
+    def _path(self, group: MonitoredGroup) -> Path:
         return self.root if group.name == "/" else self.root / group.name
 
     def monitor_count(self) -> int | None:
@@ -51,19 +51,19 @@ class ResctrlTree:
         except FileNotFoundError:
             return None
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[MonitoredGroup]:
         """Every group that is there, the root first."""
-        found = [Group(control) for control in ("", *self._controls())]
+        found = [MonitoredGroup(control) for control in ("", *self._controls())]
         for control in list(found):
             below = self._path(control) / "mon_groups"
-            found += [Group(control.control, name) for name in _directories(below)]
+            found += [MonitoredGroup(control.control, name) for name in _directories(below)]
         return found
 
     def _controls(self) -> list[str]:
         reserved = ("info", "mon_groups", "mon_data")
         return [name for name in _directories(self.root) if name not in reserved]
 
-    def read(self, group: Group) -> Readings | None:
+    def read(self, group: MonitoredGroup) -> Readings | None:
         """Every event in every domain; None if the group is gone."""
         readings: dict[tuple[str, int], float] = {}
         data = self._path(group) / "mon_data"
@@ -77,18 +77,18 @@ class ResctrlTree:
                     readings[event, int(match[1])] = float(text) if text.isdecimal() else math.nan
         return readings or None
 
-    def tasks(self, group: Group) -> frozenset[int] | None:
+    def tasks(self, group: MonitoredGroup) -> frozenset[int] | None:
         """Thread ids of a group (a control group's include those of its monitor groups); None if it is gone."""
         text = _text(self._path(group) / "tasks")
         return None if text is None else frozenset(map(int, text.split()))
 
     def claims(self) -> dict[str, frozenset[int]]:
         """The threads of each control group but the root's."""
-        return {control: self.tasks(Group(control)) or frozenset() for control in self._controls()}
+        return {control: self.tasks(MonitoredGroup(control)) or frozenset() for control in self._controls()}
 
-    def make(self, control: str, cgroup: int) -> Group | None:
+    def make(self, control: str, cgroup: int) -> MonitoredGroup | None:
         """Make the monitor group of a cgroup; None where no monitor id is free at present."""
-        group = Group(control, f"koord-{cgroup}")
+        group = MonitoredGroup(control, f"koord-{cgroup}")
         try:
             self._path(group).mkdir()
         except FileExistsError:
@@ -99,7 +99,7 @@ class ResctrlTree:
             raise
         return group
 
-    def add_tasks(self, group: Group, tids: Iterable[int]) -> int:
+    def add_tasks(self, group: MonitoredGroup, tids: Iterable[int]) -> int:
         """Move threads into one of our groups, one write each; returns how many were refused (not: had exited)."""
         refused = 0
         for tid in tids:
@@ -109,7 +109,7 @@ class ResctrlTree:
                 refused += error.errno != errno.ESRCH
         return refused
 
-    def remove(self, group: Group) -> None:
+    def remove(self, group: MonitoredGroup) -> None:
         """Remove one of our groups; its tasks go back to the parent. Raises ValueError for anybody else's."""
         if not OWN_NAME.fullmatch(group.monitor):
             raise ValueError(f"{group.name} is not a group of ours")

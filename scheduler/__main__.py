@@ -18,10 +18,10 @@ from cluster import (
     ClientSettings,
     ClusterError,
     Elector,
+    EventRecorder,
     Key,
     LeaseSettings,
     NotConfigured,
-    Recorder,
     RecorderSettings,
     connect,
     plain_endpoint,
@@ -29,7 +29,7 @@ from cluster import (
 from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
 from scheduler.loop import Loop, SyncTimeoutError
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 from scheduler.server import Door, serve
 
 FAILED, ASKED_WRONGLY = 1, 2
@@ -122,7 +122,7 @@ def run(
     engine.flags.score_rows, engine.flags.filters = debug_scores, debug_filters
     identity = f"{socket.gethostname()}_{os.getpid()}"
     client = _client(chosen, ClientSettings(requests_per_second=qps, burst=int(2 * qps), user_agent="koord-scheduler"))
-    recorder = Recorder(
+    recorder = EventRecorder(
         _client(chosen, ClientSettings(user_agent="koord-scheduler")),
         RecorderSettings(settings.scheduler_name, identity),
     )
@@ -185,16 +185,16 @@ def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
         click.echo(f"  and {len(against) - nodes} more nodes; --nodes lists them")
 
 
-def _settings(path: Path | None) -> Settings:
+def _settings(path: Path | None) -> SchedulerSettings:
     if path is None:
-        return Settings()
+        return SchedulerSettings()
     try:
-        return convert(parse(path.read_text(), str(path)), Settings, str(path))
+        return convert(parse(path.read_text(), str(path)), SchedulerSettings, str(path))
     except SettingsError as error:
         die(str(error), code=ASKED_WRONGLY)
 
 
-def _engine(settings: Settings, source: str) -> Engine:
+def _engine(settings: SchedulerSettings, source: str) -> Engine:
     try:
         return Engine(settings, source=source)
     except SettingsError as error:

@@ -1,6 +1,6 @@
 """One pod, one snapshot: to a row, or to the reasons against every row.
 
-What an attempt costs: `Kept` holds a class's combined filter bits and score totals for all rows; an attempt
+What an attempt costs: `ClassResult` holds a class's combined filter bits and score totals for all rows; an attempt
 brings the rows up to date that changed since the class was last asked, then takes the largest total. Only
 plugins of cluster scope and scores that are normalised over the feasible rows are worked out in full.
 """
@@ -47,7 +47,7 @@ KEPT_CLASSES = 256
 
 
 @dataclass(slots=True, eq=False)
-class Judge:
+class BoundPlugin:
     """A plugin with the spec of one class; `offset` is the place of its reasons among the class's."""
 
     plugin: AnyPlugin
@@ -57,10 +57,10 @@ class Judge:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class ClassResult:
     """What is known about one class of pods, row by row."""
 
-    judges: list[Judge]
+    judges: list[BoundPlugin]
     """Every plugin that has something to say about the class, in rank order."""
     reasons: tuple[Reason, ...]
     bits: Bits
@@ -69,15 +69,15 @@ class Kept:
     raw: list[Scores]
     """Per judge of `normalized_score`, its scores before normalisation."""
     generation: int = -1
-    points: dict[str, list[Judge]] = field(default_factory=dict)
+    points: dict[str, list[BoundPlugin]] = field(default_factory=dict)
     """The judges that define each extension point; filters and scores under the names in `_roles`."""
 
-    def at(self, point: str) -> list[Judge]:
+    def at(self, point: str) -> list[BoundPlugin]:
         """The judges of a point, in rank order."""
         return self.points.get(point, _NOBODY)
 
 
-_NOBODY: list[Judge] = []
+_NOBODY: list[BoundPlugin] = []
 _ROLES: dict[type[AnyPlugin], tuple[str, ...]] = {}
 
 
@@ -85,7 +85,7 @@ _ROLES: dict[type[AnyPlugin], tuple[str, ...]] = {}
 class Evaluation:
     """What the filters and scores say about all rows."""
 
-    kept: Kept
+    kept: ClassResult
     totals: Scores
     """int64[rows_used]; BARRED where the pod cannot go."""
     bits: Bits
@@ -114,7 +114,7 @@ class Cycle:
         self._nominated = nominated
         self._nominated_rows = nominated_rows
         self._random = random.Random(seed)
-        self._kept: OrderedDict[PodClass, Kept] = OrderedDict()
+        self._kept: OrderedDict[PodClass, ClassResult] = OrderedDict()
 
     def invalidate(self) -> None:
         """Forget every spec and result."""
@@ -191,7 +191,7 @@ class Cycle:
 
     # Internals
 
-    def keep(self, info: PodInfo) -> Kept:
+    def keep(self, info: PodInfo) -> ClassResult:
         """What is known about the pod's class, prepared on first sight."""
         kept = self._kept.get(info.cls)
         capacity = self.snapshot.capacity
@@ -203,7 +203,7 @@ class Cycle:
         self._kept.move_to_end(info.cls)
         return kept
 
-    def _refresh(self, kept: Kept, attempt: Attempt) -> None:
+    def _refresh(self, kept: ClassResult, attempt: Attempt) -> None:
         snapshot = self.snapshot
         rows: Rows | None = snapshot.all_rows if kept.generation < 0 else snapshot.changed_since(kept.generation)
         kept.generation = snapshot.generation
@@ -307,32 +307,32 @@ def _roles(kind: type[AnyPlugin]) -> tuple[str, ...]:
     return _ROLES[kind]
 
 
-def _prepared(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> Kept:
+def _prepared(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> ClassResult:
     """Ask every plugin for its spec and sort them by what they do for this class."""
-    judges: list[Judge] = []
+    judges: list[BoundPlugin] = []
     reasons: list[Reason] = []
     for entry in enabled:
         spec = entry.plugin.prepare(info)
         if spec is None:
             continue
-        judges.append(Judge(entry.plugin, spec, entry.weight, min(len(reasons), REASON_BITS)))
+        judges.append(BoundPlugin(entry.plugin, spec, entry.weight, min(len(reasons), REASON_BITS)))
         for reason in entry.plugin.reasons(spec):
             reasons.append(Reason(reason.text, reason.resolvable, reason.plugin or entry.plugin.name))
     zeros = np.zeros(capacity, dtype=np.int64)
-    kept = Kept(judges, tuple(reasons), zeros, np.full(capacity, BARRED, dtype=np.int64), [])
+    kept = ClassResult(judges, tuple(reasons), zeros, np.full(capacity, BARRED, dtype=np.int64), [])
     for judge in judges:
         _sort_in(kept, judge)
     kept.raw = [np.zeros(capacity, dtype=np.int64) for _ in kept.at("normalized_score")]
     return kept
 
 
-def _sort_in(kept: Kept, judge: Judge) -> None:
+def _sort_in(kept: ClassResult, judge: BoundPlugin) -> None:
     for role in _roles(type(judge.plugin)):
         if judge.weight or not role.endswith("score") or role == "pre_score":
             kept.points.setdefault(role, []).append(judge)
 
 
-def _restored(kept: Kept, attempt: Attempt) -> dict[Row, list[Restored]]:
+def _restored(kept: ClassResult, attempt: Attempt) -> dict[Row, list[Restored]]:
     merged: dict[Row, list[Restored]] = {}
     for judge in kept.at("restore"):
         for row, shares in judge.plugin.restore(attempt, judge.spec).items():
@@ -340,7 +340,7 @@ def _restored(kept: Kept, attempt: Attempt) -> dict[Row, list[Restored]]:
     return merged
 
 
-def _judge_row(kept: Kept, attempt: Attempt, rows: slice) -> None:
+def _judge_row(kept: ClassResult, attempt: Attempt, rows: slice) -> None:
     """Redo one row; the first filter that rejects it ends the work."""
     row = rows.start
     kept.bits[row] = 0
@@ -363,7 +363,7 @@ def _judge_row(kept: Kept, attempt: Attempt, rows: slice) -> None:
     kept.totals[row] = total
 
 
-def _judge_rows(kept: Kept, attempt: Attempt, rows: Rows) -> None:
+def _judge_rows(kept: ClassResult, attempt: Attempt, rows: Rows) -> None:
     """Redo many rows; each row's reasons are those of the first filter that rejects it."""
     live = attempt.snapshot.live[rows]
     rejected = np.zeros(live.shape[0], dtype=np.int64)
@@ -385,5 +385,5 @@ def _judge_rows(kept: Kept, attempt: Attempt, rows: Rows) -> None:
     kept.totals[rows] = np.where(feasible, total, BARRED)
 
 
-def _named(reason: Reason, judge: Judge) -> Reason:
+def _named(reason: Reason, judge: BoundPlugin) -> Reason:
     return reason if reason.plugin else Reason(reason.text, reason.resolvable, judge.plugin.name)

@@ -28,10 +28,10 @@ from scheduler.framework import (
     Write,
 )
 from scheduler.nomination import Nominator
-from scheduler.outcome import Binding, Outcome, Result
+from scheduler.outcome import AttemptOutcome, BindingPlan, Result
 from scheduler.placer import Placer
-from scheduler.podqueue import Backoff, PodQueue, QueuedPod
-from scheduler.profile import Settings, build
+from scheduler.podqueue import PodQueue, QueueBackoff, QueuedPod
+from scheduler.profile import SchedulerSettings, build
 from scheduler.watched_objects import Watched, listeners
 
 NODE = NODES.of(Node)
@@ -44,17 +44,17 @@ class Engine:
 
     def __init__(
         self,
-        settings: Settings | None = None,
+        settings: SchedulerSettings | None = None,
         *,
         source: str = "settings",
         kinds: dict[str, type[AnyPlugin]] | None = None,
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or SchedulerSettings()
         self.snapshot = Snapshot()
         self.classes = PodClasses()
         self.nominator = Nominator()
         self.writes: deque[Write] = deque()
-        self.outcomes: deque[Outcome] = deque(maxlen=KEPT_OUTCOMES)
+        self.outcomes: deque[AttemptOutcome] = deque(maxlen=KEPT_OUTCOMES)
         self.flags = DebugFlags()
         self.now = 0.0
         self._current: QueuedPod | None = None
@@ -95,12 +95,12 @@ class Engine:
             gate=self.gate,
             hint=lambda plugin, info, event: self.plugins[plugin].queue_hint(info, event),
             listeners=listeners(self.plugins.values()),
-            backoff=Backoff(self.settings.backoff_initial_seconds, self.settings.backoff_max_seconds),
+            backoff=QueueBackoff(self.settings.backoff_initial_seconds, self.settings.backoff_max_seconds),
             flush_after=self.settings.unschedulable_flush_seconds,
         )
 
     @property
-    def bindings(self) -> deque[Binding]:
+    def bindings(self) -> deque[BindingPlan]:
         """Bindings to make; each is answered with `bound` or `bind_failed`."""
         return self._placer.bindings
 
@@ -161,7 +161,7 @@ class Engine:
 
     # Attempts
 
-    def schedule_one(self, now: float) -> Outcome | None:
+    def schedule_one(self, now: float) -> AttemptOutcome | None:
         """Attempt the next pod; None when no pod is ready."""
         self.now = now
         queued = self._current = self._next(now)
@@ -181,7 +181,7 @@ class Engine:
         self.outcomes.append(outcome)
         return outcome
 
-    def place_on(self, info: PodInfo, node: str, now: float) -> Outcome:
+    def place_on(self, info: PodInfo, node: str, now: float) -> AttemptOutcome:
         """Place a pod on the node that somebody else chose, if our filters agree.
 
         Raises LookupError for an unknown node.
@@ -194,7 +194,7 @@ class Engine:
         evaluation = self.cycle.evaluate(attempt, prefer=False)
         if evaluation.totals[row] < 0:
             message = sentence(evaluation.failure, self.snapshot)
-            return Outcome(Result.UNSCHEDULABLE, info, node, message, failure=evaluation.failure)
+            return AttemptOutcome(Result.UNSCHEDULABLE, info, node, message, failure=evaluation.failure)
         return self._placer.place(attempt, evaluation.kept, row)
 
     def tick(self, now: float) -> None:
@@ -220,7 +220,7 @@ class Engine:
 
     # Answers to bindings
 
-    def bound(self, binding: Binding, now: float) -> None:
+    def bound(self, binding: BindingPlan, now: float) -> None:
         """The API server took the binding."""
         self.now = now
         placed = binding.placed
@@ -230,7 +230,7 @@ class Engine:
         for judge in placed.kept.at("post_bind"):
             self.writes.extend(judge.plugin.post_bind(placed.attempt, judge.spec, placed.row))
         self.outcomes.append(
-            Outcome(
+            AttemptOutcome(
                 Result.SCHEDULED,
                 info,
                 placed.node,
@@ -239,12 +239,12 @@ class Engine:
             )
         )
 
-    def bind_failed(self, binding: Binding, message: str, now: float) -> None:
+    def bind_failed(self, binding: BindingPlan, message: str, now: float) -> None:
         """The binding certainly did not take effect: give the share back and try again after back-off."""
         self.now = now
         self._placer.give_back(binding.placed)
         self.queue.requeue(binding.placed.info, now, rejected_by=frozenset(), reason=message)
-        self.outcomes.append(Outcome(Result.ERROR, binding.placed.info, binding.placed.node, message))
+        self.outcomes.append(AttemptOutcome(Result.ERROR, binding.placed.info, binding.placed.node, message))
 
     # Handle
 
@@ -382,15 +382,15 @@ class Engine:
         row = self.nominator.row(attempt.pod.uid)
         return row if row is not None and row < totals.shape[0] and totals[row] >= 0 else None
 
-    def _requeue(self, info: PodInfo, reason: Reason, plugin: str = "") -> Outcome:
+    def _requeue(self, info: PodInfo, reason: Reason, plugin: str = "") -> AttemptOutcome:
         """Back to the queue for one pod-wide reason."""
         rejecter = reason.plugin or plugin
         message = f"0/{self.snapshot.node_count} nodes are available: {reason.text}."
         self.queue.requeue(info, self.now, rejected_by=frozenset({rejecter}), reason=message)
         self._tell(info, message, "")
-        return Outcome(Result.UNSCHEDULABLE, info, message=message, rejected_by=frozenset({rejecter}))
+        return AttemptOutcome(Result.UNSCHEDULABLE, info, message=message, rejected_by=frozenset({rejecter}))
 
-    def _failed(self, queued: QueuedPod, attempt: Attempt, failure: Failure) -> Outcome:
+    def _failed(self, queued: QueuedPod, attempt: Attempt, failure: Failure) -> AttemptOutcome:
         nomination = self._post_filter(attempt, failure)
         message = sentence(failure, self.snapshot, nomination.message if nomination else "")
         rejected_by = rejecting_plugins(failure, self.snapshot)
@@ -404,7 +404,7 @@ class Engine:
                 self.nominator.add(info, row)
         self.queue.requeue(info, attempt.now, rejected_by=rejected_by, reason=message)
         self._tell(info, message, node)
-        return Outcome(
+        return AttemptOutcome(
             Result.UNSCHEDULABLE,
             info,
             message=message,

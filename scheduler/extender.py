@@ -15,7 +15,7 @@ from scheduler.cycle import BARRED, Evaluation
 from scheduler.engine import Engine
 from scheduler.explain.diagnosis import decode
 from scheduler.framework import Attempt
-from scheduler.outcome import Outcome
+from scheduler.outcome import AttemptOutcome
 from scheduler.preemption import BUDGETS, victims_on
 
 MAX_EXTENDER_SCORE = 10
@@ -169,7 +169,7 @@ def preempt(engine: Engine, args: PreemptionArgs, now: float) -> dict[str, Any]:
     return {"NodeNameToMetaVictims": accepted}
 
 
-def start_binding(engine: Engine, args: BindingArgs, pod: Pod, now: float) -> Outcome:
+def start_binding(engine: Engine, args: BindingArgs, pod: Pod, now: float) -> AttemptOutcome:
     """Reserve and start to bind the pod on the node that the stock scheduler chose."""
     if pod.metadata.uid != args.uid:
         raise LookupError(f"pod {args.namespace}/{args.name} is not {args.uid} any more")

@@ -17,22 +17,22 @@ from typing import Any, TypeAlias, TypeVar
 from api.kube.meta import ObjectReference
 from api.kube.objects import Pod
 from api.kube.resources import QuantityError
-from cluster import Client, ClusterError, Delta, DeltaType, Informer, Key, NotFound, Resource
-from cluster.events import Event, Recorder
+from cluster import Client, ClusterError, DeltaType, Informer, Key, NotFound, Resource, StoreDelta
+from cluster.events import Event, EventRecorder
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.conditions import POD
 from scheduler.engine import NODE, Engine
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.metrics import Metrics
-from scheduler.outcome import Outcome, Result
+from scheduler.outcome import AttemptOutcome, Result
 from scheduler.writer import BindAnswer, Writer
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Deltas: TypeAlias = tuple[Resource[Any], Sequence[Delta[Any]]]
+Deltas: TypeAlias = tuple[Resource[Any], Sequence[StoreDelta[Any]]]
 Message: TypeAlias = Deltas | BindAnswer | Callable[[], None]
 
 ACTIONS = {
@@ -62,7 +62,7 @@ class Loop:
         engine: Engine,
         *,
         metrics: Metrics | None = None,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
         leading: Callable[[], bool] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -83,7 +83,7 @@ class Loop:
         self._missing: dict[str, Resource[Any]] = {}
         self._next_tick = 0.0
         self._next_look = 0.0
-        self._asked: dict[str, Future[Outcome]] = {}
+        self._asked: dict[str, Future[AttemptOutcome]] = {}
         """Extender requests that wait for a pod's end, by UID."""
         self._statuses: dict[Key, Write] = {}
         """Status patches held back to the next tick: only a pod's last word is sent."""
@@ -126,12 +126,12 @@ class Loop:
         """Seconds since the epoch."""
         return self._clock()
 
-    def bind_for_extender(self, asked: BindingArgs, timeout_seconds: float) -> Outcome:
+    def bind_for_extender(self, asked: BindingArgs, timeout_seconds: float) -> AttemptOutcome:
         """Bind a pod where the stock scheduler chose, and wait for the end; TimeoutError when that takes longer.
 
         Raises LookupError when the pod or node is not known, or the pod is another one by that name.
         """
-        answer: Future[Outcome] = Future()
+        answer: Future[AttemptOutcome] = Future()
 
         def place() -> None:
             try:
@@ -202,7 +202,7 @@ class Loop:
             try:
                 for pod in self._client.list(POD).values:
                     if pod.spec.node_name:
-                        self._apply(POD, Delta(DeltaType.UPDATED, _key(pod), pod, pod))
+                        self._apply(POD, StoreDelta(DeltaType.UPDATED, _key(pod), pod, pod))
             except ClusterError as error:
                 log.warning("not placing yet, the pods could not be read: %s", error)
                 return False
@@ -297,7 +297,7 @@ class Loop:
         else:
             self.engine.bound(answer.binding, now)
 
-    def _apply(self, kind: Resource[Any], delta: Delta[Any]) -> None:
+    def _apply(self, kind: Resource[Any], delta: StoreDelta[Any]) -> None:
         now, action = self._clock(), ACTIONS[delta.type]
         value: Any = delta.old if delta.new is None else delta.new
         try:
@@ -312,7 +312,7 @@ class Loop:
         except Exception:
             log.exception("%s %s could not be taken in", kind.kind, delta.key)
 
-    def _record(self, outcome: Outcome) -> None:
+    def _record(self, outcome: AttemptOutcome) -> None:
         self.metrics.ended(outcome, self._clock())
         asker = None if outcome.result is Result.WAITING else self._asked.pop(outcome.info.uid, None)
         if asker is not None:

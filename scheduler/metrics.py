@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from scheduler.engine import Engine
-from scheduler.outcome import Outcome, Result
+from scheduler.outcome import AttemptOutcome, Result
 
 ATTEMPT_BUCKETS = tuple(0.001 * 2**step for step in range(15))
 FAST_ATTEMPT_BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, *ATTEMPT_BUCKETS)
@@ -68,12 +68,12 @@ class Metrics:
             "scheduler_permit_waiting_pods", "Pods that hold a node and wait.", registry=self.registry
         )
 
-    def attempted(self, outcome: Outcome, seconds: float) -> None:
+    def attempted(self, outcome: AttemptOutcome, seconds: float) -> None:
         """One attempt took so long."""
         result = Result.SCHEDULED if outcome.result is Result.WAITING else outcome.result
         self._attempt_seconds.labels(result.value, self._profile).observe(seconds)
 
-    def ended(self, outcome: Outcome, now: float) -> None:
+    def ended(self, outcome: AttemptOutcome, now: float) -> None:
         """An attempt came to its end: bound, refused or failed."""
         if outcome.result is Result.WAITING:
             return

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Row
-from scheduler.cycle import Kept
+from scheduler.cycle import ClassResult
 from scheduler.framework import Attempt, Failure, Write
 
 
@@ -15,7 +15,7 @@ class Placed:
 
     attempt: Attempt
     row: Row
-    kept: Kept
+    kept: ClassResult
     node: str
 
     @property
@@ -25,7 +25,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Binding:
+class BindingPlan:
     """Writes that make a placement real, in order; the last one binds."""
 
     placed: Placed
@@ -50,7 +50,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class AttemptOutcome:
     """One attempt's end. `message` is the sentence people read; `failure` the reasons row by row."""
 
     result: Result

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from api.kube.objects import Pod
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Row, Snapshot
-from scheduler.cycle import Kept
+from scheduler.cycle import ClassResult
 from scheduler.framework import Action, Attempt, Reason, Wait, Write
 from scheduler.nomination import Nominator
-from scheduler.outcome import Binding, Outcome, Placed, Result, Waiting
+from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result, Waiting
 
 
 class Placer:
@@ -24,10 +24,10 @@ class Placer:
         snapshot: Snapshot,
         nominator: Nominator,
         *,
-        refused: Callable[[PodInfo, Reason, str], Outcome],
+        refused: Callable[[PodInfo, Reason, str], AttemptOutcome],
         changed: Callable[[Action, Pod], None],
     ) -> None:
-        self.bindings: deque[Binding] = deque()
+        self.bindings: deque[BindingPlan] = deque()
         """Bindings to make."""
         self._snapshot = snapshot
         self._nominator = nominator
@@ -36,7 +36,7 @@ class Placer:
         self._waiting: dict[str, Waiting] = {}
         self._placing: Placed | None = None
 
-    def place(self, attempt: Attempt, kept: Kept, row: Row) -> Outcome:
+    def place(self, attempt: Attempt, kept: ClassResult, row: Row) -> AttemptOutcome:
         """Give the pod its share of the row, and hold it there or start to bind it."""
         placed = self._placing = Placed(attempt, row, kept, self._snapshot.names[row])
         outcome = self._settle(placed)
@@ -63,7 +63,7 @@ class Placer:
                 found.append((uid, Reason(text, plugin=names[0])))
         return found
 
-    def allow(self, uid: str, plugin: str) -> Outcome | None:
+    def allow(self, uid: str, plugin: str) -> AttemptOutcome | None:
         """One plugin lets a held pod go on; the outcome when that was the last one."""
         held = self._waiting.get(uid)
         if held is None:
@@ -74,7 +74,7 @@ class Placer:
         del self._waiting[uid]
         return self._start_binding(held.placed)
 
-    def reject(self, uid: str, reason: Reason) -> Outcome | None:
+    def reject(self, uid: str, reason: Reason) -> AttemptOutcome | None:
         """Give up a held pod and requeue it."""
         placed = self.drop(uid)
         return None if placed is None else self._refused(placed.info, reason, "")
@@ -95,7 +95,7 @@ class Placer:
         self._unreserve(placed)
         self._changed(Action.DELETE, placed.info.pod)
 
-    def _settle(self, placed: Placed) -> Outcome:
+    def _settle(self, placed: Placed) -> AttemptOutcome:
         attempt, kept, row, info = placed.attempt, placed.kept, placed.row, placed.info
         for judge in kept.at("reserve"):
             reason = judge.plugin.reserve(attempt, judge.spec, row)
@@ -115,10 +115,10 @@ class Placer:
         self._changed(Action.ADD, info.pod)
         if deadlines:
             self._waiting[info.uid] = Waiting(placed, deadlines)
-            return Outcome(Result.WAITING, info, placed.node)
+            return AttemptOutcome(Result.WAITING, info, placed.node)
         return self._start_binding(placed)
 
-    def _start_binding(self, placed: Placed) -> Outcome:
+    def _start_binding(self, placed: Placed) -> AttemptOutcome:
         writes: list[Write] = []
         for judge in placed.kept.at("pre_bind"):
             answer = judge.plugin.pre_bind(placed.attempt, judge.spec, placed.row)
@@ -131,8 +131,8 @@ class Placer:
             if binding is not None:
                 writes.extend(binding)
                 break
-        self.bindings.append(Binding(placed, tuple(writes)))
-        return Outcome(Result.WAITING, placed.info, placed.node)
+        self.bindings.append(BindingPlan(placed, tuple(writes)))
+        return AttemptOutcome(Result.WAITING, placed.info, placed.node)
 
     def _unreserve(self, placed: Placed) -> None:
         for judge in reversed(placed.kept.at("unreserve")):

@@ -55,7 +55,7 @@ class QueuedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class QueueBackoff:
     """initial * 2^(attempts-1), at most `limit`, in seconds."""
 
     initial: float = 1.0
@@ -74,7 +74,7 @@ class PodQueue:
     gate: Gate
     hint: Hint
     listeners: dict[str, frozenset[str]]
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: QueueBackoff = field(default_factory=QueueBackoff)
     flush_after: float = 300.0
     _pods: dict[str, QueuedPod] = field(default_factory=dict)
     _active: list[tuple[Any, ...]] = field(default_factory=list)

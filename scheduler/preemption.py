@@ -22,7 +22,7 @@ PRIORITY_OFFSET = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PreemptionCandidate:
     """A row and the pods that must leave it; `violations` of them break a disruption budget."""
 
     row: Row
@@ -68,7 +68,7 @@ def victims_on(
     *,
     fits: Callable[[Attempt, Row], bool],
     may_go: Callable[[PodInfo], bool],
-) -> Candidate | None:
+) -> PreemptionCandidate | None:
     """The fewest, least important pods whose leaving lets the pod onto the row; None when nothing helps."""
     snapshot = attempt.snapshot
     gone = [info for info in snapshot.residents[row].values() if info.priority < attempt.pod.priority and may_go(info)]
@@ -88,15 +88,15 @@ def victims_on(
                 violations += info in breaking
     if not victims:
         return None
-    return Candidate(row, tuple(sorted(victims, key=importance)), violations)
+    return PreemptionCandidate(row, tuple(sorted(victims, key=importance)), violations)
 
 
-def least_harmful(candidates: Sequence[Candidate]) -> Candidate:
+def least_harmful(candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
     """Fewest broken budgets; then lowest top priority, lowest sum, fewest pods, youngest top victim."""
     return min(candidates, key=_harm)
 
 
-def _harm(candidate: Candidate) -> tuple[int, int, int, int, "_Latest"]:
+def _harm(candidate: PreemptionCandidate) -> tuple[int, int, int, int, "_Latest"]:
     top = candidate.victims[0].priority
     started = [info.pod.status.start_time or "9999" for info in candidate.victims if info.priority == top]
     return (

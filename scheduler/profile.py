@@ -14,7 +14,7 @@ from api.settings import SettingsError, convert
 from scheduler.framework import Handle, NoConfig, Plugin
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The scheduler's settings file. Every default stands here or in the plugin's `Config`."""
 
     scheduler_name: str = SCHEDULER_NAME
@@ -54,7 +54,7 @@ def config_type(plugin: type[Plugin[Any]]) -> type[Any]:
 
 
 def build(
-    settings: Settings,
+    settings: SchedulerSettings,
     handle: Handle,
     *,
     source: str = "settings",

@@ -16,7 +16,7 @@ from typing import Any
 from cluster import Backoff, BindOutcome, Client, ClusterError, DeleteOptions, Patch, Unavailable, bind, evict
 from cluster.pods import Binding as PodBinding
 from scheduler.framework import Verb, Write
-from scheduler.outcome import Binding
+from scheduler.outcome import BindingPlan
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class BindAnswer:
     """How a binding ended: `error` is empty when the pod is bound where asked."""
 
-    binding: Binding
+    binding: BindingPlan
     error: str = ""
 
 
@@ -53,7 +53,7 @@ class Writer:
         self._drop_after = float("inf")
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="write")
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: BindingPlan) -> None:
         """Bind in the background; the answer comes through `report`."""
         self._pool.submit(self._bind, binding)
 
@@ -67,7 +67,7 @@ class Writer:
         self._stopping.set()
         self._pool.shutdown(wait=True)
 
-    def _bind(self, binding: Binding) -> None:
+    def _bind(self, binding: BindingPlan) -> None:
         try:
             error = self._carry_out(binding)
         except ClusterError as failure:
@@ -79,7 +79,7 @@ class Writer:
         if error is not None:
             self._report(BindAnswer(binding, error))
 
-    def _carry_out(self, binding: Binding) -> str | None:
+    def _carry_out(self, binding: BindingPlan) -> str | None:
         """Empty when bound, the reason when not, None when we stop without knowing."""
         if time.monotonic() > self._drop_after:
             return None

@@ -13,7 +13,7 @@ from scheduler.explain.diagnosis import by_node
 from scheduler.framework import Action
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 
 BASE: dict[str, type[AnyPlugin]] = {"prioritysort": PrioritySort, "defaultbinder": DefaultBinder}
 """Without these no engine runs."""
@@ -72,7 +72,7 @@ def engine(
 ) -> Engine:
     """An engine that knows `nodes` and the bound pods `placed`; `kinds` limits the plugins (all otherwise)."""
     chosen = None if kinds is None else {**BASE, **kinds}
-    made = Engine(Settings(plugins=dict(plugins or {})), kinds=chosen)
+    made = Engine(SchedulerSettings(plugins=dict(plugins or {})), kinds=chosen)
     for item in nodes:
         made.on_node(Action.ADD, item, 0.0)
     for item in placed:

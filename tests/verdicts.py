@@ -1,13 +1,13 @@
 """Verdicts made in a test."""
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 
 
 def make_verdict(
     victim: str = "/web",
     *,
     resource: str = "cpu",
-    state: State = State.OPEN,
+    state: VerdictState = VerdictState.OPEN,
     culprits: tuple[Culprit, ...] = (Culprit("/batch", 0.75, How.DIRECT),),
     lost: float = 0.4,
     rule: str = "cpu-contention",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from bench.detect.measures import IO_BYTES, MEMORY_BYTES, STALLED_CPU, STALLED_IO, STALLED_MEMORY, USAGE, WAIT, Sample
 from detector.cpi2.published import Cpi2Policy, antagonist_scores, antagonists
 
@@ -119,16 +119,16 @@ def _told_of(rule: Rule, spans: Sequence[Span], victim: str, paths: Mapping[str,
             culprit = said[-1].get(resource, standing.get(resource, ""))
             if resource in standing and not held:
                 del standing[resource]
-                yield _line(span.time, State.CLOSE, paths[victim], resource, "")
+                yield _line(span.time, VerdictState.CLOSE, paths[victim], resource, "")
             elif resource not in standing and held >= HOLD and resource in said[-1]:
                 standing[resource] = culprit
-                yield _line(span.time, State.OPEN, paths[victim], resource, paths.get(culprit, ""))
+                yield _line(span.time, VerdictState.OPEN, paths[victim], resource, paths.get(culprit, ""))
             elif resource in standing and standing[resource] != culprit:
                 standing[resource] = culprit
-                yield _line(span.time, State.UPDATE, paths[victim], resource, paths.get(culprit, ""))
+                yield _line(span.time, VerdictState.UPDATE, paths[victim], resource, paths.get(culprit, ""))
 
 
-def _line(time: float, state: State, victim: str, resource: str, culprit: str) -> Verdict:
+def _line(time: float, state: VerdictState, victim: str, resource: str, culprit: str) -> Verdict:
     return Verdict(
         time=time,
         state=state,

@@ -13,7 +13,7 @@ from bench.detect.peers import PEERS, spans_of, told_by
 from bench.detect.runner import Run
 from bench.detect.shares import Division, division
 from detector.evaluation.report import as_json, as_text
-from detector.evaluation.scoring import Outcome, Score, episodes, score, total
+from detector.evaluation.scoring import LabelOutcome, Score, episodes, score, total
 
 PRODUCT = "koord"
 GOALS = (
@@ -65,7 +65,7 @@ def line_of(one: Scored) -> str:
     return f"{one.run.scenario.name:<18} {'; '.join(told)}{unproven}"
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: LabelOutcome) -> str:
     if not outcome.detected:
         return f"MISSED {outcome.label.what}"
     blamed = outcome.culprit.rpartition("/")[2] or outcome.culprit or "nobody"

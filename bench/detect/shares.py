@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.verdicts import State, Verdict
+from api.verdicts import Verdict, VerdictState
 from bench.detect.claims import Claim
 from bench.detect.measures import USAGE, Sample
 
@@ -37,7 +37,7 @@ def division(
 
 
 def _speaks_of(verdict: Verdict, victim: str, claim: Claim) -> bool:
-    return verdict.state is not State.CLOSE and (verdict.victim, verdict.resource) == (victim, claim.resource)
+    return verdict.state is not VerdictState.CLOSE and (verdict.victim, verdict.resource) == (victim, claim.resource)
 
 
 def _part(verdict: Verdict, one: str, other: str) -> float | None:

@@ -24,7 +24,7 @@ from bench.detect.disk import mounted_disk
 from bench.protect import cpu, disk, memory
 from bench.protect.columns import Column, columns, disk_columns
 from koordlet.agent.signals import until_signalled
-from koordlet.demo.measure import Phase
+from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import staged
 
 VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0, "memory": 0.0}
@@ -32,8 +32,8 @@ VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0, "memory": 0.0}
 DISK_LIMIT_BYTES_PER_SECOND = 8 << 20
 GOAL_P99_RATIO, GOAL_WORK_RATIO = 1.05, 0.80
 
-Measured = Callable[[Column, int], Phase]
-Runs = Mapping[str, Sequence[Phase]]
+Measured = Callable[[Column, int], DemoPhase]
+Runs = Mapping[str, Sequence[DemoPhase]]
 
 
 @click.command(help=__doc__)
@@ -67,12 +67,12 @@ def main(
 
 def run(victim: str, *, repeat: int, seconds: float, load: float, only: tuple[str, ...], stop: Event) -> Runs:
     """All repetitions of one victim; whole ones only."""
-    runs: dict[str, list[Phase]] = {}
+    runs: dict[str, list[DemoPhase]] = {}
     with _runner(victim, seconds=seconds, load=load, stop=stop) as (offered, measured):
         for repetition in range(repeat):
             order = [each for each in offered if not only or each.name in (*only, "alone", "unprotected")]
             random.Random(repetition).shuffle(order)
-            done: dict[str, Phase] = {}
+            done: dict[str, DemoPhase] = {}
             for column in order:
                 phase = measured(column, repetition + 1)
                 if stop.is_set():

@@ -4,14 +4,14 @@ from threading import Event
 
 from bench.protect.columns import Column
 from bench.protect.watching import watch
-from koordlet.demo.measure import Phase
+from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import Records, Stage
 
 SETTLE_SECONDS = 4.0
 """Between the start of the best-effort work and the first request that counts: a rule acts once a second."""
 
 
-def measure(stage: Stage, column: Column, *, rate: float, seconds: float, seed: int, stop: Event) -> Phase:
+def measure(stage: Stage, column: Column, *, rate: float, seconds: float, seed: int, stop: Event) -> DemoPhase:
     """One run of one column on a fresh service and fresh best-effort work."""
     stage.start_service()
     column.set_up(stage)

@@ -8,7 +8,7 @@ from threading import Event
 from bench.detect.disk import Disk
 from bench.protect.columns import Column
 from bench.protect.watching import watch
-from koordlet.demo.measure import Phase
+from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import Records, Stage
 
 READS_PER_SECOND = 60.0
@@ -41,7 +41,7 @@ def bytes_read(stage: Stage) -> int:
     return 0
 
 
-def measure(stage: Stage, column: Column, disk: Disk, *, seconds: float, seed: int, stop: Event) -> Phase:
+def measure(stage: Stage, column: Column, disk: Disk, *, seconds: float, seed: int, stop: Event) -> DemoPhase:
     """One run of one column; the work is counted in blocks of 4 KiB."""
     column.set_up(stage)
     try:

@@ -14,7 +14,7 @@ import click
 
 from bench.protect.columns import Alone, Column, Ours, Suppress, Unprotected
 from bench.protect.watching import watch
-from koordlet.demo.measure import Phase
+from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import ROOT, Records, Stage
 from koordlet.host.cgroups.scratch import ScratchCgroup
 
@@ -94,7 +94,7 @@ def stalled_seconds(stage: Stage) -> float:
     return float("nan")
 
 
-def measure(stage: Stage, column: Column, *, seconds: float, seed: int, stop: Event) -> Phase:
+def measure(stage: Stage, column: Column, *, seconds: float, seed: int, stop: Event) -> DemoPhase:
     """One run of one column from an empty page cache; the work is counted in blocks of 1 MiB."""
     _forget_pages(stage)
     column.set_up(stage)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Event
 
 from bench.protect.columns import Column
-from koordlet.demo.measure import Phase
+from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import Records, Stage
 
 
@@ -18,7 +18,7 @@ def watch(
     settle_seconds: float,
     seconds: float,
     stop: Event,
-) -> Phase:
+) -> DemoPhase:
     """`work` tells the blocks of best-effort work so far; what happens while things settle does not count."""
     first, last, began, ended = 0, 0, 0.0, 0.0
     start = time.monotonic()
@@ -34,4 +34,4 @@ def watch(
     at, latency = records.columns()
     counted = at >= settle_seconds
     span = max(ended - began, 1e-9)
-    return Phase(column.name, span, at[counted] - settle_seconds, latency[counted], max(last - first, 0))
+    return DemoPhase(column.name, span, at[counted] - settle_seconds, latency[counted], max(last - first, 0))

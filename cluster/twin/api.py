@@ -7,13 +7,13 @@ import msgspec
 
 from cluster.resources import Document, Key
 from cluster.twin import placing, problems
-from cluster.twin.database import Database, Record, Table, in_namespace
+from cluster.twin.database import Database, ObjectTable, Record, in_namespace
 from cluster.twin.discovery import discover
 from cluster.twin.problems import Problem
 from cluster.twin.selecting import predicate
 from cluster.twin.watching import WatchSession
 from cluster.twin.wire import Inbound
-from cluster.twin.writes import Change, Writes, decode
+from cluster.twin.writes import PatchRequest, Writes, decode
 
 _SNAPSHOTS = 64
 _DEFAULT_WATCH_SECONDS = 1800.0
@@ -22,7 +22,7 @@ _DEFAULT_WATCH_SECONDS = 1800.0
 class Route(NamedTuple):
     """What a request is about."""
 
-    table: Table
+    table: ObjectTable
     namespace: str
     name: str
     subresource: str
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
     retry_after_seconds: int | None = None
 
 
-class Opening(NamedTuple):
+class WatchRequest(NamedTuple):
     """A watch to open; `revision` None means from the present objects on."""
 
     session: WatchSession
@@ -78,7 +78,7 @@ class Api:
         name, subresource = (*rest[1:], "", "")[:2]
         return Route(table, namespace, name, subresource, _verb(request, name, subresource))
 
-    def answer(self, request: Inbound, route: Route) -> Answer | Opening:
+    def answer(self, request: Inbound, route: Route) -> Answer | WatchRequest:
         """Carry the request out; raises `Problem` when it is refused."""
         match route.verb:
             case "get":
@@ -124,7 +124,7 @@ class Api:
         else:
             force = request.parameters.get("force") == "true"
             manager = request.parameters.get("fieldManager", "")
-            change = Change(request.content_type, request.body, manager, force)
+            change = PatchRequest(request.content_type, request.body, manager, force)
             record = self._writes.patch(table, route.key, change, route.subresource, dry_run=dry_run)
         return Answer(200 if existed else 201, record.data or msgspec.json.encode(record.document))
 
@@ -186,7 +186,7 @@ class Api:
         found = in_namespace(records, route.namespace)
         return [record for record in found if wanted is None or wanted(record.document)]
 
-    def _watch(self, request: Inbound, route: Route) -> Opening:
+    def _watch(self, request: Inbound, route: Route) -> WatchRequest:
         parameters = request.parameters
         fields = parameters.get("fieldSelector", "")
         if route.name:
@@ -200,7 +200,7 @@ class Api:
         )
         self._check_reached(request)
         version = parameters.get("resourceVersion", "")
-        return Opening(session, int(version) if version not in ("", "0") else None)
+        return WatchRequest(session, int(version) if version not in ("", "0") else None)
 
     def _check_reached(self, request: Inbound) -> None:
         version = request.parameters.get("resourceVersion", "") or "0"

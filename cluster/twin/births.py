@@ -5,7 +5,7 @@ from random import Random
 
 from cluster.resources import Document, Key
 from cluster.twin import problems
-from cluster.twin.database import Database, Table
+from cluster.twin.database import Database, ObjectTable
 from cluster.twin.kinds import custom_kinds
 from cluster.twin.pruning import prune
 
@@ -15,7 +15,7 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 
 
-def name_for(table: Table, namespace: str, metadata: Document, random: Random) -> str:
+def name_for(table: ObjectTable, namespace: str, metadata: Document, random: Random) -> str:
     """The object's name, generated if it asks for that; raises `Problem` 422."""
     name: str = metadata.get("name", "")
     prefix = metadata.get("generateName", "")
@@ -48,7 +48,7 @@ def new_uid(random: Random) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def dress(database: Database, table: Table, document: Document, stamp: str) -> None:
+def dress(database: Database, table: ObjectTable, document: Document, stamp: str) -> None:
     """Fill in, in place, what the server gives a new object of this kind."""
     name = table.kind.name
     if name == "Pod":

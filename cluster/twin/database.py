@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from cluster.resources import Document, Key
-from cluster.twin.kinds import Kind
+from cluster.twin.kinds import ServedKind
 
 
 class Record(NamedTuple):
@@ -24,7 +24,7 @@ class Record(NamedTuple):
     data: bytes
 
 
-class Event(NamedTuple):
+class DatabaseWrite(NamedTuple):
     """One write. `record` is the state written, for a deletion the last one with the deletion's revision."""
 
     revision: int
@@ -35,18 +35,18 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class Table:
+class ObjectTable:
     """The objects of one kind."""
 
-    kind: Kind
+    kind: ServedKind
     records: dict[Key, Record] = field(default_factory=dict)
-    history: deque[Event] = field(default_factory=deque)
+    history: deque[DatabaseWrite] = field(default_factory=deque)
     compacted: int = 0
     """Events up to this revision are forgotten."""
 
-    def since(self, revision: int) -> list[Event]:
+    def since(self, revision: int) -> list[DatabaseWrite]:
         """Events after `revision`, oldest first; the caller checks `compacted`."""
-        late: list[Event] = []
+        late: list[DatabaseWrite] = []
         for event in reversed(self.history):
             if event.revision <= revision:
                 break
@@ -73,50 +73,50 @@ class Table:
         self.compacted = max(self.compacted, revision)
 
 
-Listener = Callable[[Table, Event], None]
+Listener = Callable[[ObjectTable, DatabaseWrite], None]
 
 
 class Database:
     """All tables. `listeners` hear of every write in order, before the writer gets its answer."""
 
-    def __init__(self, kinds: list[Kind], history_length: int) -> None:
+    def __init__(self, kinds: list[ServedKind], history_length: int) -> None:
         self.revision = 1
-        self.tables: dict[tuple[str, str, str], Table] = {}
+        self.tables: dict[tuple[str, str, str], ObjectTable] = {}
         self.listeners: list[Listener] = []
         self._history_length = history_length
         for kind in kinds:
             self.serve(kind)
 
-    def serve(self, kind: Kind) -> None:
+    def serve(self, kind: ServedKind) -> None:
         """Add a kind, or renew what is known of it; its objects stay."""
         place = (kind.group, kind.version, kind.plural)
         if place in self.tables:
             self.tables[place].kind = kind
         else:
-            self.tables[place] = Table(kind, compacted=self.revision)
+            self.tables[place] = ObjectTable(kind, compacted=self.revision)
 
-    def table(self, group: str, version: str, plural: str) -> Table | None:
+    def table(self, group: str, version: str, plural: str) -> ObjectTable | None:
         """The table of a kind, or None when it is not served."""
         return self.tables.get((group, version, plural))
 
-    def put(self, table: Table, key: Key, document: Document) -> Record:
+    def put(self, table: ObjectTable, key: Key, document: Document) -> Record:
         """Store a document, which the caller hands over; sets its resourceVersion."""
         self.revision += 1
         document["metadata"]["resourceVersion"] = str(self.revision)
         record = Record(key, self.revision, document, msgspec.json.encode(document))
         previous = table.records.get(key)
         table.records[key] = record
-        self._publish(table, Event(self.revision, "MODIFIED" if previous else "ADDED", record, previous))
+        self._publish(table, DatabaseWrite(self.revision, "MODIFIED" if previous else "ADDED", record, previous))
         return record
 
-    def remove(self, table: Table, key: Key) -> Record:
+    def remove(self, table: ObjectTable, key: Key) -> Record:
         """Delete an object; returns its last state under the deletion's revision."""
         previous = table.records.pop(key)
         self.revision += 1
         metadata = {**previous.document["metadata"], "resourceVersion": str(self.revision)}
         document = {**previous.document, "metadata": metadata}
         record = Record(key, self.revision, document, msgspec.json.encode(document))
-        self._publish(table, Event(self.revision, "DELETED", record, previous))
+        self._publish(table, DatabaseWrite(self.revision, "DELETED", record, previous))
         return record
 
     def compact(self) -> None:
@@ -124,7 +124,7 @@ class Database:
         for table in self.tables.values():
             table.compact(self.revision)
 
-    def _publish(self, table: Table, event: Event) -> None:
+    def _publish(self, table: ObjectTable, event: DatabaseWrite) -> None:
         table.history.append(event)
         if len(table.history) > self._history_length:
             table.compact(table.history[0].revision)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from cluster.twin.database import Database
-from cluster.twin.kinds import Kind
+from cluster.twin.kinds import ServedKind
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _PLAIN = {
@@ -62,7 +62,7 @@ def _resources(database: Database, group: str, version: str) -> bytes | None:
     )
 
 
-def _entries(kind: Kind) -> list[dict[str, Any]]:
+def _entries(kind: ServedKind) -> list[dict[str, Any]]:
     entry = {"kind": kind.name, "namespaced": kind.namespaced, "singularName": kind.name.lower()}
     entries = [{**entry, "name": kind.plural, "verbs": _VERBS}]
     if kind.status:

@@ -1,8 +1,8 @@
 """All open watches: who hears what, bookmarks, endings, and the faults that befall streams."""
 
 from cluster.twin import wire
-from cluster.twin.api import Opening
-from cluster.twin.database import Database, Event, Table
+from cluster.twin.api import WatchRequest
+from cluster.twin.database import Database, DatabaseWrite, ObjectTable
 from cluster.twin.faults import Fault, FaultType
 from cluster.twin.problems import Problem
 from cluster.twin.server import Connection, Server
@@ -23,7 +23,7 @@ class WatchHub:
         """Begin to send bookmarks."""
         self._server.after(self._bookmark_seconds, self._send_bookmarks)
 
-    def open(self, connection: Connection, opening: Opening) -> None:
+    def open(self, connection: Connection, opening: WatchRequest) -> None:
         """Answer a watch: first what is past or present, then what comes."""
         session = opening.session
         connection.streaming = True
@@ -42,7 +42,7 @@ class WatchHub:
         self._watches[connection] = session
         self._count(connection, 0)
 
-    def broadcast(self, table: Table, event: Event) -> None:
+    def broadcast(self, table: ObjectTable, event: DatabaseWrite) -> None:
         """Tell every watch that the event concerns; the bytes are made once."""
         chunks: dict[str, bytes] = {}
         for connection, session in list(self._watches.items()):

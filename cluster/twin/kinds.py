@@ -8,7 +8,7 @@ from cluster.resources import Document, Resource
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServedKind:
     """A served kind. The flags follow the update strategies of the real server's storage."""
 
     name: str
@@ -63,14 +63,14 @@ _FLAGS: dict[str, frozenset[str]] = {
 _BUILTIN: tuple[Resource[Any], ...] = tuple(value for value in vars(resources).values() if isinstance(value, Resource))
 
 
-def builtin_kinds() -> list[Kind]:
+def builtin_kinds() -> list[ServedKind]:
     """Every kind that `cluster.resources` names, and core/v1 events beside those of events.k8s.io."""
     kinds = [_builtin(item, _FLAGS.get(item.kind, frozenset())) for item in _BUILTIN]
-    return [*kinds, Kind("Event", "events", "", "v1", True)]
+    return [*kinds, ServedKind("Event", "events", "", "v1", True)]
 
 
-def _builtin(resource: Resource[Any], flags: frozenset[str]) -> Kind:
-    return Kind(
+def _builtin(resource: Resource[Any], flags: frozenset[str]) -> ServedKind:
+    return ServedKind(
         name=resource.kind,
         plural=resource.plural,
         group=resource.group,
@@ -83,11 +83,11 @@ def _builtin(resource: Resource[Any], flags: frozenset[str]) -> Kind:
     )
 
 
-def custom_kinds(definition: Document) -> list[Kind]:
+def custom_kinds(definition: Document) -> list[ServedKind]:
     """The kinds that a CustomResourceDefinition defines, one per served version."""
     spec = definition["spec"]
     return [
-        Kind(
+        ServedKind(
             name=spec["names"]["kind"],
             plural=spec["names"]["plural"],
             group=spec["group"],

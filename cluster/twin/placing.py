@@ -4,7 +4,7 @@ from typing import Any
 
 from cluster.resources import Document, Key
 from cluster.twin import problems
-from cluster.twin.database import Record, Table
+from cluster.twin.database import ObjectTable, Record
 from cluster.twin.selecting import labels_of, matches_selector
 from cluster.twin.writes import Writes, own
 
@@ -13,7 +13,7 @@ _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 _TERMINAL = ("Succeeded", "Failed")
 
 
-def bind(writes: Writes, pods: Table, key: Key, body: Document) -> None:
+def bind(writes: Writes, pods: ObjectTable, key: Key, body: Document) -> None:
     """POST pods/NAME/binding. Raises `Problem` 409 unless the pod is free; annotations merge in."""
     record = writes.current(pods, key)
     metadata, spec = record.document["metadata"], record.document.get("spec", {})
@@ -41,7 +41,7 @@ def bind(writes: Writes, pods: Table, key: Key, body: Document) -> None:
     writes.put(pods, key, document)
 
 
-def evict(writes: Writes, pods: Table, key: Key, body: Document, *, dry_run: bool) -> None:
+def evict(writes: Writes, pods: ObjectTable, key: Key, body: Document, *, dry_run: bool) -> None:
     """POST pods/NAME/eviction: checks and charges the budget, then deletes the pod."""
     record = writes.current(pods, key)
     options = body.get("deleteOptions") or {}
@@ -55,7 +55,7 @@ def evict(writes: Writes, pods: Table, key: Key, body: Document, *, dry_run: boo
     writes.delete(pods, key, options, dry_run=dry_run)
 
 
-def budgets_of(table: Table, pod: Record) -> list[Record]:
+def budgets_of(table: ObjectTable, pod: Record) -> list[Record]:
     """The disruption budgets that cover a pod."""
     return [
         record

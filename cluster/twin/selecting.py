@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from cluster.resources import Document
-from cluster.twin.kinds import Kind
+from cluster.twin.kinds import ServedKind
 from cluster.twin.problems import bad_request
 
 Predicate = Callable[[Document], bool]
@@ -51,7 +51,7 @@ _COMMA = re.compile(r",(?![^()]*\))")
 
 
 @lru_cache(maxsize=512)
-def predicate(kind: Kind, labels: str, fields: str) -> Predicate | None:
+def predicate(kind: ServedKind, labels: str, fields: str) -> Predicate | None:
     """What both selectors select together; None when they select everything. Raises `Problem` 400."""
     terms = [_label_term(part.strip()) for part in _COMMA.split(labels) if part.strip()]
     terms += [_field_term(kind, part.strip()) for part in fields.split(",") if part.strip()]
@@ -79,7 +79,7 @@ def _label_set(key: str, values: frozenset[str], *, wanted: bool) -> Predicate:
     return lambda document: labels_of(document).get(key) not in values
 
 
-def _field_term(kind: Kind, text: str) -> Predicate:
+def _field_term(kind: ServedKind, text: str) -> Predicate:
     match = _PAIR.match(text)
     if match is None:
         raise bad_request(f"invalid field selector {text!r}")

@@ -16,11 +16,11 @@ from cluster.resources import Document, Key, Resource
 from cluster.settings import ClientSettings
 from cluster.transport import Endpoint
 from cluster.twin import disruption, wire
-from cluster.twin.api import Answer, Api, Opening, Route
-from cluster.twin.database import Database, Event, Record, Table
+from cluster.twin.api import Answer, Api, Route, WatchRequest
+from cluster.twin.database import Database, DatabaseWrite, ObjectTable, Record
 from cluster.twin.faults import WATCH_FAULTS, Fault, Faults, FaultType
 from cluster.twin.hub import WatchHub
-from cluster.twin.kinds import Kind, builtin_kinds
+from cluster.twin.kinds import ServedKind, builtin_kinds
 from cluster.twin.problems import Problem
 from cluster.twin.server import Connection, Server
 from cluster.twin.wire import Inbound
@@ -107,7 +107,7 @@ class Twin:
         """Serve a custom kind without its definition: any fields are kept."""
         with self._server.lock:
             self._database.serve(
-                Kind(
+                ServedKind(
                     resource.kind,
                     resource.plural,
                     resource.group,
@@ -131,7 +131,7 @@ class Twin:
         with self._server.lock:
             return {key: record.document for key, record in self._table(resource).records.items()}
 
-    def history(self, resource: Resource[Any]) -> list[Event]:
+    def history(self, resource: Resource[Any]) -> list[DatabaseWrite]:
         """Every write to a kind in order, as far as it is remembered."""
         with self._server.lock:
             return list(self._table(resource).history)
@@ -190,7 +190,7 @@ class Twin:
             outcome = self._api.answer(request, route)
         finally:
             self._after_write()
-        if isinstance(outcome, Opening):
+        if isinstance(outcome, WatchRequest):
             self._hub.open(connection, outcome)
             return None
         return outcome
@@ -240,7 +240,7 @@ class Twin:
 
     # What happens inside the server by itself.
 
-    def _note_unsettled(self, table: Table, event: Event) -> None:
+    def _note_unsettled(self, table: ObjectTable, event: DatabaseWrite) -> None:
         if self.settings.disruption_controller and table.kind.name in ("Pod", "PodDisruptionBudget"):
             self._unsettled.add(event.record.key.namespace)
 
@@ -249,7 +249,7 @@ class Twin:
             disruption.settle(self._writes, self._unsettled.pop())
         self._server.flush_soon()
 
-    def _on_terminating(self, table: Table, record: Record) -> None:
+    def _on_terminating(self, table: ObjectTable, record: Record) -> None:
         seconds = self.settings.termination_seconds
         if seconds is None:
             return
@@ -261,7 +261,7 @@ class Twin:
 
         self._server.after(seconds, finish)
 
-    def _load(self, table: Table, obj: Any) -> Key:
+    def _load(self, table: ObjectTable, obj: Any) -> Key:
         # The caller keeps its object; what is stored is written to.
         document: Document = decode(msgspec.json.encode(obj))
         namespace = document.get("metadata", {}).get("namespace", "") if table.kind.namespaced else ""
@@ -271,7 +271,7 @@ class Twin:
             self._writes.put(table, record.key, own(record.document) | {"status": status})
         return record.key
 
-    def _table(self, resource: Resource[Any]) -> Table:
+    def _table(self, resource: Resource[Any]) -> ObjectTable:
         table = self._database.table(resource.group, resource.version, resource.plural)
         if table is None:
             raise KeyError(f"{resource.kind} is not served; create its CustomResourceDefinition or call serve()")

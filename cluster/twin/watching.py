@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cluster.resources import Key
-from cluster.twin.database import Event, Table
+from cluster.twin.database import DatabaseWrite, ObjectTable
 from cluster.twin.problems import Problem, expired
 from cluster.twin.selecting import Predicate
 from cluster.twin.wire import chunk
@@ -14,13 +14,13 @@ from cluster.twin.wire import chunk
 class WatchSession:
     """An open watch, which the server ends after `lasts_seconds`."""
 
-    table: Table
+    table: ObjectTable
     namespace: str
     predicate: Predicate | None
     bookmarks: bool
     lasts_seconds: float
 
-    def view(self, event: Event) -> str:
+    def view(self, event: DatabaseWrite) -> str:
         """The event's type for this watch, "" when it does not concern it.
 
         An object that comes to match a selector is added, one that ceases to is deleted.

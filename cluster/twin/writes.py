@@ -10,14 +10,14 @@ import msgspec
 
 from cluster.resources import Document, Key, PatchType
 from cluster.twin import applying, births, patching, problems
-from cluster.twin.database import Database, Record, Table
+from cluster.twin.database import Database, ObjectTable, Record
 from cluster.twin.pruning import prune
 
 _UNDERSTOOD_PATCHES = {member.value: member for member in PatchType}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PatchRequest:
     """A PATCH as it came in."""
 
     content_type: str
@@ -36,10 +36,10 @@ class Writes:
     database: Database
     clock: Callable[[], datetime]
     random: Random
-    on_terminating: Callable[[Table, Record], None]
+    on_terminating: Callable[[ObjectTable, Record], None]
     _owners: dict[tuple[str, Key], applying.Ownership] = field(default_factory=dict)
 
-    def create(self, table: Table, namespace: str, document: Document, *, dry_run: bool = False) -> Record:
+    def create(self, table: ObjectTable, namespace: str, document: Document, *, dry_run: bool = False) -> Record:
         """POST; `document` is handed over."""
         kind = table.kind
         metadata = self._checked_metadata(table, namespace, document)
@@ -66,7 +66,7 @@ class Writes:
         return self.database.put(table, key, document)
 
     def update(
-        self, table: Table, key: Key, document: Document, subresource: str = "", *, dry_run: bool = False
+        self, table: ObjectTable, key: Key, document: Document, subresource: str = "", *, dry_run: bool = False
     ) -> Record:
         """PUT; `document` is handed over."""
         current = self.current(table, key)
@@ -78,7 +78,9 @@ class Writes:
             raise problems.invalid(table.kind.name, key.name, "metadata.resourceVersion", why)
         return self._store(table, current, document, subresource, dry_run=dry_run)
 
-    def patch(self, table: Table, key: Key, change: Change, subresource: str = "", *, dry_run: bool = False) -> Record:
+    def patch(
+        self, table: ObjectTable, key: Key, change: PatchRequest, subresource: str = "", *, dry_run: bool = False
+    ) -> Record:
         """PATCH of every type; apply creates what is missing."""
         kind = _UNDERSTOOD_PATCHES.get(change.content_type)
         if kind is None or (kind is PatchType.STRATEGIC and table.kind.custom):
@@ -96,7 +98,7 @@ class Writes:
             patched = patching.strategic(current.document, body)
         return self._store(table, current, own(patched), subresource, dry_run=dry_run)
 
-    def delete(self, table: Table, key: Key, options: Document, *, dry_run: bool = False) -> Record:
+    def delete(self, table: ObjectTable, key: Key, options: Document, *, dry_run: bool = False) -> Record:
         """DELETE; returns the object, which finalizers or a grace period may keep for a while."""
         current = self.current(table, key)
         self._check_preconditions(table, current, options.get("preconditions") or {})
@@ -117,17 +119,17 @@ class Writes:
             self.on_terminating(table, record)
         return record
 
-    def finish_termination(self, table: Table, key: Key, uid: str) -> None:
+    def finish_termination(self, table: ObjectTable, key: Key, uid: str) -> None:
         """The kubelet's last word on a terminating pod: gone, unless finalizers hold it."""
         record = table.records.get(key)
         if record is not None and record.document["metadata"]["uid"] == uid:
             self.delete(table, key, {"gracePeriodSeconds": 0})
 
-    def put(self, table: Table, key: Key, document: Document) -> Record:
+    def put(self, table: ObjectTable, key: Key, document: Document) -> Record:
         """Store what a controller inside the server decided."""
         return self.database.put(table, key, document)
 
-    def current(self, table: Table, key: Key) -> Record:
+    def current(self, table: ObjectTable, key: Key) -> Record:
         """The latest state; raises `Problem` 404."""
         record = table.records.get(key)
         if record is None:
@@ -138,7 +140,9 @@ class Writes:
         """The wall time as metadata carries it."""
         return _stamp(self.clock())
 
-    def _store(self, table: Table, current: Record, document: Document, subresource: str, *, dry_run: bool) -> Record:
+    def _store(
+        self, table: ObjectTable, current: Record, document: Document, subresource: str, *, dry_run: bool
+    ) -> Record:
         before = current.document
         version = document["metadata"].get("resourceVersion") or str(current.revision)
         uid = document["metadata"].get("uid") or before["metadata"]["uid"]
@@ -165,7 +169,7 @@ class Writes:
             return self._remove(table, current.key)
         return table.records[current.key]
 
-    def _restricted(self, table: Table, before: Document, wanted: Document, subresource: str) -> Document:
+    def _restricted(self, table: ObjectTable, before: Document, wanted: Document, subresource: str) -> Document:
         kind = table.kind
         if subresource == "status":
             if not kind.status:
@@ -182,7 +186,9 @@ class Writes:
                 wanted["status"] = before["status"]
         return {"apiVersion": kind.api_version, "kind": kind.name} | wanted
 
-    def _apply(self, table: Table, key: Key, body: Any, change: Change, subresource: str, *, dry_run: bool) -> Record:
+    def _apply(
+        self, table: ObjectTable, key: Key, body: Any, change: PatchRequest, subresource: str, *, dry_run: bool
+    ) -> Record:
         if not change.field_manager:
             raise problems.bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: is required for apply")
         if not isinstance(body, dict) or body.get("kind") != table.kind.name:
@@ -196,11 +202,11 @@ class Writes:
             return self.create(table, key.namespace, wanted, dry_run=dry_run)
         return self._store(table, current, wanted, subresource, dry_run=dry_run)
 
-    def _remove(self, table: Table, key: Key) -> Record:
+    def _remove(self, table: ObjectTable, key: Key) -> Record:
         self._owners.pop((table.kind.qualified, key), None)
         return self.database.remove(table, key)
 
-    def _checked_metadata(self, table: Table, namespace: str, document: Document) -> Document:
+    def _checked_metadata(self, table: ObjectTable, namespace: str, document: Document) -> Document:
         kind = table.kind
         if document.setdefault("kind", kind.name) != kind.name:
             raise problems.bad_request(f"{document['kind']} in the body, {kind.name} in the URL")
@@ -214,7 +220,7 @@ class Writes:
         metadata.pop("managedFields", None)
         return metadata
 
-    def _check_preconditions(self, table: Table, record: Record, wanted: Document) -> None:
+    def _check_preconditions(self, table: ObjectTable, record: Record, wanted: Document) -> None:
         have = record.document["metadata"]
         for name in ("uid", "resourceVersion"):
             if wanted.get(name) and wanted[name] != have[name]:
@@ -268,7 +274,7 @@ def _refuse_moving(before: Document, wanted: Document) -> None:
         raise problems.invalid("Pod", before["metadata"]["name"], "spec", why)
 
 
-def _grace_seconds(table: Table, document: Document, options: Document) -> int:
+def _grace_seconds(table: ObjectTable, document: Document, options: Document) -> int:
     if table.kind.name != "Pod":
         return 0
     spec, status = document.get("spec", {}), document.get("status", {})

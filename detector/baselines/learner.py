@@ -17,11 +17,11 @@ from detector.baselines.values import (
     LOWEST_OCTAVE,
     OCTAVES,
     BaselinePolicy,
+    BaselineSample,
     BaselineState,
     Card,
     Judgement,
     LoadKind,
-    Observation,
     WorkloadKey,
 )
 
@@ -59,7 +59,7 @@ class Baselines:
         weights = self.cells.mass[: self.cells.count] / self.cells.weight_at(now_seconds)
         return int((weights >= self.policy.warm_samples).sum())
 
-    def learn(self, seen: Observation, now_seconds: float, excluded: NDArray[np.bool_] | None = None) -> None:
+    def learn(self, seen: BaselineSample, now_seconds: float, excluded: NDArray[np.bool_] | None = None) -> None:
         """Take one sample of each measured signal of each container that is not `excluded`."""
         self.cells.advance(now_seconds)
         admitted = np.isfinite(seen.load) if excluded is None else np.isfinite(seen.load) & ~excluded
@@ -76,7 +76,7 @@ class Baselines:
             self.refused += int((~placed).sum())
             self.cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
 
-    def judge(self, seen: Observation, now_seconds: float) -> Mapping[str, Judgement]:
+    def judge(self, seen: BaselineSample, now_seconds: float) -> Mapping[str, Judgement]:
         """How each signal stands now; learns nothing. A load of NaN is judged as UNKNOWN."""
         self._refresh(now_seconds, _REFRESH_ROWS)
         workloads = np.where(np.isfinite(seen.load), self._workload_ids(seen.keys, create=False), -1)
@@ -235,7 +235,7 @@ def merge(parts: Iterable[Baselines], now_seconds: float, policy: BaselinePolicy
     return merged
 
 
-def _bins(seen: Observation) -> NDArray[np.int64]:
+def _bins(seen: BaselineSample) -> NDArray[np.int64]:
     load = np.where(np.isfinite(seen.load), np.maximum(seen.load, 2.0**LOWEST_OCTAVE), 2.0**LOWEST_OCTAVE)
     octaves = np.clip(np.floor(np.log2(load)) - LOWEST_OCTAVE, 0, OCTAVES - 1)
     return np.asarray(seen.load_kind * OCTAVES + octaves.astype(np.int64), dtype=np.int64)

@@ -59,7 +59,7 @@ class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class BaselineSample:
     """One window of all containers as columns of length n."""
 
     keys: Sequence[WorkloadKey]

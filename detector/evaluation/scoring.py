@@ -12,7 +12,7 @@ from statistics import median
 
 import msgspec
 
-from api.verdicts import State, Verdict
+from api.verdicts import Verdict, VerdictState
 
 NOTHING = "nothing"
 """Row of the confusion table for episodes without a label, and column for labels that no episode answers."""
@@ -42,7 +42,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class VerdictEpisode:
     """A verdict's life: its lines, and the time from its first line to its closing."""
 
     lines: tuple[Verdict, ...]
@@ -56,7 +56,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LabelOutcome:
     """What became of one label."""
 
     label: Label
@@ -74,7 +74,7 @@ class Score:
     """One scenario, or the total of several."""
 
     scenario: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[LabelOutcome, ...]
     right_episodes: int
     wrong_episodes: int
     confusion: Mapping[tuple[str, str], int]
@@ -152,32 +152,32 @@ def total(scores: Iterable[Score], scenario: str = "total") -> Score:
     )
 
 
-def episodes(verdicts: Iterable[Verdict], until: float) -> list[Episode]:
+def episodes(verdicts: Iterable[Verdict], until: float) -> list[VerdictEpisode]:
     """Verdict lines put together by victim and rule, by start; a line after a closing starts a new episode."""
     standing: dict[tuple[str, str], list[Verdict]] = {}
-    found: list[Episode] = []
+    found: list[VerdictEpisode] = []
     for verdict in verdicts:
         key = (verdict.victim, verdict.rule)
-        if verdict.state is not State.CLOSE:
+        if verdict.state is not VerdictState.CLOSE:
             standing.setdefault(key, []).append(verdict)
         elif key in standing:
             lines = standing.pop(key)
-            found.append(Episode(tuple(lines), lines[0].time, verdict.time))
-    found += [Episode(tuple(lines), lines[0].time, until) for lines in standing.values()]
+            found.append(VerdictEpisode(tuple(lines), lines[0].time, verdict.time))
+    found += [VerdictEpisode(tuple(lines), lines[0].time, until) for lines in standing.values()]
     return sorted(found, key=lambda episode: (episode.start, episode.lines[0].victim, episode.lines[0].rule))
 
 
-def _outcome(label: Label, found: Sequence[Episode], grace_seconds: float) -> Outcome:
+def _outcome(label: Label, found: Sequence[VerdictEpisode], grace_seconds: float) -> LabelOutcome:
     answers = [episode for episode in found if _answers(episode, label, grace_seconds)]
     if not answers:
-        return Outcome(label, False, None, "", None)
+        return LabelOutcome(label, False, None, "", None)
     delay = max(min(episode.start for episode in answers) - label.start, 0.0)
     culprit = _blamed(answers, label)
     right = _same(culprit, label.culprit) if label.culprit else None
-    return Outcome(label, True, delay, culprit, right)
+    return LabelOutcome(label, True, delay, culprit, right)
 
 
-def _blamed(answers: Sequence[Episode], label: Label) -> str:
+def _blamed(answers: Sequence[VerdictEpisode], label: Label) -> str:
     """First culprit of the line that stood longest within the label; of the first line where none stood within."""
     stood: dict[str, float] = {}
     for episode in answers:
@@ -189,12 +189,12 @@ def _blamed(answers: Sequence[Episode], label: Label) -> str:
     return max(stood, key=lambda path: stood[path])
 
 
-def _meets(episode: Episode, label: Label, grace_seconds: float) -> bool:
+def _meets(episode: VerdictEpisode, label: Label, grace_seconds: float) -> bool:
     in_time = episode.start <= label.end + grace_seconds and episode.end > label.start
     return in_time and _same(episode.lines[0].victim, label.victim)
 
 
-def _answers(episode: Episode, label: Label, grace_seconds: float) -> bool:
+def _answers(episode: VerdictEpisode, label: Label, grace_seconds: float) -> bool:
     return _meets(episode, label, grace_seconds) and any(
         line.resource == label.resource and label.cause in ("", line.cause) for line in episode.lines
     )

@@ -10,8 +10,8 @@ from api.verdicts import Verdict
 from api.window import Window
 from detector.explain.moments import clock, stamp
 from detector.explain.victims import listing, matching
-from detector.judging.diagnosis import RuleLook
-from detector.recording.files import Segment, segments
+from detector.judging.diagnosis import RuleDiagnosis
+from detector.recording.files import RecordedSegment, segments
 from detector.recording.format import Header
 from detector.recording.replay import replay
 
@@ -28,7 +28,7 @@ class NotRecorded(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordedSpan:
     """One segment with frames, and when its first one was taken."""
 
     path: Path
@@ -37,13 +37,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class StoryTick:
     """One tick of the cgroup."""
 
     wall_ns: int
     causes: Mapping[str, float]
     """Lost seconds per second by cause of the loss ledger."""
-    looks: tuple[RuleLook, ...]
+    looks: tuple[RuleDiagnosis, ...]
     """Of every rule; empty where the cgroup was not there."""
     verdicts: tuple[Verdict, ...]
     """What was told of it in this tick."""
@@ -60,14 +60,14 @@ class Story:
     first_ns: int
     """When the recording began."""
     header: Header
-    ticks: list[Tick] = field(default_factory=list)
+    ticks: list[StoryTick] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     """Name by path of every cgroup seen."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Why probes and collectors measured nothing, by name."""
 
     @property
-    def now(self) -> Tick:
+    def now(self) -> StoryTick:
         """The tick nearest to the moment."""
         return min(self.ticks, key=lambda tick: abs(tick.wall_ns - self.at_ns))
 
@@ -81,26 +81,26 @@ class Story:
         return self.names.get(path, path)
 
 
-def parts_of(paths: Sequence[Path], say: Callable[[str], None] = _quietly) -> list[Part]:
+def parts_of(paths: Sequence[Path], say: Callable[[str], None] = _quietly) -> list[RecordedSpan]:
     """Segments that hold a frame. Raises RecordingRefused where no file is a recording, NotRecorded without a frame."""
     parts = []
     for segment in segments(paths, say):
         first = next(segment.frames(), None)
         if first is not None:
-            parts.append(Part(segment.path, segment.header, first.wall_ns))
+            parts.append(RecordedSpan(segment.path, segment.header, first.wall_ns))
     if not parts:
         raise NotRecorded(f"{', '.join(map(str, paths))}: not a single frame was recorded")
     return parts
 
 
-def span_of(parts: Sequence[Part]) -> tuple[int, int]:
+def span_of(parts: Sequence[RecordedSpan]) -> tuple[int, int]:
     """Wall clocks of the first and the last frame."""
-    last = max(frame.wall_ns for frame in Segment(parts[-1].path).frames())
+    last = max(frame.wall_ns for frame in RecordedSegment(parts[-1].path).frames())
     return parts[0].first_ns, last
 
 
 def tell(
-    parts: Sequence[Part],
+    parts: Sequence[RecordedSpan],
     victim: str,
     at_ns: int,
     around_seconds: float,
@@ -126,25 +126,25 @@ def tell(
             continue
         told = tuple(verdict for verdict in step.verdicts if verdict.victim == story.victim.path)
         causes = losses.get(story.victim.path, {}).get(step.frame.wall_ns, {})
-        story.ticks.append(Tick(step.frame.wall_ns, causes, step.judge.look(story.victim.path), told))
+        story.ticks.append(StoryTick(step.frame.wall_ns, causes, step.judge.diagnose(story.victim.path), told))
         if step.frame.wall_ns <= at_ns or not story.sources:
             story.header, story.sources = step.header, step.frame.sources
     return story
 
 
-def _near(parts: Sequence[Part], from_ns: int, to_ns: int) -> list[Part]:
+def _near(parts: Sequence[RecordedSpan], from_ns: int, to_ns: int) -> list[RecordedSpan]:
     """The segments that reach into a span of time; one at least."""
     ends = [part.first_ns for part in parts[1:]] + [1 << 63]
     near = [part for part, end in zip(parts, ends, strict=True) if part.first_ns <= to_ns and end >= from_ns]
     return near or [parts[0]]
 
 
-def _frames(parts: Sequence[Part]) -> Iterator[Frame]:
+def _frames(parts: Sequence[RecordedSpan]) -> Iterator[Frame]:
     for part in parts:
-        yield from Segment(part.path).frames()
+        yield from RecordedSegment(part.path).frames()
 
 
-def _losses(parts: Sequence[Part], at_ns: int, reach_ns: int) -> dict[str, dict[int, dict[str, float]]]:
+def _losses(parts: Sequence[RecordedSpan], at_ns: int, reach_ns: int) -> dict[str, dict[int, dict[str, float]]]:
     """By path and wall clock: seconds lost per second, by cause; not across frames that are missing."""
     losses: dict[str, dict[int, dict[str, float]]] = {}
     before: Frame | None = None
@@ -172,13 +172,13 @@ def _lost_between(before: Frame, frame: Frame) -> dict[str, dict[str, float]]:
     }
 
 
-def _check_moment(parts: Sequence[Part], frames: Sequence[Frame], at_ns: int) -> None:
+def _check_moment(parts: Sequence[RecordedSpan], frames: Sequence[Frame], at_ns: int) -> None:
     if frames and min(abs(frame.wall_ns - at_ns) for frame in frames) <= _GAP_NS:
         return
     first_ns, last_ns = span_of(parts)
     text = f"nothing was recorded at {stamp(at_ns)}; the recording spans {stamp(first_ns)} to {stamp(last_ns)}"
     if first_ns <= at_ns <= last_ns:
-        times = [frame.wall_ns for part in _near(parts, at_ns, at_ns) for frame in Segment(part.path).frames()]
+        times = [frame.wall_ns for part in _near(parts, at_ns, at_ns) for frame in RecordedSegment(part.path).frames()]
         before = max((time for time in times if time <= at_ns), default=first_ns)
         after = min((part.first_ns for part in parts if part.first_ns > at_ns), default=last_ns)
         text += f", with a gap from {clock(before)} to {clock(after)}"

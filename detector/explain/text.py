@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from api.verdicts import How, State, culprit_in_words, in_words
+from api.verdicts import How, VerdictState, culprit_in_words, in_words
 from detector.explain.moments import clock, since, stamp
-from detector.explain.story import Story, Tick
-from detector.judging.diagnosis import RuleLook, Why
+from detector.explain.story import Story, StoryTick
+from detector.judging.diagnosis import RuleDiagnosis, Why
 from detector.rules import Rule
 from detector.symptom import discover_symptoms
 
@@ -35,18 +35,18 @@ def in_text(story: Story) -> str:
     return "\n".join(lines).rstrip()
 
 
-def lost_of(look: RuleLook) -> float | None:
+def lost_of(look: RuleDiagnosis) -> float | None:
     """What the rule judges by: the largest loss of its symptoms; None where none is measured."""
     return max((each.lost for each in look.symptoms if each.lost is not None), default=None)
 
 
-def leading(looks: Sequence[RuleLook]) -> RuleLook | None:
+def leading(looks: Sequence[RuleDiagnosis]) -> RuleDiagnosis | None:
     """The rule that is open, else the one above its threshold, else one that cools down, else the nearest."""
     ranks = {Why.OPEN: 3, Why.NOT_HELD: 2, Why.COOLING_DOWN: 1}
     return max(looks, key=lambda look: (ranks.get(look.why, 0), _ratio(look)), default=None)
 
 
-def why_in_words(story: Story, look: RuleLook) -> str:
+def why_in_words(story: Story, look: RuleDiagnosis) -> str:
     """One clause for what the rule says and why."""
     lost, limit = lost_of(look), look.threshold
     match look.why:
@@ -72,7 +72,7 @@ def why_in_words(story: Story, look: RuleLook) -> str:
             )
 
 
-def _answer(story: Story, now: Tick) -> Iterator[str]:
+def _answer(story: Story, now: StoryTick) -> Iterator[str]:
     if not now.looks:
         yield "The cgroup was not there at this moment, or the judge had seen only one frame."
         return
@@ -119,7 +119,7 @@ def _table(story: Story, name: str, rule: Rule | None) -> Iterator[str]:
         )
 
 
-_TOLD = {State.OPEN: "OPENS", State.UPDATE: "tells more", State.CLOSE: "CLOSES"}
+_TOLD = {VerdictState.OPEN: "OPENS", VerdictState.UPDATE: "tells more", VerdictState.CLOSE: "CLOSES"}
 _SAYS = {
     Why.OPEN: "open",
     Why.NOT_SELECTED: "not selected",
@@ -156,12 +156,12 @@ def _worst(story: Story, rule: str) -> float:
     return max(_ratio(look) for tick in story.ticks for look in tick.looks if look.rule == rule)
 
 
-def _ratio(look: RuleLook) -> float:
+def _ratio(look: RuleDiagnosis) -> float:
     lost = lost_of(look)
     return 0.0 if lost is None or look.why in _SILENT else lost / look.threshold
 
 
-def _blamed(story: Story, look: RuleLook) -> str:
+def _blamed(story: Story, look: RuleDiagnosis) -> str:
     lost = lost_of(look)
     if not lost:
         return ""
@@ -173,7 +173,7 @@ def _blamed(story: Story, look: RuleLook) -> str:
     return ", ".join(named) or ("nobody can be named" if lost >= look.threshold else "")
 
 
-def _unmeasured(story: Story, look: RuleLook) -> str:
+def _unmeasured(story: Story, look: RuleDiagnosis) -> str:
     """Symptoms without a value, and why the sources of their columns say they deliver none."""
     known = discover_symptoms()
     names = [each.name for each in look.symptoms if each.lost is None] or [each.name for each in look.symptoms]
@@ -183,9 +183,9 @@ def _unmeasured(story: Story, look: RuleLook) -> str:
     return f"{', '.join(names)}{because}"
 
 
-def _symptoms(look: RuleLook) -> str:
+def _symptoms(look: RuleDiagnosis) -> str:
     return " or ".join(each.name for each in look.symptoms) or "nothing"
 
 
-def _when(story: Story, tick: Tick) -> str:
+def _when(story: Story, tick: StoryTick) -> str:
     return f"{clock(tick.wall_ns)} {since(tick.wall_ns, story.first_ns):>9}"

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from api.loss import LOSS_CAUSES
 from api.verdicts import culprit_in_words
-from detector.explain.story import Story, Tick
+from detector.explain.story import Story, StoryTick
 from detector.explain.text import lost_of
-from detector.judging.diagnosis import RuleLook, Why
+from detector.judging.diagnosis import RuleDiagnosis, Why
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def _leading(story: Story) -> str:
     return max(sums, key=lambda rule: sums[rule], default="")
 
 
-def _look(tick: Tick, rule: str) -> RuleLook | None:
+def _look(tick: StoryTick, rule: str) -> RuleDiagnosis | None:
     return next((look for look in tick.looks if look.rule == rule), None)
 
 
@@ -116,7 +116,7 @@ def _interval(seconds: Floats) -> float:
     return float(np.median(np.diff(seconds))) if len(seconds) > 1 else 1.0
 
 
-def _culprits(story: Story, looks: Sequence[RuleLook | None]) -> dict[str, Floats]:
+def _culprits(story: Story, looks: Sequence[RuleDiagnosis | None]) -> dict[str, Floats]:
     shares: dict[str, Floats] = {}
     for position, look in enumerate(looks):
         for each in look.culprits if look is not None else ():

@@ -8,8 +8,8 @@ import numpy as np
 
 from api.verdicts import Culprit
 from detector.attribution import Attribution
-from detector.judging.engine import Engine
-from detector.judging.sensing import Tick
+from detector.judging.engine import RuleEngine
+from detector.judging.sensing import RuleTick
 from detector.judging.verdict_rows import evidence_of
 
 
@@ -32,7 +32,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SymptomLook:
+class SymptomDiagnosis:
     """One symptom of a rule."""
 
     name: str
@@ -43,12 +43,12 @@ class SymptomLook:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleLook:
+class RuleDiagnosis:
     """One rule."""
 
     rule: str
     why: Why
-    symptoms: tuple[SymptomLook, ...]
+    symptoms: tuple[SymptomDiagnosis, ...]
     threshold: float
     """Loss from which a symptom holds here, lower under suspicion; infinite where the rule is not about the cgroup."""
     held_ticks: int
@@ -66,7 +66,7 @@ class RuleLook:
     """What a verdict would carry now."""
 
 
-def look(engine: Engine, path: str) -> tuple[RuleLook, ...]:
+def diagnose(engine: RuleEngine, path: str) -> tuple[RuleDiagnosis, ...]:
     """What each rule sees of the cgroup in the newest tick; empty without such a tick or cgroup."""
     row = engine.tick.view.tree.row_of(path) if engine.tick else None
     if engine.tick is None or row is None:
@@ -74,7 +74,7 @@ def look(engine: Engine, path: str) -> tuple[RuleLook, ...]:
     return tuple(_look(engine, engine.tick, place, row) for place in range(len(engine.rules)))
 
 
-def _look(engine: Engine, tick: Tick, place: int, row: int) -> RuleLook:
+def _look(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> RuleDiagnosis:
     rule = engine.rules[place]
     limit = float(tick.eased[place, row])
     symptoms = tuple(_symptom(tick, name, row, limit) for name in rule.symptoms)
@@ -86,7 +86,7 @@ def _look(engine: Engine, tick: Tick, place: int, row: int) -> RuleLook:
         rows = np.array([row], dtype=np.intp)
         blamed = tick.attributor.of(name, rows)[0]
         evidence = evidence_of(tick, rule, name, engine.symptoms[name], rows)[0]
-    return RuleLook(
+    return RuleDiagnosis(
         rule=rule.name,
         why=_why(engine, tick, place, row),
         symptoms=symptoms,
@@ -103,14 +103,14 @@ def _look(engine: Engine, tick: Tick, place: int, row: int) -> RuleLook:
     )
 
 
-def _symptom(tick: Tick, name: str, row: int, limit: float) -> SymptomLook:
+def _symptom(tick: RuleTick, name: str, row: int, limit: float) -> SymptomDiagnosis:
     signal = tick.signals.get(name)
     lost = float("nan") if signal is None else float(signal.lost[row])
     known = np.isfinite(lost)
-    return SymptomLook(name, lost if known else None, exceeds=bool(known and lost >= limit))
+    return SymptomDiagnosis(name, lost if known else None, exceeds=bool(known and lost >= limit))
 
 
-def _why(engine: Engine, tick: Tick, place: int, row: int) -> Why:
+def _why(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> Why:
     checks = (
         (Why.OPEN, engine.memory.is_open[place, row]),
         (Why.NOT_SELECTED, np.isinf(tick.limits[place, row])),

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.verdicts import OWN_THREADS, State, Verdict
+from api.verdicts import OWN_THREADS, Verdict, VerdictState
 from detector.blame import Floats
 from detector.correlation import History
-from detector.judging.rule_state import RuleMemory
-from detector.judging.sensing import Flags, Sensing, Tick
-from detector.judging.updates import Teller
+from detector.judging.rule_state import RuleState
+from detector.judging.sensing import Flags, RuleEvaluator, RuleTick
+from detector.judging.updates import UpdateFilter
 from detector.ring import Ring
 from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy
 from detector.symptom import Symptom, discover_symptoms
@@ -28,7 +28,7 @@ SECOND_NS = 10**9
 LONGEST_HOLD_NS = 60 * SECOND_NS
 
 
-class Engine:
+class RuleEngine:
     """Holds what must be remembered between ticks: held ticks, open verdicts, cool-downs, pasts to correlate."""
 
     def __init__(
@@ -39,14 +39,14 @@ class Engine:
         suspicion: SuspicionPolicy | None = None,
     ) -> None:
         self.symptoms = dict(discover_symptoms() if symptoms is None else symptoms)
-        self.memory = RuleMemory.empty(len(rules))
+        self.memory = RuleState.empty(len(rules))
         self.open: dict[tuple[int, int], Verdict] = {}
         """Verdicts that stand, as last told, by place of the rule and cgroup id."""
         self.correlated = tuple(name for name, symptom in self.symptoms.items() if symptom.blame.suspects)
         """Symptoms that correlate."""
         self.past = Ring(CORRELATION_TICKS, 2 * len(self.correlated))
         """Their losses, and after them the activity that goes with these, in the same order."""
-        self.tick: Tick | None = None
+        self.tick: RuleTick | None = None
         """The newest tick."""
         self._suspicion = suspicion or SuspicionPolicy()
         self.retired: list[Verdict] = []
@@ -54,8 +54,8 @@ class Engine:
 
     def _take(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
-        self._sensing = Sensing(rules, self.symptoms, self._suspicion)
-        self._teller = Teller(rules, self.symptoms, self.memory, self.open)
+        self._sensing = RuleEvaluator(rules, self.symptoms, self._suspicion)
+        self._teller = UpdateFilter(rules, self.symptoms, self.memory, self.open)
         self._masks = np.array([2**rule.of_ticks - 1 for rule in rules], dtype=np.uint64).reshape(-1, 1)
         self._by_others = _each([not self._is_own(rule) for rule in rules]).astype(np.bool_)
         self._close_ratio = _each([rule.close_ratio for rule in rules])
@@ -141,7 +141,7 @@ class Engine:
         number = self.correlated.index(name)
         return History(self.past.series(number), self.past.series(number + len(self.correlated)))
 
-    def _remember(self, tick: Tick) -> None:
+    def _remember(self, tick: RuleTick) -> None:
         values = np.full((self.past.width, len(tick.view.ids)), np.nan)
         for number, name in enumerate(self.correlated):
             column = self.symptoms[name].blame.suspects
@@ -167,7 +167,7 @@ class Engine:
     def _closing(self, place: int, identity: int, view: View) -> Verdict:
         return _closed(self.open.pop((place, identity)), view)
 
-    def _at_once_for(self, tick: Tick, candidates: Flags) -> Flags:
+    def _at_once_for(self, tick: RuleTick, candidates: Flags) -> Flags:
         """Where so much is lost, and most of it was seen to be somebody else's, that one tick is enough."""
         strong = candidates & (tick.lost >= tick.limits * self._at_once)
         for place in np.flatnonzero(strong.any(axis=1)).tolist():
@@ -181,7 +181,7 @@ class Engine:
 
 
 def _closed(last: Verdict, view: View) -> Verdict:
-    return msgspec.structs.replace(last, state=State.CLOSE, time=view.window.last.wall_ns / 1e9)
+    return msgspec.structs.replace(last, state=VerdictState.CLOSE, time=view.window.last.wall_ns / 1e9)
 
 
 def _each(values: Sequence[float]) -> Floats:

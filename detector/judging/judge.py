@@ -23,8 +23,8 @@ from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_fra
 from detector.cpi2.published import Cpi2Policy
 from detector.cpi2.sampler import COUNTERS, Cpi2Sampler, Sampled, SamplerState
 from detector.judging import signals as observe
-from detector.judging.diagnosis import RuleLook, look
-from detector.judging.engine import Engine
+from detector.judging.diagnosis import RuleDiagnosis, diagnose
+from detector.judging.engine import RuleEngine
 from detector.judging.engine_state import EngineState, engine_state, restore_engine
 from detector.judging.suspects import suspects
 from detector.models import features
@@ -94,7 +94,7 @@ class Judge:
         check_settings(settings)
         self.settings = settings
         self.baselines = Baselines(settings.baselines) if baselines is None else baselines
-        self._engine = Engine(settings.rules, suspicion=settings.suspicion)
+        self._engine = RuleEngine(settings.rules, suspicion=settings.suspicion)
         self._bank = ModelBank(settings.models) if settings.models else None
         self._cpi2 = Cpi2Sampler(settings.cpi2, settings.node_type) if settings.cpi2 else None
         self._frames: deque[Frame] = deque()
@@ -129,12 +129,12 @@ class Judge:
         self.settings = settings
         self._engine.replace_rules(rules)
 
-    def look(self, path: str) -> tuple[RuleLook, ...]:
+    def diagnose(self, path: str) -> tuple[RuleDiagnosis, ...]:
         """What each rule sees of a cgroup in the newest tick, in the order of the rules.
 
         Empty for a path that the newest frame has not, and where no tick was judged since start or new rules.
         """
-        return look(self._engine, path)
+        return diagnose(self._engine, path)
 
     def step(self, frame: Frame) -> list[Verdict]:
         """What opens, changes or closes with this frame, by victim and rule."""

@@ -16,7 +16,7 @@ NEVER = -(2**62)
 
 
 @dataclass(slots=True)
-class RuleMemory:
+class RuleState:
     """Arrays of shape (rules, cgroups); times are monotonic nanoseconds."""
 
     ids: Ids
@@ -43,7 +43,7 @@ class RuleMemory:
     opened_ns: Times
 
     @classmethod
-    def empty(cls, rules: int) -> "RuleMemory":
+    def empty(cls, rules: int) -> "RuleState":
         """Memory of no cgroup yet."""
         kinds = {field.name: _KINDS[field.name] for field in fields(cls) if field.name != "ids"}
         return cls(np.empty(0, dtype=np.uint64), **{name: np.empty((rules, 0), kind) for name, kind in kinds.items()})

@@ -20,7 +20,7 @@ HARMFUL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class RuleTick:
     """Matrices have shape (rules, cgroups)."""
 
     view: View
@@ -48,7 +48,7 @@ class Tick:
         return np.asarray((self.lost >= self.eased) & ~self.rests)
 
 
-class Sensing:
+class RuleEvaluator:
     """Rules and symptoms, laid out so that a tick is few array operations."""
 
     def __init__(self, rules: Sequence[Rule], symptoms: Mapping[str, Symptom], suspicion: SuspicionPolicy) -> None:
@@ -59,7 +59,7 @@ class Sensing:
 
     def tick(
         self, view: View, now_ns: int, suspicious: Flags | None, history_of: Callable[[str], History | None]
-    ) -> Tick:
+    ) -> RuleTick:
         """Sense all symptoms; `history_of` gives the past of those that correlate."""
         sensed = {name: symptom.sense(view) for name, symptom in self._symptoms.items()}
         signals = {name: signal for name, signal in sensed.items() if signal is not None}
@@ -71,7 +71,7 @@ class Sensing:
         easy = strange & np.array(direct, dtype=np.bool_).reshape(-1, 1)
         ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
         rests = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
-        return Tick(
+        return RuleTick(
             view=view,
             now_ns=now_ns,
             signals=signals,

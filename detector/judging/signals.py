@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo
-from detector.baselines.values import Judgement, LoadKind, Observation, WorkloadKey
+from detector.baselines.values import BaselineSample, Judgement, LoadKind, WorkloadKey
 from detector.blame import Floats
 from detector.symptom import ratio
 from detector.view import View
@@ -32,7 +32,7 @@ def workload_key(info: CgroupInfo, node_type: str) -> WorkloadKey:
     return WorkloadKey(info.workload, info.container, node_type)
 
 
-def observe(view: View, keys: Sequence[WorkloadKey]) -> Observation:
+def observe(view: View, keys: Sequence[WorkloadKey]) -> BaselineSample:
     """A row for each cgroup; the load is NaN where it has no workload's name, so that nothing is learned of it."""
     named = np.array([bool(key.workload) for key in keys], dtype=np.bool_)
     load, kind = _load(view)
@@ -46,7 +46,7 @@ def observe(view: View, keys: Sequence[WorkloadKey]) -> Observation:
         values["others_memory_traffic"] = float(np.nansum(traffic)) - np.nan_to_num(traffic)
     if view.has("turnaround.requests", "turnaround.sum_ns"):
         values["turnaround"] = ratio(view.rate("turnaround.sum_ns"), view.rate("turnaround.requests"))
-    return Observation(keys, np.where(named, load, np.nan), kind, values)
+    return BaselineSample(keys, np.where(named, load, np.nan), kind, values)
 
 
 def _load(view: View) -> tuple[Floats, NDArray[np.int64]]:

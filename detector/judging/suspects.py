@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.judging.engine import Engine
-from detector.judging.sensing import Tick
+from detector.judging.engine import RuleEngine
+from detector.judging.sensing import RuleTick
 from detector.ring import positions
 
 NEARLY = 0.5
@@ -13,7 +13,7 @@ NOTABLE = 0.05
 """Part of a suspect's loss from which its culprit is one, too."""
 
 
-def suspects(engine: Engine) -> NDArray[np.bool_]:
+def suspects(engine: RuleEngine) -> NDArray[np.bool_]:
     """Rows of the newest tick that may be harmed by any symptom or look strange to a model, and their culprits.
 
     A rule that rests still raises suspicion.
@@ -26,7 +26,7 @@ def suspects(engine: Engine) -> NDArray[np.bool_]:
     return harmed | _blamed(engine, tick, harmed) | _told(engine, tick)
 
 
-def _blamed(engine: Engine, tick: Tick, harmed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _blamed(engine: RuleEngine, tick: RuleTick, harmed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     found = np.zeros(len(harmed), dtype=np.bool_)
     ids = tick.view.ids
     for table in sorted(engine.tables):
@@ -40,7 +40,7 @@ def _blamed(engine: Engine, tick: Tick, harmed: NDArray[np.bool_]) -> NDArray[np
     return found
 
 
-def _told(engine: Engine, tick: Tick) -> NDArray[np.bool_]:
+def _told(engine: RuleEngine, tick: RuleTick) -> NDArray[np.bool_]:
     """Culprits of the verdicts that stand, also those by correlation."""
     found = np.zeros(len(tick.view.ids), dtype=np.bool_)
     paths = {culprit.path for verdict in engine.open.values() for culprit in verdict.culprits}

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from api.frame import OTHER_ID
 from api.verdicts import Verdict
 from detector.blame import Ids
-from detector.judging.rule_state import RuleMemory
-from detector.judging.sensing import Flags, Tick
+from detector.judging.rule_state import RuleState
+from detector.judging.sensing import Flags, RuleTick
 from detector.judging.verdict_rows import Rows, severity_ranks, verdicts_of
 from detector.rules import Rule
 from detector.symptom import Symptom
@@ -26,26 +26,26 @@ ASKED_AT_ONCE = 32
 """So many cgroups of a rule ask in one tick, those with the lowest ids first; the others soon after."""
 
 
-class Teller:
+class UpdateFilter:
     """Compares each open verdict with what it would say now; shares memory and open verdicts with the engine."""
 
     def __init__(
         self,
         rules: Sequence[Rule],
         symptoms: Mapping[str, Symptom],
-        memory: RuleMemory,
+        memory: RuleState,
         standing: dict[tuple[int, int], Verdict],
     ) -> None:
         self._rules, self._symptoms, self._memory, self._open = rules, symptoms, memory, standing
         self._names = tuple(symptoms)
 
-    def by_symptom(self, tick: Tick, place: int, rows: Rows) -> Iterator[tuple[str, Rows]]:
+    def by_symptom(self, tick: RuleTick, place: int, rows: Rows) -> Iterator[tuple[str, Rows]]:
         """The rows of a rule by the symptom that costs them most."""
         worst = tick.worst[place, rows]
         for number in np.unique(worst).tolist():
             yield self._names[number], rows[worst == number]
 
-    def tell(self, tick: Tick, place: int, opening: Flags, standing: Flags) -> Iterator[Verdict]:
+    def tell(self, tick: RuleTick, place: int, opening: Flags, standing: Flags) -> Iterator[Verdict]:
         """Verdicts of one rule: of rows where it opens, and of those where it stands and has changed."""
         for name, rows in self.by_symptom(tick, place, np.flatnonzero(opening | standing)):
             ranks, changed = self._weigh(tick, place, name, rows, opening[rows])
@@ -54,7 +54,7 @@ class Teller:
             if len(pick):
                 yield from self._write(tick, place, name, rows[pick], ranks[pick], first[pick], must=changed[pick])
 
-    def _weigh(self, tick: Tick, place: int, name: str, rows: Rows, fresh: Flags) -> tuple[NDArray[np.int8], Flags]:
+    def _weigh(self, tick: RuleTick, place: int, name: str, rows: Rows, fresh: Flags) -> tuple[NDArray[np.int8], Flags]:
         """Severity of each row's loss, and whether that, the loss or its cause differs from what was told."""
         memory = self._memory
         lost, limits = tick.signals[name].lost[rows], tick.limits[place, rows]
@@ -66,7 +66,7 @@ class Teller:
         changed = fresh | (ranks != told) | (growth >= GROWN) | (growth <= SHRUNK)
         return ranks, changed | (memory.told_symptom[place, rows] != self._names.index(name))
 
-    def _culprits(self, tick: Tick, place: int, name: str, rows: Rows) -> tuple[Ids, Flags]:
+    def _culprits(self, tick: RuleTick, place: int, name: str, rows: Rows) -> tuple[Ids, Flags]:
         """Whom a blame table blames first, and where that differs from what was told."""
         memory, ids = self._memory, tick.view.ids[rows]
         told = memory.told_culprit[place, rows]
@@ -85,7 +85,7 @@ class Teller:
         return first, np.asarray((first != told) & outgrown & (age_ns >= SETTLED_NS))
 
     def _write(
-        self, tick: Tick, place: int, name: str, rows: Rows, ranks: NDArray[np.int8], first: Ids, *, must: Flags
+        self, tick: RuleTick, place: int, name: str, rows: Rows, ranks: NDArray[np.int8], first: Ids, *, must: Flags
     ) -> Iterator[Verdict]:
         """Tell the rows; one that was only asked again whom to name is told when somebody is."""
         memory, symptom, rule = self._memory, self._symptoms[name], self._rules[place]

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from api.verdicts import Severity, State, Verdict
+from api.verdicts import Severity, Verdict, VerdictState
 from detector.blame import Floats
-from detector.judging.sensing import Tick
+from detector.judging.sensing import RuleTick
 from detector.rules import Rule
 from detector.symptom import Symptom
 
@@ -29,7 +29,7 @@ def severity_ranks(times: Floats, told: NDArray[np.int8] | None = None) -> NDArr
 
 
 def verdicts_of(
-    tick: Tick,
+    tick: RuleTick,
     rule: Rule,
     symptom: tuple[str, Symptom],
     rows: Rows,
@@ -45,7 +45,7 @@ def verdicts_of(
     return [
         Verdict(
             time=time,
-            state=State.OPEN if earlier is None else State.UPDATE,
+            state=VerdictState.OPEN if earlier is None else VerdictState.UPDATE,
             victim=tick.view.cgroups[row].path,
             resource=kind.resource,
             cause=kind.cause,
@@ -63,7 +63,7 @@ def verdicts_of(
     ]
 
 
-def evidence_of(tick: Tick, rule: Rule, name: str, symptom: Symptom, rows: Rows) -> list[dict[str, float]]:
+def evidence_of(tick: RuleTick, rule: Rule, name: str, symptom: Symptom, rows: Rows) -> list[dict[str, float]]:
     """What verdicts of the rows show: the losses of all symptoms of the rule, and the symptom's own numbers."""
     shown: dict[str, Floats] = {
         f"{each}.lost": tick.signals[each].lost for each in rule.symptoms if each in tick.signals

@@ -39,7 +39,7 @@ class TableDiff(msgspec.Struct, array_like=True, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TableState:
     """A table by its bits; shapes (keys, rows) and (columns, rows)."""
 
     keys: Named = field(default_factory=list)
@@ -62,16 +62,16 @@ def is_recordable(column: Column) -> bool:
     return column.ndim == 1 and _type_of(column) in _TYPES
 
 
-def state_of(table: Table, wanted: frozenset[str]) -> State:
+def state_of(table: Table, wanted: frozenset[str]) -> TableState:
     """The keys and those wanted columns that are plain numbers. Raises ValueError for keys that are none."""
     if not all(is_recordable(column) for column in table.keys.values()):
         raise ValueError("keys must be plain numbers")
     plain = {name: column for name, column in table.columns.items() if name in wanted and is_recordable(column)}
     rows = len(table)
-    return State(_named(table.keys), _named(plain), _stack(table.keys, rows), _stack(plain, rows))
+    return TableState(_named(table.keys), _named(plain), _stack(table.keys, rows), _stack(plain, rows))
 
 
-def differ(later: State, earlier: State) -> TableDiff:
+def differ(later: TableState, earlier: TableState) -> TableDiff:
     """What leads from `earlier` to `later`."""
     same_keys = later.keys == earlier.keys
     same_rows = same_keys and np.array_equal(later.key_bits, earlier.key_bits) and later.rows == earlier.rows
@@ -90,7 +90,7 @@ def differ(later: State, earlier: State) -> TableDiff:
     )
 
 
-def apply(diff: TableDiff, earlier: State) -> State:
+def apply(diff: TableDiff, earlier: TableState) -> TableState:
     """The table after `earlier`. Raises ValueError where the difference does not fit it."""
     keys = earlier.keys if diff.keys is None else _checked(diff.keys)
     columns = earlier.columns if diff.columns is None else _checked(diff.columns)
@@ -98,7 +98,9 @@ def apply(diff: TableDiff, earlier: State) -> State:
     if len(rows) > MOST_ROWS or len(rows) * len(columns) > MOST_VALUES:
         raise ValueError(f"a table of {len(rows)} rows and {len(columns)} columns is beyond all measure")
     key_bits = _keys_after(diff, keys, rows, earlier)
-    return State(keys, columns, key_bits, _base(columns, rows, earlier) + _differences(diff, len(columns), len(rows)))
+    return TableState(
+        keys, columns, key_bits, _base(columns, rows, earlier) + _differences(diff, len(columns), len(rows))
+    )
 
 
 def _differences(diff: TableDiff, columns: int, rows: int) -> Bits:
@@ -115,7 +117,7 @@ def _differences(diff: TableDiff, columns: int, rows: int) -> Bits:
     return out.reshape(columns, rows)
 
 
-def _base(columns: Named, rows: NDArray[np.intp], earlier: State) -> Bits:
+def _base(columns: Named, rows: NDArray[np.intp], earlier: TableState) -> Bits:
     """The values before, in the rows and columns of the later table; zero where there were none."""
     if columns == earlier.columns and len(rows) == earlier.rows and np.array_equal(rows, np.arange(len(rows))):
         return earlier.value_bits
@@ -129,7 +131,7 @@ def _base(columns: Named, rows: NDArray[np.intp], earlier: State) -> Bits:
     return base
 
 
-def _find_rows(later: State, earlier: State) -> NDArray[np.intp]:
+def _find_rows(later: TableState, earlier: TableState) -> NDArray[np.intp]:
     """For each row, the row before that has the same keys, or -1; a table without keys is matched by position."""
     if later.keys != earlier.keys or not earlier.rows:
         return np.full(later.rows, -1, dtype=np.intp)
@@ -161,7 +163,7 @@ def _walked(data: bytes, before: int) -> NDArray[np.intp]:
     return rows.astype(np.intp)
 
 
-def _keys_after(diff: TableDiff, keys: Named, rows: NDArray[np.intp], earlier: State) -> Bits:
+def _keys_after(diff: TableDiff, keys: Named, rows: NDArray[np.intp], earlier: TableState) -> Bits:
     fresh = rows < 0
     if len(diff.new_keys) != 8 * len(keys) * int(fresh.sum()):
         raise ValueError(f"{len(diff.new_keys)} bytes of keys do not fit {int(fresh.sum())} new rows")

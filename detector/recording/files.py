@@ -32,7 +32,7 @@ class Damage:
     """From there to the end of the file."""
 
 
-class Segment:
+class RecordedSegment:
     """One file, opened: `header`, then each call of `frames` reads on from the first frame.
 
     Raises RecordingRefused where there is no header this version reads, OSError where the file cannot be read.
@@ -96,7 +96,7 @@ def segment_paths(path: Path) -> list[Path]:
     return found
 
 
-def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[Segment]:
+def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[RecordedSegment]:
     """The files opened in order; of several, those that are gone or unusable are told to `say` and left out.
 
     Raises RecordingRefused where none is left, OSError where a file cannot be read.
@@ -105,7 +105,7 @@ def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[Segm
     is_any_usable = False
     for path in paths:
         try:
-            segment = Segment(path)
+            segment = RecordedSegment(path)
         except RecordingRefused as error:
             if len(paths) > 1:
                 say(f"{error}; the file is left out")

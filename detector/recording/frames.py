@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
-from detector.recording.columns import State, TableDiff, apply, differ, state_of
+from detector.recording.columns import TableDiff, TableState, apply, differ, state_of
 from detector.recording.format import FRAME, pack_block, recorded_columns, recorded_tables
 
 _EARLIEST_NS, _LATEST_NS = 0, 4_102_444_800 * 10**9
@@ -45,7 +45,7 @@ class FrameEncoder:
     """Encodes the frames of one segment in order."""
 
     def __init__(self) -> None:
-        self._before: dict[str, State] = {}
+        self._before: dict[str, TableState] = {}
         self._cgroups: tuple[CgroupInfo, ...] = ()
         self._lost: Mapping[str, int] = {}
         self._sources: Mapping[str, str] = {}
@@ -58,7 +58,7 @@ class FrameEncoder:
             frame.monotonic_ns,
             frame.wall_ns,
             None if frame.cgroups is self._cgroups else _infos(frame.cgroups, self._cgroups),
-            {name: differ(state, self._before.get(name, State())) for name, state in after.items()},
+            {name: differ(state, self._before.get(name, TableState())) for name, state in after.items()},
             None if frame.lost == self._lost else dict(frame.lost),
             None if frame.sources == self._sources else dict(frame.sources),
         )
@@ -72,7 +72,7 @@ class FrameDecoder:
     """Decodes the frames of one segment in order."""
 
     def __init__(self) -> None:
-        self._before: dict[str, State] = {}
+        self._before: dict[str, TableState] = {}
         self._cgroups: tuple[CgroupInfo, ...] = ()
         self._lost: Mapping[str, int] = {}
         self._sources: Mapping[str, str] = {}
@@ -123,9 +123,9 @@ def _infos_after(diff: _Infos | None, earlier: tuple[CgroupInfo, ...]) -> tuple[
     return tuple(next(fresh) if position < 0 else earlier[position] for position in diff.positions)
 
 
-def _applied(name: str, diff: TableDiff, before: Mapping[str, State]) -> State:
+def _applied(name: str, diff: TableDiff, before: Mapping[str, TableState]) -> TableState:
     try:
-        return apply(diff, before.get(name, State()))
+        return apply(diff, before.get(name, TableState()))
     except ValueError as error:
         raise ValueError(f"table {name}: {error}") from error
 

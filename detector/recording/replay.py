@@ -16,7 +16,7 @@ from detector.symptom import discover_symptoms
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReplayStep:
     """One tick of the past."""
 
     frame: Frame
@@ -28,7 +28,9 @@ class Step:
     """Of all segments so far."""
 
 
-def replay(paths: Sequence[Path], say: Callable[[str], None], rules: tuple[Rule, ...] | None = None) -> Iterator[Step]:
+def replay(
+    paths: Sequence[Path], say: Callable[[str], None], rules: tuple[Rule, ...] | None = None
+) -> Iterator[ReplayStep]:
     """Every frame of the segments in order, judged; by the recorded rules unless others are given.
 
     Each segment goes on from the state recorded in it, because that is what the node did. With other rules the state
@@ -49,7 +51,7 @@ def replay(paths: Sequence[Path], say: Callable[[str], None], rules: tuple[Rule,
             failures += bool(failure)
             if failure and failures == 1:
                 say(f"{path}: at byte {offset}: a frame could not be judged: {failure}")
-            yield Step(frame, verdicts, judge, header, read_bytes + offset)
+            yield ReplayStep(frame, verdicts, judge, header, read_bytes + offset)
         if segment.damage is not None:
             damage = segment.damage
             say(f"{path}: at byte {damage.offset}: {damage.reason}; the last {damage.lost_bytes} bytes are dropped")

@@ -18,7 +18,7 @@ import koordlet.collectors
 from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
 from api.plugin import Unsupported, discover
 from api.verdicts import Verdict
-from koordlet.agent.detection import Judging
+from koordlet.agent.detection import Detection
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.probe_set import ProbeSet, reported_ids
 from koordlet.collectors import Collector, Host, Round
@@ -38,7 +38,7 @@ _REMEMBERED_GONE = 4096
 class Agent:
     """Everything that measures on one node. Build it, call `tick` once an interval, `close` it."""
 
-    def __init__(self, settings: AgentSettings, judging: Judging | None = None) -> None:
+    def __init__(self, settings: AgentSettings, judging: Detection | None = None) -> None:
         """Open collectors and probes; what this host cannot do stands in `unsupported` with its reason.
 
         With `judging`, every frame is judged.

@@ -28,7 +28,7 @@ _STALE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LoadedBaselines:
     """What stands at the path: baselines, a reason why not, or neither where there is no file."""
 
     baselines: Baselines | None = None
@@ -36,27 +36,27 @@ class Found:
     refused: str = ""
 
 
-def look_at(path: Path, now_seconds: float, policy: BaselinePolicy) -> Found:
+def read_baselines(path: Path, now_seconds: float, policy: BaselinePolicy) -> LoadedBaselines:
     """Read the file and touch nothing."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            return Found(refused="not a regular file")
+            return LoadedBaselines(refused="not a regular file")
         if found.st_size > _LARGEST_BYTES:
-            return Found(refused=f"{found.st_size} bytes are no baselines")
-        return Found(decode(path.read_bytes(), now_seconds, policy), found.st_size)
+            return LoadedBaselines(refused=f"{found.st_size} bytes are no baselines")
+        return LoadedBaselines(decode(path.read_bytes(), now_seconds, policy), found.st_size)
     except FileNotFoundError:
-        return Found()
+        return LoadedBaselines()
     except (OSError, ValueError) as error:
-        return Found(refused=str(error))
+        return LoadedBaselines(refused=str(error))
 
 
-def set_aside(path: Path) -> list[Path]:
+def refused_files(path: Path) -> list[Path]:
     """Files that were refused at this path, oldest first."""
     return sorted(path.parent.glob(f"{path.name}.refused-*"))
 
 
-class BaselineKeeper:
+class BaselineStore:
     """Holds the path; nothing it cannot do stops anything: it is logged once in a row and counted."""
 
     def __init__(self, path: Path, save_seconds: float) -> None:
@@ -74,7 +74,7 @@ class BaselineKeeper:
 
     def load(self, policy: BaselinePolicy) -> Baselines | None:
         """The saved baselines, aged to now; None where there are none or they were refused."""
-        found = look_at(self.path, time.time(), policy)
+        found = read_baselines(self.path, time.time(), policy)
         self._tidy()
         if found.refused:
             self.refused = found.refused

@@ -19,7 +19,7 @@ from detector.models.format import ModelFile, ModelsRefused, decode_models
 from detector.recording.frames import essential
 from detector.rules import DEFAULT_RULES, Rule, load_rules, rules_of
 from detector.symptom import discover_symptoms
-from koordlet.agent.baseline_store import BaselineKeeper
+from koordlet.agent.baseline_store import BaselineStore
 from koordlet.agent.recorder import Recorder
 from koordlet.config import DetectionSettings
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeState:
+class DetectionState:
     """How judging stands; counts are since the start."""
 
     run_seconds: float = 0.0
@@ -42,13 +42,13 @@ class JudgeState:
     """Saved baselines that were kept aside at the start."""
 
 
-class Judging:
+class Detection:
     """Feed it each frame of the agent; holds the judge and counts what goes wrong.
 
     The judge gets what a recording keeps and nothing else, so that a replay says the same.
     """
 
-    def __init__(self, judge: Judge, recorder: Recorder | None = None, keeper: BaselineKeeper | None = None) -> None:
+    def __init__(self, judge: Judge, recorder: Recorder | None = None, keeper: BaselineStore | None = None) -> None:
         self.judge = judge
         self.recorder = recorder
         self.keeper = keeper
@@ -90,11 +90,11 @@ class Judging:
         return verdicts
 
     @property
-    def state(self) -> JudgeState:
+    def state(self) -> DetectionState:
         """Counts since the start, and what is learned as of now."""
         baselines, keeper = self.judge.baselines, self.keeper
         ready = baselines.ready_count(time.time())
-        return JudgeState(
+        return DetectionState(
             run_seconds=self.run_seconds,
             failures=self.failures,
             ready_cells=ready,

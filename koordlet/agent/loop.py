@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from api.verdicts import Verdict, to_json
 from api.window import Window
 from koordlet.outputs.line_stream import LineStream, ReaderGone
-from koordlet.outputs.verdict_log import Sayings
+from koordlet.outputs.verdict_log import VerdictLog
 
 if TYPE_CHECKING:
     from koordlet.agent.agent import Agent
@@ -67,7 +67,7 @@ def json_lines(agent: "Agent", descriptor: int) -> Face:
 
 def log_lines(name_of: Callable[[str], str]) -> Face:
     """Verdicts as sentences in the log."""
-    sayings = Sayings(name_of)
+    sayings = VerdictLog(name_of)
 
     def tell(_window: Window, verdicts: Sequence[Verdict]) -> None:
         for level, line in sayings.lines(verdicts):

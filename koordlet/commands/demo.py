@@ -37,13 +37,13 @@ def demo(picture: Path, phase_seconds: float, request_ms: float, load: float) ->
     from rich.console import Console
 
     from koordlet.agent.signals import until_signalled
-    from koordlet.demo.run import NAMES, Plan, run
+    from koordlet.demo.run import NAMES, DemoPlan, run
     from koordlet.demo.stage import StageError
 
     if os.geteuid() != 0:
         click.echo("error: the demo makes cgroups, which needs root\nhint: run it with sudo", err=True)
         sys.exit(3)
-    plan = Plan(phase_seconds, request_ms / 1e3, load)
+    plan = DemoPlan(phase_seconds, request_ms / 1e3, load)
     try:
         with until_signalled() as stop:
             phases = run(plan, None if str(picture) == "-" else picture, Console(), stop)

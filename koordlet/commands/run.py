@@ -43,7 +43,7 @@ def run(
       koordlet run --standalone --config /etc/koord/koordlet.toml
       koordlet run --check-config --config koordlet.toml
     """
-    from koordlet.commands.run_agent import Wish, run_agent
+    from koordlet.commands.run_agent import RunFlags, run_agent
 
-    wish = Wish(standalone=standalone, as_objects=as_objects, record=record, enforce=enforce, verbose=verbose)
+    wish = RunFlags(standalone=standalone, as_objects=as_objects, record=record, enforce=enforce, verbose=verbose)
     run_agent(settings_of(config), config, wish, only_check=check_config)

@@ -17,8 +17,8 @@ from api.verdicts import Verdict
 from api.window import Window
 from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.agent import Agent
-from koordlet.agent.baseline_store import BaselineKeeper
-from koordlet.agent.detection import Judging
+from koordlet.agent.baseline_store import BaselineStore
+from koordlet.agent.detection import Detection
 from koordlet.agent.loop import Face, json_lines, log_lines, observe
 from koordlet.agent.recorder import Recorder
 from koordlet.agent.signals import until_signalled
@@ -32,8 +32,8 @@ from koordlet.commands.startup import (
     require_root,
 )
 from koordlet.config import AgentSettings
-from koordlet.control.control_loop import Protection, acting, open_protection
-from koordlet.control.strategy_runner import Strategizing, open_strategies
+from koordlet.control.control_loop import ControlLoop, open_control_loop, with_enforcement
+from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.enforcer.journal import JournalError
 from koordlet.host.files import HostTree
 from koordlet.outputs.outputs import outlets
@@ -42,7 +42,7 @@ _log = logging.getLogger("koordlet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RunFlags:
     """The flags of `koordlet run`."""
 
     standalone: bool
@@ -53,12 +53,12 @@ class Wish:
     verbose: bool
 
 
-def run_agent(settings: AgentSettings, config: Path | None, wish: Wish, *, only_check: bool) -> None:
+def run_agent(settings: AgentSettings, config: Path | None, wish: RunFlags, *, only_check: bool) -> None:
     """Until stopped; `only_check` says whether the settings are valid and no more. Leaves where it cannot run."""
     if wish.record is not None:
         recording = msgspec.structs.replace(settings.recording, enabled=True, directory=str(wish.record))
         settings = msgspec.structs.replace(settings, recording=recording)
-    settings = acting(settings, enforce=wish.enforce)
+    settings = with_enforcement(settings, enforce=wish.enforce)
     to_judge_by = judge_settings_of(settings, config)
     try:
         strategizing = open_strategies(settings.strategies, str(config or "settings"))
@@ -94,25 +94,25 @@ def run_agent(settings: AgentSettings, config: Path | None, wish: Wish, *, only_
     _log.info("stopped; every probe is detached")
 
 
-def _judging(settings: AgentSettings, to_judge_by: JudgeSettings) -> Judging:
+def _judging(settings: AgentSettings, to_judge_by: JudgeSettings) -> Detection:
     keeper = baselines = None
     if settings.detection.baselines_file:
-        keeper = BaselineKeeper(Path(settings.detection.baselines_file), settings.detection.save_seconds)
+        keeper = BaselineStore(Path(settings.detection.baselines_file), settings.detection.save_seconds)
         baselines = keeper.load(to_judge_by.baselines)
-    return Judging(Judge(to_judge_by, baselines), _recorder(settings), keeper)
+    return Detection(Judge(to_judge_by, baselines), _recorder(settings), keeper)
 
 
 @contextmanager
 def _protecting(
-    agent: Agent, settings: AgentSettings, strategizing: Strategizing | None
-) -> Iterator[Protection | None]:
+    agent: Agent, settings: AgentSettings, strategizing: StrategyRunner | None
+) -> Iterator[ControlLoop | None]:
     """What answers verdicts, and puts everything back at the end; None without a judge."""
     if agent.judging is None:
         yield None
         return
     wire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
     try:
-        protection = open_protection(settings, HostTree(Path(settings.root)), wire, strategizing)
+        protection = open_control_loop(settings, HostTree(Path(settings.root)), wire, strategizing)
     except JournalError as error:
         die(str(error), hint="set [enforcing] state_dir to a directory that the agent may write")
     try:
@@ -121,7 +121,7 @@ def _protecting(
         protection.close()
 
 
-def _protect(agent: Agent, protection: Protection | None) -> tuple[Face, ...]:
+def _protect(agent: Agent, protection: ControlLoop | None) -> tuple[Face, ...]:
     judging = agent.judging
     if protection is None or judging is None:
         return ()
@@ -144,25 +144,25 @@ def _say_what_is_measured(agent: Agent, settings: AgentSettings) -> None:
     )
 
 
-def _serve(agent: Agent, settings: AgentSettings, protection: Protection | None) -> tuple[Face, ...]:
+def _serve(agent: Agent, settings: AgentSettings, protection: ControlLoop | None) -> tuple[Face, ...]:
     """The metrics endpoint, if it is wanted."""
     if not settings.exposition.enabled:
         return ()
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from koordlet.metrics.actions import ActionExposition
-    from koordlet.metrics.cgroups import Exposition
-    from koordlet.metrics.verdicts import VerdictExposition
+    from koordlet.metrics.actions import ActionMetrics
+    from koordlet.metrics.cgroups import CgroupMetrics
+    from koordlet.metrics.verdicts import VerdictMetrics
 
-    exposition = Exposition(
+    exposition = CgroupMetrics(
         settings.exposition, agent.path_of, {"version": program_version(), "kernel": platform.release()}
     )
     registry = CollectorRegistry()
     registry.register(exposition)
-    judged = VerdictExposition(settings.exposition.max_verdicts, agent.name_of)
+    judged = VerdictMetrics(settings.exposition.max_verdicts, agent.name_of)
     if agent.judging:
         registry.register(judged)
-    acted = ActionExposition(settings.exposition.max_verdicts, agent.name_of, dry_run=not settings.enforcing.enabled)
+    acted = ActionMetrics(settings.exposition.max_verdicts, agent.name_of, dry_run=not settings.enforcing.enabled)
     if protection is not None:
         registry.register(acted)
     try:

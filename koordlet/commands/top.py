@@ -19,7 +19,7 @@ from koordlet.commands.startup import (
 )
 
 if TYPE_CHECKING:
-    from koordlet.agent.detection import Judging
+    from koordlet.agent.detection import Detection
     from koordlet.config import AgentSettings
 
 
@@ -49,14 +49,14 @@ def top(config: Path | None) -> None:
     sys.exit(code)
 
 
-def _watching(settings: "AgentSettings", path: Path | None) -> "Judging | None":
+def _watching(settings: "AgentSettings", path: Path | None) -> "Detection | None":
     """A judge that starts from what a running agent has learned, and leaves saving to it."""
     from detector.judging.judge import Judge
-    from koordlet.agent.baseline_store import look_at
-    from koordlet.agent.detection import Judging
+    from koordlet.agent.baseline_store import read_baselines
+    from koordlet.agent.detection import Detection
 
     to_judge_by = judge_settings_of(settings, path)
     if to_judge_by is None:
         return None
-    learned = look_at(Path(settings.detection.baselines_file), time.time(), to_judge_by.baselines)
-    return Judging(Judge(to_judge_by, learned.baselines))
+    learned = read_baselines(Path(settings.detection.baselines_file), time.time(), to_judge_by.baselines)
+    return Detection(Judge(to_judge_by, learned.baselines))

@@ -28,7 +28,7 @@ class Ratio:
     batches: NDArray[np.int64]
 
 
-class Batches:
+class BatchMeans:
     """Sums of `quantities` numbers of each cgroup over the last `BATCHES` batches of ticks."""
 
     def __init__(self, quantities: int, batch_seconds: float) -> None:

@@ -9,10 +9,10 @@ from api.intents import Knob
 from api.plugin import Unsupported
 from koordlet.host.cgroups.processes import first_pid_below
 from koordlet.host.files import HostTree
-from koordlet.host.knobs.current import standing
+from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.topology import bfq_disks, cpu_places, disks
-from koordlet.response.observation import Caches, Reach
+from koordlet.response.observation import CacheCapabilities, HostCapabilities
 
 _EVERY_TICKS = 60
 _SAMPLES: dict[Knob, str] = {
@@ -32,7 +32,7 @@ _SAMPLES: dict[Knob, str] = {
 """Values that say whether a knob is there; nothing is written."""
 
 
-class Reaching:
+class CapabilityReader:
     """Asks the host; keeps what does not change from tick to tick."""
 
     def __init__(self, tree: HostTree, knobs: Knobs, own: str) -> None:
@@ -40,20 +40,20 @@ class Reaching:
         self._tree = tree
         self._knobs = knobs
         self._own = own
-        self._known: Reach | None = None
+        self._known: HostCapabilities | None = None
         self._ticks = 0
 
-    def reach(self, cgroups: Sequence[CgroupInfo]) -> Reach:
+    def reach(self, cgroups: Sequence[CgroupInfo]) -> HostCapabilities:
         """As it was found within the last minute."""
         if self._known is None or self._ticks % _EVERY_TICKS == 0:
             self._known = self._ask(cgroups)
         self._ticks += 1
         return self._known
 
-    def _ask(self, cgroups: Sequence[CgroupInfo]) -> Reach:
+    def _ask(self, cgroups: Sequence[CgroupInfo]) -> HostCapabilities:
         places = cpu_places(self._tree)
         sample = next((info.path for info in cgroups if info.path not in ("/", self._own)), None)
-        return Reach(
+        return HostCapabilities(
             knobs=frozenset(knob for knob in _SAMPLES if sample is not None and self._can(knob, sample)),
             cpus=tuple(place.id for place in places),
             cores={place.id: place.core for place in places},
@@ -98,18 +98,18 @@ class Reaching:
     def _quota_us_of(self, path: str) -> int | None:
         """As it stands in the cgroup's file; None without one."""
         try:
-            quota = standing(self._knobs, Knob.CPU_MAX, path).partition(" ")[0]
+            quota = current(self._knobs, Knob.CPU_MAX, path).partition(" ")[0]
         except (Unsupported, CgroupGone, OSError, ValueError):
             return None
         return None if quota == "max" else int(quota)
 
 
-def caches(resctrl: Path) -> Caches:
+def caches(resctrl: Path) -> CacheCapabilities:
     """What resctrl's info says of the last-level cache and the memory bandwidth; nothing where it is not mounted."""
     schemata = _text(resctrl / "schemata")
     lines = {name.strip(): rest for name, _, rest in (line.partition(":") for line in schemata.splitlines())}
     l3, bandwidth = resctrl / "info/L3", resctrl / "info/MB"
-    return Caches(
+    return CacheCapabilities(
         l3_domains=_domains(lines.get("L3", "")),
         l3_mask=int(_text(l3 / "cbm_mask") or "0", 16),
         l3_least_bits=int(_text(l3 / "min_cbm_bits") or "1"),

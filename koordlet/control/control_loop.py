@@ -19,19 +19,19 @@ from api.verdicts import Verdict
 from api.window import Window
 from detector.judging.signals import Turnarounds
 from koordlet.config import AgentSettings
-from koordlet.control.capabilities import Reaching
+from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.harm import HarmMeter, tick_of
-from koordlet.control.node_view import Viewing
+from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.slowdown import SlowdownMeter
-from koordlet.control.strategy_runner import Strategizing
+from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
-from koordlet.enforcer.outcomes import Fate, tally
+from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
-from koordlet.identity.pods import FactsOf, annotated, nobody_tells
-from koordlet.response.episode import Step
-from koordlet.response.observation import SENSITIVE_RANK, Sight, sight
-from koordlet.response.policy import Response
+from koordlet.identity.pods import FactsOf, annotated, no_pod_facts
+from koordlet.response.episode import ResponseStep
+from koordlet.response.observation import SENSITIVE_RANK, Observation, observe
+from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from probes.tripwire import Trip, Tripwire
 
@@ -40,18 +40,18 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 
 
-class Protection:
+class ControlLoop:
     """Told after each tick; `close` puts everything back."""
 
     def __init__(
         self,
-        response: Response,
+        response: ResponsePolicy,
         enforcer: Enforcer,
-        reaching: Reaching,
+        reaching: CapabilityReader,
         *,
-        strategizing: Strategizing | None = None,
-        viewing: Viewing | None = None,
-        facts_of: FactsOf = nobody_tells,
+        strategizing: StrategyRunner | None = None,
+        viewing: NodeViewBuilder | None = None,
+        facts_of: FactsOf = no_pod_facts,
     ) -> None:
         """Strategies need a viewing; without both only verdicts are answered."""
         self.strategizing = strategizing
@@ -59,7 +59,7 @@ class Protection:
         self.enforcer = enforcer
         self.harm = HarmMeter()
         self.slowdown = SlowdownMeter()
-        self.wishes: Mapping[tuple[str, Fate], int] = {}
+        self.wishes: Mapping[tuple[str, IntentResult], int] = {}
         """By strategy, what became of the wishes of the newest step."""
         self.steps: Counter[tuple[str, str, str]] = Counter()
         """Rungs by resource, rung and what happened to them."""
@@ -70,13 +70,13 @@ class Protection:
         self._viewing = viewing
         self._facts_of = facts_of
         self._lock = threading.Lock()
-        self._sight: Sight | None = None
+        self._sight: Observation | None = None
         self._wanted: list[Intent] = []
 
     def tick(self, window: Window, verdicts: tuple[Verdict, ...], turnarounds: Turnarounds | None = None) -> None:
         """Look, decide, act; `verdicts` are those that stand, `turnarounds` what the judge saw of requests."""
         delta = window.delta()
-        seen = sight(window, delta, verdicts, self._reaching.reach(window.cgroups))
+        seen = observe(window, delta, verdicts, self._reaching.reach(window.cgroups))
         if self.fast is not None:
             self.fast.watch(seen)
         measured = tick_of(delta)
@@ -133,18 +133,18 @@ class Protection:
         with self._lock:
             self.enforcer.close()
 
-    def _enforce(self, wanted: list[Intent], seen: Sight) -> None:
+    def _enforce(self, wanted: list[Intent], seen: Observation) -> None:
         silent = self.strategizing.silent if self.strategizing is not None else frozenset()
         marked = annotated(seen.cgroups, self._facts_of)
         events = self.enforcer.step(wanted, seen.cgroups, silent=silent, annotated=marked)
-        self.wishes = tally(wanted, events)
+        self.wishes = intent_results(wanted, events)
         if self.strategizing is None:
             return
         for event in events:
             if event.outcome is Outcome.TERMINATED:
                 self.strategizing.note_eviction(event.target, seen.now_seconds)
 
-    def _tell(self, steps: Sequence[Step]) -> None:
+    def _tell(self, steps: Sequence[ResponseStep]) -> None:
         for step in steps:
             self.steps[step.resource, step.rung, step.moment] += 1
             _log.info(
@@ -159,7 +159,7 @@ class Protection:
             )
 
 
-def acting(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
+def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
     """The settings with what acting needs: with `enforce` it is turned on, and whoever acts lays the tripwire."""
     enforcing = settings.enforcing
     if enforce:
@@ -171,13 +171,13 @@ def acting(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
     return msgspec.structs.replace(settings, enforcing=enforcing, probes=probes)
 
 
-def open_protection(
+def open_control_loop(
     settings: AgentSettings,
     tree: HostTree,
     wire: Tripwire | None = None,
-    strategizing: Strategizing | None = None,
-    facts_of: FactsOf = nobody_tells,
-) -> Protection:
+    strategizing: StrategyRunner | None = None,
+    facts_of: FactsOf = no_pod_facts,
+) -> ControlLoop:
     """Ready for the first tick; without `[enforcing] enabled` it only says what it would do.
 
     `wire` is the tripwire in the kernel, if one was laid; `facts_of` tells of pods.
@@ -189,12 +189,12 @@ def open_protection(
         enforcing = msgspec.structs.replace(enforcing, dry_run=True, strategies=("*",))
     enforcer = open_enforcer(enforcing, tree)
     knobs = open_knobs(enforcing, tree)
-    protection = Protection(
-        Response(settings.response),
+    protection = ControlLoop(
+        ResponsePolicy(settings.response),
         enforcer,
-        Reaching(tree, knobs, own_cgroup(tree)),
+        CapabilityReader(tree, knobs, own_cgroup(tree)),
         strategizing=strategizing,
-        viewing=Viewing(
+        viewing=NodeViewBuilder(
             tree,
             knobs,
             facts_of,
@@ -224,16 +224,16 @@ class FastPath:
         self._thread = threading.Thread(target=self._listen, name="fast-path", daemon=True)
         self._thread.start()
 
-    def watch(self, sight: Sight) -> None:
+    def watch(self, observe: Observation) -> None:
         """Latency-sensitive cgroups, for what they lose to those that may be acted upon for them."""
-        if sight.cgroups == self._watched:
+        if observe.cgroups == self._watched:
             return
-        victims = {info.id: self._limits for info in sight.cgroups if QoSClass(info.qos).latency_sensitive}
+        victims = {info.id: self._limits for info in observe.cgroups if QoSClass(info.qos).latency_sensitive}
         culprits = {
-            info.id for info in sight.cgroups if info.path != "/" and sight.highest_rank(info.path) < SENSITIVE_RANK
+            info.id for info in observe.cgroups if info.path != "/" and observe.highest_rank(info.path) < SENSITIVE_RANK
         }
         self._wire.watch(victims, culprits)
-        self._watched = sight.cgroups
+        self._watched = observe.cgroups
 
     def close(self) -> None:
         """Stop listening; the wire is the probe's to close. Idempotent."""

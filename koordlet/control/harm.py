@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from api.loss import LOSS_CAUSES
 from api.window import Delta
-from koordlet.control.batch_means import Batches, Floats, ratio_of
+from koordlet.control.batch_means import BatchMeans, Floats, ratio_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class HarmMeter:
     """Feed it every tick; it keeps the last batches."""
 
     def __init__(self, batch_seconds: float = 5.0) -> None:
-        self._batches = Batches(2, batch_seconds)
+        self._batches = BatchMeans(2, batch_seconds)
 
     def add(self, ids: NDArray[np.uint64], lost: Floats, progress: Floats, seconds: float) -> None:
         """One tick: seconds lost to others and seconds of progress of each cgroup in `seconds` of time."""

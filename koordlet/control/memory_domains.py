@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.cgroups.memory import MemoryFiles
 from koordlet.host.files import HostTree
-from koordlet.strategies.view import Group, Kind, MemoryDomain
+from koordlet.strategies.view import Group, GroupKind, MemoryDomain
 
 PLENTY_RATIO = 0.5
 """Part of a limit: while more is free, nobody in it is looked at."""
 
 
-class MemorySharing:
+class MemoryDomainReader:
     """Keeps the files open that it reads each tick."""
 
     def __init__(self, tree: HostTree, files: MemoryFiles, *, v1: bool) -> None:
@@ -59,18 +59,18 @@ class MemorySharing:
         return len((self._tree.text("/proc/swaps") or "").splitlines()) > 1
 
 
-def open_sharing(tree: HostTree) -> MemorySharing | None:
+def open_memory_domains(tree: HostTree) -> MemoryDomainReader | None:
     """None without a memory controller."""
     found = find_hierarchies(tree)
     if found.memory is None:
         return None
     v1 = found.memory != found.unified
-    return MemorySharing(tree, MemoryFiles(found.memory, v1=v1), v1=v1)
+    return MemoryDomainReader(tree, MemoryFiles(found.memory, v1=v1), v1=v1)
 
 
 def outermost(groups: Sequence[Group]) -> list[Group]:
     """Pods and applications, without applications that are part of another: nothing counts twice."""
-    members = {group.path: group for group in groups if group.kind in (Kind.POD, Kind.HOST_APP)}
+    members = {group.path: group for group in groups if group.kind in (GroupKind.POD, GroupKind.HOST_APP)}
     return [group for path, group in members.items() if not any(above in members for above in ancestors(path))]
 
 

@@ -7,7 +7,7 @@ from api.cpuset import parse_cpuset
 from api.intents import Knob
 from api.kube.resources import CPU, MEMORY
 from api.qos import QoSClass
-from koordlet.strategies.view import Group, Kind
+from koordlet.strategies.view import Group, GroupKind
 
 _BINDING = (QoSClass.LSE, QoSClass.LSR)
 """Classes whose CPUs are theirs."""
@@ -26,7 +26,7 @@ def with_bound_cpus(groups: Sequence[Group], cpus: frozenset[int]) -> tuple[Grou
     """
     own = {group.path: _listed(group, cpus) for group in groups if group.qos in _BINDING}
     for group in groups:
-        if group.kind is Kind.CONTAINER and group.path in own and group.pod in own:
+        if group.kind is GroupKind.CONTAINER and group.path in own and group.pod in own:
             own[group.pod] |= own[group.path]
     return tuple(replace(group, bound_cpus=own[group.path]) if own.get(group.path) else group for group in groups)
 

@@ -17,45 +17,45 @@ from api.kube.resources import CPU, MEMORY
 from api.plugin import Unsupported
 from api.qos import QoSClass
 from api.window import Delta, Window
-from koordlet.config import StrategySettings
+from koordlet.config import StrategiesSettings
 from koordlet.control.capabilities import caches
-from koordlet.control.memory_domains import open_sharing
+from koordlet.control.memory_domains import open_memory_domains
 from koordlet.control.node_amounts import allocatable, with_bound_cpus
 from koordlet.host.files import HostTree
 from koordlet.host.filesystems import used_ratio
-from koordlet.host.knobs.current import standing
+from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.topology import cpu_places, disks
 from koordlet.identity.cgroup_names import CgroupName, name_cgroup
-from koordlet.identity.pods import FactsOf, PodFacts, nobody_tells
+from koordlet.identity.pods import FactsOf, PodFacts, no_pod_facts
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
-from koordlet.strategies.view import CacheControl, Cpu, Group, Kind, KubeQoS, Node, NodeView
+from koordlet.strategies.view import CacheControl, CpuThread, Group, GroupKind, KubeQoS, NodeInfo, NodeView
 
 _READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
 """Those whose present value strategies start from."""
-_KINDS = {"kubepods": Kind.QOS_DIR, "pod": Kind.POD, "container": Kind.CONTAINER}
+_KINDS = {"kubepods": GroupKind.QOS_DIR, "pod": GroupKind.POD, "container": GroupKind.CONTAINER}
 
 
-class Viewing:
+class NodeViewBuilder:
     """Makes a view each tick; keeps what does not change."""
 
     def __init__(
         self,
         tree: HostTree,
         knobs: Knobs,
-        facts_of: FactsOf = nobody_tells,
+        facts_of: FactsOf = no_pod_facts,
         *,
-        settings: StrategySettings | None = None,
+        settings: StrategiesSettings | None = None,
         network_bits_per_second: int = 0,
     ) -> None:
         """`settings` tell what the cluster would; a network of 0 is not known."""
-        self._settings = settings or StrategySettings()
+        self._settings = settings or StrategiesSettings()
         self._network_bits_per_second = network_bits_per_second
         self._tree = tree
         self._knobs = knobs
         self._facts_of = facts_of
-        self._node: Node | None = None
-        self._sharing = open_sharing(tree)
+        self._node: NodeInfo | None = None
+        self._sharing = open_memory_domains(tree)
 
     def view(self, window: Window, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
         """The newest frames as strategies see them; `evictions` are recent ones by path, `with_memory` adds who shares
@@ -92,7 +92,7 @@ class Viewing:
         text = self._tree.text("/proc/loadavg")
         return float(text.split()[0]) if text else None
 
-    def _node_of(self, memory_bytes: int) -> Node:
+    def _node_of(self, memory_bytes: int) -> NodeInfo:
         if self._node is None or self._node.memory_bytes != memory_bytes:
             found = caches(self._knobs.resctrl)
             cache = None
@@ -107,8 +107,8 @@ class Viewing:
                 )
             places = cpu_places(self._tree)
             capacity = {CPU: len(places) * 1000, MEMORY: memory_bytes}
-            self._node = Node(
-                cpus=tuple(Cpu(place.id, place.core, place.socket, place.node) for place in places),
+            self._node = NodeInfo(
+                cpus=tuple(CpuThread(place.id, place.core, place.socket, place.node) for place in places),
                 memory_bytes=memory_bytes,
                 allocatable=allocatable(capacity, self._settings.reserved, self._settings.allocatable),
                 page_bytes=getpagesize(),
@@ -124,21 +124,21 @@ class Viewing:
         assert kind is not None
         facts = self._facts_of(name.pod_uid) if name.pod_uid else None
         knobs = self._knobs_of(info.path)
-        pod = info.path.rpartition("/")[0] if kind is Kind.CONTAINER else ""
+        pod = info.path.rpartition("/")[0] if kind is GroupKind.CONTAINER else ""
         # Strategies scale the quotas of pods: what stands there is no limit to scale again.
-        told = knobs if kind is Kind.HOST_APP else {}
+        told = knobs if kind is GroupKind.HOST_APP else {}
         facts = facts or PodFacts(info.name, QoSClass(info.qos), limits=_limits(told, measured.limit_bytes(row)))
         return Group(
             path=info.path,
             kind=kind,
-            name=facts.name if kind is not Kind.CONTAINER else info.container or info.name,
+            name=facts.name if kind is not GroupKind.CONTAINER else info.container or info.name,
             uid=name.pod_uid,
             pod=pod,
-            qos=QoSClass.NONE if kind is Kind.QOS_DIR else facts.qos,
+            qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else facts.qos,
             kube_qos=KubeQoS(name.kube_qos)
             if name.kube_qos
             else KubeQoS.GUARANTEED
-            if kind is Kind.QOS_DIR
+            if kind is GroupKind.QOS_DIR
             else KubeQoS.BURSTABLE,
             priority=facts.priority,
             labels=facts.labels,
@@ -158,7 +158,7 @@ class Viewing:
         found = {}
         for knob in _READ_KNOBS:
             try:
-                found[knob] = standing(self._knobs, knob, path)
+                found[knob] = current(self._knobs, knob, path)
             except (Unsupported, CgroupGone, OSError, ValueError):
                 continue  # not known, which is what an absent knob says
         return found
@@ -169,13 +169,13 @@ def _named(path: str) -> CgroupName:
     return name_cgroup(path)
 
 
-def _kind(info: CgroupInfo, name: CgroupName) -> Kind | None:
+def _kind(info: CgroupInfo, name: CgroupName) -> GroupKind | None:
     """What a cgroup is to strategies; None if nothing."""
     if name.kind == "container" and not name.pod_uid:
-        return Kind.HOST_APP if info.qos else None
+        return GroupKind.HOST_APP if info.qos else None
     if name.kind in _KINDS:
         return _KINDS[name.kind]
-    return Kind.HOST_APP if info.qos and name.kind != "root" and not name.pod_uid else None
+    return GroupKind.HOST_APP if info.qos and name.kind != "root" and not name.pod_uid else None
 
 
 def _limits(knobs: Mapping[Knob, str], memory_bytes: int | None) -> Mapping[str, int]:

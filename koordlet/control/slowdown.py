@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from detector.baselines.sketch import edges_of
 from detector.judging.signals import Turnarounds
-from koordlet.control.batch_means import Batches, Floats, ratio_of
+from koordlet.control.batch_means import BatchMeans, Floats, ratio_of
 
 _MEDIAN_ERROR = 1.2533
 """Standard error of a normal sample's median over that of its mean."""
@@ -44,7 +44,7 @@ class SlowdownMeter:
 
     def __init__(self, batch_seconds: float = 5.0) -> None:
         self._batch_seconds = batch_seconds
-        self._batches = Batches(4, batch_seconds)
+        self._batches = BatchMeans(4, batch_seconds)
 
     def add(self, seen: Turnarounds, seconds: float) -> None:
         """One tick of `seconds`; rows without requests or without a baseline that may judge count as no time."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from api.intents import Intent
 from api.settings import SettingsError, parse
-from koordlet.config import StrategySettings
+from koordlet.config import StrategiesSettings
 from koordlet.strategies.settings import configure
 from koordlet.strategies.strategy import Strategy, discover_strategies
 from koordlet.strategies.view import NodeView
@@ -20,7 +20,7 @@ _EVICTIONS_SECONDS = 3600.0
 """How long an eviction is told to the strategies."""
 
 
-class Strategizing:
+class StrategyRunner:
     """Holds the strategies and what they remember."""
 
     def __init__(self, strategies: Mapping[str, Strategy[Any]]) -> None:
@@ -71,7 +71,7 @@ class Strategizing:
         self.evictions = {each: at for each, at in self.evictions.items() if at > limit} | {path: now}
 
 
-def open_strategies(settings: StrategySettings, source: str) -> Strategizing | None:
+def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner | None:
     """The strategies as a NodeSLO switches them; None without one.
 
     Raises SettingsError naming file and key when the NodeSLO cannot be read or a part of it is refused.
@@ -88,10 +88,10 @@ def open_strategies(settings: StrategySettings, source: str) -> Strategizing | N
     refused = configure(made, spec, settings.node_slo_file or f"{source} [strategies.node_slo]")
     if refused:
         raise refused[0]
-    return Strategizing(made)
+    return StrategyRunner(made)
 
 
-def node_slo(settings: StrategySettings, source: str) -> Mapping[str, Any] | None:
+def node_slo(settings: StrategiesSettings, source: str) -> Mapping[str, Any] | None:
     """The spec of a NodeSLO, from its file or from the settings; None where there is neither."""
     if settings.node_slo_file and settings.node_slo:
         raise SettingsError(source, "[strategies] node_slo", "node_slo_file is set too; keep one of them")

@@ -11,7 +11,7 @@ QUANTILES = (0.5, 0.99, 0.999)
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class DemoPhase:
     """One phase; times are seconds since it began."""
 
     name: str
@@ -39,7 +39,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DemoRow:
     """One line of the comparison."""
 
     name: str
@@ -52,14 +52,14 @@ class Row:
     requests: int
 
 
-def compare(phases: list[Phase]) -> list[Row]:
+def compare(phases: list[DemoPhase]) -> list[DemoRow]:
     """The first phase is the service alone, the second unprotected."""
     rows = []
     for phase in phases:
         alone = phases[0].quantiles[1]
         free = phases[1].blocks_per_second if len(phases) > 1 else float("nan")
         rows.append(
-            Row(
+            DemoRow(
                 phase.name,
                 phase.quantiles,
                 float(phase.quantiles[1] / alone) if np.isfinite(alone) else float("nan"),

@@ -15,7 +15,7 @@ from rich.live import Live
 
 from api.verdicts import from_json as verdict_from
 from api.verdicts import in_words
-from koordlet.demo.measure import Phase
+from koordlet.demo.measure import DemoPhase
 from koordlet.demo.show import live, save_picture, table
 from koordlet.demo.stage import BATCH, ONLINE, ROOT, Records, Stage, read_lines, staged
 
@@ -26,7 +26,7 @@ _REFRESH_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """How the demo runs."""
 
     phase_seconds: float = 30.0
@@ -80,9 +80,9 @@ def _short(path: str) -> str:
     return {ONLINE: "online", BATCH: "batch"}.get(path, path)
 
 
-def run(plan: Plan, picture: Path | None, console: Console, stop: Event) -> Sequence[Phase]:
+def run(plan: DemoPlan, picture: Path | None, console: Console, stop: Event) -> Sequence[DemoPhase]:
     """Run all phases; fewer when stopped. Raises StageError, and OSError where cgroups cannot be made."""
-    finished: list[Phase] = []
+    finished: list[DemoPhase] = []
     moments: list[tuple[float, str]] = []
     with staged(plan.service_seconds) as stage, Live(console=console, refresh_per_second=4, transient=True) as screen:
         for name in NAMES:
@@ -100,10 +100,12 @@ def run(plan: Plan, picture: Path | None, console: Console, stop: Event) -> Sequ
     return finished
 
 
-Update = Callable[[Phase, float, Sequence[str]], None]
+Update = Callable[[DemoPhase, float, Sequence[str]], None]
 
 
-def _phase(stage: Stage, plan: Plan, name: str, stop: Event, update: Update) -> tuple[Phase, list[tuple[float, str]]]:
+def _phase(
+    stage: Stage, plan: DemoPlan, name: str, stop: Event, update: Update
+) -> tuple[DemoPhase, list[tuple[float, str]]]:
     rate = plan.load * (os.cpu_count() or 1) / plan.service_seconds
     stage.audit.unlink(missing_ok=True)
     stage.start_service()
@@ -124,11 +126,11 @@ def _phase(stage: Stage, plan: Plan, name: str, stop: Event, update: Update) -> 
             done, seconds = stage.blocks_done(), time.monotonic() - began
         at, latency = records.columns()
         update(
-            Phase(name, seconds, at, latency, done - blocks),
+            DemoPhase(name, seconds, at, latency, done - blocks),
             plan.phase_seconds - (time.monotonic() - began),
             voice.lines,
         )
     stage.stop_programs()
     at, latency = records.columns()
     order = np.argsort(at, kind="stable")
-    return Phase(name, seconds, at[order], latency[order], done - blocks), voice.moments
+    return DemoPhase(name, seconds, at[order], latency[order], done - blocks), voice.moments

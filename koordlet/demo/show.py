@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from koordlet.demo.measure import Floats, Phase, Row, compare, rolling_p99
+from koordlet.demo.measure import DemoPhase, DemoRow, Floats, compare, rolling_p99
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"alone": "green", "unprotected": "red", "protected": "cyan"}
@@ -27,7 +27,7 @@ def percent(ratio: float) -> str:
     return "-" if np.isnan(ratio) else f"{ratio:.0%}"
 
 
-def table(phases: Sequence[Phase], *, title: str = "") -> Table:
+def table(phases: Sequence[DemoPhase], *, title: str = "") -> Table:
     """What each phase meant to the service and to the best-effort work."""
     drawn = Table(title=title, title_justify="left", expand=True)
     drawn.add_column("phase")
@@ -38,7 +38,7 @@ def table(phases: Sequence[Phase], *, title: str = "") -> Table:
     return drawn
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: DemoRow) -> list[str]:
     p50, p99, p999 = (milliseconds(value) for value in row.quantiles.tolist())
     ratio = "-" if not np.isfinite(row.p99_ratio) else f"x {row.p99_ratio:.2f}"
     work = f"{row.blocks_per_second:.0f}" if row.blocks_per_second else "-"
@@ -51,7 +51,7 @@ def sparkline(values: Floats, top: float) -> str:
     return "".join(" " if np.isnan(value) else _BLOCKS[int(level)] for value, level in zip(values, scaled, strict=True))
 
 
-def live(finished: Sequence[Phase], now: Phase, left_seconds: float, said: Sequence[str]) -> RenderableType:
+def live(finished: Sequence[DemoPhase], now: DemoPhase, left_seconds: float, said: Sequence[str]) -> RenderableType:
     """The screen while a phase runs: phases so far, p99 as it moves, what the agent says."""
     phases = [*finished, now]
     tracks = [rolling_p99(phase.at, phase.latency, phase.seconds) for phase in phases]
@@ -69,7 +69,7 @@ def live(finished: Sequence[Phase], now: Phase, left_seconds: float, said: Seque
     )
 
 
-def save_picture(phases: Sequence[Phase], path: Path, moments: Sequence[tuple[float, str]]) -> None:
+def save_picture(phases: Sequence[DemoPhase], path: Path, moments: Sequence[tuple[float, str]]) -> None:
     """Latency of every request and the moving p99 over all phases, best-effort work below; `moments` are seconds from
     the start of the last phase at which the agent acted, and what it did."""
     import matplotlib as mpl

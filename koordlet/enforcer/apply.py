@@ -7,13 +7,13 @@ from api.intents import Knob, Setting
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.conflicts import Owner
-from koordlet.enforcer.events import Moment, of_intent
+from koordlet.enforcer.events import Clocks, of_intent
 from koordlet.enforcer.journal import Journal, NoJournal
-from koordlet.enforcer.journal_format import Entry
-from koordlet.enforcer.leases import Held, Holdings, Tell, groups_of
-from koordlet.enforcer.plan import Declined, Plan
+from koordlet.enforcer.journal_format import JournalEntry
+from koordlet.enforcer.leases import Lease, Leases, Tell, groups_of
+from koordlet.enforcer.plan import Declined, WritePlan
 from koordlet.enforcer.write_order import order
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import ABSENT, PRESENT, ResourceGroup
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.resctrl_groups import group_names
@@ -25,13 +25,13 @@ _GONE = (errno.ENOENT, errno.ENODEV)
 class Applier:
     """The last step before the hands."""
 
-    def __init__(self, knobs: Knobs, hands: Hands, journal: Journal | NoJournal, holdings: Holdings) -> None:
+    def __init__(self, knobs: Knobs, hands: KernelWriter, journal: Journal | NoJournal, holdings: Leases) -> None:
         self._knobs = knobs
         self._hands = hands
         self._journal = journal
         self._holdings = holdings
 
-    def apply(self, plans: Sequence[Plan], now: Moment, tell: Tell) -> None:
+    def apply(self, plans: Sequence[WritePlan], now: Clocks, tell: Tell) -> None:
         """Write all that the plans ask for, or nothing where the journal cannot be written."""
         if not plans:
             return
@@ -61,18 +61,18 @@ class Applier:
             else:
                 self._keep(plan, now, tell)
 
-    def _keep(self, plan: Plan, now: Moment, tell: Tell) -> None:
+    def _keep(self, plan: WritePlan, now: Clocks, tell: Tell) -> None:
         owner: Owner = (plan.setting.target, plan.setting.knob)
         before = self._holdings.held.get(owner)
         entries = (before.entries if before else {}) | {entry.place.key: entry for entry in plan.entries}
         lease_end = now.monotonic_seconds + plan.setting.lease_seconds
-        self._holdings.held[owner] = Held(plan.setting, entries, lease_end)
+        self._holdings.held[owner] = Lease(plan.setting, entries, lease_end)
         for part, text in plan.change.parts:
             if not part.by_kernel:
                 key, reason = part.place.key, plan.setting.reason
                 tell(of_intent(plan.setting, Outcome.SET, reason, file=key, before=text, after=part.value))
 
-    def _undo(self, plan: Plan, written: set[str], error: OSError, now: Moment, tell: Tell) -> None:
+    def _undo(self, plan: WritePlan, written: set[str], error: OSError, now: Clocks, tell: Tell) -> None:
         """Forget what was not written; put back what was. A setting that stood before stands on if nothing was."""
         owner: Owner = (plan.setting.target, plan.setting.knob)
         outcome = Outcome.GONE if error.errno in _GONE else Outcome.FAILED
@@ -80,14 +80,14 @@ class Applier:
         self._holdings.leave_alone(owner, now.monotonic_seconds, f"it failed: {error}", _FAILURE_SECONDS)
         before = self._holdings.held.get(owner)
         if before is None:
-            self._holdings.held[owner] = Held(plan.setting, {}, now.monotonic_seconds)
+            self._holdings.held[owner] = Lease(plan.setting, {}, now.monotonic_seconds)
             before = self._holdings.held[owner]
         elif not written:
             return
         before.entries |= {entry.place.key: entry for entry in plan.entries}
         self._holdings.release([owner], "it failed halfway" if written else "it was never written", now, tell)
 
-    def make_groups(self, setting: Setting, schemata: Mapping[str, Setting], now: Moment, tell: Tell) -> dict[str, str]:
+    def make_groups(self, setting: Setting, schemata: Mapping[str, Setting], now: Clocks, tell: Tell) -> dict[str, str]:
         """Make the resource groups that a setting needs; returns who stands in for one that cannot be made.
 
         Raises Declined where there is neither.
@@ -111,8 +111,8 @@ class Applier:
                 aliases[name] = stand_in
         return aliases
 
-    def _make(self, group: ResourceGroup, name: str, setting: Setting, now: Moment, tell: Tell) -> None:
-        entry = Entry(
+    def _make(self, group: ResourceGroup, name: str, setting: Setting, now: Clocks, tell: Tell) -> None:
+        entry = JournalEntry(
             place=group,
             identity="",
             original=ABSENT,

@@ -27,7 +27,7 @@ _OF_PROCESSES = frozenset({Knob.OOM_SCORE_ADJ, Knob.RESCTRL_GROUP, Knob.CORE_SCH
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Override:
     """A wish that gave way, and to which."""
 
     loser: Setting
@@ -36,7 +36,7 @@ class Loss:
 
 def settle(
     settings: Iterable[Setting], class_of: Callable[[str], QoSClass]
-) -> tuple[Mapping[Owner, Setting], list[Loss]]:
+) -> tuple[Mapping[Owner, Setting], list[Override]]:
     """One wish for each target and knob, and those that gave way. Values must have been checked."""
     groups: dict[Owner, list[Setting]] = {}
     for setting in settings:
@@ -49,7 +49,7 @@ def settle(
         wants_more = _wants_more(class_of(owner[0]))
         first = min(rivals, key=lambda setting: _rank(setting, wants_more=wants_more))
         winners[owner] = first
-        losses += [Loss(other, first) for other in rivals if other is not first and other.value != first.value]
+        losses += [Override(other, first) for other in rivals if other is not first and other.value != first.value]
     _drop_idle_weights(winners, losses)
     _drop_upper(winners, losses)
     return winners, losses
@@ -66,15 +66,15 @@ def _rank(setting: Setting, *, wants_more: bool) -> tuple[float, int, str, str]:
     return order, setting.strength, setting.strategy, setting.value
 
 
-def _drop_idle_weights(winners: dict[Owner, Setting], losses: list[Loss]) -> None:
+def _drop_idle_weights(winners: dict[Owner, Setting], losses: list[Override]) -> None:
     for (target, knob), idle in list(winners.items()):
         if knob == Knob.CPU_IDLE and idle.value.strip() == "1":
             weight = winners.pop((target, Knob.CPU_WEIGHT), None)
             if weight is not None:
-                losses.append(Loss(weight, idle))
+                losses.append(Override(weight, idle))
 
 
-def _drop_upper(winners: dict[Owner, Setting], losses: list[Loss]) -> None:
+def _drop_upper(winners: dict[Owner, Setting], losses: list[Override]) -> None:
     lower = [setting for (_, knob), setting in winners.items() if knob in _OF_PROCESSES]
     for setting in lower:
         path = setting.target
@@ -82,4 +82,4 @@ def _drop_upper(winners: dict[Owner, Setting], losses: list[Loss]) -> None:
             path = path.rpartition("/")[0] or "/"
             upper = winners.pop((path, setting.knob), None)
             if upper is not None:
-                losses.append(Loss(upper, setting))
+                losses.append(Override(upper, setting))

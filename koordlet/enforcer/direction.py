@@ -6,9 +6,9 @@ from enum import Enum
 
 from api.cpuset import parse_cpuset
 from api.intents import Knob
-from koordlet.host.attribute_formats import MAX, Form
+from koordlet.host.attribute_formats import MAX, Format
 from koordlet.host.attributes import KernelFile
-from koordlet.host.knobs.knobs import Part
+from koordlet.host.knobs.knobs import Assignment
 
 Amount = float | frozenset[int] | None
 """A number, a set of CPUs or nodes, or None where values have no order."""
@@ -64,11 +64,11 @@ def _number(text: str) -> float:
     return math.inf if text == MAX else float(text)
 
 
-def direction(knob: Knob, changes: Iterable[tuple[Part, str]]) -> Direction:
+def direction(knob: Knob, changes: Iterable[tuple[Assignment, str]]) -> Direction:
     """Of a knob's parts, each with the text that stands now."""
     written = [(part, old) for part, old in changes if not part.by_kernel]
     by_form = {part.place.form: (part.value, old) for part, old in written if isinstance(part.place, KernelFile)}
-    if Form.QUOTA_US in by_form:
+    if Format.QUOTA_US in by_form:
         new, old = (_v1_cpus(by_form, position) for position in (0, 1))
         return compare(old, new)
     found = {compare(_part_amount(knob, part, old), _part_amount(knob, part, part.value)) for part, old in written}
@@ -78,27 +78,27 @@ def direction(knob: Knob, changes: Iterable[tuple[Part, str]]) -> Direction:
     return found.pop() if len(found) == 1 else Direction.ASIDE
 
 
-def _v1_cpus(by_form: dict[Form, tuple[str, str]], position: int) -> float:
-    quota = by_form[Form.QUOTA_US][position]
+def _v1_cpus(by_form: dict[Format, tuple[str, str]], position: int) -> float:
+    quota = by_form[Format.QUOTA_US][position]
     # Without a period of its own the quota is compared under the same, unknown one.
-    period = by_form.get(Form.INTEGER, ("100000", "100000"))[position]
+    period = by_form.get(Format.INTEGER, ("100000", "100000"))[position]
     return math.inf if quota == MAX else int(quota) / int(period)
 
 
-def _part_amount(knob: Knob, part: Part, text: str) -> Amount | str:
+def _part_amount(knob: Knob, part: Assignment, text: str) -> Amount | str:
     place = part.place
     if not isinstance(place, KernelFile):
         return amount(knob, text) if knob == Knob.OOM_SCORE_ADJ else text
     match place.form:
-        case Form.CPU_MAX:
+        case Format.CPU_MAX:
             return amount(Knob.CPU_MAX, text)
-        case Form.CPUS:
+        case Format.CPUS:
             return parse_cpuset(text)
-        case Form.FREEZER:
+        case Format.FREEZER:
             return -1.0 if text == "FROZEN" else 0.0
-        case Form.DEVICE_WEIGHT:
+        case Format.DEVICE_WEIGHT:
             return 100.0 if text == "default" else float(text)
-        case Form.TEXT | Form.MASK:
+        case Format.TEXT | Format.MASK:
             return text
     if knob in _UNORDERED:
         return text

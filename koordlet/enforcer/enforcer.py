@@ -8,34 +8,34 @@ from pathlib import Path
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
 from api.qos import QoSClass
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.apply import Applier
 from koordlet.enforcer.audit import AuditFile, Outcome
 from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.conflicts import Owner, settle
 from koordlet.enforcer.direction import Direction
-from koordlet.enforcer.events import Event, Moment, Teller, of_intent
+from koordlet.enforcer.events import Clocks, EnforcerEvent, EventLog, of_intent
 from koordlet.enforcer.journal import Journal, NoJournal
-from koordlet.enforcer.leases import Held, Holdings, groups_of
-from koordlet.enforcer.oneshot import Deeds
-from koordlet.enforcer.plan import Declined, Plan, Planner
-from koordlet.enforcer.protected import Protection
-from koordlet.enforcer.reclaim import Taking
+from koordlet.enforcer.leases import Lease, Leases, groups_of
+from koordlet.enforcer.oneshot import OneShotActions
+from koordlet.enforcer.plan import Declined, Planner, WritePlan
+from koordlet.enforcer.protected import ProtectedCgroups
+from koordlet.enforcer.reclaim import Reclaimer
 from koordlet.enforcer.validation import check
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.knobs.knobs import Knobs
 
 
-def moment() -> Moment:
+def read_clocks() -> Clocks:
     """Both clocks as they stand."""
-    return Moment(time.monotonic(), time.time())
+    return Clocks(time.monotonic(), time.time())
 
 
 class Enforcer:
     """Carries out what may be carried out; everything it changes goes back when it is no longer wanted."""
 
     def __init__(
-        self, settings: EnforcingSettings, knobs: Knobs, journal: Journal | NoJournal, *, hands: Hands, own: str
+        self, settings: EnforcerSettings, knobs: Knobs, journal: Journal | NoJournal, *, hands: KernelWriter, own: str
     ) -> None:
         """`own` is the path of the agent's own cgroup. `open_enforcer` is the usual way in."""
         self._settings = settings
@@ -46,16 +46,16 @@ class Enforcer:
             if settings.audit_file
             else None
         )
-        self._teller = Teller(audit, dry_run=settings.dry_run)
-        self._holdings = Holdings(journal, hands, settings.hold_off_seconds)
+        self._teller = EventLog(audit, dry_run=settings.dry_run)
+        self._holdings = Leases(journal, hands, settings.hold_off_seconds)
         self._planner = Planner(knobs, hands)
         self._applier = Applier(knobs, hands, journal, self._holdings)
         self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
-        taking = Taking(knobs, hands, journal, self._holdings)
-        self._deeds = Deeds(settings, knobs, hands, self._budgets, taking)
-        self._protection = Protection(settings.protected, {}, frozenset(), own, settings.only)
+        taking = Reclaimer(knobs, hands, journal, self._holdings)
+        self._deeds = OneShotActions(settings, knobs, hands, self._budgets, taking)
+        self._protection = ProtectedCgroups(settings.protected, {}, frozenset(), own, settings.only)
         self._cgroups: tuple[CgroupInfo, ...] = ()
-        self._now = Moment(0.0, 0.0)
+        self._now = Clocks(0.0, 0.0)
         self._claims: dict[str, Owner | None] = {}
         self._is_closed = False
 
@@ -70,9 +70,9 @@ class Enforcer:
         """What stands at present."""
         return {owner: held.setting for owner, held in self._holdings.held.items()}
 
-    def adopt(self, now: Moment | None = None) -> list[Event]:
+    def adopt(self, now: Clocks | None = None) -> list[EnforcerEvent]:
         """Put back what an earlier run left in the journal."""
-        self._now = now or moment()
+        self._now = now or read_clocks()
         if isinstance(self._journal, Journal) and self._journal.set_aside is not None:
             self._tell(_damage(self._journal))
         self._holdings.adopt(list(self._journal.live.values()), self._tell)
@@ -82,11 +82,11 @@ class Enforcer:
         self,
         intents: Iterable[Intent],
         cgroups: Sequence[CgroupInfo] | None = None,
-        now: Moment | None = None,
+        now: Clocks | None = None,
         *,
         silent: Collection[str] = (),
         annotated: Collection[str] = (),
-    ) -> list[Event]:
+    ) -> list[EnforcerEvent]:
         """Make the node as it is wanted, and say what became of each wish.
 
         `intents` is everything wanted at this moment: a setting that is not among them goes back at once, unless its
@@ -96,7 +96,7 @@ class Enforcer:
         """
         if self._is_closed:
             return []
-        self._now = now or moment()
+        self._now = now or read_clocks()
         self._see(cgroups, annotated)
         wishes = list(intents)
         winners = self._settle([wish for wish in wishes if isinstance(wish, Setting)])
@@ -121,9 +121,11 @@ class Enforcer:
         if seen != self._cgroups or marked != self._protection.annotated:
             self._cgroups = seen
             classes = {info.path: QoSClass(info.qos) for info in seen}
-            self._protection = Protection(self._settings.protected, classes, marked, self._own, self._settings.only)
+            self._protection = ProtectedCgroups(
+                self._settings.protected, classes, marked, self._own, self._settings.only
+            )
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: EnforcerEvent) -> None:
         self._teller.tell(event, self._now)
 
     def _is_allowed(self, wish: Intent) -> bool:
@@ -206,12 +208,12 @@ class Enforcer:
         self._holdings.release(back, "what it was before is wanted", self._now, self._tell)
         self._applier.apply(plans, self._now, self._tell)
 
-    def _renew(self, held: Held, setting: Setting) -> None:
+    def _renew(self, held: Lease, setting: Setting) -> None:
         held.setting = setting
         held.lease_end = self._now.monotonic_seconds + setting.lease_seconds
         self._tell(of_intent(setting, Outcome.STANDS, setting.reason))
 
-    def _plan(self, owner: Owner, setting: Setting, held: Held | None, schemata: dict[str, Setting]) -> Plan:
+    def _plan(self, owner: Owner, setting: Setting, held: Lease | None, schemata: dict[str, Setting]) -> WritePlan:
         alone = self._holdings.left_alone(owner, self._now.monotonic_seconds)
         if alone:
             raise Declined(Outcome.HELD_OFF, alone)
@@ -228,19 +230,19 @@ class Enforcer:
                 raise Declined(Outcome.OVER_BUDGET, spent)
         return plan
 
-    def _check_claims(self, owner: Owner, plan: Plan) -> None:
+    def _check_claims(self, owner: Owner, plan: WritePlan) -> None:
         for entry in plan.entries:
             other = self._claims.get(entry.place.key, owner)
             if other != owner:
                 whose = f"it is set by {other[1]} of {other[0]}" if other else "an earlier change is not back yet"
                 raise Declined(Outcome.CONFLICT, whose, entry.place.key)
 
-    def close(self, now: Moment | None = None) -> list[Event]:
+    def close(self, now: Clocks | None = None) -> list[EnforcerEvent]:
         """Put everything back and let the journal go; idempotent."""
         if self._is_closed:
             return []
         self._is_closed = True
-        self._now = now or moment()
+        self._now = now or read_clocks()
         self._holdings.release_all(self._tell)
         events = self._teller.finish()
         self._journal.close()
@@ -248,10 +250,12 @@ class Enforcer:
         return events
 
 
-def _damage(journal: Journal) -> Event:
+def _damage(journal: Journal) -> EnforcerEvent:
     found = journal.found
     reason = (
         f"the journal is damaged ({found.damage}): the {len(found.live)} places before it are put back, "
         f"{found.lost_bytes} bytes after it are lost; it is kept as {journal.set_aside}"
     )
-    return Event(strategy="", target="", knob="journal", file=str(journal.path), reason=reason, outcome=Outcome.FAILED)
+    return EnforcerEvent(
+        strategy="", target="", knob="journal", file=str(journal.path), reason=reason, outcome=Outcome.FAILED
+    )

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 from api.intents import Evict, Intent, Reclaim, Setting
 from koordlet.enforcer.audit import ACTIONS, AuditFile, Line, Outcome
-from koordlet.enforcer.journal_format import Entry
+from koordlet.enforcer.journal_format import JournalEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Clocks:
     """Both clocks at once: leases and budgets go by the monotonic one, records for people by the other."""
 
     monotonic_seconds: float
@@ -19,7 +19,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class EnforcerEvent:
     """One decision about one place, or about a whole wish (`file` is empty)."""
 
     strategy: str
@@ -37,9 +37,9 @@ class Event:
 
 def of_intent(
     intent: Intent, outcome: Outcome, reason: str, *, file: str = "", before: str = "", after: str | None = None
-) -> Event:
+) -> EnforcerEvent:
     """The event of a wish."""
-    return Event(
+    return EnforcerEvent(
         strategy=intent.strategy,
         verdict=intent.verdict,
         target=intent.target,
@@ -53,9 +53,9 @@ def of_intent(
     )
 
 
-def of_entry(entry: Entry, outcome: Outcome, reason: str, *, before: str) -> Event:
+def of_entry(entry: JournalEntry, outcome: Outcome, reason: str, *, before: str) -> EnforcerEvent:
     """The event of something put back, or given up."""
-    return Event(
+    return EnforcerEvent(
         strategy=entry.strategy,
         verdict=entry.verdict,
         target=entry.target,
@@ -80,7 +80,7 @@ def _wanted(intent: Intent) -> str:
     return str(intent.amount_bytes) if isinstance(intent, Reclaim) else ""
 
 
-class Teller:
+class EventLog:
     """Keeps the audit and the counts. What repeats itself from step to step is told once."""
 
     def __init__(self, audit: AuditFile | None, *, dry_run: bool) -> None:
@@ -89,7 +89,7 @@ class Teller:
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._told: dict[tuple[str, str, str, str], tuple[str, Outcome]] = {}
         self._telling: dict[tuple[str, str, str, str], tuple[str, Outcome]] = {}
-        self._events: list[Event] = []
+        self._events: list[EnforcerEvent] = []
 
     @property
     def counts(self) -> Mapping[tuple[str, str, str], int]:
@@ -101,7 +101,7 @@ class Teller:
         """Audit lines that could not be written."""
         return self._audit.lost if self._audit else 0
 
-    def tell(self, event: Event, now: Moment) -> None:
+    def tell(self, event: EnforcerEvent, now: Clocks) -> None:
         """Take one event of this step."""
         self._events.append(event)
         if event.outcome == Outcome.STANDS:
@@ -116,13 +116,13 @@ class Teller:
         if self._audit:
             self._audit.write(self._line(event, now))
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[EnforcerEvent]:
         """End the step: everything that was told in it, repetitions included."""
         events, self._events = self._events, []
         self._told, self._telling = self._telling, {}
         return events
 
-    def _line(self, event: Event, now: Moment) -> Line:
+    def _line(self, event: EnforcerEvent, now: Clocks) -> Line:
         return Line(
             time=datetime.fromtimestamp(now.wall_seconds, UTC).isoformat(timespec="milliseconds"),
             strategy=event.strategy,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from api.intents import Evict
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.events import Event, of_intent
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.events import EnforcerEvent, of_intent
+from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import inode
 
 
@@ -26,7 +26,7 @@ class _Ending:
 class Evictions:
     """Times are monotonic seconds."""
 
-    def __init__(self, hands: Hands, directory_of: Callable[[str], Path], cooldown_seconds: float) -> None:
+    def __init__(self, hands: KernelWriter, directory_of: Callable[[str], Path], cooldown_seconds: float) -> None:
         self._hands = hands
         self._directory_of = directory_of
         self._cooldown_seconds = cooldown_seconds
@@ -38,7 +38,7 @@ class Evictions:
         """Whose end has begun and is not over."""
         return tuple(self._running)
 
-    def ask(self, evict: Evict, now_seconds: float) -> Event | None:
+    def ask(self, evict: Evict, now_seconds: float) -> EnforcerEvent | None:
         """Begin one, or say why not; None if it has begun already. Raises CgroupGone, Unsupported or OSError."""
         if evict.target in self._running:
             return None
@@ -54,7 +54,7 @@ class Evictions:
         self._running[evict.target] = _Ending(evict, directory, identity, now_seconds + evict.grace_seconds)
         return self._event(evict, Outcome.TERMINATED, directory, count)
 
-    def advance(self, now_seconds: float) -> Iterator[Event]:
+    def advance(self, now_seconds: float) -> Iterator[EnforcerEvent]:
         """Kill what outlived its grace."""
         for target, ending in list(self._running.items()):
             try:
@@ -70,6 +70,6 @@ class Evictions:
                 yield of_intent(ending.evict, Outcome.FAILED, str(error))
 
     @staticmethod
-    def _event(evict: Evict, outcome: Outcome, directory: Path, count: int) -> Event:
+    def _event(evict: Evict, outcome: Outcome, directory: Path, count: int) -> EnforcerEvent:
         procs = str(directory / "cgroup.procs")
         return of_intent(evict, outcome, evict.reason, file=procs, before=f"{count} processes", after="0 processes")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from koordlet.enforcer.journal_format import SCHEMA, Begin, Decoded, Drop, Entry, Hold, Record, decode, encode
+from koordlet.enforcer.journal_format import SCHEMA, Begin, Decoded, Drop, Hold, JournalEntry, Record, decode, encode
 
 _COMPACT_BYTES = 1 << 18
 
@@ -44,7 +44,7 @@ class Journal:
         self._lock = _lock(directory)
         try:
             self.found = self._read()
-            self.live: dict[str, Entry] = dict(self.found.live) if self.found.boot in ("", boot) else {}
+            self.live: dict[str, JournalEntry] = dict(self.found.live) if self.found.boot in ("", boot) else {}
             self.is_of_another_boot = self.found.boot not in ("", boot)
             if self.found.damage:
                 self.set_aside = self.path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
@@ -69,7 +69,7 @@ class Journal:
             # Nothing is lost by a journal that stays as it is: it cannot be added to until it fits again.
             self.failures += 1
 
-    def hold(self, entries: Iterable[Entry]) -> bool:
+    def hold(self, entries: Iterable[JournalEntry]) -> bool:
         """Write down that these places are about to be changed; False where that failed: then change nothing."""
         new = list(entries)
         if not new:
@@ -175,11 +175,11 @@ def _sync_directory(directory: Path) -> None:
 class NoJournal:
     """Remembers as a journal does, and writes nothing: for dry runs."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
         self.live = {entry.place.key: entry for entry in entries}
         self.failures = 0
 
-    def hold(self, entries: Iterable[Entry]) -> bool:
+    def hold(self, entries: Iterable[JournalEntry]) -> bool:
         """As `Journal.hold`."""
         self.live.update((entry.place.key, entry) for entry in entries)
         return True
@@ -193,7 +193,7 @@ class NoJournal:
         """Nothing to let go."""
 
 
-def peek(directory: Path, boot: str) -> dict[str, Entry]:
+def peek(directory: Path, boot: str) -> dict[str, JournalEntry]:
     """What a journal would have put back, without taking it over; empty where there is none to be read."""
     try:
         found = decode((directory / "journal").read_bytes())

@@ -15,7 +15,7 @@ from koordlet.host.attributes import Place
 SCHEMA = "koord.journal/v1"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One place that is not as it was found."""
 
     place: Place
@@ -45,7 +45,7 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True
 class Hold(msgspec.Struct, frozen=True, tag="hold", forbid_unknown_fields=True):
     """The place is about to be changed."""
 
-    entry: Entry
+    entry: JournalEntry
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop", forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Decoded:
     """What a journal says. `damage` is empty or names line and problem; `lost_bytes` are not accounted for."""
 
     boot: str = ""
-    live: dict[str, Entry] = field(default_factory=dict)
+    live: dict[str, JournalEntry] = field(default_factory=dict)
     records: int = 0
     torn_bytes: int = 0
     damage: str = ""
@@ -85,7 +85,7 @@ def encode(records: Iterable[Record], first_number: int) -> bytes:
 
 def decode(content: bytes) -> Decoded:
     """Read a journal as far as it goes; never raises."""
-    boot, live, number, position = "", dict[str, Entry](), 0, 0
+    boot, live, number, position = "", dict[str, JournalEntry](), 0, 0
     while position < len(content):
         end = content.find(b"\n", position)
         line = content[position : end if end >= 0 else len(content)]

@@ -7,42 +7,42 @@ from dataclasses import dataclass
 from api.intents import Knob, Setting
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.conflicts import Owner
-from koordlet.enforcer.events import Event, Moment, of_entry
+from koordlet.enforcer.events import Clocks, EnforcerEvent, of_entry
 from koordlet.enforcer.journal import Journal, NoJournal
-from koordlet.enforcer.journal_format import Entry
-from koordlet.enforcer.rollback import Returned, Standing, look, put_back
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.journal_format import JournalEntry
+from koordlet.enforcer.rollback import Ownership, Returned, look, put_back
+from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import KernelFile, TrafficClass
 
 _ALL_AT_ONCE = 256
 _TURNS = 5
 _RETRY_SECONDS = 10.0
 
-Tell = Callable[[Event], None]
+Tell = Callable[[EnforcerEvent], None]
 
 
 @dataclass(slots=True)
-class Held:
+class Lease:
     """A setting that stands."""
 
     setting: Setting
-    entries: dict[str, Entry]
+    entries: dict[str, JournalEntry]
     """By the place's key; empty where it stood already when it was first wanted."""
     lease_end: float
     """Monotonic seconds."""
 
 
-class Holdings:
+class Leases:
     """Leases and hold-offs are monotonic seconds."""
 
-    def __init__(self, journal: Journal | NoJournal, hands: Hands, hold_off_seconds: float) -> None:
+    def __init__(self, journal: Journal | NoJournal, hands: KernelWriter, hold_off_seconds: float) -> None:
         self._journal = journal
         self._hands = hands
         self._hold_off_seconds = hold_off_seconds
-        self.held: dict[Owner, Held] = {}
-        self.groups: dict[str, Entry] = {}
+        self.held: dict[Owner, Lease] = {}
+        self.groups: dict[str, JournalEntry] = {}
         """Resource groups that we made, by name."""
-        self._leftover: dict[str, Entry] = {}
+        self._leftover: dict[str, JournalEntry] = {}
         self._retry_at = -math.inf
         self._held_off: dict[Owner, tuple[float, str]] = {}
         self._turn = 0
@@ -61,7 +61,7 @@ class Holdings:
         owned: dict[str, Owner | None] = {key: owner for owner, held in self.held.items() for key in held.entries}
         return owned | dict.fromkeys(self._leftover)
 
-    def verify(self, now: Moment, tell: Tell) -> None:
+    def verify(self, now: Clocks, tell: Tell) -> None:
         """See whether what is ours still stands; where there is much of it, a part in each step."""
         over = [owner for owner, (until, _) in self._held_off.items() if until <= now.monotonic_seconds]
         for owner in over:
@@ -73,7 +73,7 @@ class Holdings:
         for owner in owners:
             self.verify_one(owner, now, tell)
 
-    def verify_one(self, owner: Owner, now: Moment, tell: Tell) -> None:
+    def verify_one(self, owner: Owner, now: Clocks, tell: Tell) -> None:
         """Of one knob: give it up if its cgroup is gone or somebody else wrote there."""
         held = self.held[owner]
         foreign, gone = [], []
@@ -82,7 +82,7 @@ class Holdings:
                 continue
             try:
                 standing, text = look(entry, self._hands)
-                if standing == Standing.GONE:
+                if standing == Ownership.GONE:
                     gone.append(Returned(entry, Outcome.GONE, "", "the cgroup is no more, or another of its name"))
                 elif isinstance(entry.place, KernelFile | TrafficClass) and _is_foreign(entry, standing):
                     foreign.append(Returned(entry, Outcome.YIELDED, text, _whose(standing)))
@@ -96,11 +96,11 @@ class Holdings:
             self.leave_alone(owner, now.monotonic_seconds, foreign[0].reason)
             self._give_up(owner, foreign, tell)
 
-    def _gather(self, entry: Entry, standing: Standing, text: str, foreign: list[Returned]) -> None:
+    def _gather(self, entry: JournalEntry, standing: Ownership, text: str, foreign: list[Returned]) -> None:
         """Processes come and go: those that still have the original get ours."""
-        if standing == Standing.FOREIGN:
+        if standing == Ownership.FOREIGN:
             foreign.append(Returned(entry, Outcome.YIELDED, text, _whose(standing)))
-        elif standing == Standing.PARTLY or text == entry.original:
+        elif standing == Ownership.PARTLY or text == entry.original:
             self._hands.write(entry.place, entry.ours[-1], {entry.original, *entry.ours}, entry.identity)
 
     def _give_up(self, owner: Owner, given_up: list[Returned], tell: Tell) -> None:
@@ -110,9 +110,9 @@ class Holdings:
         rest = [entry for key, entry in held.entries.items() if key not in keys]
         self._settle([*given_up, *put_back(rest, self._hands)], tell)
 
-    def release(self, owners: Collection[Owner], why: str, now: Moment, tell: Tell) -> None:
+    def release(self, owners: Collection[Owner], why: str, now: Clocks, tell: Tell) -> None:
         """Put back what is no longer wanted; what the kernel refuses is tried again later."""
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         for owner in owners:
             entries += self.held.pop(owner).entries.values()
         known = len(self._leftover)
@@ -125,11 +125,11 @@ class Holdings:
         unused = [self.groups.pop(name) for name in list(self.groups) if name not in used]
         self._settle(put_back(unused, self._hands), tell, "nobody uses the group")
 
-    def adopt(self, entries: Iterable[Entry], tell: Tell) -> None:
+    def adopt(self, entries: Iterable[JournalEntry], tell: Tell) -> None:
         """Put back what an earlier run left."""
         self._settle(put_back(entries, self._hands), tell, "left by an earlier run")
 
-    def retry(self, now: Moment, tell: Tell) -> None:
+    def retry(self, now: Clocks, tell: Tell) -> None:
         """Try again what could not be put back."""
         if self._leftover and now.monotonic_seconds >= self._retry_at:
             self._retry_at = now.monotonic_seconds + _RETRY_SECONDS
@@ -156,14 +156,14 @@ class Holdings:
         self._journal.drop(one.entry.place.key for one in returned if one.outcome != Outcome.FAILED)
 
 
-def _is_foreign(entry: Entry, standing: Standing) -> bool:
-    if standing == Standing.ORIGINAL:
+def _is_foreign(entry: JournalEntry, standing: Ownership) -> bool:
+    if standing == Ownership.ORIGINAL:
         return entry.ours[-1] != entry.original
-    return standing == Standing.FOREIGN
+    return standing == Ownership.FOREIGN
 
 
-def _whose(standing: Standing) -> str:
-    if standing == Standing.ORIGINAL:
+def _whose(standing: Ownership) -> str:
+    if standing == Ownership.ORIGINAL:
         return "somebody else put the original back"
     return "somebody else wrote there"
 

@@ -10,11 +10,11 @@
 import logging
 from pathlib import Path
 
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.enforcer import Enforcer
-from koordlet.enforcer.events import Event, Moment
+from koordlet.enforcer.events import Clocks, EnforcerEvent
 from koordlet.enforcer.journal import Journal, NoJournal, peek
-from koordlet.enforcer.writer import Hands, PretendingHands
+from koordlet.enforcer.writer import DryRunWriter, KernelWriter
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
@@ -40,34 +40,34 @@ def own_cgroup(tree: HostTree) -> str:
     return ""
 
 
-def open_knobs(settings: EnforcingSettings, tree: HostTree) -> Knobs:
+def open_knobs(settings: EnforcerSettings, tree: HostTree) -> Knobs:
     """The host's knobs, with the link that the settings name."""
     return Knobs(tree, traffic=TrafficLink(settings.network_interface, settings.network_bits_per_second))
 
 
 def open_enforcer(
-    settings: EnforcingSettings, tree: HostTree, *, knobs: Knobs | None = None, now: Moment | None = None
+    settings: EnforcerSettings, tree: HostTree, *, knobs: Knobs | None = None, now: Clocks | None = None
 ) -> "Enforcer":
     """Take over the journal, put back what an earlier run left, and be ready for the first step.
 
     Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
     """
     boot = boot_id(tree)
-    hands: Hands
+    hands: KernelWriter
     journal: Journal | NoJournal
     if settings.dry_run:
         left = peek(Path(settings.state_dir), boot)
         if left:
             _log.warning("an earlier run left %d places changed, and a dry run cannot: `koordlet restore`", len(left))
-        hands, journal = PretendingHands(), NoJournal(left.values())
+        hands, journal = DryRunWriter(), NoJournal(left.values())
     else:
-        hands, journal = Hands(), Journal(Path(settings.state_dir), boot)
+        hands, journal = KernelWriter(), Journal(Path(settings.state_dir), boot)
     enforcer = Enforcer(settings, knobs or open_knobs(settings, tree), journal, hands=hands, own=own_cgroup(tree))
     enforcer.adopt(now)
     return enforcer
 
 
-def restore(settings: EnforcingSettings, tree: HostTree) -> list[Event]:
+def restore(settings: EnforcerSettings, tree: HostTree) -> list[EnforcerEvent]:
     """Put back what the journal says is not as it was found; one event for each place. Raises as `open_enforcer`.
 
     Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed.
@@ -75,7 +75,7 @@ def restore(settings: EnforcingSettings, tree: HostTree) -> list[Event]:
     if not (Path(settings.state_dir) / "journal").exists():
         return []
     journal = Journal(Path(settings.state_dir), boot_id(tree))
-    enforcer = Enforcer(settings, Knobs(tree), journal, hands=Hands(), own=own_cgroup(tree))
+    enforcer = Enforcer(settings, Knobs(tree), journal, hands=KernelWriter(), own=own_cgroup(tree))
     try:
         return enforcer.adopt()
     finally:

@@ -4,23 +4,23 @@ from collections.abc import Iterable
 
 from api.intents import Evict, Intent, Reclaim
 from api.plugin import Unsupported
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.budgets import Budgets
-from koordlet.enforcer.events import Event, of_intent
+from koordlet.enforcer.events import EnforcerEvent, of_intent
 from koordlet.enforcer.evictions import Evictions
 from koordlet.enforcer.leases import Tell
-from koordlet.enforcer.protected import Protection
-from koordlet.enforcer.reclaim import NotWrittenDown, Taking
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.protected import ProtectedCgroups
+from koordlet.enforcer.reclaim import JournalUnavailable, Reclaimer
+from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 
 
-class Deeds:
+class OneShotActions:
     """Times are monotonic seconds."""
 
     def __init__(
-        self, settings: EnforcingSettings, knobs: Knobs, hands: Hands, budgets: Budgets, taking: Taking
+        self, settings: EnforcerSettings, knobs: Knobs, hands: KernelWriter, budgets: Budgets, taking: Reclaimer
     ) -> None:
         self._may_evict = settings.evict
         self._budgets = budgets
@@ -34,7 +34,7 @@ class Deeds:
         prefix = target.rstrip("/") + "/"
         return any(f"{path}/".startswith(prefix) or prefix.startswith(f"{path}/") for path in self._evictions.targets)
 
-    def reclaim(self, wish: Reclaim, protection: Protection, now_seconds: float, tell: Tell) -> None:
+    def reclaim(self, wish: Reclaim, protection: ProtectedCgroups, now_seconds: float, tell: Tell) -> None:
         """Take memory, unless the cgroup is protected."""
         forbidden = protection.why(wish.target)
         spent = "" if forbidden else self._budgets.take(wish.target, now_seconds)
@@ -43,7 +43,7 @@ class Deeds:
             return
         try:
             taken = self._taking.take(wish, tell)
-        except NotWrittenDown:
+        except JournalUnavailable:
             tell(of_intent(wish, Outcome.UNJOURNALLED, "the journal cannot be written; nothing changed"))
             return
         except (Unsupported, CgroupGone, OSError) as error:
@@ -53,7 +53,7 @@ class Deeds:
         short = f"; no more than {got} bytes were to be had" if got < wish.amount_bytes else ""
         tell(of_intent(wish, Outcome.RECLAIMED, wish.reason + short, file=taken.file))
 
-    def evict(self, wishes: Iterable[Evict], protection: Protection, now_seconds: float, tell: Tell) -> None:
+    def evict(self, wishes: Iterable[Evict], protection: ProtectedCgroups, now_seconds: float, tell: Tell) -> None:
         """Go on with what has begun, and begin what may begin."""
         for event in self._evictions.advance(now_seconds):
             tell(event)
@@ -67,7 +67,7 @@ class Deeds:
                 self._begin(wish, now_seconds, tell)
 
     def _begin(self, wish: Evict, now_seconds: float, tell: Tell) -> None:
-        event: Event | None
+        event: EnforcerEvent | None
         try:
             event = self._evictions.ask(wish, now_seconds)
         except (Unsupported, CgroupGone, OSError) as error:
@@ -76,7 +76,7 @@ class Deeds:
             tell(event)
 
 
-def _failure(wish: Intent, error: Exception) -> Event:
+def _failure(wish: Intent, error: Exception) -> EnforcerEvent:
     if isinstance(error, Unsupported):
         return of_intent(wish, Outcome.UNSUPPORTED, f"{error.reason}; {error.remedy}" if error.remedy else error.reason)
     if isinstance(error, CgroupGone):

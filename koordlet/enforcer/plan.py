@@ -7,14 +7,14 @@ from api.intents import Knob, Setting
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.direction import direction
-from koordlet.enforcer.events import Moment
-from koordlet.enforcer.journal_format import Entry
-from koordlet.enforcer.leases import Held
-from koordlet.enforcer.protected import Protection
-from koordlet.enforcer.write_order import Change, interim
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.events import Clocks
+from koordlet.enforcer.journal_format import JournalEntry
+from koordlet.enforcer.leases import Lease
+from koordlet.enforcer.protected import ProtectedCgroups
+from koordlet.enforcer.write_order import KnobChange, interim
+from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import KernelFile
-from koordlet.host.knobs.knobs import CgroupGone, Knobs, Part
+from koordlet.host.knobs.knobs import Assignment, CgroupGone, Knobs
 
 
 class Declined(Exception):
@@ -28,12 +28,12 @@ class Declined(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WritePlan:
     """What to do for one wish; nothing where `change.parts` is empty."""
 
     setting: Setting
-    change: Change
-    entries: tuple[Entry, ...]
+    change: KnobChange
+    entries: tuple[JournalEntry, ...]
     """In the order of the parts."""
 
     @property
@@ -45,13 +45,18 @@ class Plan:
 class Planner:
     """Looks at a host through its hands."""
 
-    def __init__(self, knobs: Knobs, hands: Hands) -> None:
+    def __init__(self, knobs: Knobs, hands: KernelWriter) -> None:
         self._knobs = knobs
         self._hands = hands
 
     def plan(
-        self, setting: Setting, held: Held | None, protection: Protection, now: Moment, aliases: Mapping[str, str]
-    ) -> Plan:
+        self,
+        setting: Setting,
+        held: Lease | None,
+        protection: ProtectedCgroups,
+        now: Clocks,
+        aliases: Mapping[str, str],
+    ) -> WritePlan:
         """Raises Declined. `aliases` names the group that stands in for a resource group that cannot be made."""
         parts = self._parts(setting, aliases)
         found = [(part, self._text(part, held)) for part in parts]
@@ -63,10 +68,12 @@ class Planner:
         differing = tuple((part, text) for part, text in known if part.by_kernel or text != part.value)
         if all(part.by_kernel for part, _ in differing):
             differing = ()
-        change = Change(setting.knob, setting.target, differing, direction(setting.knob, differing))
-        return Plan(setting, change, tuple(self._entry(setting, part, text, held, now) for part, text in differing))
+        change = KnobChange(setting.knob, setting.target, differing, direction(setting.knob, differing))
+        return WritePlan(
+            setting, change, tuple(self._entry(setting, part, text, held, now) for part, text in differing)
+        )
 
-    def _parts(self, setting: Setting, aliases: Mapping[str, str]) -> tuple[Part, ...]:
+    def _parts(self, setting: Setting, aliases: Mapping[str, str]) -> tuple[Assignment, ...]:
         target, value = setting.target, setting.value
         if setting.knob == Knob.RESCTRL_SCHEMATA:
             target = aliases.get(target, target)
@@ -85,7 +92,7 @@ class Planner:
         except OSError as error:
             raise Declined(Outcome.FAILED, str(error)) from error
 
-    def _text(self, part: Part, held: Held | None) -> str | None:
+    def _text(self, part: Assignment, held: Lease | None) -> str | None:
         """What stands at a place; None where no process is there to have it."""
         try:
             texts = self._hands.read(part.place)
@@ -101,15 +108,15 @@ class Planner:
             raise Declined(Outcome.REFUSED, f"its processes differ ({shown}): somebody sets them apart", part.place.key)
         return next(iter(texts), None)
 
-    def _entry(self, setting: Setting, part: Part, text: str, held: Held | None, now: Moment) -> Entry:
+    def _entry(self, setting: Setting, part: Assignment, text: str, held: Lease | None, now: Clocks) -> JournalEntry:
         identity = self._hands.identity(part.place)
         if identity is None:
             raise Declined(Outcome.GONE, "it is not there any more", part.place.key)
         known = held.entries.get(part.place.key) if held else None
         original = known.original if known and known.identity == identity else text
-        ways = (text if known else "", interim(part, text), interim(Part(part.place, original), part.value))
+        ways = (text if known else "", interim(part, text), interim(Assignment(part.place, original), part.value))
         ours = (*part.also, *(way for way in ways if way), part.value)
-        return Entry(
+        return JournalEntry(
             place=part.place,
             identity=identity,
             original=original,
@@ -123,6 +130,6 @@ class Planner:
         )
 
 
-def _original(part: Part, text: str | None, held: Held | None) -> str:
+def _original(part: Assignment, text: str | None, held: Lease | None) -> str:
     entry = held.entries.get(part.place.key) if held else None
     return entry.original if entry else part.value if text is None else text

@@ -45,7 +45,7 @@ _OF_THE_ROOT = frozenset({Knob.IO_COST_QOS, Knob.IO_COST_MODEL})
 
 
 @dataclass(frozen=True)
-class Protection:
+class ProtectedCgroups:
     """`classes` and `annotated` speak of the cgroups there are, by path."""
 
     patterns: tuple[str, ...]

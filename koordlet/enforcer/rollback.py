@@ -9,16 +9,16 @@ from enum import Enum
 from api.intents import Knob
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.direction import direction
-from koordlet.enforcer.journal_format import Entry
-from koordlet.enforcer.write_order import Change, order
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.journal_format import JournalEntry
+from koordlet.enforcer.write_order import KnobChange, order
+from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import KernelFile, ResourceTasks, parents_list
-from koordlet.host.knobs.knobs import Part
+from koordlet.host.knobs.knobs import Assignment
 
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
-class Standing(Enum):
+class Ownership(Enum):
     """What is found at a place that we changed."""
 
     OURS = "ours"
@@ -33,40 +33,40 @@ class Standing(Enum):
 class Returned:
     """What became of one place; `before` is what stood there. FAILED ones are still ours."""
 
-    entry: Entry
+    entry: JournalEntry
     outcome: Outcome
     before: str
     reason: str
 
 
-def look(entry: Entry, hands: Hands) -> tuple[Standing, str]:
+def look(entry: JournalEntry, hands: KernelWriter) -> tuple[Ownership, str]:
     """What stands at an entry's place, and its text. Raises OSError where it cannot be read."""
     if hands.identity(entry.place) != entry.identity:
-        return Standing.GONE, ""
+        return Ownership.GONE, ""
     texts = hands.read(entry.place)
     if texts is None:
-        return Standing.GONE, ""
+        return Ownership.GONE, ""
     shown = ",".join(sorted(texts))
     if entry.by_kernel and texts <= {entry.original, *entry.ours}:
-        return Standing.OURS, shown
+        return Ownership.OURS, shown
     if not texts or texts == {entry.original}:
-        return Standing.ORIGINAL, shown
+        return Ownership.ORIGINAL, shown
     if not texts & set(entry.ours):
-        return Standing.FOREIGN, shown
-    return (Standing.PARTLY if entry.original in texts else Standing.OURS), shown
+        return Ownership.FOREIGN, shown
+    return (Ownership.PARTLY if entry.original in texts else Ownership.OURS), shown
 
 
-def put_back(entries: Iterable[Entry], hands: Hands) -> list[Returned]:
+def put_back(entries: Iterable[JournalEntry], hands: KernelWriter) -> list[Returned]:
     """Look at each place and put back what is ours, in the order that the kernel accepts."""
     done: list[Returned] = []
-    ours: dict[tuple[str, str], list[tuple[Entry, str]]] = defaultdict(list)
+    ours: dict[tuple[str, str], list[tuple[JournalEntry, str]]] = defaultdict(list)
     for entry in entries:
         try:
             standing, text = look(entry, hands)
         except OSError as error:
             done.append(Returned(entry, Outcome.FAILED, "", str(error)))
             continue
-        if standing in (Standing.OURS, Standing.PARTLY):
+        if standing in (Ownership.OURS, Ownership.PARTLY):
             ours[entry.target, entry.knob].append((entry, text))
         else:
             done.append(Returned(entry, *_nothing_to_do(standing, text)))
@@ -74,23 +74,23 @@ def put_back(entries: Iterable[Entry], hands: Hands) -> list[Returned]:
     return done
 
 
-def _nothing_to_do(standing: Standing, text: str) -> tuple[Outcome, str, str]:
-    if standing == Standing.GONE:
+def _nothing_to_do(standing: Ownership, text: str) -> tuple[Outcome, str, str]:
+    if standing == Ownership.GONE:
         return Outcome.GONE, "", "the cgroup is no more"
-    if standing == Standing.ORIGINAL:
+    if standing == Ownership.ORIGINAL:
         return Outcome.STANDS, text, "it was back already"
     return Outcome.YIELDED, text, "somebody else wrote there meanwhile"
 
 
-def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Hands) -> list[Returned]:
-    changes: list[Change] = []
-    entries: dict[str, tuple[Entry, str]] = {}
+def _write_back(ours: dict[tuple[str, str], list[tuple[JournalEntry, str]]], hands: KernelWriter) -> list[Returned]:
+    changes: list[KnobChange] = []
+    entries: dict[str, tuple[JournalEntry, str]] = {}
     for (target, knob), found in ours.items():
         parts = tuple(
-            (Part(entry.place, entry.original, entry.by_kernel), _single(entry, text)) for entry, text in found
+            (Assignment(entry.place, entry.original, entry.by_kernel), _single(entry, text)) for entry, text in found
         )
         kind = _known(knob)
-        changes.append(Change(kind, target, parts, direction(kind, parts)))
+        changes.append(KnobChange(kind, target, parts, direction(kind, parts)))
         entries |= {entry.place.key: (entry, text) for entry, text in found}
     failed: dict[str, str] = {}
     remarks: dict[str, str] = {}
@@ -116,7 +116,7 @@ def _write_back(ours: dict[tuple[str, str], list[tuple[Entry, str]]], hands: Han
     done = []
     for key, (entry, text) in entries.items():
         if key in gone:
-            done.append(Returned(entry, *_nothing_to_do(Standing.GONE, "")))
+            done.append(Returned(entry, *_nothing_to_do(Ownership.GONE, "")))
         elif key in failed:
             done.append(Returned(entry, Outcome.FAILED, text, failed[key]))
         else:
@@ -129,12 +129,12 @@ def _known(knob: str) -> Knob:
     return Knob(knob) if knob in Knob.__members__.values() else Knob.SYSCTL
 
 
-def _single(entry: Entry, text: str) -> str:
+def _single(entry: JournalEntry, text: str) -> str:
     """The text to judge the direction by; processes that differ count as having ours."""
     return text if isinstance(entry.place, KernelFile) else entry.ours[-1]
 
 
-def _write(entry: Entry, value: str, hands: Hands) -> str:
+def _write(entry: JournalEntry, value: str, hands: KernelWriter) -> str:
     """Write it back, or what comes closest to it; returns a remark on the latter."""
     place = entry.place
     try:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Knob
 from koordlet.enforcer.direction import Direction
-from koordlet.host.attribute_formats import Form
+from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import ABSENT, KernelFile, ProcessFiles, ResourceGroup, ResourceTasks
-from koordlet.host.knobs.knobs import Part
+from koordlet.host.knobs.knobs import Assignment
 
 _LEVELLED = frozenset(
     {
@@ -31,48 +31,48 @@ _FIRST, _WIDEN, _TIGHTEN, _LAST = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KnobChange:
     """One knob of one target: its parts, each with the text that stands now."""
 
     knob: Knob
     target: str
-    parts: tuple[tuple[Part, str], ...]
+    parts: tuple[tuple[Assignment, str], ...]
     direction: Direction
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class KnobWrite:
     """One write: which change it belongs to, where, and what."""
 
     change: int
-    part: Part
+    part: Assignment
     value: str
 
 
-def interim(part: Part, old: str) -> str:
+def interim(part: Assignment, old: str) -> str:
     """What a list passes through on its way: both lists together. Empty where the way is straight."""
     place = part.place
-    if not isinstance(place, KernelFile) or place.form != Form.CPUS:
+    if not isinstance(place, KernelFile) or place.form != Format.CPUS:
         return ""
     before, after = parse_cpuset(old), parse_cpuset(part.value)
     both = before | after
     return "" if not before or not after or both in (before, after) else format_cpuset(both)
 
 
-def order(changes: Sequence[Change]) -> list[Write]:
+def order(changes: Sequence[KnobChange]) -> list[KnobWrite]:
     """All writes, in the order in which to make them."""
-    ranked: list[tuple[tuple[int, int, int], Write]] = []
+    ranked: list[tuple[tuple[int, int, int], KnobWrite]] = []
     for number, change in enumerate(changes):
         for position, (part, old) in enumerate(_within(change)):
             passing = interim(part, old) if change.direction == Direction.ASIDE else ""
             if passing:
-                ranked.append(((_WIDEN, _depth(change.target), position), Write(number, part, passing)))
+                ranked.append(((_WIDEN, _depth(change.target), position), KnobWrite(number, part, passing)))
             rank = (_phase(change), _level(change), position)
-            ranked.append((rank, Write(number, part, part.value)))
+            ranked.append((rank, KnobWrite(number, part, part.value)))
     return [write for _, write in sorted(ranked, key=lambda item: item[0])]
 
 
-def _phase(change: Change) -> int:
+def _phase(change: KnobChange) -> int:
     if change.knob == Knob.CPU_BURST:
         return _FIRST if change.direction == Direction.TIGHTER else _LAST
     if change.knob == Knob.CPU_IDLE and change.direction == Direction.WIDER:
@@ -82,7 +82,7 @@ def _phase(change: Change) -> int:
     return _LAST
 
 
-def _level(change: Change) -> int:
+def _level(change: KnobChange) -> int:
     if change.knob in _LEVELLED:
         depth = _depth(change.target)
         return depth if change.direction == Direction.WIDER else -depth
@@ -93,7 +93,7 @@ def _depth(target: str) -> int:
     return len([name for name in target.split("/") if name])
 
 
-def _turn(part: Part) -> int:
+def _turn(part: Assignment) -> int:
     """Among what has no level: weights before idle classes, groups before their schemata before their tasks."""
     place = part.place
     if isinstance(place, ResourceGroup):
@@ -105,12 +105,12 @@ def _turn(part: Part) -> int:
     return 2 if place.path.endswith("/cpu.idle") else 1
 
 
-def _within(change: Change) -> list[tuple[Part, str]]:
+def _within(change: KnobChange) -> list[tuple[Assignment, str]]:
     """A longer period goes before its quota and a shorter one after it; an idle class before the weight it hid."""
     return sorted(change.parts, key=_inner_rank)
 
 
-def _inner_rank(item: tuple[Part, str]) -> int:
+def _inner_rank(item: tuple[Assignment, str]) -> int:
     part, old = item
     place = part.place
     if isinstance(place, KernelFile):

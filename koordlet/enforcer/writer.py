@@ -8,7 +8,7 @@ import signal
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from koordlet.host.attribute_formats import Form, spelled
+from koordlet.host.attribute_formats import Format, spelled
 from koordlet.host.attributes import PRESENT, KernelFile, Place, ResourceGroup
 from koordlet.host.cgroups.processes import kill_below, on_cpus_of, pids_below, signal_below
 from koordlet.host.cgroups.reclaim import reclaim, reclaim_by_limit, usage_bytes
@@ -16,7 +16,7 @@ from koordlet.host.cgroups.reclaim import reclaim, reclaim_by_limit, usage_bytes
 Texts = frozenset[str] | None
 
 
-class Hands:
+class KernelWriter:
     """Act for real."""
 
     is_dry = False
@@ -53,13 +53,13 @@ class Hands:
         with on_cpus_of(directory):
             return reclaim(directory, amount_bytes)
 
-    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], form: Form, standing: str) -> int:
+    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], form: Format, standing: str) -> int:
         """Take memory by limits that stand for a moment; how much it was. Raises HostError."""
         with on_cpus_of(directory):
             return reclaim_by_limit(directory, limits, spelled(form, standing))
 
 
-class PretendingHands(Hands):
+class DryRunWriter(KernelWriter):
     """Change nothing."""
 
     is_dry = True
@@ -109,5 +109,5 @@ class PretendingHands(Hands):
         reclaim(directory, 0)
         return amount_bytes
 
-    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], form: Form, standing: str) -> int:  # noqa: ARG002
+    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], form: Format, standing: str) -> int:  # noqa: ARG002
         return max(usage_bytes(directory) - limits[-1], 0)

@@ -18,7 +18,7 @@ _LEAST_SHARES, _MOST_SHARES = 2, 262_144
 _V1_UNLIMITED = (1 << 63) - 1
 
 
-class Form(StrEnum):
+class Format(StrEnum):
     """What kind of text a file, or one item of it, holds."""
 
     TEXT = "text"
@@ -59,30 +59,30 @@ class Layout(StrEnum):
     """A list of words; `NO_<item>` is 0 and `<item>` is 1."""
 
 
-def canonical(form: Form, text: str) -> str:
+def canonical(form: Format, text: str) -> str:
     """One spelling for all texts of the same meaning; raises ValueError for a text of another form."""
     text = text.strip()
     match form:
-        case Form.INTEGER:
+        case Format.INTEGER:
             return str(int(text))
-        case Form.CPU_MAX:
+        case Format.CPU_MAX:
             quota, _, period = text.partition(" ")
             return f"{quota if quota == MAX else int(quota)} {int(period)}"
-        case Form.QUOTA_US:
+        case Format.QUOTA_US:
             return MAX if text == MAX or int(text) < 0 else str(int(text))
-        case Form.CPUS:
+        case Format.CPUS:
             return format_cpuset(parse_cpuset(text))
-        case Form.BYTES | Form.LIMIT_BYTES:
+        case Format.BYTES | Format.LIMIT_BYTES:
             return _bytes(text)
-        case Form.FREEZER:
+        case Format.FREEZER:
             return {"FREEZING": "FROZEN", "1": "FROZEN", "0": "THAWED"}.get(text, text)
-        case Form.RATE | Form.THROTTLE:
+        case Format.RATE | Format.THROTTLE:
             return MAX if text in (MAX, "0") else str(int(text))
-        case Form.DEVICE_WEIGHT:
+        case Format.DEVICE_WEIGHT:
             return text if text == "default" else str(int(text))
-        case Form.MASK:
+        case Format.MASK:
             return f"{int(text, 16):x}"
-        case Form.DECIMAL:
+        case Format.DECIMAL:
             return f"{float(text):g}"
     chosen = re.search(r"\[(\S+)\]", text)
     return chosen[1] if chosen else " ".join(text.split())
@@ -95,18 +95,18 @@ def _bytes(text: str) -> str:
     return MAX if amount < 0 or amount >= _V1_UNLIMITED // PAGE_BYTES * PAGE_BYTES else str(amount)
 
 
-def spelled(form: Form, value: str) -> str:
+def spelled(form: Format, value: str) -> str:
     """What is written for a canonical text."""
-    if value == MAX and form in (Form.QUOTA_US, Form.LIMIT_BYTES):
+    if value == MAX and form in (Format.QUOTA_US, Format.LIMIT_BYTES):
         return "-1"
-    if value == MAX and form == Form.THROTTLE:
+    if value == MAX and form == Format.THROTTLE:
         return "0"
     return value
 
 
-def absent(form: Form) -> str:
+def absent(form: Format) -> str:
     """What it means that a file has no such item."""
-    return {Form.RATE: MAX, Form.THROTTLE: MAX, Form.DEVICE_WEIGHT: "default", Form.INTEGER: "0"}.get(form, "")
+    return {Format.RATE: MAX, Format.THROTTLE: MAX, Format.DEVICE_WEIGHT: "default", Format.INTEGER: "0"}.get(form, "")
 
 
 def pick(layout: Layout, item: str, text: str) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from koordlet.host import resctrl_groups
-from koordlet.host.attribute_formats import Form, Layout, absent, canonical, pick, place_in, spelled
+from koordlet.host.attribute_formats import Format, Layout, absent, canonical, pick, place_in, spelled
 from koordlet.host.cgroups import processes
 from koordlet.host.files import HostError
 from koordlet.host.traffic.cgroup_class import CgroupTraffic
@@ -41,7 +41,7 @@ class _Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KernelFile(_Place, frozen=True, tag="file"):
     """A file or one item in it."""
 
-    form: Form
+    form: Format
     layout: Layout = Layout.WHOLE
     item: str = ""
     is_cgroup: bool = True
@@ -196,13 +196,13 @@ Place = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
 
 def parents_list(place: KernelFile) -> str:
     """The CPUs or memory nodes that the cgroup above may use; empty where the place is no list of them."""
-    if place.form != Form.CPUS:
+    if place.form != Format.CPUS:
         return ""
     path = Path(place.path)
     for name in (f"{path.name}.effective", f"cpuset.effective_{path.name.rpartition('.')[2]}"):
         above = path.parent.parent / name
         if above.exists():
-            return canonical(Form.CPUS, above.read_text())
+            return canonical(Format.CPUS, above.read_text())
     return ""
 
 

@@ -31,14 +31,14 @@ FactsOf = Callable[[str], PodFacts | None]
 """Facts of the pod with this uid; None where nobody tells them."""
 
 
-def nobody_tells(_uid: str) -> PodFacts | None:
+def no_pod_facts(_uid: str) -> PodFacts | None:
     """Without Kubernetes."""
     return None
 
 
 def annotated(cgroups: Iterable[CgroupInfo], facts_of: FactsOf) -> frozenset[str]:
     """Paths of the pods that are protected by annotation."""
-    if facts_of is nobody_tells:
+    if facts_of is no_pod_facts:
         return frozenset()
     named = ((info.path, name_cgroup(info.path)) for info in cgroups)
     pods = ((path, facts_of(name.pod_uid)) for path, name in named if name.kind == "pod")

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from api.verdicts import State, Verdict, in_words
+from api.verdicts import Verdict, VerdictState, in_words
 from cluster.events import Event
 from koordlet.kube.annotation import OWN_DOING
 from koordlet.kube.pods import PodBook, pod_uid
@@ -26,7 +26,7 @@ class EventWords:
 
     def event(self, verdict: Verdict) -> Event | None:
         """The Event on the victim's pod; None where the victim is no pod that is known."""
-        if verdict.state is State.UPDATE:
+        if verdict.state is VerdictState.UPDATE:
             return None
         pod = self._pods.of_path(verdict.victim)
         if pod is None:
@@ -38,7 +38,7 @@ class EventWords:
             return None
         others = (self._pods.of_path(culprit.path) for culprit in verdict.culprits)
         culprit = next((other for other in others if other is not None and other != pod), None)
-        opens = verdict.state is State.OPEN
+        opens = verdict.state is VerdictState.OPEN
         reason = "SelfInflictedLoss" if verdict.cause in OWN_DOING else "Interference"
         return Event(
             regarding=pod.reference,

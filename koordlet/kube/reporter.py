@@ -13,11 +13,11 @@ from cluster import (
     Backoff,
     Client,
     ClientSettings,
-    Delta,
+    EventRecorder,
     Informer,
     Query,
-    Recorder,
     RecorderSettings,
+    StoreDelta,
     load_endpoint,
 )
 from koordlet.kube.annotation import AnnotationPace, entries_of
@@ -60,7 +60,7 @@ class Reporter:
         self._pace = AnnotationPace(settings.annotation_seconds)
         self.informer = Informer(client, PODS.of(Pod), Query(fields=f"spec.nodeName={node}"))
         self.informer.subscribe(self._on_pods)
-        self.recorder = Recorder(client, RecorderSettings("koordlet", node))
+        self.recorder = EventRecorder(client, RecorderSettings("koordlet", node))
         self.annotation = NodeAnnotation(client, node, ANNOTATION_VERDICTS, backoff=retry)
 
     def start(self) -> None:
@@ -99,6 +99,6 @@ class Reporter:
             "pods": len(self.pods),
         }
 
-    def _on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
+    def _on_pods(self, deltas: Sequence[StoreDelta[Pod]]) -> None:
         for delta in deltas:
             self.pods.change(delta.old, delta.new)

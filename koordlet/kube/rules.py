@@ -14,7 +14,7 @@ import msgspec
 
 from api.crds import INTERFERENCE_DETECTION_RULE, InterferenceDetectionRuleSpec
 from api.settings import SettingsError
-from cluster import Client, Delta, Document, Informer, custom
+from cluster import Client, Document, Informer, StoreDelta, custom
 from detector.rules import Rule, rules_of
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class ClusterRules:
             self._changed = False
             return tuple(self._rules[name] for name in sorted(self._rules)) or self._fallback
 
-    def _on_objects(self, deltas: Sequence[Delta[Document]]) -> None:
+    def _on_objects(self, deltas: Sequence[StoreDelta[Document]]) -> None:
         with self._lock:
             before = dict(self._rules)
             for delta in deltas:

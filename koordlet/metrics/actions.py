@@ -10,10 +10,10 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from api.frame import CgroupInfo
 from api.qos import QoSClass
-from koordlet.control.control_loop import Protection
+from koordlet.control.control_loop import ControlLoop
 from koordlet.control.harm import Harm
 from koordlet.control.slowdown import Slowdown
-from koordlet.control.strategy_runner import Strategizing
+from koordlet.control.strategy_runner import StrategyRunner
 
 _HARM_LABELS = ("cgroup", "name", "qos")
 
@@ -49,7 +49,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 Values = dict[str, dict[tuple[str, ...], float]]
 
 
-class ActionExposition(PrometheusCollector):
+class ActionMetrics(PrometheusCollector):
     """Takes the state after each tick by `update`; Prometheus asks `collect`, maybe in another thread."""
 
     def __init__(self, max_cgroups: int, name_of: Callable[[str], str], *, dry_run: bool) -> None:
@@ -59,7 +59,7 @@ class ActionExposition(PrometheusCollector):
         self._lock = Lock()
         self._values: Values = {name: {} for name in FAMILIES}
 
-    def update(self, protection: Protection, cgroups: tuple[CgroupInfo, ...]) -> None:
+    def update(self, protection: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> None:
         """Take what stands now; the harm is that of latency-sensitive cgroups, the worst `max_cgroups` of them."""
         values = _counted(protection, self._dry_run) | _decided(protection) | self._harm(protection, cgroups)
         with self._lock:
@@ -76,7 +76,7 @@ class ActionExposition(PrometheusCollector):
                 family.add_metric(key, value)
             yield family
 
-    def _harm(self, protection: Protection, cgroups: tuple[CgroupInfo, ...]) -> Values:
+    def _harm(self, protection: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> Values:
         watched = [info for info in cgroups if QoSClass(info.qos).latency_sensitive]
         ids = np.array([info.id for info in watched], dtype=np.uint64)
         figures: dict[str, Harm | Slowdown] = {
@@ -96,7 +96,7 @@ class ActionExposition(PrometheusCollector):
         return info.path, self._name_of(info.path), info.qos
 
 
-def _counted(protection: Protection, dry_run: str) -> Values:
+def _counted(protection: ControlLoop, dry_run: str) -> Values:
     enforcer, response = protection.enforcer, protection.response
     standing: dict[tuple[str, ...], float] = {}
     for setting in enforcer.held().values():
@@ -116,9 +116,9 @@ def _counted(protection: Protection, dry_run: str) -> Values:
     }
 
 
-def _decided(protection: Protection) -> Values:
+def _decided(protection: ControlLoop) -> Values:
     """How the strategies fare; those of `wishes` include the answer to verdicts."""
-    held = protection.strategizing or Strategizing({})
+    held = protection.strategizing or StrategyRunner({})
     return {
         "koord_strategy_run_seconds": {(name,): seconds for name, seconds in held.run_seconds.items()},
         "koord_strategy_runs": {(name,): float(held.runs) for name in held.strategies},

@@ -17,9 +17,9 @@ from prometheus_client.registry import Collector as PrometheusCollector
 from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo
 from api.histogram import SLOTS, UPPER_EDGES_NS
 from api.loss import lost_ns, total_lost_ns
-from api.metrics import METRICS, Kind, Metric
+from api.metrics import METRICS, Metric, MetricKind
 from api.window import Delta, Window
-from koordlet.config import ExpositionSettings
+from koordlet.config import MetricsSettings
 from koordlet.snapshot.document import KERNEL_PATH, PathOf
 
 OTHER = "other"
@@ -70,10 +70,10 @@ class _Seats:
         return seat
 
 
-class Exposition(PrometheusCollector):
+class CgroupMetrics(PrometheusCollector):
     """Takes each new pair of frames by `update`; Prometheus asks `collect`. The two may run in different threads."""
 
-    def __init__(self, settings: ExpositionSettings, path_of: PathOf, build: Mapping[str, str]) -> None:
+    def __init__(self, settings: MetricsSettings, path_of: PathOf, build: Mapping[str, str]) -> None:
         self._settings = settings
         self._path_of = path_of
         self._build = dict(build)
@@ -131,13 +131,13 @@ class Exposition(PrometheusCollector):
 
     def _add(self, metric: Metric, delta: Delta, seats: NDArray[np.intp]) -> None:
         column = delta.table.columns[metric.column].astype(np.float64)
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             rows = self._histograms.setdefault(metric.column, np.zeros((self._seats.count + 1, SLOTS + 1)))
             np.add.at(rows[:, :SLOTS], seats, column)
             if metric.sum_column in delta.table.columns:
                 sums = delta.table.columns[metric.sum_column].astype(np.float64) * 1e-9
                 np.add.at(rows[:, SLOTS], seats, np.nan_to_num(sums))
-        elif metric.kind is Kind.GAUGE:
+        elif metric.kind is MetricKind.GAUGE:
             labels, values = self._seats.labels, column * metric.unit.scale
             shown = np.flatnonzero((seats > 0) & np.isfinite(values)).tolist()
             self._gauges[metric.column] = {labels[int(seats[row])]: float(values[row]) for row in shown}
@@ -187,7 +187,7 @@ class Exposition(PrometheusCollector):
         yield from families.values()
 
     def _emit(self, metric: Metric, families: dict[str, Family]) -> None:
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             self._emit_histogram(metric, families)
         elif metric.table.endswith(".blame"):
             self._emit_blame(metric, families)
@@ -196,7 +196,7 @@ class Exposition(PrometheusCollector):
 
     def _emit_plain(self, metric: Metric, families: dict[str, Family]) -> None:
         on_cgroup = metric.table == CGROUP
-        if on_cgroup and metric.kind is Kind.COUNTER:
+        if on_cgroup and metric.kind is MetricKind.COUNTER:
             totals = self._totals.get(metric.column, np.empty(0))
             labels = self._seats.labels
             source = {labels[seat]: float(totals[seat]) for seat in np.flatnonzero(totals).tolist() if seat in labels}
@@ -205,7 +205,7 @@ class Exposition(PrometheusCollector):
         if not source:
             return
         names: Labels = ("cgroup", "name", "qos") if on_cgroup else self._host_keys(metric)
-        kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+        kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
         constant = sorted(metric.labels)
         family = families.setdefault(metric.series, kind(metric.series, metric.help, labels=(*names, *constant)))
         fixed = tuple(metric.labels[name] for name in constant)

@@ -2,7 +2,7 @@
 
 import sys
 
-from api.metrics import METRICS, Kind, Metric
+from api.metrics import METRICS, Metric, MetricKind
 from koordlet.metrics.actions import FAMILIES as ACTED
 from koordlet.metrics.verdicts import FAMILIES as JUDGED
 
@@ -70,7 +70,7 @@ def _row(series: str, members: list[Metric]) -> str:
     labels = ", ".join(part for part in (keys, *constant) if part)
     kind = (
         f"{first.kind.value}, also `{series.replace('_cgroup_', '_host_')}`"
-        if first.kind is Kind.HISTOGRAM
+        if first.kind is MetricKind.HISTOGRAM
         else first.kind
     )
     return f"| `{series}` | {kind} | {labels} | {first.help} |"

@@ -8,8 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from api.verdicts import State, Verdict
-from koordlet.agent.detection import JudgeState
+from api.verdicts import Verdict, VerdictState
+from koordlet.agent.detection import DetectionState
 
 OTHER = "other"
 
@@ -40,7 +40,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 """Kind, labels and meaning of every family; counters get `_total`."""
 
 
-class VerdictExposition(PrometheusCollector):
+class VerdictMetrics(PrometheusCollector):
     """Takes the verdicts of each tick by `update`; Prometheus asks `collect`. The two may run in different threads."""
 
     def __init__(self, max_victims: int, name_of: Callable[[str], str]) -> None:
@@ -50,13 +50,13 @@ class VerdictExposition(PrometheusCollector):
         self._opened: Counter[tuple[str, ...]] = Counter()
         self._standing: tuple[Verdict, ...] = ()
         self._names: dict[str, str] = {}
-        self._state = JudgeState()
+        self._state = DetectionState()
         self._last_run_seconds = 0.0
 
-    def update(self, verdicts: Sequence[Verdict], standing: Iterable[Verdict], state: JudgeState) -> None:
+    def update(self, verdicts: Sequence[Verdict], standing: Iterable[Verdict], state: DetectionState) -> None:
         """What opened, changed or closed in a tick, and what stands after it."""
         with self._lock:
-            self._opened.update(_kind(verdict) for verdict in verdicts if verdict.state is State.OPEN)
+            self._opened.update(_kind(verdict) for verdict in verdicts if verdict.state is VerdictState.OPEN)
             self._standing = tuple(standing)
             self._names = {verdict.victim: self._name_of(verdict.victim) for verdict in self._standing}
             self._last_run_seconds = state.run_seconds - self._state.run_seconds

@@ -15,7 +15,7 @@ from api.verdicts import Verdict
 from api.window import Window
 from detector.symptom import discover_symptoms
 from koordlet.agent.loop import Face
-from koordlet.triage.focus import Triaging
+from koordlet.triage.focus import FocusControl
 
 if TYPE_CHECKING:
     from koordlet.agent.agent import Agent
@@ -64,7 +64,7 @@ def _standing(agent: "Agent") -> tuple[Verdict, ...]:
 
 
 def _close_look(stack: ExitStack, agent: "Agent", settings: "AgentSettings") -> Face:
-    triaging = Triaging(settings.triage, agent.probes.opened)
+    triaging = FocusControl(settings.triage, agent.probes.opened)
     stack.callback(triaging.close)
     agent.also.append(triaging.reading)
 
@@ -81,10 +81,10 @@ def _socket(stack: ExitStack, agent: "Agent", settings: "AgentSettings", version
     except ImportError as error:
         raise Unsupported(f"[serving] needs grpcio ({error})", "pip install 'koord[grpc]'") from error
     from koordlet.serving.socket_file import SocketUnusable
-    from koordlet.serving.status import NodeStatus, capabilities
+    from koordlet.serving.status import AgentStatus, capabilities
 
     able = capabilities(agent.capabilities(), agent.unsupported, agent.probes.partly)
-    status = NodeStatus(platform.node(), version, platform.release(), settings.interval_seconds, able)
+    status = AgentStatus(platform.node(), version, platform.release(), settings.interval_seconds, able)
     server = AgentServer(settings.serving, status)
     try:
         server.start()

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-from api.verdicts import State, Verdict, in_words
+from api.verdicts import Verdict, VerdictState, in_words
 
 MOST_LINES = 20
 """Lines of one tick; further openings are counted in one more."""
@@ -11,7 +11,7 @@ _WORSE = 2.0
 """What stands is said again when the loss grew by this factor since it was said."""
 
 
-class Sayings:
+class VerdictLog:
     """Says openings and closings, and of what changes only that it got much worse or has another first culprit."""
 
     def __init__(self, name_of: Callable[[str], str] = str) -> None:
@@ -22,7 +22,7 @@ class Sayings:
         """Level of `logging` and line for each verdict of one tick that is worth it."""
         worth = [verdict for verdict in verdicts if self._is_worth_it(verdict)]
         for verdict in worth[:MOST_LINES]:
-            level = logging.WARNING if verdict.state is State.OPEN else logging.INFO
+            level = logging.WARNING if verdict.state is VerdictState.OPEN else logging.INFO
             yield level, in_words(verdict, self._name_of)
         if len(worth) > MOST_LINES:
             yield logging.WARNING, f"and {len(worth) - MOST_LINES} more at the same moment; --json has them all"
@@ -30,10 +30,10 @@ class Sayings:
     def _is_worth_it(self, verdict: Verdict) -> bool:
         key = (verdict.victim, verdict.rule)
         said = self._said.get(key)
-        if verdict.state is State.CLOSE:
+        if verdict.state is VerdictState.CLOSE:
             self._said.pop(key, None)
             return True
-        if said is not None and verdict.state is State.UPDATE:
+        if said is not None and verdict.state is VerdictState.UPDATE:
             lost, before = verdict.lost_seconds_per_second, said.lost_seconds_per_second
             is_worse = lost >= _WORSE * before
             is_other = _first(verdict) not in ("", _first(said)) and lost * _WORSE >= before

@@ -11,7 +11,7 @@ from detector.models.features import COLUMNS, features
 from detector.view import View
 
 
-class Segment(msgspec.Struct, frozen=True):
+class ProfileSegment(msgspec.Struct, frozen=True):
     """A table on its way to a file; floats are packed little-endian, in the order of the rows."""
 
     texts: dict[str, list[str]]
@@ -61,7 +61,7 @@ class Rows:
         self._parts.append({name: matrix[rows, place] for place, name in enumerate(names)})
         return len(rows)
 
-    def take(self) -> Segment:
+    def take(self) -> ProfileSegment:
         """The rows gathered so far, which are forgotten here; a feature unknown to some rows is NaN there."""
         names = list(dict.fromkeys(name for part in self._parts for name in part))
         lengths = [len(times) for times in self._times]
@@ -71,7 +71,7 @@ class Rows:
             )
             for name in names
         }
-        segment = Segment(
+        segment = ProfileSegment(
             texts=self._texts,
             flags={"interference": self._harmed},
             floats={name: column.astype("<f8").tobytes() for name, column in (self._timed() | floats).items()},

@@ -1,4 +1,4 @@
-"""The child that writes one file: `python -m koordlet.profiles.segment PATH`, a packed `Segment` on standard input.
+"""The child that writes one file: `python -m koordlet.profiles.segment PATH`, a packed `ProfileSegment` on stdin.
 
 The file appears whole or not at all, under its name only when it is on disk.
 """
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from koordlet.profiles.rows import Segment
+from koordlet.profiles.rows import ProfileSegment
 
 PARTIAL = ".new"
 """Ends the name of a file that is not whole yet."""
 
 
-def write(segment: Segment, path: Path) -> None:
+def write(segment: ProfileSegment, path: Path) -> None:
     """Write a segment as Parquet. Raises OSError, ImportError without pyarrow."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -38,7 +38,7 @@ def main() -> int:
     """Exit 0 when the file is there, 1 with the reason on stderr."""
     try:
         os.nice(10)
-        write(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Segment), Path(sys.argv[1]))
+        write(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=ProfileSegment), Path(sys.argv[1]))
     except (OSError, ImportError, msgspec.DecodeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

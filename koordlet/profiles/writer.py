@@ -11,7 +11,7 @@ import msgspec
 
 from api.kube.times import rfc3339
 from api.window import Window
-from koordlet.profiles.rows import Rows, Segment
+from koordlet.profiles.rows import ProfileSegment, Rows
 from koordlet.profiles.segment import PARTIAL
 from koordlet.profiles.settings import ProfileSettings
 
@@ -79,7 +79,7 @@ class ProfileWriter:
         self._thread = threading.Thread(target=self._write, args=(segment, path), name="profiles", daemon=True)
         self._thread.start()
 
-    def _write(self, segment: Segment, path: Path) -> None:
+    def _write(self, segment: ProfileSegment, path: Path) -> None:
         command = [sys.executable, "-m", "koordlet.profiles.segment", str(path)]
         try:
             done = subprocess.run(
@@ -96,7 +96,7 @@ class ProfileWriter:
         for old in surplus(self._directory, self._settings.max_bytes):
             old.unlink(missing_ok=True)
 
-    def _lose(self, segment: Segment, reason: str) -> None:
+    def _lose(self, segment: ProfileSegment, reason: str) -> None:
         self.lost_rows += len(segment)
         _log.warning("a profile of %d rows was not written to %s: %s", len(segment), self._directory, reason)
 

@@ -14,16 +14,16 @@ from enum import StrEnum
 import msgspec
 
 from api.intents import Intent, Setting, Strength
-from koordlet.response.ladders import LADDERS, Case, Rung, strain
-from koordlet.response.limit_control import Course, begun, let_go, steered
-from koordlet.response.observation import Sight
+from koordlet.response.ladders import LADDERS, Case, Rung, load_ratio
+from koordlet.response.limit_control import LimitState, begun, let_go, steered
+from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 
 _QUIET_MOST_SECONDS = 8.0
 """However often a culprit came back, its end is believed after this long."""
 
 
-class Moment(StrEnum):
+class StepKind(StrEnum):
     """What happened to a rung."""
 
     PULLED = "pulled"
@@ -32,10 +32,10 @@ class Moment(StrEnum):
     RELEASED = "released"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the response's own story."""
 
-    moment: Moment
+    moment: StepKind
     rung: str
     culprit: str
     victim: str
@@ -58,7 +58,7 @@ class _Pull:
     used_most: float
     proven: bool = False
     told: bool = False
-    course: Course | None = None
+    course: LimitState | None = None
     """Of a steered rung."""
     disks: tuple[str, ...] = ()
     """Those that it limits."""
@@ -95,13 +95,13 @@ class Episode:
 
     def step(
         self,
-        sight: Sight,
+        sight: Observation,
         case: Case | None,
         strongest: Strength,
         lost: Sequence[float],
         turnaround: Sequence[float] = (),
         held: Sequence[float] = (),
-    ) -> list[Step]:
+    ) -> list[ResponseStep]:
         """One tick. `case` is today's accusation, None without one; `lost` is what the victim lost in recent ticks,
         `held` what its own quota cost it, `turnaround` the 99th percentile of the requests that it answered, in
         seconds, NaN without any; newest last, one number a tick."""
@@ -116,7 +116,7 @@ class Episode:
         steps = list(self._end_briefs(now, lost))
         steps += self._try(sight, lost)
         if self._has_gone_quiet(sight):
-            steps += [self._drop(pull, Moment.RELEASED, lost, "the culprit went quiet") for pull in list(self.pulls)]
+            steps += [self._drop(pull, StepKind.RELEASED, lost, "the culprit went quiet") for pull in list(self.pulls)]
         elif case is None:
             steps += self._let_go(now, lost)
         elif (
@@ -139,7 +139,7 @@ class Episode:
             pull.told = True
         yield from standing.values()
 
-    def pull_first(self, sight: Sight, case: Case, before: float) -> list[Step]:
+    def pull_first(self, sight: Observation, case: Case, before: float) -> list[ResponseStep]:
         """The first rung at once, on the fast path's word; nothing when something stands already."""
         if self.pulls:
             return []
@@ -147,7 +147,7 @@ class Episode:
         self._turnaround = ()  # it was measured before the harm: no rung can be asked to better that
         return self._pull(sight, case, Strength.INVISIBLE, [before])
 
-    def _steer(self, sight: Sight, case: Case | None) -> None:
+    def _steer(self, sight: Observation, case: Case | None) -> None:
         """Move limits with what the victim lost; one that had to be lowered shows that the culprit still presses."""
         floor = self.settings.io_floor_bytes_per_second
         row = sight.rows.get(self.culprit)
@@ -155,7 +155,7 @@ class Episode:
             if pull.course is None or pull.rung.steers is None:
                 continue
             victims = {pull.case.victim} | ({case.victim} if case else set())
-            worst, used = strain(sight, sorted(victims), self.settings), self._activity(sight, row)
+            worst, used = load_ratio(sight, sorted(victims), self.settings), self._activity(sight, row)
             before, pull.course = pull.course, steered(pull.course, strain=worst, used=used, floor=floor)
             if pull.course.cut:
                 self.named_at = sight.now_seconds
@@ -166,7 +166,7 @@ class Episode:
             if pull.course.limit != before.limit:
                 pull.intents = pull.rung.steers(pull.case, self.settings, pull.disks, pull.course.limit)
 
-    def _try(self, sight: Sight, lost: Sequence[float]) -> list[Step]:
+    def _try(self, sight: Observation, lost: Sequence[float]) -> list[ResponseStep]:
         steps = []
         now = sight.now_seconds
         for pull in [pull for pull in self.pulls if not pull.proven]:
@@ -175,15 +175,15 @@ class Episode:
             if self._helped(sight, pull, lost):
                 pull.proven = True
                 self.named_at = now  # as good as a verdict: without it the victim would lose again
-                steps.append(self._told(pull, Moment.KEPT, lost, "the victim's loss fell"))
+                steps.append(self._told(pull, StepKind.KEPT, lost, "the victim's loss fell"))
                 if pull.rung.once:
                     self.pulls.remove(pull)
             else:
                 self.useless[pull.rung.name] = now
-                steps.append(self._drop(pull, Moment.TAKEN_BACK, lost, "the victim's loss did not fall"))
+                steps.append(self._drop(pull, StepKind.TAKEN_BACK, lost, "the victim's loss did not fall"))
         return steps
 
-    def _helped(self, sight: Sight, pull: _Pull, lost: Sequence[float]) -> bool:
+    def _helped(self, sight: Observation, pull: _Pull, lost: Sequence[float]) -> bool:
         settings = self.settings
         after = self._after(self._felt(pull.rung, lost))
         fell = after <= max(pull.before * (1 - settings.gain), self._tolerated(sight, pull.case))
@@ -205,7 +205,7 @@ class Episode:
         newest = list(lost)[-max(int(self.settings.verify_seconds), 1) :]
         return sum(newest) / len(newest) if newest else 0.0
 
-    def _pull(self, sight: Sight, case: Case, strongest: Strength, lost: Sequence[float]) -> list[Step]:
+    def _pull(self, sight: Observation, case: Case, strongest: Strength, lost: Sequence[float]) -> list[ResponseStep]:
         standing = {pull.rung.name for pull in self.pulls}
         forgotten = sight.now_seconds - self.settings.remember_seconds
         self.useless = {name: at for name, at in self.useless.items() if at > forgotten}
@@ -228,21 +228,21 @@ class Episode:
             )
             if rung.steers is not None:
                 pull.disks = sight.disks_between(self.culprit, case.victim)
-                worst = strain(sight, [case.victim], self.settings)
+                worst = load_ratio(sight, [case.victim], self.settings)
                 pull.course = begun(pull.used_most, worst, self.settings.io_floor_bytes_per_second)
             self.pulls.append(pull)
             self.acted = True
-            return [self._told(pull, Moment.PULLED, lost, case.reason)]
+            return [self._told(pull, StepKind.PULLED, lost, case.reason)]
         return []
 
-    def _still_hurts(self, sight: Sight, case: Case, lost: Sequence[float]) -> bool:
+    def _still_hurts(self, sight: Observation, case: Case, lost: Sequence[float]) -> bool:
         """A verdict outlives the loss by a few ticks, and others cost the victim time too; no reason to climb on."""
         floor = self.settings.io_floor_bytes_per_second
         if any(pull.course is not None and pull.course.limit > floor for pull in self.pulls):
             return False  # a limit that can still be lowered will be
         return not self.pulls or min(self._after(lost), case.lost) > self._tolerated(sight, case)
 
-    def _tolerated(self, sight: Sight, case: Case) -> float:
+    def _tolerated(self, sight: Observation, case: Case) -> float:
         settings, row = self.settings, sight.rows.get(case.victim)
         progress = float(sight.cpu_cores[row]) if row is not None and self.resource == "cpu" else 0.0
         return max(settings.tolerated_seconds_per_second, settings.tolerated_ratio * progress)
@@ -250,13 +250,13 @@ class Episode:
     def _just_pulled(self, now: float) -> bool:
         return bool(self.pulls) and now - self.pulls[-1].at_seconds < self.settings.verify_seconds
 
-    def _end_briefs(self, now: float, lost: Sequence[float]) -> Iterator[Step]:
+    def _end_briefs(self, now: float, lost: Sequence[float]) -> Iterator[ResponseStep]:
         for pull in [pull for pull in self.pulls if pull.rung.brief]:
             if now - pull.at_seconds >= self.settings.freeze_seconds:
                 self.useless[pull.rung.name] = now
-                yield self._drop(pull, Moment.RELEASED, lost, "its time is over")
+                yield self._drop(pull, StepKind.RELEASED, lost, "its time is over")
 
-    def _let_go(self, now: float, lost: Sequence[float]) -> list[Step]:
+    def _let_go(self, now: float, lost: Sequence[float]) -> list[ResponseStep]:
         if not self.pulls or now - self.named_at < self.hold_seconds:
             return []
         if now - self.released_at < self.settings.release_seconds:
@@ -266,9 +266,9 @@ class Episode:
             last.course = let_go(last.course)
             return []
         self.released_at = now
-        return [self._drop(last, Moment.RELEASED, lost, "no verdict names the culprit any more")]
+        return [self._drop(last, StepKind.RELEASED, lost, "no verdict names the culprit any more")]
 
-    def _has_gone_quiet(self, sight: Sight) -> bool:
+    def _has_gone_quiet(self, sight: Observation) -> bool:
         """Nothing to hold back: gone, or using almost nothing although the rung would let it."""
         row = sight.rows.get(self.culprit)
         if not self.pulls:
@@ -287,18 +287,18 @@ class Episode:
         patience = min(self.settings.quiet_seconds * growth, max(_QUIET_MOST_SECONDS, self.settings.quiet_seconds))
         return sight.now_seconds - self.quiet_since >= patience
 
-    def _activity(self, sight: Sight, row: int | None) -> float:
+    def _activity(self, sight: Observation, row: int | None) -> float:
         """What the culprit uses of the resource: bytes/s of block IO, else cores; nothing tells for memory."""
         if row is None or self.resource == "memory":
             return 0.0
         return float((sight.io_bytes_per_second if self.resource == "blockio" else sight.cpu_cores)[row])
 
-    def _drop(self, pull: _Pull, moment: Moment, lost: Sequence[float], reason: str) -> Step:
+    def _drop(self, pull: _Pull, moment: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
         self.pulls.remove(pull)
         return self._told(pull, moment, lost, reason)
 
-    def _told(self, pull: _Pull, moment: Moment, lost: Sequence[float], reason: str) -> Step:
-        return Step(
+    def _told(self, pull: _Pull, moment: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
+        return ResponseStep(
             moment=moment,
             rung=pull.rung.name,
             culprit=self.culprit,

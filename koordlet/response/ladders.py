@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from koordlet.response.limit_control import begun
-from koordlet.response.observation import PROTECTED_RANK, Caches, Sight
+from koordlet.response.observation import PROTECTED_RANK, CacheCapabilities, Observation
 from koordlet.response.settings import ResponseSettings
 
 STRATEGY = "response"
@@ -33,7 +33,7 @@ class Case:
     """Seconds per second that the culprit costs the victim, as the accusation says."""
 
 
-Build = Callable[[Sight, Case, ResponseSettings], tuple[Intent, ...]]
+Build = Callable[[Observation, Case, ResponseSettings], tuple[Intent, ...]]
 Steer = Callable[[Case, ResponseSettings, tuple[str, ...], float], tuple[Intent, ...]]
 
 
@@ -70,7 +70,7 @@ def branch(culprit: str, victim: str) -> str:
     return "/" + "/".join(ours[: shared + 1])
 
 
-def lever(sight: Sight, case: Case) -> str:
+def lever(sight: Observation, case: Case) -> str:
     """Where a weight acts on the culprit: its branch if nobody of the victim's rank lives there, else itself.
 
     Never the kubelet's own directories: the kubelet writes their shares and fails to start when refused.
@@ -98,13 +98,13 @@ def _setting(case: Case, settings: ResponseSettings, strength: Strength, knob: K
 
 
 def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
-    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    def build(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
         return (_setting(case, settings, strength, knob, at=lever(sight, case), value=value),)
 
     return build
 
 
-def _part_cpus(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _part_cpus(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Leave the victim its CPUs with their SMT siblings; without CPUs of its own, half of the culprit's."""
     reach = sight.reach
     everywhere = frozenset(reach.cpus)
@@ -119,7 +119,7 @@ def _part_cpus(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[In
     return (_setting(case, settings, Strength.MILD, Knob.CPUSET_CPUS, at=case.culprit, value=format_cpuset(left)),)
 
 
-def _second_half(sight: Sight, cpus: frozenset[int]) -> set[int]:
+def _second_half(sight: Observation, cpus: frozenset[int]) -> set[int]:
     """The later half by NUMA node and core, whole cores only."""
     reach = sight.reach
     cores = sorted({reach.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (reach.nodes.get(core, 0), core))
@@ -128,7 +128,7 @@ def _second_half(sight: Sight, cpus: frozenset[int]) -> set[int]:
 
 
 def _quota(ratio: float) -> Build:
-    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    def build(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
         row = sight.rows.get(case.culprit)
         used = float(sight.cpu_cores[row]) if row is not None else 0.0
         cores = max(used * ratio, settings.quota_floor_millicores / 1000)
@@ -140,7 +140,7 @@ def _quota(ratio: float) -> Build:
     return build
 
 
-def _burst(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _burst(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Let a victim that must catch up do so: its quota may be exceeded by what it saved, up to as much again.
 
     Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
@@ -156,11 +156,11 @@ def _burst(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent
     return (_setting(case, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=case.victim, value=str(quota_us)),)
 
 
-def _freeze(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _freeze(_sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     return (_setting(case, settings, Strength.DRASTIC, Knob.FREEZE, at=case.culprit, value="1"),)
 
 
-def _evict(_sight: Sight, case: Case, _settings: ResponseSettings) -> tuple[Intent, ...]:
+def _evict(_sight: Observation, case: Case, _settings: ResponseSettings) -> tuple[Intent, ...]:
     evict = Evict(
         strategy=STRATEGY,
         target=case.culprit,
@@ -171,7 +171,7 @@ def _evict(_sight: Sight, case: Case, _settings: ResponseSettings) -> tuple[Inte
     return (evict,)
 
 
-def _reclaim(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _reclaim(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     row = sight.rows.get(case.culprit)
     held = float(sight.memory_bytes[row]) if row is not None else 0.0
     if not held > 0:
@@ -187,7 +187,7 @@ def _reclaim(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Inte
     return (taken,)
 
 
-def _memory_high(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _memory_high(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     row = sight.rows.get(case.culprit)
     held = float(sight.memory_bytes[row]) if row is not None else 0.0
     if not held > 0:
@@ -197,7 +197,7 @@ def _memory_high(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[
     return (_setting(case, settings, Strength.HARD, Knob.MEMORY_HIGH, at=case.culprit, value=text),)
 
 
-def _io_weight(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _io_weight(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Nothing where no disk between the two heeds weights: a trial would only keep the victim waiting."""
     heeding, disks = sight.reach.weighing_disks, sight.disks_between(case.culprit, case.victim)
     if heeding is not None and heeding.isdisjoint(disks):
@@ -206,12 +206,12 @@ def _io_weight(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[In
     return (_setting(case, settings, Strength.INVISIBLE, Knob.IO_WEIGHT, at=lever(sight, case), value=text),)
 
 
-def _io_limit(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _io_limit(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     row = sight.rows.get(case.culprit)
     used = float(sight.io_bytes_per_second[row]) if row is not None else 0.0
     if used <= settings.io_floor_bytes_per_second:
         return ()
-    first = begun(used, strain(sight, [case.victim], settings), settings.io_floor_bytes_per_second)
+    first = begun(used, load_ratio(sight, [case.victim], settings), settings.io_floor_bytes_per_second)
     return io_limit(case, settings, sight.disks_between(case.culprit, case.victim), first.limit)
 
 
@@ -226,7 +226,7 @@ def io_limit(
     return (_setting(case, settings, Strength.HARD, Knob.IO_MAX, at=case.culprit, value=text),)
 
 
-def strain(sight: Sight, victims: Iterable[str], settings: ResponseSettings) -> float:
+def load_ratio(sight: Observation, victims: Iterable[str], settings: ResponseSettings) -> float:
     """What the worst of them loses on disks, by what it may: part of the time that its IO takes undisturbed.
 
     Where that time is not measured, or next to nothing, it may lose what is tolerated anyway, or a tenth of that.
@@ -241,12 +241,12 @@ def strain(sight: Sight, victims: Iterable[str], settings: ResponseSettings) -> 
     return worst
 
 
-def _traffic_class(_sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _traffic_class(_sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
     return (_setting(case, settings, Strength.MILD, Knob.NET_CLASS, at=case.culprit, value=_LOW_TRAFFIC),)
 
 
 def _cache_part(percent: int) -> Build:
-    def build(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    def build(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
         text = schemata(sight.reach.caches, percent)
         if not text:
             return ()
@@ -259,7 +259,7 @@ def _cache_part(percent: int) -> Build:
     return build
 
 
-def schemata(caches: Caches, percent: int) -> str:
+def schemata(caches: CacheCapabilities, percent: int) -> str:
     """Lines for a resource group that may use so much of every cache and of the memory bandwidth; "" with neither.
 
     The lowest contiguous bits, at least as many as the hardware asks for; bandwidth rounded up to its granularity
@@ -281,7 +281,7 @@ def schemata(caches: Caches, percent: int) -> str:
 def _without_idle(build: Build) -> Build:
     """For kernels without cpu.idle, which does the same and better."""
 
-    def instead(sight: Sight, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+    def instead(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
         return () if Knob.CPU_IDLE in sight.reach.knobs else build(sight, case, settings)
 
     return instead

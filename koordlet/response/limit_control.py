@@ -22,7 +22,7 @@ _LEAST_GROWTH = 1.05
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class LimitState:
     """A limit under way, in the unit of what is limited for each second."""
 
     limit: float
@@ -36,22 +36,22 @@ class Course:
     """On the way to no limit at all, as long as nothing hurts."""
 
 
-def let_go(course: Course) -> Course:
+def let_go(course: LimitState) -> LimitState:
     """Forget where it hurt: the limit is given back in a few steps."""
     return replace(course, edge=course.most, letting_go=True)
 
 
-def begun(used: float, strain: float, floor: float) -> Course:
+def begun(used: float, strain: float, floor: float) -> LimitState:
     """The first limit on a culprit that uses so much, which must be above the floor."""
-    return steered(Course(used, used, used), strain=strain, used=used, floor=floor)
+    return steered(LimitState(used, used, used), strain=strain, used=used, floor=floor)
 
 
-def steered(course: Course, *, strain: float, used: float, floor: float) -> Course:
+def steered(course: LimitState, *, strain: float, used: float, floor: float) -> LimitState:
     """One tick. `strain` is what the victim lost in it, by what it may lose; `used` what the culprit used in it."""
     presses = used >= course.limit * _PRESSES
     if strain > 1 and presses:
         part = min(max(1 / strain, _DEEPEST_CUT), _LEAST_CUT)
-        return Course(max(course.limit * part, min(floor, course.limit)), course.most, course.limit, cut=True)
+        return LimitState(max(course.limit * part, min(floor, course.limit)), course.most, course.limit, cut=True)
     grows = strain <= _CALM or (strain <= 1 and (course.letting_go or not presses))
     if not grows:
         return replace(course, cut=False)

@@ -24,7 +24,7 @@ PROTECTED_RANK = _RANKS[QoSClass.LSR]
 
 
 @dataclass(frozen=True, slots=True)
-class Caches:
+class CacheCapabilities:
     """What resctrl offers; without domains nothing of the kind."""
 
     l3_domains: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class Caches:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class HostCapabilities:
     """What can be set on this host, and its CPUs."""
 
     knobs: frozenset[Knob] = frozenset(Knob)
@@ -56,11 +56,11 @@ class Reach:
     """Those of them that share themselves out by weight; None if nobody knows."""
     own: str = ""
     """The agent's own cgroup, never acted upon."""
-    caches: Caches = Caches()
+    caches: CacheCapabilities = CacheCapabilities()
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """One tick; every array has a row for each of `cgroups`."""
 
     now_seconds: float
@@ -78,7 +78,7 @@ class Sight:
     io_bytes_per_second: Floats
     turnaround_seconds: Floats
     """99th percentile of the requests that ended; NaN where none is seen."""
-    reach: Reach = Reach()
+    reach: HostCapabilities = HostCapabilities()
     io_service: Floats | None = None
     """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
     io_disks: Mapping[int, frozenset[str]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Sight:
         return max(said, default=0.0)
 
 
-def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Reach) -> Sight:
+def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: HostCapabilities) -> Observation:
     """The newest frames as the response sees them; `delta` is the window's own."""
     lost: dict[str, Floats] = {}
     for cause in LOSS_CAUSES:
@@ -152,7 +152,7 @@ def sight(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: Re
     traffic = _first(_rate(delta, "blockio.read_bytes"), nothing) + _first(_rate(delta, "blockio.write_bytes"), nothing)
     columns = delta.table.columns
     requests = "turnaround.hist" in columns
-    return Sight(
+    return Observation(
         now_seconds=window.last.monotonic_ns / 1e9,
         cgroups=window.cgroups,
         verdicts=verdicts,

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from api.intents import Intent, Strength
 from api.verdicts import Culprit, How, Verdict
-from koordlet.response.episode import Episode, Step
+from koordlet.response.episode import Episode, ResponseStep
 from koordlet.response.ladders import LADDERS, Case, branch
-from koordlet.response.observation import PROTECTED_RANK, SENSITIVE_RANK, Sight
+from koordlet.response.observation import PROTECTED_RANK, SENSITIVE_RANK, Observation
 from koordlet.response.settings import ResponseSettings
 
 _HISTORY_TICKS = 60
@@ -33,14 +33,14 @@ class _Past:
     ended: float
 
 
-class Response:
+class ResponsePolicy:
     """Feed it every tick; it answers with all that is wanted in it."""
 
     def __init__(self, settings: ResponseSettings | None = None) -> None:
         self.settings = settings or ResponseSettings()
         self.refused: Counter[str] = Counter()
         """Accusations not answered, by why: protected, relative, small, gone, ourselves, no_ladder."""
-        self.steps: list[Step] = []
+        self.steps: list[ResponseStep] = []
         """What happened in the last tick."""
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._lost: dict[tuple[str, str], deque[float]] = {}
@@ -57,7 +57,7 @@ class Response:
             if episode.active
         }
 
-    def step(self, sight: Sight) -> list[Intent]:
+    def step(self, sight: Observation) -> list[Intent]:
         """All that is wanted in this tick, in a fixed order."""
         accused = self._accused(sight)
         self._remember(sight, accused)
@@ -73,7 +73,7 @@ class Response:
                 self._end(key, sight.now_seconds)
         return [intent for key in sorted(self._episodes) for intent in self._episodes[key].intents()]
 
-    def trip(self, sight: Sight, culprit: str, victim: str, *, resource: str, lost: float) -> list[Intent]:
+    def trip(self, sight: Observation, culprit: str, victim: str, *, resource: str, lost: float) -> list[Intent]:
         """The first rung at once, before any verdict; the following ticks confirm it or take it back.
 
         `lost` is in seconds per second at the moment of the trip.
@@ -87,7 +87,7 @@ class Response:
         self.steps = episode.pull_first(sight, case, lost)
         return list(episode.intents()) if self.steps else []
 
-    def _accused(self, sight: Sight) -> dict[tuple[str, str], tuple[Case, Strength]]:
+    def _accused(self, sight: Observation) -> dict[tuple[str, str], tuple[Case, Strength]]:
         """The gravest accusation of each culprit and resource that may be answered, and how far one may go."""
         found: dict[tuple[str, str], tuple[float, Case, Strength]] = {}
         for verdict, culprit in _named(sight.verdicts):
@@ -114,14 +114,14 @@ class Response:
                 found[key] = (lost, case, strongest)
         return {key: (case, strongest) for key, (_lost, case, strongest) in found.items()}
 
-    def _reason_against(self, sight: Sight, verdict: Verdict, culprit: Culprit) -> str:
+    def _reason_against(self, sight: Observation, verdict: Verdict, culprit: Culprit) -> str:
         if verdict.resource not in self.settings.resources or verdict.resource not in LADDERS:
             return "no_ladder"
         if culprit.share < self.settings.least_share:
             return "small"
         return self._why_not(sight, verdict.victim, culprit.path)
 
-    def _why_not(self, sight: Sight, victim: str, culprit: str) -> str:
+    def _why_not(self, sight: Observation, victim: str, culprit: str) -> str:
         if not culprit.startswith("/") or not branch(culprit, victim):
             return "relative"
         if culprit not in sight.rows:
@@ -132,7 +132,7 @@ class Response:
         rank = sight.highest_rank(culprit)
         return "protected" if rank >= PROTECTED_RANK or rank >= sight.rank(victim) else ""
 
-    def _remember(self, sight: Sight, accused: Mapping[tuple[str, str], tuple[Case, Strength]]) -> None:
+    def _remember(self, sight: Observation, accused: Mapping[tuple[str, str], tuple[Case, Strength]]) -> None:
         watched = {(case.victim, case.resource) for case, _strongest in accused.values()}
         for (_culprit, resource), episode in self._episodes.items():
             watched |= {(pull.case.victim, resource) for pull in episode.pulls}

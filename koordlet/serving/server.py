@@ -16,7 +16,7 @@ from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.hub import VerdictFilter, VerdictHub
 from koordlet.serving.settings import ServingSettings
 from koordlet.serving.socket_file import SocketUnusable, clear_the_way, owner_only
-from koordlet.serving.status import NodeStatus
+from koordlet.serving.status import AgentStatus
 from koordlet.serving.wire import event_message, filter_of, status_message, verdict_message
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _SPARE_THREADS = 4
 class AgentServer:
     """Serves from `start` to `close`; `update` takes what a tick brought."""
 
-    def __init__(self, settings: ServingSettings, status: NodeStatus) -> None:
+    def __init__(self, settings: ServingSettings, status: AgentStatus) -> None:
         self.hub = VerdictHub(settings.queue_size)
         self._path = Path(settings.socket)
         self._inode = -1
@@ -53,7 +53,7 @@ class AgentServer:
         self._server.start()
         _log.info("verdicts on unix:%s", self._path)
 
-    def update(self, status: NodeStatus, changes: Sequence[Verdict], standing: tuple[Verdict, ...]) -> None:
+    def update(self, status: AgentStatus, changes: Sequence[Verdict], standing: tuple[Verdict, ...]) -> None:
         """Take a tick's news; never waits for a client."""
         self._status = status
         self.hub.publish(changes, standing)

@@ -17,7 +17,7 @@ class Capability:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
+class AgentStatus:
     """The node at one tick."""
 
     hostname: str

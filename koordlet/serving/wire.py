@@ -1,11 +1,11 @@
 """Verdicts and status as protobuf messages, and back. Pure."""
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.hub import Told, VerdictFilter
-from koordlet.serving.status import NodeStatus
+from koordlet.serving.status import AgentStatus
 
-_STATES = {State.OPEN: pb.STATE_OPEN, State.UPDATE: pb.STATE_UPDATE, State.CLOSE: pb.STATE_CLOSE}
+_STATES = {VerdictState.OPEN: pb.STATE_OPEN, VerdictState.UPDATE: pb.STATE_UPDATE, VerdictState.CLOSE: pb.STATE_CLOSE}
 _SEVERITIES = {
     Severity.LOW: pb.SEVERITY_LOW,
     Severity.MEDIUM: pb.SEVERITY_MEDIUM,
@@ -71,7 +71,7 @@ def filter_of(message: pb.VerdictFilter) -> VerdictFilter:
     return VerdictFilter(message.victim, message.resource)
 
 
-def status_message(status: NodeStatus, open_verdicts: int) -> pb.NodeStatus:
+def status_message(status: AgentStatus, open_verdicts: int) -> pb.NodeStatus:
     """The node's state on the wire."""
     return pb.NodeStatus(
         hostname=status.hostname,

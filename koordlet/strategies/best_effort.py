@@ -6,7 +6,7 @@ Steps, floors and the choice of CPUs are Koordinator's; CPUs get the dead band t
 from api.qos import QoSClass
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import PERIOD_US, quota_of
-from koordlet.strategies.view import Cpu, Group, KubeQoS, NodeView
+from koordlet.strategies.view import CpuThread, Group, KubeQoS, NodeView
 
 LEAST_CPUS = 2
 LEAST_QUOTA_US = 2_000
@@ -45,7 +45,7 @@ def best_effort_roots(view: NodeView) -> list[Group]:
     return [app for app in view.host_apps if app.qos is QoSClass.BE]
 
 
-def lendable_cpus(view: NodeView) -> list[Cpu]:
+def lendable_cpus(view: NodeView) -> list[CpuThread]:
     """CPUs that best-effort work may run on: never those of LSE pods, the reserved or the system's own."""
     barred = view.node.reserved_cpus | view.node.system_cpus | bound_cpus(view, QoSClass.LSE)
     return [cpu for cpu in view.node.cpus if cpu.id not in barred]

@@ -29,7 +29,7 @@ class DayWindow(StrategySettings, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpenWindow:
     """What holds at a moment."""
 
     percent: int
@@ -38,10 +38,10 @@ class Opening:
     """Until no window is open; infinite where it never closes."""
 
 
-ALWAYS = Opening(100, float("inf"))
+ALWAYS = OpenWindow(100, float("inf"))
 
 
-def opening(windows: Sequence[DayWindow], zone: str, time_seconds: float) -> Opening:
+def opening(windows: Sequence[DayWindow], zone: str, time_seconds: float) -> OpenWindow:
     """The percent of the widest window that is open at a moment since the epoch; without windows it is always open.
 
     Times of day are wall-clock times of the zone; across a change of its offset a closing may be an hour off.
@@ -57,7 +57,7 @@ def opening(windows: Sequence[DayWindow], zone: str, time_seconds: float) -> Ope
             break
         passed += rest
     percent = max((window.percent for window in windows if _rest(window, now) > 0), default=0)
-    return Opening(percent, float("inf") if passed >= DAY_SECONDS else passed)
+    return OpenWindow(percent, float("inf") if passed >= DAY_SECONDS else passed)
 
 
 def _rest(window: DayWindow, now: int) -> int:

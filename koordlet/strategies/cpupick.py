@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from koordlet.strategies.view import Cpu
+from koordlet.strategies.view import CpuThread
 
 
-def pick_cpus(candidates: Iterable[Cpu], count: int) -> list[int]:
+def pick_cpus(candidates: Iterable[CpuThread], count: int) -> list[int]:
     """`count` CPUs in the order of choice; empty when there are not so many.
 
     The order is Koordinator's: NUMA nodes by size, then by first CPU; round and round, first two threads of one
@@ -21,13 +21,13 @@ def pick_cpus(candidates: Iterable[Cpu], count: int) -> list[int]:
     return pairs + singles
 
 
-def pick_cores(cpus: Sequence[Cpu], candidates: Iterable[Cpu], count: int) -> list[int]:
+def pick_cores(cpus: Sequence[CpuThread], candidates: Iterable[CpuThread], count: int) -> list[int]:
     """At most `count` CPUs, all threads of each core or none, from cores whose threads are all candidates.
 
     Nobody else then runs on a sibling of a chosen CPU. At least one core where there is any.
     """
     threads = Counter(cpu.core for cpu in cpus)
-    cores: dict[int, list[Cpu]] = {}
+    cores: dict[int, list[CpuThread]] = {}
     for cpu in candidates:
         cores.setdefault(cpu.core, []).append(cpu)
     heads = {min(cpu.id for cpu in core): core for number, core in cores.items() if len(core) == threads[number]}
@@ -39,15 +39,15 @@ def pick_cores(cpus: Sequence[Cpu], candidates: Iterable[Cpu], count: int) -> li
     return chosen
 
 
-def _buckets(candidates: Iterable[Cpu]) -> list[list[Cpu]]:
-    by_place: dict[tuple[int, int], list[Cpu]] = {}
+def _buckets(candidates: Iterable[CpuThread]) -> list[list[CpuThread]]:
+    by_place: dict[tuple[int, int], list[CpuThread]] = {}
     for cpu in sorted(candidates, key=lambda cpu: (cpu.core, cpu.id)):
         by_place.setdefault((cpu.socket, cpu.node), []).append(cpu)
     return sorted(by_place.values(), key=lambda bucket: (-len(bucket), min(cpu.id for cpu in bucket)))
 
 
 def _rounds(
-    buckets: list[list[Cpu]], count: int, turn: int, first: Callable[[list[Cpu], int], list[Cpu]]
+    buckets: list[list[CpuThread]], count: int, turn: int, first: Callable[[list[CpuThread], int], list[CpuThread]]
 ) -> tuple[list[int], int]:
     """Take from the buckets in turn until `count` is reached or nobody gives; what was taken, and whose turn it is."""
     taken: list[int] = []
@@ -63,7 +63,7 @@ def _rounds(
     return taken, turn % len(buckets)
 
 
-def _first_pair(bucket: list[Cpu], need: int) -> list[Cpu]:
+def _first_pair(bucket: list[CpuThread], need: int) -> list[CpuThread]:
     if need < 2:
         return []
     for left, right in pairwise(bucket):
@@ -72,5 +72,5 @@ def _first_pair(bucket: list[Cpu], need: int) -> list[Cpu]:
     return []
 
 
-def _first_single(bucket: list[Cpu], need: int) -> list[Cpu]:
+def _first_single(bucket: list[CpuThread], need: int) -> list[CpuThread]:
     return bucket[:1] if need > 0 else []

@@ -20,7 +20,7 @@ GAP_PERCENT = 10
 
 
 @dataclass(slots=True)
-class Ledger:
+class Overcommitment:
     """One feature: its name and which resource of a pod it counts."""
 
     feature: str
@@ -35,7 +35,7 @@ class Ledger:
         stop = below(threshold, lower, self.feature, GAP_PERCENT)
         low = [pod for pod in view.pods if pod.band in (PriorityBand.BATCH, PriorityBand.MID)]
         low = [pod for pod in low if priority_of(pod) <= priority]
-        releases = ledger_releases(low, self.name_of, view.node.allocatable, threshold, stop)
+        releases = overcommitment_releases(low, self.name_of, view.node.allocatable, threshold, stop)
         self.over = {name: self.over.get(name, 0) + 1 for name in releases}
         candidates = opted_in(view, self.feature, priority)
         return [
@@ -50,7 +50,7 @@ class Ledger:
         return Task(self.feature, name, release, victims, f"requests of {name} {how_far}")
 
 
-def ledger_releases(
+def overcommitment_releases(
     pods: Iterable[Group],
     name_of: Callable[[Group], str],
     allocatable: Mapping[str, int],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class CpuPool:
     """One pool; sizes are CPUs."""
 
     size: int
@@ -32,7 +32,7 @@ class Pool:
         return min(max(int(middle), self.least), most)
 
 
-def flow(pools: Sequence[Pool]) -> list[int]:
+def rebalance(pools: Sequence[CpuPool]) -> list[int]:
     """Sizes after one tick, highest rank first; their sum stays. The lowest pool has what the others leave.
 
     Where there is enough for it, every pool has its least: none with pods is ever left without CPUs.
@@ -48,7 +48,7 @@ def flow(pools: Sequence[Pool]) -> list[int]:
     return sizes
 
 
-def _take(sizes: list[int], pools: Sequence[Pool], rank: int, wanted: int, donors: Iterable[int]) -> None:
+def _take(sizes: list[int], pools: Sequence[CpuPool], rank: int, wanted: int, donors: Iterable[int]) -> None:
     """Fill a pool up from the donors in turn, who keep their least."""
     for donor in donors:
         if donor != rank:

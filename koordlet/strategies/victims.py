@@ -52,7 +52,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Evictions:
+class RecentEvictions:
     """What a strategy ended lately: cooling, and what is already on its way to be released."""
 
     cool_seconds: float

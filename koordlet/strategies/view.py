@@ -28,7 +28,7 @@ SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Kubernetes' system-cluster-critical and system-node-critical pods are at or above it."""
 
 
-class Kind(StrEnum):
+class GroupKind(StrEnum):
     """What a cgroup is to the node."""
 
     QOS_DIR = "qos-dir"
@@ -47,7 +47,7 @@ class KubeQoS(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cpu:
+class CpuThread:
     """One hardware thread; threads of one core are SMT siblings; all numbers are machine-wide."""
 
     id: int
@@ -77,10 +77,10 @@ class CacheControl:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class NodeInfo:
     """What the node is and has; amounts by resource name as in `api.kube.resources`."""
 
-    cpus: tuple[Cpu, ...]
+    cpus: tuple[CpuThread, ...]
     memory_bytes: int
     allocatable: Mapping[str, int] = field(default_factory=dict)
     """As the cluster or the settings tell, with batch and mid resources; a missing name is not known."""
@@ -118,7 +118,7 @@ class Group:
     """One cgroup that strategies may care for."""
 
     path: str
-    kind: Kind
+    kind: GroupKind
     name: str = ""
     """`namespace/pod`, the container's or the application's name."""
     uid: str = ""
@@ -232,7 +232,7 @@ _BY_KUBE_QOS = {
 class NodeView:
     """The node in one tick; usages are averages over the `interval_seconds` before it."""
 
-    node: Node
+    node: NodeInfo
     groups: tuple[Group, ...] = ()
     time_seconds: float = 0.0
     """Wall clock, since the epoch; for calendars. Durations go by the monotonic time given to a strategy."""
@@ -257,12 +257,12 @@ class NodeView:
     @cached_property
     def pods(self) -> tuple[Group, ...]:
         """All pods, those on their way out included."""
-        return tuple(group for group in self.groups if group.kind is Kind.POD)
+        return tuple(group for group in self.groups if group.kind is GroupKind.POD)
 
     @cached_property
     def host_apps(self) -> tuple[Group, ...]:
         """Applications on the node that are no pods, without those that are part of another: nothing counts twice."""
-        apps = [group for group in self.groups if group.kind is Kind.HOST_APP]
+        apps = [group for group in self.groups if group.kind is GroupKind.HOST_APP]
         paths = {app.path for app in apps}
         return tuple(app for app in apps if not paths & set(_above(app.path)))
 
@@ -270,7 +270,7 @@ class NodeView:
     def _containers(self) -> dict[str, tuple[Group, ...]]:
         found: dict[str, tuple[Group, ...]] = {}
         for group in self.groups:
-            if group.kind is Kind.CONTAINER:
+            if group.kind is GroupKind.CONTAINER:
                 found[group.pod] = (*found.get(group.pod, ()), group)
         return found
 
@@ -284,4 +284,4 @@ class NodeView:
 
     @cached_property
     def _qos_dirs(self) -> dict[KubeQoS, Group]:
-        return {group.kube_qos: group for group in self.groups if group.kind is Kind.QOS_DIR}
+        return {group.kube_qos: group for group in self.groups if group.kind is GroupKind.QOS_DIR}

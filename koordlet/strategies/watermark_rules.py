@@ -42,7 +42,7 @@ class MetricRule(StrategySettings, frozen=True):
             raise ValueError(f"{self.name} {self.value} is above 100 percent; write a percent of capacity")
 
 
-class Rule(StrategySettings, frozen=True):
+class WatermarkRule(StrategySettings, frozen=True):
     """When which action is taken."""
 
     name: str
@@ -56,7 +56,7 @@ class Rule(StrategySettings, frozen=True):
     """Preview only says what would be done."""
 
 
-class Throttle(StrategySettings, frozen=True):
+class ThrottleAction(StrategySettings, frozen=True):
     """What is taken from pods."""
 
     cpu_throttle: CpuThrottle | None = None
@@ -64,20 +64,20 @@ class Throttle(StrategySettings, frozen=True):
     """Page cache of the pods is reclaimed."""
 
 
-class Eviction(StrategySettings, frozen=True):
+class EvictAction(StrategySettings, frozen=True):
     """How pods are ended."""
 
     termination_grace_period_seconds: Annotated[int, Meta(ge=0, le=3600)] = 30
 
 
-class Action(StrategySettings, frozen=True):
+class WatermarkAction(StrategySettings, frozen=True):
     """What is done above a watermark; parts that are left out are not done."""
 
     cool_down_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 300
     """After the last hit, before new pods are welcome again."""
     disable_schedule: bool = True
-    throttle: Throttle | None = None
-    eviction: Eviction | None = None
+    throttle: ThrottleAction | None = None
+    eviction: EvictAction | None = None
 
 
 class WatermarksSettings(StrategySettings, frozen=True):
@@ -85,8 +85,8 @@ class WatermarksSettings(StrategySettings, frozen=True):
 
     interval_seconds: Annotated[int, Meta(ge=1, le=3600)] = 10
     """How often the rules are looked at: each look is one hit or miss, and one step."""
-    rules: tuple[Rule, ...] = ()
-    actions: dict[str, Action] = msgspec.field(default_factory=dict)
+    rules: tuple[WatermarkRule, ...] = ()
+    actions: dict[str, WatermarkAction] = msgspec.field(default_factory=dict)
     throttle_classes: tuple[Literal["BE", "LS"], ...] = ("BE",)
     evict_classes: tuple[Literal["BE", "LS"], ...] = ("BE",)
     """Whose pods an action may hit; protected ones never."""

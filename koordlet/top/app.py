@@ -19,7 +19,7 @@ from textual.widgets import Static
 from api.verdicts import Verdict
 from api.window import Window
 from koordlet.top.draw import INKS, Columns, detail, heading, legend, line, seconds
-from koordlet.top.rows import Order, Row, facts, latencies, ordered, rows
+from koordlet.top.rows import Order, TopRow, facts, latencies, ordered, rows
 from koordlet.top.trend import Trend
 from koordlet.top.verdicts import evidence, pane, room_for
 
@@ -73,7 +73,7 @@ class TopApp(App[None]):
         self._interval_seconds = interval_seconds
         self.trend = Trend(TREND_SECONDS, interval_seconds)
         self.window: Window | None = None
-        self.rows: list[Row] = []
+        self.rows: list[TopRow] = []
         self.order = Order.LOST
         self.is_paused = False
         self.shows_quiet = False
@@ -110,7 +110,7 @@ class TopApp(App[None]):
         self.draw()
 
     @property
-    def shown(self) -> list[Row]:
+    def shown(self) -> list[TopRow]:
         """The rows in their order, without the quiet ones unless asked for."""
         return ordered((row for row in self.rows if self.shows_quiet or not row.is_quiet), self.order)
 
@@ -171,7 +171,7 @@ class TopApp(App[None]):
         keys = ("enter open", sort, "p pause", "a fewer" if self.shows_quiet else "a all", "? help", "q quit")
         return Text("  ".join(keys)[:width], style="dim")
 
-    def _position(self, shown: list[Row]) -> int:
+    def _position(self, shown: list[TopRow]) -> int:
         """Index of the selected cgroup; the first where there is none."""
         if self.selected is None:
             return 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.style import Style
 from rich.text import Text
 
-from koordlet.top.rows import Culprit, Latencies, Order, Row
+from koordlet.top.rows import CulpritShare, Latencies, Order, TopRow
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -83,7 +83,7 @@ def heading(columns: Columns, order: Order) -> Text:
     return text
 
 
-def line(row: Row, trend: Sequence[float], columns: Columns, *, is_selected: bool) -> Text:
+def line(row: TopRow, trend: Sequence[float], columns: Columns, *, is_selected: bool) -> Text:
     """One cgroup."""
     text = Text()
     text.append(cell(row.info.name, columns.name))
@@ -138,7 +138,7 @@ def seconds(value: float) -> str:
     return f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
-def who(culprits: Sequence[Culprit], width: int) -> str:
+def who(culprits: Sequence[CulpritShare], width: int) -> str:
     """The biggest culprits with what they cost, as many as fit whole; the first one's name is cut if it must be."""
     text = ""
     for culprit in culprits:
@@ -152,7 +152,7 @@ def who(culprits: Sequence[Culprit], width: int) -> str:
     return text
 
 
-def legend(rows: Sequence[Row], width: int) -> Text:
+def legend(rows: Sequence[TopRow], width: int) -> Text:
     """The letters that are on the screen, biggest cause first, as far as they fit."""
     totals: dict[str, float] = {}
     for row in rows:
@@ -182,7 +182,7 @@ FACTS: Mapping[str, Callable[[float], str]] = {
 
 
 def detail(
-    row: Row,
+    row: TopRow,
     trend: Sequence[float],
     found: Sequence[Latencies],
     width: int,

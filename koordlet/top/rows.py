@@ -23,7 +23,7 @@ _BY_OTHERS = frozenset(cause.name for cause in LOSS_CAUSES if cause.by_others)
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
+class CulpritShare:
     """Who held the resource while the victim waited, in lost seconds per second."""
 
     id: int
@@ -33,7 +33,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TopRow:
     """One cgroup; all times are seconds per second."""
 
     info: CgroupInfo
@@ -41,7 +41,7 @@ class Row:
     causes: Mapping[str, float]
     """Nonzero causes of `api.loss`, in its order; they sum to `lost`."""
     oncpu: float
-    culprits: tuple[Culprit, ...]
+    culprits: tuple[CulpritShare, ...]
     """Biggest first."""
 
     @property
@@ -70,7 +70,7 @@ class Order(Enum):
         return orders[(orders.index(self) + 1) % len(orders)]
 
 
-def rows(window: Window, *, culprits: int = 3) -> list[Row]:
+def rows(window: Window, *, culprits: int = 3) -> list[TopRow]:
     """One row for each cgroup, as the newest frames have it; needs two frames.
 
     Not sorted. A cause that nothing measures is absent from every row.
@@ -82,7 +82,7 @@ def rows(window: Window, *, culprits: int = 3) -> list[Row]:
     oncpu = _oncpu(delta, len(recent.cgroups))
     blamed = _culprits(recent, culprits)
     return [
-        Row(
+        TopRow(
             info,
             float(total[row]),
             {name: float(column[row]) for name, column in ledger.items() if column[row] > 0},
@@ -93,7 +93,7 @@ def rows(window: Window, *, culprits: int = 3) -> list[Row]:
     ]
 
 
-def ordered(found: Iterable[Row], order: Order) -> list[Row]:
+def ordered(found: Iterable[TopRow], order: Order) -> list[TopRow]:
     """Sorted by `order`, biggest first (names ascending); ties by path, so that the screen is calm."""
     keys = {
         Order.LOST: lambda row: (-round(row.lost, 4), row.info.path),
@@ -111,10 +111,10 @@ def _oncpu(delta: Delta, count: int) -> NDArray[np.float64]:
     return np.zeros(count)
 
 
-def _culprits(window: Window, most: int) -> dict[int, tuple[Culprit, ...]]:
+def _culprits(window: Window, most: int) -> dict[int, tuple[CulpritShare, ...]]:
     """Victim to its biggest culprits over all resources."""
     names = {info.id: info.name for frame in window.frames for info in frame.cgroups}
-    found: dict[int, list[Culprit]] = {}
+    found: dict[int, list[CulpritShare]] = {}
     for table, resource in BLAME_TABLES.items():
         delta = _blame(window, table)
         if delta is None:
@@ -123,7 +123,7 @@ def _culprits(window: Window, most: int) -> dict[int, tuple[Culprit, ...]]:
         culprit_ids = delta.table.keys["culprit"]
         for row in np.flatnonzero((rates > 0) & (culprit_ids != delta.table.ids)).tolist():
             culprit = int(culprit_ids[row])
-            blame = Culprit(culprit, _name_of(culprit, names), resource, float(rates[row]))
+            blame = CulpritShare(culprit, _name_of(culprit, names), resource, float(rates[row]))
             found.setdefault(int(delta.table.ids[row]), []).append(blame)
     return {victim: tuple(sorted(who, key=lambda c: (-c.lost, c.name))[:most]) for victim, who in found.items()}
 

@@ -10,20 +10,20 @@ import numpy as np
 from api.frame import HOST, Reading, Table
 from api.loss import lost_ns, total_lost_ns
 from api.window import Window
-from koordlet.triage.policy import Descent, Ids, Level, Triage, TriageSettings
+from koordlet.triage.policy import Descent, Ids, Level, TriagePolicy, TriageSettings
 from probes.libbpf import BpfError, enable_stats
 from probes.probe import Probe
 
 _log = logging.getLogger(__name__)
 
 
-class Triaging:
+class FocusControl:
     """Call `after_tick` after each tick; `reading` goes into the next frame."""
 
     def __init__(self, settings: TriageSettings, probes: Mapping[str, Probe], *, cpus: int | None = None) -> None:
         self.probes = {name: probe for name, probe in probes.items() if probe.focusable}
         """The expensive ones."""
-        self.triage = Triage(settings, cpus or os.cpu_count() or 1)
+        self.triage = TriagePolicy(settings, cpus or os.cpu_count() or 1)
         self.failures = 0
         """Times the kernel refused to move a focus or to give statistics."""
         self._meter = CostMeter(self.probes, settings.measure_every_ticks)

@@ -128,7 +128,7 @@ def _above(path: str, row_of: Mapping[str, int], own_row: int) -> int:
     return own_row
 
 
-class Triage:
+class TriagePolicy:
     """Chooses the focus of each tick. `ids` are the cgroups of the newest frame in row order."""
 
     def __init__(self, settings: TriageSettings, cpus: int) -> None:

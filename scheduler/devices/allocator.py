@@ -6,7 +6,13 @@ Pure: reads the node's ledger, returns grants, records nothing. DeviceError says
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from scheduler.devices.candidates import Candidate, DeviceError, DeviceStrategy, DeviceWish, find_candidates
+from scheduler.devices.candidates import (
+    DeviceCandidate,
+    DeviceError,
+    DevicePreferences,
+    DeviceStrategy,
+    find_candidates,
+)
 from scheduler.devices.inventory import Grant, NodeDevices
 from scheduler.devices.partition import PartitionTable, choose_partition
 from scheduler.devices.request import DeviceDemand, DeviceKind
@@ -32,7 +38,7 @@ class DeviceRequest:
     """Everything a pod asks of devices, node-specific rules included."""
 
     demands: Mapping[DeviceKind, DeviceDemand]
-    wishes: Mapping[DeviceKind, DeviceWish] = field(default_factory=dict)
+    wishes: Mapping[DeviceKind, DevicePreferences] = field(default_factory=dict)
     joint: tuple[DeviceKind, ...] = ()
     """Kinds to be given together, the leading one first."""
     same_pcie: bool = False
@@ -44,9 +50,9 @@ class DeviceRequest:
     by_topology: bool = True
     """False takes devices in plain order (the caller has chosen minors itself)."""
 
-    def wish(self, kind: DeviceKind) -> DeviceWish:
+    def wish(self, kind: DeviceKind) -> DevicePreferences:
         """The wish about devices of one kind."""
-        return self.wishes.get(kind, DeviceWish())
+        return self.wishes.get(kind, DevicePreferences())
 
 
 def allocate(node: NodeDevices, request: DeviceRequest) -> list[Grant]:
@@ -74,7 +80,7 @@ def _shaped(request: DeviceRequest) -> tuple[DeviceRequest, str]:
     return replace(request, demands={**request.demands, DeviceKind.GPU: shaped}), template.name
 
 
-def choose(node: NodeDevices, request: DeviceRequest, kind: DeviceKind) -> list[Candidate]:
+def choose(node: NodeDevices, request: DeviceRequest, kind: DeviceKind) -> list[DeviceCandidate]:
     """Devices of one kind for the pod. Raises DeviceError."""
     demand, wish = request.demands[kind], request.wish(kind)
     found = find_candidates(node, demand, wish, request.strategy)
@@ -97,8 +103,8 @@ def choose(node: NodeDevices, request: DeviceRequest, kind: DeviceKind) -> list[
 
 
 def _from_partition(
-    node: NodeDevices, request: DeviceRequest, demand: DeviceDemand, found: Sequence[Candidate]
-) -> list[Candidate] | None:
+    node: NodeDevices, request: DeviceRequest, demand: DeviceDemand, found: Sequence[DeviceCandidate]
+) -> list[DeviceCandidate] | None:
     """The devices of the best partition; None where partitions do not bind and another allocator may try."""
     rule = request.partition
     if demand.shared or (rule.table is None and not rule.honor):
@@ -116,7 +122,7 @@ def _from_partition(
     return None
 
 
-def _grants(kind: DeviceKind, chosen: Sequence[Candidate]) -> list[Grant]:
+def _grants(kind: DeviceKind, chosen: Sequence[DeviceCandidate]) -> list[Grant]:
     return [
         Grant(kind, candidate.device.minor, candidate.amounts, candidate.ports)
         for candidate in sorted(chosen, key=lambda candidate: candidate.device.minor)
@@ -144,13 +150,15 @@ def _narrowed(node: NodeDevices, request: DeviceRequest, kinds: Sequence[DeviceK
     return node.only(kinds[0], [d.minor for d in node.of_kind(kinds[0]) if d.pcie in (roomy or set())])
 
 
-def _beside(node: NodeDevices, request: DeviceRequest, kind: DeviceKind, switches: Sequence[str]) -> list[Candidate]:
+def _beside(
+    node: NodeDevices, request: DeviceRequest, kind: DeviceKind, switches: Sequence[str]
+) -> list[DeviceCandidate]:
     """Devices of `kind`, one per switch in turn; with `same_pcie` at least one on each and none elsewhere."""
     demand = request.demands[kind]
     found = find_candidates(node, demand, request.wish(kind), request.strategy)
     by_switch = {switch: [c for c in found if c.device.pcie == switch] for switch in switches}
     count = max(demand.count, len(switches)) if request.same_pcie else demand.count
-    chosen: list[Candidate] = []
+    chosen: list[DeviceCandidate] = []
     while len(chosen) < count and any(by_switch.values()):
         for remaining in by_switch.values():
             if remaining and len(chosen) < count:

@@ -25,7 +25,7 @@ class DeviceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceWish:
+class DevicePreferences:
     """What narrows and orders the choice of devices of one kind on one node."""
 
     selector: LabelSelector | None = None
@@ -43,7 +43,7 @@ class DeviceWish:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class DeviceCandidate:
     """A device that can serve one instance, with the amounts it would give."""
 
     device: NodeDevice
@@ -53,15 +53,15 @@ class Candidate:
     ports: tuple[VirtualFunction, ...] = field(default=())
 
 
-def read_hint(hint: DeviceHint | None, demand: DeviceDemand) -> tuple[DeviceDemand, DeviceWish]:
+def read_hint(hint: DeviceHint | None, demand: DeviceDemand) -> tuple[DeviceDemand, DevicePreferences]:
     """The demand and wish that a pod's hint makes of a plain demand.
 
     `RequestsAsCount` reads the amount as a number of devices, one unit of each (100 with exclusive policy
     DeviceLevel).
     """
     if hint is None:
-        return demand, DeviceWish()
-    wish = DeviceWish(
+        return demand, DevicePreferences()
+    wish = DevicePreferences(
         selector=_selector(hint.selector),
         port_selector=_selector(hint.vf_selector),
         apply_for_all=hint.allocate_strategy == "ApplyForAll",
@@ -80,8 +80,8 @@ def _selector(document: object) -> LabelSelector | None:
 
 
 def find_candidates(
-    node: NodeDevices, demand: DeviceDemand, wish: DeviceWish, strategy: DeviceStrategy
-) -> list[Candidate]:
+    node: NodeDevices, demand: DeviceDemand, wish: DevicePreferences, strategy: DeviceStrategy
+) -> list[DeviceCandidate]:
     """Devices that can serve one instance, best first: wished minors, then score, then minor."""
     crowded = _crowded_switches(node, demand.kind) if wish.exclusive == "PCIeLevel" else frozenset()
     found = []
@@ -101,15 +101,15 @@ def _crowded_switches(node: NodeDevices, kind: DeviceKind) -> frozenset[str]:
     return frozenset(device.pcie for device in node.of_kind(kind) if any(node.used(device).values()))
 
 
-def _wanted(device: NodeDevice, wish: DeviceWish) -> bool:
+def _wanted(device: NodeDevice, wish: DevicePreferences) -> bool:
     if wish.selector is not None and not label_selector_matches(wish.selector, device.labels):
         return False
     return not wish.numa_mask or device.numa_node < 0 or bool(wish.numa_mask >> device.numa_node & 1)
 
 
 def _candidate(
-    node: NodeDevices, device: NodeDevice, demand: DeviceDemand, wish: DeviceWish, strategy: DeviceStrategy
-) -> Candidate | None:
+    node: NodeDevices, device: NodeDevice, demand: DeviceDemand, wish: DevicePreferences, strategy: DeviceStrategy
+) -> DeviceCandidate | None:
     amounts = device.completed(demand.each)
     free = node.free(device)
     if not free or any(amount > free.get(name, 0) for name, amount in amounts.items()):
@@ -125,7 +125,7 @@ def _candidate(
         if not open_ports:
             return None
         ports = (VirtualFunction(minor=open_ports[0].minor, bus_id=open_ports[0].bus_id),)
-    return Candidate(device, amounts, _score(free, device.total, amounts, strategy), ports)
+    return DeviceCandidate(device, amounts, _score(free, device.total, amounts, strategy), ports)
 
 
 def _score(

@@ -54,7 +54,7 @@ class GpuState:
     """Shape (N,): index into the models the workload was compiled for."""
 
 
-class Workload:
+class WorkloadDistribution:
     """The distribution M of task types, compiled for the GPU models of a cluster."""
 
     def __init__(self, types: Iterable[TaskType], models: Sequence[str] = ("",)) -> None:
@@ -122,7 +122,7 @@ class Gradient:
     """Shape (N,): the GPU for a pod that shares one; -1 where none or several are taken."""
 
 
-def gradient(workload: Workload, state: GpuState, task: TaskType) -> Gradient:
+def gradient(workload: WorkloadDistribution, state: GpuState, task: TaskType) -> Gradient:
     """Where and on which GPU `task` fragments the cluster least; a pod of several GPUs takes the emptiest."""
     before = workload.fragmentation(state)
     cpu_left = state.cpu_millicores - task.cpu_millicores

@@ -79,7 +79,7 @@ class OverCommitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PodDevices:
     """What one pod holds; `within` names the reservation (by the UID of its stand-in) that it draws from."""
 
     grants: tuple[Grant, ...]
@@ -95,7 +95,7 @@ class NodeDevices:
     def __init__(self, devices: Iterable[NodeDevice], partitions: Mapping[int, tuple[GpuPartition, ...]] | None = None):
         self.devices: dict[DeviceKind, dict[int, NodeDevice]] = {}
         self.partitions = partitions
-        self.holders: dict[str, Held] = {}
+        self.holders: dict[str, PodDevices] = {}
         self._used: dict[tuple[DeviceKind, int], dict[str, int]] = {}
         self.refit(devices)
 
@@ -154,7 +154,7 @@ class NodeDevices:
         Raises OverCommitError, with nothing changed, when a device would be exceeded. `checked` False records a
         fact found on a running pod even if the devices have shrunk meanwhile.
         """
-        holders = self.holders | {uid: Held(tuple(grants), within)}
+        holders = self.holders | {uid: PodDevices(tuple(grants), within)}
         used = _count(holders)
         if checked and (excess := self._excess(used, holders[uid].grants)):
             raise OverCommitError(excess)
@@ -178,7 +178,7 @@ class NodeDevices:
         return ""
 
 
-def _count(holders: Mapping[str, Held]) -> dict[tuple[DeviceKind, int], dict[str, int]]:
+def _count(holders: Mapping[str, PodDevices]) -> dict[tuple[DeviceKind, int], dict[str, int]]:
     """Use by device: every pod's own, and for each reservation the larger of it and what is drawn from it."""
     used: dict[tuple[DeviceKind, int], dict[str, int]] = {}
     drawn: dict[str, dict[tuple[DeviceKind, int, str], int]] = {}

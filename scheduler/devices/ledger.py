@@ -15,7 +15,7 @@ from scheduler.devices.request import DeviceKind
 ANNOTATION_GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
 
 
-class DeviceBook:
+class DeviceLedger:
     """Ledgers by row of the snapshot. What a pod holds may be known before the node's devices are."""
 
     def __init__(self) -> None:

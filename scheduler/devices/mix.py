@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from scheduler.devices.fragmentation import TaskType, Workload
+from scheduler.devices.fragmentation import TaskType, WorkloadDistribution
 
 RELEARN_GROWTH = 1.25
 """The learned mix is compiled again when this many times the pods were seen."""
@@ -17,7 +17,7 @@ class WorkloadMix:
         self._seen: Counter[tuple[int, int, int]] = Counter()
         self._compiled_at = 0
         self._models = [""]
-        self.workload = Workload(configured, self._models)
+        self.workload = WorkloadDistribution(configured, self._models)
 
     @property
     def learns(self) -> bool:
@@ -46,4 +46,4 @@ class WorkloadMix:
 
     def _compile(self) -> None:
         learned = [TaskType(*task, weight) for task, weight in self._seen.items()]
-        self.workload = Workload(self._configured or learned, self._models)
+        self.workload = WorkloadDistribution(self._configured or learned, self._models)

@@ -6,13 +6,13 @@ from scheduler.devices.allocator import DeviceRequest, allocate
 from scheduler.devices.candidates import DeviceError
 from scheduler.devices.inventory import NodeDevices
 from scheduler.devices.request import DeviceDemand, DeviceKind
-from scheduler.numa.hints import Hint, nodes_of
+from scheduler.numa.hints import NumaHint, nodes_of
 
 BEST_SCORE = 500
 """Score of the set that the unaligned allocation would use."""
 
 
-def device_hints(node: NodeDevices, request: DeviceRequest) -> list[list[Hint]]:
+def device_hints(node: NodeDevices, request: DeviceRequest) -> list[list[NumaHint]]:
     """Hints for each demanded kind whose devices report NUMA nodes; an empty list of hints cannot be served."""
     providers = []
     for kind, demand in request.demands.items():
@@ -21,7 +21,7 @@ def device_hints(node: NodeDevices, request: DeviceRequest) -> list[list[Hint]]:
     return providers
 
 
-def _hints(node: NodeDevices, request: DeviceRequest, kind: DeviceKind, demand: DeviceDemand) -> list[Hint]:
+def _hints(node: NodeDevices, request: DeviceRequest, kind: DeviceKind, demand: DeviceDemand) -> list[NumaHint]:
     places = {device.numa_node for device in node.of_kind(kind) if device.numa_node >= 0}
     idle = node.without(node.holders)
     best = _mask(node, request, kind)
@@ -32,7 +32,7 @@ def _hints(node: NodeDevices, request: DeviceRequest, kind: DeviceKind, demand: 
             continue
         smallest = smallest or mask.bit_count()
         if _serves(node, request, kind, demand, mask):
-            hints.append(Hint(mask, mask.bit_count() == smallest, BEST_SCORE if mask == best else 0))
+            hints.append(NumaHint(mask, mask.bit_count() == smallest, BEST_SCORE if mask == best else 0))
     return hints
 
 

@@ -20,7 +20,7 @@ from api.protocol import (
     ANNOTATION_DEVICE_JOINT_ALLOCATE,
     ANNOTATION_GPU_PARTITION_SPEC,
 )
-from scheduler.devices.candidates import DeviceWish, read_hint
+from scheduler.devices.candidates import DevicePreferences, read_hint
 from scheduler.devices.inventory import Grant, NodeDevices
 from scheduler.devices.request import DeviceDemand, DeviceKind, DeviceRequestError
 
@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class PodWishes:
+class PodDeviceRequest:
     """What a pod's device annotations ask beside the amounts."""
 
     demands: Mapping[DeviceKind, DeviceDemand]
     """The pod's demands as its hints read them."""
-    wishes: Mapping[DeviceKind, DeviceWish]
+    wishes: Mapping[DeviceKind, DevicePreferences]
     joint: tuple[DeviceKind, ...] = ()
     same_pcie: bool = False
     partition: PartitionSpec | None = None
@@ -54,13 +54,13 @@ def _decode(annotations: Mapping[str, str], key: str, kind: type[T]) -> T | None
         raise DeviceRequestError(f"annotation {key}: {error}") from error
 
 
-def read_wishes(annotations: Mapping[str, str], demands: Mapping[DeviceKind, DeviceDemand]) -> PodWishes:
+def read_wishes(annotations: Mapping[str, str], demands: Mapping[DeviceKind, DeviceDemand]) -> PodDeviceRequest:
     """Wishes of a pod with these demands. Raises DeviceRequestError naming an annotation that cannot be read."""
     hints = _decode(annotations, ANNOTATION_DEVICE_ALLOCATE_HINT, dict[str, DeviceHint]) or {}
     joint = _decode(annotations, ANNOTATION_DEVICE_JOINT_ALLOCATE, JointAllocate) or JointAllocate()
     read = {kind: read_hint(hints.get(kind), demand) for kind, demand in demands.items()}
     known = [DeviceKind(name) for name in joint.device_types if name in list(DeviceKind)]
-    return PodWishes(
+    return PodDeviceRequest(
         demands={kind: demand for kind, (demand, _) in read.items()},
         wishes={kind: wish for kind, (_, wish) in read.items() if kind in hints},
         joint=tuple(known),

@@ -9,7 +9,7 @@ from api.protocol import GPU_MEMORY, GPU_MEMORY_RATIO
 from scheduler.cluster_state.snapshot import Rows
 from scheduler.devices.candidates import DeviceStrategy
 from scheduler.devices.columns import DeviceColumns
-from scheduler.devices.fragmentation import WHOLE_PERCENT, GpuState, TaskType, Workload, gradient
+from scheduler.devices.fragmentation import WHOLE_PERCENT, GpuState, TaskType, WorkloadDistribution, gradient
 from scheduler.devices.request import DeviceDemand
 
 Ints = npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ def _requested(columns: DeviceColumns, demand: DeviceDemand, name: str, rows: Ro
     return None
 
 
-def gradient_scores(workload: Workload, state: GpuState, task: TaskType) -> tuple[Ints, Ints]:
+def gradient_scores(workload: WorkloadDistribution, state: GpuState, task: TaskType) -> tuple[Ints, Ints]:
     """Fixed-point score per row (higher fragments less) and the GPU position to share there, -1 for none."""
     result = gradient(workload, state, task)
     cost = result.growth + SNUG_PERCENT * emptiness(state)

@@ -6,17 +6,19 @@ those who need them whole.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from scheduler.devices.candidates import Candidate, DeviceError
+from scheduler.devices.candidates import DeviceCandidate, DeviceError
 from scheduler.devices.inventory import NodeDevices
 from scheduler.devices.request import DeviceDemand
 
 SCOPES = ("Node", "NUMANode", "PCIe", "Device")
 """From the widest to the narrowest."""
 
-Place = Callable[[Candidate], object]
+Place = Callable[[DeviceCandidate], object]
 
 
-def choose_near(node: NodeDevices, demand: DeviceDemand, found: Sequence[Candidate], scope: str) -> list[Candidate]:
+def choose_near(
+    node: NodeDevices, demand: DeviceDemand, found: Sequence[DeviceCandidate], scope: str
+) -> list[DeviceCandidate]:
     """`demand.count` of the candidates in the narrowest scope that holds them; `found` is in order of wish.
 
     Raises DeviceError when a required scope (see SCOPES) is narrower than what fits.
@@ -32,8 +34,8 @@ def choose_near(node: NodeDevices, demand: DeviceDemand, found: Sequence[Candida
     raise DeviceError(f"Insufficient topology scoped {demand.kind} devices: no {scope} holds {demand.count}")
 
 
-def _groups(found: Iterable[Candidate], level: int) -> list[list[Candidate]]:
-    groups: dict[object, list[Candidate]] = {}
+def _groups(found: Iterable[DeviceCandidate], level: int) -> list[list[DeviceCandidate]]:
+    groups: dict[object, list[DeviceCandidate]] = {}
     for candidate in found:
         groups.setdefault(_place(level)(candidate), []).append(candidate)
     return list(groups.values())
@@ -44,24 +46,24 @@ def _place(level: int) -> Place:
     return (_machine, _numa_node, _switch, _minor)[level]
 
 
-def _machine(_: Candidate) -> object:
+def _machine(_: DeviceCandidate) -> object:
     return 0
 
 
-def _numa_node(candidate: Candidate) -> object:
+def _numa_node(candidate: DeviceCandidate) -> object:
     return candidate.device.numa_node
 
 
-def _switch(candidate: Candidate) -> object:
+def _switch(candidate: DeviceCandidate) -> object:
     return candidate.device.numa_node, candidate.device.pcie
 
 
-def _minor(candidate: Candidate) -> object:
+def _minor(candidate: DeviceCandidate) -> object:
     return candidate.device.minor
 
 
 def _preference(
-    node: NodeDevices, demand: DeviceDemand, group: Sequence[Candidate], found: Sequence[Candidate]
+    node: NodeDevices, demand: DeviceDemand, group: Sequence[DeviceCandidate], found: Sequence[DeviceCandidate]
 ) -> tuple[int, ...]:
     """Smaller is better: more scopes around it already in use, fewer devices to spare, earlier in the wish."""
     used = [device for device in node.of_kind(demand.kind) if any(node.used(device).values())]
@@ -69,7 +71,7 @@ def _preference(
     for level in range(1, len(SCOPES)):
         place = _place(level)
         mine = {place(candidate) for candidate in group}
-        around += any(place(Candidate(device, {}, 0)) in mine for device in used) and len(mine) == 1
+        around += any(place(DeviceCandidate(device, {}, 0)) in mine for device in used) and len(mine) == 1
     score = -max(candidate.score for candidate in group) if demand.shared else 0
     first = min(found.index(candidate) for candidate in group)
     if demand.shared:
@@ -77,7 +79,7 @@ def _preference(
     return -around, len(group), first
 
 
-def _tightest(group: Sequence[Candidate], count: int, level: int) -> list[Candidate]:
+def _tightest(group: Sequence[DeviceCandidate], count: int, level: int) -> list[DeviceCandidate]:
     """`count` of the group from as few narrower scopes as possible, leaving large remainders whole."""
     if level >= len(SCOPES) - 1 or len(group) == count:
         return list(group[:count])

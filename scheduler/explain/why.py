@@ -12,7 +12,7 @@ from scheduler.engine import NODE, Engine
 from scheduler.explain.debug import score_table
 from scheduler.explain.diagnosis import NodeReasons, by_node, sentence
 from scheduler.framework import Action, ObjectEvent
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Explanation:
     """Markdown of the best nodes when the pod can be placed."""
 
 
-def load(client: Client, settings: Settings, now: float) -> Engine:
+def load(client: Client, settings: SchedulerSettings, now: float) -> Engine:
     """An engine that knows what the API server lists at this moment. Raises ClusterError."""
     engine = Engine(settings)
     for kind in engine.watched().values():

@@ -46,7 +46,7 @@ class Gang:
 
 
 @dataclass(slots=True)
-class Attempt:
+class GangAttempt:
     """One try at placing a whole group."""
 
     group: str
@@ -55,7 +55,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class GangWait:
     """The pod keeps its place for at most this long while others are sought."""
 
     seconds: float
@@ -69,13 +69,13 @@ class Allow:
     pods: tuple[str, ...]
 
 
-class GangBook:
+class Gangs:
     """All gangs of the cluster. Unknown pods belong to no gang: every question answers "go ahead"."""
 
     def __init__(self) -> None:
         self.gangs: dict[str, Gang] = {}
         self._gang_of: dict[str, str] = {}
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, GangAttempt] = {}
 
     def declare(self, spec: GangSpec) -> None:
         """A PodGroup exists or changed; it overrules what pods say."""
@@ -146,16 +146,16 @@ class GangBook:
         gang = self._of(pod)
         return gang.spec.group_id if gang is not None and gang.spec is not None else None
 
-    def begin(self, pod: str) -> Attempt | None:
+    def begin(self, pod: str) -> GangAttempt | None:
         """The attempt that a pod is part of, started by its first member; None without a gang."""
         group = self.group_of(pod)
         if group is None:
             return None
-        attempt = self._attempts.setdefault(group, Attempt(group))
+        attempt = self._attempts.setdefault(group, GangAttempt(group))
         attempt.tried.add(pod)
         return attempt
 
-    def attempt_of(self, pod: str) -> Attempt | None:
+    def attempt_of(self, pod: str) -> GangAttempt | None:
         """The running attempt of the pod's group."""
         return self._attempts.get(self.group_of(pod) or "")
 
@@ -177,7 +177,7 @@ class GangBook:
             attempt.failure = f"{self.progress(pod)}; {pod}: {reason}"
         return self._let_go(pod)
 
-    def place(self, pod: str) -> Allow | Wait:
+    def place(self, pod: str) -> Allow | GangWait:
         """A member found a place: all may bind, or it waits for the rest."""
         gang = self._of(pod)
         if gang is None or gang.spec is None:
@@ -185,7 +185,7 @@ class GangBook:
         gang.waiting.add(pod)
         siblings = self._siblings(pod)
         if not (all(s.satisfied for s in siblings) and len(siblings) == len(gang.spec.group)):
-            return Wait(gang.spec.wait_seconds, self.progress(pod))
+            return GangWait(gang.spec.wait_seconds, self.progress(pod))
         self._attempts.pop(gang.spec.group_id, None)
         for sibling in siblings:
             sibling.satisfied_once = True

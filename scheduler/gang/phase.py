@@ -7,7 +7,7 @@ STALE_START_SECONDS = 48 * 3600.0
 """A group with all scheduled and nothing running is left alone when it took longer than this to start."""
 
 
-class Phase(StrEnum):
+class GangPhase(StrEnum):
     """`status.phase` of a PodGroup."""
 
     NEW = ""
@@ -23,7 +23,7 @@ class Phase(StrEnum):
     @property
     def terminal(self) -> bool:
         """Never left again."""
-        return self in (Phase.FINISHED, Phase.FAILED)
+        return self in (GangPhase.FINISHED, GangPhase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,31 @@ class Counts:
     failed: int = 0
 
 
-def next_phase(phase: Phase, minimum: int, counts: Counts) -> Phase:
+def next_phase(phase: GangPhase, minimum: int, counts: Counts) -> GangPhase:
     """The phase that follows; the caller writes it and asks again until it stays.
 
     Terminal phases never change. A minimum of zero or less keeps the group pending.
     """
     if phase.terminal:
         return phase
-    if phase is Phase.NEW:
-        return Phase.PENDING
+    if phase is GangPhase.NEW:
+        return GangPhase.PENDING
     if counts.pods == 0:
-        return Phase.PENDING
+        return GangPhase.PENDING
     if minimum > 0 and counts.succeeded >= minimum:
-        return Phase.FINISHED
+        return GangPhase.FINISHED
     if minimum > 0 and counts.failed > 0 and counts.failed + counts.running + counts.succeeded >= minimum:
-        return Phase.FAILED
-    if phase is Phase.PENDING:
-        return Phase.PRE_SCHEDULING if 0 < minimum <= counts.pods else Phase.PENDING
+        return GangPhase.FAILED
+    if phase is GangPhase.PENDING:
+        return GangPhase.PRE_SCHEDULING if 0 < minimum <= counts.pods else GangPhase.PENDING
     if counts.bound < minimum:
-        return Phase.SCHEDULING
-    if phase in (Phase.SCHEDULED, Phase.RUNNING) and counts.succeeded + counts.running >= minimum:
-        return Phase.RUNNING
-    return Phase.SCHEDULED
+        return GangPhase.SCHEDULING
+    if phase in (GangPhase.SCHEDULED, GangPhase.RUNNING) and counts.succeeded + counts.running >= minimum:
+        return GangPhase.RUNNING
+    return GangPhase.SCHEDULED
 
 
-def left_alone(phase: Phase, minimum: int, counts: Counts, seconds_to_start: float | None) -> bool:
+def left_alone(phase: GangPhase, minimum: int, counts: Counts, seconds_to_start: float | None) -> bool:
     """True for groups that need no further look: terminal, or scheduled long ago and never running."""
     stuck = counts.bound == minimum and counts.running == 0
     return phase.terminal or (stuck and seconds_to_start is not None and seconds_to_start > STALE_START_SECONDS)

@@ -8,7 +8,7 @@ from api.kube.times import rfc3339
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.gang.ended import End
 from scheduler.gang.gangs import Gang
-from scheduler.gang.phase import Counts, Phase, next_phase
+from scheduler.gang.phase import Counts, GangPhase, next_phase
 
 
 def status_changes(
@@ -19,7 +19,7 @@ def status_changes(
     `members` are the gang's living pods by key, `ended` its finished ones. `now` is in seconds since the epoch.
     """
     status = group.status
-    before = Phase(status.phase) if status.phase in set(Phase) else Phase.UNKNOWN
+    before = GangPhase(status.phase) if status.phase in set(GangPhase) else GangPhase.UNKNOWN
     if before.terminal:
         return {}
     counts = _counts(gang, members, ended)
@@ -32,9 +32,9 @@ def status_changes(
         "failed": (counts.failed, status.failed),
     }
     changed: dict[str, Any] = {name: value for name, (value, old) in wanted.items() if value != old}
-    if phase is Phase.SCHEDULING and not status.schedule_start_time:
+    if phase is GangPhase.SCHEDULING and not status.schedule_start_time:
         changed["scheduleStartTime"] = rfc3339(now)
-    if phase is Phase.PRE_SCHEDULING and not status.occupied_by:
+    if phase is GangPhase.PRE_SCHEDULING and not status.occupied_by:
         changed["occupiedBy"] = _owners(members.values())
     return changed
 

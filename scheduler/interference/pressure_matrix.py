@@ -34,7 +34,7 @@ class Cost:
         return sum(self.suffered.values()) + sum(self.imposed.values())
 
 
-class Field:
+class PressureMatrix:
     """int64[rows, 2 x resources]: pressure, then sensitivity, in millionths."""
 
     def __init__(self, capacity: int) -> None:

@@ -34,7 +34,7 @@ NEUTRAL = Traits(np.zeros(len(RESOURCES), dtype=np.int64), np.zeros(len(RESOURCE
 """Of whom nothing is known: no harm suffered, none done."""
 
 
-class ProfileBook:
+class Profiles:
     """All profiles, and the traits that follow from them by workload and node type."""
 
     def __init__(self, *, minimum_samples: int = 0) -> None:

@@ -24,7 +24,7 @@ class WireExtension(Wire, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeVerdict:
     """A victim on the node loses time on a resource, until further notice or a time."""
 
     resource: str
@@ -39,7 +39,7 @@ class Verdict:
         return self.until_seconds is None or now < self.until_seconds
 
 
-def from_annotation(text: str | None) -> tuple[Verdict, ...]:
+def from_annotation(text: str | None) -> tuple[NodeVerdict, ...]:
     """The verdicts of a node annotation; none when it is absent or unreadable."""
     if not text:
         return ()
@@ -50,9 +50,9 @@ def from_annotation(text: str | None) -> tuple[Verdict, ...]:
     return tuple(_verdicts(listed))
 
 
-def from_metric(metric: NodeMetric) -> tuple[Verdict, ...]:
+def from_metric(metric: NodeMetric) -> tuple[NodeVerdict, ...]:
     """The verdicts in the extensions of the reported pods."""
-    found: list[Verdict] = []
+    found: list[NodeVerdict] = []
     for pod in metric.status.pods_metric:
         extension: Any = (pod.extensions or {}).get(EXTENSION)
         if extension is None:
@@ -65,11 +65,11 @@ def from_metric(metric: NodeMetric) -> tuple[Verdict, ...]:
     return tuple(found)
 
 
-def _verdicts(listed: Iterable[WireVerdict], victim: str = "") -> Iterable[Verdict]:
+def _verdicts(listed: Iterable[WireVerdict], victim: str = "") -> Iterable[NodeVerdict]:
     for each in listed:
         resource = _ALIASES.get(each.resource, each.resource)
         if resource in RESOURCES:
-            yield Verdict(
+            yield NodeVerdict(
                 resource,
                 each.victim or victim,
                 tuple(each.culprits),

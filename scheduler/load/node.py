@@ -41,7 +41,7 @@ class Assigned:
     """Until then its estimate counts whatever is reported."""
 
 
-class Scope(StrEnum):
+class LoadScope(StrEnum):
     """Whose usage is looked at."""
 
     NODE = "node"
@@ -49,10 +49,10 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LoadView:
     """One way to look at a node's load."""
 
-    scope: Scope = Scope.NODE
+    scope: LoadScope = LoadScope.NODE
     aggregation: str = ""
     """Percentile to take instead of the window average; empty for the average."""
     window_seconds: float = 0.0
@@ -61,7 +61,7 @@ class View:
     """Prod scope: count the system's usage as well."""
 
 
-def used(view: View, load: NodeLoad, assigned: Iterable[Assigned]) -> Resources:
+def used(view: LoadView, load: NodeLoad, assigned: Iterable[Assigned]) -> Resources:
     """Usage in this view: what was reported plus what the report cannot show yet."""
     total = base(view, load)
     for pod in assigned:
@@ -69,14 +69,14 @@ def used(view: View, load: NodeLoad, assigned: Iterable[Assigned]) -> Resources:
     return total
 
 
-def base(view: View, load: NodeLoad) -> Resources:
+def base(view: LoadView, load: NodeLoad) -> Resources:
     """The part of `used` that does not depend on the pods placed."""
-    if view.scope is Scope.PROD:
+    if view.scope is LoadScope.PROD:
         return dict(load.system) if view.with_system else {}
     return dict(_reported(view, load) or {})
 
 
-def contribution(view: View, load: NodeLoad, pod: Assigned) -> Resources:
+def contribution(view: LoadView, load: NodeLoad, pod: Assigned) -> Resources:
     """What one placed pod adds to `base`.
 
     A pod is too new when it has no figures, was placed after the reported interval began, or is to be
@@ -84,7 +84,7 @@ def contribution(view: View, load: NodeLoad, pod: Assigned) -> Resources:
     pods count, by their figures where they are reported as prod.
     """
     reported = load.pods.get(pod.key)
-    if view.scope is Scope.PROD:
+    if view.scope is LoadScope.PROD:
         return _prod_contribution(pod, reported, load)
     if _reported(view, load) is None:
         return pod.estimate
@@ -110,7 +110,7 @@ def too_new(pod: Assigned, reported: PodLoad | None, load: NodeLoad) -> bool:
     return pod.estimated_until_seconds is not None and pod.estimated_until_seconds > update
 
 
-def _reported(view: View, load: NodeLoad) -> Resources | None:
+def _reported(view: LoadView, load: NodeLoad) -> Resources | None:
     """The reported figure; None when the wanted window is missing, so that estimates take its place."""
     if not view.aggregation:
         return load.usage or {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from api.kube.resources import Resources
 from scheduler.cluster_state.snapshot import Row, Rows, Snapshot
 from scheduler.load.columns import UNLIMITED, Amounts, usage_limits
-from scheduler.load.node import Assigned, NodeLoad, View, base, contribution, expired
+from scheduler.load.node import Assigned, LoadView, NodeLoad, base, contribution, expired
 from scheduler.load.thresholds import Limits
 
 
@@ -40,7 +40,7 @@ class Report(IntEnum):
 class LoadRow:
     """One node: how to look at it, what it reported, who was placed there."""
 
-    views: tuple[View, View, View, View]
+    views: tuple[LoadView, LoadView, LoadView, LoadView]
     """By slot."""
     limits: tuple[Limits, Limits]
     """For Slot.FILTER and Slot.FILTER_PROD."""
@@ -95,7 +95,9 @@ class LoadTable:
 
     # What changes them
 
-    def set_node(self, row: Row, allocatable: Resources, views: Sequence[View], limits: tuple[Limits, Limits]) -> None:
+    def set_node(
+        self, row: Row, allocatable: Resources, views: Sequence[LoadView], limits: tuple[Limits, Limits]
+    ) -> None:
         """A node appeared or changed; `views` by slot."""
         known = self.rows.get(row)
         fresh = LoadRow((views[0], views[1], views[2], views[3]), limits)
@@ -155,7 +157,7 @@ class LoadTable:
     def _count(self, row: Row, state: LoadRow, pod: Assigned, sign: int) -> None:
         if state.load is None:
             return
-        known: dict[View, Resources] = {}
+        known: dict[LoadView, Resources] = {}
         for slot, view in enumerate(state.views):
             amounts = known.get(view)
             if amounts is None:

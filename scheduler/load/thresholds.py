@@ -9,7 +9,7 @@ from api.kube.meta import Wire
 from api.kube.objects import Node
 from api.kube.times import duration_seconds
 from api.protocol import ANNOTATION_USAGE_THRESHOLDS
-from scheduler.load.node import Scope, View
+from scheduler.load.node import LoadScope, LoadView
 
 Percents = Mapping[str, int]
 """Resource name to percent of allocatable; 0 means that the resource is not checked."""
@@ -35,7 +35,7 @@ class NodeThresholds(Wire, frozen=True, kw_only=True):
 class Limits:
     """One way to judge a node: which usage, against which percentages."""
 
-    view: View
+    view: LoadView
     percents: Percents
 
     @property
@@ -74,11 +74,11 @@ class Thresholds:
         by = self.aggregated
         if by is not None and by.usage_thresholds and by.usage_aggregation_type:
             window = duration_seconds(by.usage_aggregated_duration) or 0.0
-            return Limits(View(Scope.NODE, by.usage_aggregation_type, window), by.usage_thresholds)
-        return Limits(View(), self.usage)
+            return Limits(LoadView(LoadScope.NODE, by.usage_aggregation_type, window), by.usage_thresholds)
+        return Limits(LoadView(), self.usage)
 
     def for_prod(self) -> Limits:
         """What prod pods are judged by: prod usage where limits for it exist, else like all others."""
         if self.prod:
-            return Limits(View(Scope.PROD, with_system=self.with_system), self.prod)
+            return Limits(LoadView(LoadScope.PROD, with_system=self.with_system), self.prod)
         return self.general()

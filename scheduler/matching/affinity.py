@@ -15,7 +15,7 @@ NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class AffinityTerm:
     """A term as it stands for one pod. Equal terms of different pods are equal values."""
 
     topology_key: str
@@ -39,9 +39,9 @@ class Term:
 class Terms:
     """All affinity terms of a pod; preferred ones with their weight, negative for anti-affinity."""
 
-    affinity: tuple[Term, ...]
-    anti_affinity: tuple[Term, ...]
-    preferred: tuple[tuple[Term, int], ...]
+    affinity: tuple[AffinityTerm, ...]
+    anti_affinity: tuple[AffinityTerm, ...]
+    preferred: tuple[tuple[AffinityTerm, int], ...]
 
     def __bool__(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.preferred)
@@ -60,14 +60,14 @@ def terms_of(pod: Pod, namespaces: NamespaceLabels) -> Terms:
     )
 
 
-def _resolved(term: PodAffinityTerm, pod: Pod, namespaces: NamespaceLabels) -> Term:
+def _resolved(term: PodAffinityTerm, pod: Pod, namespaces: NamespaceLabels) -> AffinityTerm:
     selector = term.label_selector
     if selector is not None:
         labels = pod.metadata.labels
         selector = with_label_keys(selector, labels, term.match_label_keys)
         selector = without_label_values(selector, labels, term.mismatch_label_keys)
     encoded = msgspec.msgpack.encode(selector, order="sorted")
-    return Term(term.topology_key, _namespaces(term, pod, namespaces), encoded)
+    return AffinityTerm(term.topology_key, _namespaces(term, pod, namespaces), encoded)
 
 
 def _namespaces(term: PodAffinityTerm, pod: Pod, known: NamespaceLabels) -> frozenset[str] | None:

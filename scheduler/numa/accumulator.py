@@ -6,10 +6,10 @@ The order of preference is the one Koordinator's users know; table tests pin it.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from scheduler.numa.topology import Cpu, CpuBindPolicy, CpuExclusivePolicy, CpuTopology, NumaStrategy
+from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy, CpuInfo, CpuTopology, NumaStrategy
 
-Arrange = Callable[[Iterable[Cpu]], list[Cpu]]
-Place = Callable[[Cpu], int]
+Arrange = Callable[[Iterable[CpuInfo]], list[CpuInfo]]
+Place = Callable[[CpuInfo], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Accumulator:
         taken = frozenset(cpu.id for cpu in chosen)
         return taken | self._remaining(count - len(taken), taken, near)
 
-    def _within_one(self, arrange: Arrange, count: int) -> list[Cpu] | None:
+    def _within_one(self, arrange: Arrange, count: int) -> list[CpuInfo] | None:
         """The CPUs of the first NUMA node, else socket, that holds the whole count in the wanted layout."""
         for place in (_node, _socket):
             for respected in (True, False):
@@ -105,7 +105,7 @@ class _Accumulator:
                         return group[:count]
         return None
 
-    def _strangers(self) -> list[Cpu]:
+    def _strangers(self) -> list[CpuInfo]:
         """Free CPUs away from pods that share this pod's exclusive wish."""
         if self.demand.exclusive is CpuExclusivePolicy.PCPU_LEVEL:
             return [cpu for cpu in self.cpus if cpu.core not in self.offer.exclusive_cores]
@@ -113,37 +113,37 @@ class _Accumulator:
             return [cpu for cpu in self.cpus if cpu.node not in self.offer.exclusive_nodes]
         return self.cpus
 
-    def _places(self, candidates: list[Cpu], place: Place, arrange: Arrange) -> list[list[Cpu]]:
+    def _places(self, candidates: list[CpuInfo], place: Place, arrange: Arrange) -> list[list[CpuInfo]]:
         """CPUs of each NUMA node or socket, arranged, in the order in which the strategy fills them."""
         sockets = _grouped(candidates, _socket)
         groups = [(arrange(group), group) for group in _grouped(candidates, place).values()]
         sign = 1 if self.most else -1
         whole = arrange == self._whole
 
-        def order(item: tuple[list[Cpu], list[Cpu]]) -> tuple[int, int, int]:
+        def order(item: tuple[list[CpuInfo], list[CpuInfo]]) -> tuple[int, int, int]:
             arranged, group = item
             size = len(arranged) if whole else len(group)
             return sign * size, sign * len(sockets[group[0].socket]), place(group[0])
 
         return [arranged for arranged, _ in sorted(groups, key=order)]
 
-    def _whole(self, cpus: Iterable[Cpu]) -> list[Cpu]:
+    def _whole(self, cpus: Iterable[CpuInfo]) -> list[CpuInfo]:
         """CPUs of wholly free cores, core by core."""
         cores = _grouped(cpus, _core)
         return [cpu for core in sorted(cores) if len(cores[core]) == self.threads for cpu in cores[core]]
 
-    def _spread_on_cores(self, cpus: Iterable[Cpu]) -> list[Cpu]:
+    def _spread_on_cores(self, cpus: Iterable[CpuInfo]) -> list[CpuInfo]:
         """The first free thread of each core and no second one."""
         return [group[0] for group in _grouped(cpus, _core).values()]
 
-    def _spread(self, cpus: Iterable[Cpu]) -> list[Cpu]:
+    def _spread(self, cpus: Iterable[CpuInfo]) -> list[CpuInfo]:
         """First threads of all cores, then second threads, and so on."""
         return _by_rank(_grouped(cpus, _core).values())
 
-    def _cores_of_many_sockets(self, count: int) -> list[Cpu]:
+    def _cores_of_many_sockets(self, count: int) -> list[CpuInfo]:
         """Whole cores from several sockets: emptiest sockets whole, then the fullest core by core."""
         sockets = sorted((self._whole(group) for group in _grouped(self.cpus, _socket).values()), key=len, reverse=True)
-        chosen: list[Cpu] = []
+        chosen: list[CpuInfo] = []
         partial = []
         for group in sockets:
             if len(group) <= count - len(chosen):
@@ -164,7 +164,7 @@ class _Accumulator:
             chosen += [cpu.id for cpu in ordered if cpu.id not in chosen][: count - len(chosen)]
         return frozenset(chosen)
 
-    def _nearest(self, cpus: list[Cpu], held: frozenset[int]) -> list[Cpu]:
+    def _nearest(self, cpus: list[CpuInfo], held: frozenset[int]) -> list[CpuInfo]:
         sockets, nodes, cores = _grouped(cpus, _socket), _grouped(cpus, _node), _grouped(cpus, _core)
         neighbours = _grouped((self.offer.topology.cpus[cpu] for cpu in held), _socket)
         sign = 1 if self.most else -1
@@ -178,30 +178,30 @@ class _Accumulator:
         return _by_rank(cores[core] for core in sorted(cores, key=order))
 
 
-def _by_rank(groups: Iterable[list[Cpu]]) -> list[Cpu]:
+def _by_rank(groups: Iterable[list[CpuInfo]]) -> list[CpuInfo]:
     """First members of all groups, then second members, and so on."""
     remaining = [list(group) for group in groups]
-    ordered: list[Cpu] = []
+    ordered: list[CpuInfo] = []
     while remaining:
         ordered += [group.pop(0) for group in remaining]
         remaining = [group for group in remaining if group]
     return ordered
 
 
-def _grouped(cpus: Iterable[Cpu], key: Place) -> dict[int, list[Cpu]]:
-    groups: dict[int, list[Cpu]] = {}
+def _grouped(cpus: Iterable[CpuInfo], key: Place) -> dict[int, list[CpuInfo]]:
+    groups: dict[int, list[CpuInfo]] = {}
     for cpu in cpus:
         groups.setdefault(key(cpu), []).append(cpu)
     return groups
 
 
-def _core(cpu: Cpu) -> int:
+def _core(cpu: CpuInfo) -> int:
     return cpu.core
 
 
-def _node(cpu: Cpu) -> int:
+def _node(cpu: CpuInfo) -> int:
     return cpu.node
 
 
-def _socket(cpu: Cpu) -> int:
+def _socket(cpu: CpuInfo) -> int:
     return cpu.socket

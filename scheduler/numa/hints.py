@@ -24,7 +24,7 @@ class PolicyConflictError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class NumaHint:
     """One set of NUMA nodes that can serve a request; `preferred` when none smaller ever could."""
 
     mask: int
@@ -53,7 +53,7 @@ def nodes_of(mask: int) -> tuple[int, ...]:
     return tuple(node for node in range(mask.bit_length()) if mask >> node & 1)
 
 
-def resource_hints(request: int, total: Mapping[int, int], free: Mapping[int, int]) -> list[Hint]:
+def resource_hints(request: int, total: Mapping[int, int], free: Mapping[int, int]) -> list[NumaHint]:
     """Hints of one resource: every set of NUMA nodes with enough total and enough free.
 
     Amounts are integers of one unit by NUMA node. A hint is preferred when its mask has the smallest size
@@ -68,10 +68,10 @@ def resource_hints(request: int, total: Mapping[int, int], free: Mapping[int, in
         smallest = smallest or mask.bit_count()
         if sum(free.get(node, 0) for node in nodes) >= request:
             fitting.append(mask)
-    return [Hint(mask, mask.bit_count() == smallest) for mask in fitting]
+    return [NumaHint(mask, mask.bit_count() == smallest) for mask in fitting]
 
 
-def merge(providers: Iterable[Sequence[Hint] | None], numa_nodes: Iterable[int], policy: NumaPolicy) -> Alignment:
+def merge(providers: Iterable[Sequence[NumaHint] | None], numa_nodes: Iterable[int], policy: NumaPolicy) -> Alignment:
     """One mask for all providers under `policy`.
 
     `providers` holds the hints of each resource; None is a provider without a wish, an empty sequence one
@@ -94,18 +94,18 @@ def merge(providers: Iterable[Sequence[Hint] | None], numa_nodes: Iterable[int],
     return Alignment(mask, preferred, policy in (NumaPolicy.NONE, NumaPolicy.BEST_EFFORT) or preferred)
 
 
-def _considered(hints: Sequence[Hint], everywhere: int, policy: NumaPolicy) -> list[Hint]:
+def _considered(hints: Sequence[NumaHint], everywhere: int, policy: NumaPolicy) -> list[NumaHint]:
     if policy is NumaPolicy.SINGLE_NUMA_NODE:
         hints = [hint for hint in hints if hint.mask.bit_count() == 1]
-    return list(hints) or [Hint(everywhere, False)]
+    return list(hints) or [NumaHint(everywhere, False)]
 
 
-def _serves_all(mask: int, providers: Sequence[Sequence[Hint]]) -> bool:
+def _serves_all(mask: int, providers: Sequence[Sequence[NumaHint]]) -> bool:
     """Whether a merged mask still holds a set that each provider named: an intersection alone may be too narrow."""
     return all(any(hint.mask & mask == hint.mask for hint in hints) for hints in providers)
 
 
-def _intersect(merged: Mapping[tuple[int, bool], int], hints: Sequence[Hint]) -> dict[tuple[int, bool], int]:
+def _intersect(merged: Mapping[tuple[int, bool], int], hints: Sequence[NumaHint]) -> dict[tuple[int, bool], int]:
     """Every intersection reachable with one more provider, at its best score; at most 2 x masks entries."""
     reached: dict[tuple[int, bool], int] = {}
     for (mask, preferred), score in merged.items():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from api.kube.resources import CPU, MEMORY
 from scheduler.numa.accumulator import CpuDemand, take_cpus
-from scheduler.numa.hints import Hint, NumaPolicy, effective_policy, merge, nodes_of, resource_hints
+from scheduler.numa.hints import NumaHint, NumaPolicy, effective_policy, merge, nodes_of, resource_hints
 from scheduler.numa.machine import MILLI, Machine, NumaAmounts
 from scheduler.numa.placement import NumaExclusive, amplified, divide, exclusive_violation
 from scheduler.numa.topology import NumaStrategy
@@ -30,7 +30,7 @@ class NumaDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NumaPlan:
     """What the pod would get. `mask` 0 means that it is not aligned."""
 
     cpus: frozenset[int] = frozenset()
@@ -45,8 +45,8 @@ def make_plan(
     demand: NumaDemand,
     *,
     preferred: frozenset[int] = frozenset(),
-    device_hints: Sequence[Sequence[Hint]] = (),
-) -> Plan:
+    device_hints: Sequence[Sequence[NumaHint]] = (),
+) -> NumaPlan:
     """The plan for a pod on a machine; `preferred` CPUs are used first. Raises PlanError or PolicyConflictError."""
     policy = effective_policy(demand.node_policy, demand.pod_policy)
     mask = 0
@@ -60,12 +60,12 @@ def make_plan(
         cpus = _take(machine, demand, demand.cpus, preferred, (mask, 0) if lenient else (mask,))
     numa = _amounts(machine, demand, cpus, mask)
     mixes = bool(mask) and exclusive_violation(mask, machine.status())
-    return Plan(cpus, numa, mask, mixes)
+    return NumaPlan(cpus, numa, mask, mixes)
 
 
-def _align(machine: Machine, demand: NumaDemand, policy: NumaPolicy, devices: Sequence[Sequence[Hint]]) -> int:
+def _align(machine: Machine, demand: NumaDemand, policy: NumaPolicy, devices: Sequence[Sequence[NumaHint]]) -> int:
     """The NUMA nodes that suit cpu, memory and devices alike."""
-    providers: list[Sequence[Hint] | None] = list(devices)
+    providers: list[Sequence[NumaHint] | None] = list(devices)
     ratio = machine.shape.amplification if demand.cpus is not None else 1.0
     for resource, amount in ((CPU, amplified(demand.cpu_millicores, ratio)), (MEMORY, demand.memory_bytes)):
         total = machine.numa_total(resource)
@@ -88,7 +88,7 @@ def _align(machine: Machine, demand: NumaDemand, policy: NumaPolicy, devices: Se
     return result.mask
 
 
-def _with_cpus(machine: Machine, hints: Sequence[Hint], count: int) -> list[Hint]:
+def _with_cpus(machine: Machine, hints: Sequence[NumaHint], count: int) -> list[NumaHint]:
     """The hints whose NUMA nodes have `count` free CPUs: shared pods may have taken the amount but not the CPUs."""
     free: dict[int, int] = {}
     for cpu in machine.free:

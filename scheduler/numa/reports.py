@@ -28,7 +28,7 @@ from api.protocol import (
 )
 from scheduler.cluster_state.nodeinfo import node_reservation
 from scheduler.numa.machine import MILLI, CpuHold, MachineShape, NumaAmounts
-from scheduler.numa.topology import Cpu, CpuBindPolicy, CpuExclusivePolicy, CpuTopology
+from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy, CpuInfo, CpuTopology
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ def _topology(report: NodeResourceTopology) -> CpuTopology:
     rows = details.detail if details else []
     places = sorted({(row.socket, row.node, row.core) for row in rows})
     number = {place: index for index, place in enumerate(places)}
-    return CpuTopology.of(Cpu(row.id, number[row.socket, row.node, row.core], row.node, row.socket) for row in rows)
+    return CpuTopology.of(CpuInfo(row.id, number[row.socket, row.node, row.core], row.node, row.socket) for row in rows)
 
 
 def _withheld(node: Node, report: NodeResourceTopology) -> frozenset[int]:

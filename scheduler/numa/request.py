@@ -17,7 +17,7 @@ from scheduler.priority import band_of
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CpuRequest:
     """What a class of pods asks of CPUs and NUMA nodes."""
 
     cpu_millicores: int
@@ -35,7 +35,7 @@ class Wish:
         return self.cpu_millicores % MILLI == 0
 
 
-def read_wish(info: PodInfo, default: CpuBindPolicy) -> Wish | None:
+def read_wish(info: PodInfo, default: CpuBindPolicy) -> CpuRequest | None:
     """The wish of a pod; None when it asks for neither cpu nor memory.
 
     Pods of class LSE or LSR in the prod band get CPUs of their own, laid out as they declare or by `default`
@@ -47,7 +47,7 @@ def read_wish(info: PodInfo, default: CpuBindPolicy) -> Wish | None:
     annotations = info.pod.metadata.annotations
     numa = read_annotation(annotations, ANNOTATION_NUMA_TOPOLOGY_SPEC, NumaTopologySpec) or NumaTopologySpec()
     layout = read_annotation(annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec) or ResourceSpec()
-    wish = Wish(
+    wish = CpuRequest(
         cpu,
         memory,
         exclusive=exclusive_policy(layout.preferred_cpu_exclusive_policy),

@@ -37,7 +37,7 @@ class NumaStrategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cpu:
+class CpuInfo:
     """One hardware thread and where it sits; `core`, `node` and `socket` are numbered machine-wide."""
 
     id: int
@@ -50,7 +50,7 @@ class Cpu:
 class CpuTopology:
     """All hardware threads of a machine; empty when the machine has not reported them."""
 
-    cpus: Mapping[int, Cpu]
+    cpus: Mapping[int, CpuInfo]
     threads_per_core: int = field(init=False)
     numa_nodes: tuple[int, ...] = field(init=False)
 
@@ -60,7 +60,7 @@ class CpuTopology:
         object.__setattr__(self, "numa_nodes", tuple(sorted({cpu.node for cpu in self.cpus.values()})))
 
     @classmethod
-    def of(cls, cpus: Iterable[Cpu]) -> "CpuTopology":
+    def of(cls, cpus: Iterable[CpuInfo]) -> "CpuTopology":
         """The topology made of these hardware threads."""
         return cls({cpu.id: cpu for cpu in sorted(cpus, key=lambda cpu: cpu.id)})
 
@@ -71,7 +71,7 @@ class CpuTopology:
         for number in range(sockets * nodes_per_socket * cores_per_node * threads):
             core = number // threads
             node = core // cores_per_node
-            cpus.append(Cpu(number, core, node, node // nodes_per_socket))
+            cpus.append(CpuInfo(number, core, node, node // nodes_per_socket))
         return cls.of(cpus)
 
     def whole_cores(self, free: Iterable[int]) -> frozenset[int]:

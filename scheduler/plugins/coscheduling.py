@@ -30,7 +30,7 @@ from scheduler.framework import (
     Write,
 )
 from scheduler.gang.ended import End, EndedMembers
-from scheduler.gang.gangs import Allow, Gang, GangBook
+from scheduler.gang.gangs import Allow, Gang, Gangs
 from scheduler.gang.spec import (
     GangDefaults,
     GangError,
@@ -66,7 +66,7 @@ class Coscheduling(Plugin[str]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self.book = GangBook()
+        self.book = Gangs()
         self._ended = EndedMembers()
         self._defaults = GangDefaults(config.default_timeout_seconds, MatchPolicy(config.default_match_policy))
         self._uids: dict[str, str] = {}

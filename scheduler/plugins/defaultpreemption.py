@@ -10,7 +10,7 @@ from cluster.resources import PODS, Key, strategic_patch
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Row
 from scheduler.framework import Attempt, Failure, Handle, Nomination, Plugin, Reason, Verb, Write
-from scheduler.preemption import BUDGETS, Candidate, least_harmful, victims_on
+from scheduler.preemption import BUDGETS, PreemptionCandidate, least_harmful, victims_on
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ class DefaultPreemption(Plugin[tuple[()]]):
         chosen = least_harmful(found)
         return self._nomination(attempt, chosen)
 
-    def _candidates(self, attempt: Attempt, failure: Failure) -> list[Candidate]:
+    def _candidates(self, attempt: Attempt, failure: Failure) -> list[PreemptionCandidate]:
         if failure.reason is not None:
             return []
         rows = failure.resolvable_rows(attempt.snapshot)
@@ -63,7 +63,7 @@ class DefaultPreemption(Plugin[tuple[()]]):
         )
         self._start = (self._start + enough) % rows.size
         budgets = tuple(self.handle.objects(BUDGETS).values())
-        found: list[Candidate] = []
+        found: list[PreemptionCandidate] = []
         for index in range(rows.size):
             row = int(rows[(self._start + index) % rows.size])
             candidate = victims_on(attempt, row, budgets, fits=self.handle.fits, may_go=_may_go)
@@ -73,7 +73,7 @@ class DefaultPreemption(Plugin[tuple[()]]):
                     break
         return found
 
-    def _nomination(self, attempt: Attempt, chosen: Candidate) -> Nomination:
+    def _nomination(self, attempt: Attempt, chosen: PreemptionCandidate) -> Nomination:
         node = attempt.snapshot.names[chosen.row]
         waiting = self.handle.waiting()
         writes: list[Write] = []

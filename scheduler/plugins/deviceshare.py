@@ -24,19 +24,19 @@ from cluster.resources import Key, Resource, custom
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
-from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish
+from scheduler.devices.candidates import DeviceError, DevicePreferences, DeviceStrategy
 from scheduler.devices.fragmentation import GpuState, TaskType
 from scheduler.devices.inventory import NodeDevices
-from scheduler.devices.ledger import DeviceBook, summary
+from scheduler.devices.ledger import DeviceLedger, summary
 from scheduler.devices.mix import WorkloadMix
 from scheduler.devices.numahints import device_hints
 from scheduler.devices.partition import default_table
-from scheduler.devices.payload import PodWishes, drawn_from, encode_grants, read_wishes
+from scheduler.devices.payload import PodDeviceRequest, drawn_from, encode_grants, read_wishes
 from scheduler.devices.request import WHOLE_PERCENT, DeviceKind, DeviceRequestError, device_demands
 from scheduler.devices.scoring import gradient_scores, ranked, remainder_scores, usage_scores
 from scheduler.devices.template import Template
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write, scaled
-from scheduler.numa.hints import Hint
+from scheduler.numa.hints import NumaHint
 
 DEVICES = custom(DEVICE)
 LABEL_ISOLATION = "koordinator.sh/gpu-isolation-provider"
@@ -53,7 +53,7 @@ class UnsupportedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
 
 
-class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PodKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A kind of pod of the workload, for Fragmentation."""
 
     cpu_millicores: int
@@ -80,15 +80,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Models that only serve whole."""
     gpu_shared_resource_templates: dict[str, dict[str, dict[str, str | int | float]]] = {}
     """Shapes in which the cards of a model are shared: `<vendor>-<model>` to template name to amounts."""
-    workload: list[Kind] = []
+    workload: list[PodKind] = []
     """The mix of pods for Fragmentation; empty learns it from the pods that arrive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class DeviceSpecOfClass:
     """What a class of pods asks of devices."""
 
-    wishes: PodWishes
+    wishes: PodDeviceRequest
     task: TaskType
     isolation: str = ""
     error: str = ""
@@ -106,11 +106,11 @@ SHORT = 8
 """First bit of the reasons "Insufficient <kind> devices", in order of DeviceKind."""
 
 
-def _task_type(kind: Kind) -> TaskType:
+def _task_type(kind: PodKind) -> TaskType:
     return TaskType(kind.cpu_millicores, kind.gpus, kind.gpu_percent, kind.weight, frozenset(kind.models))
 
 
-class DeviceShare(Plugin[Spec]):
+class DeviceShare(Plugin[DeviceSpecOfClass]):
     """Filters, scores and allocates devices; see the module docstring."""
 
     name: ClassVar[str] = "DeviceShare"
@@ -122,7 +122,7 @@ class DeviceShare(Plugin[Spec]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self.book = DeviceBook()
+        self.book = DeviceLedger()
         self._fragmentation = config.scoring_strategy == "Fragmentation"
         self._by_remainder = config.scoring_strategy in ("Fragmentation", "BestFit")
         self._strategy = DeviceStrategy("MostAllocated" if self._by_remainder else config.scoring_strategy)
@@ -182,7 +182,7 @@ class DeviceShare(Plugin[Spec]):
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> Spec | None:
+    def prepare(self, info: PodInfo) -> DeviceSpecOfClass | None:
         """Read the pod's demand; pods without one matter for the CPU they take off GPU nodes."""
         cpu = info.requests.get(CPU, 0)
         try:
@@ -191,17 +191,17 @@ class DeviceShare(Plugin[Spec]):
                 return None
             wishes = read_wishes(info.pod.metadata.annotations, demands)
         except DeviceRequestError as error:
-            return Spec(PodWishes({}, {}), TaskType(cpu, 0, 0, 1.0), error=str(error))
+            return DeviceSpecOfClass(PodDeviceRequest({}, {}), TaskType(cpu, 0, 0, 1.0), error=str(error))
         gpu = wishes.demands.get(DeviceKind.GPU)
         percent = gpu.each.get(GPU_MEMORY_RATIO, WHOLE_PERCENT) if gpu else 0
         task = TaskType(cpu, gpu.count if gpu else 0, percent, 1.0)
-        return Spec(wishes, task, info.labels.get(LABEL_ISOLATION, ""))
+        return DeviceSpecOfClass(wishes, task, info.labels.get(LABEL_ISOLATION, ""))
 
-    def pre_filter(self, attempt: Attempt, spec: Spec) -> Reason | None:
+    def pre_filter(self, attempt: Attempt, spec: DeviceSpecOfClass) -> Reason | None:
         """Refuse requests that contradict the protocol."""
         return Reason(spec.error, resolvable=False) if spec.error else None
 
-    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+    def reasons(self, spec: DeviceSpecOfClass) -> tuple[Reason, ...]:
         """Meaning of the filter's bits."""
         return (
             Reason("node(s) GPU model that cannot be shared", resolvable=False),
@@ -210,7 +210,7 @@ class DeviceShare(Plugin[Spec]):
             *(Reason(f"Insufficient {kind} devices") for kind in DeviceKind),
         )
 
-    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: DeviceSpecOfClass, rows: Rows) -> Bits | None:
         """Count free devices everywhere; try the allocation itself where more than counting decides."""
         if not spec.wishes.demands:
             return None
@@ -229,7 +229,7 @@ class DeviceShare(Plugin[Spec]):
             bits[index] = self._try(attempt, spec, int(numbers[index]))
         return bits
 
-    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: DeviceSpecOfClass, rows: Rows) -> Scores | None:
         """By the configured strategy."""
         if self.config.scoring_strategy == "BestFit":
             return remainder_scores(self.gpu_state(rows, attempt), spec.task)
@@ -243,11 +243,13 @@ class DeviceShare(Plugin[Spec]):
             np.zeros(self.book.columns.known[rows].shape[0], dtype=np.int64),
         )
 
-    def normalize(self, attempt: Attempt, spec: Spec, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
+    def normalize(
+        self, attempt: Attempt, spec: DeviceSpecOfClass, scores: Scores, feasible: NDArray[np.bool_]
+    ) -> Scores:
         """To 0..100 over the feasible rows."""
         return ranked(scores, feasible) if self._by_remainder else scaled(scores, feasible)
 
-    def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
+    def reserve(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row) -> Reason | None:
         """Choose the devices and write them to the pod's annotation."""
         if not spec.wishes.demands or not self.book.columns.known[row]:
             return None
@@ -261,11 +263,11 @@ class DeviceShare(Plugin[Spec]):
         attempt.pod.patch[ANNOTATION_DEVICE_ALLOCATED] = encode_grants(grants, self.book.ledgers[row])
         return None
 
-    def unreserve(self, attempt: Attempt, spec: Spec, row: Row) -> None:
+    def unreserve(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row) -> None:
         """Take the decision back."""
         attempt.pod.patch.pop(ANNOTATION_DEVICE_ALLOCATED, None)
 
-    def numa_hints(self, attempt: Attempt, row: Row) -> list[list[Hint]]:
+    def numa_hints(self, attempt: Attempt, row: Row) -> list[list[NumaHint]]:
         """NUMA hints of the pod's devices on a row, for the plugin that aligns; none when there is no wish."""
         spec = self.prepare(attempt.pod)
         aligned = not self.config.disable_device_numa_topology_alignment
@@ -279,13 +281,13 @@ class DeviceShare(Plugin[Spec]):
 
     # Internals
 
-    def _ruled(self, spec: Spec) -> bool:
+    def _ruled(self, spec: DeviceSpecOfClass) -> bool:
         """Whether some node may add a rule of its own for such pods."""
         if spec.shared:
             return bool(spec.isolation or self.config.gpu_share_unsupported_models or self._templates)
         return DeviceKind.GPU in spec.wishes.demands
 
-    def _try(self, attempt: Attempt, spec: Spec, row: Row) -> int:
+    def _try(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row) -> int:
         labels = attempt.snapshot.node(row).metadata.labels
         if spec.shared and self._unsupported(labels):
             return SHARE_REFUSED
@@ -307,12 +309,14 @@ class DeviceShare(Plugin[Spec]):
     def _view(self, attempt: Attempt, row: Row) -> NodeDevices:
         return self.book.view(row, (share.holder.uid for share in attempt.restored.get(row, ())))
 
-    def _request(self, attempt: Attempt, spec: Spec, row: Row, numa_mask: int = 0) -> DeviceRequest:
+    def _request(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row, numa_mask: int = 0) -> DeviceRequest:
         wishes, labels = spec.wishes, attempt.snapshot.node(row).metadata.labels
         holders = [share.holder.uid for share in attempt.restored.get(row, ())]
         reserved = self.book.reserved_minors(row, holders) if holders else {}
         narrowed = {
-            kind: replace(wishes.wishes.get(kind, DeviceWish()), first=reserved.get(kind, ()), numa_mask=numa_mask)
+            kind: replace(
+                wishes.wishes.get(kind, DevicePreferences()), first=reserved.get(kind, ()), numa_mask=numa_mask
+            )
             for kind in wishes.demands
         }
         pod_rule = wishes.partition
@@ -340,10 +344,12 @@ class DeviceShare(Plugin[Spec]):
         free = snapshot.allocatable[rows, cpu] - taken[:, cpu]
         return GpuState(free, self.book.columns.gpu_percent(rows), self._model.values[rows])
 
-    def _gradient(self, attempt: Attempt, spec: Spec, rows: Rows) -> tuple[Scores, Scores]:
+    def _gradient(self, attempt: Attempt, spec: DeviceSpecOfClass, rows: Rows) -> tuple[Scores, Scores]:
         return gradient_scores(self._mix.workload, self.gpu_state(rows, attempt), spec.task)
 
-    def _least_fragmenting(self, attempt: Attempt, spec: Spec, row: Row, request: DeviceRequest) -> DeviceRequest:
+    def _least_fragmenting(
+        self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row, request: DeviceRequest
+    ) -> DeviceRequest:
         """The request with the GPU of least fragmentation wished first."""
         position = int(self._gradient(attempt, spec, slice(row, row + 1))[1][0])
         wish = request.wish(DeviceKind.GPU)

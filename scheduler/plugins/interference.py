@@ -22,9 +22,9 @@ from cluster.resources import custom
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
-from scheduler.interference.pressure_matrix import Cost, Field, probe_of
-from scheduler.interference.profile import MICRO, ProfileBook, Traits
-from scheduler.interference.verdicts import Verdict, from_annotation, from_metric
+from scheduler.interference.pressure_matrix import Cost, PressureMatrix, probe_of
+from scheduler.interference.profile import MICRO, Profiles, Traits
+from scheduler.interference.verdicts import NodeVerdict, from_annotation, from_metric
 
 PROFILES = custom(WORKLOAD_PROFILE)
 NODE_METRICS = custom(NODE_METRIC)
@@ -50,7 +50,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spec:
+class NeighbourSpec:
     """A class of pods as neighbours."""
 
     workload: Workload | None
@@ -70,13 +70,13 @@ class Spec:
 class Stated:
     """Verdicts of a row by source, with the time each source last stated them."""
 
-    annotation: tuple[Verdict, ...] = ()
+    annotation: tuple[NodeVerdict, ...] = ()
     annotation_at: float = 0.0
-    metric: tuple[Verdict, ...] = ()
+    metric: tuple[NodeVerdict, ...] = ()
     metric_at: float = 0.0
 
 
-class Interference(Plugin[Spec]):
+class Interference(Plugin[NeighbourSpec]):
     """Filters by live verdicts and scores by predicted loss."""
 
     name = "InterferenceAware"
@@ -95,8 +95,8 @@ class Interference(Plugin[Spec]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self.book = ProfileBook(minimum_samples=config.minimum_samples)
-        self.field = Field(handle.snapshot.capacity)
+        self.book = Profiles(minimum_samples=config.minimum_samples)
+        self.field = PressureMatrix(handle.snapshot.capacity)
         self._half = max(1, round(config.half_score_lost_seconds * MICRO))
         self._node_type = handle.snapshot.labels.column(NODE_TYPE_LABEL)
         self._under = handle.snapshot.column(np.int64, 0)
@@ -172,21 +172,23 @@ class Interference(Plugin[Spec]):
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> Spec | None:
+    def prepare(self, info: PodInfo) -> NeighbourSpec | None:
         """The class's traits on every type of node, and what it must be kept from; None for strangers."""
         workload = workload_of(info.pod)
         types = tuple(sorted(self.book.node_types(workload))) if workload else ()
         traits = [self.book.traits(workload, kind) for kind in ("", *types)]
-        return Spec(workload, np.array([probe_of(each) for each in traits]), types, self._sensitive_bits(info, traits))
+        return NeighbourSpec(
+            workload, np.array([probe_of(each) for each in traits]), types, self._sensitive_bits(info, traits)
+        )
 
-    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+    def reasons(self, spec: NeighbourSpec) -> tuple[Reason, ...]:
         """One per resource, then the pod's own part in a verdict."""
         return (
             *(Reason(f"node(s) under {name} interference that the pod is sensitive to") for name in RESOURCES),
             Reason("node(s) where the pod's own workload disturbs a neighbour"),
         )
 
-    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Bits | None:
         """Live verdicts on resources that the pod is sensitive to, or at whose cause its workload is."""
         if not spec.sensitive and not self._accused:
             return None
@@ -199,7 +201,7 @@ class Interference(Plugin[Spec]):
                 bits |= np.isin(numbers, disturbed) * CULPRIT_BIT
         return bits
 
-    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Scores | None:
         """100 where nothing is lost, 50 at the configured loss, towards 0 beyond."""
         if not spec.profiled:
             return None
@@ -207,7 +209,7 @@ class Interference(Plugin[Spec]):
         scores: Scores = 100 * self._half // (self._half + lost)
         return scores
 
-    def lost(self, spec: Spec, rows: Rows) -> NDArray[np.int64]:
+    def lost(self, spec: NeighbourSpec, rows: Rows) -> NDArray[np.int64]:
         """Predicted loss of placing the class, millionths of lost seconds per second, per row."""
         if not spec.types:
             return self.field.lost(spec.probes[0], rows)
@@ -315,7 +317,7 @@ class Interference(Plugin[Spec]):
         self._placed[uid] = (row, workload, after)
         self.handle.snapshot.touch(row)
 
-    def _live(self, row: Row) -> list[Verdict]:
+    def _live(self, row: Row) -> list[NodeVerdict]:
         stated = self._stated.get(row)
         if stated is None:
             return []
@@ -327,7 +329,7 @@ class Interference(Plugin[Spec]):
             if verdict.lost >= self.config.verdict_lost_seconds and self._holds(verdict, at)
         ]
 
-    def _holds(self, verdict: Verdict, stated_at: float) -> bool:
+    def _holds(self, verdict: NodeVerdict, stated_at: float) -> bool:
         if verdict.until_seconds is None:
             return self._now < stated_at + float(self.config.verdict_seconds)
         return verdict.live(self._now)

@@ -19,7 +19,7 @@ from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.cluster_state.snapshot import Column, Row, Rows, Snapshot
 from scheduler.cluster_state.topology import domain_ids, domain_sums, pod_count
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope, Scores
-from scheduler.matching.affinity import Term, Terms, terms_of
+from scheduler.matching.affinity import AffinityTerm, Terms, terms_of
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,12 +45,12 @@ class Relations:
     terms: Terms
     together: PodCount | None
     """Pods that match all required affinity terms at once."""
-    apart: tuple[tuple[Term, PodCount], ...]
-    liked: tuple[tuple[Term, PodCount, int], ...]
+    apart: tuple[tuple[AffinityTerm, PodCount], ...]
+    liked: tuple[tuple[AffinityTerm, PodCount, int], ...]
     self_match: bool
     version: int = -1
-    repelled_by: list[tuple[Term, Carriers]] = field(default_factory=list)
-    drawn_by: list[tuple[Term, Carriers, int]] = field(default_factory=list)
+    repelled_by: list[tuple[AffinityTerm, Carriers]] = field(default_factory=list)
+    drawn_by: list[tuple[AffinityTerm, Carriers, int]] = field(default_factory=list)
 
 
 class InterPodAffinity(Plugin[Relations]):
@@ -66,8 +66,8 @@ class InterPodAffinity(Plugin[Relations]):
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
         self._namespaces: dict[str, dict[str, str]] = {}
-        self._repelling: dict[Term, Carriers] = {}
-        self._drawing: dict[tuple[Term, int], Carriers] = {}
+        self._repelling: dict[AffinityTerm, Carriers] = {}
+        self._drawing: dict[tuple[AffinityTerm, int], Carriers] = {}
         self._version = 0
         self._terms: dict[PodClass, Terms] = {}
         self._placed: dict[str, Terms] = {}
@@ -197,18 +197,18 @@ class InterPodAffinity(Plugin[Relations]):
         ]
 
 
-def _count(snapshot: Snapshot, term: Term) -> PodCount:
+def _count(snapshot: Snapshot, term: AffinityTerm) -> PodCount:
     return pod_count(snapshot, term.namespaces, (term.selector,))
 
 
-def _conjunction(snapshot: Snapshot, terms: tuple[Term, ...]) -> PodCount:
+def _conjunction(snapshot: Snapshot, terms: tuple[AffinityTerm, ...]) -> PodCount:
     """Pods that every term means."""
     named = [term.namespaces for term in terms if term.namespaces is not None]
     namespaces = frozenset.intersection(*named) if named else None
     return pod_count(snapshot, namespaces, tuple(term.selector for term in terms))
 
 
-def _in_domain(snapshot: Snapshot, term: Term, column: Column) -> NDArray[np.int64]:
+def _in_domain(snapshot: Snapshot, term: AffinityTerm, column: Column) -> NDArray[np.int64]:
     """int64[rows_used]: sum of the column over each row's domain; 0 without the label."""
     rows = snapshot.all_rows
     ids = domain_ids(snapshot, term.topology_key)

@@ -28,7 +28,7 @@ from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
 from scheduler.load.columns import load_scores
 from scheduler.load.estimate import ScalingFactors, estimated_usage
-from scheduler.load.node import Assigned, Scope, View
+from scheduler.load.node import Assigned, LoadScope, LoadView
 from scheduler.load.report import load_of
 from scheduler.load.table import LoadTable, Report, Slot
 from scheduler.load.thresholds import Aggregated, Thresholds
@@ -94,7 +94,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spec:
+class LoadSpec:
     """What a class of pods is expected to use, and how it is judged."""
 
     estimate: Resources
@@ -107,7 +107,7 @@ class Spec:
     after_initialized: float
 
 
-class LoadAware(Plugin[Spec]):
+class LoadAware(Plugin[LoadSpec]):
     """Filters and scores by measured and estimated load."""
 
     name = "LoadAwareScheduling"
@@ -136,10 +136,10 @@ class LoadAware(Plugin[Spec]):
             config.usage_thresholds, config.prod_usage_thresholds, aggregated, config.prod_usage_include_sys
         )
         self._score_views = (
-            View(Scope.NODE, by.score_aggregation_type, by.score_aggregated_seconds),
-            View(Scope.PROD, with_system=config.prod_usage_include_sys),
+            LoadView(LoadScope.NODE, by.score_aggregation_type, by.score_aggregated_seconds),
+            LoadView(LoadScope.PROD, with_system=config.prod_usage_include_sys),
         )
-        self._specs: dict[PodClass, Spec] = {}
+        self._specs: dict[PodClass, LoadSpec] = {}
         self._placed_at: dict[str, float] = {}
         """When this scheduler placed a pod, by UID."""
         self._now = 0.0
@@ -188,7 +188,7 @@ class LoadAware(Plugin[Spec]):
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> Spec:
+    def prepare(self, info: PodInfo) -> LoadSpec:
         """Estimate the class."""
         spec = self._specs.get(info.cls)
         if spec is None:
@@ -197,7 +197,7 @@ class LoadAware(Plugin[Spec]):
             spec = self._specs[info.cls] = self._estimated(info)
         return spec
 
-    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+    def reasons(self, spec: LoadSpec) -> tuple[Reason, ...]:
         """Expired report, then each resource by average, then each by percentile."""
         return (
             Reason("node(s) with an expired NodeMetric"),
@@ -205,7 +205,7 @@ class LoadAware(Plugin[Spec]):
             *(Reason(f"node(s) {name} aggregated usage exceed threshold") for name in self._table.resources),
         )
 
-    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: LoadSpec, rows: Rows) -> Bits | None:
         """Nodes whose usage with the pod would exceed a threshold, or of whom nothing recent is known."""
         if spec.exempt:
             return None
@@ -222,7 +222,7 @@ class LoadAware(Plugin[Spec]):
             return None
         return self._bits(over, old, slot=slot, rows=rows, known=report == Report.FRESH)
 
-    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: LoadSpec, rows: Rows) -> Scores | None:
         """Free share of what matters; nodes without a recent report have 0."""
         if not self._scored:
             return None
@@ -238,13 +238,13 @@ class LoadAware(Plugin[Spec]):
         scores *= table.report(rows) == Report.FRESH
         return scores
 
-    def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
+    def reserve(self, attempt: Attempt, spec: LoadSpec, row: Row) -> Reason | None:
         """Note when the pod is placed."""
         self._now = max(self._now, attempt.now)
         self._placed_at[attempt.pod.uid] = attempt.now
         return None
 
-    def unreserve(self, attempt: Attempt, spec: Spec, row: Row) -> None:
+    def unreserve(self, attempt: Attempt, spec: LoadSpec, row: Row) -> None:
         """The pod was not placed after all."""
         self._placed_at.pop(attempt.pod.uid, None)
 
@@ -289,7 +289,7 @@ class LoadAware(Plugin[Spec]):
             bits |= table.limited(slot, rows) & old
         return bits
 
-    def _estimated(self, info: PodInfo) -> Spec:
+    def _estimated(self, info: PodInfo) -> LoadSpec:
         pod, config = info.pod, self.config
         factors = self._factors
         windows = [config.estimated_seconds_after_pod_scheduled, config.estimated_seconds_after_initialized]
@@ -305,7 +305,7 @@ class LoadAware(Plugin[Spec]):
         estimate = estimated_usage(info.requests, effective_limits(pod), band=band, factors=factors)
         amounts = tuple(estimate.get(name, 0) for name in self._table.resources)
         owner = pod.metadata.controlled_by
-        return Spec(
+        return LoadSpec(
             estimate,
             amounts,
             band is PriorityBand.PROD,

@@ -24,12 +24,12 @@ from scheduler.devices.payload import drawn_from
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores
 from scheduler.numa.accumulator import CpuDemand
 from scheduler.numa.columns import BIND_RULES, MachineColumns
-from scheduler.numa.hints import Hint, NumaPolicy, PolicyConflictError
+from scheduler.numa.hints import NumaHint, NumaPolicy, PolicyConflictError
 from scheduler.numa.machine import MILLI, Machine
 from scheduler.numa.placement import NumaExclusive, allocation_score
-from scheduler.numa.plan import NumaDemand, Plan, PlanError, make_plan
+from scheduler.numa.plan import NumaDemand, NumaPlan, PlanError, make_plan
 from scheduler.numa.reports import decode_status, encode_status, machine_shape, node_bind_policy, read_annotation
-from scheduler.numa.request import Wish, exclusive_policy, numa_policy, read_wish
+from scheduler.numa.request import CpuRequest, exclusive_policy, numa_policy, read_wish
 from scheduler.numa.topology import CpuBindPolicy, NumaStrategy
 
 TOPOLOGIES = Resource(
@@ -53,7 +53,7 @@ PLANS = "NodeNUMAResource/plans"
 class DeviceHints(Protocol):
     """What the device plugin answers about a pod on a row."""
 
-    def numa_hints(self, attempt: Attempt, row: Row) -> list[list[Hint]]:
+    def numa_hints(self, attempt: Attempt, row: Row) -> list[list[NumaHint]]:
         """NUMA hints of each kind of device that the pod asks for."""
 
 
@@ -70,7 +70,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weights of the scored resources."""
 
 
-class NodeNUMAResource(Plugin[Wish]):
+class NodeNUMAResource(Plugin[CpuRequest]):
     """Filters, scores and allocates CPUs and NUMA nodes; see the module docstring."""
 
     name: ClassVar[str] = "NodeNUMAResource"
@@ -138,17 +138,17 @@ class NodeNUMAResource(Plugin[Wish]):
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> Wish | None:
+    def prepare(self, info: PodInfo) -> CpuRequest | None:
         """Read the pod's wishes. None when it asks for neither cpu nor memory."""
         return read_wish(info, CpuBindPolicy(self.config.default_cpu_bind_policy))
 
-    def pre_filter(self, attempt: Attempt, spec: Wish) -> Reason | None:
+    def pre_filter(self, attempt: Attempt, spec: CpuRequest) -> Reason | None:
         """CPUs of one's own come whole."""
         if spec.bind and not spec.whole:
             return Reason("the requested CPUs must be integer", resolvable=False)
         return None
 
-    def reasons(self, spec: Wish) -> tuple[Reason, ...]:
+    def reasons(self, spec: CpuRequest) -> tuple[Reason, ...]:
         """Meaning of the filter's bits."""
         return (
             Reason("node(s) without a valid CPU topology", resolvable=False),
@@ -160,7 +160,7 @@ class NodeNUMAResource(Plugin[Wish]):
             Reason("node(s) NUMA topology affinity"),
         )
 
-    def filter(self, attempt: Attempt, spec: Wish, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: CpuRequest, rows: Rows) -> Bits | None:
         """Counts decide for most rows; rows with a NUMA policy or a reservation try the plan itself."""
         if not spec.bind and not spec.policy and not self.columns.any_rules:
             return None
@@ -176,7 +176,7 @@ class NodeNUMAResource(Plugin[Wish]):
             bits[index] = self._try(attempt, spec, int(numbers[index]))
         return bits
 
-    def _counted(self, attempt: Attempt, spec: Wish, rows: Rows) -> Bits:
+    def _counted(self, attempt: Attempt, spec: CpuRequest, rows: Rows) -> Bits:
         """What counting CPUs says: each row's first objection."""
         columns = self.columns
         rule = columns.bind(rows)
@@ -208,7 +208,7 @@ class NodeNUMAResource(Plugin[Wish]):
             bits = np.where((bits == 0) & objection, bit, bits)
         return bits
 
-    def score(self, attempt: Attempt, spec: Wish, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: CpuRequest, rows: Rows) -> Scores | None:
         """By what is allocated of the node, or of the NUMA nodes that the pod would use."""
         if not spec.bind and not spec.policy and not self.columns.any_rules:
             return None
@@ -223,7 +223,7 @@ class NodeNUMAResource(Plugin[Wish]):
             scores = np.where(plain, self._node_score(attempt, spec, rows), scores)
         return scores
 
-    def reserve(self, attempt: Attempt, spec: Wish, row: Row) -> Reason | None:
+    def reserve(self, attempt: Attempt, spec: CpuRequest, row: Row) -> Reason | None:
         """Choose CPUs and NUMA nodes and write them to the pod's annotation."""
         try:
             plan = self._plan(attempt, spec, row)
@@ -235,7 +235,7 @@ class NodeNUMAResource(Plugin[Wish]):
             attempt.pod.patch[ANNOTATION_RESOURCE_STATUS] = encode_status(plan.cpus, plan.numa)
         return None
 
-    def unreserve(self, attempt: Attempt, spec: Wish, row: Row) -> None:
+    def unreserve(self, attempt: Attempt, spec: CpuRequest, row: Row) -> None:
         """Take the decision back."""
         attempt.pod.patch.pop(ANNOTATION_RESOURCE_STATUS, None)
 
@@ -245,7 +245,7 @@ class NodeNUMAResource(Plugin[Wish]):
 
     # Internals
 
-    def _try(self, attempt: Attempt, spec: Wish, row: Row) -> int:
+    def _try(self, attempt: Attempt, spec: CpuRequest, row: Row) -> int:
         try:
             self._plan(attempt, spec, row)
         except PolicyConflictError:
@@ -254,7 +254,7 @@ class NodeNUMAResource(Plugin[Wish]):
             return SHORT if "CPUs" in str(error) else NUMA
         return 0
 
-    def _plan(self, attempt: Attempt, spec: Wish, row: Row) -> Plan:
+    def _plan(self, attempt: Attempt, spec: CpuRequest, row: Row) -> NumaPlan:
         """The plan on a row as this pod sees it, made once per attempt and state of the machine.
 
         Raises PlanError or PolicyConflictError.
@@ -267,21 +267,21 @@ class NodeNUMAResource(Plugin[Wish]):
         key = (row, machine.version, holders)
         if key not in plans:
             plans[key] = self._made(attempt, spec, row, holders)
-        plan: Plan = plans[key]
+        plan: NumaPlan = plans[key]
         return plan
 
-    def _made(self, attempt: Attempt, spec: Wish, row: Row, holders: tuple[str, ...]) -> Plan:
+    def _made(self, attempt: Attempt, spec: CpuRequest, row: Row, holders: tuple[str, ...]) -> NumaPlan:
         machine = self.machines[row]
         preferred = frozenset().union(*(machine.holders[uid].cpus for uid in holders))
         demand = self._demand(attempt, spec, row)
         peer = self.handle.peers().get("DeviceShare")
-        hints: list[list[Hint]] = []
+        hints: list[list[NumaHint]] = []
         if (demand.node_policy or demand.pod_policy) and isinstance(peer, DeviceHints):
             hints = peer.numa_hints(attempt, row)
         view = machine.without(holders) if holders else machine
         return make_plan(view, demand, preferred=preferred, device_hints=hints)
 
-    def _demand(self, attempt: Attempt, spec: Wish, row: Row) -> NumaDemand:
+    def _demand(self, attempt: Attempt, spec: CpuRequest, row: Row) -> NumaDemand:
         labels = attempt.snapshot.node(row).metadata.labels
         rule = BIND_RULES[int(self.columns.bind(slice(row, row + 1))[0])]
         bind = rule or spec.bind
@@ -301,7 +301,7 @@ class NodeNUMAResource(Plugin[Wish]):
             NumaStrategy(strategy),
         )
 
-    def _node_score(self, attempt: Attempt, spec: Wish, rows: Rows) -> Scores:
+    def _node_score(self, attempt: Attempt, spec: CpuRequest, rows: Rows) -> Scores:
         snapshot = attempt.snapshot
         total: Scores = np.zeros(snapshot.live[rows].shape[0], dtype=np.int64)
         asked = {CPU: spec.cpu_millicores, MEMORY: spec.memory_bytes}
@@ -314,7 +314,7 @@ class NodeNUMAResource(Plugin[Wish]):
             total += np.where(used <= capacity, part * 100 // capacity, 0) * weight
         return np.asarray(total // max(1, sum(self.config.resources.values())), dtype=np.int64)
 
-    def _numa_score(self, attempt: Attempt, spec: Wish, row: Row) -> int:
+    def _numa_score(self, attempt: Attempt, spec: CpuRequest, row: Row) -> int:
         """On the NUMA nodes of the plan; half when single-NUMA and spanning pods would mix; 0 without a plan."""
         try:
             plan = self._plan(attempt, spec, row)

@@ -20,32 +20,32 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class BalancedDemand:
     """A class's requests in the balanced columns."""
 
     columns: NDArray[np.intp]
     amounts: NDArray[np.int64]
 
 
-class NodeResourcesBalancedAllocation(Plugin[Demand]):
+class NodeResourcesBalancedAllocation(Plugin[BalancedDemand]):
     """Scores by the deviation between resources."""
 
     name = "NodeResourcesBalancedAllocation"
     rank = 310
 
-    def prepare(self, info: PodInfo) -> Demand | None:
+    def prepare(self, info: PodInfo) -> BalancedDemand | None:
         """Columns and amounts; extended resources that the pod does not ask for have no say."""
         config: Config = self.config
         names = [name for name in config.resources if name in (CPU, MEMORY) or info.requests.get(name, 0) > 0]
         if not names:
             return None
         column = self.handle.snapshot.resource_column
-        return Demand(
+        return BalancedDemand(
             np.array([column(name) for name in names], dtype=np.intp),
             np.array([info.requests.get(name, 0) for name in names], dtype=np.int64),
         )
 
-    def score(self, attempt: Attempt, spec: Demand, rows: Rows) -> Scores:
+    def score(self, attempt: Attempt, spec: BalancedDemand, rows: Rows) -> Scores:
         """trunc((1 - deviation) * 100) per row."""
         offered = attempt.snapshot.allocatable[rows].take(spec.columns, axis=1)
         taken = attempt.requested(rows).take(spec.columns, axis=1) + spec.amounts

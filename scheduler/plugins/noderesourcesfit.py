@@ -21,7 +21,7 @@ from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, Plugin, Reason
 SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)
 
 
-class Strategy(StrEnum):
+class ScoringStrategy(StrEnum):
     """What makes a node good."""
 
     LEAST_ALLOCATED = "LeastAllocated"
@@ -39,7 +39,7 @@ class ShapePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of NodeResourcesFit."""
 
-    strategy: Strategy = Strategy.LEAST_ALLOCATED
+    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
     """How allocation turns into score."""
     resources: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(SCORED, 1))
     """Weight of each resource in the score."""
@@ -52,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class FitDemand:
     """A class's requests by column."""
 
     columns: NDArray[np.intp]
@@ -67,7 +67,7 @@ class Demand:
     """(position among the score columns, column of `snapshot.nonzero`) for cpu and memory."""
 
 
-class NodeResourcesFit(Plugin[Demand]):
+class NodeResourcesFit(Plugin[FitDemand]):
     """Filters by what is left and scores by what would be taken."""
 
     name = "NodeResourcesFit"
@@ -82,7 +82,7 @@ class NodeResourcesFit(Plugin[Demand]):
             np.array([point.score * 10 for point in config.shape], dtype=np.int64),
         )
 
-    def prepare(self, info: PodInfo) -> Demand:
+    def prepare(self, info: PodInfo) -> FitDemand:
         """Look up the columns of everything the pod asks for."""
         config: Config = self.config
         snapshot = self.handle.snapshot
@@ -96,7 +96,7 @@ class NodeResourcesFit(Plugin[Demand]):
         ]
         nonzero = {CPU: info.cls.nonzero[0], MEMORY: info.cls.nonzero[1]}
         sources = {CPU: 0, MEMORY: 1}
-        return Demand(
+        return FitDemand(
             np.array([snapshot.resource_column(name) for name in wanted], dtype=np.intp),
             np.array(list(wanted.values()), dtype=np.int64),
             tuple(wanted),
@@ -107,17 +107,17 @@ class NodeResourcesFit(Plugin[Demand]):
             tuple((index, sources[name]) for index, (name, _) in enumerate(scored) if name in sources),
         )
 
-    def reasons(self, spec: Demand) -> tuple[Reason, ...]:
+    def reasons(self, spec: FitDemand) -> tuple[Reason, ...]:
         """One reason per resource."""
         return tuple(Reason("Too many pods" if name == PODS else f"Insufficient {name}") for name in spec.names)
 
-    def filter(self, attempt: Attempt, spec: Demand, rows: Rows) -> Bits:
+    def filter(self, attempt: Attempt, spec: FitDemand, rows: Rows) -> Bits:
         """Sets the bit of every resource that does not fit."""
         taken = attempt.requested(rows).take(spec.columns, axis=1)
         offered = attempt.snapshot.allocatable[rows].take(spec.columns, axis=1)
         return np.asarray((taken + spec.amounts > offered) @ spec.bits, dtype=np.int64)
 
-    def score(self, attempt: Attempt, spec: Demand, rows: Rows) -> Scores:
+    def score(self, attempt: Attempt, spec: FitDemand, rows: Rows) -> Scores:
         """Weighted mean over resources, by the configured strategy."""
         offered = attempt.snapshot.allocatable[rows].take(spec.score_columns, axis=1)
         taken = attempt.requested(rows).take(spec.score_columns, axis=1)
@@ -134,7 +134,7 @@ class NodeResourcesFit(Plugin[Demand]):
 
 
 def allocation_score(
-    strategy: Strategy,
+    strategy: ScoringStrategy,
     shape: tuple[NDArray[np.int64], NDArray[np.int64]],
     taken: NDArray[np.int64],
     offered: NDArray[np.int64],
@@ -147,9 +147,9 @@ def allocation_score(
     """
     known = offered > 0
     capacity = np.where(known, offered, 1)
-    if strategy is Strategy.LEAST_ALLOCATED:
+    if strategy is ScoringStrategy.LEAST_ALLOCATED:
         each = np.maximum(capacity - taken, 0) * MAX_SCORE // capacity
-    elif strategy is Strategy.MOST_ALLOCATED:
+    elif strategy is ScoringStrategy.MOST_ALLOCATED:
         each = np.minimum(taken, capacity) * MAX_SCORE // capacity
     else:
         each = _shaped(shape, taken, capacity)

@@ -15,7 +15,7 @@ NONZERO = {CPU: 0, MEMORY: 1}
 """Columns of `snapshot.nonzero`."""
 
 
-class Strategy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResourceStrategy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one resource scores, and how much that weighs."""
 
     type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
@@ -25,12 +25,12 @@ class Strategy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of NodeResourcesFitPlus."""
 
-    resources: dict[str, Strategy] = msgspec.field(default_factory=dict)
+    resources: dict[str, ResourceStrategy] = msgspec.field(default_factory=dict)
     """Resources that score."""
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class ResourceTerm:
     """One resource that the class asks for and the settings know."""
 
     column: int
@@ -41,7 +41,7 @@ class Term:
     weight: int
 
 
-class NodeResourcesFitPlus(Plugin[tuple[Term, ...]]):
+class NodeResourcesFitPlus(Plugin[tuple[ResourceTerm, ...]]):
     """Scores by several strategies at once."""
 
     name = "NodeResourcesFitPlus"
@@ -51,12 +51,12 @@ class NodeResourcesFitPlus(Plugin[tuple[Term, ...]]):
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
 
-    def prepare(self, info: PodInfo) -> tuple[Term, ...]:
+    def prepare(self, info: PodInfo) -> tuple[ResourceTerm, ...]:
         """The resources that the class asks for; cpu and memory with the defaults for what is not stated."""
         asked = {**info.requests, CPU: info.cls.nonzero[0], MEMORY: info.cls.nonzero[1]}
-        resources: dict[str, Strategy] = self.config.resources
+        resources: dict[str, ResourceStrategy] = self.config.resources
         return tuple(
-            Term(
+            ResourceTerm(
                 self.handle.snapshot.resource_column(name),
                 NONZERO.get(name),
                 asked[name],
@@ -67,7 +67,7 @@ class NodeResourcesFitPlus(Plugin[tuple[Term, ...]]):
             if asked.get(name, 0) > 0
         )
 
-    def score(self, attempt: Attempt, spec: tuple[Term, ...], rows: Rows) -> Scores:
+    def score(self, attempt: Attempt, spec: tuple[ResourceTerm, ...], rows: Rows) -> Scores:
         """Weighted mean over the terms; without any 100."""
         snapshot = attempt.snapshot
         offered, taken = snapshot.allocatable[rows], attempt.requested(rows)

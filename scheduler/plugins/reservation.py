@@ -39,7 +39,7 @@ from scheduler.framework import (
     scaled,
 )
 from scheduler.reservation.capacity import ORDER_SCORE, conflicting_policies, nominate, score, shortfall
-from scheduler.reservation.ledger import RESERVATIONS, Held, ReservationBook
+from scheduler.reservation.ledger import RESERVATIONS, ReservationLedger, ReservationUse
 from scheduler.reservation.lifecycle import GC_SECONDS, bound, unschedulable
 from scheduler.reservation.matching import AffinityError, Seeker, refusal, seeker_of
 from scheduler.reservation.standin import is_stand_in
@@ -60,7 +60,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True, eq=False)
-class Spec:
+class ReservationSpecOfClass:
     """A class of pods that look for reservations, or one stand-in."""
 
     seeker: Seeker | None = None
@@ -80,10 +80,10 @@ class Offers:
 
     generation: int
     ends: float
-    by_row: dict[Row, list[Held]]
+    by_row: dict[Row, list[ReservationUse]]
 
 
-class ReservationPlugin(Plugin[Spec]):
+class ReservationPlugin(Plugin[ReservationSpecOfClass]):
     """Schedules reservations and gives them to their owners."""
 
     name = "Reservation"
@@ -97,7 +97,7 @@ class ReservationPlugin(Plugin[Spec]):
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
         kept = None if config.disable_garbage_collection else config.gc_seconds
-        self.book = ReservationBook(handle, config.scheduler_names, kept)
+        self.book = ReservationLedger(handle, config.scheduler_names, kept)
 
     # Observer
 
@@ -131,17 +131,17 @@ class ReservationPlugin(Plugin[Spec]):
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> Spec | None:
+    def prepare(self, info: PodInfo) -> ReservationSpecOfClass | None:
         """Decode what the pod says about reservations; None while there are none and it wants none."""
         if is_stand_in(info.pod):
-            return Spec(stands_in=True)
+            return ReservationSpecOfClass(stands_in=True)
         try:
             seeker = seeker_of(info.pod, info.requests)
         except AffinityError as error:
-            return Spec(error=str(error))
-        return Spec(seeker) if self.book.held or seeker.affinity is not None else None
+            return ReservationSpecOfClass(error=str(error))
+        return ReservationSpecOfClass(seeker) if self.book.held or seeker.affinity is not None else None
 
-    def pre_filter(self, attempt: Attempt, spec: Spec) -> Reason | None:
+    def pre_filter(self, attempt: Attempt, spec: ReservationSpecOfClass) -> Reason | None:
         """Refuse what cannot be read, and pods that must have a reservation where none is for them."""
         self.book.place_known()
         if spec.error:
@@ -150,7 +150,7 @@ class ReservationPlugin(Plugin[Spec]):
             return None
         return Reason(self._why_none(attempt, spec.seeker), resolvable=False)
 
-    def restore(self, attempt: Attempt, spec: Spec) -> Mapping[Row, Sequence[Restored]]:
+    def restore(self, attempt: Attempt, spec: ReservationSpecOfClass) -> Mapping[Row, Sequence[Restored]]:
         """The reservations that are for the pod."""
         offers = self._offers(attempt, spec)
         now_offered = {row: frozenset(held.value.uid for held in listed) for row, listed in offers.items()}
@@ -160,7 +160,7 @@ class ReservationPlugin(Plugin[Spec]):
         spec.offered = now_offered
         return {row: [self._restored(held) for held in listed] for row, listed in offers.items()}
 
-    def reasons(self, spec: Spec) -> tuple[Reason, ...]:
+    def reasons(self, spec: ReservationSpecOfClass) -> tuple[Reason, ...]:
         """Meaning of the filter's bits."""
         return (
             Reason("node(s) without a reservation for the pod", resolvable=False),
@@ -168,7 +168,7 @@ class ReservationPlugin(Plugin[Spec]):
             Reason("Reservation(s) of the default policy beside others", resolvable=False),
         )
 
-    def filter(self, attempt: Attempt, spec: Spec, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: ReservationSpecOfClass, rows: Rows) -> Bits | None:
         """With an affinity only nodes with a fitting reservation will do; else the plain node does as well."""
         if spec.seeker is None:
             return None
@@ -187,14 +187,14 @@ class ReservationPlugin(Plugin[Spec]):
                 bits[position] = 0 if usable else TOO_SMALL
         return bits
 
-    def post_filter(self, attempt: Attempt, spec: Spec, failure: Failure) -> Nomination | None:
+    def post_filter(self, attempt: Attempt, spec: ReservationSpecOfClass, failure: Failure) -> Nomination | None:
         """A reservation that finds no node says so in its status."""
         held = self.book.held.get(attempt.pod.uid) if spec.stands_in else None
         if held is not None:
             self.book.change(held, unschedulable(held.value, sentence(failure, attempt.snapshot)))
         return None
 
-    def score(self, attempt: Attempt, spec: Spec, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: ReservationSpecOfClass, rows: Rows) -> Scores | None:
         """How full the pod makes the best reservation of a node."""
         if not attempt.restored:
             return None
@@ -205,7 +205,9 @@ class ReservationPlugin(Plugin[Spec]):
             scores[position] = max((score(attempt.pod.requests, held.current) for held in fitting), default=0)
         return scores
 
-    def normalize(self, attempt: Attempt, spec: Spec, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
+    def normalize(
+        self, attempt: Attempt, spec: ReservationSpecOfClass, scores: Scores, feasible: NDArray[np.bool_]
+    ) -> Scores:
         """The node with the lowest order comes first; otherwise relative to the best."""
         ordered = [
             (held.value.order, row)
@@ -219,7 +221,7 @@ class ReservationPlugin(Plugin[Spec]):
             scores[min(ordered)[1]] = ORDER_SCORE
         return scaled(scores, feasible)
 
-    def reserve(self, attempt: Attempt, spec: Spec, row: Row) -> Reason | None:
+    def reserve(self, attempt: Attempt, spec: ReservationSpecOfClass, row: Row) -> Reason | None:
         """Nominate the reservation, and let the plugins after this one draw from no other."""
         if spec.seeker is None or row not in attempt.restored:
             attempt.restored = {}
@@ -234,7 +236,7 @@ class ReservationPlugin(Plugin[Spec]):
         attempt.pod.patch[ANNOTATION_RESERVATION_ALLOCATED] = body
         return None
 
-    def bind(self, attempt: Attempt, spec: Spec, row: Row) -> Sequence[Write] | None:
+    def bind(self, attempt: Attempt, spec: ReservationSpecOfClass, row: Row) -> Sequence[Write] | None:
         """A stand-in is bound by making its reservation available."""
         held = self.book.held.get(attempt.pod.uid) if spec.stands_in else None
         if held is None:
@@ -247,7 +249,7 @@ class ReservationPlugin(Plugin[Spec]):
             writes.insert(0, Write(Verb.PATCH, RESERVATIONS, key, merge_patch(patch)))
         return writes
 
-    def post_bind(self, attempt: Attempt, spec: Spec, row: Row) -> Iterable[Write]:
+    def post_bind(self, attempt: Attempt, spec: ReservationSpecOfClass, row: Row) -> Iterable[Write]:
         """The reservation is available."""
         held = self.book.held.get(attempt.pod.uid) if spec.stands_in else None
         if held is not None and not held.value.phase.terminal:
@@ -276,7 +278,7 @@ class ReservationPlugin(Plugin[Spec]):
 
     # Internals: attempts
 
-    def _offers(self, attempt: Attempt, spec: Spec) -> dict[Row, list[Held]]:
+    def _offers(self, attempt: Attempt, spec: ReservationSpecOfClass) -> dict[Row, list[ReservationUse]]:
         """Usable reservations that match the pod, by row."""
         if spec.seeker is None:
             return {}
@@ -287,8 +289,8 @@ class ReservationPlugin(Plugin[Spec]):
                 spec.known = known
         return known.by_row
 
-    def _matching(self, attempt: Attempt, spec: Spec, seeker: Seeker) -> Offers:
-        offers: dict[Row, list[Held]] = {}
+    def _matching(self, attempt: Attempt, spec: ReservationSpecOfClass, seeker: Seeker) -> Offers:
+        offers: dict[Row, list[ReservationUse]] = {}
         ends = inf
         for held in self.book.held.values():
             if held.row is None or not held.usable(attempt.now):
@@ -300,7 +302,9 @@ class ReservationPlugin(Plugin[Spec]):
                 offers.setdefault(held.row, []).append(held)
         return Offers(self.book.generation, ends, offers)
 
-    def _is_for(self, held: Held, labels: Mapping[str, str], *, spec: Spec, seeker: Seeker) -> bool:
+    def _is_for(
+        self, held: ReservationUse, labels: Mapping[str, str], *, spec: ReservationSpecOfClass, seeker: Seeker
+    ) -> bool:
         """Whether the reservation matches the pod; remembered for the class where its members cannot differ."""
         known = spec.matched.get(held.value.uid)
         if known is not None and known[0] is held.value and known[1] is labels:
@@ -320,7 +324,7 @@ class ReservationPlugin(Plugin[Spec]):
         counted = ", ".join(f"{count} {text}" for text, count in sorted(reasons.items()))
         return f"Reservation(s) needed, none matches: {counted or 'there is none'}"
 
-    def _restored(self, held: Held) -> Restored:
+    def _restored(self, held: ReservationUse) -> Restored:
         snapshot = self.handle.snapshot
         left = {name: amount - held.returned.get(name, 0) for name, amount in held.info.requests.items()}
         columns = {snapshot.resource_column(name): max(amount, 0) for name, amount in left.items()}
@@ -329,14 +333,14 @@ class ReservationPlugin(Plugin[Spec]):
             vector[column] = amount
         return Restored(held.info, vector)
 
-    def _listed(self, attempt: Attempt, row: Row) -> list[Held]:
+    def _listed(self, attempt: Attempt, row: Row) -> list[ReservationUse]:
         return [
             self.book.held[each.holder.uid]
             for each in attempt.restored.get(row, ())
             if each.holder.uid in self.book.held
         ]
 
-    def _fitting(self, attempt: Attempt, row: Row) -> list[Held]:
+    def _fitting(self, attempt: Attempt, row: Row) -> list[ReservationUse]:
         """Reservations of the row that take the pod, by the policy of each."""
         free = self._free(attempt, row)
         request = attempt.pod.requests

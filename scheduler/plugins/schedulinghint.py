@@ -28,7 +28,7 @@ class WireHint(Wire, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class ParsedHint:
     """A hint, or why it cannot be read."""
 
     allowed: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class Hint:
     error: str = ""
 
 
-class SchedulingHint(Plugin[Hint]):
+class SchedulingHint(Plugin[ParsedHint]):
     """Restricts and prefers by the pod's annotation."""
 
     name = "SchedulingHint"
@@ -46,7 +46,7 @@ class SchedulingHint(Plugin[Hint]):
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
 
-    def prepare(self, info: PodInfo) -> Hint | None:
+    def prepare(self, info: PodInfo) -> ParsedHint | None:
         """Read the annotation; None without one."""
         key = ANNOTATION_SCHEDULING_HINT
         text = info.annotation(key)
@@ -58,20 +58,20 @@ class SchedulingHint(Plugin[Hint]):
         try:
             wire = msgspec.json.decode(text, type=WireHint)
         except msgspec.MsgspecError as error:
-            return Hint(error=f"annotation {key} cannot be read: {error}")
+            return ParsedHint(error=f"annotation {key} cannot be read: {error}")
         allowed = frozenset(wire.node_names)
         preferred = wire.preferred_node_names[: self.config.max_hint_nodes]
-        return Hint(allowed, tuple(name for name in preferred if not allowed or name in allowed))
+        return ParsedHint(allowed, tuple(name for name in preferred if not allowed or name in allowed))
 
-    def pre_filter(self, attempt: Attempt, spec: Hint) -> Reason | None:
+    def pre_filter(self, attempt: Attempt, spec: ParsedHint) -> Reason | None:
         """Refuse a hint that cannot be read."""
         return Reason(spec.error, resolvable=False) if spec.error else None
 
-    def reasons(self, spec: Hint) -> tuple[Reason, ...]:
+    def reasons(self, spec: ParsedHint) -> tuple[Reason, ...]:
         """Meaning of the filter's bit."""
         return (Reason("node(s) not among those hinted at", resolvable=False),)
 
-    def filter(self, attempt: Attempt, spec: Hint, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: ParsedHint, rows: Rows) -> Bits | None:
         """Only the hinted nodes, where there are any."""
         if not spec.allowed:
             return None
@@ -80,7 +80,7 @@ class SchedulingHint(Plugin[Hint]):
         numbers = np.arange(attempt.snapshot.rows_used)[rows]
         return np.isin(numbers, allowed, invert=True).astype(np.int64)
 
-    def prefer(self, attempt: Attempt, spec: Hint) -> Sequence[Row]:
+    def prefer(self, attempt: Attempt, spec: ParsedHint) -> Sequence[Row]:
         """The preferred nodes in their order."""
         found = (attempt.snapshot.row(name) for name in spec.preferred)
         return [row for row in found if row is not None]

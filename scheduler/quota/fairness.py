@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class QuotaShare:
     """What one quota brings to the division among its siblings, for one resource."""
 
     name: str
@@ -41,7 +41,7 @@ def largest_remainder(amount: int, weights: Sequence[int]) -> list[int]:
     return parts
 
 
-def fair_runtimes(total: int, claims: Sequence[Claim]) -> dict[str, int]:
+def fair_runtimes(total: int, claims: Sequence[QuotaShare]) -> dict[str, int]:
     """Runtime of each claim out of `total`: first the floors, then the rest by weight while anybody wants.
 
     A claim below its floor lends the difference (unless it does not lend). Floors are kept even when they
@@ -63,7 +63,7 @@ def fair_runtimes(total: int, claims: Sequence[Claim]) -> dict[str, int]:
     return runtime
 
 
-def _kept(claim: Claim) -> int:
+def _kept(claim: QuotaShare) -> int:
     if claim.request > claim.floor or not claim.lends:
         return claim.floor
     return claim.request

@@ -7,7 +7,7 @@ parents where something changed. Changing a division always redoes all siblings,
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from scheduler.quota.fairness import Claim, Minimum, fair_runtimes, scaled_minimums
+from scheduler.quota.fairness import Minimum, QuotaShare, fair_runtimes, scaled_minimums
 
 Amounts = Mapping[str, int]
 """Resource name to integer amount: CPU in millicores, everything else in its base unit."""
@@ -279,10 +279,10 @@ class QuotaTree:
             quota.scaled_minimum[key] = scaled[quota.spec.name]
         return fair_runtimes(total, [self._claim(q, key, scaled[q.spec.name]) for q in contenders])
 
-    def _claim(self, quota: Quota, key: str, minimum: int) -> Claim:
+    def _claim(self, quota: Quota, key: str, minimum: int) -> QuotaShare:
         floor = max(minimum, self.guaranteed(quota, key)) if self._guarantee_usage else minimum
         weight = quota.spec.weight.get(key, quota.spec.maximum[key])
-        return Claim(quota.spec.name, quota.limited_request(key), floor, weight, lends=quota.spec.lends)
+        return QuotaShare(quota.spec.name, quota.limited_request(key), floor, weight, lends=quota.spec.lends)
 
     def allocated(self, quota: Quota, key: str) -> int:
         """What is in use below: a leaf's usage, or the sum of its children's guaranteed."""

@@ -22,9 +22,9 @@ from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodClasses, PodInfo
 from scheduler.cluster_state.snapshot import Row
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Handle, Verb, Write
-from scheduler.reservation.lifecycle import Change, collectable, followed, problem
+from scheduler.reservation.lifecycle import ReservationChange, collectable, followed, problem
 from scheduler.reservation.standin import stand_in, value_of
-from scheduler.reservation.value import Phase, Reservation
+from scheduler.reservation.value import Reservation, ReservationPhase
 
 RESERVATIONS = custom(RESERVATION)
 REWRITE_SECONDS = 10.0
@@ -32,7 +32,7 @@ REWRITE_SECONDS = 10.0
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class ReservationUse:
     """A reservation, its stand-in, and who uses it."""
 
     value: Reservation
@@ -59,11 +59,11 @@ class Held:
         return replace(self.value, allocated=allocated, consumers=frozenset(key for key, _ in self.consumers.values()))
 
 
-class ReservationBook:
+class ReservationLedger:
     """Reservations by UID. `gc_seconds` None keeps ended ones."""
 
     def __init__(self, handle: Handle, scheduler_names: Iterable[str], gc_seconds: float | None) -> None:
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, ReservationUse] = {}
         self.generation = 0
         """Grows with every change that may alter whom a reservation serves."""
         self.by_identity: set[str] = set()
@@ -92,7 +92,7 @@ class ReservationBook:
         self._unplaced |= {
             uid
             for uid, held in self.held.items()
-            if held.row is None and held.value.phase is Phase.AVAILABLE and held.value.node == node.name
+            if held.row is None and held.value.phase is ReservationPhase.AVAILABLE and held.value.node == node.name
         }
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
@@ -149,22 +149,24 @@ class ReservationBook:
         (self.by_identity.add if told_apart else self.by_identity.discard)(uid)
         held = self.held.get(uid)
         if held is None:
-            held = self.held[uid] = Held(value, self._classes.info(pod), tuple(item.status.conditions))
+            held = self.held[uid] = ReservationUse(value, self._classes.info(pod), tuple(item.status.conditions))
             held.consumers = self._strays.pop(uid, {})
         elif held.value.phase.terminal and not value.phase.terminal:
             return
-        elif held.value.phase is Phase.AVAILABLE and value.phase is Phase.PENDING:
-            held.value = replace(value, phase=Phase.AVAILABLE, node=held.value.node, allocatable=held.value.allocatable)
+        elif held.value.phase is ReservationPhase.AVAILABLE and value.phase is ReservationPhase.PENDING:
+            held.value = replace(
+                value, phase=ReservationPhase.AVAILABLE, node=held.value.node, allocatable=held.value.allocatable
+            )
         else:
             held.value = value
         self._settle(held)
 
-    def _settle(self, held: Held) -> None:
+    def _settle(self, held: ReservationUse) -> None:
         """Queue, place or withdraw the stand-in as the phase asks."""
         value = held.value
         if value.phase.terminal:
             self._handle.withdraw(value.uid)
-        elif value.phase is Phase.AVAILABLE:
+        elif value.phase is ReservationPhase.AVAILABLE:
             if held.row is None:
                 self._unplaced.add(value.uid)
         else:
@@ -208,7 +210,7 @@ class ReservationBook:
         """Put stand-ins of available reservations on their nodes as far as these are known."""
         for uid in list(self._unplaced):
             held = self.held.get(uid)
-            if held is None or held.row is not None or held.value.phase is not Phase.AVAILABLE:
+            if held is None or held.row is not None or held.value.phase is not ReservationPhase.AVAILABLE:
                 self._unplaced.discard(uid)
                 continue
             row = self._handle.snapshot.row(held.value.node)
@@ -218,7 +220,7 @@ class ReservationBook:
 
     # Internals
 
-    def _balance(self, held: Held, *, charged: bool = True) -> None:
+    def _balance(self, held: ReservationUse, *, charged: bool = True) -> None:
         """Give back on the stand-in's row what its consumers are charged for themselves."""
         self.generation += 1
         if held.row is None:
@@ -236,7 +238,7 @@ class ReservationBook:
         held.returned = wanted
         snapshot.touch(held.row)
 
-    def _follow(self, held: Held) -> None:
+    def _follow(self, held: ReservationUse) -> None:
         if held.value.phase.terminal:
             return
         snapshot = self._handle.snapshot
@@ -248,7 +250,7 @@ class ReservationBook:
         exists = snapshot.row(held.value.node) is not None
         self.change(held, followed(held.value, now=self.now, node_exists=exists, consumers=confirmed))
 
-    def change(self, held: Held, change: Change) -> None:
+    def change(self, held: ReservationUse, change: ReservationChange) -> None:
         """Take over a transition; an ended reservation lets go of its room."""
         ended = change.reservation.phase.terminal and not held.value.phase.terminal
         if change.reservation != held.value:
@@ -258,7 +260,7 @@ class ReservationBook:
         if ended:
             self._handle.withdraw(held.value.uid)
 
-    def status(self, held: Held, change: Change) -> dict[str, Any]:
+    def status(self, held: ReservationUse, change: ReservationChange) -> dict[str, Any]:
         """The status on the wire after a transition."""
         value = change.reservation
         names = {key: uid for uid, (key, _) in held.consumers.items()}
@@ -274,13 +276,13 @@ class ReservationBook:
             "conditions": _wire(merged(held.conditions, change.conditions, self.now)),
         }
 
-    def _status_write(self, held: Held) -> Iterable[Write]:
+    def _status_write(self, held: ReservationUse) -> Iterable[Write]:
         """The status, where it is not what the object shows and was not written just before."""
         key = Key("", held.value.name)
         shown = self._handle.objects(RESERVATIONS).get(key)
-        if shown is None or (held.value.phase is Phase.PENDING and not held.conditions):
+        if shown is None or (held.value.phase is ReservationPhase.PENDING and not held.conditions):
             return
-        status = self.status(held, Change(held.value))
+        status = self.status(held, ReservationChange(held.value))
         if _same(status, shown.status):
             return
         at, body = held.written
@@ -288,7 +290,7 @@ class ReservationBook:
             held.written = (self.now, status)
             yield Write(Verb.PATCH_STATUS, RESERVATIONS, key, merge_patch({"status": status}))
 
-    def _collect(self, held: Held) -> Iterable[Write]:
+    def _collect(self, held: ReservationUse) -> Iterable[Write]:
         if self._gc_seconds is None or not held.value.phase.terminal:
             return
         times = [epoch_seconds(condition.last_transition_time) for condition in held.conditions]

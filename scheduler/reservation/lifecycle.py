@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from api.kube.meta import Condition
 from api.kube.resources import Resources, total
-from scheduler.reservation.value import Phase, Reservation
+from scheduler.reservation.value import Reservation, ReservationPhase
 
 GC_SECONDS = 24 * 3600.0
 SYNC_SECONDS = (3.0, 15.0)
@@ -13,7 +13,7 @@ SYNC_SECONDS = (3.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReservationChange:
     """A reservation after a transition, with the conditions to write; equal values mean nothing to write."""
 
     reservation: Reservation
@@ -31,10 +31,12 @@ def problem(reservation: Reservation, *, has_template: bool) -> str:
     return ""
 
 
-def bound(reservation: Reservation, node: str, resized: Resources | None = None) -> Change:
+def bound(reservation: Reservation, node: str, resized: Resources | None = None) -> ReservationChange:
     """The reserve pod found its node: the reservation is available."""
-    available = replace(reservation, phase=Phase.AVAILABLE, node=node, allocatable=resized or dict(reservation.request))
-    return Change(
+    available = replace(
+        reservation, phase=ReservationPhase.AVAILABLE, node=node, allocatable=resized or dict(reservation.request)
+    )
+    return ReservationChange(
         available,
         (
             Condition(type="Scheduled", status="True", reason="Scheduled"),
@@ -43,45 +45,47 @@ def bound(reservation: Reservation, node: str, resized: Resources | None = None)
     )
 
 
-def unschedulable(reservation: Reservation, message: str) -> Change:
+def unschedulable(reservation: Reservation, message: str) -> ReservationChange:
     """No node yet, or an invalid object: it stays pending and says why."""
-    return Change(
+    return ReservationChange(
         reservation,
         (Condition(type="Scheduled", status="False", reason="Unschedulable", message=message),),
     )
 
 
-def followed(reservation: Reservation, *, now: float, node_exists: bool, consumers: Mapping[str, Resources]) -> Change:
+def followed(
+    reservation: Reservation, *, now: float, node_exists: bool, consumers: Mapping[str, Resources]
+) -> ReservationChange:
     """The reservation as time and pods have it: usage counted anew, ended where due.
 
     `consumers` maps the keys of living pods that hold this reservation to their requests; usage is always
     counted from them, so nothing leaks over a restart. Terminal phases never change.
     """
     if reservation.phase.terminal:
-        return Change(reservation)
+        return ReservationChange(reservation)
     counted = _counted(reservation, consumers)
-    if counted.phase is Phase.AVAILABLE and counted.allocate_once and consumers:
-        done = replace(counted, phase=Phase.SUCCEEDED)
-        return Change(done, (Condition(type="Ready", status="False", reason="Succeeded"),))
+    if counted.phase is ReservationPhase.AVAILABLE and counted.allocate_once and consumers:
+        done = replace(counted, phase=ReservationPhase.SUCCEEDED)
+        return ReservationChange(done, (Condition(type="Ready", status="False", reason="Succeeded"),))
     end = counted.end_seconds
     if end is not None and now >= end:
         return _failed(counted, "its time is over")
     if counted.node and not node_exists:
         return _failed(counted, f"node {counted.node} is gone")
-    return Change(counted)
+    return ReservationChange(counted)
 
 
 def _counted(reservation: Reservation, consumers: Mapping[str, Resources]) -> Reservation:
-    if reservation.phase is not Phase.AVAILABLE:
+    if reservation.phase is not ReservationPhase.AVAILABLE:
         return reservation
     used = total(consumers.values())
     allocated = {name: used.get(name, 0) for name in reservation.allocatable}
     return replace(reservation, consumers=frozenset(consumers), allocated=allocated)
 
 
-def _failed(reservation: Reservation, message: str) -> Change:
+def _failed(reservation: Reservation, message: str) -> ReservationChange:
     condition = Condition(type="Ready", status="False", reason="Expired", message=message)
-    return Change(replace(reservation, phase=Phase.FAILED), (condition,))
+    return ReservationChange(replace(reservation, phase=ReservationPhase.FAILED), (condition,))
 
 
 def next_look_seconds(reservations: Iterable[Reservation], now: float) -> float:

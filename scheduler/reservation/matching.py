@@ -26,7 +26,7 @@ class SelectorTerms(msgspec.Struct, frozen=True, rename="camel"):
     reservation_selector_terms: list[NodeSelectorTerm] = []
 
 
-class Affinity(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class ReservationAffinity(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The pod's reservation affinity: with it, a reservation is a must."""
 
     name: str = ""
@@ -47,7 +47,7 @@ class Seeker:
 
     pod: Pod
     request: Resources
-    affinity: Affinity | None = None
+    affinity: ReservationAffinity | None = None
     exact: tuple[str, ...] = ()
     ignores: bool = False
 
@@ -62,7 +62,7 @@ def seeker_of(pod: Pod, request: Resources) -> Seeker:
     affinity = exact = None
     try:
         if raw := keys.get(ANNOTATION_RESERVATION_AFFINITY):
-            affinity = msgspec.json.decode(raw, type=Affinity)
+            affinity = msgspec.json.decode(raw, type=ReservationAffinity)
         if raw := keys.get(ANNOTATION_EXACT_MATCH_RESERVATION):
             exact = msgspec.json.decode(raw, type=ExactMatch)
     except msgspec.MsgspecError as error:
@@ -80,7 +80,7 @@ def refusal(seeker: Seeker, reservation: Reservation, node_labels: Mapping[str, 
         return "the pod ignores reservations"
     if not any(owner_matches(owner, seeker.pod) for owner in reservation.owners):
         return "the pod is not among its owners"
-    affinity = seeker.affinity or Affinity()
+    affinity = seeker.affinity or ReservationAffinity()
     if affinity.name:
         if affinity.name != reservation.name:
             return f"the pod wants reservation {affinity.name}"
@@ -120,7 +120,7 @@ def _controller_matches(wanted: ControllerMatch, pod: Pod) -> bool:
     )
 
 
-def _repelled(affinity: Affinity, reservation: Reservation, node_labels: Mapping[str, str]) -> str | None:
+def _repelled(affinity: ReservationAffinity, reservation: Reservation, node_labels: Mapping[str, str]) -> str | None:
     """Unschedulable flag, taints and selectors, which a named affinity skips."""
     taints = (*((_UNSCHEDULABLE,) if reservation.unschedulable else ()), *reservation.taints)
     for taint in taints:

@@ -16,9 +16,9 @@ from scheduler.reservation.value import (
     ControllerMatch,
     ObjectMatch,
     Owner,
-    Phase,
     Policy,
     Reservation,
+    ReservationPhase,
 )
 
 RESERVE_POD = "scheduling.koordinator.sh/reserve-pod"
@@ -83,8 +83,8 @@ def value_of(reservation: ReservationObject) -> Reservation:
     """
     meta, spec, status = reservation.metadata, reservation.spec, reservation.status
     request = effective_requests(stand_in(reservation))
-    phase = Phase(status.phase) if status.phase else Phase.PENDING
-    held = parse_resources(status.allocatable) or (request if phase is Phase.AVAILABLE else {})
+    phase = ReservationPhase(status.phase) if status.phase else ReservationPhase.PENDING
+    held = parse_resources(status.allocatable) or (request if phase is ReservationPhase.AVAILABLE else {})
     order = meta.labels.get(LABEL_ORDER, "")
     ttl = duration_seconds(spec.ttl) if spec.ttl else None
     return Reservation(

@@ -11,7 +11,7 @@ from api.kube.resources import Resources
 DEFAULT_TTL_SECONDS = 24 * 3600.0
 
 
-class Phase(StrEnum):
+class ReservationPhase(StrEnum):
     """`status.phase`; Succeeded and Failed never change again."""
 
     PENDING = "Pending"
@@ -23,7 +23,7 @@ class Phase(StrEnum):
     @property
     def terminal(self) -> bool:
         """True for the phases without a successor."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED)
+        return self in (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
 
 
 class Policy(StrEnum):
@@ -86,7 +86,7 @@ class Reservation:
     taints: tuple[Taint, ...] = ()
     order: int = 0
     """Lowest above zero is preferred."""
-    phase: Phase = Phase.PENDING
+    phase: ReservationPhase = ReservationPhase.PENDING
     node: str = ""
     allocatable: Resources = field(default_factory=dict)
     allocated: Resources = field(default_factory=dict)
@@ -110,4 +110,4 @@ class Reservation:
     def usable(self, now: float) -> bool:
         """Available, not expired, and not a one-time reservation that is already used."""
         ended = self.end_seconds is not None and now >= self.end_seconds
-        return self.phase is Phase.AVAILABLE and not ended and not (self.allocate_once and self.consumers)
+        return self.phase is ReservationPhase.AVAILABLE and not ended and not (self.allocate_once and self.consumers)

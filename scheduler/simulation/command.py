@@ -8,8 +8,8 @@ from typing import TypeVar
 import click
 
 from api.settings import SettingsError, convert, parse
-from scheduler.devices.fragmentation import TaskType, Workload
-from scheduler.profile import Settings
+from scheduler.devices.fragmentation import TaskType, WorkloadDistribution
+from scheduler.profile import SchedulerSettings
 from scheduler.simulation import drive, policies, report
 from scheduler.simulation.day import Day, DayCurve
 from scheduler.simulation.drive import Curve, Simulation, inflated, saturate
@@ -68,11 +68,11 @@ def replay(nodes_path: Path, pods_path: Path, settings_path: Path | None, names:
     click.echo(report.replay_table(curves))
 
 
-def _settings(path: Path | None) -> Settings:
+def _settings(path: Path | None) -> SchedulerSettings:
     if path is None:
-        return Settings()
+        return SchedulerSettings()
     try:
-        return convert(parse(path.read_text(encoding="utf-8"), str(path)), Settings, str(path))
+        return convert(parse(path.read_text(encoding="utf-8"), str(path)), SchedulerSettings, str(path))
     except (SettingsError, UnicodeDecodeError) as error:
         raise click.UsageError(str(error)) from error
 
@@ -126,13 +126,13 @@ def _read(path: Path, reader: Callable[[Iterable[str], str], list[T]]) -> list[T
     return shapes
 
 
-def workload_of(pods: Sequence[PodShape], nodes: Sequence[NodeShape]) -> Workload:
+def workload_of(pods: Sequence[PodShape], nodes: Sequence[NodeShape]) -> WorkloadDistribution:
     """The mix of these pods, compiled for the GPU models of these nodes."""
     kinds = [
         TaskType(kind["cpu_millicores"], kind["gpus"], kind["gpu_percent"], kind["weight"], frozenset(kind["models"]))
         for kind in policies.mix_of(pods)
     ]
-    return Workload(kinds, ["", *dict.fromkeys(node.model for node in nodes if node.model)])
+    return WorkloadDistribution(kinds, ["", *dict.fromkeys(node.model for node in nodes if node.model)])
 
 
 def saturation_runs(

@@ -13,10 +13,10 @@ from api.kube.times import rfc3339
 from api.kube.workload import workload_of
 from cluster.resources import Key
 from scheduler.framework import Action, ObjectEvent
-from scheduler.interference.pressure_matrix import Field
-from scheduler.interference.profile import ProfileBook
+from scheduler.interference.pressure_matrix import PressureMatrix
+from scheduler.interference.profile import Profiles
 from scheduler.plugins.interference import NODE_METRICS, PROFILES
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 from scheduler.simulation.drive import Simulation
 from scheduler.simulation.trace import NodeShape
 from scheduler.simulation.workloads import NAMESPACE, PodLife, WorkloadShape, pod_of, profile_of, use_millicores
@@ -57,13 +57,15 @@ class DayCurve:
 class Day:
     """A cluster, its workloads and one policy."""
 
-    def __init__(self, settings: Settings, nodes: Sequence[NodeShape], workloads: Sequence[WorkloadShape]) -> None:
+    def __init__(
+        self, settings: SchedulerSettings, nodes: Sequence[NodeShape], workloads: Sequence[WorkloadShape]
+    ) -> None:
         self.simulation = Simulation(settings, nodes)
         self._nodes = nodes
         self._capacity = np.array([node.cpu_millicores for node in nodes], dtype=np.float64)
         self._index = {node.name: index for index, node in enumerate(nodes)}
-        self._book = ProfileBook()
-        self._field = Field(len(nodes))
+        self._book = Profiles()
+        self._field = PressureMatrix(len(nodes))
         self._on: dict[str, tuple[PodLife, int]] = {}
         """Running pods and the index of their node."""
         for shape in workloads:

@@ -11,12 +11,12 @@ import numpy as np
 from api.kube.objects import Pod
 from api.kube.resources import CPU
 from cluster.resources import Key
-from scheduler.devices.fragmentation import Workload
+from scheduler.devices.fragmentation import WorkloadDistribution
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.outcome import Result
 from scheduler.plugins.deviceshare import DEVICES, DeviceShare
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 from scheduler.simulation.objects import device_object, node_object, pod_object
 from scheduler.simulation.trace import NodeShape, PodShape
 
@@ -40,7 +40,7 @@ class GpuUse:
 class Simulation:
     """One engine and the pods it placed."""
 
-    def __init__(self, settings: Settings, nodes: Sequence[NodeShape]) -> None:
+    def __init__(self, settings: SchedulerSettings, nodes: Sequence[NodeShape]) -> None:
         self.engine = Engine(settings)
         self.placed: dict[str, Pod] = {}
         self.decisions = 0
@@ -79,7 +79,7 @@ class Simulation:
         if pod is not None:
             self.engine.on_pod(Action.DELETE, pod, now)
 
-    def gpu_use(self, workload: Workload) -> GpuUse:
+    def gpu_use(self, workload: WorkloadDistribution) -> GpuUse:
         """Capacity, allocation and fragmentation of the GPUs."""
         share = self.engine.plugins["DeviceShare"]
         if not isinstance(share, DeviceShare):
@@ -130,7 +130,7 @@ class Curve:
 def saturate(
     simulation: Simulation,
     arrivals: Iterable[PodShape],
-    workload: Workload,
+    workload: WorkloadDistribution,
     *,
     policy: str,
     seed: int,
@@ -151,7 +151,7 @@ def saturate(
     return Curve(policy, seed, tuple(points), number)
 
 
-def _sample(simulation: Simulation, workload: Workload, arrived: float, turned_away: int) -> Point:
+def _sample(simulation: Simulation, workload: WorkloadDistribution, arrived: float, turned_away: int) -> Point:
     use = simulation.gpu_use(workload)
     capacity = max(1, use.capacity)
     return Point(arrived, use.allocated / capacity, use.fragmented / capacity, turned_away)
@@ -180,7 +180,7 @@ class ReplayCurve:
 
 
 def replay(
-    simulation: Simulation, pods: Sequence[PodShape], workload: Workload, *, policy: str, samples: int = 100
+    simulation: Simulation, pods: Sequence[PodShape], workload: WorkloadDistribution, *, policy: str, samples: int = 100
 ) -> ReplayCurve:
     """Feed a trace by its times of creation and deletion, and sample the cluster evenly over its arrivals.
 
@@ -203,7 +203,7 @@ def replay(
     return ReplayCurve(policy, tuple(points), simulation.decisions)
 
 
-def _moment(simulation: Simulation, workload: Workload, now: float, turned_away: int) -> ReplayPoint:
+def _moment(simulation: Simulation, workload: WorkloadDistribution, now: float, turned_away: int) -> ReplayPoint:
     snapshot = simulation.engine.snapshot
     column = snapshot.columns[CPU]
     there = snapshot.allocatable[snapshot.all_rows, column]

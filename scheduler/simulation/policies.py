@@ -6,7 +6,7 @@ from typing import Any
 
 from api.kube.resources import CPU
 from api.protocol import GPU
-from scheduler.profile import Settings, available
+from scheduler.profile import SchedulerSettings, available
 from scheduler.simulation.trace import PodShape
 
 POLICIES = ("best-fit", "packing", "spreading", "gradient")
@@ -28,7 +28,7 @@ def mix_of(pods: Sequence[PodShape]) -> list[dict[str, Any]]:
     ]
 
 
-def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: bool = False) -> Settings:
+def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: bool = False) -> SchedulerSettings:
     """Settings under which GPUs alone decide the score, by one policy of POLICIES.
 
     `learn` lets the gradient find the mix from arrivals instead of being told the mix of `pods`.
@@ -39,7 +39,7 @@ def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: boo
     fit: dict[str, Any] = {"weight": 0}
     if name in ("packing", "spreading"):
         fit = {"weight": 1, "strategy": GPU_STRATEGIES[name], "resources": {CPU: 1, GPU: 1}}
-    return Settings(plugins=only({"deviceshare": device, "noderesourcesfit": fit}), seed=seed)
+    return SchedulerSettings(plugins=only({"deviceshare": device, "noderesourcesfit": fit}), seed=seed)
 
 
 ESSENTIAL = frozenset(
@@ -69,7 +69,7 @@ REPORT_EXPIRES_SECONDS = 900.0
 """Simulated nodes report less often than real ones."""
 
 
-def day_policy(name: str, *, seed: int = 0) -> Settings:
+def day_policy(name: str, *, seed: int = 0) -> SchedulerSettings:
     """The scheduler as shipped, with the load and interference weights of a policy of DAY_POLICIES."""
     load, interference = DAY_WEIGHTS[name]
     plugins: dict[str, dict[str, Any]] = {
@@ -80,4 +80,4 @@ def day_policy(name: str, *, seed: int = 0) -> Settings:
         },
         "interference": {"enabled": interference > 0, "weight": interference},
     }
-    return Settings(plugins=plugins, seed=seed)
+    return SchedulerSettings(plugins=plugins, seed=seed)

@@ -10,8 +10,8 @@ from api.verdicts import (
     Culprit,
     How,
     Severity,
-    State,
     Verdict,
+    VerdictState,
     from_json,
     in_words,
     loss_in_words,
@@ -21,7 +21,7 @@ from detector.symptom import discover_symptoms
 
 VERDICT = Verdict(
     time=17.5,
-    state=State.OPEN,
+    state=VerdictState.OPEN,
     victim="/web",
     resource="cpu",
     cause="contention",
@@ -63,12 +63,14 @@ NAMES = {"/web": "web", "/batch": "batch-7"}
             id="nobody",
         ),
         pytest.param(
-            msgspec.structs.replace(VERDICT, culprits=(Culprit(OWN_THREADS, 0.5, How.DIRECT),), state=State.UPDATE),
+            msgspec.structs.replace(
+                VERDICT, culprits=(Culprit(OWN_THREADS, 0.5, How.DIRECT),), state=VerdictState.UPDATE
+            ),
             "web now loses 0.40 s/s waiting for CPU: 0.20 to itself",
             id="changed",
         ),
         pytest.param(
-            msgspec.structs.replace(VERDICT, state=State.CLOSE),
+            msgspec.structs.replace(VERDICT, state=VerdictState.CLOSE),
             "web no longer loses notable time waiting for CPU, after 12 s",
             id="closed",
         ),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from api.verdicts import State
+from api.verdicts import VerdictState
 from bench.detect.measures import (
     GAUGES,
     IO_BYTES,
@@ -83,7 +83,7 @@ def test_a_statement_opens_after_two_of_three_and_closes_after_three_calm_ones()
     uses = [0.0, 0.9, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0]
     spans = [span(float(t), victim={}, hog={USAGE: use}) for t, use in enumerate(uses)]
     told = told_by(by_usage, spans, ["victim"], PATHS)
-    assert [(line.time, line.state) for line in told] == [(3.0, State.OPEN), (6.0, State.CLOSE)]
+    assert [(line.time, line.state) for line in told] == [(3.0, VerdictState.OPEN), (6.0, VerdictState.CLOSE)]
     assert told[0].victim == "/top/victim"
     assert told[0].culprits[0].path == "/top/hog"
 
@@ -93,8 +93,8 @@ def test_another_culprit_is_an_update() -> None:
     spans = [Span(float(t), {"victim": {}, user: {USAGE: 1.0}}) for t, user in enumerate(users)]
     told = told_by(by_usage, spans, ["victim"], PATHS)
     assert [(line.state, line.culprits[0].path) for line in told] == [
-        (State.OPEN, "/top/hog"),
-        (State.UPDATE, "/top/decoy"),
+        (VerdictState.OPEN, "/top/hog"),
+        (VerdictState.UPDATE, "/top/decoy"),
     ]
 
 

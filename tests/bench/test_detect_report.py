@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from bench.detect.claims import Claim, Proof, Scenario, labels_of
 from bench.detect.measures import MEMORY_BYTES, USAGE, WAIT, Sample
 from bench.detect.report import as_report, as_values, line_of, scored, totals, wrong_lines
@@ -14,7 +14,9 @@ PATHS = {"victim": "/top/victim", "hog": "/top/hog"}
 HARM = (10.0, 20.0)
 
 
-def verdict(time: float, state: State = State.OPEN, victim: str = "/top/victim", culprit: str = "/top/hog") -> Verdict:
+def verdict(
+    time: float, state: VerdictState = VerdictState.OPEN, victim: str = "/top/victim", culprit: str = "/top/hog"
+) -> Verdict:
     return Verdict(
         time=time,
         state=state,
@@ -40,7 +42,7 @@ CLAIM = Claim("victim", "cpu", "contention", "hog")
 
 
 def test_a_found_culprit() -> None:
-    one = scored(run(verdict(11.5), verdict(22.0, State.CLOSE), claims=(CLAIM,)))
+    one = scored(run(verdict(11.5), verdict(22.0, VerdictState.CLOSE), claims=(CLAIM,)))
     assert (one.product.precision, one.product.recall, one.product.culprit_top1) == (1.0, 1.0, 1.0)
     assert one.product.median_seconds_to_detect == 1.5
     assert line_of(one) == "one                cpu contention by hog after 1.5 s"

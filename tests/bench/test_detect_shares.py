@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from bench.detect.claims import Claim
 from bench.detect.measures import USAGE, Sample
 from bench.detect.shares import Division, division
@@ -11,7 +11,7 @@ PATHS = {"victim": "/victim", "big": "/big", "small": "/small"}
 SHARED = Claim("victim", "cpu", "contention", "big", beside="small")
 
 
-def verdict(big: float, small: float, state: State = State.OPEN, victim: str = "/victim") -> Verdict:
+def verdict(big: float, small: float, state: VerdictState = VerdictState.OPEN, victim: str = "/victim") -> Verdict:
     return Verdict(
         time=1.0,
         state=state,
@@ -31,7 +31,7 @@ def samples(big: float, small: float) -> list[Sample]:
 
 
 def test_told_and_used() -> None:
-    told = [verdict(0.6, 0.3), verdict(0.4, 0.1, State.UPDATE)]
+    told = [verdict(0.6, 0.3), verdict(0.4, 0.1, VerdictState.UPDATE)]
     found = division(SHARED, told, samples(0.7, 0.3), PATHS)
     assert found is not None
     assert found.told == pytest.approx((2 / 3 + 0.8) / 2)
@@ -42,7 +42,7 @@ def test_told_and_used() -> None:
     ("claim", "told"),
     [
         pytest.param(Claim("victim", "cpu", "contention", "big"), [verdict(0.6, 0.3)], id="not-shared"),
-        pytest.param(SHARED, [verdict(0.6, 0.3, State.CLOSE)], id="closings-say-nothing"),
+        pytest.param(SHARED, [verdict(0.6, 0.3, VerdictState.CLOSE)], id="closings-say-nothing"),
         pytest.param(SHARED, [verdict(0.6, 0.3, victim="/big")], id="another-victim"),
         pytest.param(SHARED, [verdict(0.0, 0.0)], id="neither-is-named"),
     ],

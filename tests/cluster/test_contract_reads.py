@@ -11,12 +11,12 @@ from cluster import (
     PODS,
     Binding,
     BindOutcome,
-    Delta,
     DeltaType,
     Document,
     Informer,
     Invalid,
     Query,
+    StoreDelta,
     bind,
     merge_patch,
 )
@@ -126,7 +126,7 @@ def test_an_informer_follows_and_tells(site: Site) -> None:
         site.client.delete(PODS, site.key("a"))
         assert eventually(lambda: len(heard) == 4)
         assert {key.name for key in informer.snapshot()} == {"b"}
-        late: list[Delta[Document]] = []
+        late: list[StoreDelta[Document]] = []
         informer.subscribe(late.extend)
         assert [(delta.type, delta.key.name) for delta in late] == [(DeltaType.ADDED, "b")]
     assert heard == [

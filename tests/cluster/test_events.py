@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from api.kube.meta import ObjectReference
-from cluster import EVENTS, Event, Recorder, RecorderSettings
-from cluster.events import NOTE_BYTES, Memory, Series, admitted, correlate, cut, remember
+from cluster import EVENTS, Event, EventRecorder, RecorderSettings
+from cluster.events import NOTE_BYTES, EventSeries, Series, admitted, correlate, cut, remember
 from cluster.resources import Key
 from cluster.twin import Fault, FaultType, Twin
 from tests.cluster.conftest import Site, eventually
@@ -20,7 +20,7 @@ def about(name: str, note: str = "no node fits", namespace: str = "d") -> Event:
 
 
 def test_equal_events_continue_a_series_until_it_is_old() -> None:
-    memory, event = Memory(), about("a")
+    memory, event = EventSeries(), about("a")
     assert correlate(memory, event, SETTINGS, 0.0) is None
     remember(memory, event, Series(Key("d", "e"), 1, 100.0), SETTINGS)
     assert correlate(memory, event, SETTINGS, 460.0) == Series(Key("d", "e"), 1, 100.0)
@@ -29,7 +29,7 @@ def test_equal_events_continue_a_series_until_it_is_old() -> None:
 
 
 def test_a_chatty_object_is_held_back_and_others_are_not() -> None:
-    memory = Memory()
+    memory = EventSeries()
     verdicts = [admitted(memory, about("a", str(number)), SETTINGS, 0.0) for number in range(5)]
     assert verdicts == [True, True, True, False, False]
     assert admitted(memory, about("b"), SETTINGS, 0.0)
@@ -37,7 +37,7 @@ def test_a_chatty_object_is_held_back_and_others_are_not() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    memory = Memory()
+    memory = EventSeries()
     for number in range(20):
         admitted(memory, about(str(number)), SETTINGS, 0.0)
         remember(memory, about(str(number)), Series(Key("d", "e"), 1, 0.0), SETTINGS)
@@ -51,7 +51,7 @@ def test_notes_fit_the_limit_of_the_server(note: str, length: int) -> None:
 
 
 def test_events_are_written_as_series(site: Site) -> None:
-    recorder = Recorder(site.client, SETTINGS)
+    recorder = EventRecorder(site.client, SETTINGS)
     recorder.start()
     for _ in range(3):
         recorder.record(about("a", namespace=site.namespace))
@@ -71,7 +71,7 @@ def test_events_are_written_as_series(site: Site) -> None:
 
 def test_an_expired_event_begins_anew(twin: Twin) -> None:
     with twin.client() as client:
-        recorder = Recorder(client, SETTINGS)
+        recorder = EventRecorder(client, SETTINGS)
         recorder.start()
         recorder.record(about("a"))
         assert eventually(lambda: recorder.counters.created == 1)
@@ -86,7 +86,7 @@ def test_an_expired_event_begins_anew(twin: Twin) -> None:
 def test_a_server_that_refuses_loses_events_not_the_program(twin: Twin) -> None:
     twin.faults.add(Fault(FaultType.ERROR, status=403))
     with twin.client() as client:
-        recorder = Recorder(client, replace(SETTINGS, queue_size=2))
+        recorder = EventRecorder(client, replace(SETTINGS, queue_size=2))
         for number in range(5):
             recorder.record(about(str(number)))
         assert recorder.counters.dropped == 3

@@ -25,7 +25,6 @@ from cluster import (
     ClientSettings,
     ClusterError,
     DeleteOptions,
-    Delta,
     DeltaType,
     Document,
     EvictionOutcome,
@@ -33,6 +32,7 @@ from cluster import (
     InformerSettings,
     Key,
     Query,
+    StoreDelta,
     Unavailable,
     bind,
     custom,
@@ -58,10 +58,10 @@ class Follower:
 
     def __init__(self) -> None:
         self.state: dict[Key, str] = {}
-        self.wrong: list[Delta[Document]] = []
+        self.wrong: list[StoreDelta[Document]] = []
         self.deltas = 0
 
-    def __call__(self, deltas: Sequence[Delta[Document]]) -> None:
+    def __call__(self, deltas: Sequence[StoreDelta[Document]]) -> None:
         for delta in deltas:
             self.deltas += 1
             before, after = _version(delta.old), _version(delta.new)
@@ -253,7 +253,7 @@ def test_a_reader_that_cannot_keep_up_is_dropped_and_recovers() -> None:
     with Twin(TwinSettings(bookmark_seconds=0.2, slow_reader_bytes=200_000)) as twin, twin.client() as client:
         blocked, release = threading.Event(), threading.Event()
 
-        def slow(deltas: Sequence[Delta[Document]]) -> None:
+        def slow(deltas: Sequence[StoreDelta[Document]]) -> None:
             if not blocked.is_set():
                 blocked.set()
                 release.wait(5)

@@ -9,7 +9,7 @@ import pytest
 
 from api.kube.meta import ObjectMeta
 from cluster import LEASES, Backoff, ClientSettings, Elector, Key, LeaseSettings
-from cluster.leases import Lease, LeaseSpec, Observation, claimed, may_take, observe
+from cluster.leases import Lease, LeaseSpec, ObservedLease, claimed, may_take, observe
 from cluster.twin import Fault, FaultType, Twin
 from tests.cluster.conftest import Site, eventually
 
@@ -44,7 +44,7 @@ def lease(holder: str | None, duration: int | None = 15, version: str = "1") -> 
 def test_a_lease_is_taken_only_when_free_own_or_abandoned(
     holder: str | None, duration: int | None, age_seconds: float, expected: bool
 ) -> None:
-    observation = Observation(lease(holder, duration), 100.0)
+    observation = ObservedLease(lease(holder, duration), 100.0)
     assert may_take(observation, run_for("me"), 100.0 + age_seconds) is expected
 
 

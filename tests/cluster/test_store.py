@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import Change, ChangeType, DeltaType, Identity, Item, Key
+from cluster import ChangeType, DeltaType, Identity, Item, Key, WatchEvent
 from cluster.store import Store, newer_version
 
 Value = tuple[str, str]
@@ -17,8 +17,8 @@ def item(name: str, uid: str, version: int, value: Any = "state") -> Item[Any]:
     return Item(identity, None if value is None else (uid, str(version)))
 
 
-def change(kind: str, name: str, uid: str, version: int) -> Change:
-    return Change(ChangeType(kind), item(name, uid, version))
+def change(kind: str, name: str, uid: str, version: int) -> WatchEvent:
+    return WatchEvent(ChangeType(kind), item(name, uid, version))
 
 
 def told(deltas: list[Any]) -> list[tuple[str, str, Value | None, Value | None]]:
@@ -80,7 +80,7 @@ def test_versions_compare_as_numbers(left: str, right: str, newer: bool) -> None
 
 NAMES = st.sampled_from("abc")
 ITEMS = st.builds(item, NAMES, st.sampled_from(["u", "v"]), st.integers(1, 6))
-CHANGES = st.builds(lambda kind, it: Change(kind, it), st.sampled_from(list(ChangeType)), ITEMS)
+CHANGES = st.builds(lambda kind, it: WatchEvent(kind, it), st.sampled_from(list(ChangeType)), ITEMS)
 INPUTS = st.lists(
     st.one_of(
         st.tuples(st.just("list"), st.lists(ITEMS, unique_by=lambda it: it.identity.key, max_size=3)),

@@ -8,7 +8,7 @@ import pytest
 from api.verdicts import How, Verdict
 from api.window import Window
 from detector.correlation import History, correlate
-from detector.judging.engine import Engine
+from detector.judging.engine import RuleEngine
 from detector.rules import Rule
 from detector.view import View
 from tests.frames import make_frame
@@ -25,7 +25,7 @@ def judge(losses: Sequence[float], packets: Sequence[Sequence[int]]) -> list[Ver
     for t in range(len(delay)):
         columns = {"net.qdisc_delay_ns": [delay[t], 0, 0, 0], "net.qdisc_packets": sent[t].tolist()}
         made.append(make_frame(t, PATHS, columns))
-    engine = Engine([RULE])
+    engine = RuleEngine([RULE])
     views = [View(Window(made[: t + 1]), engine.columns) for t in range(1, len(made))]
     return [engine.step(view, view.window.last.monotonic_ns) for view in views][-1]
 
@@ -84,6 +84,6 @@ def test_the_roots_tasks_can_be_named_and_the_victims_own_subtree_cannot() -> No
         make_frame(t, paths, {"net.qdisc_delay_ns": [lost, 0, 0], "net.qdisc_packets": [0, int(lost), int(lost)]})
         for t, lost in enumerate(delay)
     ]
-    engine = Engine([RULE])
+    engine = RuleEngine([RULE])
     told = [engine.step(View(Window(made[: t + 1]), engine.columns), made[t].monotonic_ns) for t in range(1, len(made))]
     assert [culprit.path for culprit in told[-1][0].culprits] == ["/"]

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from koordlet.demo.run import NAMES, Plan, run
+from koordlet.demo.run import NAMES, DemoPlan, run
 from koordlet.demo.stage import ONLINE, ROOT, Stage, staged
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -82,7 +82,7 @@ def test_the_demo_shows_three_phases_and_leaves_nothing(tmp_path: Path) -> None:
 
     picture = tmp_path / "demo.png"
     with (tmp_path / "screen.txt").open("w") as screen:
-        phases = run(Plan(phase_seconds=5.0), picture, Console(file=screen, width=140), Event())
+        phases = run(DemoPlan(phase_seconds=5.0), picture, Console(file=screen, width=140), Event())
     assert tuple(phase.name for phase in phases) == NAMES
     assert all(len(phase.latency) > 100 for phase in phases)
     assert phases[0].blocks == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from api.verdicts import from_json
-from detector.recording.files import Segment, segment_paths
+from detector.recording.files import RecordedSegment, segment_paths
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 
@@ -100,7 +100,7 @@ def test_a_killed_agent_loses_nothing_it_said(kernel: Kernel, tree: CgroupTree, 
             agent.send_signal(signal.SIGTERM)
             assert agent.wait(60) == 0
         second = lines.read_bytes()
-    segments = [Segment(path) for path in segment_paths(directory)]
+    segments = [RecordedSegment(path) for path in segment_paths(directory)]
     runs = list(dict.fromkeys(segment.header.run for segment in segments))
     assert len(runs) == 2
     killed = [segment for segment in segments if segment.header.run == runs[0]]

@@ -15,7 +15,7 @@ import pytest
 from api.intents import Knob
 from koordlet.host.cgroups.scratch import ScratchCgroup
 from koordlet.host.files import HostTree
-from koordlet.host.knobs.current import standing
+from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import Knobs
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -52,7 +52,7 @@ def pod() -> Iterator[ScratchCgroup]:
 
 
 def quota() -> str:
-    return standing(Knobs(HostTree(Path("/"))), Knob.CPU_MAX, DIRECTORY).split()[0]
+    return current(Knobs(HostTree(Path("/"))), Knob.CPU_MAX, DIRECTORY).split()[0]
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from api.verdicts import State, Verdict, from_json
+from api.verdicts import Verdict, VerdictState, from_json
 from detector.baselines.values import BaselinePolicy
-from koordlet.agent.baseline_store import look_at, set_aside
+from koordlet.agent.baseline_store import read_baselines, refused_files
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree, TestCgroup
 
@@ -105,9 +105,9 @@ def test_a_verdict_opens_with_its_culprit_and_closes_when_the_culprit_goes(
 
             opened = told.until(blames_the_hog)
         assert opened is not None
-        assert opened.state in (State.OPEN, State.UPDATE)
+        assert opened.state in (VerdictState.OPEN, VerdictState.UPDATE)
         victim.remove()
-        assert told.until(lambda each: (each.victim, each.state) == (victim.path, State.CLOSE)) is not None
+        assert told.until(lambda each: (each.victim, each.state) == (victim.path, VerdictState.CLOSE)) is not None
         assert "lost" not in told.log.read_text()
 
 
@@ -165,9 +165,9 @@ def test_a_file_that_is_refused_is_kept_aside_and_said(
     assert path.read_bytes() == content
     with running(tmp_path) as told:
         assert reason in told.log.read_text()
-    (aside,) = set_aside(path)
+    (aside,) = refused_files(path)
     assert aside.read_bytes() == content
-    assert look_at(path, time.time(), BaselinePolicy()).baselines is not None
+    assert read_baselines(path, time.time(), BaselinePolicy()).baselines is not None
     assert aside.name in subprocess.run(asked, capture_output=True, text=True, check=False).stdout
 
 
@@ -217,11 +217,11 @@ def serving(tree: CgroupTree, delay_seconds: float) -> Iterator[TestCgroup]:
 
 
 def is_late(pod: TestCgroup) -> Callable[[Verdict], bool]:
-    return lambda verdict: (verdict.victim, verdict.rule, verdict.state) == (pod.path, "turnaround", State.OPEN)
+    return lambda verdict: (verdict.victim, verdict.rule, verdict.state) == (pod.path, "turnaround", VerdictState.OPEN)
 
 
 def ready_cells(directory: Path) -> int:
-    found = look_at(directory / "baselines.json", time.time(), BaselinePolicy()).baselines
+    found = read_baselines(directory / "baselines.json", time.time(), BaselinePolicy()).baselines
     cards = found.cards(time.time()) if found else ()
     return sum(card.signal == "turnaround" and card.weight >= BaselinePolicy().warm_samples for card in cards)
 

@@ -13,7 +13,7 @@ import pytest
 from api.frame import Reading
 from api.plugin import Unsupported
 from probes.pmu import Pmu
-from probes.pmu_events import STAND_IN, UNKNOWN, Event
+from probes.pmu_events import STAND_IN, UNKNOWN, PerfEvent
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.stepper import Stepper
@@ -162,7 +162,7 @@ def test_quantities_without_an_event_have_no_column(kernel: Kernel) -> None:
 
 
 def test_an_event_the_host_refuses_has_no_column_and_the_others_count(kernel: Kernel, tree: CgroupTree) -> None:
-    no_such_pmu = Event(9999, 0)
+    no_such_pmu = PerfEvent(9999, 0)
     probe = Pmu.open_events(kernel, ProbeLimits(), replace(STAND_IN, llc_misses=no_such_pmu))
     try:
         with tree.make_cgroup("pmu-part") as cgroup:

@@ -15,8 +15,8 @@ from probes.pmu_events import (
     STAND_IN,
     UNKNOWN,
     CpuIdentity,
-    Event,
     EventSet,
+    PerfEvent,
     choose,
     detect,
     directed,
@@ -67,9 +67,9 @@ def test_cpuinfo(text: str, expected: CpuIdentity) -> None:
 
 
 def test_raw_codes_carry_the_umask_above_the_event() -> None:
-    assert AMD_ZEN3.llc_references == Event(4, 0x5E44)
-    assert AMD_ZEN.llc_misses == Event(4, 0x5843)
-    assert ARM_LL.llc_misses == Event(4, 0x37)
+    assert AMD_ZEN3.llc_references == PerfEvent(4, 0x5E44)
+    assert AMD_ZEN.llc_misses == PerfEvent(4, 0x5843)
+    assert ARM_LL.llc_misses == PerfEvent(4, 0x37)
 
 
 def test_misses_are_part_of_references_on_amd() -> None:
@@ -92,8 +92,8 @@ def test_a_hybrid_host_directs_generic_events_to_the_core_types_pmu(tmp_path: Pa
         _write(devices / name / "cpus", f"{cpus}\n")
     types = hybrid_pmu_types(tmp_path)
     assert types == {0: 4, 1: 4, 2: 10, 3: 10}
-    assert directed(INTEL.cycles, types[2]) == Event(0, 10 << 32)
-    assert directed(Event(4, 0x5E44), types[2]) == Event(4, 0x5E44)
+    assert directed(INTEL.cycles, types[2]) == PerfEvent(0, 10 << 32)
+    assert directed(PerfEvent(4, 0x5E44), types[2]) == PerfEvent(4, 0x5E44)
     assert directed(INTEL.cycles, None) == INTEL.cycles
 
 

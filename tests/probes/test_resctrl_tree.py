@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.resctrl_tree import Group, ResctrlTree, control_of
+from probes.resctrl_tree import MonitoredGroup, ResctrlTree, control_of
 
 
 def _write(root: Path, files: dict[str, str]) -> ResctrlTree:
@@ -35,7 +35,7 @@ def test_groups_are_listed_root_first_and_the_kernels_own_directories_are_none(t
 @pytest.mark.parametrize("text", ["Unavailable", "Error", "Unassigned", ""])
 def test_what_is_no_number_is_nan(tmp_path: Path, text: str) -> None:
     tree = _write(tmp_path, {"mon_data/mon_L3_00/mbm_total_bytes": f"{text}\n"})
-    readings = tree.read(Group(""))
+    readings = tree.read(MonitoredGroup(""))
     assert readings is not None
     assert math.isnan(readings["mbm_total_bytes", 0])
 
@@ -50,15 +50,15 @@ def test_every_domain_is_read_once_and_parts_of_one_are_not_added(tmp_path: Path
             "mon_data/mon_MB_00/something": "5\n",
         },
     )
-    assert tree.read(Group("")) == {("llc_occupancy", 0): 100.0, ("llc_occupancy", 8): 7.0}
+    assert tree.read(MonitoredGroup("")) == {("llc_occupancy", 0): 100.0, ("llc_occupancy", 8): 7.0}
 
 
 def test_what_is_gone_is_none(tmp_path: Path) -> None:
     tree = ResctrlTree(tmp_path)
-    assert tree.read(Group("gone")) is None
-    assert tree.tasks(Group("gone")) is None
+    assert tree.read(MonitoredGroup("gone")) is None
+    assert tree.tasks(MonitoredGroup("gone")) is None
     assert tree.monitor_count() is None
-    tree.remove(Group("", "koord-9"))
+    tree.remove(MonitoredGroup("", "koord-9"))
 
 
 def test_threads_belong_to_the_control_group_that_claims_them(tmp_path: Path) -> None:
@@ -72,5 +72,5 @@ def test_threads_belong_to_the_control_group_that_claims_them(tmp_path: Path) ->
 def test_only_own_groups_can_be_removed(tmp_path: Path) -> None:
     (tmp_path / "mon_groups/theirs").mkdir(parents=True)
     with pytest.raises(ValueError, match="theirs is not a group of ours"):
-        ResctrlTree(tmp_path).remove(Group("", "theirs"))
+        ResctrlTree(tmp_path).remove(MonitoredGroup("", "theirs"))
     assert (tmp_path / "mon_groups/theirs").is_dir()

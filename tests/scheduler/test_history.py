@@ -18,13 +18,13 @@ from cluster.twin.faults import Fault, FaultType
 from scheduler.engine import Engine
 from scheduler.loop import Loop
 from scheduler.plugins.deviceshare import DEVICES
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, random_pods, settle
 
 
 @contextmanager
 def running(twin: Twin) -> Iterator[Loop]:
-    loop = Loop(twin.client(), Engine(Settings(backoff_initial_seconds=0.05, backoff_max_seconds=0.2)))
+    loop = Loop(twin.client(), Engine(SchedulerSettings(backoff_initial_seconds=0.05, backoff_max_seconds=0.2)))
     thread = threading.Thread(target=loop.run, daemon=True)
     thread.start()
     try:

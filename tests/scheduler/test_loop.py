@@ -19,7 +19,7 @@ from scheduler.loop import Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 from tests.schedobjects import node, pod
 
 BIND = frozenset({"bind"})
@@ -35,7 +35,7 @@ def document(item: Node | Pod) -> dict[str, object]:
 
 @contextmanager
 def running(twin: Twin) -> Iterator[Loop]:
-    loop = Loop(twin.client(), Engine(Settings(backoff_initial_seconds=0.05), kinds=KINDS))
+    loop = Loop(twin.client(), Engine(SchedulerSettings(backoff_initial_seconds=0.05), kinds=KINDS))
     thread = threading.Thread(target=loop.run, daemon=True)
     thread.start()
     try:
@@ -150,7 +150,7 @@ def test_dropped_watches_lose_no_pod(twin: Twin) -> None:
 def test_a_new_leader_sees_what_the_old_one_bound_last(twin: Twin) -> None:
     leads = threading.Event()
     twin.load(NODES, [document(node("n0"))])
-    loop = Loop(twin.client(), Engine(Settings(), kinds=KINDS), leading=leads.is_set)
+    loop = Loop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS), leading=leads.is_set)
     thread = threading.Thread(target=loop.run, daemon=True)
     thread.start()
     try:

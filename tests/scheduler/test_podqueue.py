@@ -8,7 +8,7 @@ import pytest
 from cluster.resources import NODES, Key
 from scheduler.cluster_state.podinfo import PodClasses, PodInfo
 from scheduler.framework import Action, ObjectEvent, Reason
-from scheduler.podqueue import Backoff, Place, PodQueue
+from scheduler.podqueue import Place, PodQueue, QueueBackoff
 from tests.schedobjects import pod
 
 CLASSES = PodClasses()
@@ -29,7 +29,7 @@ def queue(gate: Gate | None = None, hint: Any = None) -> PodQueue:
         gate=gate or Gate(),
         hint=hint or (lambda *_: True),
         listeners={"nodes/add": frozenset({"Fit", "Gate"})},
-        backoff=Backoff(1.0, 10.0),
+        backoff=QueueBackoff(1.0, 10.0),
     )
 
 
@@ -79,7 +79,7 @@ def test_a_rejected_pod_waits_for_an_event_then_sits_out_its_backoff() -> None:
 
 @pytest.mark.parametrize(("attempts", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (60, 10)])
 def test_backoff_doubles_to_its_limit(attempts: int, seconds: float) -> None:
-    assert Backoff(1.0, 10.0).seconds(attempts) == seconds
+    assert QueueBackoff(1.0, 10.0).seconds(attempts) == seconds
 
 
 def test_an_event_after_the_backoff_wakes_at_once() -> None:

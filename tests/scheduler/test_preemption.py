@@ -9,7 +9,7 @@ from api.kube.objects import PodDisruptionBudget
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
-from scheduler.outcome import Outcome, Result
+from scheduler.outcome import AttemptOutcome, Result
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
@@ -28,14 +28,14 @@ def placed(name: str, where: str, cpu: str, priority: int, **fields: Any) -> Any
     return pod(name, {"cpu": cpu}, nodeName=where, priority=priority, status={"startTime": start}, **fields)
 
 
-def preempt(made: Engine, candidate: Any) -> Outcome:
+def preempt(made: Engine, candidate: Any) -> AttemptOutcome:
     made.on_pod(Action.ADD, candidate, 0.0)
     outcome = made.schedule_one(0.0)
     assert outcome is not None
     return outcome
 
 
-def chosen(outcome: Outcome) -> list[str]:
+def chosen(outcome: AttemptOutcome) -> list[str]:
     return sorted(info.pod.metadata.name for info in outcome.victims)
 
 

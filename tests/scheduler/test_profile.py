@@ -8,7 +8,7 @@ import pytest
 from api.settings import SettingsError
 from scheduler.engine import Engine
 from scheduler.framework import Plugin
-from scheduler.profile import Settings, available, config_type
+from scheduler.profile import SchedulerSettings, available, config_type
 from tests.schedobjects import engine
 
 
@@ -50,7 +50,7 @@ def test_a_plugin_can_be_switched_off_and_weighed() -> None:
 )
 def test_wrong_settings_are_refused_by_name(plugins: dict[str, Any], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
-        Engine(Settings(plugins=plugins), source="s.toml")
+        Engine(SchedulerSettings(plugins=plugins), source="s.toml")
 
 
 def test_a_kind_that_overrides_nothing_costs_nothing() -> None:

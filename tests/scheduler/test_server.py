@@ -21,7 +21,7 @@ from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.tainttoleration import TaintToleration
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 from scheduler.server import Door, serve
 from tests.schedobjects import node, pod
 
@@ -66,7 +66,7 @@ def site() -> Iterator[Site]:
     with Twin() as twin:
         twin.load(NODES, [document(node("big", allocatable={"cpu": "8"})), document(node("small"))])
         twin.load(NODES, [document(node("tainted", taints=[TAINT]))])
-        loop = Loop(twin.client(), Engine(Settings(), kinds=KINDS))
+        loop = Loop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS))
         thread = threading.Thread(target=loop.run, daemon=True)
         thread.start()
         assert loop.ready.wait(10)

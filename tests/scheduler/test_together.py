@@ -23,7 +23,7 @@ from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.plugins.elasticquota import QUOTAS
 from scheduler.plugins.loadaware import NODE_METRICS
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 from scheduler.reservation.ledger import RESERVATIONS
 from tests.schedobjects import node, pod
 
@@ -33,7 +33,7 @@ QUOTA = "quota.scheduling.koordinator.sh/name"
 CAPACITY = 4000
 TEAM_MAX = 3000
 T0 = 1_700_000_000.0
-PROFILE = Settings(plugins={"loadaware": {"usage_thresholds": {}}})
+PROFILE = SchedulerSettings(plugins={"loadaware": {"usage_thresholds": {}}})
 """Everything as shipped, but load closes no node: the nodes here are small and full."""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from api.intents import Knob
 from api.plugin import Unsupported
-from koordlet.host.attribute_formats import Form, Layout
+from koordlet.host.attribute_formats import Format, Layout
 from koordlet.host.attributes import KernelFile, Place
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.files import HostTree
@@ -36,7 +36,7 @@ _LACKING_V1: dict[Knob, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Assignment:
     """One place and the canonical text that it is to hold."""
 
     place: Place
@@ -80,7 +80,7 @@ class Directories:
         return mount
 
     def file(
-        self, knob: Knob, controller: str, target: str, name: str, form: Form, layout: Layout = Layout.WHOLE
+        self, knob: Knob, controller: str, target: str, name: str, form: Format, layout: Layout = Layout.WHOLE
     ) -> KernelFile:
         """A file of the target's; raises Unsupported where the kernel does not offer it."""
         path = self.directory(controller, target) / name

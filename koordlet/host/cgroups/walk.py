@@ -20,7 +20,7 @@ class _Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CgroupChange:
     """What a look found: ids with paths that came, and ids with paths that went."""
 
     added: dict[int, str]
@@ -43,7 +43,7 @@ class CgroupWalk:
         """Id to path of every known cgroup, parents before children of the same name prefix."""
         return {directory.id: path for path, directory in self._directories.items()}
 
-    def look(self, *, everything: bool = False) -> Change:
+    def look(self, *, everything: bool = False) -> CgroupChange:
         """Bring the picture up to date and say what changed since the last look; `everything` lists all anew."""
         self._turn += 1
         self._added, self._removed = {}, {}
@@ -55,7 +55,7 @@ class CgroupWalk:
                 continue
             forced = everything or (position + self._turn) % self._relist_every == 0
             self._revisit(path, directory, forced=forced)
-        return Change(self._added, self._removed)
+        return CgroupChange(self._added, self._removed)
 
     def _enter(self, path: str) -> None:
         try:

@@ -4,7 +4,7 @@ from api.intents import Knob
 from koordlet.host.knobs.knobs import Knobs
 
 
-def standing(knobs: Knobs, knob: Knob, target: str) -> str:
+def current(knobs: Knobs, knob: Knob, target: str) -> str:
     """`cpu.max` or `cpuset.cpus` of a cgroup.
 
     Raises Unsupported, CgroupGone, OSError, and ValueError for other knobs.

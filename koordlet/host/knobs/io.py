@@ -4,9 +4,9 @@ from pathlib import Path
 
 from api.intents import Knob
 from api.plugin import Unsupported
-from koordlet.host.attribute_formats import Form, Layout, canonical, device_items
+from koordlet.host.attribute_formats import Format, Layout, canonical, device_items
 from koordlet.host.attributes import KernelFile
-from koordlet.host.cgroups.controllers import LACKING, Directories, Part
+from koordlet.host.cgroups.controllers import LACKING, Assignment, Directories
 
 _BFQ_MOST = 1000
 _IO_WEIGHT_MOST = 10_000
@@ -16,10 +16,10 @@ _THROTTLES = {
     "riops": "blkio.throttle.read_iops_device",
     "wiops": "blkio.throttle.write_iops_device",
 }
-_FORMS = {Knob.IO_MAX: Form.RATE, Knob.IO_LATENCY: Form.RATE}
+_FORMS = {Knob.IO_MAX: Format.RATE, Knob.IO_LATENCY: Format.RATE}
 
 
-def weight_parts(directories: Directories, target: str, value: str) -> tuple[Part, ...]:
+def weight_parts(directories: Directories, target: str, value: str) -> tuple[Assignment, ...]:
     """`200`, `default 200` or `8:0 200`, one a line; bfq's scale ends at 1000."""
     is_v1 = directories.is_v1("io")
     directory = directories.directory("io", target)
@@ -32,22 +32,22 @@ def weight_parts(directories: Directories, target: str, value: str) -> tuple[Par
     for line in value.strip().splitlines():
         device, _, text = line.strip().rpartition(" ")
         place = _weight_place(directory / name, device, is_v1=is_v1)
-        parts.append(Part(place, str(min(int(text), most))))
+        parts.append(Assignment(place, str(min(int(text), most))))
     return tuple(parts)
 
 
 def _weight_place(path: Path, device: str, *, is_v1: bool) -> KernelFile:
     if device in ("", "default"):
         if is_v1:
-            return KernelFile(str(path), Form.INTEGER)
-        return KernelFile(str(path), Form.DEVICE_WEIGHT, Layout.DEVICE, "default")
+            return KernelFile(str(path), Format.INTEGER)
+        return KernelFile(str(path), Format.DEVICE_WEIGHT, Layout.DEVICE, "default")
     named = path.with_name(f"{path.name}_device") if is_v1 else path
     if not named.exists():
         raise Unsupported(f"there is no {named}", "set a weight for all devices")
-    return KernelFile(str(named), Form.DEVICE_WEIGHT, Layout.DEVICE, device)
+    return KernelFile(str(named), Format.DEVICE_WEIGHT, Layout.DEVICE, device)
 
 
-def limit_parts(directories: Directories, target: str, value: str) -> tuple[Part, ...]:
+def limit_parts(directories: Directories, target: str, value: str) -> tuple[Assignment, ...]:
     """io.max, on v1 as throttles."""
     if not directories.is_v1("io"):
         return keyed_parts(directories, Knob.IO_MAX, target, value)
@@ -56,21 +56,21 @@ def limit_parts(directories: Directories, target: str, value: str) -> tuple[Part
         device, key = item.split()
         if key not in _THROTTLES:
             raise ValueError(f"io.max has no key {key!r}")
-        place = directories.file(Knob.IO_MAX, "io", target, _THROTTLES[key], Form.THROTTLE, Layout.DEVICE)
+        place = directories.file(Knob.IO_MAX, "io", target, _THROTTLES[key], Format.THROTTLE, Layout.DEVICE)
         rule = KernelFile(place.path, place.form, place.layout, device)
-        parts.append(Part(rule, canonical(Form.THROTTLE, text)))
+        parts.append(Assignment(rule, canonical(Format.THROTTLE, text)))
     return tuple(parts)
 
 
-def keyed_parts(directories: Directories, knob: Knob, target: str, value: str) -> tuple[Part, ...]:
+def keyed_parts(directories: Directories, knob: Knob, target: str, value: str) -> tuple[Assignment, ...]:
     """`8:0 key=value ...` lines of a v2 file."""
     if directories.is_v1("io"):
         raise Unsupported(*LACKING[knob])
-    place = directories.file(knob, "io", target, knob.value, _FORMS.get(knob, Form.TEXT), Layout.DEVICE_KEY)
+    place = directories.file(knob, "io", target, knob.value, _FORMS.get(knob, Format.TEXT), Layout.DEVICE_KEY)
     parts = []
     for item, text in device_items(value).items():
         form = place.form
-        if form == Form.TEXT and item.split()[1] not in ("ctrl", "enable"):
-            form = Form.DECIMAL
-        parts.append(Part(KernelFile(place.path, form, place.layout, item), canonical(form, text)))
+        if form == Format.TEXT and item.split()[1] not in ("ctrl", "enable"):
+            form = Format.DECIMAL
+        parts.append(Assignment(KernelFile(place.path, form, place.layout, item), canonical(form, text)))
     return tuple(parts)

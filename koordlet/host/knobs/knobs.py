@@ -8,16 +8,16 @@ from pathlib import Path
 
 from api.intents import Knob
 from api.plugin import Unsupported
-from koordlet.host.attribute_formats import MAX, Form, canonical, shares_of_weight
+from koordlet.host.attribute_formats import MAX, Format, canonical, shares_of_weight
 from koordlet.host.attributes import ProcessFiles, ResourceGroup
-from koordlet.host.cgroups.controllers import LACKING, CgroupGone, Directories, Part
+from koordlet.host.cgroups.controllers import LACKING, Assignment, CgroupGone, Directories
 from koordlet.host.files import HostTree
 from koordlet.host.knobs import io as io_knobs
 from koordlet.host.knobs import machine as machine_knobs
 from koordlet.host.knobs.traffic import TrafficKnob, TrafficLink
 from koordlet.host.resctrl_groups import group_directory
 
-__all__ = ["CgroupGone", "Knobs", "Part"]
+__all__ = ["Assignment", "CgroupGone", "Knobs"]
 
 RESCTRL_MOUNT = "/sys/fs/resctrl"
 _IDLE_SHARES, _IDLE_WEIGHT = "3", "1"
@@ -25,22 +25,22 @@ _IDLE_SHARES, _IDLE_WEIGHT = "3", "1"
 _FRESH_SHARES, _FRESH_WEIGHT = ("1024",), ("0", "100")
 """What it shows afterwards; and 0, which some show for an idle one."""
 
-_WHOLE_FILES: dict[Knob, tuple[str, Form]] = {
-    Knob.CPU_BVT: ("cpu", Form.INTEGER),
-    Knob.CPUSET_CPUS: ("cpuset", Form.CPUS),
-    Knob.CPUSET_MEMS: ("cpuset", Form.CPUS),
-    Knob.MEMORY_MIN: ("memory", Form.BYTES),
-    Knob.MEMORY_LOW: ("memory", Form.BYTES),
-    Knob.MEMORY_HIGH: ("memory", Form.BYTES),
-    Knob.MEMORY_WMARK_RATIO: ("memory", Form.INTEGER),
-    Knob.MEMORY_WMARK_SCALE_FACTOR: ("memory", Form.INTEGER),
-    Knob.MEMORY_WMARK_MIN_ADJ: ("memory", Form.INTEGER),
-    Knob.MEMORY_PRIORITY: ("memory", Form.INTEGER),
-    Knob.MEMORY_USE_PRIORITY_OOM: ("memory", Form.INTEGER),
-    Knob.MEMORY_OOM_GROUP: ("memory", Form.INTEGER),
-    Knob.PAGE_CACHE_ENABLE: ("memory", Form.INTEGER),
-    Knob.PAGE_CACHE_LIMIT: ("memory", Form.BYTES),
-    Knob.PAGE_CACHE_SYNC: ("memory", Form.INTEGER),
+_WHOLE_FILES: dict[Knob, tuple[str, Format]] = {
+    Knob.CPU_BVT: ("cpu", Format.INTEGER),
+    Knob.CPUSET_CPUS: ("cpuset", Format.CPUS),
+    Knob.CPUSET_MEMS: ("cpuset", Format.CPUS),
+    Knob.MEMORY_MIN: ("memory", Format.BYTES),
+    Knob.MEMORY_LOW: ("memory", Format.BYTES),
+    Knob.MEMORY_HIGH: ("memory", Format.BYTES),
+    Knob.MEMORY_WMARK_RATIO: ("memory", Format.INTEGER),
+    Knob.MEMORY_WMARK_SCALE_FACTOR: ("memory", Format.INTEGER),
+    Knob.MEMORY_WMARK_MIN_ADJ: ("memory", Format.INTEGER),
+    Knob.MEMORY_PRIORITY: ("memory", Format.INTEGER),
+    Knob.MEMORY_USE_PRIORITY_OOM: ("memory", Format.INTEGER),
+    Knob.MEMORY_OOM_GROUP: ("memory", Format.INTEGER),
+    Knob.PAGE_CACHE_ENABLE: ("memory", Format.INTEGER),
+    Knob.PAGE_CACHE_LIMIT: ("memory", Format.BYTES),
+    Knob.PAGE_CACHE_SYNC: ("memory", Format.INTEGER),
 }
 """Knobs whose file has the same name and text on every version that has it: controller and form."""
 
@@ -52,7 +52,7 @@ class Knobs:
         self._tree = tree
         self._directories = directories = Directories(tree)
         self.resctrl = resctrl or tree.path(RESCTRL_MOUNT)
-        self._special: dict[Knob, Callable[[str, str], tuple[Part, ...]]] = {
+        self._special: dict[Knob, Callable[[str, str], tuple[Assignment, ...]]] = {
             Knob.CPU_WEIGHT: self._cpu_weight,
             Knob.CPU_MAX: self._cpu_max,
             Knob.CPU_BURST: self._cpu_burst,
@@ -71,7 +71,7 @@ class Knobs:
             Knob.SCHED_FEATURE: lambda target, value: machine_knobs.feature_parts(tree, target, value),
         }
 
-    def parts(self, knob: Knob, target: str, value: str) -> tuple[Part, ...]:
+    def parts(self, knob: Knob, target: str, value: str) -> tuple[Assignment, ...]:
         """What to set, in no particular order.
 
         Raises Unsupported where the host has no such thing, CgroupGone where it has no such cgroup, and ValueError
@@ -88,7 +88,7 @@ class Knobs:
             raise Unsupported(*LACKING[knob])
         controller, form = _WHOLE_FILES[knob]
         place = self._directories.file(knob, controller, target, knob.value, form)
-        return (Part(place, canonical(form, value)),)
+        return (Assignment(place, canonical(form, value)),)
 
     def directory(self, controller: str, target: str) -> Path:
         """The target's directory in the controller's hierarchy; raises Unsupported or CgroupGone."""
@@ -102,61 +102,61 @@ class Knobs:
         """The control group of that name."""
         return ResourceGroup(str(group_directory(self.resctrl, name)))
 
-    def _cpu_weight(self, target: str, value: str) -> tuple[Part, ...]:
+    def _cpu_weight(self, target: str, value: str) -> tuple[Assignment, ...]:
         weight = int(value)
         if self._directories.is_v1("cpu"):
-            place = self._directories.file(Knob.CPU_WEIGHT, "cpu", target, "cpu.shares", Form.INTEGER)
-            return (Part(place, str(shares_of_weight(weight))),)
-        place = self._directories.file(Knob.CPU_WEIGHT, "cpu", target, "cpu.weight", Form.INTEGER)
-        return (Part(place, str(weight)),)
+            place = self._directories.file(Knob.CPU_WEIGHT, "cpu", target, "cpu.shares", Format.INTEGER)
+            return (Assignment(place, str(shares_of_weight(weight))),)
+        place = self._directories.file(Knob.CPU_WEIGHT, "cpu", target, "cpu.weight", Format.INTEGER)
+        return (Assignment(place, str(weight)),)
 
-    def _cpu_max(self, target: str, value: str) -> tuple[Part, ...]:
+    def _cpu_max(self, target: str, value: str) -> tuple[Assignment, ...]:
         quota, _, period = value.strip().partition(" ")
         if not self._directories.is_v1("cpu"):
-            place = self._directories.file(Knob.CPU_MAX, "cpu", target, "cpu.max", Form.CPU_MAX)
+            place = self._directories.file(Knob.CPU_MAX, "cpu", target, "cpu.max", Format.CPU_MAX)
             kept = period or (next(iter(place.read() or ()), f"{MAX} 100000").partition(" ")[2])
-            return (Part(place, canonical(Form.CPU_MAX, f"{quota} {kept}")),)
-        first = self._directories.file(Knob.CPU_MAX, "cpu", target, "cpu.cfs_quota_us", Form.QUOTA_US)
-        parts = [Part(first, canonical(Form.QUOTA_US, quota))]
+            return (Assignment(place, canonical(Format.CPU_MAX, f"{quota} {kept}")),)
+        first = self._directories.file(Knob.CPU_MAX, "cpu", target, "cpu.cfs_quota_us", Format.QUOTA_US)
+        parts = [Assignment(first, canonical(Format.QUOTA_US, quota))]
         if period:
-            second = self._directories.file(Knob.CPU_MAX, "cpu", target, "cpu.cfs_period_us", Form.INTEGER)
-            parts.append(Part(second, canonical(Form.INTEGER, period)))
+            second = self._directories.file(Knob.CPU_MAX, "cpu", target, "cpu.cfs_period_us", Format.INTEGER)
+            parts.append(Assignment(second, canonical(Format.INTEGER, period)))
         return tuple(parts)
 
-    def _cpu_burst(self, target: str, value: str) -> tuple[Part, ...]:
+    def _cpu_burst(self, target: str, value: str) -> tuple[Assignment, ...]:
         name = "cpu.cfs_burst_us" if self._directories.is_v1("cpu") else "cpu.max.burst"
-        place = self._directories.file(Knob.CPU_BURST, "cpu", target, name, Form.INTEGER)
-        return (Part(place, canonical(Form.INTEGER, value)),)
+        place = self._directories.file(Knob.CPU_BURST, "cpu", target, name, Format.INTEGER)
+        return (Assignment(place, canonical(Format.INTEGER, value)),)
 
-    def _cpu_idle(self, target: str, value: str) -> tuple[Part, ...]:
+    def _cpu_idle(self, target: str, value: str) -> tuple[Assignment, ...]:
         """With the weight, which the kernel replaces while a cgroup is idle and forgets afterwards."""
-        idle = self._directories.file(Knob.CPU_IDLE, "cpu", target, "cpu.idle", Form.INTEGER)
-        part = Part(idle, canonical(Form.INTEGER, value))
+        idle = self._directories.file(Knob.CPU_IDLE, "cpu", target, "cpu.idle", Format.INTEGER)
+        part = Assignment(idle, canonical(Format.INTEGER, value))
         if part.value != "1" or idle.read() != frozenset(("0",)):
             return (part,)
         is_v1 = self._directories.is_v1("cpu")
         name, low, fresh = (
             ("cpu.shares", _IDLE_SHARES, _FRESH_SHARES) if is_v1 else ("cpu.weight", _IDLE_WEIGHT, _FRESH_WEIGHT)
         )
-        weight = self._directories.file(Knob.CPU_WEIGHT, "cpu", target, name, Form.INTEGER)
-        return (Part(weight, low, by_kernel=True, also=fresh), part)
+        weight = self._directories.file(Knob.CPU_WEIGHT, "cpu", target, name, Format.INTEGER)
+        return (Assignment(weight, low, by_kernel=True, also=fresh), part)
 
-    def _freeze(self, target: str, value: str) -> tuple[Part, ...]:
+    def _freeze(self, target: str, value: str) -> tuple[Assignment, ...]:
         if self._directories.is_v1("freezer"):
-            place = self._directories.file(Knob.FREEZE, "freezer", target, "freezer.state", Form.FREEZER)
+            place = self._directories.file(Knob.FREEZE, "freezer", target, "freezer.state", Format.FREEZER)
         else:
-            place = self._directories.file(Knob.FREEZE, "cgroup", target, "cgroup.freeze", Form.INTEGER)
-        return (Part(place, canonical(place.form, value)),)
+            place = self._directories.file(Knob.FREEZE, "cgroup", target, "cgroup.freeze", Format.INTEGER)
+        return (Assignment(place, canonical(place.form, value)),)
 
-    def _memory_max(self, target: str, value: str) -> tuple[Part, ...]:
+    def _memory_max(self, target: str, value: str) -> tuple[Assignment, ...]:
         if self._directories.is_v1("memory"):
-            name, form = "memory.limit_in_bytes", Form.LIMIT_BYTES
+            name, form = "memory.limit_in_bytes", Format.LIMIT_BYTES
         else:
-            name, form = "memory.max", Form.BYTES
+            name, form = "memory.max", Format.BYTES
         place = self._directories.file(Knob.MEMORY_MAX, "memory", target, name, form)
-        return (Part(place, canonical(form, value)),)
+        return (Assignment(place, canonical(form, value)),)
 
-    def _oom_score_adj(self, target: str, value: str) -> tuple[Part, ...]:
+    def _oom_score_adj(self, target: str, value: str) -> tuple[Assignment, ...]:
         proc = self._tree.path("/proc")
         place = ProcessFiles(str(self._directories.directory("cpu", target)), str(proc), "oom_score_adj")
-        return (Part(place, canonical(Form.INTEGER, value)),)
+        return (Assignment(place, canonical(Format.INTEGER, value)),)

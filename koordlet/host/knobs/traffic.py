@@ -5,7 +5,7 @@ from pathlib import Path
 
 from api.plugin import Unsupported
 from koordlet.host.attributes import TrafficClass
-from koordlet.host.cgroups.controllers import Directories, Part
+from koordlet.host.cgroups.controllers import Assignment, Directories
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.cgroups.processes import pids_below
 from koordlet.host.files import HostTree
@@ -38,7 +38,7 @@ class TrafficKnob:
         self._link = link
         self._minors: dict[str, int] = {}
 
-    def parts(self, target: str, value: str) -> tuple[Part, ...]:
+    def parts(self, target: str, value: str) -> tuple[Assignment, ...]:
         """One place. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.parts`."""
         device = self._link.device or self._default_device()
         directory, level = self._locate(target)
@@ -55,7 +55,7 @@ class TrafficKnob:
         traffic = parse_traffic(value, link_rate)
         minor = self._minor(target, set(standing))
         place = TrafficClass(str(directory), device, minor, level, link_rate)
-        return (Part(place, str(traffic), also=(BARE,)),)
+        return (Assignment(place, str(traffic), also=(BARE,)),)
 
     def _default_device(self) -> str:
         routes, routes6 = (self._tree.text(f"/proc/self/net/{name}") or "" for name in ("route", "ipv6_route"))

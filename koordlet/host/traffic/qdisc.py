@@ -158,7 +158,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LinkState:
     """What stands on a link; nothing but `root` where that is not ours."""
 
     root: str
@@ -166,10 +166,10 @@ class Standing:
     filters: Mapping[int, str]
 
 
-_seen: dict[str, tuple[float, Standing]] = {}
+_seen: dict[str, tuple[float, LinkState]] = {}
 
 
-def look_at(device: str, identity: str) -> Standing:
+def look_at(device: str, identity: str) -> LinkState:
     """All of it at once, for the many places that are looked at together; as of at most 50 ms ago.
 
     `identity` is that of the link. Raises HostError.
@@ -179,7 +179,7 @@ def look_at(device: str, identity: str) -> Standing:
     if standing is None or now - at >= _FRESH_SECONDS:
         with Link(device) as link:
             root = link.root()
-            standing = Standing(root, link.classes(), link.filters()) if root == OURS else Standing(root, {}, {})
+            standing = LinkState(root, link.classes(), link.filters()) if root == OURS else LinkState(root, {}, {})
         _seen[identity] = (now, standing)
     return standing
 

@@ -20,7 +20,7 @@ Latency = Annotated[int, Meta(ge=1, le=10_000_000)]
 Percentile = Annotated[int, Meta(ge=0, le=100)]
 
 
-class Device(StrategySettings, frozen=True):
+class BlkioDevice(StrategySettings, frozen=True):
     """ioCfg: rates by second, latencies in microseconds."""
 
     read_iops: Rate = field(default=0, name="readIOPS")
@@ -80,7 +80,7 @@ class Block(StrategySettings, frozen=True):
 
     name: str = ""
     type: Literal["device", "volumegroup", "podvolume"] = "device"
-    io_cfg: Device = Device()
+    io_cfg: BlkioDevice = BlkioDevice()
 
 
 class BlkioBlock(StrategySettings, frozen=True):
@@ -125,7 +125,7 @@ class BlkioQos(Strategy[BlkioQosSettings]):
                 wants += self._limits(pod.path, self._devices(asked, {**disks, **pod.volumes}))
         return wants
 
-    def _devices(self, block: BlkioBlock, disks: Mapping[str, str]) -> list[tuple[str, Device]]:
+    def _devices(self, block: BlkioBlock, disks: Mapping[str, str]) -> list[tuple[str, BlkioDevice]]:
         """Configured devices by major:minor; what the node does not have is noted."""
         if not block.enable:
             return []
@@ -134,7 +134,7 @@ class BlkioQos(Strategy[BlkioQosSettings]):
                 self.problems[named.name] = f"the node has no {named.type} {named.name!r}; correct blocks.name"
         return [(disks[named.name], named.io_cfg) for named in block.blocks if named.name in disks]
 
-    def _limits(self, path: str, devices: Sequence[tuple[str, Device]]) -> Iterator[Intent]:
+    def _limits(self, path: str, devices: Sequence[tuple[str, BlkioDevice]]) -> Iterator[Intent]:
         limited = "\n".join(f"{number} {device.limits}" for number, device in devices if device.limits)
         weighted = "\n".join(
             f"{number} {device.io_weight_percent}" for number, device in devices if device.io_weight_percent < 100
@@ -144,7 +144,7 @@ class BlkioQos(Strategy[BlkioQosSettings]):
         if weighted:
             yield self.want(path, Knob.IO_WEIGHT, weighted, "its configured share", Strength.INVISIBLE)
 
-    def _root(self, devices: Sequence[tuple[str, Device]]) -> Iterator[Intent]:
+    def _root(self, devices: Sequence[tuple[str, BlkioDevice]]) -> Iterator[Intent]:
         if devices:
             quality = "\n".join(f"{number} {device.quality}" for number, device in devices)
             model = "\n".join(f"{number} {device.model}" for number, device in devices)

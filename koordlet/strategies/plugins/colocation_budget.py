@@ -14,12 +14,12 @@ from msgspec import Meta
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Intent, Knob, Strength
 from koordlet.strategies.best_effort import below_directory, bound_cpus, lendable_cpus, next_count, next_quota_us
-from koordlet.strategies.calendar_windows import DayWindow, Opening, opening
+from koordlet.strategies.calendar_windows import DayWindow, OpenWindow, opening
 from koordlet.strategies.cpupick import pick_cores
 from koordlet.strategies.cpuquota import format_quota, parse_quota
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.victims import USED, Evictions, Task, by_priority, evictable
-from koordlet.strategies.view import Group, Kind, KubeQoS, NodeView
+from koordlet.strategies.victims import USED, RecentEvictions, Task, by_priority, evictable
+from koordlet.strategies.view import Group, GroupKind, KubeQoS, NodeView
 
 TAINT = "node.koordinator.sh/colocation-closed"
 FEATURE = "ColocationBudget"
@@ -65,7 +65,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         self, settings: ColocationBudgetSettings | None = None, features: Mapping[str, bool] | None = None
     ) -> None:
         super().__init__(settings, features)
-        self._evictions = Evictions(COOL_SECONDS)
+        self._evictions = RecentEvictions(COOL_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which nothing changes; CPU and memory each only where usage is known."""
@@ -81,13 +81,13 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         wants += self._memory(view, directory, opened, now)
         return wants
 
-    def _closing(self, opened: Opening) -> Iterator[Intent]:
+    def _closing(self, opened: OpenWindow) -> Iterator[Intent]:
         if opened.closes_in_seconds <= self.settings.grace_period_seconds:
             closed = "closed to best-effort work" if opened.percent == 0 else "about to close to best-effort work"
             reason = f"the node is {closed}"
             yield self.want(TAINT, Knob.NODE_TAINT, f"closing:{self.settings.effect}", reason)
 
-    def _cpu(self, view: NodeView, directory: Group, opened: Opening) -> Iterator[Intent]:
+    def _cpu(self, view: NodeView, directory: Group, opened: OpenWindow) -> Iterator[Intent]:
         if self.settings.cpu_safe_percent is None:
             return
         if view.cpu_millicores is None or directory.cpu_millicores is None:
@@ -105,7 +105,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
     def _cores(self, view: NodeView, directory: Group, allowed: int, reason: str) -> Iterator[Intent]:
         groups = [directory, *below_directory(view, directory, bound=False)]
         if view.node.kubelet_static:
-            groups = [group for group in groups if group.kind is Kind.CONTAINER]
+            groups = [group for group in groups if group.kind is GroupKind.CONTAINER]
         present = parse_cpuset(groups[0].knobs.get(Knob.CPUSET_CPUS, "")) if groups else frozenset()
         count = next_count(allowed, len(present) or None, len(view.node.cpus))
         taken = bound_cpus(view)
@@ -118,7 +118,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         for group in groups:
             yield self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD)
 
-    def _memory(self, view: NodeView, directory: Group, opened: Opening, now: float) -> Iterator[Intent]:
+    def _memory(self, view: NodeView, directory: Group, opened: OpenWindow, now: float) -> Iterator[Intent]:
         """The cap, in whole percents of memory, never falls below what is used: that would end processes at random.
 
         Pods are evicted instead.
@@ -145,7 +145,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
             yield self.evict(pod.path, reason)
 
 
-def budget(capacity: int, safe_percent: int, online: float, opened: Opening) -> int:
+def budget(capacity: int, safe_percent: int, online: float, opened: OpenWindow) -> int:
     """What a safe water level leaves beside online work, and of that the window's percent; may be negative."""
     left = capacity * safe_percent // 100 - int(online)
     return left * opened.percent // 100 if left > 0 else left

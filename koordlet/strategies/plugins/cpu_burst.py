@@ -53,7 +53,7 @@ class CpuBurstSettings(StrategySettings, frozen=True):
         return self.policy in ("cfsQuotaBurstOnly", "auto")
 
 
-class Pool(IntEnum):
+class SharePool(IntEnum):
     """State of the CPUs that are nobody's own."""
 
     UNKNOWN = 0
@@ -62,7 +62,7 @@ class Pool(IntEnum):
     OVERLOAD = 3
 
 
-class Step(IntEnum):
+class QuotaStep(IntEnum):
     """What happens to a quota."""
 
     DOWN = -1
@@ -150,11 +150,11 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         for path, burst in bursts.items():
             yield self.want(path, Knob.CPU_BURST, str(burst), reason, Strength.INVISIBLE)
 
-    def _scaled(self, path: str, quota: int, base: str, pool: Pool) -> Intent:
+    def _scaled(self, path: str, quota: int, base: str, pool: SharePool) -> Intent:
         reason = f"quota {quota} us per 100 ms over {base}; the share pool is {pool.name.lower()}"
         return self.want(path, Knob.CPU_MAX, format_quota(quota), reason, Strength.INVISIBLE)
 
-    def _quota(self, group: Group, base: int, settings: CpuBurstSettings, pool: Pool, now: float) -> int:
+    def _quota(self, group: Group, base: int, settings: CpuBurstSettings, pool: SharePool, now: float) -> int:
         """The base for a container that somebody freed from its quota: any other would be less."""
         allowed = self._allowed(group, settings, now)
         step = adjusted(step_of(allowed, group.throttled_ratio), pool)
@@ -201,32 +201,32 @@ def share_pool_ratio(view: NodeView) -> float | None:
     return max(used, 0.0) / total if total > 0 else 1.0
 
 
-def pool_state(ratio: float | None, threshold_percent: int) -> Pool:
+def pool_state(ratio: float | None, threshold_percent: int) -> SharePool:
     """Overload from the threshold on, cooling from nine tenths of it."""
     if ratio is None:
-        return Pool.UNKNOWN
+        return SharePool.UNKNOWN
     threshold = threshold_percent / 100
     if ratio >= threshold:
-        return Pool.OVERLOAD
-    return Pool.COOLING if ratio >= threshold * COOLING_RATIO else Pool.IDLE
+        return SharePool.OVERLOAD
+    return SharePool.COOLING if ratio >= threshold * COOLING_RATIO else SharePool.IDLE
 
 
-def step_of(allowed: bool, throttled_ratio: float | None) -> Step:
+def step_of(allowed: bool, throttled_ratio: float | None) -> QuotaStep:
     """Down when the container has used up its burst, up when it was throttled."""
     if not allowed:
-        return Step.DOWN
-    return Step.UP if throttled_ratio else Step.REMAIN
+        return QuotaStep.DOWN
+    return QuotaStep.UP if throttled_ratio else QuotaStep.REMAIN
 
 
-def adjusted(step: Step, pool: Pool) -> Step:
+def adjusted(step: QuotaStep, pool: SharePool) -> QuotaStep:
     """In overload all quotas shrink; while cooling or unknown none grows."""
-    if pool is Pool.OVERLOAD:
-        return Step.DOWN
-    return min(step, Step.REMAIN) if pool in (Pool.COOLING, Pool.UNKNOWN) else step
+    if pool is SharePool.OVERLOAD:
+        return QuotaStep.DOWN
+    return min(step, QuotaStep.REMAIN) if pool in (SharePool.COOLING, SharePool.UNKNOWN) else step
 
 
-def next_quota_us(current: int, base: int, burst_percent: int, step: Step) -> int:
+def next_quota_us(current: int, base: int, burst_percent: int, step: QuotaStep) -> int:
     """A fifth more or less of the current quota, between the base and its ceiling."""
     ceiling = base * burst_percent // 100 if burst_percent > 100 else base
-    target = current if step is Step.REMAIN else int(current * (UP if step is Step.UP else DOWN))
+    target = current if step is QuotaStep.REMAIN else int(current * (UP if step is QuotaStep.UP else DOWN))
     return min(max(target, base), ceiling)

@@ -14,14 +14,20 @@ from api.intents import Intent, Knob
 from api.protocol import BATCH_CPU
 from api.qos import QoSClass
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
-from koordlet.strategies.overcommitment import GAP_PERCENT, STEADY_TICKS, Ledger, LedgerLowerPercent, LedgerPercent
+from koordlet.strategies.overcommitment import (
+    GAP_PERCENT,
+    STEADY_TICKS,
+    LedgerLowerPercent,
+    LedgerPercent,
+    Overcommitment,
+)
 from koordlet.strategies.sampling import Samples
 from koordlet.strategies.strategy import Strategy
 from koordlet.strategies.victims import (
     USED,
-    Evictions,
     EvictSettings,
     Percent,
+    RecentEvictions,
     Task,
     Threshold,
     below,
@@ -83,8 +89,8 @@ class CpuEvict(Strategy[CpuEvictSettings]):
         super().__init__(settings, features)
         self._best_effort = Samples()
         self._node = Samples()
-        self._ledger = Ledger("CPUAllocatableEvict", lambda pod: pod.cpu_name)
-        self._evictions = Evictions(COOL_SECONDS)
+        self._ledger = Overcommitment("CPUAllocatableEvict", lambda pod: pod.cpu_name)
+        self._evictions = RecentEvictions(COOL_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Evictions of this tick, most expendable first."""

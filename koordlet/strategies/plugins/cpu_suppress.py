@@ -21,7 +21,7 @@ from koordlet.strategies.best_effort import (
 )
 from koordlet.strategies.cpuquota import format_quota, parse_quota, quota_of
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.view import Group, Kind, NodeView
+from koordlet.strategies.view import Group, GroupKind, NodeView
 
 
 class CpuSuppressSettings(StrategySettings, frozen=True):
@@ -81,7 +81,7 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
     def _cpuset(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
         groups = [group for root in roots for group in (root, *below_directory(view, root, bound=False))]
         if view.node.kubelet_static:
-            groups = [group for group in groups if group.kind is Kind.CONTAINER]
+            groups = [group for group in groups if group.kind is GroupKind.CONTAINER]
         count = next_count(allowed, _current_count(groups), len(view.node.cpus))
         cpus = best_effort_cpus(view, count)
         if not cpus:

@@ -16,7 +16,7 @@ from api.qos import QoSClass
 from koordlet.strategies.qos_settings import block_of, block_of_directory
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.view import Group, Kind, KubeQoS, NodeView
+from koordlet.strategies.view import Group, GroupKind, KubeQoS, NodeView
 
 SYSCTL = "kernel/sched_group_identity_enabled"
 
@@ -99,16 +99,18 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
 
     def _identity(self, group: Group) -> int:
         """0 for those that are to be left alone, the Guaranteed directory and containers among them."""
-        if group.kind is Kind.CONTAINER or (group.kind is Kind.QOS_DIR and group.kube_qos is KubeQoS.GUARANTEED):
+        if group.kind is GroupKind.CONTAINER or (
+            group.kind is GroupKind.QOS_DIR and group.kube_qos is KubeQoS.GUARANTEED
+        ):
             return 0
-        if group.kind is Kind.QOS_DIR:
+        if group.kind is GroupKind.QOS_DIR:
             block = block_of_directory(self.settings, group.kube_qos).cpu_qos
         else:
             block = self._block_of(group)
         return block.group_identity if block.enable else 0
 
     def _block_of(self, group: Group) -> CpuBlock:
-        qos = group.qos if group.kind is Kind.HOST_APP else group.effective_qos
+        qos = group.qos if group.kind is GroupKind.HOST_APP else group.effective_qos
         block = block_of(self.settings, qos).cpu_qos
         if qos is QoSClass.LSR and group.qos is QoSClass.NONE and not block.enable:
             return self.settings.ls_class.cpu_qos

@@ -11,13 +11,13 @@ from msgspec import field
 
 from api.intents import Intent
 from api.qos import QoSClass
-from koordlet.strategies.overcommitment import GAP_PERCENT, Ledger, LedgerLowerPercent, LedgerPercent
+from koordlet.strategies.overcommitment import GAP_PERCENT, LedgerLowerPercent, LedgerPercent, Overcommitment
 from koordlet.strategies.strategy import Strategy
 from koordlet.strategies.victims import (
     USED,
-    Evictions,
     EvictSettings,
     Percent,
+    RecentEvictions,
     Task,
     Threshold,
     below,
@@ -68,8 +68,8 @@ class MemoryEvict(Strategy[MemoryEvictSettings]):
 
     def __init__(self, settings: MemoryEvictSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
-        self._ledger = Ledger("MemoryAllocatableEvict", lambda pod: pod.memory_name)
-        self._evictions = Evictions(COOL_SECONDS)
+        self._ledger = Overcommitment("MemoryAllocatableEvict", lambda pod: pod.memory_name)
+        self._evictions = RecentEvictions(COOL_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Evictions of this tick, most expendable first."""

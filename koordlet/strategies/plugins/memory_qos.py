@@ -16,7 +16,7 @@ from api.qos import QoSClass
 from koordlet.strategies.qos_settings import block_of, block_of_directory
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.view import Group, KubeQoS, Node, NodeView
+from koordlet.strategies.view import Group, KubeQoS, NodeInfo, NodeView
 
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Switch = Annotated[int, Meta(ge=0, le=1)]
@@ -103,7 +103,7 @@ class MemoryQos(Strategy[MemoryQosSettings]):
             if amount:
                 yield self.want(path, knob, str(amount), "its share of what its pods request", Strength.INVISIBLE)
 
-    def _container(self, container: Group, block: MemoryBlock, node: Node) -> Iterator[Intent]:
+    def _container(self, container: Group, block: MemoryBlock, node: NodeInfo) -> Iterator[Intent]:
         protection = protection_bytes(container, block)
         yield from self._protection(container.path, protection)
         high = high_bytes(container, block, node)
@@ -148,7 +148,7 @@ def protection_bytes(group: Group, block: MemoryBlock) -> tuple[int, int]:
     return least, max(low, least) if low else 0
 
 
-def high_bytes(group: Group, block: MemoryBlock, node: Node) -> int | None:
+def high_bytes(group: Group, block: MemoryBlock, node: NodeInfo) -> int | None:
     """memory.high in whole pages, at least one; None where nothing is to be throttled.
 
     Without a limit what the node can allocate stands for it.

@@ -61,7 +61,7 @@ class Schemata(StrategySettings, frozen=True):
     cache_id: int | None = field(default=None, name="cacheID")
 
 
-class Part(StrategySettings, frozen=True):
+class ResctrlPolicy(StrategySettings, frozen=True):
     """One resource: for all domains, and for single ones."""
 
     schemata: Schemata | None = None
@@ -71,8 +71,8 @@ class Part(StrategySettings, frozen=True):
 class PodResctrl(StrategySettings, frozen=True):
     """The resctrl annotation of a pod."""
 
-    llc: Part = Part()
-    mb: Part = Part()
+    llc: ResctrlPolicy = ResctrlPolicy()
+    mb: ResctrlPolicy = ResctrlPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
                 yield self.want(container.path, Knob.RESCTRL_GROUP, group, reason)
 
 
-def _asked(part: Part, domain: int) -> Schemata:
+def _asked(part: ResctrlPolicy, domain: int) -> Schemata:
     single = [one for one in part.schemata_per_cache if one.cache_id == domain]
     return single[0] if single else part.schemata or Schemata()
 

@@ -16,11 +16,11 @@ from api.qos import PriorityBand
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import format_quota, quota_of
-from koordlet.strategies.pool_rebalance import Pool, flow
+from koordlet.strategies.pool_rebalance import CpuPool, rebalance
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.throttling import Caps, CpuThrottle
 from koordlet.strategies.victims import by_eviction_order
-from koordlet.strategies.view import Cpu, Group, Kind, NodeView
+from koordlet.strategies.view import CpuThread, Group, GroupKind, NodeView
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
 Band = Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"]
@@ -103,7 +103,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._used = {pod.path: self._usage(pod) for pods in members for pod in pods}
         self._adopt(cpus)
         pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
-        self._move(flow([self._patient(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
+        self._move(rebalance([self._patient(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
         wants = [intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)]
         return [*wants, *self._degraded(self.settings.degrade, members, now)]
 
@@ -132,7 +132,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         requested = float(pod.requests.get(pod.cpu_name, 0))
         return self._used.get(pod.path, requested) if pod.cpu_millicores is None else pod.cpu_millicores
 
-    def _adopt(self, cpus: dict[int, Cpu]) -> None:
+    def _adopt(self, cpus: dict[int, CpuThread]) -> None:
         """Forget CPUs that went, give new ones to the lowest pool; at the start it has all."""
         if len(self._owned) != len(self.settings.pools):
             self._owned = [[] for _ in self.settings.pools]
@@ -140,11 +140,11 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         known = {cpu for owned in self._owned for cpu in owned}
         self._owned[-1] += sorted(set(cpus) - known)
 
-    def _pool(self, rank: int, pods: Sequence[Group], total: int) -> Pool:
+    def _pool(self, rank: int, pods: Sequence[Group], total: int) -> CpuPool:
         settings = self.settings.pools[rank]
         limits = [pod.limits.get(pod.cpu_name) for pod in pods]
         asked = sum(limit or total * 1000 for limit in limits)
-        return Pool(
+        return CpuPool(
             size=len(self._owned[rank]),
             used_millicores=sum(self._used[pod.path] for pod in pods),
             cap=min(-(-asked // 1000), total),
@@ -153,7 +153,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             high_percent=settings.high_percent,
         )
 
-    def _patient(self, rank: int, pool: Pool, now: float) -> Pool:
+    def _patient(self, rank: int, pool: CpuPool, now: float) -> CpuPool:
         """A pool that does not give CPUs away before its load has been low for long enough."""
         if pool.used_millicores >= pool.size * 10 * pool.low_percent or pool.least == 0:
             self._low_since.pop(rank, None)
@@ -161,7 +161,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         since = self._low_since.setdefault(rank, now)
         return pool if now - since >= self.settings.release_seconds else replace(pool, low_percent=0)
 
-    def _move(self, sizes: Sequence[int], cpus: dict[int, Cpu]) -> None:
+    def _move(self, sizes: Sequence[int], cpus: dict[int, CpuThread]) -> None:
         """Hand CPUs over, whole cores first, so that every pool has its size and keeps what it can."""
         spare: list[int] = []
         for owned, size in zip(self._owned, sizes, strict=True):
@@ -173,13 +173,13 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             owned += given
             spare = [cpu for cpu in spare if cpu not in given]
 
-    def _writes(self, view: NodeView, rank: int, pool: Pool, pods: Sequence[Group]) -> list[Intent]:
+    def _writes(self, view: NodeView, rank: int, pool: CpuPool, pods: Sequence[Group]) -> list[Intent]:
         settings = self.settings.pools[rank]
         load = f"{pool.used_millicores / 10 / pool.size:.0f} percent" if pool.size else "without CPUs"
         reason = f"pool {settings.name} was {load}, to be kept at {settings.low_percent} to {settings.high_percent}"
         groups = [group for pod in pods for group in (pod, *view.containers(pod))]
         if view.node.kubelet_static:
-            groups = [group for group in groups if group.kind is Kind.CONTAINER]
+            groups = [group for group in groups if group.kind is GroupKind.CONTAINER]
         text = format_cpuset(self._owned[rank])
         return [self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
 

@@ -15,14 +15,14 @@ from api.qos import QoSClass
 from koordlet.strategies.cpuquota import format_quota, quota_of
 from koordlet.strategies.strategy import Strategy
 from koordlet.strategies.throttling import Caps, CpuThrottle
-from koordlet.strategies.victims import USED, Evictions, Task, by_eviction_order, evictable
+from koordlet.strategies.victims import USED, RecentEvictions, Task, by_eviction_order, evictable
 from koordlet.strategies.view import Group, NodeView
 from koordlet.strategies.watermark_rules import (
     CPU_AMOUNTS,
     ELASTIC,
     MEMORY_AMOUNTS,
-    Action,
-    Rule,
+    WatermarkAction,
+    WatermarkRule,
     WatermarksSettings,
     excess,
     measured,
@@ -45,7 +45,7 @@ class Fortune:
     reason: str = ""
     caps: Caps = field(default_factory=Caps)
 
-    def see(self, hit: bool, rule: Rule, now: float) -> None:
+    def see(self, hit: bool, rule: WatermarkRule, now: float) -> None:
         """Count one look; in between the two thresholds the rule stays as it is."""
         self.hits, self.misses = (self.hits + 1, 0) if hit else (0, self.misses + 1)
         if self.hits >= rule.avoidance_threshold:
@@ -53,7 +53,7 @@ class Fortune:
         elif self.misses >= rule.restored_threshold:
             self.active = False
 
-    def closed(self, action: Action, now: float) -> bool:
+    def closed(self, action: WatermarkAction, now: float) -> bool:
         """Whether new pods are unwelcome."""
         cooling = self.last_hit is not None and now - self.last_hit < action.cool_down_seconds
         return action.disable_schedule and (self.active or cooling)
@@ -68,7 +68,7 @@ class Watermarks(Strategy[WatermarksSettings]):
     def __init__(self, settings: WatermarksSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
         self._fortunes: dict[str, Fortune] = {}
-        self._evictions = Evictions(0.0)
+        self._evictions = RecentEvictions(0.0)
         self._next_look = 0.0
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
@@ -102,7 +102,7 @@ class Watermarks(Strategy[WatermarksSettings]):
             if path in present:
                 yield self.want(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
 
-    def _look(self, view: NodeView, rule: Rule, now: float) -> Iterator[Intent]:
+    def _look(self, view: NodeView, rule: WatermarkRule, now: float) -> Iterator[Intent]:
         value = measured(view, rule.metric_rule.name)
         if value is None:
             self.problems[rule.name] = f"{rule.metric_rule.name} is not measured"
@@ -124,7 +124,7 @@ class Watermarks(Strategy[WatermarksSettings]):
                 for pod in self._victims(view, rule, now):
                     yield self.evict(pod.path, fortune.reason, grace)
 
-    def _step(self, view: NodeView, rule: Rule, throttle: CpuThrottle, hit: bool) -> None:
+    def _step(self, view: NodeView, rule: WatermarkRule, throttle: CpuThrottle, hit: bool) -> None:
         fortune = self._fortunes[rule.name]
         pods = [pod for pod in view.pods if _may(pod, self.settings.throttle_classes)]
         fortune.caps.keep({pod.path for pod in pods})
@@ -141,7 +141,7 @@ class Watermarks(Strategy[WatermarksSettings]):
             if _may(pod, self.settings.throttle_classes) and pod.cache_bytes:
                 yield self.reclaim(pod.path, pod.cache_bytes, reason)
 
-    def _victims(self, view: NodeView, rule: Rule, now: float) -> list[Group]:
+    def _victims(self, view: NodeView, rule: WatermarkRule, now: float) -> list[Group]:
         metric = rule.metric_rule.name
 
         def used(pod: Group) -> int:

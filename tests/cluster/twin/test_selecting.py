@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from cluster.twin.kinds import Kind, builtin_kinds
+from cluster.twin.kinds import ServedKind, builtin_kinds
 from cluster.twin.problems import Problem
 from cluster.twin.selecting import matches_selector, predicate
 
 KINDS = {kind.name: kind for kind in builtin_kinds() if kind.group != "" or kind.name != "Event"}
 
 
-def selected(kind: Kind, document: dict[str, Any], labels: str = "", fields: str = "") -> bool:
+def selected(kind: ServedKind, document: dict[str, Any], labels: str = "", fields: str = "") -> bool:
     chosen = predicate(kind, labels, fields)
     return chosen is None or chosen(document)
 

@@ -8,14 +8,14 @@ import pytest
 
 from detector.baselines.file import SCHEMA, BaselineRefused, decode, encode
 from detector.baselines.learner import Baselines
-from detector.baselines.values import BaselinePolicy, BaselineState, Observation, WorkloadKey
+from detector.baselines.values import BaselinePolicy, BaselineSample, BaselineState, WorkloadKey
 
 WEB = WorkloadKey("Deployment/shop/web", "app", "m7")
 POLICY = BaselinePolicy(warm_samples=20)
 
 
-def window(value: float) -> Observation:
-    return Observation([WEB], np.array([1.5]), np.array([0]), {"lost": np.array([value])})
+def window(value: float) -> BaselineSample:
+    return BaselineSample([WEB], np.array([1.5]), np.array([0]), {"lost": np.array([value])})
 
 
 def taught() -> Baselines:

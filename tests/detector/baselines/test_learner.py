@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.baselines.learner import Baselines, merge
-from detector.baselines.values import BaselinePolicy, BaselineState, LoadKind, Observation, WorkloadKey
+from detector.baselines.values import BaselinePolicy, BaselineSample, BaselineState, LoadKind, WorkloadKey
 
 WEB = WorkloadKey("Deployment/shop/web", "app", "m7")
 DAY = 86_400.0
@@ -17,10 +17,10 @@ DAY = 86_400.0
 
 def seen(
     value: Sequence[float] | float, load: float = 1.5, key: WorkloadKey = WEB, kind: int = LoadKind.CPU_DEMAND_CORES
-) -> Observation:
+) -> BaselineSample:
     values = np.atleast_1d(np.asarray(value, dtype=np.float64))
     count = len(values)
-    return Observation([key] * count, np.full(count, load), np.full(count, int(kind)), {"lost": values})
+    return BaselineSample([key] * count, np.full(count, load), np.full(count, int(kind)), {"lost": values})
 
 
 def taught(numbers: Sequence[float], load: float = 1.5, start: float = 0.0, key: WorkloadKey = WEB) -> Baselines:
@@ -174,12 +174,14 @@ def test_permuting_containers_permutes_judgements(order: list[int]) -> None:
     baselines, shuffled = Baselines(BaselinePolicy(warm_samples=5)), Baselines(BaselinePolicy(warm_samples=5))
     columns = (np.full(6, 1.5), np.zeros(6, dtype=np.int64))
     for second in range(10):
-        baselines.learn(Observation(keys, *columns, {"lost": values * (1 + second % 3)}), second)
+        baselines.learn(BaselineSample(keys, *columns, {"lost": values * (1 + second % 3)}), second)
         shuffled.learn(
-            Observation([keys[i] for i in order], *columns, {"lost": values[order] * (1 + second % 3)}), second
+            BaselineSample([keys[i] for i in order], *columns, {"lost": values[order] * (1 + second % 3)}), second
         )
-    plain = baselines.judge(Observation(keys, *columns, {"lost": values * 4}), 10)["lost"]
-    permuted = shuffled.judge(Observation([keys[i] for i in order], *columns, {"lost": values[order] * 4}), 10)["lost"]
+    plain = baselines.judge(BaselineSample(keys, *columns, {"lost": values * 4}), 10)["lost"]
+    permuted = shuffled.judge(BaselineSample([keys[i] for i in order], *columns, {"lost": values[order] * 4}), 10)[
+        "lost"
+    ]
     assert np.array_equal(permuted.score, plain.score[order])
     assert (plain.state == BaselineState.READY).all()
 
@@ -197,7 +199,7 @@ def test_five_hundred_containers_are_judged_in_milliseconds() -> None:
     rng = np.random.default_rng(1)
     keys = [WorkloadKey(f"w{number}") for number in range(500)]
     columns = (rng.uniform(0.1, 8, 500), np.zeros(500, dtype=np.int64))
-    window = Observation(keys, *columns, {f"s{i}": rng.lognormal(0, 1, 500) for i in range(10)})
+    window = BaselineSample(keys, *columns, {f"s{i}": rng.lognormal(0, 1, 500) for i in range(10)})
     baselines = Baselines(BaselinePolicy(warm_samples=3))
     for second in range(5):
         baselines.learn(window, second)

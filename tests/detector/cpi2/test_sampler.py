@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.verdicts import How, State, Verdict
+from api.verdicts import How, Verdict, VerdictState
 from detector.cpi2.published import Cpi2Policy
 from detector.judging.diagnosis import Why
 from detector.judging.judge import Judge, JudgeSettings
@@ -46,7 +46,7 @@ HARM = [tick(number, cpi=2.0, batch_cores=1.0) for number in range(24)]
 
 def test_three_outliers_make_an_anomaly_and_the_one_that_goes_with_them_is_named() -> None:
     _judge, verdicts = told([*CALM, *HARM])
-    opened = next(verdict for verdict in verdicts if verdict.state is State.OPEN)
+    opened = next(verdict for verdict in verdicts if verdict.state is VerdictState.OPEN)
     assert {verdict.victim for verdict in verdicts} == {"/web-1"}
     assert opened.time - 1_700_000_000 >= 48 + 2 * 6
     assert opened.lost_seconds_per_second == pytest.approx(0.5, abs=0.02)
@@ -61,7 +61,7 @@ def test_no_history_no_outlier() -> None:
 def test_silent_unless_asked_for() -> None:
     judge, verdicts = told([*CALM, *HARM], policy=None)
     assert verdicts == []
-    assert judge.look("/web-1")[0].why is Why.NOT_MEASURED
+    assert judge.diagnose("/web-1")[0].why is Why.NOT_MEASURED
 
 
 def test_other_parameters_forget_samples_on_resume() -> None:

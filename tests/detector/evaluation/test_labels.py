@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.settings import SettingsError
-from api.verdicts import State
+from api.verdicts import VerdictState
 from detector.evaluation.labels import labels_of, load_labels
 from detector.evaluation.report import as_json, as_text
 from detector.evaluation.scoring import NOTHING, score, total
@@ -64,7 +64,7 @@ def test_a_label_that_ends_before_it_starts_is_refused() -> None:
 
 
 def test_the_report_shows_figures_misses_and_confusion() -> None:
-    lines = [line(12), line(21, State.CLOSE), line(61, culprit="/x", rule="b")]
+    lines = [line(12), line(21, VerdictState.CLOSE), line(61, culprit="/x", rule="b")]
     found = score("night", [label(), label(40, 50), label(60, 70)], lines, until=80)
     text = as_text(total([found]))
     for words in (

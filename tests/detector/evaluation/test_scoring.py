@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from detector.evaluation.scoring import NOTHING, Label, episodes, score, total
 
 
-def line(time: float, state: State = State.OPEN, *, culprit: str = "/hog", **changed: Any) -> Verdict:
+def line(time: float, state: VerdictState = VerdictState.OPEN, *, culprit: str = "/hog", **changed: Any) -> Verdict:
     told: dict[str, Any] = {
         "victim": "/web",
         "resource": "cpu",
@@ -29,7 +29,7 @@ SUFFERED_BY_HOG = label(victim="/hog", tolerated=True)
 
 
 def test_a_verdict_that_answers_its_label() -> None:
-    found = score("s", [label()], [line(12), line(21, State.CLOSE)], until=30)
+    found = score("s", [label()], [line(12), line(21, VerdictState.CLOSE)], until=30)
     assert (found.precision, found.recall, found.culprit_top1, found.median_seconds_to_detect) == (1, 1, 1, 2)
     assert found.confusion == {("cpu", "cpu contention"): 1}
 
@@ -49,7 +49,7 @@ def test_a_verdict_that_answers_its_label() -> None:
         pytest.param([label(victim="/w*", culprit="/h?g")], [line(12)], 1.0, 1.0, 1.0, id="patterns"),
         pytest.param([label()], [line(24)], 1.0, 1.0, 1.0, id="opens-in-the-grace"),
         pytest.param([label()], [line(26)], 0.0, 0.0, None, id="opens-too-late"),
-        pytest.param([label()], [line(3), line(9, State.CLOSE)], 0.0, 0.0, None, id="closed-before"),
+        pytest.param([label()], [line(3), line(9, VerdictState.CLOSE)], 0.0, 0.0, None, id="closed-before"),
         pytest.param([label(cause="own_quota")], [line(12)], 0.0, 0.0, None, id="another-cause"),
         pytest.param([label(), SUFFERED_BY_HOG], [line(12), line(12, victim="/hog")], 1, 1, 1, id="tolerated"),
     ],
@@ -63,7 +63,7 @@ def test_rows(
 
 def test_another_resource_at_the_labelled_time_stands_off_the_diagonal() -> None:
     lines = [line(12), line(13, resource="memory", cause="reclaim", rule="memory"), line(100, victim="/x")]
-    found = score("s", [label(), label(40, 50)], [*lines, line(21, State.CLOSE)], until=200)
+    found = score("s", [label(), label(40, 50)], [*lines, line(21, VerdictState.CLOSE)], until=200)
     assert found.confusion == {
         ("cpu", "cpu contention"): 1,
         ("cpu", "memory reclaim"): 1,
@@ -74,13 +74,13 @@ def test_another_resource_at_the_labelled_time_stands_off_the_diagonal() -> None
 
 
 def test_the_culprit_is_whom_the_longest_standing_line_blames() -> None:
-    lines = [line(11, culprit="/early"), line(12, State.UPDATE), line(19, State.UPDATE, culprit="/late")]
+    lines = [line(11, culprit="/early"), line(12, VerdictState.UPDATE), line(19, VerdictState.UPDATE, culprit="/late")]
     (outcome,) = score("s", [label()], lines, until=60).outcomes
     assert (outcome.culprit, outcome.culprit_right, outcome.seconds_to_detect) == ("/hog", True, 1)
 
 
 def test_episodes_end_with_their_closing_or_the_recording() -> None:
-    told = [line(1), line(3, State.CLOSE), line(5), line(6, State.CLOSE, victim="/never-opened")]
+    told = [line(1), line(3, VerdictState.CLOSE), line(5), line(6, VerdictState.CLOSE, victim="/never-opened")]
     assert [(episode.start, episode.end) for episode in episodes(told, until=9)] == [(1, 3), (5, 9)]
 
 

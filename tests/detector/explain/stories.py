@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from api.frame import CgroupInfo
-from api.verdicts import Culprit, How, Severity, State, Verdict
-from detector.explain.story import Story, Tick
-from detector.judging.diagnosis import RuleLook, SymptomLook, Why
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from detector.explain.story import Story, StoryTick
+from detector.judging.diagnosis import RuleDiagnosis, SymptomDiagnosis, Why
 from tests.detector.recording.recordings import header
 
 FIRST_NS = 1_760_000_000 * 10**9
@@ -17,7 +17,7 @@ WEB = CgroupInfo(1, "/kubepods/pod1/web", "web", "LS", "shop/Deployment/web", "w
 BATCH = "/kubepods/besteffort/pod2/batch"
 
 
-def verdict(second: int, state: State) -> Verdict:
+def verdict(second: int, state: VerdictState) -> Verdict:
     return Verdict(
         time=FIRST_NS / 1e9 + second,
         state=state,
@@ -31,14 +31,14 @@ def verdict(second: int, state: State) -> Verdict:
     )
 
 
-def contention(second: int) -> RuleLook:
+def contention(second: int) -> RuleDiagnosis:
     lost = LOSSES[second]
     whys = {"below": Why.BELOW_THRESHOLD, "held": Why.NOT_HELD, "open": Why.OPEN, "cooling": Why.COOLING_DOWN}
     why = whys[WHYS[second]]
-    return RuleLook(
+    return RuleDiagnosis(
         rule="cpu-contention",
         why=why,
-        symptoms=(SymptomLook("cpu_contention", lost, lost >= 0.05),),
+        symptoms=(SymptomDiagnosis("cpu_contention", lost, lost >= 0.05),),
         threshold=0.05,
         held_ticks=sum(each >= 0.05 for each in LOSSES[max(0, second - 2) : second + 1]),
         needed_ticks=2,
@@ -49,22 +49,22 @@ def contention(second: int) -> RuleLook:
     )
 
 
-def cache() -> RuleLook:
-    unseen = (SymptomLook("cache_pressure", None, exceeds=False),)
-    return RuleLook("cache", Why.NOT_MEASURED, unseen, 0.1, 0, 2, 3, 0.0, is_open=False)
+def cache() -> RuleDiagnosis:
+    unseen = (SymptomDiagnosis("cache_pressure", None, exceeds=False),)
+    return RuleDiagnosis("cache", Why.NOT_MEASURED, unseen, 0.1, 0, 2, 3, 0.0, is_open=False)
 
 
-def memory() -> RuleLook:
-    little = (SymptomLook("reclaim", 0.001, exceeds=False), SymptomLook("compaction", None, exceeds=False))
-    return RuleLook("memory", Why.BELOW_THRESHOLD, little, 0.05, 0, 2, 3, 0.0, is_open=False)
+def memory() -> RuleDiagnosis:
+    little = (SymptomDiagnosis("reclaim", 0.001, exceeds=False), SymptomDiagnosis("compaction", None, exceeds=False))
+    return RuleDiagnosis("memory", Why.BELOW_THRESHOLD, little, 0.05, 0, 2, 3, 0.0, is_open=False)
 
 
 def story(at_second: float = 6.0) -> Story:
     ticks = []
     for second, lost in enumerate(LOSSES):
         causes = {"cpu:neighbour": 0.85 * lost, "cpu:kernel": 0.15 * lost, "cpu:self": 0.03, "memory:global": 0.0}
-        told = {6: (verdict(6, State.OPEN),), 12: (verdict(12, State.CLOSE),)}.get(second, ())
-        ticks.append(Tick(FIRST_NS + second * 10**9, causes, (contention(second), memory(), cache()), told))
+        told = {6: (verdict(6, VerdictState.OPEN),), 12: (verdict(12, VerdictState.CLOSE),)}.get(second, ())
+        ticks.append(StoryTick(FIRST_NS + second * 10**9, causes, (contention(second), memory(), cache()), told))
     return Story(
         victim=WEB,
         others=(),

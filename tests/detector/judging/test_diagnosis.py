@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from api.frame import CgroupInfo
-from api.verdicts import How, State
+from api.verdicts import How, VerdictState
 from api.window import Window
 from detector.baselines.values import BaselinePolicy, WorkloadKey
-from detector.judging.diagnosis import RuleLook, Why
+from detector.judging.diagnosis import RuleDiagnosis, Why
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.features import FEATURES, features
 from detector.models.format import SCHEMA, Mixture, ModelFile, WorkloadModel
@@ -31,8 +31,8 @@ def after(
     return judge
 
 
-def looked(judge: Judge, path: str = "/web") -> RuleLook:
-    return judge.look(path)[0]
+def looked(judge: Judge, path: str = "/web") -> RuleDiagnosis:
+    return judge.diagnose(path)[0]
 
 
 CPU = Rule(name="cpu", any_of=("cpu_contention",), hold_seconds=2, cooldown_seconds=30)
@@ -79,10 +79,10 @@ def test_a_look_shows_what_a_verdict_would() -> None:
 def test_a_look_changes_nothing_and_knows_only_who_is_there() -> None:
     judge = after([CALM, MILD], CPU)
     before = judge.checkpoint()
-    assert [look.rule for look in judge.look("/web")] == ["cpu"]
-    assert judge.look("/nobody") == ()
+    assert [look.rule for look in judge.diagnose("/web")] == ["cpu"]
+    assert judge.diagnose("/nobody") == ()
     assert judge.checkpoint() == before
-    assert Judge(JudgeSettings()).look("/web") == ()
+    assert Judge(JudgeSettings()).diagnose("/web") == ()
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def running(cores: float, lost: float) -> Tick:
     return Tick({**contention(lost=lost).columns, "cpu.oncpu_ns": {1: cores * 1e9}}, contention(lost=lost).blame)
 
 
-def judged_with_model(tick: Tick, **more: object) -> tuple[Judge, list[State]]:
+def judged_with_model(tick: Tick, **more: object) -> tuple[Judge, list[VerdictState]]:
     judge = Judge(JudgeSettings(models=models(), **more))  # type: ignore[arg-type]
     told = [judge.step(frame) for frame in frames([tick], (STRANGER, BATCH))]
     return judge, [verdict.state for verdicts in told for verdict in verdicts]
 
 
 def test_suspicion_needs_less_loss_and_fewer_ticks() -> None:
-    assert judged_with_model(running(cores=0.9, lost=0.03))[1] == [State.OPEN]
+    assert judged_with_model(running(cores=0.9, lost=0.03))[1] == [VerdictState.OPEN]
     assert judged_with_model(running(cores=0.1, lost=0.03))[1] == []
     look = looked(judged_with_model(running(cores=0.9, lost=0.03))[0])
     assert (look.is_suspicious, look.threshold, look.needed_ticks) == (True, 0.025, 1)
@@ -190,7 +190,7 @@ USUAL = [served(100 + (n % 2), 0.002) for n in range(12)] + [served(400 + (n % 2
 def turned(ticks: Sequence[Tick]) -> list[tuple[str, list[tuple[str, float]], float]]:
     judge = Judge(JudgeSettings(rules=LATE, baselines=WARM))
     told = [v for frame in frames([*USUAL, *ticks], (STRANGER, BATCH, OTHER)) for v in judge.step(frame)]
-    opened = [verdict for verdict in told if verdict.state is State.OPEN]
+    opened = [verdict for verdict in told if verdict.state is VerdictState.OPEN]
     assert all(culprit.how is How.DIRECT for verdict in opened for culprit in verdict.culprits)
     return [
         (v.cause, [(c.path, round(c.share, 2)) for c in v.culprits], v.evidence.get("explained_by.cpu_contention", 0.0))
@@ -215,5 +215,5 @@ def test_a_surge_of_own_requests_is_no_loss() -> None:
 
 
 def test_every_symptom_that_is_measured_can_be_looked_at() -> None:
-    names = {look.name for rule in after([MILD]).look("/web") for look in rule.symptoms}
+    names = {look.name for rule in after([MILD]).diagnose("/web") for look in rule.symptoms}
     assert names == set(discover_symptoms())

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.frame import KERNEL_ID, OTHER_ID, Frame
-from api.verdicts import How, State, Verdict
+from api.verdicts import How, Verdict, VerdictState
 from api.window import Window
-from detector.judging.engine import Engine
+from detector.judging.engine import RuleEngine
 from detector.rules import Rule
 from detector.symptom import discover_symptoms
 from detector.view import View
@@ -43,13 +43,13 @@ def frames(
 
 
 def run(made: list[Frame], rule: Rule, *, span_seconds: float = 1.0) -> list[list[Verdict]]:
-    engine = Engine([rule])
+    engine = RuleEngine([rule])
     return [
         engine.step(view_of(engine, made[: n + 1], span_seconds), made[n].monotonic_ns) for n in range(1, len(made))
     ]
 
 
-def view_of(engine: Engine, made: list[Frame], span_seconds: float = 1.0) -> View:
+def view_of(engine: RuleEngine, made: list[Frame], span_seconds: float = 1.0) -> View:
     return View(Window(made), engine.columns, span_seconds=span_seconds)
 
 
@@ -62,7 +62,12 @@ def test_two_of_three_ticks_open_with_the_culprits_seen() -> None:
     first, second, third = run(frames([LOSS, LOSS, LOSS]), CONTENTION)
     assert (first, third) == ([], [])
     (verdict,) = second
-    assert (verdict.state, verdict.victim, verdict.resource, verdict.cause) == (State.OPEN, "/web", "cpu", "contention")
+    assert (verdict.state, verdict.victim, verdict.resource, verdict.cause) == (
+        VerdictState.OPEN,
+        "/web",
+        "cpu",
+        "contention",
+    )
     assert verdict.lost_seconds_per_second == pytest.approx(0.4)
     shares = {culprit.path: culprit.share for culprit in verdict.culprits}
     assert shares == pytest.approx({"/batch": 0.75, "[kernel]": 0.15, "[other]": 0.1})
@@ -81,23 +86,23 @@ def test_one_tick_is_not_enough() -> None:
 
 def test_it_closes_after_calm_and_cools_down() -> None:
     states = [[v.state for v in told] for told in run(frames([LOSS] * 2 + [CALM] * 3 + [LOSS] * 5), CONTENTION)]
-    assert states[1] == [State.OPEN]
-    assert State.CLOSE in states[4]
+    assert states[1] == [VerdictState.OPEN]
+    assert VerdictState.CLOSE in states[4]
     assert states[5:8] == [[], [], []]
-    assert states[8] == [State.OPEN]
+    assert states[8] == [VerdictState.OPEN]
 
 
 def test_between_close_and_open_threshold_it_stays_open() -> None:
     half: tuple[Rates, Pairs] = ({"cpu.wait_neighbour_ns": {1: 0.03}}, {})
     states = [v.state for told in run(frames([LOSS, LOSS, half, half, half, half]), CONTENTION) for v in told]
-    assert states[0] is State.OPEN
-    assert State.CLOSE not in states
+    assert states[0] is VerdictState.OPEN
+    assert VerdictState.CLOSE not in states
 
 
 def test_a_victim_that_is_gone_closes() -> None:
     made = frames([LOSS, LOSS])
     made.append(make_frame(3, {2: "/batch"}, {"cpu.wait_neighbour_ns": [0]}, {}))
-    assert [(v.state, v.victim) for v in run(made, CONTENTION)[2]] == [(State.CLOSE, "/web")]
+    assert [(v.state, v.victim) for v in run(made, CONTENTION)[2]] == [(VerdictState.CLOSE, "/web")]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ def test_five_hundred_containers_with_twenty_victims_take_at_most_ten_millisecon
     for t in range(10):
         grown = {c: (growth * t if c.endswith("_ns") else growth * 0).tolist() for c in columns}
         made.append(make_frame(t, paths, grown, dict.fromkeys(pairs, 10**7 * t)))
-    engine = Engine()
+    engine = RuleEngine()
     took, told = [], 0
     for n in range(1, len(made)):
         start = time.process_time()

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
-from api.metrics import BY_COLUMN, Kind
+from api.metrics import BY_COLUMN, MetricKind
 from api.settings import SettingsError
-from api.verdicts import State, Verdict, to_json
-from detector.baselines.values import BaselinePolicy, Observation, WorkloadKey
+from api.verdicts import Verdict, VerdictState, to_json
+from detector.baselines.values import BaselinePolicy, BaselineSample, WorkloadKey
 from detector.checkpoint import CheckpointRefused
 from detector.cpi2.published import Cpi2Policy
 from detector.judging.judge import Judge, JudgeSettings, judged_columns
@@ -121,7 +121,7 @@ def test_the_wild_frames_exercise_every_rule() -> None:
     told = [verdict for seed in range(6) for verdict in told_of(wild(seed, 60))]
     speaking = {rule.name for rule in EVERYTHING.rules if not rule.unless_measured}
     assert {verdict.rule for verdict in told} == speaking
-    assert {verdict.state for verdict in told} == set(State)
+    assert {verdict.state for verdict in told} == set(VerdictState)
     assert any(culprit.how == "correlated" for verdict in told for culprit in verdict.culprits)
 
 
@@ -188,7 +188,7 @@ def test_an_idle_container_changes_nothing(seed: int) -> None:
 def stretched(frame: Frame, factor: int) -> Frame:
     """The frame of a node on which everything takes `factor` times as long; gauges and sizes stand."""
     timed = {
-        name: column * np.uint64(factor) if BY_COLUMN[name].kind is Kind.COUNTER else column
+        name: column * np.uint64(factor) if BY_COLUMN[name].kind is MetricKind.COUNTER else column
         for name, column in frame.cgroup.columns.items()
     }
     tables = {
@@ -215,9 +215,10 @@ def test_scaling_time_changes_nothing(seed: int, factor: int) -> None:
         rules=tuple(replace_rule(rule, hold_seconds=5.0 * factor) for rule in seconds.rules),
     )
     frames = wild(seed, 24, mortal=0.0)
-    opened = [[v for v in told if v.state is State.OPEN] for told in by_tick(frames, seconds)]
+    opened = [[v for v in told if v.state is VerdictState.OPEN] for told in by_tick(frames, seconds)]
     again = [
-        [v for v in told if v.state is State.OPEN] for told in by_tick([stretched(f, factor) for f in frames], longer)
+        [v for v in told if v.state is VerdictState.OPEN]
+        for told in by_tick([stretched(f, factor) for f in frames], longer)
     ]
     assert_same(opened, again)
 
@@ -310,7 +311,7 @@ def test_workloads_long_gone_make_room() -> None:
     hour = 3600 * 10**9
     start = BASE_WALL_NS // hour * hour + hour // 2
     judge = Judge(JudgeSettings())
-    observed = Observation([WorkloadKey("gone")], np.ones(1), np.zeros(1, dtype=np.int64), {"cpi": np.ones(1)})
+    observed = BaselineSample([WorkloadKey("gone")], np.ones(1), np.zeros(1, dtype=np.int64), {"cpi": np.ones(1)})
     judge.baselines.learn(observed, start / 1e9 - 30 * 86_400)
     lengths = []
     for tick, wall_ns in enumerate((start, start + hour // 4, start + hour)):

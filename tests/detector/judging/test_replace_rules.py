@@ -3,7 +3,7 @@
 import msgspec
 
 from api.frame import Frame
-from api.verdicts import State
+from api.verdicts import VerdictState
 from detector.judging.judge import Judge, JudgeSettings
 from detector.rules import Rule
 from tests.frames import make_frame
@@ -33,7 +33,10 @@ def test_verdicts_of_unchanged_rules_stand_and_the_others_close_with_the_next_fr
     judge.replace_rules((stricter, KEPT))
     assert judge.settings.rules == (stricter, KEPT)
     told = judge.step(frame(4))
-    assert [(verdict.rule, verdict.state) for verdict in told] == [("changed", State.CLOSE), ("gone", State.CLOSE)]
+    assert [(verdict.rule, verdict.state) for verdict in told] == [
+        ("changed", VerdictState.CLOSE),
+        ("gone", VerdictState.CLOSE),
+    ]
     assert [verdict.rule for verdict in judge.open_verdicts] == ["kept"]
     assert [judge.step(frame(second)) for second in range(5, 9)] == [[]] * 4
 
@@ -42,7 +45,7 @@ def test_a_rule_that_is_new_opens_of_its_own_time_and_a_changed_one_again() -> N
     judge = judge_with_open_verdicts(CHANGED)
     judge.replace_rules((msgspec.structs.replace(CHANGED, threshold=0.2), KEPT))
     told = [(verdict.rule, verdict.state) for second in range(4, 8) for verdict in judge.step(frame(second))]
-    assert told == [("changed", State.CLOSE), ("kept", State.OPEN), ("changed", State.OPEN)]
+    assert told == [("changed", VerdictState.CLOSE), ("kept", VerdictState.OPEN), ("changed", VerdictState.OPEN)]
 
 
 def test_the_same_rules_again_change_nothing() -> None:

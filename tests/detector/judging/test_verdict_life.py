@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.verdicts import Severity, State, Verdict
+from api.verdicts import Severity, Verdict, VerdictState
 from detector.judging.judge import JudgeSettings
 from detector.rules import DEFAULT_RULES, Rule
 from tests.detector.made_frames import BATCH, CALM, OTHER, WEB, Tick, cgroup, contention, judged, without
@@ -13,12 +13,12 @@ MILD = contention(lost=0.2)
 SEVERE = contention(lost=0.5)
 
 
-def states(told: Sequence[Sequence[Verdict]], rule: str = "cpu-contention") -> list[list[State]]:
+def states(told: Sequence[Sequence[Verdict]], rule: str = "cpu-contention") -> list[list[VerdictState]]:
     return [[verdict.state for verdict in tick if verdict.rule == rule] for tick in told]
 
 
 def test_a_severe_loss_that_was_seen_opens_in_its_first_tick() -> None:
-    assert states(judged([CALM, SEVERE])) == [[], [State.OPEN]]
+    assert states(judged([CALM, SEVERE])) == [[], [VerdictState.OPEN]]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_severe_loss_that_was_seen_opens_in_its_first_tick() -> None:
 def test_anything_less_needs_a_second_tick(tick: Tick) -> None:
     first, second = judged([CALM, tick, tick])[1:]
     assert first == []
-    assert [verdict.state for verdict in second] == [State.OPEN]
+    assert [verdict.state for verdict in second] == [VerdictState.OPEN]
 
 
 @pytest.mark.parametrize("lost", [0.15, 0.5])
@@ -40,41 +40,41 @@ def test_anything_less_needs_a_second_tick(tick: Tick) -> None:
 def test_a_pulsing_culprit_is_told_within_two_seconds_and_makes_few_verdicts(lost: float, off_seconds: int) -> None:
     pulses = 12
     told = states(judged(([contention(lost=lost)] * 2 + [CALM] * off_seconds) * pulses))
-    assert [State.OPEN] in told[:2]
-    openings = sum(tick.count(State.OPEN) for tick in told)
+    assert [VerdictState.OPEN] in told[:2]
+    openings = sum(tick.count(VerdictState.OPEN) for tick in told)
     assert openings <= (1 if off_seconds < 10 else 4)
     lines = [state for tick in told for state in tick]
-    assert lines.count(State.UPDATE) <= 2
+    assert lines.count(VerdictState.UPDATE) <= 2
 
 
 def test_every_return_is_told_within_two_ticks_of_it() -> None:
     told = states(judged(([MILD] * 3 + [CALM] * 15) * 3))
-    opened = [tick for tick, lines in enumerate(told) if State.OPEN in lines]
+    opened = [tick for tick, lines in enumerate(told) if VerdictState.OPEN in lines]
     assert opened == [1, 19]
-    assert [State.CLOSE] in told[3:18]
+    assert [VerdictState.CLOSE] in told[3:18]
 
 
 def test_hold_goes_back_after_a_long_calm() -> None:
     told = states(judged([MILD] * 3 + [CALM] * 15 + [MILD] * 3 + [CALM] * 120 + [MILD] * 3 + [CALM] * 12))
-    closed = [tick for tick, lines in enumerate(told) if State.CLOSE in lines]
+    closed = [tick for tick, lines in enumerate(told) if VerdictState.CLOSE in lines]
     assert closed == [12, 40, 153]
 
 
 def test_rules_may_ask_for_a_cooldown() -> None:
     rule = Rule(name="cpu-contention", any_of=("cpu_contention",), hold_seconds=2, cooldown_seconds=8)
     told = states(judged([MILD] * 2 + [CALM] * 3 + [MILD] * 12, settings=JudgeSettings(rules=(rule,))))
-    opened = [tick for tick, lines in enumerate(told) if State.OPEN in lines]
+    opened = [tick for tick, lines in enumerate(told) if VerdictState.OPEN in lines]
     assert opened == [1, 11]
 
 
 def test_a_loss_that_sways_is_told_once() -> None:
     told = states(judged([contention(lost=lost) for lost in [0.2, 0.25, 0.17, 0.23, 0.2, 0.26, 0.16, 0.2] * 3]))
-    assert [state for lines in told for state in lines] == [State.OPEN]
+    assert [state for lines in told for state in lines] == [VerdictState.OPEN]
 
 
 def test_a_loss_that_doubles_for_good_is_told() -> None:
     told = states(judged([MILD] * 5 + [contention(lost=0.45)] * 5))
-    assert [state for lines in told for state in lines] == [State.OPEN, State.UPDATE, State.UPDATE]
+    assert [state for lines in told for state in lines] == [VerdictState.OPEN, VerdictState.UPDATE, VerdictState.UPDATE]
 
 
 def test_another_culprit_is_told_and_equal_ones_do_not_take_turns() -> None:
@@ -111,7 +111,7 @@ def test_best_effort_work_waits_for_a_cpu_by_design_and_may_lose_more_to_others(
 
 def test_an_update_tells_the_smoothed_loss_that_its_severity_is_about() -> None:
     lines = [v for tick in judged([contention(lost=2.0)] * 3 + [contention(lost=0.06)] * 8) for v in tick]
-    assert [verdict.state for verdict in lines][:2] == [State.OPEN, State.UPDATE]
+    assert [verdict.state for verdict in lines][:2] == [VerdictState.OPEN, VerdictState.UPDATE]
     assert all((verdict.severity is Severity.HIGH) == (verdict.lost_seconds_per_second >= 0.3) for verdict in lines)
     assert lines[1].evidence["cpu_contention.lost"] == pytest.approx(0.06)
 

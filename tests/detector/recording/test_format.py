@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.frame import CGROUP, CgroupInfo, Column, Frame, Table
-from detector.recording.columns import State, apply, differ, state_of
-from detector.recording.files import Segment, segment_paths, segments
+from detector.recording.columns import TableState, apply, differ, state_of
+from detector.recording.files import RecordedSegment, segment_paths, segments
 from detector.recording.format import (
     FRAME,
     HEADER,
@@ -40,7 +40,7 @@ files = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], de
 def test_what_goes_in_comes_out(tmp_path: Path, made: list[Frame]) -> None:
     path = tmp_path / "s.koordrec"
     write_segment(path, made)
-    segment = Segment(path)
+    segment = RecordedSegment(path)
     read = list(segment.frames())
     assert (len(read), segment.damage) == (len(made), None)
     for before, after in zip(made, read, strict=True):
@@ -59,10 +59,10 @@ def test_a_file_cut_anywhere_gives_the_frames_before_the_cut(
     path.write_bytes(whole[:cut])
     if cut < ends[0]:
         with pytest.raises(RecordingRefused) as caught:
-            Segment(path)
+            RecordedSegment(path)
         assert caught.value.offset <= cut
         return
-    segment = Segment(path)
+    segment = RecordedSegment(path)
     read = list(segment.frames())
     assert len(read) == sum(end <= cut for end in ends[1:])
     for before, after in zip(made, read, strict=False):
@@ -82,9 +82,9 @@ def test_a_flipped_bit_ends_the_segment_where_it_stands(tmp_path: Path, made: li
     path.write_bytes(damaged)
     if place < ends[0]:
         with pytest.raises(RecordingRefused):
-            Segment(path)
+            RecordedSegment(path)
         return
-    segment = Segment(path)
+    segment = RecordedSegment(path)
     assert len(list(segment.frames())) == sum(end <= place for end in ends[1:])
     assert segment.damage is not None
 
@@ -125,7 +125,7 @@ def test_every_type_keeps_its_bits(kind: str) -> None:
     column: Column = np.frombuffer(raw, dtype=kind)
     table = Table({"cgroup": np.arange(len(column), dtype=np.uint64)}, {"x": column})
     state = state_of(table, frozenset("x"))
-    read = apply(differ(state, State()), State()).table().columns["x"]
+    read = apply(differ(state, TableState()), TableState()).table().columns["x"]
     assert read.dtype == column.dtype.newbyteorder("=")
     assert read.tobytes() == column.astype(column.dtype.newbyteorder("=")).tobytes()
 
@@ -170,7 +170,7 @@ def test_what_is_no_recording_is_refused_by_offset(tmp_path: Path, content: byte
     path = tmp_path / "s.koordrec"
     path.write_bytes(content)
     with pytest.raises(RecordingRefused, match=reason) as caught:
-        Segment(path)
+        RecordedSegment(path)
     assert caught.value.offset == offset
     assert str(path) in str(caught.value)
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.frame import CGROUP, Frame, Table
-from api.metrics import METRICS, Kind
-from api.verdicts import State, from_json, to_json
+from api.metrics import METRICS, MetricKind
+from api.verdicts import VerdictState, from_json, to_json
 from detector.__main__ import main
 from detector.explain.story import NotRecorded, parts_of, tell
 from detector.explain.text import in_text
@@ -26,7 +26,7 @@ from detector.recording.format import HEADER, MAGIC, RecordingRefused, pack_bloc
 from detector.recording.frames import FrameEncoder, essential
 from detector.recording.replay import replay
 from detector.rules import Rule
-from koordlet.agent.detection import Judging
+from koordlet.agent.detection import Detection
 from koordlet.agent.recorder import Recorder
 from koordlet.config import RecordingSettings
 from tests.detector.recording.recordings import header, mangle, runs, write_segment
@@ -49,7 +49,7 @@ def contended(losses: list[float]) -> list[Frame]:
 def live(directory: Path, frames: list[Frame], judge_settings: JudgeSettings | None = None, **limits: float) -> bytes:
     """The lines that the agent's judge tells while it records."""
     recording = msgspec.convert({"directory": str(directory), **limits}, RecordingSettings)
-    judging = Judging(Judge(judge_settings or JudgeSettings()), Recorder(recording, {"koord_version": "1"}))
+    judging = Detection(Judge(judge_settings or JudgeSettings()), Recorder(recording, {"koord_version": "1"}))
     told = b"".join(to_json(verdict) + b"\n" for frame in frames for verdict in judging.step(frame))
     judging.close()
     assert judging.failures == 0
@@ -81,7 +81,7 @@ def test_any_segment_replays_alone(tmp_path: Path) -> None:
 
 
 def test_rules_that_change_meanwhile_are_replayed_as_they_changed(tmp_path: Path) -> None:
-    judging = Judging(Judge(JudgeSettings()), Recorder(RecordingSettings(directory=str(tmp_path)), {}))
+    judging = Detection(Judge(JudgeSettings()), Recorder(RecordingSettings(directory=str(tmp_path)), {}))
     told = []
     for number, frame in enumerate(contended(LOSSES)):
         if number in (8, 30):
@@ -101,11 +101,11 @@ def with_everything(number: int, rng: np.random.Generator) -> Frame:
     for metric in METRICS:
         if metric.table != CGROUP:
             continue
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             columns[metric.column] = rng.integers(0, 9, (len(ids), 40)).astype(np.uint64)
         else:
             step = rng.lognormal(18, 2, len(ids)) * (rng.random(len(ids)) < 0.7)
-            columns[metric.column] = (step * (1 if metric.kind is Kind.GAUGE else number + 1)).astype(np.uint64)
+            columns[metric.column] = (step * (1 if metric.kind is MetricKind.GAUGE else number + 1)).astype(np.uint64)
     frame = make_frame(number, {int(each): f"/{each}" for each in ids}, {}, None)
     pairs = np.array([(a, b) for a in ids for b in ids], dtype=np.uint64)
     tables = {CGROUP: Table({"cgroup": ids}, columns)}
@@ -136,7 +136,9 @@ def test_other_rules_say_what_they_would_have_said(tmp_path: Path) -> None:
     rules.write_text('[rules.late]\nany_of = ["cpu_contention"]\nticks = 10\nof_ticks = 12\n')
     again = run("replay", tmp_path, "--json", "--rules", rules)
     verdicts = [from_json(line) for line in again.stdout_bytes.splitlines()]
-    assert [(each.rule, each.state) for each in verdicts if each.state is State.OPEN] == [("late", State.OPEN)]
+    assert [(each.rule, each.state) for each in verdicts if each.state is VerdictState.OPEN] == [
+        ("late", VerdictState.OPEN)
+    ]
 
 
 def test_a_gap_between_runs_is_said_and_not_judged_across(tmp_path: Path) -> None:

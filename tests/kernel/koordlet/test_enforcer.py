@@ -19,10 +19,10 @@ import pytest
 
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
-from koordlet.enforcer.events import Event, Moment
+from koordlet.enforcer.events import Clocks, EnforcerEvent
 from koordlet.enforcer.lifecycle import open_enforcer, restore
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.files import HostTree
@@ -43,7 +43,7 @@ def pod(tree: CgroupTree) -> Iterator[TestCgroup]:
         yield made
 
 
-def settings(state: Path, **changes: Any) -> EnforcingSettings:
+def settings(state: Path, **changes: Any) -> EnforcerSettings:
     given: dict[str, Any] = {
         "enabled": True,
         "strategies": ("*",),
@@ -52,7 +52,7 @@ def settings(state: Path, **changes: Any) -> EnforcingSettings:
         "state_dir": str(state / "state"),
         "audit_file": str(state / "audit.jsonl"),
     }
-    return EnforcingSettings(**(given | changes))
+    return EnforcerSettings(**(given | changes))
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def ignores_sigterm(process: subprocess.Popen[bytes]) -> bool:
     return bool(int(ignored.split()[1], 16) & 1 << signal.SIGTERM - 1)
 
 
-def failures(events: list[Event]) -> list[Event]:
+def failures(events: list[EnforcerEvent]) -> list[EnforcerEvent]:
     return [event for event in events if event.outcome not in (Outcome.SET, Outcome.RESTORED, Outcome.STANDS)]
 
 
@@ -307,8 +307,8 @@ def test_processes_that_somebody_sets_apart_are_left_alone(pod: TestCgroup, enfo
     assert (score_of(first), score_of(second)) == ("0", "900")
 
 
-def now(seconds: float) -> Moment:
-    return Moment(1000.0 + seconds, time.time())
+def now(seconds: float) -> Clocks:
+    return Clocks(1000.0 + seconds, time.time())
 
 
 def test_evicting_asks_first_and_kills_after_the_grace(pod: TestCgroup, enforcer: Enforcer) -> None:

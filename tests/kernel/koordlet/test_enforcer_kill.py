@@ -15,7 +15,7 @@ import pytest
 from api.cpuset import format_cpuset
 from api.intents import Intent, Knob, Setting
 from api.plugin import Unsupported
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.journal_format import decode
 from koordlet.enforcer.lifecycle import open_enforcer, restore
@@ -55,7 +55,7 @@ class Scene:
 
     def __init__(self, tree: CgroupTree, state: Path) -> None:
         self.tree = tree
-        self.settings = EnforcingSettings(
+        self.settings = EnforcerSettings(
             enabled=True,
             strategies=("*",),
             changes_per_minute=1_000_000,

@@ -22,9 +22,9 @@ import pytest
 from pyroute2 import netns
 
 from api.intents import Intent, Knob, Setting
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.events import Event
+from koordlet.enforcer.events import EnforcerEvent
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, restore
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.files import HostTree
@@ -163,8 +163,8 @@ def flood() -> Iterator[TestCgroup]:
         yield cgroup
 
 
-def settings(state: Path) -> EnforcingSettings:
-    return EnforcingSettings(
+def settings(state: Path) -> EnforcerSettings:
+    return EnforcerSettings(
         enabled=True,
         strategies=("*",),
         network_bits_per_second=LINK_BITS,
@@ -177,7 +177,7 @@ def wish(cgroup: TestCgroup, value: str = "rate=125000 prio=7") -> list[Intent]:
     return [Setting(strategy="response", target=cgroup.path, reason="test", knob=Knob.NET_CLASS, value=value)]
 
 
-def said(events: Sequence[Event]) -> list[tuple[str, str, str]]:
+def said(events: Sequence[EnforcerEvent]) -> list[tuple[str, str, str]]:
     return [(event.outcome.value, event.before, event.after) for event in events]
 
 
@@ -298,7 +298,7 @@ def test_a_link_that_does_not_say_its_rate_needs_a_setting(wire: Wire, flood: Te
 
 
 @pytest.fixture
-def at_router(wire: Wire, flood: TestCgroup, tmp_path: Path) -> Iterator[EnforcingSettings]:
+def at_router(wire: Wire, flood: TestCgroup, tmp_path: Path) -> Iterator[EnforcerSettings]:
     """The flood runs in the sender's namespace, the enforcer in the router's, whose link to the receiver is free."""
     send(flood, BEST_EFFORT, 1)
     wire.rates(BEST_EFFORT, seconds=0.1)
@@ -309,7 +309,7 @@ def at_router(wire: Wire, flood: TestCgroup, tmp_path: Path) -> Iterator[Enforci
 
 
 def test_a_cgroup_in_another_network_namespace_is_known_where_it_comes_in(
-    wire: Wire, flood: TestCgroup, at_router: EnforcingSettings
+    wire: Wire, flood: TestCgroup, at_router: EnforcerSettings
 ) -> None:
     idle = wire.tc(wire.router, "qdisc show")
     with contextlib.closing(open_enforcer(at_router, HOST)) as enforcer:
@@ -329,7 +329,7 @@ def test_a_cgroup_in_another_network_namespace_is_known_where_it_comes_in(
 
 
 def test_a_namespace_that_comes_later_is_tapped_in_the_next_step(
-    wire: Wire, flood: TestCgroup, at_router: EnforcingSettings
+    wire: Wire, flood: TestCgroup, at_router: EnforcerSettings
 ) -> None:
     if not can_tap():
         pytest.skip("the kernel has no tcx (Linux 6.6)")

@@ -14,9 +14,9 @@ from api.window import Window
 from bench.probe_cost import ping_pong
 from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.agent import Agent
-from koordlet.agent.detection import Judging
+from koordlet.agent.detection import Detection
 from koordlet.config import AgentSettings, ProbeSettings
-from koordlet.triage.focus import Triaging
+from koordlet.triage.focus import FocusControl
 from koordlet.triage.policy import Level, TriageSettings
 from probes.libbpf import BpfError
 from probes.pmu import Pmu
@@ -53,7 +53,7 @@ class Node:
 
 def test_what_it_costs_is_measured_and_too_much_is_given_up(pmu: Pmu, tree: CgroupTree) -> None:
     settings = TriageSettings(cpu_budget_fraction=1e-6, measure_every_ticks=2)
-    triaging = Triaging(settings, {"pmu": pmu})
+    triaging = FocusControl(settings, {"pmu": pmu})
     suspects = np.array([True, False])
     with tree.make_cgroup("triage-a") as one, tree.make_cgroup("triage-b") as other:
         node = Node(pmu, one, other)
@@ -73,7 +73,7 @@ def test_what_it_costs_is_measured_and_too_much_is_given_up(pmu: Pmu, tree: Cgro
 
 
 def test_within_the_budget_everybody_is_measured(pmu: Pmu, tree: CgroupTree) -> None:
-    triaging = Triaging(TriageSettings(cpu_budget_fraction=1.0, measure_every_ticks=2), {"pmu": pmu})
+    triaging = FocusControl(TriageSettings(cpu_budget_fraction=1.0, measure_every_ticks=2), {"pmu": pmu})
     with tree.make_cgroup("triage-c") as one, tree.make_cgroup("triage-d") as other:
         node = Node(pmu, one, other)
         for _ in range(4):
@@ -88,7 +88,7 @@ def test_within_the_budget_everybody_is_measured(pmu: Pmu, tree: CgroupTree) -> 
 
 
 def test_a_suspect_alone_is_measured_and_the_other_is_not_zero_but_unknown(pmu: Pmu, tree: CgroupTree) -> None:
-    triaging = Triaging(TriageSettings(cpu_budget_fraction=1.0), {"pmu": pmu})
+    triaging = FocusControl(TriageSettings(cpu_budget_fraction=1.0), {"pmu": pmu})
     triaging.triage.budget.level = Level.SUSPECTS
     with tree.make_cgroup("triage-e") as one, tree.make_cgroup("triage-f") as other:
         node = Node(pmu, one, other)
@@ -109,7 +109,7 @@ def test_where_the_kernel_gives_no_statistics_only_suspects_are_measured(
         raise BpfError("bpf_enable_stats", errno.EPERM)
 
     monkeypatch.setattr("koordlet.triage.focus.enable_stats", refuse)
-    triaging = Triaging(TriageSettings(), {"pmu": pmu})
+    triaging = FocusControl(TriageSettings(), {"pmu": pmu})
     with tree.make_cgroup("triage-g") as one, tree.make_cgroup("triage-h") as other:
         triaging.after_tick(Node(pmu, one, other).window(), np.array([True, False]))
         reading = triaging.reading()
@@ -122,7 +122,7 @@ def test_the_statistics_are_switched_off_between_measurements(pmu: Pmu) -> None:
     def switched_on() -> bool:
         return any(program.run_count > before[program.name] for program in pmu.stats())
 
-    triaging = Triaging(TriageSettings(measure_every_ticks=3), {"pmu": pmu})
+    triaging = FocusControl(TriageSettings(measure_every_ticks=3), {"pmu": pmu})
     measured = []
     for _ in range(7):
         triaging._meter.tick()
@@ -137,9 +137,9 @@ def test_the_statistics_are_switched_off_between_measurements(pmu: Pmu) -> None:
 def test_the_judge_goes_on_whatever_the_focus_does(kernel: Kernel, tree: CgroupTree) -> None:
     disabled = ("blockio", "irq", "memory", "net", "resctrl", "smt", "throttle", "turnaround")
     probes = ProbeSettings(disabled=disabled, options={"pmu": {"stand_in": True}})
-    agent = Agent(AgentSettings(probes=probes), Judging(Judge(JudgeSettings())))
+    agent = Agent(AgentSettings(probes=probes), Detection(Judge(JudgeSettings())))
     try:
-        triaging = Triaging(TriageSettings(patrol_ticks=2), agent.probes.opened)
+        triaging = FocusControl(TriageSettings(patrol_ticks=2), agent.probes.opened)
         agent.also.append(triaging.reading)
         assert agent.judging is not None
         with tree.make_cgroup("triage-i") as one, tree.make_cgroup("triage-j") as other:

@@ -14,8 +14,8 @@ import pytest
 
 from detector.baselines.file import encode
 from detector.baselines.learner import Baselines
-from detector.baselines.values import BaselinePolicy, Observation, WorkloadKey
-from koordlet.agent.baseline_store import BaselineKeeper, look_at, replace, set_aside
+from detector.baselines.values import BaselinePolicy, BaselineSample, WorkloadKey
+from koordlet.agent.baseline_store import BaselineStore, read_baselines, refused_files, replace
 
 POLICY = BaselinePolicy()
 
@@ -23,14 +23,14 @@ POLICY = BaselinePolicy()
 def learned(samples: int = 100) -> Baselines:
     baselines = Baselines(POLICY)
     one = np.ones(1)
-    seen = Observation([WorkloadKey("web")], one, np.zeros(1, dtype=np.int64), {"cpi": one})
+    seen = BaselineSample([WorkloadKey("web")], one, np.zeros(1, dtype=np.int64), {"cpi": one})
     for _ in range(samples):
         baselines.learn(seen, time.time())
     return baselines
 
 
-def keeper(path: Path, save_seconds: float = 3600.0) -> BaselineKeeper:
-    return BaselineKeeper(path, save_seconds)
+def keeper(path: Path, save_seconds: float = 3600.0) -> BaselineStore:
+    return BaselineStore(path, save_seconds)
 
 
 def test_what_was_learned_outlives_the_agent(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_it_saves_when_it_is_time_and_waits_for_no_disk(tmp_path: Path, monkeypa
     disk_answers.set()
     slow.close(learned(7))
     assert (slow.saves, slow.failures) == (2, 1)
-    found = look_at(path, time.time(), POLICY).baselines
+    found = read_baselines(path, time.time(), POLICY).baselines
     assert found is not None
     assert found.cards(0.0)[0].samples == 7
 
@@ -89,12 +89,12 @@ def test_a_file_that_cannot_be_trusted_is_kept_aside_with_the_reason(
     second = keeper(path)
     assert second.load(POLICY) is None
     assert reason in second.refused
-    (aside,) = set_aside(path)
+    (aside,) = refused_files(path)
     assert aside.read_bytes() == content
     assert aside.name in caplog.text
     assert reason in caplog.text
     second.close(learned())
-    assert look_at(path, time.time(), POLICY).baselines is not None
+    assert read_baselines(path, time.time(), POLICY).baselines is not None
     assert aside.read_bytes() == content
 
 
@@ -105,7 +105,7 @@ def test_a_directory_in_its_place_stays_and_nothing_is_saved(tmp_path: Path) -> 
     assert second.load(POLICY) is None
     second.close(learned())
     assert path.is_dir()
-    assert not set_aside(path)
+    assert not refused_files(path)
 
 
 def test_a_full_disk_is_logged_once_counted_and_gone_on_from(

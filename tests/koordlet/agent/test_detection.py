@@ -10,11 +10,11 @@ import pytest
 
 from api.frame import Frame
 from api.settings import SettingsError
-from api.verdicts import State, Verdict
+from api.verdicts import Verdict, VerdictState
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.format import SCHEMA, ModelFile, encode_models
 from detector.rules import DEFAULT_RULES
-from koordlet.agent.detection import Judging, judge_settings, rules
+from koordlet.agent.detection import Detection, judge_settings, rules
 from koordlet.config import DetectionSettings, load_settings
 from tests.frames import make_frame
 
@@ -27,10 +27,10 @@ def frame(second: int, lost_ns_per_second: int) -> Frame:
 
 
 def test_frames_become_verdicts() -> None:
-    judging = Judging(Judge(JudgeSettings()))
+    judging = Detection(Judge(JudgeSettings()))
     told = [verdict for second in range(4) for verdict in judging.step(frame(second, 300_000_000))]
     (opened,) = told
-    assert (opened.state, opened.victim, opened.culprits[0].path) == (State.OPEN, "/web", "/batch")
+    assert (opened.state, opened.victim, opened.culprits[0].path) == (VerdictState.OPEN, "/web", "/batch")
     assert judging.open_verdicts == (opened,)
     assert judging.run_seconds > 0
 
@@ -41,7 +41,7 @@ class Torn(Judge):
 
 
 def test_a_failure_is_logged_once_in_a_row_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    judging = Judging(Torn(JudgeSettings()))
+    judging = Detection(Torn(JudgeSettings()))
     with caplog.at_level(logging.ERROR):
         assert [judging.step(frame(second, 0)) for second in (0, 1)] == [(), ()]
     assert judging.failures == 2
@@ -56,7 +56,7 @@ class Tiring(Judge):
 
 
 def test_requests_of_a_tick_that_failed_are_not_told_again() -> None:
-    judging = Judging(Tiring(JudgeSettings()))
+    judging = Detection(Tiring(JudgeSettings()))
     for second in range(2):
         answered = {"turnaround.requests": [10 * second, 0], "turnaround.sum_ns": [second * 50_000_000, 0]}
         judging.step(make_frame(float(second), CGROUPS, answered))

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from api.frame import Frame
 from detector.judging.judge import Judge, JudgeSettings
-from detector.recording.files import Segment, segment_paths
+from detector.recording.files import RecordedSegment, segment_paths
 from detector.recording.frames import essential
 from koordlet.__main__ import main
-from koordlet.agent.detection import Judging
+from koordlet.agent.detection import Detection
 from koordlet.agent.recorder import RETRY_SECONDS, Recorder
 from koordlet.config import RecordingSettings
 from tests.detector.recording.recordings import assert_same
@@ -43,8 +43,8 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
     made.close()
 
 
-def recorded(directory: Path) -> list[tuple[Segment, list[Frame]]]:
-    segments = [Segment(path) for path in segment_paths(directory)]
+def recorded(directory: Path) -> list[tuple[RecordedSegment, list[Frame]]]:
+    segments = [RecordedSegment(path) for path in segment_paths(directory)]
     return [(segment, list(segment.frames())) for segment in segments]
 
 
@@ -159,7 +159,7 @@ def test_what_a_killed_agent_left_of_a_header_is_cleared_away(recorder: Recorder
 def test_a_directory_that_cannot_be_made_stops_recording_not_judging(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recorder = Recorder(RecordingSettings(directory=str(tmp_path / "file" / "rec")), {})
-    judging = Judging(Judge(JudgeSettings()), recorder)
+    judging = Detection(Judge(JudgeSettings()), recorder)
     told = []
     for second in range(4):
         lost = round(second * 3e8)

@@ -10,14 +10,14 @@ from api.intents import Intent, Knob
 from api.window import Window
 from detector.baselines.values import Judgement
 from detector.judging.signals import Turnarounds
-from koordlet.control.capabilities import Reaching
-from koordlet.control.control_loop import Protection
-from koordlet.control.node_view import Viewing
-from koordlet.control.strategy_runner import Strategizing
-from koordlet.enforcer.outcomes import Fate
+from koordlet.control.capabilities import CapabilityReader
+from koordlet.control.control_loop import ControlLoop
+from koordlet.control.node_view import NodeViewBuilder
+from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.enforcer.outcomes import IntentResult
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts
-from koordlet.response.policy import Response
+from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import NodeView
@@ -37,18 +37,18 @@ class Capping(Strategy[StrategySettings]):
         return [self.want(pod.path, Knob.CPU_MAX, "50000 100000", "because") for pod in view.pods]
 
 
-def protection(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost, Protection]:
+def protection(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost, ControlLoop]:
     host = FakeHost(tmp_path)
     for path in PATHS.values():
         host.make(path)
     knobs = Knobs(host.tree)
     facts_of = {UID: PodFacts("shop/batch", annotations=annotations)}.get
-    made = Protection(
-        Response(ResponseSettings()),
+    made = ControlLoop(
+        ResponsePolicy(ResponseSettings()),
         host.enforcer(),
-        Reaching(host.tree, knobs, "/agent"),
-        strategizing=Strategizing({"capping": Capping()}),
-        viewing=Viewing(host.tree, knobs, facts_of),
+        CapabilityReader(host.tree, knobs, "/agent"),
+        strategizing=StrategyRunner({"capping": Capping()}),
+        viewing=NodeViewBuilder(host.tree, knobs, facts_of),
         facts_of=facts_of,
     )
     return host, made
@@ -60,13 +60,15 @@ def window() -> Window:
 
 @pytest.mark.parametrize(
     ("annotations", "fate", "stands"),
-    [({}, Fate.GRANTED, "50000 100000"), ({ANNOTATION_PROTECTED: "true"}, Fate.DECLINED, "max 100000")],
+    [({}, IntentResult.GRANTED, "50000 100000"), ({ANNOTATION_PROTECTED: "true"}, IntentResult.DECLINED, "max 100000")],
 )
-def test_an_annotated_pod_is_spared(tmp_path: Path, annotations: dict[str, str], fate: Fate, stands: str) -> None:
+def test_an_annotated_pod_is_spared(
+    tmp_path: Path, annotations: dict[str, str], fate: IntentResult, stands: str
+) -> None:
     host, made = protection(tmp_path, annotations)
     made.tick(window(), ())
     strategy = Capping().name
-    assert dict(made.wishes) == {(strategy, Fate.WANTED): 1, (strategy, fate): 1}
+    assert dict(made.wishes) == {(strategy, IntentResult.WANTED): 1, (strategy, fate): 1}
     assert host.text(POD, "cpu.max") == stands
     made.close()
     assert host.text(POD, "cpu.max") == "max 100000"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from api.qos import QoSClass
-from koordlet.control.memory_domains import open_sharing, shared_ancestors
+from koordlet.control.memory_domains import open_memory_domains, shared_ancestors
 from koordlet.host.cgroups.memory import reclaimable_bytes
 from koordlet.strategies.view import Group, MemoryDomain
 from tests.koordlet.enforcer.hosts import FakeHost
@@ -47,7 +47,7 @@ def limit(host: FakeHost, path: str, amount: int) -> None:
 
 
 def domains(host: FakeHost, groups: list[Group], free: int = GIB) -> list[MemoryDomain]:
-    sharing = open_sharing(host.tree)
+    sharing = open_memory_domains(host.tree)
     assert sharing is not None
     assert sharing.v1 == (host.version == 1)
     return list(sharing.domains(groups, GIB, free))

@@ -13,11 +13,11 @@ from api.kube.resources import CPU, MEMORY
 from api.protocol import BATCH_CPU
 from api.qos import QoSClass
 from api.window import Window
-from koordlet.config import StrategySettings
-from koordlet.control.node_view import Viewing
+from koordlet.config import StrategiesSettings
+from koordlet.control.node_view import NodeViewBuilder
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import PodFacts
-from koordlet.strategies.view import Kind, KubeQoS
+from koordlet.strategies.view import GroupKind, KubeQoS
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
 
@@ -53,13 +53,13 @@ def _classified(info):  # type: ignore[no-untyped-def]
 
 
 def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -> None:
-    view = Viewing(host.tree, Knobs(host.tree)).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {})
     assert [(group.path, group.kind) for group in view.groups] == [
-        ("/kubepods", Kind.QOS_DIR),
-        (BE, Kind.QOS_DIR),
-        (POD, Kind.POD),
-        (CONTAINER, Kind.CONTAINER),
-        ("/batch", Kind.HOST_APP),
+        ("/kubepods", GroupKind.QOS_DIR),
+        (BE, GroupKind.QOS_DIR),
+        (POD, GroupKind.POD),
+        (CONTAINER, GroupKind.CONTAINER),
+        ("/batch", GroupKind.HOST_APP),
     ]
     directory = view.qos_dir(KubeQoS.BEST_EFFORT)
     assert directory is not None
@@ -70,7 +70,7 @@ def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -
 
 def test_usage_is_a_rate_and_what_is_not_measured_is_unknown(host: FakeHost) -> None:
     spent = [0, 0, 0, 3_000_000_000, 0, 0, 0]
-    view = Viewing(host.tree, Knobs(host.tree)).view(window(cpustat__usage_ns=spent), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(cpustat__usage_ns=spent), {})
     pod = view.pods[0]
     assert pod.cpu_millicores == pytest.approx(1500)
     assert (pod.memory_bytes, pod.throttled_ratio, pod.memory_pressure_ratio) == (None, None, None)
@@ -82,7 +82,7 @@ def test_present_quotas_are_read_in_one_syntax(host: FakeHost) -> None:
         host.file(BE, "cpu.max").write_text("50000 100000\n")
     else:
         host.file(BE, "cpu.cfs_quota_us").write_text("50000\n")
-    view = Viewing(host.tree, Knobs(host.tree)).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {})
     found = {group.path: group.knobs[Knob.CPU_MAX] for group in view.groups}
     assert found[BE] == "50000 100000"
     assert found[POD].startswith("max")
@@ -93,17 +93,17 @@ def test_a_quota_that_may_be_a_strategys_own_is_no_limit_of_a_pod(host: FakeHost
         host.file(POD, "cpu.max").write_text("50000 100000\n")
     else:
         host.file(POD, "cpu.cfs_quota_us").write_text("50000\n")
-    pod = Viewing(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
+    pod = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
     assert pod.knobs[Knob.CPU_MAX] == "50000 100000"
     assert CPU not in pod.limits
 
 
 def test_facts_of_pods_go_before_what_files_say(host: FakeHost) -> None:
     facts = PodFacts("shop/web", QoSClass.LS, 9500, requests={CPU: 500}, limits={CPU: 1000, MEMORY: 1 << 30})
-    view = Viewing(host.tree, Knobs(host.tree), {UID: facts}.get).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree), {UID: facts}.get).view(window(), {})
     pod = view.pods[0]
     assert (pod.name, pod.qos, pod.priority, pod.limits[CPU]) == ("shop/web", QoSClass.LS, 9500, 1000)
-    bare = Viewing(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
+    bare = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
     assert (bare.priority, dict(bare.limits)) == (None, {})
 
 
@@ -129,24 +129,26 @@ def test_the_lists_of_the_reserved_classes_bind_their_cpus(host: FakeHost) -> No
     for path, listed in (("/batch", "0-3\n"), ("/plain", "2-3\n"), (CONTAINER, "1\n")):
         host.file(path, "cpuset.cpus").write_text(listed)
     facts = {UID: PodFacts("shop/web", QoSClass.LSE)}
-    view = Viewing(host.tree, Knobs(host.tree), facts.get).view(classified({"/batch": "LSR", "/plain": "LSR"}), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree), facts.get).view(
+        classified({"/batch": "LSR", "/plain": "LSR"}), {}
+    )
     bound = {group.path: set(group.bound_cpus) for group in view.groups}
     assert (bound["/plain"], bound["/batch"]) == ({2, 3}, set()), "a list of all CPUs binds none"
     assert (bound[POD], bound[CONTAINER], bound[BE]) == ({1}, {1}, set()), "a pod's are its containers'"
 
 
 def test_allocatable_is_what_the_settings_tell_or_leave(host: FakeHost) -> None:
-    settings = StrategySettings(reserved={CPU: 500}, allocatable={BATCH_CPU: 3000})
+    settings = StrategiesSettings(reserved={CPU: 500}, allocatable={BATCH_CPU: 3000})
     with_cpus(host, "0-3")
-    view = Viewing(host.tree, Knobs(host.tree), settings=settings).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree), settings=settings).view(window(), {})
     assert dict(view.node.allocatable) == {CPU: 3500, BATCH_CPU: 3000}, "memory was not measured"
     assert view.node.kubelet_reserved_millicores == 500
 
 
 def test_the_fullest_file_system_that_is_there_counts(host: FakeHost) -> None:
     def used(*paths: str) -> float | None:
-        settings = StrategySettings(disk_paths=paths)
-        return Viewing(host.tree, Knobs(host.tree), settings=settings).view(window(), {}).disk_used_ratio
+        settings = StrategiesSettings(disk_paths=paths)
+        return NodeViewBuilder(host.tree, Knobs(host.tree), settings=settings).view(window(), {}).disk_used_ratio
 
     assert used("/nowhere") is None
     ratio = used("/", "/nowhere")
@@ -162,12 +164,12 @@ def test_who_shares_which_memory_is_looked_at_only_when_asked(host: FakeHost) ->
         cast("dict[str, Table]", frame.tables)[HOST] = Table(
             {}, {name: np.array([amount]) for name, amount in memory.items()}
         )
-    viewing = Viewing(host.tree, Knobs(host.tree))
+    viewing = NodeViewBuilder(host.tree, Knobs(host.tree))
     assert viewing.view(seen, {}).memory_domains is None
     (domain,) = viewing.view(seen, {}, with_memory=True).memory_domains or ()
     assert (domain.path, domain.limit_bytes, domain.free_bytes) == ("/", 1000, 900)
 
 
 def test_a_kernel_without_memory_high_is_known(host: FakeHost) -> None:
-    node = Viewing(host.tree, Knobs(host.tree)).view(window(), {}).node
+    node = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {}).node
     assert (Knob.MEMORY_HIGH in node.lacking) == (host.version == 1)

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from detector.baselines.learner import Baselines
-from detector.baselines.values import Judgement, LoadKind, Observation, WorkloadKey
+from detector.baselines.values import BaselineSample, Judgement, LoadKind, WorkloadKey
 from detector.judging.signals import Turnarounds
 from koordlet.control.batch_means import BATCHES
 from koordlet.control.slowdown import SlowdownMeter
@@ -89,9 +89,9 @@ def learned(draw: NDArray[np.float64]) -> Judgement:
     """What baselines say after these quiet ticks."""
     baselines, keys = Baselines(), (WorkloadKey("web"),)
 
-    def observed(value: float) -> Observation:
+    def observed(value: float) -> BaselineSample:
         kind = np.array([int(LoadKind.REQUESTS_PER_SECOND)])
-        return Observation(keys, np.array([100.0]), kind, {"turnaround": np.array([value])})
+        return BaselineSample(keys, np.array([100.0]), kind, {"turnaround": np.array([value])})
 
     for second, value in enumerate(draw.tolist()):
         baselines.learn(observed(value), 1e9 + second)

@@ -6,12 +6,12 @@ import pytest
 
 from api.intents import Intent
 from api.settings import SettingsError
-from koordlet.config import StrategySettings as Settings
-from koordlet.control.strategy_runner import Strategizing, open_strategies
+from koordlet.config import StrategiesSettings as Settings
+from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.view import Node, NodeView
+from koordlet.strategies.view import NodeInfo, NodeView
 
-VIEW = NodeView(node=Node(cpus=(), memory_bytes=0))
+VIEW = NodeView(node=NodeInfo(cpus=(), memory_bytes=0))
 
 
 class Broken(Strategy[StrategySettings]):
@@ -31,7 +31,7 @@ class Willing(Strategy[StrategySettings]):
 
 
 def test_a_strategy_that_fails_is_silent_and_counted_and_the_others_go_on() -> None:
-    held = Strategizing({"broken": Broken(), "willing": Willing()})
+    held = StrategyRunner({"broken": Broken(), "willing": Willing()})
     assert [intent.target for intent in held.decide(VIEW, 1.0)] == ["/batch"]
     held.decide(VIEW, 2.0)
     assert (held.failures["broken"], held.failures["willing"], held.silent) == (2, 0, {"broken"})
@@ -68,7 +68,7 @@ def test_what_cannot_be_followed_is_refused_with_a_reason(settings: Settings, to
 
 
 def test_evictions_are_forgotten_in_time() -> None:
-    held = Strategizing({})
+    held = StrategyRunner({})
     held.note_eviction("/a", 0.0)
     held.note_eviction("/b", 4000.0)
     assert held.evictions == {"/b": 4000.0}

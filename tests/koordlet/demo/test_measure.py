@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from koordlet.demo.client import arrivals
-from koordlet.demo.measure import Phase, compare, rolling_p99
+from koordlet.demo.measure import DemoPhase, compare, rolling_p99
 from koordlet.demo.show import milliseconds, percent, sparkline
 
 
-def phase(name: str, latency: list[float], blocks: int = 0) -> Phase:
-    return Phase(name, 10.0, np.linspace(0, 10, len(latency)), np.array(latency), blocks)
+def phase(name: str, latency: list[float], blocks: int = 0) -> DemoPhase:
+    return DemoPhase(name, 10.0, np.linspace(0, 10, len(latency)), np.array(latency), blocks)
 
 
 def test_a_request_without_an_answer_is_slower_than_all_others() -> None:

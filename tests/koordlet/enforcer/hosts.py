@@ -9,10 +9,10 @@ from typing import Any
 from api.frame import CgroupInfo
 from api.intents import Intent, Knob, Setting
 from api.qos import QoSClass
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
-from koordlet.enforcer.events import Event, Moment
+from koordlet.enforcer.events import Clocks, EnforcerEvent
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.host.files import HostTree
 from tests.trees import make_tree
@@ -68,7 +68,7 @@ class FakeHost:
 
     root: Path
     version: int = 2
-    clock: Moment = field(default_factory=lambda: Moment(1000.0, 1_800_000_000.0))
+    clock: Clocks = field(default_factory=lambda: Clocks(1000.0, 1_800_000_000.0))
 
     def __post_init__(self) -> None:
         mounts = (
@@ -107,20 +107,20 @@ class FakeHost:
     def text(self, path: str, name: str) -> str:
         return self.file(path, name).read_text().strip()
 
-    def later(self, seconds: float, *, wall: float | None = None) -> Moment:
+    def later(self, seconds: float, *, wall: float | None = None) -> Clocks:
         """Let time pass; `wall` lets the wall clock jump to somewhere else."""
         now = self.clock
-        self.clock = Moment(now.monotonic_seconds + seconds, now.wall_seconds + seconds if wall is None else wall)
+        self.clock = Clocks(now.monotonic_seconds + seconds, now.wall_seconds + seconds if wall is None else wall)
         return self.clock
 
-    def settings(self, **changes: Any) -> EnforcingSettings:
+    def settings(self, **changes: Any) -> EnforcerSettings:
         given: dict[str, Any] = {
             "enabled": True,
             "strategies": ("*",),
             "state_dir": str(self.root / "state"),
             "audit_file": str(self.root / "audit.jsonl"),
         }
-        return EnforcingSettings(**(given | changes))
+        return EnforcerSettings(**(given | changes))
 
     def enforcer(self, **changes: Any) -> Enforcer:
         return open_enforcer(self.settings(**changes), self.tree, now=self.clock)
@@ -138,7 +138,7 @@ def infos(**classes: QoSClass) -> tuple[CgroupInfo, ...]:
     )
 
 
-def outcomes(events: list[Event]) -> list[tuple[str, str, str]]:
+def outcomes(events: list[EnforcerEvent]) -> list[tuple[str, str, str]]:
     """(knob, outcome, after) of all that is not merely standing."""
     return [(event.knob, event.outcome.value, event.after) for event in events if event.outcome != Outcome.STANDS]
 

@@ -13,7 +13,7 @@ from api.intents import Knob
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import restore
-from koordlet.enforcer.writer import Hands
+from koordlet.enforcer.writer import KernelWriter
 from tests.koordlet.enforcer.hosts import FakeHost, Wishes, want
 
 KILLED = 9
@@ -45,7 +45,7 @@ def die_at(moment: int) -> None:
 
         return wrapped
 
-    for owner, name in ((Hands, "write"), (Journal, "_append"), (Journal, "_replace")):
+    for owner, name in ((KernelWriter, "write"), (Journal, "_append"), (Journal, "_replace")):
         setattr(owner, name, counted(getattr(owner, name)))
 
 

@@ -15,9 +15,9 @@ from api.intents import Evict, Knob, Reclaim, Setting
 from api.qos import QoSClass
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
-from koordlet.enforcer.events import Event
+from koordlet.enforcer.events import EnforcerEvent
 from koordlet.enforcer.journal import Journal
-from koordlet.enforcer.journal_format import Entry
+from koordlet.enforcer.journal_format import JournalEntry
 from koordlet.enforcer.lifecycle import open_enforcer, restore
 from koordlet.host.attributes import KernelFile
 from koordlet.host.files import HostError
@@ -193,7 +193,7 @@ def test_a_cgroup_that_is_made_again_just_before_the_write_stays_as_it_is(
     enforcer = host.enforcer()
     real = Journal.hold
 
-    def hold(journal: Journal, entries: list[Entry]) -> bool:
+    def hold(journal: Journal, entries: list[JournalEntry]) -> bool:
         for folder in list((host.root / "cg").glob("**/pod")):
             folder.rename(folder.with_name("old"))
         host.make("/pod")
@@ -396,7 +396,7 @@ def test_a_dry_run_differs_in_the_write_alone(host: FakeHost) -> None:
 
     def told(dry_run: bool) -> list[list[tuple[Any, ...]]]:
         enforcer = host.enforcer(dry_run=dry_run, audit_file=str(host.root / f"audit-{dry_run}.jsonl"))
-        steps: list[list[Event]] = [enforcer.step(wishes, cgroups, host.later(1)) for wishes in story]
+        steps: list[list[EnforcerEvent]] = [enforcer.step(wishes, cgroups, host.later(1)) for wishes in story]
         steps.append(enforcer.close(host.clock))
         return [
             [(event.knob, event.target, event.file, event.before, event.after, event.outcome) for event in events]
@@ -476,7 +476,7 @@ def old(tmp_path: Path) -> FakeHost:
     return host
 
 
-def take(host: FakeHost, amount: int, enforcer: Enforcer | None = None, **also: Any) -> list[Event]:
+def take(host: FakeHost, amount: int, enforcer: Enforcer | None = None, **also: Any) -> list[EnforcerEvent]:
     wish = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=amount)
     return (enforcer or host.enforcer(**also)).step([wish], now=host.clock)
 

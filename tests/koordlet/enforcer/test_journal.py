@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from koordlet.enforcer.journal import Journal, JournalError, peek
-from koordlet.enforcer.journal_format import Entry, decode
-from koordlet.host.attribute_formats import Form
+from koordlet.enforcer.journal_format import JournalEntry, decode
+from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import KernelFile
 
 
-def entry(name: str, original: str = "1") -> Entry:
-    return Entry(
-        place=KernelFile(f"/cg/{name}", Form.INTEGER),
+def entry(name: str, original: str = "1") -> JournalEntry:
+    return JournalEntry(
+        place=KernelFile(f"/cg/{name}", Format.INTEGER),
         identity="7",
         original=original,
         ours=("2",),

@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from koordlet.enforcer.journal_format import SCHEMA, Begin, Drop, Entry, Hold, Record, decode, encode
-from koordlet.host.attribute_formats import Form
+from koordlet.enforcer.journal_format import SCHEMA, Begin, Drop, Hold, JournalEntry, Record, decode, encode
+from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import KernelFile, ProcessFiles, ResourceGroup, ResourceTasks
 
 words = st.text(st.characters(codec="utf-8"), max_size=12)
 paths = st.sampled_from(["/a", "/b", "/c d", "/ä"])
 places = st.one_of(
-    st.builds(KernelFile, path=paths, form=st.sampled_from(Form), item=words),
+    st.builds(KernelFile, path=paths, form=st.sampled_from(Format), item=words),
     st.builds(ProcessFiles, path=paths, proc=st.just("/proc"), name=st.just("oom_score_adj")),
     st.builds(ResourceTasks, path=paths, root=st.just("/sys/fs/resctrl")),
     st.builds(ResourceGroup, path=paths),
 )
 entries = st.builds(
-    Entry,
+    JournalEntry,
     place=places,
     identity=words,
     original=words,
@@ -33,7 +33,7 @@ entries = st.builds(
 changes = st.lists(st.one_of(st.builds(Hold, entry=entries), st.builds(Drop, key=paths)), max_size=6)
 
 
-def lived(records: list[Record]) -> dict[str, Entry]:
+def lived(records: list[Record]) -> dict[str, JournalEntry]:
     live = {}
     for record in records:
         if isinstance(record, Hold):

@@ -15,12 +15,12 @@ from api.qos import QoSClass
 from koordlet.enforcer.budgets import Budgets, pod_of
 from koordlet.enforcer.conflicts import settle
 from koordlet.enforcer.direction import Direction, amount, compare
-from koordlet.enforcer.protected import Protection
+from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.validation import check
-from koordlet.enforcer.write_order import Change, interim, order
-from koordlet.host.attribute_formats import Form
+from koordlet.enforcer.write_order import KnobChange, interim, order
+from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import KernelFile
-from koordlet.host.knobs.knobs import Part
+from koordlet.host.knobs.knobs import Assignment
 from tests.koordlet.enforcer.hosts import want
 
 
@@ -146,7 +146,7 @@ def test_the_rule_does_not_depend_on_the_order_of_wishes(wishes: list[Setting], 
     }
 
 
-PROTECTION = Protection(
+PROTECTION = ProtectedCgroups(
     ("/", "/system.slice", "/system.slice/*"),
     {"/kube/lsr": QoSClass.LSR, "/kube/be": QoSClass.BE, "/kube/ls": QoSClass.LS},
     frozenset({"/kube/be/precious"}),
@@ -182,7 +182,7 @@ def test_what_is_protected(target: str, protected: bool) -> None:
 
 
 def test_the_kubelets_own_directory_is_never_idle() -> None:
-    bare = Protection((), {}, frozenset(), "")
+    bare = ProtectedCgroups((), {}, frozenset(), "")
     directory = "/kubepods.slice/kubepods-besteffort.slice"
     assert "kubelet" in bare.forbids(Knob.CPU_IDLE, directory, Direction.TIGHTER)
     assert bare.forbids(Knob.CPU_IDLE, directory, Direction.WIDER) == ""
@@ -223,7 +223,7 @@ class Kernel:
             assert int(self.state[path, Knob.CPU_BURST]) <= limit, f"burst of {path} above its quota"
 
 
-FORMS = {Knob.CPUSET_CPUS: Form.CPUS, Knob.CPU_MAX: Form.CPU_MAX, Knob.CPU_BURST: Form.INTEGER}
+FORMS = {Knob.CPUSET_CPUS: Format.CPUS, Knob.CPU_MAX: Format.CPU_MAX, Knob.CPU_BURST: Format.INTEGER}
 PATHS = ("/a", "/a/b", "/a/b/c")
 
 
@@ -249,10 +249,10 @@ def test_the_kernel_accepts_every_write_in_our_order(
     changes = []
     for (target, knob), value in new.items():
         before = old[target, knob]
-        part = Part(KernelFile(f"{target}/{knob}", FORMS[knob]), value)
+        part = Assignment(KernelFile(f"{target}/{knob}", FORMS[knob]), value)
         way = compare(amount(knob, before), amount(knob, value))
         if way != Direction.SAME:
-            changes.append(Change(knob, target, ((part, before),), way))
+            changes.append(KnobChange(knob, target, ((part, before),), way))
     kernel = Kernel(old)
     for write in order(changes):
         change = changes[write.change]
@@ -264,7 +264,7 @@ def test_the_kernel_accepts_every_write_in_our_order(
 
 
 def test_a_list_that_moves_passes_through_both() -> None:
-    part = Part(KernelFile("/a/cpuset.cpus", Form.CPUS), "2-3")
+    part = Assignment(KernelFile("/a/cpuset.cpus", Format.CPUS), "2-3")
     assert interim(part, "0-1") == "0-3"
     assert interim(part, "2") == ""
     assert interim(part, "") == ""
@@ -272,9 +272,9 @@ def test_a_list_that_moves_passes_through_both() -> None:
 
 def test_a_longer_period_goes_before_its_quota_and_a_shorter_one_after() -> None:
     def files(period: tuple[str, str]) -> list[str]:
-        quota = Part(KernelFile("/a/cpu.cfs_quota_us", Form.QUOTA_US), "20000"), "10000"
-        other = Part(KernelFile("/a/cpu.cfs_period_us", Form.INTEGER), period[1]), period[0]
-        change = Change(Knob.CPU_MAX, "/a", (quota, other), Direction.WIDER)
+        quota = Assignment(KernelFile("/a/cpu.cfs_quota_us", Format.QUOTA_US), "20000"), "10000"
+        other = Assignment(KernelFile("/a/cpu.cfs_period_us", Format.INTEGER), period[1]), period[0]
+        change = KnobChange(Knob.CPU_MAX, "/a", (quota, other), Direction.WIDER)
         return [Path(write.part.place.path).name.split("_")[1] for write in order([change])]
 
     assert files(("100000", "200000")) == ["period", "quota"]
@@ -282,7 +282,7 @@ def test_a_longer_period_goes_before_its_quota_and_a_shorter_one_after() -> None
 
 
 def test_whoever_is_out_of_bounds_gets_not_even_gifts() -> None:
-    bounded = Protection((), {}, frozenset(), "", ("/mine/*",))
+    bounded = ProtectedCgroups((), {}, frozenset(), "", ("/mine/*",))
     assert bounded.forbids(Knob.CPU_IDLE, "/mine/batch", Direction.TIGHTER) == ""
     assert "only" in bounded.forbids(Knob.CPU_IDLE, "/yours", Direction.TIGHTER)
     assert "only" in bounded.forbids(Knob.CPU_WEIGHT, "/yours", Direction.WIDER)

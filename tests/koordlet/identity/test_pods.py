@@ -3,7 +3,7 @@
 import pytest
 
 from api.frame import CgroupInfo
-from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, annotated, nobody_tells
+from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, annotated, no_pod_facts
 
 UID = "12345678-1234-1234-1234-123456789012"
 POD = f"/kubepods/besteffort/pod{UID}"
@@ -20,4 +20,4 @@ def test_the_pod_itself_is_named_and_only_if_it_says_so(annotations: dict[str, s
 
 def test_who_is_not_known_is_not_annotated() -> None:
     assert annotated(CGROUPS, {}.get) == frozenset()
-    assert annotated(CGROUPS, nobody_tells) == frozenset()
+    assert annotated(CGROUPS, no_pod_facts) == frozenset()

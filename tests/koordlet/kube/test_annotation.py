@@ -7,7 +7,7 @@ from api.kube.objects import Pod
 from api.verdicts import KERNEL, OWN_QUOTA, Culprit, How, Verdict
 from koordlet.kube.annotation import LEAST_SECONDS, MAX_ENTRIES, AnnotationPace, annotation_text, entries_of
 from koordlet.kube.pods import CONFIG_HASH, PodBook
-from scheduler.interference.verdicts import Verdict as Read
+from scheduler.interference.verdicts import NodeVerdict as Read
 from scheduler.interference.verdicts import from_annotation
 from tests.verdicts import make_verdict
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from api.verdicts import Culprit, How, State
+from api.verdicts import Culprit, How, VerdictState
 from koordlet.kube.events import QUIET_SECONDS, REMEMBERED, EventWords
 from koordlet.kube.pods import PodBook
 from tests.koordlet.kube.test_annotation import BATCH, WEB, by, cgroup, pod, with_cause
@@ -49,10 +49,10 @@ def test_the_same_again_at_once_is_held_back_and_counted(words: EventWords) -> N
 
 def test_a_close_is_normal_and_an_update_is_nothing(words: EventWords) -> None:
     verdict = by(cgroup(BATCH))
-    closed = words.event(msgspec.structs.replace(verdict, state=State.CLOSE))
+    closed = words.event(msgspec.structs.replace(verdict, state=VerdictState.CLOSE))
     assert closed is not None
     assert (closed.type, closed.reason) == ("Normal", "InterferenceEnded")
-    assert words.event(msgspec.structs.replace(verdict, state=State.UPDATE)) is None
+    assert words.event(msgspec.structs.replace(verdict, state=VerdictState.UPDATE)) is None
 
 
 def test_ones_own_doing_is_not_called_interference(words: EventWords) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.kube.interference import ANNOTATION_VERDICTS
-from api.verdicts import State, Verdict
+from api.verdicts import Verdict, VerdictState
 from cluster import EVENTS, NODES, PODS, Backoff, Client, Key
 from cluster.twin import Fault, FaultType, Twin
 from koordlet.kube.reporter import PACE, Reporter, node_name
@@ -81,7 +81,7 @@ def test_the_scheduler_reads_it_from_the_node_and_it_goes_when_nothing_stands(tw
         0.4,
         1090.0,
     )
-    reporter.update([msgspec.structs.replace(verdict, state=State.CLOSE)], [], 1010.0)
+    reporter.update([msgspec.structs.replace(verdict, state=VerdictState.CLOSE)], [], 1010.0)
     assert eventually(lambda: stated(twin) is None)
     assert twin.objects(NODES)[Key("", "n1")]["metadata"]["annotations"] == {"kept": "yes"}
     assert stated(twin, "n2") is None

@@ -11,12 +11,12 @@ from api.frame import CgroupInfo
 from api.intents import Knob, Setting
 from detector.baselines.values import Judgement
 from detector.judging.signals import Turnarounds
-from koordlet.control.control_loop import Protection
+from koordlet.control.control_loop import ControlLoop
 from koordlet.control.harm import HarmMeter
 from koordlet.control.slowdown import SlowdownMeter
-from koordlet.control.strategy_runner import Strategizing
-from koordlet.enforcer.outcomes import Fate
-from koordlet.metrics.actions import ActionExposition
+from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.enforcer.outcomes import IntentResult
+from koordlet.metrics.actions import ActionMetrics
 from tests.koordlet.control.test_strategy_runner import VIEW, Broken, Willing
 
 CGROUPS = (
@@ -26,7 +26,7 @@ CGROUPS = (
 )
 
 
-def protection() -> Protection:
+def protection() -> ControlLoop:
     idle = Setting(strategy="response", target="/batch", reason="", knob=Knob.CPU_IDLE, value="1")
     meter = HarmMeter()
     for _ in range(30):
@@ -37,7 +37,7 @@ def protection() -> Protection:
     slowdown = SlowdownMeter()
     for _ in range(30):
         slowdown.add(answered, 1.0)
-    strategizing = Strategizing({"broken": Broken(), "willing": Willing()})
+    strategizing = StrategyRunner({"broken": Broken(), "willing": Willing()})
     for second in range(2):
         strategizing.decide(VIEW, float(second))
     made: dict[str, Any] = {
@@ -49,14 +49,14 @@ def protection() -> Protection:
         "trips": {"acted": 1},
         "harm": meter,
         "slowdown": slowdown,
-        "wishes": {("response", Fate.WANTED): 3, ("response", Fate.CONFLICT): 1},
+        "wishes": {("response", IntentResult.WANTED): 3, ("response", IntentResult.CONFLICT): 1},
         "strategizing": strategizing,
     }
-    return cast(Protection, SimpleNamespace(**made))
+    return cast(ControlLoop, SimpleNamespace(**made))
 
 
 def scraped(max_cgroups: int) -> str:
-    exposition = ActionExposition(max_cgroups, lambda path: path.lstrip("/"), dry_run=True)
+    exposition = ActionMetrics(max_cgroups, lambda path: path.lstrip("/"), dry_run=True)
     registry = CollectorRegistry()
     registry.register(exposition)
     exposition.update(protection(), CGROUPS)

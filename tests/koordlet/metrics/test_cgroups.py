@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from api.frame import KERNEL_ID
 from api.histogram import SLOTS
-from api.metrics import METRICS, Kind
+from api.metrics import METRICS, MetricKind
 from api.window import Window
-from koordlet.config import ExpositionSettings
-from koordlet.metrics.cgroups import Exposition
+from koordlet.config import MetricsSettings
+from koordlet.metrics.cgroups import CgroupMetrics
 from tests.frames import make_frame
 
 
@@ -35,7 +35,7 @@ def frame(second: int, count: int, growth: int, blame: dict[tuple[int, int], int
     return make_frame(second, paths(count), columns, blame or {})
 
 
-def text(exposition: Exposition) -> str:
+def text(exposition: CgroupMetrics) -> str:
     registry = CollectorRegistry()
     registry.register(exposition)
     return generate_latest(registry).decode()
@@ -46,12 +46,12 @@ def samples(output: str, series: str) -> dict[str, float]:
     return {labels: float(value) for labels, value in found}
 
 
-def settings(**changes: int) -> ExpositionSettings:
-    return ExpositionSettings(**changes)  # type: ignore[arg-type]
+def settings(**changes: int) -> MetricsSettings:
+    return MetricsSettings(**changes)  # type: ignore[arg-type]
 
 
 def test_the_rest_is_other_and_the_sum_is_whole() -> None:
-    exposition = Exposition(settings(max_cgroups=3), paths(10).get, {"version": "0"})
+    exposition = CgroupMetrics(settings(max_cgroups=3), paths(10).get, {"version": "0"})
     frames = [frame(second, 10, 10**6) for second in range(4)]
     for before, after in itertools.pairwise(frames):
         exposition.update(Window([before, after]), capabilities={"cpu": True, "pmu": False})
@@ -65,7 +65,7 @@ def test_the_rest_is_other_and_the_sum_is_whole() -> None:
 
 
 def test_no_counter_falls_when_the_exported_set_changes() -> None:
-    exposition = Exposition(settings(max_cgroups=1), paths(3).get, {})
+    exposition = CgroupMetrics(settings(max_cgroups=1), paths(3).get, {})
     last = 0.0
     for second in range(1, 12):
         busy = 1 + second // 4
@@ -82,7 +82,7 @@ def test_no_counter_falls_when_the_exported_set_changes() -> None:
 
 
 def test_blame_is_top_k_plus_other() -> None:
-    exposition = Exposition(settings(culprits_per_victim=2), paths(9).get, {})
+    exposition = CgroupMetrics(settings(culprits_per_victim=2), paths(9).get, {})
     blame = {(1, culprit): culprit * 10**6 for culprit in range(2, 9)} | {(1, KERNEL_ID): 10**6}
     exposition.update(Window([frame(0, 9, 1), frame(1, 9, 1, blame)]), capabilities={})
     pairs = samples(text(exposition), "koord_cgroup_cpu_blame_seconds_total")
@@ -92,7 +92,7 @@ def test_blame_is_top_k_plus_other() -> None:
 
 
 def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
-    exposition = Exposition(settings(histogram_cgroups=1), paths(2).get, {})
+    exposition = CgroupMetrics(settings(histogram_cgroups=1), paths(2).get, {})
     exposition.update(Window([frame(0, 2, 1), frame(5, 2, 1)]), capabilities={})
     output = text(exposition)
     buckets = samples(output, "koord_cgroup_cpu_wait_duration_seconds_bucket")
@@ -106,7 +106,7 @@ def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian's prometheus) is not installed")
 def test_promtool_finds_nothing_to_complain_about() -> None:
-    exposition = Exposition(settings(), paths(4).get, {"version": "0"})
+    exposition = CgroupMetrics(settings(), paths(4).get, {"version": "0"})
     exposition.update(
         Window([frame(0, 4, 10**6), frame(1, 4, 10**6, {(1, 2): 5})]),
         capabilities={"cpu": True},
@@ -120,5 +120,5 @@ def test_names_follow_the_conventions() -> None:
     for metric in METRICS:
         if metric.family:
             assert re.fullmatch(r"koord_(cgroup|host|agent|resctrl|triage)_[a-z_]+", metric.series), metric.series
-            assert metric.series.endswith("_total") == (metric.kind is Kind.COUNTER)
+            assert metric.series.endswith("_total") == (metric.kind is MetricKind.COUNTER)
             assert not re.search(r"_(ns|us|ms)(_|$)", metric.series)

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
-from koordlet.agent.detection import JudgeState
-from koordlet.metrics.verdicts import FAMILIES, VerdictExposition
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from koordlet.agent.detection import DetectionState
+from koordlet.metrics.verdicts import FAMILIES, VerdictMetrics
 
 OPEN = Verdict(
     time=100.0,
-    state=State.OPEN,
+    state=VerdictState.OPEN,
     victim="/kube/web",
     resource="cpu",
     cause="contention",
@@ -28,14 +28,14 @@ OPEN = Verdict(
     rule="cpu-contention",
     since=100.0,
 )
-STATE = JudgeState(run_seconds=2.5, ready_cells=7, warming_cells=3, refused_samples=1, saves=4, files_refused=1)
+STATE = DetectionState(run_seconds=2.5, ready_cells=7, warming_cells=3, refused_samples=1, saves=4, files_refused=1)
 
 
-def exposition(max_victims: int = 10) -> VerdictExposition:
-    return VerdictExposition(max_victims, {"/kube/web": "web"}.get)  # type: ignore[arg-type]
+def exposition(max_victims: int = 10) -> VerdictMetrics:
+    return VerdictMetrics(max_victims, {"/kube/web": "web"}.get)  # type: ignore[arg-type]
 
 
-def text(found: VerdictExposition) -> str:
+def text(found: VerdictMetrics) -> str:
     registry = CollectorRegistry()
     registry.register(found)
     return generate_latest(registry).decode()
@@ -48,7 +48,7 @@ def samples(output: str, series: str) -> dict[str, float]:
 
 def test_a_verdict_is_counted_once_and_stands_until_it_closes() -> None:
     found = exposition()
-    update = msgspec.structs.replace(OPEN, state=State.UPDATE, lost_seconds_per_second=0.8)
+    update = msgspec.structs.replace(OPEN, state=VerdictState.UPDATE, lost_seconds_per_second=0.8)
     found.update([OPEN], [OPEN], STATE)
     found.update([update], [update], STATE)
     kind = '{cause="contention",resource="cpu",severity="high"}'
@@ -57,14 +57,14 @@ def test_a_verdict_is_counted_once_and_stands_until_it_closes() -> None:
     assert samples(text(found), "koord_verdicts_open") == {kind: 1.0}
     assert samples(text(found), "koord_verdict_lost_seconds_per_second") == {victim: 0.8}
     assert samples(text(found), "koord_verdict_confidence_ratio") == {victim: 0.85}
-    found.update([msgspec.structs.replace(update, state=State.CLOSE)], [], STATE)
+    found.update([msgspec.structs.replace(update, state=VerdictState.CLOSE)], [], STATE)
     assert samples(text(found), "koord_verdicts_total") == {kind: 1.0}
     assert samples(text(found), "koord_verdicts_open") == {}
     assert samples(text(found), "koord_verdict_lost_seconds_per_second") == {}
 
 
 def test_a_storm_of_victims_is_bounded_and_sums() -> None:
-    found = VerdictExposition(3, str)
+    found = VerdictMetrics(3, str)
     storm = [
         msgspec.structs.replace(OPEN, victim=f"/{number}", lost_seconds_per_second=number / 10)
         for number in range(1, 11)

@@ -6,12 +6,12 @@ import logging
 
 import msgspec
 
-from api.verdicts import Culprit, How, Severity, State, Verdict
-from koordlet.outputs.verdict_log import MOST_LINES, Sayings
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from koordlet.outputs.verdict_log import MOST_LINES, VerdictLog
 
 OPEN = Verdict(
     time=100.0,
-    state=State.OPEN,
+    state=VerdictState.OPEN,
     victim="/web",
     resource="cpu",
     cause="contention",
@@ -25,24 +25,24 @@ OPEN = Verdict(
 
 def changed(lost: float, culprit: str = "/batch") -> Verdict:
     culprits = (Culprit(culprit, 1.0, How.DIRECT),) if culprit else ()
-    return msgspec.structs.replace(OPEN, state=State.UPDATE, lost_seconds_per_second=lost, culprits=culprits)
+    return msgspec.structs.replace(OPEN, state=VerdictState.UPDATE, lost_seconds_per_second=lost, culprits=culprits)
 
 
-def said(sayings: Sayings, *verdicts: Verdict) -> list[str]:
+def said(sayings: VerdictLog, *verdicts: Verdict) -> list[str]:
     return [line for _level, line in sayings.lines(verdicts)]
 
 
 def test_openings_and_closings_are_said() -> None:
-    sayings = Sayings({"/web": "web", "/batch": "batch-7"}.__getitem__)
+    sayings = VerdictLog({"/web": "web", "/batch": "batch-7"}.__getitem__)
     assert list(sayings.lines([OPEN])) == [(logging.WARNING, "web lost 0.40 s/s waiting for CPU: 0.40 to batch-7")]
-    closed = msgspec.structs.replace(OPEN, state=State.CLOSE, time=112.0)
+    closed = msgspec.structs.replace(OPEN, state=VerdictState.CLOSE, time=112.0)
     assert list(sayings.lines([closed])) == [
         (logging.INFO, "web no longer loses notable time waiting for CPU, after 12 s")
     ]
 
 
 def test_a_change_is_said_when_it_got_much_worse_than_was_said() -> None:
-    sayings = Sayings()
+    sayings = VerdictLog()
     said(sayings, OPEN)
     assert said(sayings, changed(0.7)) == []
     assert said(sayings, changed(0.1)) == []
@@ -51,7 +51,7 @@ def test_a_change_is_said_when_it_got_much_worse_than_was_said() -> None:
 
 
 def test_a_change_is_said_when_another_culprit_comes_first_and_it_still_matters() -> None:
-    sayings = Sayings()
+    sayings = VerdictLog()
     said(sayings, OPEN)
     assert said(sayings, changed(0.05, "/cron")) == []
     assert said(sayings, changed(0.4, "")) == []
@@ -61,6 +61,6 @@ def test_a_change_is_said_when_another_culprit_comes_first_and_it_still_matters(
 
 def test_a_storm_is_cut_short_and_says_so() -> None:
     storm = [msgspec.structs.replace(OPEN, victim=f"/{number}") for number in range(MOST_LINES + 5)]
-    lines = said(Sayings(), *storm)
+    lines = said(VerdictLog(), *storm)
     assert len(lines) == MOST_LINES + 1
     assert "5 more" in lines[-1]

@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.intents import Intent, Knob, Setting, Strength
-from koordlet.response.episode import Moment
-from koordlet.response.observation import Reach, Sight
-from koordlet.response.policy import Response
+from koordlet.response.episode import StepKind
+from koordlet.response.observation import HostCapabilities, Observation
+from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from tests.koordlet.enforcer.hosts import FakeHost
 from tests.koordlet.response.test_policy import HOG, WEB, accuse, look
 
 MIB = 1 << 20
-REACH = Reach(frozenset({Knob.IO_MAX}), disks=("8:0", "7:1"))
+REACH = HostCapabilities(frozenset({Knob.IO_MAX}), disks=("8:0", "7:1"))
 SERVICE = 0.03
 MAY_LOSE = SERVICE * ResponseSettings().io_slowdown
 USED = 1e8
 
 
-def disk(now: float, *, lost: float, used: float, named: bool) -> Sight:
+def disk(now: float, *, lost: float, used: float, named: bool) -> Observation:
     """The victim's IO takes 30 ms a second undisturbed; the hog moves `used` bytes a second."""
     seen = look(now, [accuse(resource="blockio")] if named else [], lost=lost, used=used / 1e8, reach=REACH)
     return replace(seen, io_service=np.array([SERVICE if info.path == WEB else 0.0 for info in seen.cgroups]))
@@ -43,7 +43,7 @@ def limit_of(wanted: list[Intent]) -> float:
     return float(limit)
 
 
-def played(response: Response, edge: float, seconds: range, named: bool = True) -> list[float]:
+def played(response: ResponsePolicy, edge: float, seconds: range, named: bool = True) -> list[float]:
     """Limits over time on a disk where the victim loses what it may when the hog moves `edge` bytes a second."""
     limits = []
     limit = float("inf")
@@ -57,20 +57,20 @@ def played(response: Response, edge: float, seconds: range, named: bool = True) 
 
 @pytest.mark.parametrize("edge", [1.5e6, 2e6, 5e6, 1e7])
 def test_the_limit_finds_the_edge_and_stays(edge: float) -> None:
-    limits = played(Response(), edge, range(30))
+    limits = played(ResponsePolicy(), edge, range(30))
     assert max(limits[:3]) < USED / 2
     assert max(limits[10:]) < 1.5 * edge
     assert min(limits[10:]) > 0.5 * edge
 
 
 def test_a_held_limit_is_not_taken_for_quiet_and_outlasts_the_verdicts_while_the_culprit_presses() -> None:
-    response = Response()
+    response = ResponsePolicy()
     played(response, 2e6, range(120))
     assert response.standing == {(HOG, "blockio"): ("limit",)}
 
 
 def test_a_culprit_that_stops_is_free_within_ten_seconds() -> None:
-    response = Response()
+    response = ResponsePolicy()
     played(response, 2e6, range(30))
     for second in range(30, 40):
         response.step(disk(float(second), lost=0.0, used=0.0, named=False))
@@ -78,7 +78,7 @@ def test_a_culprit_that_stops_is_free_within_ten_seconds() -> None:
 
 
 def test_one_that_presses_no_more_is_given_back_step_by_step_and_then_let_go() -> None:
-    response = Response()
+    response = ResponsePolicy()
     played(response, 2e6, range(30))
     limits = [1e6]
     second = 30
@@ -94,7 +94,7 @@ def test_one_that_presses_no_more_is_given_back_step_by_step_and_then_let_go() -
 
 
 def test_a_release_that_hurts_ends_in_a_second_and_is_tried_later_each_time() -> None:
-    response = Response()
+    response = ResponsePolicy()
     edge = 2e6
     limits = played(response, edge, range(300))
     tries = [second for second in range(20, 300) if limits[second] > 2 * edge >= limits[second - 1]]
@@ -107,17 +107,17 @@ def test_a_release_that_hurts_ends_in_a_second_and_is_tried_later_each_time() ->
 
 
 def test_a_limit_on_the_floor_that_does_not_help_is_taken_back() -> None:
-    response = Response()
+    response = ResponsePolicy()
     moments = []
     limit = float("inf")
     for second in range(12):
         limit = limit_of(response.step(disk(float(second), lost=0.5, used=min(USED, limit), named=True)))
         moments += [(step.moment, step.rung) for step in response.steps]
-    assert moments == [(Moment.PULLED, "limit"), (Moment.TAKEN_BACK, "limit")]
+    assert moments == [(StepKind.PULLED, "limit"), (StepKind.TAKEN_BACK, "limit")]
 
 
 def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
-    response = Response(ResponseSettings(strongest=Strength.DRASTIC))
+    response = ResponsePolicy(ResponseSettings(strongest=Strength.DRASTIC))
     for second in range(9):
         seen = disk(float(second), lost=1.0 if second == 0 else 0.03, used=USED, named=True)
         response.step(replace(seen, io_service=np.full(len(seen.cgroups), 0.56)))
@@ -135,13 +135,13 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
 )
 def test_a_weight_is_tried_where_a_disk_heeds_it(heeding: frozenset[str] | None, first: Knob) -> None:
     reach = replace(REACH, knobs=frozenset({Knob.IO_WEIGHT, Knob.IO_MAX}), weighing_disks=heeding)
-    (wanted,) = Response().step(replace(disk(0.0, lost=0.5, used=USED, named=True), reach=reach))
+    (wanted,) = ResponsePolicy().step(replace(disk(0.0, lost=0.5, used=USED, named=True), reach=reach))
     assert isinstance(wanted, Setting)
     assert wanted.knob == first
 
 
 def test_a_small_culprit_is_not_limited() -> None:
-    assert Response().step(disk(0.0, lost=0.5, used=0.5 * MIB, named=True)) == []
+    assert ResponsePolicy().step(disk(0.0, lost=0.5, used=0.5 * MIB, named=True)) == []
 
 
 def test_every_step_reaches_the_kernel_and_the_last_one_puts_it_back(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_every_step_reaches_the_kernel_and_the_last_one_puts_it_back(tmp_path: P
     for path in ("/batch", HOG, "/online", WEB):
         host.make(path)
     rule = host.file(HOG, "blkio.throttle.read_bps_device")
-    response, enforcer = Response(), host.enforcer()
+    response, enforcer = ResponsePolicy(), host.enforcer()
     reach = replace(REACH, disks=("8:0",))
     seen = []
     used = USED
@@ -168,6 +168,6 @@ def test_every_step_reaches_the_kernel_and_the_last_one_puts_it_back(tmp_path: P
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1e9), st.booleans()), min_size=1, max_size=80))
 def test_no_limit_is_ever_below_the_floor(ticks: list[tuple[float, float, bool]]) -> None:
-    response = Response()
+    response = ResponsePolicy()
     for second, (lost, used, named) in enumerate(ticks):
         assert limit_of(response.step(disk(float(second), lost=lost, used=used, named=named))) >= MIB

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.response.limit_control import Course, begun, steered
+from koordlet.response.limit_control import LimitState, begun, steered
 
 MIB = float(1 << 20)
 
@@ -24,24 +24,26 @@ MIB = float(1 << 20)
     ],
 )
 def test_one_tick(strain: float, used: float, expected: float) -> None:
-    after = steered(Course(40.0, 100.0, 80.0), strain=strain, used=used, floor=1.0)
+    after = steered(LimitState(40.0, 100.0, 80.0), strain=strain, used=used, floor=1.0)
     assert after.limit == pytest.approx(expected)
     assert after.cut == (expected < 40.0)
 
 
 def test_a_limit_on_the_floor_stays_there_and_says_that_it_would_be_lowered() -> None:
-    assert steered(Course(1.0, 100.0, 2.0), strain=9.0, used=1.0, floor=1.0) == Course(1.0, 100.0, 1.0, cut=True)
+    assert steered(LimitState(1.0, 100.0, 2.0), strain=9.0, used=1.0, floor=1.0) == LimitState(
+        1.0, 100.0, 1.0, cut=True
+    )
 
 
 def test_without_harm_all_is_given_back_and_never_less_than_before() -> None:
-    course = Course(MIB, 100 * MIB, 2 * MIB)
+    course = LimitState(MIB, 100 * MIB, 2 * MIB)
     for _ in range(200):
         before, course = course, steered(course, strain=0.0, used=0.0, floor=MIB)
         assert course.limit >= before.limit
     assert course.limit == course.most
 
 
-def run(course: Course, edge: float, ticks: int) -> list[float]:
+def run(course: LimitState, edge: float, ticks: int) -> list[float]:
     """Limits over time where the victim loses with the square of the limit; the culprit takes all it may."""
     limits = []
     for _ in range(ticks):

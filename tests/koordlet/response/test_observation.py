@@ -7,18 +7,18 @@ import pytest
 
 from api.frame import Frame, Table
 from api.window import Window
-from koordlet.response.observation import Reach, Sight, sight
+from koordlet.response.observation import HostCapabilities, Observation, observe
 from tests.frames import make_frame
 
 PATHS = {11: "/online/web", 12: "/batch/hog"}
 
 
-def seen(**columns: list[int]) -> Sight:
+def seen(**columns: list[int]) -> Observation:
     """A tick of two seconds in which the columns grew by so much."""
     grown = {f"blockio.{name}": values for name, values in columns.items()}
     nothing = {name: [0] * len(PATHS) for name in grown}
     window = Window([make_frame(1.0, PATHS, nothing), make_frame(3.0, PATHS, grown)])
-    return sight(window, window.delta(), (), Reach())
+    return observe(window, window.delta(), (), HostCapabilities())
 
 
 def test_waiting_behind_own_io_is_no_loss_to_others() -> None:
@@ -51,12 +51,12 @@ def test_disks_between_two_are_those_that_both_used() -> None:
     before = {(11, loop): 5, (11, disk): 5, (12, loop): 5, (12, other): 5, (12, disk): 5}
     after = {(11, loop): 6, (11, disk): 6, (12, loop): 9, (12, other): 9, (12, disk): 5}
     window = Window([frame(1.0, before), frame(2.0, after)])
-    tick = sight(window, window.delta(), (), Reach(disks=("7:1", "254:0", "259:3")))
+    tick = observe(window, window.delta(), (), HostCapabilities(disks=("7:1", "254:0", "259:3")))
     assert tick.disks_between("/batch/hog", "/online/web") == ("7:1",)
     assert tick.disks_between("/batch/hog", "/batch/hog") == ("7:1", "259:3")
     assert tick.disks_between("/batch/hog", "/nobody/knows") == ("7:1", "259:3")
 
 
 def test_all_disks_are_meant_where_nobody_knows_better() -> None:
-    tick = replace(seen(queue_ns=[0, 0]), reach=Reach(disks=("7:1", "254:0")))
+    tick = replace(seen(queue_ns=[0, 0]), reach=HostCapabilities(disks=("7:1", "254:0")))
     assert tick.disks_between("/batch/hog", "/online/web") == ("7:1", "254:0")

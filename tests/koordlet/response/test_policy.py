@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
-from api.verdicts import Culprit, How, Severity, State, Verdict
-from koordlet.response.episode import Moment
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from koordlet.response.episode import StepKind
 from koordlet.response.ladders import LADDERS, branch, schemata
-from koordlet.response.observation import Caches, Reach, Sight
-from koordlet.response.policy import Response
+from koordlet.response.observation import CacheCapabilities, HostCapabilities, Observation
+from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 
 WEB, HOG, BYSTANDER = "/online/web", "/batch/hog", "/batch/bystander"
@@ -25,7 +25,7 @@ def accuse(
 ) -> Verdict:
     return Verdict(
         time=0.0,
-        state=State.OPEN,
+        state=VerdictState.OPEN,
         victim=victim,
         resource=resource,
         cause="contention",
@@ -44,10 +44,10 @@ def look(
     lost: float = 0.5,
     used: float = 1.0,
     classes: dict[str, str] | None = None,
-    reach: Reach | None = None,
+    reach: HostCapabilities | None = None,
     turnaround: float = float("nan"),
     held: float = 0.0,
-) -> Sight:
+) -> Observation:
     given_classes = classes or CLASSES
     infos = tuple(
         CgroupInfo(number, path, path.rpartition("/")[2], qos)
@@ -55,7 +55,7 @@ def look(
     )
     victims = np.array([lost if info.path == WEB else 0.0 for info in infos])
     count = len(infos)
-    return Sight(
+    return Observation(
         now_seconds=now,
         cgroups=infos,
         verdicts=tuple(verdicts),
@@ -65,7 +65,7 @@ def look(
         memory_bytes=np.full(count, 1e9),
         io_bytes_per_second=np.full(count, used * 1e8),
         turnaround_seconds=np.full(count, turnaround),
-        reach=reach or Reach(cpus=(0, 1), disks=("8:0",)),
+        reach=reach or HostCapabilities(cpus=(0, 1), disks=("8:0",)),
     )
 
 
@@ -73,45 +73,45 @@ def knobs(intents: Sequence[Intent]) -> list[tuple[str, str, str]]:
     return [(intent.target, intent.knob, intent.value) for intent in intents if isinstance(intent, Setting)]
 
 
-def run(response: Response, seconds: Sequence[Sight]) -> list[list[Intent]]:
+def run(response: ResponsePolicy, seconds: Sequence[Observation]) -> list[list[Intent]]:
     return [response.step(sight) for sight in seconds]
 
 
 def test_the_first_rung_is_invisible_and_kept_when_the_victim_recovers() -> None:
-    response = Response()
+    response = ResponsePolicy()
     first = response.step(look(0.0, [accuse()]))
     assert knobs(first) == [("/batch", Knob.CPU_IDLE, "1")]
-    assert [step.moment for step in response.steps] == [Moment.PULLED]
+    assert [step.moment for step in response.steps] == [StepKind.PULLED]
     for second in range(1, 5):
         wanted = response.step(look(float(second), [accuse()] if second < 3 else [], lost=0.01))
         assert knobs(wanted) == [("/batch", Knob.CPU_IDLE, "1")]
-    assert [step.moment for step in response.steps] == [Moment.KEPT]
+    assert [step.moment for step in response.steps] == [StepKind.KEPT]
 
 
 def test_a_rung_that_does_not_help_is_taken_back_and_the_next_is_tried() -> None:
-    response = Response()
+    response = ResponsePolicy()
     moments = []
     for second in range(12):
         response.step(look(float(second), [accuse()], lost=0.5))
         moments += [(step.moment, step.rung) for step in response.steps]
     assert moments[:4] == [
-        (Moment.PULLED, "idle"),
-        (Moment.TAKEN_BACK, "idle"),
-        (Moment.PULLED, "cpuset"),
-        (Moment.TAKEN_BACK, "cpuset"),
+        (StepKind.PULLED, "idle"),
+        (StepKind.TAKEN_BACK, "idle"),
+        (StepKind.PULLED, "cpuset"),
+        (StepKind.TAKEN_BACK, "cpuset"),
     ]
 
 
 def test_a_rung_after_which_the_turnaround_grows_is_taken_back() -> None:
-    response = Response()
+    response = ResponsePolicy()
     response.step(look(0.0, [accuse()], turnaround=0.010))
     for second in range(1, 5):
         response.step(look(float(second), [accuse()], lost=0.0, turnaround=0.020))
-    assert (response.steps[0].moment, response.steps[0].rung) == (Moment.TAKEN_BACK, "idle")
+    assert (response.steps[0].moment, response.steps[0].rung) == (StepKind.TAKEN_BACK, "idle")
 
 
 def test_a_culprit_that_goes_quiet_is_released_in_seconds_and_one_that_returns_is_held_longer() -> None:
-    response = Response()
+    response = ResponsePolicy()
     response.step(look(0.0, [accuse()]))
     second = 1
     while response.standing:
@@ -128,7 +128,7 @@ def test_a_culprit_that_goes_quiet_is_released_in_seconds_and_one_that_returns_i
 
 def test_the_hold_grows_when_a_culprit_comes_back() -> None:
     settings = ResponseSettings(hold_seconds=10.0)
-    response = Response(settings)
+    response = ResponsePolicy(settings)
 
     def held(start: float) -> float:
         response.step(look(start, [accuse()]))
@@ -145,72 +145,72 @@ def test_the_hold_grows_when_a_culprit_comes_back() -> None:
 
 def test_a_protected_culprit_is_left_alone_and_counted() -> None:
     for qos in ("LSR", "LSE", "SYSTEM", "LS"):
-        response = Response()
+        response = ResponsePolicy()
         assert response.step(look(0.0, [accuse()], classes=CLASSES | {HOG: qos})) == []
         assert response.refused == {"protected": 1}
 
 
 def test_a_protected_child_protects_its_parent_and_a_protected_parent_its_children() -> None:
-    response = Response()
+    response = ResponsePolicy()
     assert response.step(look(0.0, [accuse()], classes=CLASSES | {f"{HOG}/inner": "LSR"})) == []
     assert response.step(look(1.0, [accuse()], classes=CLASSES | {"/batch": "LSE"})) == []
 
 
 def test_of_two_that_hurt_each_other_only_the_lower_class_is_acted_upon() -> None:
-    response = Response()
+    response = ResponsePolicy()
     wanted = response.step(look(0.0, [accuse(), accuse(WEB, HOG)]))
     assert {target for target, _knob, _value in knobs(wanted)} == {"/batch"}
-    equal = Response()
+    equal = ResponsePolicy()
     assert equal.step(look(0.0, [accuse(), accuse(WEB, HOG)], classes=CLASSES | {HOG: "LS"})) == []
 
 
 def test_correlation_alone_goes_no_further_than_mild() -> None:
-    response = Response()
+    response = ResponsePolicy()
     for second in range(60):
         for intent in response.step(look(float(second), [accuse(how=How.CORRELATED)])):
             assert intent.strength <= Strength.MILD
 
 
 def test_nothing_beyond_the_strongest_allowed_is_ever_wanted() -> None:
-    response = Response()
+    response = ResponsePolicy()
     seen = set()
     for second in range(120):
         for intent in response.step(look(float(second), [accuse()])):
             seen.add(intent.strength)
     assert seen == {Strength.INVISIBLE, Strength.MILD, Strength.HARD}
-    drastic = Response(ResponseSettings(strongest=Strength.DRASTIC))
+    drastic = ResponsePolicy(ResponseSettings(strongest=Strength.DRASTIC))
     wanted = [intent for second in range(120) for intent in drastic.step(look(float(second), [accuse()]))]
     assert sum(isinstance(intent, Evict) for intent in wanted) == 1
 
 
 def test_a_culprit_whose_cgroup_died_is_dropped_and_one_never_seen_is_not_acted_upon() -> None:
-    response = Response()
+    response = ResponsePolicy()
     response.step(look(0.0, [accuse()]))
     alone = {path: qos for path, qos in CLASSES.items() if path != HOG}
     assert response.step(look(1.0, [accuse()], classes=alone)) == []
     assert response.refused["gone"] == 1
-    assert Response().step(look(0.0, [accuse("[kernel]")])) == []
+    assert ResponsePolicy().step(look(0.0, [accuse("[kernel]")])) == []
 
 
 def test_the_agent_never_acts_on_its_own_cgroup() -> None:
-    response = Response()
-    assert response.step(look(0.0, [accuse()], reach=Reach(own=f"{HOG}/agent"))) == []
+    response = ResponsePolicy()
+    assert response.step(look(0.0, [accuse()], reach=HostCapabilities(own=f"{HOG}/agent"))) == []
     assert response.refused == {"ourselves": 1}
 
 
 def test_missing_knobs_are_passed_over() -> None:
-    response = Response()
-    wanted = response.step(look(0.0, [accuse()], reach=Reach(frozenset({Knob.CPU_MAX}), cpus=(0, 1))))
+    response = ResponsePolicy()
+    wanted = response.step(look(0.0, [accuse()], reach=HostCapabilities(frozenset({Knob.CPU_MAX}), cpus=(0, 1))))
     assert knobs(wanted) == [(HOG, Knob.CPU_MAX, "50000 100000")]
 
 
 def test_without_idle_cgroups_the_weight_is_lowered() -> None:
-    reach = Reach(frozenset(Knob) - {Knob.CPU_IDLE}, cpus=(0, 1))
-    assert knobs(Response().step(look(0.0, [accuse()], reach=reach))) == [("/batch", Knob.CPU_WEIGHT, "1")]
+    reach = HostCapabilities(frozenset(Knob) - {Knob.CPU_IDLE}, cpus=(0, 1))
+    assert knobs(ResponsePolicy().step(look(0.0, [accuse()], reach=reach))) == [("/batch", Knob.CPU_WEIGHT, "1")]
 
 
 def test_memory_is_reclaimed_once_then_capped() -> None:
-    response = Response()
+    response = ResponsePolicy()
     wanted: list[Intent] = []
     for second in range(8):
         wanted += response.step(look(float(second), [accuse(resource="memory")]))
@@ -220,27 +220,27 @@ def test_memory_is_reclaimed_once_then_capped() -> None:
 
 
 def test_flapping_verdicts_do_not_flap_the_rung() -> None:
-    response = Response()
+    response = ResponsePolicy()
     pulled = 0
     for second in range(60):
         response.step(look(float(second), [accuse()] if second % 7 < 2 else [], lost=0.01, used=1.0))
-        pulled += sum(step.moment is Moment.PULLED for step in response.steps)
+        pulled += sum(step.moment is StepKind.PULLED for step in response.steps)
     assert pulled == 1
 
 
 def test_a_trip_pulls_the_first_rung_and_it_is_taken_back_unless_the_loss_fell() -> None:
-    response = Response()
+    response = ResponsePolicy()
     assert knobs(response.trip(look(0.0), HOG, WEB, resource="cpu", lost=0.8)) == [("/batch", Knob.CPU_IDLE, "1")]
     second = 0
     while response.standing:
         second += 1
         response.step(look(float(second), [], lost=0.8))
     assert 4 <= second <= 5
-    assert [step.moment for step in response.steps] == [Moment.TAKEN_BACK]
+    assert [step.moment for step in response.steps] == [StepKind.TAKEN_BACK]
 
 
 def test_one_that_was_tripped_before_its_first_tick_is_released_when_it_goes_quiet() -> None:
-    response = Response()
+    response = ResponsePolicy()
     response.step(look(0.0, lost=0.0, used=0.0))
     response.trip(look(0.0, lost=0.0, used=0.0), HOG, WEB, resource="cpu", lost=0.4)
     for second in range(1, 10):
@@ -252,7 +252,7 @@ def test_one_that_was_tripped_before_its_first_tick_is_released_when_it_goes_qui
 
 
 def test_a_tripped_rung_that_proved_itself_is_held_though_no_verdict_ever_opened() -> None:
-    response = Response()
+    response = ResponsePolicy()
     response.step(look(0.0, lost=0.4))
     response.trip(look(0.0, lost=0.4), HOG, WEB, resource="cpu", lost=0.4)
     for second in range(1, 20):
@@ -261,7 +261,7 @@ def test_a_tripped_rung_that_proved_itself_is_held_though_no_verdict_ever_opened
 
 
 def test_for_a_victim_of_no_class_nothing_is_done_that_anybody_feels() -> None:
-    response = Response(ResponseSettings(strongest=Strength.DRASTIC))
+    response = ResponsePolicy(ResponseSettings(strongest=Strength.DRASTIC))
     classes = {"/": "", WEB: "", HOG: "BE"}
     wanted = [
         intent for second in range(60) for intent in response.step(look(second, [accuse()], lost=0.5, classes=classes))
@@ -271,7 +271,7 @@ def test_for_a_victim_of_no_class_nothing_is_done_that_anybody_feels() -> None:
 
 
 def test_what_others_cost_the_victim_is_no_reason_to_climb_on() -> None:
-    response = Response()
+    response = ResponsePolicy()
     response.step(look(0.0, [accuse(share=0.9)], lost=0.5))
     for second in range(1, 20):  # 0.3 s/s are still lost, but hardly to this culprit
         still = msgspec.structs.replace(accuse(share=0.1), lost_seconds_per_second=0.1)
@@ -284,20 +284,20 @@ def test_a_weight_acts_where_the_two_compete() -> None:
     assert branch("/a/b", "/a/b/c") == ""
     assert branch("/a", "/b") == "/a"
     shared = CLASSES | {"/batch/prod": "LS"}
-    wanted = Response().step(look(0.0, [accuse()], classes=shared))
+    wanted = ResponsePolicy().step(look(0.0, [accuse()], classes=shared))
     assert knobs(wanted) == [(HOG, Knob.CPU_IDLE, "1")]
 
 
 def test_the_kubelets_own_directories_are_never_written() -> None:
     pod = "/kubepods/besteffort/pod1"
     classes = {WEB: "LS", "/kubepods": "", "/kubepods/besteffort": "BE", pod: "BE", "/kubepods/burstable/web": "LS"}
-    wanted = Response().step(look(0.0, [accuse(pod, "/kubepods/burstable/web")], classes=classes))
+    wanted = ResponsePolicy().step(look(0.0, [accuse(pod, "/kubepods/burstable/web")], classes=classes))
     assert knobs(wanted) == [(pod, Knob.CPU_IDLE, "1")]
 
 
 def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved() -> None:
-    reach = Reach(cpus=(0, 1), quota_us_of=lambda path: 50_000 if path == WEB else None)
-    response = Response()
+    reach = HostCapabilities(cpus=(0, 1), quota_us_of=lambda path: 50_000 if path == WEB else None)
+    response = ResponsePolicy()
     burst = (WEB, "cpu.max.burst", "50000")
     for second in range(4):  # idle helps, not enough
         first = response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=0.3, reach=reach))
@@ -312,8 +312,8 @@ def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved
 
 
 def test_a_burst_that_changes_nothing_is_taken_back() -> None:
-    reach = Reach(cpus=(0, 1), quota_us_of=lambda _path: 50_000)
-    response = Response()
+    reach = HostCapabilities(cpus=(0, 1), quota_us_of=lambda _path: 50_000)
+    response = ResponsePolicy()
     for second in range(12):
         wanted = response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=0.3, reach=reach))
     assert not {knob for _path, knob, _value in knobs(wanted)} & {"cpu.max.burst"}
@@ -321,8 +321,8 @@ def test_a_burst_that_changes_nothing_is_taken_back() -> None:
 
 def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
     for held, quota in ((0.0, 50_000), (0.3, None)):
-        reach = Reach(cpus=(0, 1), quota_us_of=lambda _path, quota=quota: quota)  # type: ignore[misc]
-        response = Response()
+        reach = HostCapabilities(cpus=(0, 1), quota_us_of=lambda _path, quota=quota: quota)  # type: ignore[misc]
+        response = ResponsePolicy()
         wanted = {
             knob
             for second in range(12)
@@ -336,15 +336,15 @@ def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
 
 def test_cpus_are_parted_by_whole_cores() -> None:
     cores = {0: 0, 1: 1, 2: 0, 3: 1}
-    reach = Reach(
+    reach = HostCapabilities(
         frozenset({Knob.CPUSET_CPUS}),
         cpus=(0, 1, 2, 3),
         cores=cores,
         cpus_of=lambda path: frozenset({0}) if path == WEB else frozenset(),
     )
-    assert knobs(Response().step(look(0.0, [accuse()], reach=reach))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
-    free = Reach(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cores=cores)
-    assert knobs(Response().step(look(0.0, [accuse()], reach=free))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
+    assert knobs(ResponsePolicy().step(look(0.0, [accuse()], reach=reach))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
+    free = HostCapabilities(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cores=cores)
+    assert knobs(ResponsePolicy().step(look(0.0, [accuse()], reach=free))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
 
 
 @given(
@@ -353,7 +353,7 @@ def test_cpus_are_parted_by_whole_cores() -> None:
     percent=st.sampled_from([10, 20, 50]),
 )
 def test_cache_masks_are_contiguous_and_never_empty(mask: int, least: int, percent: int) -> None:
-    text = schemata(Caches((0, 1), mask, least, (0,), 10, 10), percent)
+    text = schemata(CacheCapabilities((0, 1), mask, least, (0,), 10, 10), percent)
     given_mask = int(text.splitlines()[0].partition("0=")[2].partition(";")[0], 16)
     assert given_mask & (given_mask + (given_mask & -given_mask)) == 0
     assert given_mask.bit_count() >= min(least, 1)
@@ -364,7 +364,7 @@ def test_cache_masks_are_contiguous_and_never_empty(mask: int, least: int, perce
 def test_whatever_happens_only_the_culprit_or_its_branch_is_touched_and_limits_have_floors(
     ticks: list[tuple[float, bool, float]],
 ) -> None:
-    response = Response()
+    response = ResponsePolicy()
     for second, (lost, named, used) in enumerate(ticks):
         for intent in response.step(look(float(second), [accuse()] if named else [], lost=lost, used=used)):
             assert intent.target in {"/batch", HOG}

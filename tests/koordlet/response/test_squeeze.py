@@ -14,8 +14,8 @@ from api.verdicts import How
 from koordlet.control.capabilities import caches
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.host.knobs.knobs import Knobs
-from koordlet.response.observation import Reach
-from koordlet.response.policy import Response
+from koordlet.response.observation import HostCapabilities
+from koordlet.response.policy import ResponsePolicy
 from tests.koordlet.enforcer.hosts import FakeHost
 from tests.koordlet.response.test_policy import HOG, accuse, look
 from tests.resctrl_fs.client import MountedResctrl, mounted
@@ -51,12 +51,12 @@ def test_the_squeeze_narrows_stepwise_and_is_put_back(fs: MountedResctrl, host: 
     assert offered.l3_domains == (0, 1)
     assert offered.bandwidth_domains
     before = (fs.path / "schemata").read_text()
-    response = Response()
+    response = ResponsePolicy()
     enforcer = open_enforcer(host.settings(), host.tree, knobs=Knobs(host.tree, fs.path), now=host.clock)
     seen: list[str] = []
     accusation = accuse(resource="cache", how=How.CORRELATED)
     for second in range(14):
-        sight = look(float(second), [accusation], reach=Reach(caches=offered, cpus=(0, 1)))
+        sight = look(float(second), [accusation], reach=HostCapabilities(caches=offered, cpus=(0, 1)))
         enforcer.step(response.step(sight), now=host.later(1))
         for name in groups(fs):
             text = (fs.path / name / "schemata").read_text()

@@ -5,7 +5,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.verdicts import State, Verdict
+from api.verdicts import Verdict, VerdictState
 from koordlet.serving.hub import Subscription, Told, VerdictFilter, VerdictHub
 from tests.verdicts import make_verdict
 
@@ -91,7 +91,7 @@ def test_a_client_that_follows_the_rules_always_knows_what_stands(
     known: dict[str, Verdict] = {}
     dropped = 0
     for victim, closes, reads in [*steps, ("a", True, True)]:
-        verdict = make_verdict(victim, state=State.CLOSE if closes else State.OPEN)
+        verdict = make_verdict(victim, state=VerdictState.CLOSE if closes else VerdictState.OPEN)
         standing.pop(victim, None)
         if not closes:
             standing[victim] = verdict
@@ -103,7 +103,7 @@ def test_a_client_that_follows_the_rules_always_knows_what_stands(
                 known, dropped = {}, told.dropped
             if told.verdict is None:
                 continue
-            if told.verdict.state is State.CLOSE:
+            if told.verdict.state is VerdictState.CLOSE:
                 known.pop(told.verdict.victim, None)
             else:
                 known[told.verdict.victim] = told.verdict

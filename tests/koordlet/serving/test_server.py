@@ -14,17 +14,17 @@ from click.testing import CliRunner
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from api.verdicts import State, from_json
+from api.verdicts import VerdictState, from_json
 from koordlet.commands.verdicts import verdicts as verdicts_command
 from koordlet.serving.client import AgentAway, AgentClient
 from koordlet.serving.hub import Told, VerdictFilter
 from koordlet.serving.server import AgentServer
 from koordlet.serving.settings import ServingSettings
 from koordlet.serving.socket_file import SocketUnusable
-from koordlet.serving.status import Capability, NodeStatus
+from koordlet.serving.status import AgentStatus, Capability
 from tests.verdicts import make_verdict
 
-STATUS = NodeStatus("n1", "0.1", "6.18", 1.0, (Capability("cpu", able=True),))
+STATUS = AgentStatus("n1", "0.1", "6.18", 1.0, (Capability("cpu", able=True),))
 EVERYTHING = VerdictFilter()
 
 
@@ -63,7 +63,7 @@ def test_what_stands_then_what_changes(server: AgentServer, path: Path) -> None:
         assert client.standing(EVERYTHING) == [one]
         stream = client.follow(EVERYTHING)
         assert [next(stream), next(stream)] == [Told(one, 0), Told(None, 0)]
-        closed = make_verdict("/a", state=State.CLOSE)
+        closed = make_verdict("/a", state=VerdictState.CLOSE)
         server.update(STATUS, [closed, other], (other,))
         assert [next(stream), next(stream)] == [Told(closed, 0), Told(other, 0)]
         assert client.standing(VerdictFilter("/b")) == [other]
@@ -168,7 +168,7 @@ def test_a_path_too_long_is_told(tmp_path: Path) -> None:
 
 def test_clients_hear_that_the_agent_ends_and_find_the_next_one(path: Path) -> None:
     for hostname in ("first", "second"):
-        running = AgentServer(settings(path), NodeStatus(hostname, "0.1", "6.18", 1.0, ()))
+        running = AgentServer(settings(path), AgentStatus(hostname, "0.1", "6.18", 1.0, ()))
         running.start()
         with AgentClient(path) as client:
             assert client.node().hostname == hostname
@@ -204,7 +204,7 @@ def test_the_command_tells_what_stands(server: AgentServer, path: Path) -> None:
 def test_the_command_follows_until_the_agent_ends(path: Path) -> None:
     running = AgentServer(settings(path), STATUS)
     running.start()
-    first, second = make_verdict("/a"), make_verdict("/b", state=State.CLOSE)
+    first, second = make_verdict("/a"), make_verdict("/b", state=VerdictState.CLOSE)
     running.update(STATUS, [first], (first,))
 
     def go_on() -> None:

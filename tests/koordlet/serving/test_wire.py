@@ -6,19 +6,19 @@ import msgspec
 import pytest
 
 from api.plugin import Unsupported
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.hub import Told
-from koordlet.serving.status import Capability, NodeStatus, capabilities
+from koordlet.serving.status import AgentStatus, Capability, capabilities
 from koordlet.serving.wire import event_message, status_message, told_of, verdict_message, verdict_of
 from tests.verdicts import make_verdict
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", VerdictState)
 @pytest.mark.parametrize("severity", Severity)
-def test_a_verdict_survives_whole(state: State, severity: Severity) -> None:
+def test_a_verdict_survives_whole(state: VerdictState, severity: Severity) -> None:
     culprits = (Culprit("/batch", 0.5, How.DIRECT), Culprit("[kernel]", 0.1, How.CORRELATED))
     verdict = msgspec.structs.replace(make_verdict(state=state, culprits=culprits), severity=severity)
     data = verdict_message(verdict).SerializeToString()
@@ -43,7 +43,7 @@ def test_status_says_why_not() -> None:
         Capability("net", able=True, reason="no driver call"),
         Capability("pmu", able=False, reason="no PMU", remedy="bare metal"),
     )
-    message = status_message(NodeStatus("n1", "0.1", "6.18", 1.0, listed, ticks=3), 2)
+    message = status_message(AgentStatus("n1", "0.1", "6.18", 1.0, listed, ticks=3), 2)
     assert (message.hostname, message.ticks, message.open_verdicts) == ("n1", 3, 2)
     assert [(each.name, each.remedy) for each in message.capabilities][2] == ("pmu", "bare metal")
 

@@ -5,13 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.strategies.cpupick import pick_cores, pick_cpus
-from koordlet.strategies.view import Cpu
+from koordlet.strategies.view import CpuThread
 from tests.koordlet.strategies.views import machine
 
 
-def of(*cores: tuple[int, int, int, int]) -> list[Cpu]:
+def of(*cores: tuple[int, int, int, int]) -> list[CpuThread]:
     """Cores as (first thread, second thread, socket, core)."""
-    return [Cpu(thread, core, socket, socket) for first, second, socket, core in cores for thread in (first, second)]
+    return [
+        CpuThread(thread, core, socket, socket) for first, second, socket, core in cores for thread in (first, second)
+    ]
 
 
 CROSSED = of((0, 4, 0, 0), (1, 5, 0, 1), (2, 6, 1, 2), (3, 7, 1, 3))
@@ -30,7 +32,7 @@ ADJACENT = of((0, 1, 0, 0), (2, 3, 0, 1), (4, 5, 1, 2), (6, 7, 1, 3))
         pytest.param([ADJACENT[0], ADJACENT[2], ADJACENT[4]], 2, [0, 4], id="no-pair-left"),
     ],
 )
-def test_pick_cpus(cpus: list[Cpu], count: int, chosen: list[int]) -> None:
+def test_pick_cpus(cpus: list[CpuThread], count: int, chosen: list[int]) -> None:
     assert pick_cpus(cpus, count) == chosen
 
 
@@ -48,14 +50,14 @@ def test_pick_cores(count: int, chosen: list[int]) -> None:
 
 
 @st.composite
-def choices(draw: st.DrawFn) -> tuple[list[Cpu], list[Cpu], int]:
+def choices(draw: st.DrawFn) -> tuple[list[CpuThread], list[CpuThread], int]:
     cpus = machine(draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 4)), draw(st.integers(1, 2)))
     free = [cpu for cpu in cpus if draw(st.booleans())]
     return list(cpus), free, draw(st.integers(0, len(cpus) + 2))
 
 
 @given(choices())
-def test_as_many_as_asked_and_only_candidates(given: tuple[list[Cpu], list[Cpu], int]) -> None:
+def test_as_many_as_asked_and_only_candidates(given: tuple[list[CpuThread], list[CpuThread], int]) -> None:
     _, free, count = given
     chosen = pick_cpus(free, count)
     assert len(chosen) == (count if count <= len(free) else 0)
@@ -76,7 +78,7 @@ def test_of_whole_cores_at_most_one_is_broken_and_places_share_evenly(
 
 
 @given(choices())
-def test_whole_cores_leave_no_sibling_to_others(given: tuple[list[Cpu], list[Cpu], int]) -> None:
+def test_whole_cores_leave_no_sibling_to_others(given: tuple[list[CpuThread], list[CpuThread], int]) -> None:
     cpus, free, count = given
     chosen = pick_cores(cpus, free, count)
     for core in {cpu.core for cpu in cpus if cpu.id in chosen}:

@@ -2,15 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.strategies.pool_rebalance import Pool, flow
+from koordlet.strategies.pool_rebalance import CpuPool, rebalance
 
 
-def pool(size: int, used: float, low: int, high: int, cap: int = 100, least: int = 1) -> Pool:
+def pool(size: int, used: float, low: int, high: int, cap: int = 100, least: int = 1) -> CpuPool:
     """A pool with its usage in cores."""
-    return Pool(size, used * 1000, cap, least, low, high)
+    return CpuPool(size, used * 1000, cap, least, low, high)
 
 
-def three(first: Pool | None = None, second: Pool | None = None, third: Pool | None = None) -> list[Pool]:
+def three(first: CpuPool | None = None, second: CpuPool | None = None, third: CpuPool | None = None) -> list[CpuPool]:
     """LAR's three pools on 40 CPUs, each within its band."""
     return [first or pool(10, 4, 30, 50), second or pool(10, 5, 45, 60), third or pool(20, 12, 50, 80)]
 
@@ -40,25 +40,25 @@ def three(first: Pool | None = None, second: Pool | None = None, third: Pool | N
         ),
     ],
 )
-def test_flow(pools: list[Pool], sizes: list[int]) -> None:
-    assert flow(pools) == sizes
+def test_flow(pools: list[CpuPool], sizes: list[int]) -> None:
+    assert rebalance(pools) == sizes
 
 
 @st.composite
-def some_pools(draw: st.DrawFn) -> list[Pool]:
+def some_pools(draw: st.DrawFn) -> list[CpuPool]:
     pools = []
     for _ in range(draw(st.integers(2, 5))):
         least = draw(st.integers(0, 2))
         size = draw(st.integers(0, 64))
         low = draw(st.integers(1, 90))
         high = draw(st.integers(low + 1, 100))
-        pools.append(Pool(size, draw(st.floats(0, 1e5)), draw(st.integers(0, 64)), least, low, high))
+        pools.append(CpuPool(size, draw(st.floats(0, 1e5)), draw(st.integers(0, 64)), least, low, high))
     return pools
 
 
 @given(some_pools())
-def test_nothing_is_lost_and_everybody_keeps_the_least(pools: list[Pool]) -> None:
-    sizes = flow(pools)
+def test_nothing_is_lost_and_everybody_keeps_the_least(pools: list[CpuPool]) -> None:
+    sizes = rebalance(pools)
     assert sum(sizes) == sum(pool.size for pool in pools)
     if sum(sizes) >= sum(pool.least for pool in pools):
         assert all(size >= pool.least for pool, size in zip(pools, sizes, strict=True))
@@ -67,8 +67,8 @@ def test_nothing_is_lost_and_everybody_keeps_the_least(pools: list[Pool]) -> Non
 
 
 @given(some_pools())
-def test_lower_pools_never_cost_a_higher_one(pools: list[Pool]) -> None:
-    sizes = flow(pools)
+def test_lower_pools_never_cost_a_higher_one(pools: list[CpuPool]) -> None:
+    sizes = rebalance(pools)
     for rank, pool in enumerate(pools[:-1]):
         below = sum(max(sizes[lower] - pools[lower].least, 0) for lower in range(rank + 1, len(pools)))
         assert sizes[rank] >= pool.wanted or below == 0, "it lacks while a lower pool has more than its least"

@@ -15,7 +15,7 @@ from koordlet.enforcer.protected import NOT_OF_CGROUPS
 from koordlet.enforcer.validation import check
 from koordlet.strategies.settings import configure
 from koordlet.strategies.strategy import Strategy, discover_strategies
-from koordlet.strategies.view import CacheControl, Group, Kind, MemoryDomain, NodeView
+from koordlet.strategies.view import CacheControl, Group, GroupKind, MemoryDomain, NodeView
 from tests.koordlet.strategies.views import (
     BEST_EFFORT,
     GIB,
@@ -136,7 +136,7 @@ def some_view(draw: st.DrawFn) -> NodeView:
         cpu_millicores=draw(st.one_of(st.none(), st.floats(0, 32_000))),
         memory_bytes=draw(st.one_of(st.none(), st.integers(0, 100 * GIB))),
     )
-    holders = [group.path for group in pods if group.kind is Kind.POD]
+    holders = [group.path for group in pods if group.kind is GroupKind.POD]
     held = dict.fromkeys(holders, draw(st.integers(0, 8)) * GIB)
     domain = MemoryDomain(
         path="/kubepods.slice",

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.qos import QoSClass
-from koordlet.strategies.overcommitment import ledger_releases
+from koordlet.strategies.overcommitment import overcommitment_releases
 from koordlet.strategies.victims import (
     USED,
-    Evictions,
+    RecentEvictions,
     Task,
     below,
     by_eviction_order,
@@ -117,7 +117,9 @@ def test_an_order_is_a_permutation_and_does_not_depend_on_the_view(pods: list[Gr
 @given(some_pods, st.integers(0, 5000))
 def test_no_more_are_chosen_than_needed(pods: list[Group], release: int) -> None:
     task = Task("X", USED, release, pods, "")
-    chosen = [pod for pod, _ in Evictions(1.0).choose(view(*pods), [task], lambda pod: int(pod.cpu_millicores or 0), 0)]
+    chosen = [
+        pod for pod, _ in RecentEvictions(1.0).choose(view(*pods), [task], lambda pod: int(pod.cpu_millicores or 0), 0)
+    ]
     useful = [pod for pod in pods if int(pod.cpu_millicores or 0)]
     assert chosen == useful[: len(chosen)]
     amounts = [int(pod.cpu_millicores or 0) for pod in chosen]
@@ -132,7 +134,7 @@ def test_what_one_task_releases_counts_for_the_next_and_for_a_while() -> None:
         Task("second", "kubernetes.io/batch-cpu", 1000, pods, ""),
         Task("third", USED, 3000, pods, ""),
     ]
-    evictions = Evictions(20.0)
+    evictions = RecentEvictions(20.0)
     chosen = evictions.choose(view(*pods), tasks, lambda pod: int(pod.cpu_millicores or 0), 0.0)
     assert [(pod.uid, task.feature) for pod, task in chosen] == [("a", "first"), ("b", "third")]
     assert evictions.choose(view(*pods), tasks, lambda pod: int(pod.cpu_millicores or 0), 60.0) == []
@@ -144,11 +146,11 @@ def test_evictions_of_others_count() -> None:
     pods = [pod(name, "BE", cores=2) for name in "ab"]
     seen = view(*pods, evictions={pods[0].path: 0.0})
     task = Task("X", USED, 2000, pods, "")
-    assert Evictions(1.0).choose(seen, [task], lambda pod: int(pod.cpu_millicores or 0), 1.0) == []
+    assert RecentEvictions(1.0).choose(seen, [task], lambda pod: int(pod.cpu_millicores or 0), 1.0) == []
 
 
 def test_cooling_starts_with_the_agent() -> None:
-    evictions = Evictions(20.0)
+    evictions = RecentEvictions(20.0)
     assert [evictions.cooling(now) for now in (100.0, 119.9, 120.0)] == [True, True, False]
 
 
@@ -163,7 +165,7 @@ def test_cooling_starts_with_the_agent() -> None:
 )
 def test_ledger(requests: list[int], allocatable: dict[str, int], releases: dict[str, int]) -> None:
     pods = [pod(f"p{i}", "BE", requests={"batch": request}) for i, request in enumerate(requests)]
-    assert ledger_releases(pods, lambda _: "batch", allocatable, 110, 100) == releases
+    assert overcommitment_releases(pods, lambda _: "batch", allocatable, 110, 100) == releases
 
 
 @pytest.mark.parametrize(("threshold", "lower", "level"), [(70, None, 68), (70, 50, 50), (1, None, 0), (None, 5, 0)])

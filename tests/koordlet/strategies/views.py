@@ -5,7 +5,7 @@ from typing import Any
 
 from api.intents import Evict, Intent, Knob, Setting
 from api.qos import QoSClass
-from koordlet.strategies.view import Cpu, Group, Kind, KubeQoS, Node, NodeView
+from koordlet.strategies.view import CpuThread, Group, GroupKind, KubeQoS, NodeInfo, NodeView
 
 GIB = 2**30
 ROOT = "/kubepods.slice"
@@ -15,19 +15,20 @@ _DIRECTORY = {QoSClass.LSE: ROOT, QoSClass.LSR: ROOT, QoSClass.BE: BEST_EFFORT}
 _KUBE_QOS = {ROOT: KubeQoS.GUARANTEED, BURSTABLE: KubeQoS.BURSTABLE, BEST_EFFORT: KubeQoS.BEST_EFFORT}
 
 
-def machine(sockets: int = 1, nodes: int = 1, cores: int = 4, threads: int = 2) -> tuple[Cpu, ...]:
+def machine(sockets: int = 1, nodes: int = 1, cores: int = 4, threads: int = 2) -> tuple[CpuThread, ...]:
     """A regular machine whose siblings have adjacent numbers; `cores` for each NUMA node."""
     total = sockets * nodes * cores * threads
     return tuple(
-        Cpu(cpu, cpu // threads, cpu // threads // cores // nodes, cpu // threads // cores) for cpu in range(total)
+        CpuThread(cpu, cpu // threads, cpu // threads // cores // nodes, cpu // threads // cores)
+        for cpu in range(total)
     )
 
 
-def node(cpus: int | tuple[Cpu, ...] = 8, memory_bytes: int = 100 * GIB, **more: Any) -> Node:
+def node(cpus: int | tuple[CpuThread, ...] = 8, memory_bytes: int = 100 * GIB, **more: Any) -> NodeInfo:
     """A node; a number of CPUs is one socket of two-way cores."""
     if isinstance(cpus, int):
         cpus = machine(cores=-(-cpus // 2))[:cpus]
-    return Node(cpus=cpus, memory_bytes=memory_bytes, **more)
+    return NodeInfo(cpus=cpus, memory_bytes=memory_bytes, **more)
 
 
 def pod(name: str, qos: QoSClass | str = QoSClass.NONE, **more: Any) -> Group:
@@ -39,7 +40,7 @@ def pod(name: str, qos: QoSClass | str = QoSClass.NONE, **more: Any) -> Group:
     kube_qos = more.pop("kube_qos", _KUBE_QOS[directory])
     return Group(
         path=f"{directory}/pod{name}",
-        kind=Kind.POD,
+        kind=GroupKind.POD,
         name=f"default/{name}",
         uid=name,
         qos=qos,
@@ -53,7 +54,7 @@ def container(of: Group, name: str = "main", **more: Any) -> Group:
     return replace(
         of,
         path=f"{of.path}/{name}",
-        kind=Kind.CONTAINER,
+        kind=GroupKind.CONTAINER,
         name=name,
         pod=of.path,
         **{"knobs": {}, "annotations": {}, "labels": {}, "bound_cpus": frozenset(), **more},
@@ -62,17 +63,17 @@ def container(of: Group, name: str = "main", **more: Any) -> Group:
 
 def directory(path: str, **more: Any) -> Group:
     """One of the kubelet's directories."""
-    return Group(path=path, kind=Kind.QOS_DIR, kube_qos=_KUBE_QOS[path], **more)
+    return Group(path=path, kind=GroupKind.QOS_DIR, kube_qos=_KUBE_QOS[path], **more)
 
 
 def app(name: str, qos: QoSClass | str, path: str = "", **more: Any) -> Group:
     """A host application."""
     if "cores" in more:
         more["cpu_millicores"] = more.pop("cores") * 1000
-    return Group(path=path or f"/{name}", kind=Kind.HOST_APP, name=name, qos=QoSClass(qos), **more)
+    return Group(path=path or f"/{name}", kind=GroupKind.HOST_APP, name=name, qos=QoSClass(qos), **more)
 
 
-def view(*groups: Group, on: Node | None = None, cores: float | None = None, **more: Any) -> NodeView:
+def view(*groups: Group, on: NodeInfo | None = None, cores: float | None = None, **more: Any) -> NodeView:
     """A view with the kubelet's three directories, unless the groups bring their own; `cores` is the node's usage."""
     paths = {group.path for group in groups}
     directories = [directory(path) for path in _KUBE_QOS if path not in paths]

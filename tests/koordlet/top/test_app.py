@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from api.frame import Frame
-from api.verdicts import Culprit, How, Severity, State, Verdict
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from api.window import Window
 from koordlet.top.app import DetailScreen, HelpScreen, TopApp, Verdicts
 from koordlet.top.rows import Order
@@ -202,7 +202,7 @@ def test_a_cgroup_that_goes_while_it_is_open_is_said_to_be_gone() -> None:
 def verdict(victim: str) -> Verdict:
     return Verdict(
         time=1.7e9 + 1,
-        state=State.OPEN,
+        state=VerdictState.OPEN,
         victim=victim,
         resource="cpu",
         cause="contention",

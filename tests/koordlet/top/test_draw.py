@@ -24,7 +24,7 @@ from koordlet.top.draw import (
     sparkline,
     who,
 )
-from koordlet.top.rows import Culprit, Latencies, Order, Row
+from koordlet.top.rows import CulpritShare, Latencies, Order, TopRow
 
 CAUSES = [cause.name for cause in LOSS_CAUSES]
 FACT_VALUES = {
@@ -45,11 +45,11 @@ FACT_TEXTS = (
     "0.250 s/s",
     "2 TiB of",
 )
-HOG = Culprit(2, "a-hog-with-quite-a-long-name.service", "cpu", 0.25)
+HOG = CulpritShare(2, "a-hog-with-quite-a-long-name.service", "cpu", 0.25)
 
 
-def _row(causes: dict[str, float], name: str = "victim") -> Row:
-    return Row(CgroupInfo(1, f"/{name}", name), sum(causes.values()), causes, 0.5, (HOG,))
+def _row(causes: dict[str, float], name: str = "victim") -> TopRow:
+    return TopRow(CgroupInfo(1, f"/{name}", name), sum(causes.values()), causes, 0.5, (HOG,))
 
 
 def test_every_cause_has_a_letter_of_its_own_that_tells_whose_doing_it_is() -> None:
@@ -116,7 +116,7 @@ def test_durations(value: float, text: str) -> None:
 
 
 def test_culprits_are_shown_whole_or_not_at_all() -> None:
-    small = Culprit(3, "small", "cpu", 0.01)
+    small = CulpritShare(3, "small", "cpu", 0.01)
     assert who([small, small], 25) == "small 0.010, small 0.010"
     assert who([small, small], 23) == "small 0.010"
     assert who([HOG], 20).endswith(" 0.250")

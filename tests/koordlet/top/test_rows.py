@@ -11,7 +11,7 @@ from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Frame, Table
 from api.histogram import SLOTS
 from api.window import Window
 from koordlet.agent.frame_store import thin
-from koordlet.top.rows import GONE, Order, Row, facts, latencies, ordered, rows
+from koordlet.top.rows import GONE, Order, TopRow, facts, latencies, ordered, rows
 from tests.frames import make_frame
 
 PATHS = {1: "/victim", 2: "/hog", 3: "/quiet"}
@@ -27,7 +27,7 @@ def _window(
     )
 
 
-def _by_name(window: Window) -> dict[str, Row]:
+def _by_name(window: Window) -> dict[str, TopRow]:
     return {row.info.name: row for row in rows(window)}
 
 
@@ -144,8 +144,8 @@ def test_facts_are_what_is_measured_and_a_number() -> None:
     assert facts(window, 77) == {}
 
 
-def _row(path: str, lost: float, causes: dict[str, float], oncpu: float) -> Row:
-    return Row(CgroupInfo(hash(path) & 0xFFFF, path, path[1:]), lost, causes, oncpu, ())
+def _row(path: str, lost: float, causes: dict[str, float], oncpu: float) -> TopRow:
+    return TopRow(CgroupInfo(hash(path) & 0xFFFF, path, path[1:]), lost, causes, oncpu, ())
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.verdicts import OWN_THREADS, Culprit, How, Severity, State, Verdict
+from api.verdicts import OWN_THREADS, Culprit, How, Severity, Verdict, VerdictState
 from koordlet.top.verdicts import MOST_LINES, evidence, pane, ranked, room_for
 
 VERDICT = Verdict(
     time=100.0,
-    state=State.OPEN,
+    state=VerdictState.OPEN,
     victim="/kube/web",
     resource="cpu",
     cause="contention",

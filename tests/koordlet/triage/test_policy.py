@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.frame import CgroupInfo
-from koordlet.triage.policy import MOST_PATIENCE, PATIENCE, Budget, Descent, Ids, Level, Triage, TriageSettings
+from koordlet.triage.policy import MOST_PATIENCE, PATIENCE, Budget, Descent, Ids, Level, TriagePolicy, TriageSettings
 
 IDS = np.arange(1000, 1000 + 40 * 32, 32, dtype=np.uint64)
 NONE = np.zeros(len(IDS), dtype=np.bool_)
@@ -19,14 +19,14 @@ def suspects(*rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return found
 
 
-def on_level(level: Level, **given_settings: float) -> Triage:
-    triage = Triage(TriageSettings(**given_settings), cpus=2)  # type: ignore[arg-type]
+def on_level(level: Level, **given_settings: float) -> TriagePolicy:
+    triage = TriagePolicy(TriageSettings(**given_settings), cpus=2)  # type: ignore[arg-type]
     triage.budget.level = level
     return triage
 
 
 def test_the_budget_is_a_part_of_all_cpus() -> None:
-    assert Triage(TriageSettings(cpu_budget_fraction=0.005), cpus=64).budget.millicores == pytest.approx(320)
+    assert TriagePolicy(TriageSettings(cpu_budget_fraction=0.005), cpus=64).budget.millicores == pytest.approx(320)
 
 
 def test_levels_are_given_up_one_by_one_and_never_below_rest() -> None:
@@ -176,7 +176,7 @@ def _rows(focus: Ids | None) -> list[int]:
     return np.flatnonzero(np.isin(IDS, focus)).tolist()
 
 
-def _focus(triage: Triage, ids: Ids, marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> set[int]:
+def _focus(triage: TriagePolicy, ids: Ids, marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> set[int]:
     found = triage.focus(ids, marks, np.zeros(len(ids)))
     assert found is not None
     return set(found.tolist())

@@ -10,7 +10,7 @@ from api.kube.device import DeviceHint
 from api.kube.meta import LabelSelector
 from api.protocol import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
-from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish, read_hint
+from scheduler.devices.candidates import DeviceError, DevicePreferences, DeviceStrategy, read_hint
 from scheduler.devices.inventory import Grant, NodeDevice, NodeDevices, OverCommitError, VirtualPort
 from scheduler.devices.partition import default_table
 from scheduler.devices.request import DeviceDemand, DeviceKind, device_demands
@@ -99,17 +99,17 @@ def test_unhealthy_device_gives_nothing() -> None:
 
 def test_selector_and_first_minors_and_numa_mask() -> None:
     node = NodeDevices([gpu(0), gpu(1, labels={"tier": "gold"}), gpu(5)])
-    gold = DeviceWish(selector=LabelSelector(match_labels={"tier": "gold"}))
+    gold = DevicePreferences(selector=LabelSelector(match_labels={"tier": "gold"}))
     assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: gold}))) == [1]
-    assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: DeviceWish(first=(5,))}))) == [5]
-    assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: DeviceWish(numa_mask=0b10)}))) == [5]
+    assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(first=(5,))}))) == [5]
+    assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(numa_mask=0b10)}))) == [5]
 
 
 @pytest.mark.parametrize(
     ("scope", "count", "fits"), [("PCIe", 2, True), ("PCIe", 3, False), ("NUMANode", 4, True), ("NUMANode", 5, False)]
 )
 def test_required_scope(scope: str, count: int, fits: bool) -> None:
-    request = ask({GPU: 100 * count}, wishes={GPU_KIND: DeviceWish(scope=scope)})
+    request = ask({GPU: 100 * count}, wishes={GPU_KIND: DevicePreferences(scope=scope)})
     if fits:
         assert len(allocate(server(), request)) == count
     else:
@@ -175,7 +175,7 @@ def test_joint_violation_and_fallback() -> None:
 def test_virtual_functions_are_given_once_in_bus_order() -> None:
     ports = (VirtualPort(0, "01.1", {"role": "x"}), VirtualPort(1, "01.2", {"role": "x"}))
     node = NodeDevices([nic(0, "pcie-0", ports)])
-    wish = DeviceWish(port_selector=LabelSelector(match_labels={"role": "x"}))
+    wish = DevicePreferences(port_selector=LabelSelector(match_labels={"role": "x"}))
     request = ask({RDMA: 1}, wishes={RDMA_KIND: wish})
     for uid, bus_id in (("a", "01.1"), ("b", "01.2")):
         grants = allocate(node, request)
@@ -198,9 +198,9 @@ def test_hint_strategies() -> None:
 
 
 def test_exclusive_switch_keeps_out_of_used_ones() -> None:
-    request = ask({GPU: 50}, wishes={GPU_KIND: DeviceWish(exclusive="PCIeLevel")})
+    request = ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(exclusive="PCIeLevel")})
     assert minors(allocate(server(0, 2), request)) == [4]
-    request = ask({GPU: 50}, wishes={GPU_KIND: DeviceWish(exclusive="DeviceLevel")})
+    request = ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(exclusive="DeviceLevel")})
     node = server(gpus=2)
     node.hold("other", [Grant(GPU_KIND, 0, {GPU_MEMORY_RATIO: 10})])
     assert minors(allocate(node, request)) == [1]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from api.protocol import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from scheduler.devices.allocator import DeviceRequest, allocate
-from scheduler.devices.candidates import DeviceError, DeviceWish, find_candidates
+from scheduler.devices.candidates import DeviceError, DevicePreferences, find_candidates
 from scheduler.devices.columns import DeviceColumns
 from scheduler.devices.inventory import NodeDevice, NodeDevices
 from scheduler.devices.request import DeviceKind, device_demands
@@ -37,7 +37,7 @@ def test_vectorised_fit_agrees_with_the_allocator(
         columns.set_row(row, nodes[row])
     demand = device_demands(asked)[DeviceKind.GPU]
     strategy = DeviceRequest({}).strategy
-    expected = [len(find_candidates(devices, demand, DeviceWish(), strategy)) for devices in nodes]
+    expected = [len(find_candidates(devices, demand, DevicePreferences(), strategy)) for devices in nodes]
     assert columns.fitting(demand, ALL).tolist() == expected
 
 

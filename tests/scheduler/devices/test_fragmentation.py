@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.devices.fragmentation import GpuState, TaskType, Workload, gradient
+from scheduler.devices.fragmentation import GpuState, TaskType, WorkloadDistribution, gradient
 
 SHARE, WHOLE, PAIR, CPU_ONLY = (
     TaskType(4000, 1, 50, 0.5),
@@ -35,29 +35,29 @@ def state(*nodes: tuple[int, tuple[int, ...]]) -> GpuState:
     ],
 )
 def test_one_task_on_one_node(kind: TaskType, node: tuple[int, tuple[int, ...]], fragmented: float) -> None:
-    assert Workload([kind]).fragmentation(state(node)) == pytest.approx([fragmented])
+    assert WorkloadDistribution([kind]).fragmentation(state(node)) == pytest.approx([fragmented])
 
 
 def test_mix_is_the_weighted_mean() -> None:
     node = state((8000, (40, 100)))
     expected = 0.5 * 40 + 0.25 * 40 + 0.15 * 140 + 0.1 * 140
-    assert Workload(MIX).fragmentation(node) == pytest.approx([expected])
+    assert WorkloadDistribution(MIX).fragmentation(node) == pytest.approx([expected])
 
 
 def test_model_that_does_not_serve_is_fragment() -> None:
     picky = TaskType(1000, 1, 50, 1.0, frozenset({"A10"}))
     nodes = GpuState(np.array([8000, 8000]), np.array([[100], [100]]), np.array([0, 1]))
-    assert Workload([picky], ["A10", "T4"]).fragmentation(nodes) == pytest.approx([0, 100])
+    assert WorkloadDistribution([picky], ["A10", "T4"]).fragmentation(nodes) == pytest.approx([0, 100])
 
 
 def test_share_goes_where_it_fills_a_remainder() -> None:
-    result = gradient(Workload(MIX), state((32000, (100, 100)), (32000, (50, 100))), SHARE)
+    result = gradient(WorkloadDistribution(MIX), state((32000, (100, 100)), (32000, (50, 100))), SHARE)
     assert result.growth.argmin() == 1
     assert result.gpu[1] == 0
 
 
 def test_node_without_room_is_infinite() -> None:
-    result = gradient(Workload(MIX), state((2000, (100,)), (32000, (40,))), SHARE)
+    result = gradient(WorkloadDistribution(MIX), state((2000, (100,)), (32000, (40,))), SHARE)
     assert np.isinf(result.growth).all()
     assert result.gpu.tolist() == [-1, -1]
 
@@ -67,7 +67,7 @@ cluster = st.lists(st.tuples(st.integers(0, 20000), st.tuples(*[st.integers(0, 1
 
 @given(cluster, st.sampled_from([*MIX, TaskType(1000, 3, 100, 1), TaskType(1000, 1, 7, 1)]))
 def test_gradient_equals_trying_every_choice(nodes: list[tuple[int, tuple[int, ...]]], task: TaskType) -> None:
-    workload = Workload(MIX)
+    workload = WorkloadDistribution(MIX)
     result = gradient(workload, state(*nodes), task)
     before = workload.fragmentation(state(*nodes))
     for row, (cpu, free) in enumerate(nodes):

@@ -6,7 +6,7 @@ import msgspec
 
 from api.kube.device import Device
 from api.protocol import GPU_CORE, GPU_MEMORY_RATIO
-from scheduler.devices.ledger import DeviceBook, read_partitions, summary
+from scheduler.devices.ledger import DeviceLedger, read_partitions, summary
 from scheduler.devices.request import DeviceKind
 
 AMOUNTS = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100"}
@@ -24,12 +24,12 @@ def given(minor: int, percent: int) -> str:
     )
 
 
-def free(book: DeviceBook, row: int) -> list[int]:
+def free(book: DeviceLedger, row: int) -> list[int]:
     return [int(percent) for percent in book.columns.gpu_percent(slice(row, row + 1))[0] if percent]
 
 
 def test_columns_follow_reports_and_pods_in_any_order() -> None:
-    book = DeviceBook()
+    book = DeviceLedger()
     book.charge(3, "early", given(1, 40))
     assert not book.columns.known[3]
     book.refit(3, device(2))
@@ -49,14 +49,14 @@ def test_columns_follow_reports_and_pods_in_any_order() -> None:
 
 
 def test_unreadable_annotation_counts_as_nothing() -> None:
-    book = DeviceBook()
+    book = DeviceLedger()
     book.refit(0, device(1))
     book.charge(0, "odd", "{")
     assert free(book, 0) == [100]
 
 
 def test_reservation_view_and_minors() -> None:
-    book = DeviceBook()
+    book = DeviceLedger()
     book.refit(0, device(2))
     book.charge(0, "reservation", given(1, 100))
     assert book.reserved_minors(0, ["reservation", "unknown"]) == {DeviceKind.GPU: (1,)}
@@ -67,7 +67,7 @@ def test_reservation_view_and_minors() -> None:
 
 
 def test_summary_names_holders() -> None:
-    book = DeviceBook()
+    book = DeviceLedger()
     book.refit(0, device(1))
     book.charge(0, "pod", given(0, 25))
     shown = summary(book.ledgers[0])

@@ -6,7 +6,7 @@ import pytest
 from api.protocol import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from scheduler.devices.candidates import DeviceStrategy
 from scheduler.devices.columns import DeviceColumns
-from scheduler.devices.fragmentation import GpuState, TaskType, Workload
+from scheduler.devices.fragmentation import GpuState, TaskType, WorkloadDistribution
 from scheduler.devices.inventory import Grant, NodeDevice, NodeDevices
 from scheduler.devices.mix import WorkloadMix
 from scheduler.devices.request import DeviceKind, device_demands
@@ -45,7 +45,7 @@ def test_best_fit_prefers_the_smallest_remainder() -> None:
 
 
 def test_gradient_marks_rows_without_room_and_breaks_ties_by_snugness() -> None:
-    workload = Workload([TaskType(1000, 1, 50, 1.0)])
+    workload = WorkloadDistribution([TaskType(1000, 1, 50, 1.0)])
     nodes = state((64000, (100, 100)), (64000, (100, 0)), (64000, (40, 0)))
     scores, gpu = gradient_scores(workload, nodes, TaskType(1000, 1, 50, 1.0))
     assert scores[2] == NO_ROOM

@@ -3,7 +3,7 @@
 import pytest
 
 from api.protocol import GPU, GPU_CORE, GPU_MEMORY_RATIO
-from scheduler.devices.candidates import DeviceError, DeviceStrategy, DeviceWish, find_candidates
+from scheduler.devices.candidates import DeviceError, DevicePreferences, DeviceStrategy, find_candidates
 from scheduler.devices.inventory import Grant, NodeDevice, NodeDevices
 from scheduler.devices.request import DeviceKind, device_demands
 from scheduler.devices.topology import choose_near
@@ -39,7 +39,7 @@ def server(places: str, taken: tuple[int, ...] = ()) -> NodeDevices:
 def test_choice(places: str, taken: tuple[int, ...], count: int, expected: list[int]) -> None:
     node = server(places, taken)
     demand = device_demands({GPU: 100 * count})[DeviceKind.GPU]
-    found = find_candidates(node, demand, DeviceWish(), DeviceStrategy.LEAST_ALLOCATED)
+    found = find_candidates(node, demand, DevicePreferences(), DeviceStrategy.LEAST_ALLOCATED)
     assert sorted(c.device.minor for c in choose_near(node, demand, found, "")) == expected
 
 
@@ -47,7 +47,7 @@ def test_choice(places: str, taken: tuple[int, ...], count: int, expected: list[
 def test_required_scope(scope: str, fits: bool) -> None:
     node = server("aab|c")
     demand = device_demands({GPU: 300})[DeviceKind.GPU]
-    found = find_candidates(node, demand, DeviceWish(), DeviceStrategy.LEAST_ALLOCATED)
+    found = find_candidates(node, demand, DevicePreferences(), DeviceStrategy.LEAST_ALLOCATED)
     if fits:
         assert len(choose_near(node, demand, found, scope)) == 3
         return

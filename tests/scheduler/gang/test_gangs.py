@@ -7,14 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scheduler.gang.gangs import Allow, GangBook, Wait
+from scheduler.gang.gangs import Allow, Gangs, GangWait
 from scheduler.gang.spec import GangSpec, MatchPolicy
 
 A = GangSpec("ns/a", 3, 3, group=("ns/a",))
 
 
-def book(*specs: GangSpec, pods: int = 3) -> GangBook:
-    made = GangBook()
+def book(*specs: GangSpec, pods: int = 3) -> Gangs:
+    made = Gangs()
     for spec in specs:
         made.declare(spec)
         for number in range(pods):
@@ -33,7 +33,7 @@ def test_missing_members_are_counted() -> None:
 
 
 def test_a_gang_without_its_pod_group_says_so() -> None:
-    made = GangBook()
+    made = Gangs()
     made.pod_seen("p", "ns/a", None)
     assert made.shortage("p") == "gang ns/a is unknown: its PodGroup does not exist"
     made.pod_seen("q", "ns/a", None, problem="min-available is 'x'")
@@ -48,19 +48,19 @@ def test_a_group_waits_for_its_other_gangs() -> None:
     assert made.shortage("ns/a-0") == "gang other/b has 0 of 1 members, 1 missing"
     made.pod_seen("other/b-0", "other/b", None)
     for number in range(3):
-        assert isinstance(made.place(f"ns/a-{number}"), Wait)
+        assert isinstance(made.place(f"ns/a-{number}"), GangWait)
     assert made.place("other/b-0") == Allow(("ns/a-0", "ns/a-1", "ns/a-2", "other/b-0"))
 
 
 def test_the_last_member_lets_all_go() -> None:
     made = book(A)
-    assert made.place("ns/a-0") == Wait(600.0, "gang ns/a has 1 of 3 members placed, 2 missing")
-    assert isinstance(made.place("ns/a-1"), Wait)
+    assert made.place("ns/a-0") == GangWait(600.0, "gang ns/a has 1 of 3 members placed, 2 missing")
+    assert isinstance(made.place("ns/a-1"), GangWait)
     assert made.place("ns/a-2") == Allow(("ns/a-0", "ns/a-1", "ns/a-2"))
 
 
 def test_waits_longer_than_a_quarter_of_an_hour_are_kept() -> None:
-    assert book(replace(A, wait_seconds=1500.0)).place("ns/a-0") == Wait(
+    assert book(replace(A, wait_seconds=1500.0)).place("ns/a-0") == GangWait(
         1500.0, "gang ns/a has 1 of 3 members placed, 2 missing"
     )
 
@@ -99,7 +99,7 @@ def test_a_loose_gang_keeps_what_it_has() -> None:
     made.begin("ns/a-1")
     assert made.fail("ns/a-1", "full") == []
     assert made.close("ns/a-1") == []
-    assert isinstance(made.place("ns/a-1"), Wait)
+    assert isinstance(made.place("ns/a-1"), GangWait)
     assert made.place("ns/a-2") == Allow(("ns/a-0", "ns/a-1", "ns/a-2"))
 
 
@@ -121,7 +121,7 @@ def test_a_replacement_after_a_restart(policy: MatchPolicy, running: bool, compl
 
 
 def test_a_gang_known_from_annotations_goes_with_its_last_pod() -> None:
-    made = GangBook()
+    made = Gangs()
     made.pod_seen("p", "ns/a", A)
     made.pod_seen("q", "ns/a", replace(A, minimum=9))
     assert made.gangs["ns/a"].spec == A
@@ -131,7 +131,7 @@ def test_a_gang_known_from_annotations_goes_with_its_last_pod() -> None:
 
 
 def test_a_pod_group_overrules_annotations_and_leaves_a_reason() -> None:
-    made = GangBook()
+    made = Gangs()
     made.pod_seen("p", "ns/a", A)
     made.declare(replace(A, minimum=1))
     assert made.shortage("p") is None
@@ -140,7 +140,7 @@ def test_a_pod_group_overrules_annotations_and_leaves_a_reason() -> None:
 
 
 def test_pods_without_a_gang_are_free() -> None:
-    made = GangBook()
+    made = Gangs()
     assert made.shortage("p") is None
     assert made.begin("p") is None
     assert made.place("p") == Allow(("p",))
@@ -160,7 +160,7 @@ class RandomCluster(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.book = GangBook()
+        self.book = Gangs()
         for spec in self.SPECS:
             self.book.declare(spec)
         self.slots = 6

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.kube.interference import RESOURCES
-from scheduler.interference.pressure_matrix import Field, probe_of
+from scheduler.interference.pressure_matrix import PressureMatrix, probe_of
 from scheduler.interference.profile import MICRO, Traits
 
 
@@ -24,7 +24,7 @@ HOG = traits((0.0, 0.5), (0.0, 0.3))
 
 
 def test_a_sensitive_pod_beside_a_hog() -> None:
-    field = Field(2)
+    field = PressureMatrix(2)
     field.add(0, HOG)
     cost = field.cost(WEB, 0)
     assert cost.suffered == pytest.approx({"cpu": 0.2, "cache": 0.06})
@@ -34,7 +34,7 @@ def test_a_sensitive_pod_beside_a_hog() -> None:
 
 
 def test_a_hog_beside_sensitive_pods() -> None:
-    field = Field(1)
+    field = PressureMatrix(1)
     field.add(0, WEB)
     field.add(0, WEB)
     cost = field.cost(HOG, 0)
@@ -45,7 +45,7 @@ def test_a_hog_beside_sensitive_pods() -> None:
 
 
 def test_traits_by_node_type() -> None:
-    field = Field(3)
+    field = PressureMatrix(3)
     for row in range(3):
         field.add(row, HOG)
     probes = np.array([probe_of(WEB), probe_of(traits((0.1, 0.0)))])
@@ -59,7 +59,7 @@ pods = st.builds(traits, st.tuples(shares, shares), st.tuples(shares, shares))
 
 @given(residents=st.lists(pods, max_size=6), gone=st.lists(pods, max_size=3), newcomer=pods)
 def test_columns_agree_with_the_sum_over_pairs(residents: list[Traits], gone: list[Traits], newcomer: Traits) -> None:
-    field = Field(1)
+    field = PressureMatrix(1)
     for each in [*residents, *gone]:
         field.add(0, each)
     for each in gone:

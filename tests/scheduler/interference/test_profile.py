@@ -9,7 +9,7 @@ import pytest
 from api.crds import ResourceInterference, WorkloadProfile
 from api.kube.interference import RESOURCES
 from api.kube.workload import Workload, workload_of
-from scheduler.interference.profile import NEUTRAL, ProfileBook, typical_sensitivity
+from scheduler.interference.profile import NEUTRAL, Profiles, typical_sensitivity
 from tests.schedobjects import pod
 
 WEB = Workload("default", "Deployment", "web")
@@ -28,13 +28,13 @@ def profile(name: str, *, container: str = "main", node_type: str = "", samples:
     return msgspec.convert(document, WorkloadProfile)
 
 
-def cpu_of(book: ProfileBook, node_type: str = "") -> tuple[int, int]:
+def cpu_of(book: Profiles, node_type: str = "") -> tuple[int, int]:
     traits = book.traits(WEB, node_type)
     return int(traits.sensitivity[0]), int(traits.aggressiveness[0])
 
 
 def test_containers_add_up_and_their_node_type_goes_first() -> None:
-    book = ProfileBook()
+    book = Profiles()
     assert book.traits(WEB, "") is NEUTRAL
     book.put(profile("main", lost=0.5, push=0.25))
     book.put(profile("side", container="side", lost=0.1, push=0.05))
@@ -48,7 +48,7 @@ def test_containers_add_up_and_their_node_type_goes_first() -> None:
 
 
 def test_thin_profiles_are_not_believed() -> None:
-    book = ProfileBook(minimum_samples=20)
+    book = Profiles(minimum_samples=20)
     book.put(profile("main", lost=0.5, samples=19))
     assert cpu_of(book) == (0, 0)
     book.put(profile("main", lost=0.5, samples=20))
@@ -78,7 +78,7 @@ def test_the_workload_is_what_a_human_would_name() -> None:
 
 
 def test_every_resource_of_the_schema_has_a_place() -> None:
-    book = ProfileBook()
+    book = Profiles()
     made = profile("all")
     resources = [msgspec.convert({"name": name, "aggressiveness": 1}, ResourceInterference) for name in RESOURCES]
     status = msgspec.structs.replace(made.status, resources=resources)

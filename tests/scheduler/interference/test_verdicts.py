@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from api.crds import NodeMetric
-from scheduler.interference.verdicts import Verdict, from_annotation, from_metric
+from scheduler.interference.verdicts import NodeVerdict, from_annotation, from_metric
 
 
 @pytest.mark.parametrize(
@@ -15,17 +15,17 @@ from scheduler.interference.verdicts import Verdict, from_annotation, from_metri
         pytest.param('[{"victim":"x"}]', (), id="no resource"),
         pytest.param('[{"resource":"luck"}]', (), id="unknown resource"),
         pytest.param(
-            '[{"resource":"blockio"}]', (Verdict("block-io", "", (), 0.0, None),), id="the node's name for it"
+            '[{"resource":"blockio"}]', (NodeVerdict("block-io", "", (), 0.0, None),), id="the node's name for it"
         ),
         pytest.param(
             '[{"resource":"cpu","victim":"ns/web-1","culprits":["Job/ns/etl"],"lostSecondsPerSecond":0.2,'
             '"until":"1970-01-01T00:01:40Z"}]',
-            (Verdict("cpu", "ns/web-1", ("Job/ns/etl",), 0.2, 100.0),),
+            (NodeVerdict("cpu", "ns/web-1", ("Job/ns/etl",), 0.2, 100.0),),
             id="full",
         ),
     ],
 )
-def test_annotation(text: str | None, expected: tuple[Verdict, ...]) -> None:
+def test_annotation(text: str | None, expected: tuple[NodeVerdict, ...]) -> None:
     assert from_annotation(text) == expected
 
 
@@ -36,11 +36,11 @@ def test_extensions_of_pods() -> None:
         {"name": "calm", "namespace": "ns"},
     ]
     metric = msgspec.convert({"status": {"podsMetric": pods}}, NodeMetric)
-    assert from_metric(metric) == (Verdict("cache", "ns/web", (), 0.0, None),)
+    assert from_metric(metric) == (NodeVerdict("cache", "ns/web", (), 0.0, None),)
 
 
 def test_a_verdict_ends() -> None:
-    verdict = Verdict("cpu", "", (), 0.0, 100.0)
+    verdict = NodeVerdict("cpu", "", (), 0.0, 100.0)
     assert verdict.live(99.9)
     assert not verdict.live(100.0)
-    assert Verdict("cpu", "", (), 0.0, None).live(1e12)
+    assert NodeVerdict("cpu", "", (), 0.0, None).live(1e12)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.load.node import Assigned, NodeLoad, PodLoad, Scope, View, expired, used
+from scheduler.load.node import Assigned, LoadScope, LoadView, NodeLoad, PodLoad, expired, used
 
-NODE = View()
-PROD = View(Scope.PROD)
+NODE = LoadView()
+PROD = LoadView(LoadScope.PROD)
 OLD = PodLoad({"cpu": 800}, prod=True)
 LOAD = NodeLoad(
     update_seconds=1000.0,
@@ -43,13 +43,13 @@ def test_average_usage(assigned: list[Assigned], expected: int) -> None:
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        pytest.param(View(aggregation="p95", window_seconds=300.0), 8000, id="a window"),
-        pytest.param(View(aggregation="p95"), 7500, id="the longest window of the type"),
-        pytest.param(View(aggregation="p99"), 6000, id="type missing, any window: the average"),
-        pytest.param(View(aggregation="p95", window_seconds=900.0), 2000, id="window missing: estimates only"),
+        pytest.param(LoadView(aggregation="p95", window_seconds=300.0), 8000, id="a window"),
+        pytest.param(LoadView(aggregation="p95"), 7500, id="the longest window of the type"),
+        pytest.param(LoadView(aggregation="p99"), 6000, id="type missing, any window: the average"),
+        pytest.param(LoadView(aggregation="p95", window_seconds=900.0), 2000, id="window missing: estimates only"),
     ],
 )
-def test_percentiles(view: View, expected: int) -> None:
+def test_percentiles(view: LoadView, expected: int) -> None:
     assert used(view, LOAD, [pod("old", 500), pod("new", 999)]) == {"cpu": expected}
 
 
@@ -64,7 +64,7 @@ def test_percentiles(view: View, expected: int) -> None:
         pytest.param(replace(PROD, with_system=True), [pod("old", 500)], 1100, id="with the system"),
     ],
 )
-def test_prod_usage(view: View, assigned: list[Assigned], expected: int) -> None:
+def test_prod_usage(view: LoadView, assigned: list[Assigned], expected: int) -> None:
     assert used(view, LOAD, assigned).get("cpu", 0) == expected
 
 

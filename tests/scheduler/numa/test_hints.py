@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.numa.hints import (
     Alignment,
-    Hint,
+    NumaHint,
     NumaPolicy,
     PolicyConflictError,
     effective_policy,
@@ -23,15 +23,15 @@ NONE, BEST, RESTRICTED, SINGLE = NumaPolicy
 @pytest.mark.parametrize(
     ("request_amount", "free", "expected"),
     [
-        (4, (8, 8), [Hint(1, True), Hint(2, True), Hint(3, False)]),
-        (10, (8, 8), [Hint(3, True)]),
-        (4, (2, 8), [Hint(2, True), Hint(3, False)]),
-        (4, (2, 3), [Hint(3, False)]),
+        (4, (8, 8), [NumaHint(1, True), NumaHint(2, True), NumaHint(3, False)]),
+        (10, (8, 8), [NumaHint(3, True)]),
+        (4, (2, 8), [NumaHint(2, True), NumaHint(3, False)]),
+        (4, (2, 3), [NumaHint(3, False)]),
         (4, (1, 1), []),
         (20, (8, 8), []),
     ],
 )
-def test_hints_by_total_and_free(request_amount: int, free: tuple[int, int], expected: list[Hint]) -> None:
+def test_hints_by_total_and_free(request_amount: int, free: tuple[int, int], expected: list[NumaHint]) -> None:
     assert resource_hints(request_amount, {0: 8, 1: 8}, dict(enumerate(free))) == expected
 
 
@@ -43,24 +43,28 @@ def test_machine_without_numa_report_gives_no_hint() -> None:
     ("policy", "providers", "expected"),
     [
         (BEST, [None], Alignment(3, True, True)),
-        (BEST, [[Hint(1, True)], [Hint(2, True)]], Alignment(3, False, True)),
-        (RESTRICTED, [[Hint(1, True)], [Hint(2, True)]], Alignment(3, False, False)),
-        (RESTRICTED, [[Hint(1, True), Hint(3, False)], [Hint(3, True)]], Alignment(3, False, False)),
-        (RESTRICTED, [[Hint(1, True), Hint(3, False)], [Hint(1, True), Hint(3, False)]], Alignment(1, True, True)),
-        (RESTRICTED, [[Hint(3, False)]], Alignment(3, False, False)),
-        (SINGLE, [[Hint(3, True)]], Alignment(3, False, False)),
+        (BEST, [[NumaHint(1, True)], [NumaHint(2, True)]], Alignment(3, False, True)),
+        (RESTRICTED, [[NumaHint(1, True)], [NumaHint(2, True)]], Alignment(3, False, False)),
+        (RESTRICTED, [[NumaHint(1, True), NumaHint(3, False)], [NumaHint(3, True)]], Alignment(3, False, False)),
+        (
+            RESTRICTED,
+            [[NumaHint(1, True), NumaHint(3, False)], [NumaHint(1, True), NumaHint(3, False)]],
+            Alignment(1, True, True),
+        ),
+        (RESTRICTED, [[NumaHint(3, False)]], Alignment(3, False, False)),
+        (SINGLE, [[NumaHint(3, True)]], Alignment(3, False, False)),
         (
             SINGLE,
-            [[Hint(1, True), Hint(3, False)], [Hint(3, False), Hint(1, True)]],
+            [[NumaHint(1, True), NumaHint(3, False)], [NumaHint(3, False), NumaHint(1, True)]],
             Alignment(1, True, True),
         ),
         (SINGLE, [[]], Alignment(3, False, False)),
-        (BEST, [[Hint(1, True), Hint(2, True, 500)], None], Alignment(2, True, True)),
-        (BEST, [[Hint(1, True), Hint(2, True)]], Alignment(1, True, True)),
-        (BEST, [[Hint(3, True, 900), Hint(2, True)]], Alignment(2, True, True)),
+        (BEST, [[NumaHint(1, True), NumaHint(2, True, 500)], None], Alignment(2, True, True)),
+        (BEST, [[NumaHint(1, True), NumaHint(2, True)]], Alignment(1, True, True)),
+        (BEST, [[NumaHint(3, True, 900), NumaHint(2, True)]], Alignment(2, True, True)),
     ],
 )
-def test_merge(policy: NumaPolicy, providers: list[list[Hint] | None], expected: Alignment) -> None:
+def test_merge(policy: NumaPolicy, providers: list[list[NumaHint] | None], expected: Alignment) -> None:
     assert merge(providers, (0, 1), policy) == expected
 
 
@@ -76,11 +80,11 @@ def test_two_policies_conflict() -> None:
         effective_policy(RESTRICTED, SINGLE)
 
 
-hints = st.lists(st.builds(Hint, st.integers(1, 15), st.booleans(), st.integers(0, 5)), min_size=1, max_size=6)
+hints = st.lists(st.builds(NumaHint, st.integers(1, 15), st.booleans(), st.integers(0, 5)), min_size=1, max_size=6)
 
 
 @given(st.lists(hints, min_size=1, max_size=3))
-def test_merge_equals_trying_every_combination(providers: list[list[Hint]]) -> None:
+def test_merge_equals_trying_every_combination(providers: list[list[NumaHint]]) -> None:
     best = (True, True, 99, 0, 0)
     for combination in itertools.product(*providers):
         mask = 15
@@ -98,7 +102,7 @@ def test_merge_equals_trying_every_combination(providers: list[list[Hint]]) -> N
 
 
 @given(st.lists(hints, min_size=1, max_size=3))
-def test_single_numa_node_never_admits_a_wide_mask(providers: list[list[Hint]]) -> None:
+def test_single_numa_node_never_admits_a_wide_mask(providers: list[list[NumaHint]]) -> None:
     result = merge(providers, range(4), SINGLE)
     assert not result.admitted or result.mask.bit_count() == 1
 

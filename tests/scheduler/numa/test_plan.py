@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from api.cpuset import format_cpuset
 from api.kube.resources import CPU, MEMORY
 from scheduler.numa.accumulator import CpuDemand
-from scheduler.numa.hints import Hint, NumaPolicy
+from scheduler.numa.hints import NumaHint, NumaPolicy
 from scheduler.numa.machine import CpuHold, Machine, MachineShape
 from scheduler.numa.plan import NumaDemand, PlanError, make_plan
 from scheduler.numa.topology import CpuBindPolicy, CpuTopology, NumaStrategy
@@ -59,7 +59,7 @@ def test_unreported_machine_cannot_promise_alignment() -> None:
 
 def test_cpus_lie_inside_the_mask_that_devices_choose() -> None:
     demand = NumaDemand(4000, cpus=CpuDemand(4, FULL), node_policy=SINGLE)
-    plan = make_plan(machine(), demand, device_hints=[[Hint(0b10, True, 500)]])
+    plan = make_plan(machine(), demand, device_hints=[[NumaHint(0b10, True, 500)]])
     assert format_cpuset(plan.cpus) == "8-11"
     assert plan.numa == {1: {CPU: 4000}}
 
@@ -67,7 +67,7 @@ def test_cpus_lie_inside_the_mask_that_devices_choose() -> None:
 def test_best_effort_takes_cpus_elsewhere_when_the_mask_has_none_left() -> None:
     ledger = Machine(MachineShape(CpuTopology.regular(2, 1, 4, 2), frozenset(range(8, 14)), ZONES))
     demand = NumaDemand(4000, cpus=CpuDemand(4, FULL), node_policy=BEST)
-    plan = make_plan(ledger, demand, device_hints=[[Hint(0b10, True)]])
+    plan = make_plan(ledger, demand, device_hints=[[NumaHint(0b10, True)]])
     assert len(plan.cpus) == 4
 
 

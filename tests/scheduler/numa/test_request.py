@@ -11,7 +11,7 @@ from api.protocol import ANNOTATION_NUMA_TOPOLOGY_SPEC, ANNOTATION_RESOURCE_SPEC
 from scheduler.cluster_state.podinfo import PodClasses
 from scheduler.numa.hints import NumaPolicy
 from scheduler.numa.placement import NumaExclusive
-from scheduler.numa.request import Wish, read_wish
+from scheduler.numa.request import CpuRequest, read_wish
 from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy
 
 FULL, SPREAD, NONE = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS, CpuBindPolicy.NONE
@@ -24,7 +24,7 @@ def wish(
     priority: int = 9500,
     default: CpuBindPolicy = FULL,
     **requests: str,
-) -> Wish | None:
+) -> CpuRequest | None:
     notes: dict[str, Any] = {ANNOTATION_RESOURCE_SPEC: json.dumps(layout)} if layout else {}
     containers = [{"name": "c", "resources": {"requests": requests or {"cpu": "2"}}}]
     metadata = {"name": "p", "uid": "p", "labels": {LABEL_QOS_CLASS: qos}, "annotations": notes}

@@ -25,9 +25,9 @@ from cluster.resources import Key, custom
 from scheduler.devices.request import DeviceKind
 from scheduler.engine import Engine
 from scheduler.framework import Action, Attempt, ObjectEvent, Restored
-from scheduler.outcome import Outcome, Result
+from scheduler.outcome import AttemptOutcome, Result
 from scheduler.plugins.deviceshare import DEVICES, DeviceShare
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 
 
 def make_node(name: str, gpus: int, cpu: int = 64, **labels: str) -> Node:
@@ -72,7 +72,7 @@ def make_pod(name: str, requests: dict[str, Any], *, node: str = "", **annotatio
 
 
 def make_engine(nodes: dict[str, int], *, nics: int = 0, plugin: dict[str, Any] | None = None, **labels: str) -> Engine:
-    engine = Engine(Settings(plugins={"deviceshare": plugin or {}}))
+    engine = Engine(SchedulerSettings(plugins={"deviceshare": plugin or {}}))
     for name, gpus in nodes.items():
         engine.on_node(Action.ADD, make_node(name, gpus, **labels), 0.0)
         report(engine, make_device(name, gpus, nics))
@@ -84,14 +84,14 @@ def report(engine: Engine, device: Device) -> None:
     engine.on_object(ObjectEvent(DEVICES, Action.UPDATE, key, None, device), 0.0)
 
 
-def place(engine: Engine, pod: Pod) -> Outcome:
+def place(engine: Engine, pod: Pod) -> AttemptOutcome:
     engine.on_pod(Action.ADD, pod, 0.0)
     outcome = engine.schedule_one(0.0)
     assert outcome is not None
     return outcome
 
 
-def allocated(outcome: Outcome) -> dict[str, list[int]]:
+def allocated(outcome: AttemptOutcome) -> dict[str, list[int]]:
     payload = json.loads(outcome.info.annotation(ANNOTATION_DEVICE_ALLOCATED) or "{}")
     return {kind: [entry["minor"] for entry in entries] for kind, entries in payload.items()}
 
@@ -235,7 +235,7 @@ NPU_SHARE = {"huawei.com/npu-core": 3, "huawei.com/npu-cpu": 1, "koordinator.sh/
 def npu_engine(templates: dict[str, dict[str, str]]) -> Engine:
     labels = {"node.koordinator.sh/gpu-model": "Ascend-310P3", "node.koordinator.sh/gpu-vendor": "huawei"}
     plugin = {"gpu_shared_resource_templates": {"huawei-Ascend-310P3": templates}}
-    engine = Engine(Settings(plugins={"deviceshare": plugin}))
+    engine = Engine(SchedulerSettings(plugins={"deviceshare": plugin}))
     node = make_node("n", 1, **labels)
     extra = {"huawei.com/npu-core": "8", "huawei.com/npu-cpu": "7", "koordinator.sh/gpu-memory": "24Gi"}
     status = msgspec.structs.replace(node.status, allocatable=node.status.allocatable | extra)

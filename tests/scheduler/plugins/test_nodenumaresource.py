@@ -30,10 +30,10 @@ from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Restored
 from scheduler.numa.topology import CpuTopology
-from scheduler.outcome import Outcome, Result
+from scheduler.outcome import AttemptOutcome, Result
 from scheduler.plugins.deviceshare import DEVICES
 from scheduler.plugins.nodenumaresource import TOPOLOGIES, NodeNUMAResource
-from scheduler.profile import Settings
+from scheduler.profile import SchedulerSettings
 
 SHAPE = (2, 1, 4, 2)
 FULL_ONLY = {LABEL_NODE_CPU_BIND_POLICY: "FullPCPUsOnly"}
@@ -103,21 +103,21 @@ def make_engine(
     cpus: int = 16,
     **report: str,
 ) -> Engine:
-    engine = Engine(Settings(plugins={"nodenumaresource": config or {}}))
+    engine = Engine(SchedulerSettings(plugins={"nodenumaresource": config or {}}))
     engine.on_node(Action.ADD, make_node("n", cpus, labels or {}, annotations or {}), 0.0)
     if reported:
         engine.on_object(ObjectEvent(TOPOLOGIES, Action.ADD, Key("", "n"), None, make_report("n", **report)), 0.0)
     return engine
 
 
-def place(engine: Engine, pod: Pod) -> Outcome:
+def place(engine: Engine, pod: Pod) -> AttemptOutcome:
     engine.on_pod(Action.ADD, pod, 0.0)
     outcome = engine.schedule_one(0.0)
     assert outcome is not None
     return outcome
 
 
-def status(outcome: Outcome) -> dict[str, Any]:
+def status(outcome: AttemptOutcome) -> dict[str, Any]:
     text = outcome.info.annotation(ANNOTATION_RESOURCE_STATUS)
     return json.loads(text) if text else {}
 

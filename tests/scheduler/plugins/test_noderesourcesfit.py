@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.plugins.noderesourcesfit import NodeResourcesFit, Strategy, allocation_score
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit, ScoringStrategy, allocation_score
 from tests.schedobjects import engine, node, pod, rejected, totals
 
 KINDS = {"noderesourcesfit": NodeResourcesFit}
@@ -88,7 +88,7 @@ SHAPE = (np.array([0, 50, 100]), np.array([100, 20, 60]))
 )
 def test_requested_to_capacity_ratio_is_piecewise_linear(taken: int, expected: int) -> None:
     score = allocation_score(
-        Strategy.REQUESTED_TO_CAPACITY_RATIO,
+        ScoringStrategy.REQUESTED_TO_CAPACITY_RATIO,
         SHAPE,
         np.array([[taken]]),
         np.array([[100]]),
@@ -99,6 +99,6 @@ def test_requested_to_capacity_ratio_is_piecewise_linear(taken: int, expected: i
 
 def test_a_resource_that_the_node_lacks_has_no_weight() -> None:
     score = allocation_score(
-        Strategy.LEAST_ALLOCATED, SHAPE, np.array([[10, 5]]), np.array([[100, 0]]), np.array([1, 3])
+        ScoringStrategy.LEAST_ALLOCATED, SHAPE, np.array([[10, 5]]), np.array([[100, 0]]), np.array([1, 3])
     )
     assert score.tolist() == [90]

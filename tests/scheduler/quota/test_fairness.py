@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.quota.fairness import Claim, Minimum, fair_runtimes, largest_remainder, scaled_minimums
+from scheduler.quota.fairness import Minimum, QuotaShare, fair_runtimes, largest_remainder, scaled_minimums
 
 
-def example(n4_weight: int = 80, n4_floor: int = 15) -> list[Claim]:
+def example(n4_weight: int = 80, n4_floor: int = 15) -> list[QuotaShare]:
     return [
-        Claim("n1", request=5, floor=10, weight=40),
-        Claim("n2", request=20, floor=15, weight=60),
-        Claim("n3", request=40, floor=20, weight=50),
-        Claim("n4", request=70, floor=n4_floor, weight=n4_weight),
+        QuotaShare("n1", request=5, floor=10, weight=40),
+        QuotaShare("n2", request=20, floor=15, weight=60),
+        QuotaShare("n3", request=40, floor=20, weight=50),
+        QuotaShare("n4", request=70, floor=n4_floor, weight=n4_weight),
     ]
 
 
@@ -22,21 +22,21 @@ def example(n4_weight: int = 80, n4_floor: int = 15) -> list[Claim]:
         pytest.param(example(), [5, 20, 35, 40], id="the A/B/C/D example"),
         pytest.param(example(n4_weight=0), [5, 20, 40, 15], id="weight zero borrows nothing"),
         pytest.param(example(n4_weight=0, n4_floor=45), [5, 20, 30, 45], id="a guarantee is a floor"),
-        pytest.param([Claim(n, 100, 0, 1) for n in "abc"], [34, 33, 33], id="spare unit goes by name"),
-        pytest.param([Claim(n, 100, 0, 1) for n in "cba"], [33, 33, 34], id="not by position"),
-        pytest.param([Claim("a", 0, 60, 1), Claim("b", 96, 40, 1)], [0, 96], id="an idle floor is lent"),
-        pytest.param([Claim("a", 0, 60, 1, lends=False), Claim("b", 96, 40, 1)], [60, 40], id="kept unlent"),
-        pytest.param([Claim("a", 200, 80, 1), Claim("b", 200, 70, 1)], [80, 70], id="floors above the total"),
+        pytest.param([QuotaShare(n, 100, 0, 1) for n in "abc"], [34, 33, 33], id="spare unit goes by name"),
+        pytest.param([QuotaShare(n, 100, 0, 1) for n in "cba"], [33, 33, 34], id="not by position"),
+        pytest.param([QuotaShare("a", 0, 60, 1), QuotaShare("b", 96, 40, 1)], [0, 96], id="an idle floor is lent"),
+        pytest.param([QuotaShare("a", 0, 60, 1, lends=False), QuotaShare("b", 96, 40, 1)], [60, 40], id="kept unlent"),
+        pytest.param([QuotaShare("a", 200, 80, 1), QuotaShare("b", 200, 70, 1)], [80, 70], id="floors above the total"),
         pytest.param([], [], id="nobody"),
     ],
 )
-def test_fair_runtimes_of_a_hundred(claims: list[Claim], expected: list[int]) -> None:
+def test_fair_runtimes_of_a_hundred(claims: list[QuotaShare], expected: list[int]) -> None:
     assert list(fair_runtimes(100, claims).values()) == expected
 
 
 def test_whole_devices_are_never_lost_in_rounding() -> None:
-    borrowers = [Claim(f"borrower-{i:02}", 100, 8 if i < 8 else 7, 1) for i in range(10)]
-    runtime = fair_runtimes(81, [Claim("donor", 0, 3, 1), *borrowers])
+    borrowers = [QuotaShare(f"borrower-{i:02}", 100, 8 if i < 8 else 7, 1) for i in range(10)]
+    runtime = fair_runtimes(81, [QuotaShare("donor", 0, 3, 1), *borrowers])
     assert runtime.pop("donor") == 0
     assert sum(runtime.values()) == 81
     assert list(runtime.values()) == [9, 9, 9, 8, 8, 8, 8, 8, 7, 7]
@@ -66,7 +66,7 @@ def test_scaled_minimums(total: int, scales: tuple[bool, ...], expected: list[in
 amounts = st.integers(min_value=0, max_value=2**48)
 claim_lists = st.lists(
     st.builds(
-        Claim,
+        QuotaShare,
         name=st.text("abcdefgh", min_size=1, max_size=4),
         request=amounts,
         floor=st.integers(0, 1000),
@@ -79,7 +79,7 @@ claim_lists = st.lists(
 
 
 @given(total=amounts, claims=claim_lists)
-def test_runtimes_keep_floors_and_never_exceed_the_total(total: int, claims: list[Claim]) -> None:
+def test_runtimes_keep_floors_and_never_exceed_the_total(total: int, claims: list[QuotaShare]) -> None:
     runtime = fair_runtimes(total, claims)
     floors = sum(claim.floor for claim in claims)
     assert sum(runtime.values()) <= max(total, floors)
@@ -89,7 +89,7 @@ def test_runtimes_keep_floors_and_never_exceed_the_total(total: int, claims: lis
 
 
 @given(total=amounts, claims=claim_lists)
-def test_nothing_stays_idle_while_somebody_with_weight_wants_it(total: int, claims: list[Claim]) -> None:
+def test_nothing_stays_idle_while_somebody_with_weight_wants_it(total: int, claims: list[QuotaShare]) -> None:
     runtime = fair_runtimes(total, claims)
     idle = total - sum(runtime.values())
     if idle > 0:
@@ -97,7 +97,7 @@ def test_nothing_stays_idle_while_somebody_with_weight_wants_it(total: int, clai
 
 
 @given(total=amounts, claims=claim_lists)
-def test_order_of_the_siblings_does_not_matter(total: int, claims: list[Claim]) -> None:
+def test_order_of_the_siblings_does_not_matter(total: int, claims: list[QuotaShare]) -> None:
     assert fair_runtimes(total, claims) == fair_runtimes(total, claims[::-1])
 
 

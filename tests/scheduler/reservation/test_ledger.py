@@ -10,7 +10,7 @@ from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.plugins.reservation import ReservationPlugin
-from scheduler.reservation.ledger import RESERVATIONS, ReservationBook
+from scheduler.reservation.ledger import RESERVATIONS, ReservationLedger
 from tests.schedobjects import engine, node, pod
 
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
@@ -28,7 +28,7 @@ def document(cpu: str, **status: Any) -> ReservationObject:
     )
 
 
-def made() -> tuple[Engine, ReservationBook]:
+def made() -> tuple[Engine, ReservationLedger]:
     built = engine([node("n0")], kinds={"reservation": ReservationPlugin})
     plugin = built.plugins["Reservation"]
     assert isinstance(plugin, ReservationPlugin)

@@ -14,7 +14,7 @@ from scheduler.reservation.lifecycle import (
     problem,
     unschedulable,
 )
-from scheduler.reservation.value import Owner, Phase, Reservation
+from scheduler.reservation.value import Owner, Reservation, ReservationPhase
 
 NEW = Reservation("r", owners=(Owner(),), request={"cpu": 4000}, created_seconds=1000.0)
 DAY = 24 * 3600.0
@@ -23,7 +23,7 @@ HELD = bound(NEW, "n1").reservation
 
 def test_binding_makes_it_available() -> None:
     change = bound(NEW, "n1")
-    assert (change.reservation.phase, change.reservation.node) == (Phase.AVAILABLE, "n1")
+    assert (change.reservation.phase, change.reservation.node) == (ReservationPhase.AVAILABLE, "n1")
     assert change.reservation.allocatable == {"cpu": 4000}
     assert [(c.type, c.status, c.reason) for c in change.conditions] == [
         ("Scheduled", "True", "Scheduled"),
@@ -35,24 +35,46 @@ def test_binding_makes_it_available() -> None:
 @pytest.mark.parametrize(
     ("reservation", "now", "node_exists", "consumers", "phase"),
     [
-        pytest.param(NEW, 1001.0, True, {}, Phase.PENDING, id="still pending"),
-        pytest.param(NEW, 1000.0 + DAY, True, {}, Phase.FAILED, id="pending past the ttl"),
-        pytest.param(HELD, 999.0 + DAY, True, {}, Phase.AVAILABLE, id="a second before the ttl"),
-        pytest.param(HELD, 1000.0 + DAY, True, {}, Phase.FAILED, id="the ttl"),
-        pytest.param(replace(HELD, ttl_seconds=0), 1e12, True, {}, Phase.AVAILABLE, id="ttl 0 never ends"),
-        pytest.param(replace(HELD, expires_seconds=1500.0), 1500.0, True, {}, Phase.FAILED, id="expires first"),
-        pytest.param(replace(HELD, expires_seconds=1e9), 2 * DAY, True, {}, Phase.AVAILABLE, id="ttl is moot"),
-        pytest.param(HELD, 1001.0, False, {}, Phase.FAILED, id="the node is gone"),
-        pytest.param(HELD, 1001.0, True, {"p": {"cpu": 1}}, Phase.SUCCEEDED, id="used once"),
-        pytest.param(replace(HELD, allocate_once=False), 1001.0, True, {"p": {"cpu": 1}}, Phase.AVAILABLE, id="shared"),
+        pytest.param(NEW, 1001.0, True, {}, ReservationPhase.PENDING, id="still pending"),
+        pytest.param(NEW, 1000.0 + DAY, True, {}, ReservationPhase.FAILED, id="pending past the ttl"),
+        pytest.param(HELD, 999.0 + DAY, True, {}, ReservationPhase.AVAILABLE, id="a second before the ttl"),
+        pytest.param(HELD, 1000.0 + DAY, True, {}, ReservationPhase.FAILED, id="the ttl"),
+        pytest.param(replace(HELD, ttl_seconds=0), 1e12, True, {}, ReservationPhase.AVAILABLE, id="ttl 0 never ends"),
         pytest.param(
-            replace(HELD, phase=Phase.SUCCEEDED), 1e12, False, {}, Phase.SUCCEEDED, id="success outlives the ttl"
+            replace(HELD, expires_seconds=1500.0), 1500.0, True, {}, ReservationPhase.FAILED, id="expires first"
         ),
-        pytest.param(replace(HELD, phase=Phase.FAILED), 0.0, True, {"p": {}}, Phase.FAILED, id="failed for good"),
+        pytest.param(
+            replace(HELD, expires_seconds=1e9), 2 * DAY, True, {}, ReservationPhase.AVAILABLE, id="ttl is moot"
+        ),
+        pytest.param(HELD, 1001.0, False, {}, ReservationPhase.FAILED, id="the node is gone"),
+        pytest.param(HELD, 1001.0, True, {"p": {"cpu": 1}}, ReservationPhase.SUCCEEDED, id="used once"),
+        pytest.param(
+            replace(HELD, allocate_once=False), 1001.0, True, {"p": {"cpu": 1}}, ReservationPhase.AVAILABLE, id="shared"
+        ),
+        pytest.param(
+            replace(HELD, phase=ReservationPhase.SUCCEEDED),
+            1e12,
+            False,
+            {},
+            ReservationPhase.SUCCEEDED,
+            id="success outlives the ttl",
+        ),
+        pytest.param(
+            replace(HELD, phase=ReservationPhase.FAILED),
+            0.0,
+            True,
+            {"p": {}},
+            ReservationPhase.FAILED,
+            id="failed for good",
+        ),
     ],
 )
 def test_phases(
-    reservation: Reservation, now: float, node_exists: bool, consumers: dict[str, dict[str, int]], phase: Phase
+    reservation: Reservation,
+    now: float,
+    node_exists: bool,
+    consumers: dict[str, dict[str, int]],
+    phase: ReservationPhase,
 ) -> None:
     assert followed(reservation, now=now, node_exists=node_exists, consumers=consumers).reservation.phase is phase
 
@@ -99,8 +121,8 @@ def test_times_between_looks() -> None:
     assert next_look_seconds([], 0.0) == 15.0
     assert next_look_seconds([replace(NEW, expires_seconds=1001.0)], 1000.0) == 3.0
     assert next_look_seconds([replace(NEW, expires_seconds=1007.0)], 1000.0) == 7.0
-    assert next_look_seconds([replace(NEW, phase=Phase.FAILED, expires_seconds=1.0)], 1000.0) == 15.0
-    ended = replace(NEW, phase=Phase.SUCCEEDED)
+    assert next_look_seconds([replace(NEW, phase=ReservationPhase.FAILED, expires_seconds=1.0)], 1000.0) == 15.0
+    ended = replace(NEW, phase=ReservationPhase.SUCCEEDED)
     assert collectable(ended, 0.0, DAY)
     assert not collectable(ended, 1.0, DAY)
     assert not collectable(NEW, 0.0, 9 * DAY)

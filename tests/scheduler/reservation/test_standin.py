@@ -7,7 +7,7 @@ import pytest
 
 from api.crds import Reservation as ReservationObject
 from scheduler.reservation.standin import is_stand_in, stand_in, value_of
-from scheduler.reservation.value import ControllerMatch, ObjectMatch, Owner, Phase, Policy
+from scheduler.reservation.value import ControllerMatch, ObjectMatch, Owner, Policy, ReservationPhase
 
 
 def reservation(meta: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> Any:
@@ -64,7 +64,7 @@ def test_value(spec: dict[str, Any], expected: dict[str, Any]) -> None:
     assert {name: getattr(value, name) for name in expected} == expected
     assert value.request == {"cpu": 2000}
     assert value.created_seconds == 100.0
-    assert value.phase is Phase.PENDING
+    assert value.phase is ReservationPhase.PENDING
 
 
 def test_value_of_one_that_is_available() -> None:
@@ -73,5 +73,5 @@ def test_value_of_one_that_is_available() -> None:
         "annotations": {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'},
     }
     value = value_of(reservation(meta, {"phase": "Available", "nodeName": "n1", "allocatable": {"cpu": "3"}}))
-    assert (value.phase, value.node, value.allocatable) == (Phase.AVAILABLE, "n1", {"cpu": 3000})
+    assert (value.phase, value.node, value.allocatable) == (ReservationPhase.AVAILABLE, "n1", {"cpu": 3000})
     assert (value.order, value.restricted_names) == (3, frozenset({"cpu"}))

@@ -12,7 +12,7 @@ from api.intents import Knob
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import (
     PAGE_BYTES,
-    Form,
+    Format,
     Layout,
     canonical,
     pick,
@@ -137,17 +137,17 @@ def test_of_several_words_the_chosen_one_is_the_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "texts"),
     [
-        (Form.QUOTA_US, ("-1", "max", "-5\n")),
-        (Form.LIMIT_BYTES, ("max", "9223372036854771712", str((1 << 63) - 1), "-1")),
-        (Form.CPUS, ("0-3", "0,1,2,3", "2-3,0-1\n")),
-        (Form.FREEZER, ("FROZEN", "FREEZING", "1")),
-        (Form.MASK, ("7ff", "07FF", "0x7ff")),
-        (Form.THROTTLE, ("max", "0")),
-        (Form.CPU_MAX, ("max 100000", "max 0100000\n")),
-        (Form.DECIMAL, ("95", "95.00")),
+        (Format.QUOTA_US, ("-1", "max", "-5\n")),
+        (Format.LIMIT_BYTES, ("max", "9223372036854771712", str((1 << 63) - 1), "-1")),
+        (Format.CPUS, ("0-3", "0,1,2,3", "2-3,0-1\n")),
+        (Format.FREEZER, ("FROZEN", "FREEZING", "1")),
+        (Format.MASK, ("7ff", "07FF", "0x7ff")),
+        (Format.THROTTLE, ("max", "0")),
+        (Format.CPU_MAX, ("max 100000", "max 0100000\n")),
+        (Format.DECIMAL, ("95", "95.00")),
     ],
 )
-def test_texts_of_one_meaning(form: Form, texts: tuple[str, ...]) -> None:
+def test_texts_of_one_meaning(form: Format, texts: tuple[str, ...]) -> None:
     assert len({canonical(form, text) for text in texts}) == 1
 
 
@@ -159,8 +159,8 @@ def test_shares_keep_the_order_of_weights(first: int, second: int) -> None:
 
 @given(st.integers(0, (1 << 63) - PAGE_BYTES - 1))
 def test_bytes_are_cut_to_pages_once(amount: int) -> None:
-    once = canonical(Form.BYTES, str(amount))
-    assert canonical(Form.BYTES, once) == once
+    once = canonical(Format.BYTES, str(amount))
+    assert canonical(Format.BYTES, once) == once
 
 
 def test_one_item_is_read_and_set_alone() -> None:

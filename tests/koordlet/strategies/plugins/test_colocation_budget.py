@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from api.cpuset import parse_cpuset
 from api.intents import Knob
 from api.qos import QoSClass
-from koordlet.strategies.calendar_windows import DayWindow, Opening
+from koordlet.strategies.calendar_windows import DayWindow, OpenWindow
 from koordlet.strategies.cpuquota import parse_quota
 from koordlet.strategies.plugins.colocation_budget import TAINT, ColocationBudget, ColocationBudgetSettings, budget
 from koordlet.strategies.view import NodeView
@@ -39,7 +39,7 @@ NIGHT = ColocationBudgetSettings(enable=True, windows=(DayWindow(start="22:00", 
     ],
 )
 def test_budget(online: float, percent: int, left: int) -> None:
-    assert budget(100_000, 65, online, Opening(percent, 0)) == left
+    assert budget(100_000, 65, online, OpenWindow(percent, 0)) == left
 
 
 JOBS = [pod("a", "BE", priority=5000, memory_bytes=6 * GIB), pod("b", "BE", priority=5500, memory_bytes=9 * GIB)]

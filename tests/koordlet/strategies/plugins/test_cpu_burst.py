@@ -12,8 +12,8 @@ from koordlet.strategies.plugins.cpu_burst import (
     Bucket,
     CpuBurst,
     CpuBurstSettings,
-    Pool,
-    Step,
+    QuotaStep,
+    SharePool,
     adjusted,
     next_quota_us,
     pool_state,
@@ -45,13 +45,13 @@ def test_static_burst() -> None:
 @pytest.mark.parametrize(
     ("ratio", "state"),
     [
-        pytest.param(0.50, Pool.OVERLOAD, id="at-the-threshold"),
-        pytest.param(0.45, Pool.COOLING, id="at-nine-tenths"),
-        pytest.param(0.44, Pool.IDLE, id="below"),
-        pytest.param(None, Pool.UNKNOWN, id="unknown"),
+        pytest.param(0.50, SharePool.OVERLOAD, id="at-the-threshold"),
+        pytest.param(0.45, SharePool.COOLING, id="at-nine-tenths"),
+        pytest.param(0.44, SharePool.IDLE, id="below"),
+        pytest.param(None, SharePool.UNKNOWN, id="unknown"),
     ],
 )
-def test_pool_state(ratio: float | None, state: Pool) -> None:
+def test_pool_state(ratio: float | None, state: SharePool) -> None:
     assert pool_state(ratio, 50) is state
 
 
@@ -65,33 +65,33 @@ def test_share_pool_leaves_own_cpus_and_best_effort_out() -> None:
 @pytest.mark.parametrize(
     ("allowed", "throttled", "pool", "step"),
     [
-        pytest.param(True, 0.3, Pool.IDLE, Step.UP, id="throttled-and-room"),
-        pytest.param(True, 0.0, Pool.IDLE, Step.REMAIN, id="not-throttled"),
-        pytest.param(True, None, Pool.IDLE, Step.REMAIN, id="not-measured"),
-        pytest.param(False, 0.3, Pool.IDLE, Step.DOWN, id="used-up"),
-        pytest.param(True, 0.3, Pool.COOLING, Step.REMAIN, id="cooling"),
-        pytest.param(True, 0.3, Pool.UNKNOWN, Step.REMAIN, id="unknown"),
-        pytest.param(False, 0.3, Pool.COOLING, Step.DOWN, id="used-up-while-cooling"),
-        pytest.param(True, 0.3, Pool.OVERLOAD, Step.DOWN, id="overload"),
-        pytest.param(True, 0.0, Pool.OVERLOAD, Step.DOWN, id="overload-takes-from-the-idle-too"),
+        pytest.param(True, 0.3, SharePool.IDLE, QuotaStep.UP, id="throttled-and-room"),
+        pytest.param(True, 0.0, SharePool.IDLE, QuotaStep.REMAIN, id="not-throttled"),
+        pytest.param(True, None, SharePool.IDLE, QuotaStep.REMAIN, id="not-measured"),
+        pytest.param(False, 0.3, SharePool.IDLE, QuotaStep.DOWN, id="used-up"),
+        pytest.param(True, 0.3, SharePool.COOLING, QuotaStep.REMAIN, id="cooling"),
+        pytest.param(True, 0.3, SharePool.UNKNOWN, QuotaStep.REMAIN, id="unknown"),
+        pytest.param(False, 0.3, SharePool.COOLING, QuotaStep.DOWN, id="used-up-while-cooling"),
+        pytest.param(True, 0.3, SharePool.OVERLOAD, QuotaStep.DOWN, id="overload"),
+        pytest.param(True, 0.0, SharePool.OVERLOAD, QuotaStep.DOWN, id="overload-takes-from-the-idle-too"),
     ],
 )
-def test_step(allowed: bool, throttled: float | None, pool: Pool, step: Step) -> None:
+def test_step(allowed: bool, throttled: float | None, pool: SharePool, step: QuotaStep) -> None:
     assert adjusted(step_of(allowed, throttled), pool) is step
 
 
 @pytest.mark.parametrize(
     ("current", "percent", "step", "quota"),
     [
-        pytest.param(300_000, 300, Step.UP, 360_000, id="up"),
-        pytest.param(300_000, 300, Step.DOWN, 240_000, id="down"),
-        pytest.param(590_000, 300, Step.UP, 600_000, id="ceiling"),
-        pytest.param(210_000, 300, Step.DOWN, 200_000, id="base"),
-        pytest.param(900_000, 300, Step.REMAIN, 600_000, id="clamped-from-above"),
-        pytest.param(300_000, 100, Step.UP, 200_000, id="no-burst"),
+        pytest.param(300_000, 300, QuotaStep.UP, 360_000, id="up"),
+        pytest.param(300_000, 300, QuotaStep.DOWN, 240_000, id="down"),
+        pytest.param(590_000, 300, QuotaStep.UP, 600_000, id="ceiling"),
+        pytest.param(210_000, 300, QuotaStep.DOWN, 200_000, id="base"),
+        pytest.param(900_000, 300, QuotaStep.REMAIN, 600_000, id="clamped-from-above"),
+        pytest.param(300_000, 100, QuotaStep.UP, 200_000, id="no-burst"),
     ],
 )
-def test_next_quota(current: int, percent: int, step: Step, quota: int) -> None:
+def test_next_quota(current: int, percent: int, step: QuotaStep, quota: int) -> None:
     assert next_quota_us(current, 200_000, percent, step) == quota
 
 

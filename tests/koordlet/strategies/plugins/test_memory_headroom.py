@@ -16,7 +16,7 @@ from koordlet.strategies.plugins.memory_headroom import (
     takes_of,
 )
 from koordlet.strategies.settings import settings_of
-from koordlet.strategies.view import Group, MemoryDomain, Node, NodeView
+from koordlet.strategies.view import Group, MemoryDomain, NodeInfo, NodeView
 from tests.koordlet.strategies.views import app, node, pod, view
 
 MIB = 1 << 20
@@ -36,7 +36,7 @@ def domain(free: int, held: Mapping[str, int], taken: Mapping[str, int] | None =
     )
 
 
-def seen(*domains: MemoryDomain, on: Node | None = None, groups: tuple[Group, ...] = (), **more: Any) -> NodeView:
+def seen(*domains: MemoryDomain, on: NodeInfo | None = None, groups: tuple[Group, ...] = (), **more: Any) -> NodeView:
     apps = [app("web", "LS", path=WEB), app("scan", "BE", path=SCAN), app("sort", "BE", path=SORT)]
     return view(*(groups or apps), on=on, memory_domains=domains, **more)
 
