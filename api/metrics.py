@@ -204,7 +204,7 @@ METRICS: tuple[Metric, ...] = (
         "triage.level",
         "triage_level",
         Unit.COUNT,
-        "0 everything, 1 patrol, 2 suspects, 3 worst, 4 nothing",
+        "0 everything, 1 rotation, 2 suspects, 3 worst, 4 nothing",
         table="host",
     ),
     _c("triage.shed_ticks", "triage_shed_ticks", Unit.COUNT, "Ticks in which less was looked at", table="host"),

@@ -105,7 +105,7 @@ def main(cgroups: int, seconds: int, as_json: bool) -> None:
                 top.make_cgroup(f"c{number}").add(pid)
             config = Path(folder, "koordlet.toml")
             config.write_text(
-                f'[exposition]\nport = {_PORT}\n[enforcing]\nstate_dir = "{folder}"\naudit_file = ""\n'
+                f'[metrics]\nport = {_PORT}\n[enforcer]\nstate_dir = "{folder}"\naudit_file = ""\n'
                 f'[detection]\nbaselines_file = "{folder}/baselines.json"\n'
             )
             agent = subprocess.Popen(

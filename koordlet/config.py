@@ -54,7 +54,7 @@ class QoSRuleSettings(SettingsTable, frozen=True):
 
 
 class MetricsSettings(SettingsTable, frozen=True):
-    """[exposition]: the Prometheus endpoint."""
+    """[metrics]: the Prometheus endpoint."""
 
     enabled: bool = True
     address: str = "127.0.0.1"
@@ -71,7 +71,7 @@ class MetricsSettings(SettingsTable, frozen=True):
 
 
 class EnforcerSettings(SettingsTable, frozen=True):
-    """[enforcing]: what may be changed on this node, by whom and how often; nothing is changed by default."""
+    """[enforcer]: what may be changed on this node, by whom and how often; nothing is changed by default."""
 
     enabled: bool = False
     dry_run: bool = False
@@ -86,7 +86,7 @@ class EnforcerSettings(SettingsTable, frozen=True):
     """Changes on the whole node; putting back is never held up."""
     pod_changes_per_minute: Count = 60
     """Changes of one pod, or of one cgroup outside Kubernetes."""
-    hold_off_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    foreign_write_backoff_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
     """How long a value that somebody else wrote is left alone."""
     only: tuple[str, ...] = ()
     """Globs of the cgroups that may be changed at all; empty is every one that is not protected."""
@@ -170,10 +170,10 @@ class AgentSettings(SettingsTable, frozen=True):
     probes: ProbeSettings = ProbeSettings()
     cgroups: CgroupSettings = CgroupSettings()
     qos: tuple[QoSRuleSettings, ...] = ()
-    exposition: MetricsSettings = MetricsSettings()
+    metrics: MetricsSettings = MetricsSettings()
     detection: DetectionSettings = DetectionSettings()
     recording: RecordingSettings = RecordingSettings()
-    enforcing: EnforcerSettings = EnforcerSettings()
+    enforcer: EnforcerSettings = EnforcerSettings()
     response: ResponseSettings = ResponseSettings()
     strategies: StrategiesSettings = StrategiesSettings()
     triage: TriageSettings = TriageSettings()

@@ -16,7 +16,7 @@ from api.verdicts import Verdict, from_json
 
 # Nothing but the classes of the bench's own cgroups is set, and what would reach beyond the bench is off.
 SETTINGS = """
-[exposition]
+[metrics]
 enabled = false
 [detection]
 baselines_file = ""

@@ -36,7 +36,7 @@ def restore(config: Path | None) -> None:
         settings = load_settings(config)
         if os.geteuid() != 0:
             _leave("writing to cgroups needs root", _HOST_CANNOT)
-        events = put_back(settings.enforcing, HostTree(Path(settings.root)))
+        events = put_back(settings.enforcer, HostTree(Path(settings.root)))
     except SettingsError as error:
         _leave(str(error), _ASKED_WRONGLY)
     except JournalError as error:
@@ -47,7 +47,7 @@ def restore(config: Path | None) -> None:
         click.echo(f"{event.outcome:<10} {event.file}  {event.before} -> {event.after}  {event.reason}")
     counts = Counter(event.outcome for event in events)
     click.echo(
-        f"{counts[Outcome.RESTORED]} put back, {counts[Outcome.FAILED]} failed, {counts[Outcome.YIELDED]} foreign"
+        f"{counts[Outcome.RESTORED]} put back, {counts[Outcome.FAILED]} failed, {counts[Outcome.FOREIGN_WRITE]} foreign"
     )
     sys.exit(_FAILED if counts[Outcome.FAILED] else 0)
 

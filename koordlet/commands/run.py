@@ -19,7 +19,7 @@ from koordlet.commands.startup import config_option, settings_of
 @click.option(
     "--enforce",
     is_flag=True,
-    help="Act on culprits as [enforcing] and [response] allow; without it only say in the audit what would be done.",
+    help="Act on culprits as [enforcer] and [response] allow; without it only say in the audit what would be done.",
 )
 @click.option("--check-config", is_flag=True, help="Validate the settings file and the rules, and exit.")
 @click.option("-v", "--verbose", is_flag=True, help="Log full paths, and what each source could not do.")

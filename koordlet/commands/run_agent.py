@@ -114,7 +114,7 @@ def _protecting(
     try:
         protection = open_control_loop(settings, HostTree(Path(settings.root)), wire, strategizing)
     except JournalError as error:
-        die(str(error), hint="set [enforcing] state_dir to a directory that the agent may write")
+        die(str(error), hint="set [enforcer] state_dir to a directory that the agent may write")
     try:
         yield protection
     finally:
@@ -146,7 +146,7 @@ def _say_what_is_measured(agent: Agent, settings: AgentSettings) -> None:
 
 def _serve(agent: Agent, settings: AgentSettings, protection: ControlLoop | None) -> tuple[Face, ...]:
     """The metrics endpoint, if it is wanted."""
-    if not settings.exposition.enabled:
+    if not settings.metrics.enabled:
         return ()
     from prometheus_client import CollectorRegistry, start_http_server
 
@@ -155,22 +155,22 @@ def _serve(agent: Agent, settings: AgentSettings, protection: ControlLoop | None
     from koordlet.metrics.verdicts import VerdictMetrics
 
     exposition = CgroupMetrics(
-        settings.exposition, agent.path_of, {"version": program_version(), "kernel": platform.release()}
+        settings.metrics, agent.path_of, {"version": program_version(), "kernel": platform.release()}
     )
     registry = CollectorRegistry()
     registry.register(exposition)
-    judged = VerdictMetrics(settings.exposition.max_verdicts, agent.name_of)
+    judged = VerdictMetrics(settings.metrics.max_verdicts, agent.name_of)
     if agent.judging:
         registry.register(judged)
-    acted = ActionMetrics(settings.exposition.max_verdicts, agent.name_of, dry_run=not settings.enforcing.enabled)
+    acted = ActionMetrics(settings.metrics.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
     if protection is not None:
         registry.register(acted)
     try:
-        server, _thread = start_http_server(settings.exposition.port, settings.exposition.address, registry)
+        server, _thread = start_http_server(settings.metrics.port, settings.metrics.address, registry)
     except OSError as error:
-        where = f"{settings.exposition.address}:{settings.exposition.port}"
-        die(f"metrics cannot be served on {where}: {error.strerror}", hint="set [exposition] port in the settings file")
-    _log.info("metrics on http://%s:%d/metrics", settings.exposition.address, server.server_port)
+        where = f"{settings.metrics.address}:{settings.metrics.port}"
+        die(f"metrics cannot be served on {where}: {error.strerror}", hint="set [metrics] port in the settings file")
+    _log.info("metrics on http://%s:%d/metrics", settings.metrics.address, server.server_port)
 
     def update(window: Window, verdicts: Sequence[Verdict]) -> None:
         exposition.update(window, capabilities=agent.capabilities(), programs=agent.program_rows())

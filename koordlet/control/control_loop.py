@@ -146,11 +146,11 @@ class ControlLoop:
 
     def _tell(self, steps: Sequence[ResponseStep]) -> None:
         for step in steps:
-            self.steps[step.resource, step.rung, step.moment] += 1
+            self.steps[step.resource, step.rung, step.kind] += 1
             _log.info(
                 "%s %s on %s for %s (%s): lost %.2f s/s before, %.2f now",
                 step.rung,
-                step.moment.value.replace("_", " "),
+                step.kind.value.replace("_", " "),
                 step.culprit,
                 step.victim,
                 step.reason,
@@ -161,14 +161,14 @@ class ControlLoop:
 
 def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
     """The settings with what acting needs: with `enforce` it is turned on, and whoever acts lays the tripwire."""
-    enforcing = settings.enforcing
+    enforcing = settings.enforcer
     if enforce:
         enforcing = msgspec.structs.replace(enforcing, enabled=True, strategies=enforcing.strategies or ("response",))
     probes = settings.probes
-    if enforcing.enabled and settings.response.fast:
+    if enforcing.enabled and settings.response.fast_path:
         cpu = {"tripwire": True} | probes.options.get("cpu", {})
         probes = msgspec.structs.replace(probes, options=probes.options | {"cpu": cpu})
-    return msgspec.structs.replace(settings, enforcing=enforcing, probes=probes)
+    return msgspec.structs.replace(settings, enforcer=enforcing, probes=probes)
 
 
 def open_control_loop(
@@ -178,13 +178,13 @@ def open_control_loop(
     strategizing: StrategyRunner | None = None,
     facts_of: FactsOf = no_pod_facts,
 ) -> ControlLoop:
-    """Ready for the first tick; without `[enforcing] enabled` it only says what it would do.
+    """Ready for the first tick; without `[enforcer] enabled` it only says what it would do.
 
     `wire` is the tripwire in the kernel, if one was laid; `facts_of` tells of pods.
 
     Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
     """
-    enforcing = settings.enforcing
+    enforcing = settings.enforcer
     if not enforcing.enabled:
         enforcing = msgspec.structs.replace(enforcing, dry_run=True, strategies=("*",))
     enforcer = open_enforcer(enforcing, tree)
@@ -216,8 +216,8 @@ class FastPath:
     def __init__(self, wire: Tripwire, on_trip: Callable[[Trip], None], settings: ResponseSettings) -> None:
         self._wire = wire
         self._on_trip = on_trip
-        window_ns = int(settings.fast_window_seconds * 1e9)
-        self._limits = (int(window_ns * settings.fast_budget_ratio), window_ns)
+        window_ns = int(settings.fast_path_window_seconds * 1e9)
+        self._limits = (int(window_ns * settings.fast_path_budget_ratio), window_ns)
         self._watched: tuple[CgroupInfo, ...] = ()
         self._stop = threading.Event()
         self.failures = 0

@@ -26,9 +26,9 @@ class = "LS"
 [[qos]]
 match = "{batch}*"
 class = "BE"
-[exposition]
+[metrics]
 enabled = false
-[enforcing]
+[enforcer]
 enabled = true
 dry_run = {dry_run}
 strategies = [{strategies}]

@@ -37,7 +37,11 @@ class Applier:
             return
         if not self._journal.hold([entry for plan in plans for entry in plan.entries]):
             for plan in plans:
-                tell(of_intent(plan.setting, Outcome.UNJOURNALLED, "the journal cannot be written; nothing changed"))
+                tell(
+                    of_intent(
+                        plan.setting, Outcome.JOURNAL_UNAVAILABLE, "the journal cannot be written; nothing changed"
+                    )
+                )
             return
         written: list[set[str]] = [set() for _ in plans]
         failed: dict[int, OSError] = {}
@@ -124,7 +128,7 @@ class Applier:
             lease_end=now.wall_seconds + setting.lease_seconds,
         )
         if not self._journal.hold([entry]):
-            raise Declined(Outcome.UNJOURNALLED, "the journal cannot be written; nothing changed", group.key)
+            raise Declined(Outcome.JOURNAL_UNAVAILABLE, "the journal cannot be written; nothing changed", group.key)
         try:
             self._hands.write(group, PRESENT, (), "")
         except OSError:

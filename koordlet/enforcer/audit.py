@@ -16,7 +16,7 @@ class Outcome(StrEnum):
     """What became of a wish, or of something that stood."""
 
     SET = "set"
-    STANDS = "stands"
+    UNCHANGED = "unchanged"
     """It was so already."""
     RESTORED = "restored"
     RECLAIMED = "reclaimed"
@@ -28,18 +28,18 @@ class Outcome(StrEnum):
     """The settings or the value forbid it."""
     PROTECTED = "protected"
     OVER_BUDGET = "over_budget"
-    COOLING = "cooling"
+    COOLDOWN = "cooldown"
     """Too soon after another eviction."""
-    YIELDED = "yielded"
+    FOREIGN_WRITE = "foreign_write"
     """Somebody else wrote there; left alone."""
-    HELD_OFF = "held_off"
+    BACKING_OFF = "backing_off"
     """Left alone for a while after somebody else wrote there, or after a failure."""
     GONE = "gone"
     """The cgroup is no more, or another of the same path."""
     UNSUPPORTED = "unsupported"
     FAILED = "failed"
     """The kernel refused."""
-    UNJOURNALLED = "unjournalled"
+    JOURNAL_UNAVAILABLE = "journal_unavailable"
     """The journal could not be written, so nothing was changed."""
 
 
@@ -50,7 +50,7 @@ ACTIONS = frozenset(
         Outcome.RECLAIMED,
         Outcome.TERMINATED,
         Outcome.KILLED,
-        Outcome.YIELDED,
+        Outcome.FOREIGN_WRITE,
         Outcome.GONE,
     }
 )

@@ -47,7 +47,7 @@ class Enforcer:
             else None
         )
         self._teller = EventLog(audit, dry_run=settings.dry_run)
-        self._holdings = Leases(journal, hands, settings.hold_off_seconds)
+        self._holdings = Leases(journal, hands, settings.foreign_write_backoff_seconds)
         self._planner = Planner(knobs, hands)
         self._applier = Applier(knobs, hands, journal, self._holdings)
         self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
@@ -131,7 +131,7 @@ class Enforcer:
     def _is_allowed(self, wish: Intent) -> bool:
         if any(fnmatchcase(wish.strategy, pattern) for pattern in self._settings.strategies):
             return True
-        self._tell(of_intent(wish, Outcome.REFUSED, f"[enforcing] strategies does not name {wish.strategy}"))
+        self._tell(of_intent(wish, Outcome.REFUSED, f"[enforcer] strategies does not name {wish.strategy}"))
         return False
 
     def _settle(self, settings: list[Setting]) -> dict[Owner, Setting]:
@@ -191,7 +191,7 @@ class Enforcer:
                 plan = self._plan(owner, setting, held, schemata)
             except Declined as why:
                 self._tell(of_intent(setting, why.outcome, why.reason, file=why.file))
-                if held is not None and why.outcome in (Outcome.OVER_BUDGET, Outcome.HELD_OFF):
+                if held is not None and why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF):
                     held.lease_end = self._now.monotonic_seconds + setting.lease_seconds
                 elif held is not None:
                     declined.append(owner)
@@ -203,7 +203,7 @@ class Enforcer:
             elif held is not None:
                 self._renew(held, setting)
             else:
-                self._tell(of_intent(setting, Outcome.STANDS, setting.reason))
+                self._tell(of_intent(setting, Outcome.UNCHANGED, setting.reason))
         self._holdings.release(declined, "it may no longer be", self._now, self._tell)
         self._holdings.release(back, "what it was before is wanted", self._now, self._tell)
         self._applier.apply(plans, self._now, self._tell)
@@ -211,12 +211,12 @@ class Enforcer:
     def _renew(self, held: Lease, setting: Setting) -> None:
         held.setting = setting
         held.lease_end = self._now.monotonic_seconds + setting.lease_seconds
-        self._tell(of_intent(setting, Outcome.STANDS, setting.reason))
+        self._tell(of_intent(setting, Outcome.UNCHANGED, setting.reason))
 
     def _plan(self, owner: Owner, setting: Setting, held: Lease | None, schemata: dict[str, Setting]) -> WritePlan:
         alone = self._holdings.left_alone(owner, self._now.monotonic_seconds)
         if alone:
-            raise Declined(Outcome.HELD_OFF, alone)
+            raise Declined(Outcome.BACKING_OFF, alone)
         if setting.knob == Knob.RESCTRL_GROUP:
             forbidden = self._protection.forbids(setting.knob, setting.target, Direction.ASIDE)
             if forbidden:

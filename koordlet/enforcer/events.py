@@ -104,7 +104,7 @@ class EventLog:
     def tell(self, event: EnforcerEvent, now: Clocks) -> None:
         """Take one event of this step."""
         self._events.append(event)
-        if event.outcome == Outcome.STANDS:
+        if event.outcome == Outcome.UNCHANGED:
             return
         key = (event.strategy, event.target, event.knob, event.file)
         said = (event.after, event.outcome)

@@ -44,7 +44,7 @@ class Evictions:
             return None
         left = self._last_begun + self._cooldown_seconds - now_seconds
         if left > 0:
-            return of_intent(evict, Outcome.COOLING, f"{evict.reason}; the last eviction was too recent")
+            return of_intent(evict, Outcome.COOLDOWN, f"{evict.reason}; the last eviction was too recent")
         directory = self._directory_of(evict.target)
         identity = inode(directory)
         if identity is None or not self._hands.processes(directory):

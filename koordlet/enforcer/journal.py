@@ -52,7 +52,7 @@ class Journal:
             self._try_replace()
         except OSError as error:
             os.close(self._lock)
-            raise JournalError(f"{self.path}: {error.strerror}; see [enforcing] state_dir") from error
+            raise JournalError(f"{self.path}: {error.strerror}; see [enforcer] state_dir") from error
 
     def _read(self) -> Decoded:
         try:
@@ -149,7 +149,7 @@ def _lock(directory: Path) -> int:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise JournalError(f"{directory}: {error.strerror}; set [enforcing] state_dir to a writable place") from error
+        raise JournalError(f"{directory}: {error.strerror}; set [enforcer] state_dir to a writable place") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -35,10 +35,10 @@ class Lease:
 class Leases:
     """Leases and hold-offs are monotonic seconds."""
 
-    def __init__(self, journal: Journal | NoJournal, hands: KernelWriter, hold_off_seconds: float) -> None:
+    def __init__(self, journal: Journal | NoJournal, hands: KernelWriter, foreign_write_backoff_seconds: float) -> None:
         self._journal = journal
         self._hands = hands
-        self._hold_off_seconds = hold_off_seconds
+        self._hold_off_seconds = foreign_write_backoff_seconds
         self.held: dict[Owner, Lease] = {}
         self.groups: dict[str, JournalEntry] = {}
         """Resource groups that we made, by name."""
@@ -85,7 +85,7 @@ class Leases:
                 if standing == Ownership.GONE:
                     gone.append(Returned(entry, Outcome.GONE, "", "the cgroup is no more, or another of its name"))
                 elif isinstance(entry.place, KernelFile | TrafficClass) and _is_foreign(entry, standing):
-                    foreign.append(Returned(entry, Outcome.YIELDED, text, _whose(standing)))
+                    foreign.append(Returned(entry, Outcome.FOREIGN_WRITE, text, _whose(standing)))
                 elif not isinstance(entry.place, KernelFile):
                     self._gather(entry, standing, text, foreign)
             except OSError as error:
@@ -99,7 +99,7 @@ class Leases:
     def _gather(self, entry: JournalEntry, standing: Ownership, text: str, foreign: list[Returned]) -> None:
         """Processes come and go: those that still have the original get ours."""
         if standing == Ownership.FOREIGN:
-            foreign.append(Returned(entry, Outcome.YIELDED, text, _whose(standing)))
+            foreign.append(Returned(entry, Outcome.FOREIGN_WRITE, text, _whose(standing)))
         elif standing == Ownership.PARTLY or text == entry.original:
             self._hands.write(entry.place, entry.ours[-1], {entry.original, *entry.ours}, entry.identity)
 

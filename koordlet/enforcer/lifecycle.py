@@ -1,10 +1,10 @@
 """The enforcer, the only writer of the node agent: an agent's way in, and putting everything back after one that died.
 
-    enforcer = open_enforcer(settings.enforcing, tree)
+    enforcer = open_enforcer(settings.enforcer, tree)
     events = enforcer.step(intents, cgroups)     # each tick, with everything that is wanted
     enforcer.close()                             # puts everything back
 
-`docs/enforcing.md` has the rules.
+`docs/enforcer.md` has the rules.
 """
 
 import logging

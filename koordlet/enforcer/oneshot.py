@@ -44,7 +44,7 @@ class OneShotActions:
         try:
             taken = self._taking.take(wish, tell)
         except JournalUnavailable:
-            tell(of_intent(wish, Outcome.UNJOURNALLED, "the journal cannot be written; nothing changed"))
+            tell(of_intent(wish, Outcome.JOURNAL_UNAVAILABLE, "the journal cannot be written; nothing changed"))
             return
         except (Unsupported, CgroupGone, OSError) as error:
             tell(_failure(wish, error))
@@ -60,7 +60,7 @@ class OneShotActions:
         for wish in sorted(wishes, key=lambda wish: (wish.target, wish.strategy)):
             forbidden = protection.why(wish.target)
             if not self._may_evict:
-                tell(of_intent(wish, Outcome.REFUSED, "[enforcing] evict is off"))
+                tell(of_intent(wish, Outcome.REFUSED, "[enforcer] evict is off"))
             elif forbidden:
                 tell(of_intent(wish, Outcome.PROTECTED, forbidden))
             else:

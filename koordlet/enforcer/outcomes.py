@@ -15,9 +15,9 @@ Wish = tuple[str, str, str]
 class IntentResult(StrEnum):
     """What a wish came to."""
 
-    WANTED = "wanted"
+    REQUESTED = "requested"
     """All of them."""
-    GRANTED = "granted"
+    APPLIED = "applied"
     """It was done, or stands."""
     CONFLICT = "conflict"
     """Another strategy's wish went first."""
@@ -26,29 +26,29 @@ class IntentResult(StrEnum):
 
 
 _FATES: Mapping[Outcome, IntentResult] = {
-    Outcome.SET: IntentResult.GRANTED,
-    Outcome.STANDS: IntentResult.GRANTED,
-    Outcome.RECLAIMED: IntentResult.GRANTED,
-    Outcome.TERMINATED: IntentResult.GRANTED,
-    Outcome.KILLED: IntentResult.GRANTED,
+    Outcome.SET: IntentResult.APPLIED,
+    Outcome.UNCHANGED: IntentResult.APPLIED,
+    Outcome.RECLAIMED: IntentResult.APPLIED,
+    Outcome.TERMINATED: IntentResult.APPLIED,
+    Outcome.KILLED: IntentResult.APPLIED,
     Outcome.CONFLICT: IntentResult.CONFLICT,
     Outcome.REFUSED: IntentResult.DECLINED,
     Outcome.PROTECTED: IntentResult.DECLINED,
     Outcome.OVER_BUDGET: IntentResult.DECLINED,
-    Outcome.COOLING: IntentResult.DECLINED,
-    Outcome.HELD_OFF: IntentResult.DECLINED,
+    Outcome.COOLDOWN: IntentResult.DECLINED,
+    Outcome.BACKING_OFF: IntentResult.DECLINED,
     Outcome.GONE: IntentResult.DECLINED,
     Outcome.UNSUPPORTED: IntentResult.DECLINED,
     Outcome.FAILED: IntentResult.DECLINED,
-    Outcome.UNJOURNALLED: IntentResult.DECLINED,
+    Outcome.JOURNAL_UNAVAILABLE: IntentResult.DECLINED,
 }
-_WORST_FIRST = (IntentResult.CONFLICT, IntentResult.DECLINED, IntentResult.GRANTED)
+_WORST_FIRST = (IntentResult.CONFLICT, IntentResult.DECLINED, IntentResult.APPLIED)
 
 
 def intent_results(wishes: Iterable[Intent], events: Iterable[EnforcerEvent]) -> Mapping[tuple[str, IntentResult], int]:
     """(strategy, fate) to how many wishes of one step; a wish of which one place failed was declined.
 
-    A wish for what another strategy got is in none but `WANTED`: nobody lost, and it is the other's.
+    A wish for what another strategy got is in none but `REQUESTED`: nobody lost, and it is the other's.
     """
     wanted = {(wish.strategy, wish.target, _knob(wish)) for wish in wishes}
     fates: dict[Wish, IntentResult] = {}
@@ -57,7 +57,7 @@ def intent_results(wishes: Iterable[Intent], events: Iterable[EnforcerEvent]) ->
         if wish in wanted and fate is not None:
             fates[wish] = min(fate, fates.get(wish, fate), key=_WORST_FIRST.index)
     counts = Counter((wish[0], fate) for wish, fate in fates.items())
-    return counts + Counter((strategy, IntentResult.WANTED) for strategy, _target, _knob in wanted)
+    return counts + Counter((strategy, IntentResult.REQUESTED) for strategy, _target, _knob in wanted)
 
 
 def _knob(wish: Intent) -> str:

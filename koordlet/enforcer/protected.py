@@ -70,7 +70,7 @@ class ProtectedCgroups:
     def why(self, target: str) -> str:
         """Why a cgroup is protected; empty if it is not."""
         if self.is_out_of_bounds(target):
-            return f"{target} is not among those that [enforcing] only names"
+            return f"{target} is not among those that [enforcer] only names"
         if target not in self._reasons:
             self._reasons[target] = self._find_reason(target)
         return self._reasons[target]

@@ -78,8 +78,8 @@ def _nothing_to_do(standing: Ownership, text: str) -> tuple[Outcome, str, str]:
     if standing == Ownership.GONE:
         return Outcome.GONE, "", "the cgroup is no more"
     if standing == Ownership.ORIGINAL:
-        return Outcome.STANDS, text, "it was back already"
-    return Outcome.YIELDED, text, "somebody else wrote there meanwhile"
+        return Outcome.UNCHANGED, text, "it was back already"
+    return Outcome.FOREIGN_WRITE, text, "somebody else wrote there meanwhile"
 
 
 def _write_back(ours: dict[tuple[str, str], list[tuple[JournalEntry, str]]], hands: KernelWriter) -> list[Returned]:

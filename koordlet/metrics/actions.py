@@ -21,13 +21,21 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "koord_actions": (
         "counter",
         ("strategy", "knob", "outcome", "dry_run"),
-        "What became of the wishes to change something",
+        "Decisions of the enforcer by outcome",
     ),
-    "koord_settings_standing": ("gauge", ("strategy", "knob"), "Settings that stand at present"),
-    "koord_rungs": ("counter", ("resource", "rung", "moment"), "Rungs pulled, kept, taken back and released"),
-    "koord_rungs_standing": ("gauge", ("resource", "rung"), "Rungs that stand at present"),
-    "koord_accusations_refused": ("counter", ("reason",), "Culprits that were not acted upon, by why"),
-    "koord_trips": ("counter", ("outcome",), "Word from the kernel that a cgroup loses too much"),
+    "koord_settings_active": ("gauge", ("strategy", "knob"), "Settings in effect"),
+    "koord_response_steps": (
+        "counter",
+        ("resource", "rung", "step"),
+        "Steps of the response: a rung applied, kept, reverted or released",
+    ),
+    "koord_response_rungs_active": ("gauge", ("resource", "rung"), "Rungs in effect"),
+    "koord_culprits_skipped": ("counter", ("reason",), "Culprits that were not acted upon, by reason"),
+    "koord_tripwire_trips": (
+        "counter",
+        ("outcome",),
+        "Trips of the kernel tripwire: a cgroup lost more than its budget",
+    ),
     "koord_harm_ratio": ("gauge", _HARM_LABELS, "Seconds lost to others per second of progress, of protected cgroups"),
     "koord_harm_low_ratio": ("gauge", _HARM_LABELS, "Lower end of its 95 % confidence interval"),
     "koord_harm_high_ratio": ("gauge", _HARM_LABELS, "Upper end of its 95 % confidence interval"),
@@ -41,8 +49,12 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "koord_strategy_run_seconds": ("counter", ("strategy",), "Time spent deciding"),
     "koord_strategy_runs": ("counter", ("strategy",), "Decisions asked for"),
     "koord_strategy_failures": ("counter", ("strategy",), "Decisions that failed"),
-    "koord_strategy_problems": ("gauge", ("strategy",), "What could not be followed in the last decision"),
-    "koord_strategy_wishes": ("gauge", ("strategy", "fate"), "Wishes of the last tick, and what became of them"),
+    "koord_strategy_problems": (
+        "gauge",
+        ("strategy",),
+        "Settings that the strategy could not follow in its last decision",
+    ),
+    "koord_strategy_intents": ("gauge", ("strategy", "result"), "Intents of the last tick by result"),
 }
 """Kind, labels and meaning of every family; counters get `_total`."""
 
@@ -108,11 +120,11 @@ def _counted(protection: ControlLoop, dry_run: str) -> Values:
             rungs[resource, name] = rungs.get((resource, name), 0.0) + 1
     return {
         "koord_actions": {(*key, dry_run): float(count) for key, count in enforcer.counts.items()},
-        "koord_settings_standing": standing,
-        "koord_rungs": {key: float(count) for key, count in protection.steps.items()},
-        "koord_rungs_standing": rungs,
-        "koord_accusations_refused": {(why,): float(count) for why, count in response.refused.items()},
-        "koord_trips": {(what,): float(count) for what, count in protection.trips.items()},
+        "koord_settings_active": standing,
+        "koord_response_steps": {key: float(count) for key, count in protection.steps.items()},
+        "koord_response_rungs_active": rungs,
+        "koord_culprits_skipped": {(why,): float(count) for why, count in response.refused.items()},
+        "koord_tripwire_trips": {(what,): float(count) for what, count in protection.trips.items()},
     }
 
 
@@ -124,7 +136,7 @@ def _decided(protection: ControlLoop) -> Values:
         "koord_strategy_runs": {(name,): float(held.runs) for name in held.strategies},
         "koord_strategy_failures": {(name,): float(held.failures[name]) for name in held.strategies},
         "koord_strategy_problems": {(name,): float(count) for name, count in held.problems.items()},
-        "koord_strategy_wishes": {
+        "koord_strategy_intents": {
             (strategy, fate.value): float(count) for (strategy, fate), count in protection.wishes.items()
         },
     }

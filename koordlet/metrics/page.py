@@ -12,7 +12,7 @@ Made from the metric table (`api/metrics.py`) by `python -m koordlet.metrics.pag
 
 The endpoint listens on 127.0.0.1:9316 by default. Base units are seconds and bytes; counters end in `_total`;
 histogram buckets have their upper edge in seconds. Series of a cgroup carry `cgroup` (path under the cpu hierarchy),
-`name` and `qos`; the busiest `[exposition] max_cgroups` have series of their own, everybody else is summed as
+`name` and `qos`; the busiest `[metrics] max_cgroups` have series of their own, everybody else is summed as
 `cgroup="other"`, so sums stay whole. Blame carries `victim_cgroup` and `culprit_cgroup`: the worst
 `culprits_per_victim` by name, the rest as `other`, kernel threads as `[kernel]`. Series that are still zero are left
 out. Histograms are given for `histogram_cgroups` cgroups and, as `koord_host_...`, for all together.

@@ -17,25 +17,25 @@ _OPEN_LABELS = ("victim_cgroup", "name", "resource", "cause", "culprit_cgroup")
 
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "koord_verdicts": ("counter", ("resource", "cause", "severity"), "Verdicts opened, by severity when they opened"),
-    "koord_verdicts_open": ("gauge", ("resource", "cause", "severity"), "Verdicts that stand"),
+    "koord_verdicts_open": ("gauge", ("resource", "cause", "severity"), "Open verdicts"),
     "koord_verdict_lost_seconds_per_second": (
         "gauge",
         _OPEN_LABELS,
-        "Seconds lost per second under a verdict that stands, with its first culprit",
+        "Seconds lost per second under an open verdict, with its first culprit",
     ),
     "koord_verdict_confidence_ratio": (
         "gauge",
         _OPEN_LABELS,
-        "Part of that loss that was seen directly to be a named culprit's",
+        "Part of the loss that was measured to be a named culprit's",
     ),
     "koord_judge_run_seconds": ("counter", (), "Time spent judging"),
     "koord_judge_last_run_seconds": ("gauge", (), "Time spent judging the last tick"),
     "koord_judge_failures": ("counter", (), "Ticks that could not be judged"),
-    "koord_baseline_cells": ("gauge", ("state",), "What is learned: workload x signal x load, ready or warming up"),
+    "koord_baseline_cells": ("gauge", ("state",), "Baselines by workload, signal and load: ready or warming up"),
     "koord_baseline_refused_samples": ("counter", (), "Samples for which baselines had no room"),
     "koord_baseline_saves": ("counter", (), "Times that baselines were saved"),
     "koord_baseline_save_failures": ("counter", (), "Times that baselines could not be saved"),
-    "koord_baseline_files_refused": ("counter", (), "Saved baselines that were refused at the start and kept aside"),
+    "koord_baseline_files_refused": ("counter", (), "Baseline files refused at start and set aside"),
 }
 """Kind, labels and meaning of every family; counters get `_total`."""
 

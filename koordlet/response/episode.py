@@ -26,16 +26,16 @@ _QUIET_MOST_SECONDS = 8.0
 class StepKind(StrEnum):
     """What happened to a rung."""
 
-    PULLED = "pulled"
+    APPLIED = "applied"
     KEPT = "kept"
-    TAKEN_BACK = "taken_back"
+    REVERTED = "reverted"
     RELEASED = "released"
 
 
 class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the response's own story."""
 
-    moment: StepKind
+    kind: StepKind
     rung: str
     culprit: str
     victim: str
@@ -161,7 +161,7 @@ class Episode:
                 self.named_at = sight.now_seconds
                 if before.letting_go:
                     self.hold_seconds = min(
-                        self.hold_seconds * self.settings.hold_factor, self.settings.hold_most_seconds
+                        self.hold_seconds * self.settings.hold_factor, self.settings.max_hold_seconds
                     )
             if pull.course.limit != before.limit:
                 pull.intents = pull.rung.steers(pull.case, self.settings, pull.disks, pull.course.limit)
@@ -180,13 +180,13 @@ class Episode:
                     self.pulls.remove(pull)
             else:
                 self.useless[pull.rung.name] = now
-                steps.append(self._drop(pull, StepKind.TAKEN_BACK, lost, "the victim's loss did not fall"))
+                steps.append(self._drop(pull, StepKind.REVERTED, lost, "the victim's loss did not fall"))
         return steps
 
     def _helped(self, sight: Observation, pull: _Pull, lost: Sequence[float]) -> bool:
         settings = self.settings
         after = self._after(self._felt(pull.rung, lost))
-        fell = after <= max(pull.before * (1 - settings.gain), self._tolerated(sight, pull.case))
+        fell = after <= max(pull.before * (1 - settings.min_improvement_ratio), self._tolerated(sight, pull.case))
         # False while either is NaN
         grew = self._typical_turnaround() > pull.turnaround_before * (1 + settings.turnaround_slack)
         return fell and not grew
@@ -232,7 +232,7 @@ class Episode:
                 pull.course = begun(pull.used_most, worst, self.settings.io_floor_bytes_per_second)
             self.pulls.append(pull)
             self.acted = True
-            return [self._told(pull, StepKind.PULLED, lost, case.reason)]
+            return [self._told(pull, StepKind.APPLIED, lost, case.reason)]
         return []
 
     def _still_hurts(self, sight: Observation, case: Case, lost: Sequence[float]) -> bool:
@@ -245,7 +245,7 @@ class Episode:
     def _tolerated(self, sight: Observation, case: Case) -> float:
         settings, row = self.settings, sight.rows.get(case.victim)
         progress = float(sight.cpu_cores[row]) if row is not None and self.resource == "cpu" else 0.0
-        return max(settings.tolerated_seconds_per_second, settings.tolerated_ratio * progress)
+        return max(settings.loss_budget_seconds_per_second, settings.loss_budget_ratio * progress)
 
     def _just_pulled(self, now: float) -> bool:
         return bool(self.pulls) and now - self.pulls[-1].at_seconds < self.settings.verify_seconds
@@ -293,13 +293,13 @@ class Episode:
             return 0.0
         return float((sight.io_bytes_per_second if self.resource == "blockio" else sight.cpu_cores)[row])
 
-    def _drop(self, pull: _Pull, moment: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
+    def _drop(self, pull: _Pull, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
         self.pulls.remove(pull)
-        return self._told(pull, moment, lost, reason)
+        return self._told(pull, kind, lost, reason)
 
-    def _told(self, pull: _Pull, moment: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
+    def _told(self, pull: _Pull, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
         return ResponseStep(
-            moment=moment,
+            kind=kind,
             rung=pull.rung.name,
             culprit=self.culprit,
             victim=pull.case.victim,

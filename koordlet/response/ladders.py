@@ -146,7 +146,7 @@ def _burst(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[
     Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
     """
     row = sight.rows.get(case.victim)
-    if row is None or sight.held[row] <= settings.tolerated_seconds_per_second:
+    if row is None or sight.held[row] <= settings.loss_budget_seconds_per_second:
         return ()
     if sight.rank(case.victim) >= PROTECTED_RANK:
         return ()
@@ -234,7 +234,7 @@ def load_ratio(sight: Observation, victims: Iterable[str], settings: ResponseSet
     worst = 0.0
     for victim in victims:
         row = sight.rows.get(victim)
-        may = settings.tolerated_seconds_per_second
+        may = settings.loss_budget_seconds_per_second
         if row is not None and sight.io_service is not None:
             may = max(float(sight.io_service[row]) * settings.io_slowdown, may / 10)
         worst = max(worst, sight.lost_by(victim, "blockio") / may)

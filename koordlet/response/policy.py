@@ -104,7 +104,7 @@ class ResponsePolicy:
                 f"{verdict.victim}|{verdict.rule}",
                 lost,
             )
-            strongest = self.settings.strongest
+            strongest = self.settings.max_strength
             if culprit.how is How.CORRELATED:
                 strongest = min(strongest, Strength.MILD)
             if sight.rank(verdict.victim) < SENSITIVE_RANK:
@@ -117,7 +117,7 @@ class ResponsePolicy:
     def _reason_against(self, sight: Observation, verdict: Verdict, culprit: Culprit) -> str:
         if verdict.resource not in self.settings.resources or verdict.resource not in LADDERS:
             return "no_ladder"
-        if culprit.share < self.settings.least_share:
+        if culprit.share < self.settings.min_culprit_share:
             return "small"
         return self._why_not(sight, verdict.victim, culprit.path)
 
@@ -154,7 +154,7 @@ class ResponsePolicy:
         past = self._past.get(key)
         episode = Episode(key[0], key[1], settings, settings.hold_seconds)
         if past is not None and now - past.ended <= settings.remember_seconds:
-            episode.hold_seconds = min(past.hold_seconds * settings.hold_factor, settings.hold_most_seconds)
+            episode.hold_seconds = min(past.hold_seconds * settings.hold_factor, settings.max_hold_seconds)
             episode.useless = dict(past.useless)
         self._episodes[key] = episode
         return episode

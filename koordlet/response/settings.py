@@ -16,15 +16,15 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     resources: tuple[str, ...] = ("cpu", "memory", "blockio", "network", "cache", "memory_bandwidth")
     """Resources whose verdicts are answered."""
-    strongest: Strength = Strength.HARD
+    max_strength: Strength = Strength.HARD
     """No action stronger than this; 3 allows freezing and eviction."""
-    least_share: Ratio = 0.1
+    min_culprit_share: Ratio = 0.1
     """Culprits of a smaller share of the loss are left alone."""
-    gain: Ratio = 0.3
+    min_improvement_ratio: Ratio = 0.3
     """An action is kept if the victim's loss fell by at least this part ..."""
-    tolerated_seconds_per_second: Annotated[float, Meta(gt=0, le=1)] = 0.02
+    loss_budget_seconds_per_second: Annotated[float, Meta(gt=0, le=1)] = 0.02
     """... or to less than this ..."""
-    tolerated_ratio: Ratio = 0.05
+    loss_budget_ratio: Ratio = 0.05
     """... or, of CPU time, to less than this part of what the victim gets done meanwhile."""
     turnaround_slack: Annotated[float, Meta(ge=0, le=10)] = 0.5
     """... and its 99th percentile turnaround, where seen, did not grow by more than this part."""
@@ -36,7 +36,7 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A kept action stays at least this long after the last verdict on its culprit."""
     hold_factor: Annotated[float, Meta(ge=1, le=10)] = 2.0
     """A culprit that comes back is held so many times longer ..."""
-    hold_most_seconds: Seconds = 600.0
+    max_hold_seconds: Seconds = 600.0
     """... up to this."""
     remember_seconds: Seconds = 900.0
     """How long it is remembered that a culprit has been held, and what did not help against it."""
@@ -46,11 +46,11 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A culprit that uses less than this part of what it used when it was acted upon has gone quiet ..."""
     quiet_seconds: Seconds = 3.0
     """... after this long, and is released at once."""
-    fast: bool = True
+    fast_path: bool = True
     """Whether the kernel wakes the agent at once when a latency-sensitive cgroup loses too much ..."""
-    fast_budget_ratio: Ratio = 0.15
+    fast_path_budget_ratio: Ratio = 0.15
     """... that is, this part of ..."""
-    fast_window_seconds: Annotated[float, Meta(ge=0.01, le=1.0)] = 0.05
+    fast_path_window_seconds: Annotated[float, Meta(ge=0.01, le=1.0)] = 0.05
     """... so short a time."""
     quota_floor_millicores: Annotated[int, Meta(ge=10, le=1_000_000)] = 200
     """No quota is lower."""

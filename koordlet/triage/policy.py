@@ -4,7 +4,7 @@ Cheap signals are measured of everybody, always. The expensive probes (those tha
 up in this order when they cost more than their budget, one level at a measurement:
 
     everything  all cgroups
-    patrol      suspects, and a part of the others in turn, so that what is ordinary goes on being learned
+    rotation    suspects, and a part of the others in turn, so that what is ordinary goes on being learned
     suspects    suspects only
     worst       the few suspects that lose most
     nothing     the expensive probes rest
@@ -32,15 +32,15 @@ class TriageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """[triage]: what the expensive probes may cost, and whom they look at when that is not enough for all."""
 
     enabled: bool = True
-    cpu_budget_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
+    cpu_budget_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     """Part of the host's CPU time that the programs of the expensive probes may take; 0 lets them rest."""
     measure_every_ticks: Annotated[int, msgspec.Meta(ge=2, le=3600)] = 15
     """The kernel's statistics of program run time are on for one tick in so many, and are what costs are taken from."""
     worst_cgroups: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8
     """Suspects that are still looked at on the level before rest."""
-    patrol_part: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.25
+    rotation_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.25
     """Part of the others that is looked at in one turn."""
-    patrol_ticks: Annotated[int, msgspec.Meta(ge=2, le=600)] = 10
+    rotation_ticks: Annotated[int, msgspec.Meta(ge=2, le=600)] = 10
     """Length of a turn."""
     linger_ticks: Annotated[int, msgspec.Meta(ge=0, le=600)] = 5
     """A suspect stays in the focus for so long after it stopped being one."""
@@ -50,7 +50,7 @@ class Level(IntEnum):
     """How much is looked at closely; the higher, the less."""
 
     EVERYTHING = 0
-    PATROL = 1
+    ROTATION = 1
     SUSPECTS = 2
     WORST = 3
     NOTHING = 4
@@ -132,7 +132,7 @@ class TriagePolicy:
     """Chooses the focus of each tick. `ids` are the cgroups of the newest frame in row order."""
 
     def __init__(self, settings: TriageSettings, cpus: int) -> None:
-        self.budget = Budget(settings.cpu_budget_fraction * cpus * 1000.0)
+        self.budget = Budget(settings.cpu_budget_ratio * cpus * 1000.0)
         self.shed_ticks = 0
         """Ticks in which less than everything was looked at closely, for want of budget."""
         self._settings = settings
@@ -159,7 +159,7 @@ class TriagePolicy:
             worst = rows[np.argsort(-lost[rows], kind="stable")][: self._settings.worst_cgroups]
             return np.sort(ids[worst])
         chosen = ids[held]
-        if level is Level.PATROL:
+        if level is Level.ROTATION:
             chosen = np.concatenate([chosen, self._turn(np.sort(ids[~held]))])
         return np.sort(chosen)
 
@@ -171,8 +171,8 @@ class TriagePolicy:
 
     def _turn(self, others: Ids) -> Ids:
         """The others whose turn it is: each has one in every round."""
-        turns = round(1 / self._settings.patrol_part)
-        turn = self._tick // self._settings.patrol_ticks % turns
+        turns = round(1 / self._settings.rotation_ratio)
+        turn = self._tick // self._settings.rotation_ticks % turns
         # By identity, not by position: who comes or goes does not move the others into another turn. Identities are
         # inode numbers, often of one step (a directory's files lie between), so they are spread first.
         spread = (others * _SPREAD) >> np.uint64(32)

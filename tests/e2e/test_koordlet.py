@@ -27,9 +27,9 @@ SCHEMA = json.loads(Path("docs/snapshot.schema.json").read_text())
 BUSY = ["sh", "-c", "while :; do :; done"]
 SETTINGS = """
 interval_seconds = 0.5
-[exposition]
+[metrics]
 port = 0
-[enforcing]
+[enforcer]
 state_dir = "{directory}/state"
 audit_file = ""
 [detection]

@@ -37,9 +37,9 @@ KOORDLET = [sys.executable, "-m", "koordlet"]
 BUSY = ["sh", "-c", "while :; do :; done"]
 BASE = """
 interval_seconds = {interval}
-[exposition]
+[metrics]
 port = 0
-[enforcing]
+[enforcer]
 state_dir = "{directory}/state"
 audit_file = ""
 [detection]

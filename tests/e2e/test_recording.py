@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kernel
 
 CONFIG = """
 interval_seconds = 0.25
-[exposition]
+[metrics]
 enabled = false
 [detection]
 baselines_file = "{}/baselines.json"

@@ -26,9 +26,9 @@ DIRECTORY = f"{ROOT}/besteffort"
 POD = f"{DIRECTORY}/pod12345678-1234-1234-1234-123456789012"
 PATIENCE_SECONDS = 90.0
 SETTINGS = """
-[exposition]
+[metrics]
 enabled = false
-[enforcing]
+[enforcer]
 enabled = true
 only = ["{root}/*"]
 strategies = ["cpu_suppress"]

@@ -25,9 +25,9 @@ BUSY = ["sh", "-c", "while :; do :; done"]
 INTERVAL_SECONDS = 0.2
 SETTINGS = f"""
 interval_seconds = {INTERVAL_SECONDS}
-[exposition]
+[metrics]
 enabled = false
-[enforcing]
+[enforcer]
 state_dir = "{{directory}}/state"
 audit_file = ""
 [detection]

@@ -17,7 +17,7 @@ def test_defaults() -> None:
         "probes": {"disabled": (), "backend": "auto", "max_cgroups": 2048, "max_pairs": 16384, "options": {}},
         "cgroups": {"ignore": (), "slow_every_ticks": 10},
         "qos": (),
-        "exposition": {
+        "metrics": {
             "enabled": True,
             "address": "127.0.0.1",
             "port": 9316,
@@ -44,7 +44,7 @@ def test_defaults() -> None:
             "segment_seconds": 300.0,
             "segment_bytes": 16 << 20,
         },
-        "enforcing": {
+        "enforcer": {
             "enabled": False,
             "dry_run": False,
             "strategies": (),
@@ -52,7 +52,7 @@ def test_defaults() -> None:
             "evict_cooldown_seconds": 60.0,
             "changes_per_minute": 600,
             "pod_changes_per_minute": 60,
-            "hold_off_seconds": 300.0,
+            "foreign_write_backoff_seconds": 300.0,
             "only": (),
             "protected": ("/", "/init.scope", "/system.slice", "/system.slice/*"),
             "network_interface": "",
@@ -64,11 +64,11 @@ def test_defaults() -> None:
         },
         "triage": {
             "enabled": True,
-            "cpu_budget_fraction": 0.005,
+            "cpu_budget_ratio": 0.005,
             "measure_every_ticks": 15,
             "worst_cgroups": 8,
-            "patrol_part": 0.25,
-            "patrol_ticks": 10,
+            "rotation_ratio": 0.25,
+            "rotation_ticks": 10,
             "linger_ticks": 5,
         },
         "serving": {"enabled": False, "socket": "/run/koord/koordlet.sock", "max_streams": 8, "queue_size": 256},
@@ -91,24 +91,24 @@ def test_defaults() -> None:
         },
         "response": {
             "resources": ("cpu", "memory", "blockio", "network", "cache", "memory_bandwidth"),
-            "strongest": 2,
-            "least_share": 0.1,
-            "gain": 0.3,
-            "tolerated_seconds_per_second": 0.02,
-            "tolerated_ratio": 0.05,
+            "max_strength": 2,
+            "min_culprit_share": 0.1,
+            "min_improvement_ratio": 0.3,
+            "loss_budget_seconds_per_second": 0.02,
+            "loss_budget_ratio": 0.05,
             "turnaround_slack": 0.5,
             "settle_seconds": 1.0,
             "verify_seconds": 3.0,
             "hold_seconds": 30.0,
             "hold_factor": 2.0,
-            "hold_most_seconds": 600.0,
+            "max_hold_seconds": 600.0,
             "remember_seconds": 900.0,
             "release_seconds": 5.0,
             "quiet_ratio": 0.05,
             "quiet_seconds": 3.0,
-            "fast": True,
-            "fast_budget_ratio": 0.15,
-            "fast_window_seconds": 0.05,
+            "fast_path": True,
+            "fast_path_budget_ratio": 0.15,
+            "fast_path_window_seconds": 0.05,
             "quota_floor_millicores": 200,
             "io_floor_bytes_per_second": 1 << 20,
             "io_slowdown": 0.05,
@@ -132,16 +132,16 @@ def test_a_drop_in_lies_over_the_file(tmp_path: Path) -> None:
     main.write_text('interval_seconds = 2.0\n[[qos]]\nmatch = "/batch/*"\nclass = "BE"\n')
     drop_ins = tmp_path / "koordlet.toml.d"
     drop_ins.mkdir()
-    (drop_ins / "10-port.toml").write_text("[exposition]\nport = 0\n")
+    (drop_ins / "10-port.toml").write_text("[metrics]\nport = 0\n")
     settings = load_settings(main)
-    assert (settings.interval_seconds, settings.exposition.port, settings.qos[0].qos_class) == (2.0, 0, "BE")
+    assert (settings.interval_seconds, settings.metrics.port, settings.qos[0].qos_class) == (2.0, 0, "BE")
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[exposition]\nprot = 1\n", ["[exposition]", "prot"]),
-        ("[exposition]\nport = 70000\n", ["[exposition]", "port", "65535"]),
+        ("[metrics]\nprot = 1\n", ["[metrics]", "prot"]),
+        ("[metrics]\nport = 70000\n", ["[metrics]", "port", "65535"]),
         ('[[qos]]\nmatch = "x"\nclass = "XL"\n', ["qos", "class"]),
         ("interval_seconds = 'fast'\n", ["interval_seconds", "float"]),
     ],

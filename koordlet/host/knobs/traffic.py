@@ -61,7 +61,7 @@ class TrafficKnob:
         routes, routes6 = (self._tree.text(f"/proc/self/net/{name}") or "" for name in ("route", "ipv6_route"))
         found = default_interface(routes, routes6)
         if found is None:
-            raise Unsupported("there is no default route", "name the link in [enforcing] network_interface")
+            raise Unsupported("there is no default route", "name the link in [enforcer] network_interface")
         return found
 
     def _locate(self, target: str) -> tuple[Path, int]:
@@ -104,7 +104,7 @@ class TrafficKnob:
         except (OSError, ValueError):
             megabits = -1
         if megabits <= 0:
-            raise Unsupported(f"{device} does not say how fast it is", "say so in [enforcing] network_bits_per_second")
+            raise Unsupported(f"{device} does not say how fast it is", "say so in [enforcer] network_bits_per_second")
         return megabits * _BITS_PER_MEGABIT // 8
 
     def _minor(self, target: str, standing: set[int]) -> int:

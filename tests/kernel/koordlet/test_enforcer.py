@@ -94,7 +94,7 @@ def ignores_sigterm(process: subprocess.Popen[bytes]) -> bool:
 
 
 def failures(events: list[EnforcerEvent]) -> list[EnforcerEvent]:
-    return [event for event in events if event.outcome not in (Outcome.SET, Outcome.RESTORED, Outcome.STANDS)]
+    return [event for event in events if event.outcome not in (Outcome.SET, Outcome.RESTORED, Outcome.UNCHANGED)]
 
 
 def test_idle_and_back_keeps_the_weight(pod: TestCgroup, enforcer: Enforcer) -> None:
@@ -168,7 +168,7 @@ def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer
             assert failures(enforcer.step(wishes)) == []
             assert stands(pod, Knob.MEMORY_MAX) == [str(100 * MIB)]
             assert "1048576" in rules.read_text()
-            assert {event.outcome for event in enforcer.step(wishes)} == {Outcome.STANDS}
+            assert {event.outcome for event in enforcer.step(wishes)} == {Outcome.UNCHANGED}
             assert failures(enforcer.close()) == []
             assert stands(pod, Knob.MEMORY_MAX) == ["max"]
             assert rules.read_text() == before
@@ -351,7 +351,7 @@ def test_an_eviction_waits_for_the_cool_down(pod: TestCgroup, tmp_path: Path) ->
         first, second = sleeper(one), sleeper(two)
         wishes: list[Intent] = [Evict(strategy="calm", target=cgroup.path, reason="x") for cgroup in (one, two)]
         events = enforcer.step(wishes, now=now(0))
-        assert [event.outcome for event in events] == [Outcome.TERMINATED, Outcome.COOLING]
+        assert [event.outcome for event in events] == [Outcome.TERMINATED, Outcome.COOLDOWN]
         first.wait(60)
         assert second.poll() is None
         await_that(lambda: not one.pids())
@@ -391,7 +391,7 @@ def test_a_full_disk_changes_nothing_and_loses_nothing(pod: TestCgroup, small_di
     for _ in range(40):  # more than what is left in the journal's last page
         events = enforcer.step(wishes)
         enforcer.step(wishes[:1])
-    assert [event.outcome for event in events if event.knob == "cpu.weight"] == [Outcome.UNJOURNALLED]
+    assert [event.outcome for event in events if event.knob == "cpu.weight"] == [Outcome.JOURNAL_UNAVAILABLE]
     assert stands(pod, Knob.CPU_WEIGHT) == before
     assert enforcer.counts["", "journal", "failed"] > 0
     assert enforcer.counts["", "audit", "lost"] > 0
@@ -401,7 +401,7 @@ def test_a_full_disk_changes_nothing_and_loses_nothing(pod: TestCgroup, small_di
     fill(small_disk)
     enforcer.close()
     assert stands(pod, Knob.CPU_WEIGHT) == before
-    assert restore(chosen, HOST) == [] or all(event.outcome == Outcome.STANDS for event in restore(chosen, HOST))
+    assert restore(chosen, HOST) == [] or all(event.outcome == Outcome.UNCHANGED for event in restore(chosen, HOST))
     for line in (small_disk / "audit.jsonl").read_text().splitlines():
         json.loads(line)
 
@@ -516,7 +516,7 @@ def koordlet_restore(config: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_puts_back_what_a_killed_run_left(pod: TestCgroup, tmp_path: Path) -> None:
     config = tmp_path / "koordlet.toml"
-    config.write_text(f'[enforcing]\nstate_dir = "{tmp_path}/state"\naudit_file = "{tmp_path}/audit.jsonl"\n')
+    config.write_text(f'[enforcer]\nstate_dir = "{tmp_path}/state"\naudit_file = "{tmp_path}/audit.jsonl"\n')
     before = stands(pod, Knob.CPU_MAX)
     running = open_enforcer(settings(tmp_path), HOST)
     running.step([want(pod, Knob.CPU_MAX, "20000 100000"), want(pod, Knob.CPU_WEIGHT, "5")])

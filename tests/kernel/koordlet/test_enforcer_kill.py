@@ -60,7 +60,7 @@ class Scene:
             strategies=("*",),
             changes_per_minute=1_000_000,
             pod_changes_per_minute=1_000_000,
-            hold_off_seconds=1.0,
+            foreign_write_backoff_seconds=1.0,
             state_dir=str(state),
             audit_file=str(state / "audit.jsonl"),
         )

@@ -91,11 +91,11 @@ match = "{root}/sort"
 class = "BE"
 [probes]
 backend = "none"
-[exposition]
+[metrics]
 enabled = false
 [detection]
 baselines_file = ""
-[enforcing]
+[enforcer]
 enabled = true
 evict = true
 strategies = ["memory_headroom"]

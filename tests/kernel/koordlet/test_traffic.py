@@ -268,7 +268,7 @@ def test_what_somebody_else_set_on_the_link_stays(wire: Wire, flood: TestCgroup,
         wire.tc(wire.sender, "qdisc del dev up0 root")
         assert [one.outcome for one in enforcer.step(wish(flood))] == [Outcome.SET]
         wire.tc(wire.sender, "qdisc replace dev up0 root handle 9: pfifo limit 77")
-        assert Outcome.YIELDED in [one.outcome for one in enforcer.step(wish(flood))]
+        assert Outcome.FOREIGN_WRITE in [one.outcome for one in enforcer.step(wish(flood))]
     assert wire.queueing() == set_by_hand
 
 
@@ -277,7 +277,7 @@ def test_classes_that_somebody_removed_are_not_set_again(wire: Wire, flood: Test
     with enforcing(tmp_path) as enforcer:
         enforcer.step(wish(flood))
         wire.tc(wire.sender, "qdisc del dev up0 root")
-        assert Outcome.YIELDED in [event.outcome for event in enforcer.step(wish(flood))]
+        assert Outcome.FOREIGN_WRITE in [event.outcome for event in enforcer.step(wish(flood))]
         assert wire.queueing() == idle
 
 
@@ -294,7 +294,7 @@ def test_a_link_that_does_not_say_its_rate_needs_a_setting(wire: Wire, flood: Te
     with contextlib.closing(open_enforcer(silent, HOST)) as enforcer:
         (event,) = enforcer.step(wish(flood))
     assert event.outcome == Outcome.UNSUPPORTED
-    assert "up0 does not say how fast it is; say so in [enforcing] network_bits_per_second" in event.reason
+    assert "up0 does not say how fast it is; say so in [enforcer] network_bits_per_second" in event.reason
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Node:
 
 
 def test_what_it_costs_is_measured_and_too_much_is_given_up(pmu: Pmu, tree: CgroupTree) -> None:
-    settings = TriageSettings(cpu_budget_fraction=1e-6, measure_every_ticks=2)
+    settings = TriageSettings(cpu_budget_ratio=1e-6, measure_every_ticks=2)
     triaging = FocusControl(settings, {"pmu": pmu})
     suspects = np.array([True, False])
     with tree.make_cgroup("triage-a") as one, tree.make_cgroup("triage-b") as other:
@@ -73,7 +73,7 @@ def test_what_it_costs_is_measured_and_too_much_is_given_up(pmu: Pmu, tree: Cgro
 
 
 def test_within_the_budget_everybody_is_measured(pmu: Pmu, tree: CgroupTree) -> None:
-    triaging = FocusControl(TriageSettings(cpu_budget_fraction=1.0, measure_every_ticks=2), {"pmu": pmu})
+    triaging = FocusControl(TriageSettings(cpu_budget_ratio=1.0, measure_every_ticks=2), {"pmu": pmu})
     with tree.make_cgroup("triage-c") as one, tree.make_cgroup("triage-d") as other:
         node = Node(pmu, one, other)
         for _ in range(4):
@@ -88,7 +88,7 @@ def test_within_the_budget_everybody_is_measured(pmu: Pmu, tree: CgroupTree) -> 
 
 
 def test_a_suspect_alone_is_measured_and_the_other_is_not_zero_but_unknown(pmu: Pmu, tree: CgroupTree) -> None:
-    triaging = FocusControl(TriageSettings(cpu_budget_fraction=1.0), {"pmu": pmu})
+    triaging = FocusControl(TriageSettings(cpu_budget_ratio=1.0), {"pmu": pmu})
     triaging.triage.budget.level = Level.SUSPECTS
     with tree.make_cgroup("triage-e") as one, tree.make_cgroup("triage-f") as other:
         node = Node(pmu, one, other)
@@ -139,7 +139,7 @@ def test_the_judge_goes_on_whatever_the_focus_does(kernel: Kernel, tree: CgroupT
     probes = ProbeSettings(disabled=disabled, options={"pmu": {"stand_in": True}})
     agent = Agent(AgentSettings(probes=probes), Detection(Judge(JudgeSettings())))
     try:
-        triaging = FocusControl(TriageSettings(patrol_ticks=2), agent.probes.opened)
+        triaging = FocusControl(TriageSettings(rotation_ticks=2), agent.probes.opened)
         agent.also.append(triaging.reading)
         assert agent.judging is not None
         with tree.make_cgroup("triage-i") as one, tree.make_cgroup("triage-j") as other:

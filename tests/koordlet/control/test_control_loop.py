@@ -60,7 +60,7 @@ def window() -> Window:
 
 @pytest.mark.parametrize(
     ("annotations", "fate", "stands"),
-    [({}, IntentResult.GRANTED, "50000 100000"), ({ANNOTATION_PROTECTED: "true"}, IntentResult.DECLINED, "max 100000")],
+    [({}, IntentResult.APPLIED, "50000 100000"), ({ANNOTATION_PROTECTED: "true"}, IntentResult.DECLINED, "max 100000")],
 )
 def test_an_annotated_pod_is_spared(
     tmp_path: Path, annotations: dict[str, str], fate: IntentResult, stands: str
@@ -68,7 +68,7 @@ def test_an_annotated_pod_is_spared(
     host, made = protection(tmp_path, annotations)
     made.tick(window(), ())
     strategy = Capping().name
-    assert dict(made.wishes) == {(strategy, IntentResult.WANTED): 1, (strategy, fate): 1}
+    assert dict(made.wishes) == {(strategy, IntentResult.REQUESTED): 1, (strategy, fate): 1}
     assert host.text(POD, "cpu.max") == stands
     made.close()
     assert host.text(POD, "cpu.max") == "max 100000"

@@ -140,7 +140,7 @@ def infos(**classes: QoSClass) -> tuple[CgroupInfo, ...]:
 
 def outcomes(events: list[EnforcerEvent]) -> list[tuple[str, str, str]]:
     """(knob, outcome, after) of all that is not merely standing."""
-    return [(event.knob, event.outcome.value, event.after) for event in events if event.outcome != Outcome.STANDS]
+    return [(event.knob, event.outcome.value, event.after) for event in events if event.outcome != Outcome.UNCHANGED]
 
 
 Wishes = list[Intent]

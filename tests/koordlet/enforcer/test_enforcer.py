@@ -62,7 +62,7 @@ def test_what_is_wanted_stands_and_what_no_longer_is_goes_back(host: FakeHost) -
     events = enforcer.step([QUOTA], now=host.clock)
     assert quota(host) == "20000"
     assert [event.outcome for event in events] == [Outcome.SET]
-    assert [event.outcome for event in enforcer.step([QUOTA], now=host.later(1))] == [Outcome.STANDS]
+    assert [event.outcome for event in enforcer.step([QUOTA], now=host.later(1))] == [Outcome.UNCHANGED]
     events = enforcer.step([], now=host.later(1))
     assert quota(host) == NO_QUOTA[host.version]
     assert [event.outcome for event in events] == [Outcome.RESTORED]
@@ -123,16 +123,16 @@ def test_being_wanted_again_renews_the_lease(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("foreign", ["30000", "original"])
 def test_what_somebody_else_writes_is_left_alone_for_a_while(host: FakeHost, foreign: str) -> None:
-    enforcer = host.enforcer(hold_off_seconds=60.0)
+    enforcer = host.enforcer(foreign_write_backoff_seconds=60.0)
     enforcer.step([QUOTA], now=host.clock)
     text = NO_QUOTA[host.version] if foreign == "original" else foreign
     put_quota(host, text)
     events = enforcer.step([QUOTA], now=host.later(1))
     assert quota(host) == text
-    assert [event.outcome for event in events] == [Outcome.YIELDED, Outcome.HELD_OFF]
+    assert [event.outcome for event in events] == [Outcome.FOREIGN_WRITE, Outcome.BACKING_OFF]
     enforcer.step([QUOTA], now=host.later(58))
     assert quota(host) == text
-    assert enforcer.counts["calm", "cpu.max", "yielded"] == 1
+    assert enforcer.counts["calm", "cpu.max", "foreign_write"] == 1
     enforcer.step([QUOTA], now=host.later(2))
     assert quota(host) == "20000"
     enforcer.close(host.clock)
@@ -148,7 +148,7 @@ def test_among_many_places_a_foreign_write_is_noticed_before_the_next_of_ours(v2
     for path in paths:
         v2.file(path, "cpu.weight").write_text("77\n")
     events = enforcer.step([want(Knob.CPU_WEIGHT, "6", path) for path in paths], now=v2.later(1))
-    assert [event.outcome for event in events].count(Outcome.YIELDED) == 300
+    assert [event.outcome for event in events].count(Outcome.FOREIGN_WRITE) == 300
     assert {v2.text(path, "cpu.weight") for path in paths} == {"77"}
 
 
@@ -158,7 +158,7 @@ def test_what_somebody_else_wrote_is_not_put_back(host: FakeHost) -> None:
     put_quota(host, "30000")
     events = enforcer.close(host.clock)
     assert quota(host) == "30000"
-    assert [event.outcome for event in events] == [Outcome.YIELDED]
+    assert [event.outcome for event in events] == [Outcome.FOREIGN_WRITE]
 
 
 def test_a_cgroup_that_died_is_nobodys(host: FakeHost) -> None:
@@ -245,7 +245,7 @@ def test_without_a_journal_nothing_is_written(host: FakeHost, monkeypatch: pytes
     monkeypatch.setattr(Journal, "_append", refuse)
     events = enforcer.step([QUOTA], now=host.clock)
     assert quota(host) == NO_QUOTA[host.version]
-    assert [event.outcome for event in events] == [Outcome.UNJOURNALLED]
+    assert [event.outcome for event in events] == [Outcome.JOURNAL_UNAVAILABLE]
     monkeypatch.undo()
     enforcer.step([QUOTA], now=host.later(1))
     assert quota(host) == "20000"
@@ -422,7 +422,10 @@ def test_a_dry_run_sees_foreign_writes_too(v2: FakeHost) -> None:
     enforcer = v2.enforcer(dry_run=True)
     enforcer.step([QUOTA], now=v2.clock)
     put_quota(v2, "30000")
-    assert [event.outcome for event in enforcer.step([QUOTA], now=v2.later(1))] == [Outcome.YIELDED, Outcome.HELD_OFF]
+    assert [event.outcome for event in enforcer.step([QUOTA], now=v2.later(1))] == [
+        Outcome.FOREIGN_WRITE,
+        Outcome.BACKING_OFF,
+    ]
 
 
 def test_a_dry_run_says_what_it_would_put_back_and_leaves_the_journal(v2: FakeHost) -> None:
@@ -459,7 +462,7 @@ def test_a_list_that_the_kernel_does_not_empty_names_all_that_the_parent_has(
 
 def test_evictions_are_off_by_default(v2: FakeHost) -> None:
     events = v2.enforcer().step([Evict(strategy="calm", target="/pod", reason="because")], now=v2.clock)
-    assert [(event.outcome, event.reason) for event in events] == [(Outcome.REFUSED, "[enforcing] evict is off")]
+    assert [(event.outcome, event.reason) for event in events] == [(Outcome.REFUSED, "[enforcer] evict is off")]
 
 
 def test_memory_is_taken_in_pieces(v2: FakeHost) -> None:
@@ -572,7 +575,7 @@ def test_on_v1_nothing_is_taken_that_cannot_be_written_down(old: FakeHost, monke
     monkeypatch.setattr(type(enforcer._journal), "hold", lambda _self, _entries: False)
     seen: list[str] = []
     kernel(old, monkeypatch, seen)
-    assert [event.outcome for event in take(old, 5 << 20, enforcer)] == [Outcome.UNJOURNALLED]
+    assert [event.outcome for event in take(old, 5 << 20, enforcer)] == [Outcome.JOURNAL_UNAVAILABLE]
     assert seen == []
 
 

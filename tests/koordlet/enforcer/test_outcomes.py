@@ -23,24 +23,24 @@ def told(intent: Intent, outcome: Outcome) -> EnforcerEvent:
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([], {("a", IntentResult.WANTED): 3, ("b", IntentResult.WANTED): 1}),
+        ([], {("a", IntentResult.REQUESTED): 3, ("b", IntentResult.REQUESTED): 1}),
         (
-            [told(A, Outcome.SET), told(B, Outcome.CONFLICT), told(C, Outcome.STANDS), told(END, Outcome.REFUSED)],
+            [told(A, Outcome.SET), told(B, Outcome.CONFLICT), told(C, Outcome.UNCHANGED), told(END, Outcome.REFUSED)],
             {
-                ("a", IntentResult.WANTED): 3,
-                ("a", IntentResult.GRANTED): 2,
+                ("a", IntentResult.REQUESTED): 3,
+                ("a", IntentResult.APPLIED): 2,
                 ("a", IntentResult.DECLINED): 1,
-                ("b", IntentResult.WANTED): 1,
+                ("b", IntentResult.REQUESTED): 1,
                 ("b", IntentResult.CONFLICT): 1,
             },
         ),
         (
             [told(A, Outcome.SET), told(A, Outcome.SET), told(A, Outcome.FAILED)],
-            {("a", IntentResult.WANTED): 3, ("a", IntentResult.DECLINED): 1, ("b", IntentResult.WANTED): 1},
+            {("a", IntentResult.REQUESTED): 3, ("a", IntentResult.DECLINED): 1, ("b", IntentResult.REQUESTED): 1},
         ),
         (  # what goes back is nobody's wish any more
             [told(wish("a", "/gone"), Outcome.RESTORED), told(wish("a", "/gone"), Outcome.FAILED)],
-            {("a", IntentResult.WANTED): 3, ("b", IntentResult.WANTED): 1},
+            {("a", IntentResult.REQUESTED): 3, ("b", IntentResult.REQUESTED): 1},
         ),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_group_is_made_filled_and_removed(host: Host) -> None:
     # The kernel rounds 15 up to the hardware's next step, and that is still ours.
     assert host.groups() == {"squeezed": "    MB:0=20;1=100\n    L3:0=3;1=3\n"}
     assert host.members("squeezed") == [host.process.pid]
-    assert {event.outcome for event in enforcer.step(wishes(), now=host.later(1))} == {Outcome.STANDS}
+    assert {event.outcome for event in enforcer.step(wishes(), now=host.later(1))} == {Outcome.UNCHANGED}
     enforcer.step([], now=host.later(1))
     assert host.groups() == {}
     assert host.process.pid in host.members("")
@@ -85,7 +85,7 @@ def test_a_group_that_is_wanted_as_it_is_made_stays(host: Host) -> None:
     wish = want(Knob.RESCTRL_SCHEMATA, "L3:0=7ff;1=7ff", "reserved")
     assert [event.after for event in enforcer.step([wish], now=host.clock)] == ["present", wish.value]
     for _ in range(3):
-        assert [event.outcome for event in enforcer.step([wish], now=host.later(1))] == [Outcome.STANDS]
+        assert [event.outcome for event in enforcer.step([wish], now=host.later(1))] == [Outcome.UNCHANGED]
         assert "reserved" in host.groups()
     enforcer.step([], now=host.later(1))
     assert host.groups() == {}
@@ -154,8 +154,8 @@ def test_somebody_elses_hand_on_a_schemata_or_a_task_is_noticed(host: Host) -> N
     (host.fs.path / "theirs/tasks").write_text(f"{host.process.pid}\n")
     (host.fs.path / "squeezed/schemata").write_text("L3:0=1\n")
     events = enforcer.step(wishes(), now=host.later(1))
-    yielded = {event.file.rpartition("/")[2] for event in events if event.outcome == Outcome.YIELDED}
-    assert yielded == {"pod#resctrl", "schemata#L3:0"}
+    foreign_write = {event.file.rpartition("/")[2] for event in events if event.outcome == Outcome.FOREIGN_WRITE}
+    assert foreign_write == {"pod#resctrl", "schemata#L3:0"}
     assert host.members("theirs") == [host.process.pid]
     enforcer.close(host.clock)
     assert host.members("theirs") == [host.process.pid]

@@ -49,7 +49,7 @@ def protection() -> ControlLoop:
         "trips": {"acted": 1},
         "harm": meter,
         "slowdown": slowdown,
-        "wishes": {("response", IntentResult.WANTED): 3, ("response", IntentResult.CONFLICT): 1},
+        "wishes": {("response", IntentResult.REQUESTED): 3, ("response", IntentResult.CONFLICT): 1},
         "strategizing": strategizing,
     }
     return cast(ControlLoop, SimpleNamespace(**made))
@@ -66,11 +66,11 @@ def scraped(max_cgroups: int) -> str:
 def test_actions_rungs_and_harm_are_told() -> None:
     text = scraped(10)
     assert 'koord_actions_total{dry_run="true",knob="cpu.idle",outcome="set",strategy="response"} 4.0' in text
-    assert 'koord_settings_standing{knob="cpu.idle",strategy="response"} 1.0' in text
-    assert 'koord_rungs_total{moment="kept",resource="cpu",rung="idle"} 3.0' in text
-    assert 'koord_rungs_standing{resource="cpu",rung="idle"} 1.0' in text
-    assert 'koord_accusations_refused_total{reason="protected"} 2.0' in text
-    assert 'koord_trips_total{outcome="acted"} 1.0' in text
+    assert 'koord_settings_active{knob="cpu.idle",strategy="response"} 1.0' in text
+    assert 'koord_response_steps_total{resource="cpu",rung="idle",step="kept"} 3.0' in text
+    assert 'koord_response_rungs_active{resource="cpu",rung="idle"} 1.0' in text
+    assert 'koord_culprits_skipped_total{reason="protected"} 2.0' in text
+    assert 'koord_tripwire_trips_total{outcome="acted"} 1.0' in text
     assert 'koord_harm_ratio{cgroup="/web",name="web",qos="LS"} 0.04' in text
 
 
@@ -96,5 +96,5 @@ def test_a_strategy_that_fails_is_told_and_so_is_what_became_of_wishes() -> None
     assert 'koord_strategy_runs_total{strategy="willing"} 2.0' in text
     assert 'koord_strategy_run_seconds_total{strategy="willing"}' in text
     assert 'koord_strategy_problems{strategy="willing"} 0.0' in text
-    assert 'koord_strategy_wishes{fate="wanted",strategy="response"} 3.0' in text
-    assert 'koord_strategy_wishes{fate="conflict",strategy="response"} 1.0' in text
+    assert 'koord_strategy_intents{result="requested",strategy="response"} 3.0' in text
+    assert 'koord_strategy_intents{result="conflict",strategy="response"} 1.0' in text

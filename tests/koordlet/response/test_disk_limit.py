@@ -112,12 +112,12 @@ def test_a_limit_on_the_floor_that_does_not_help_is_taken_back() -> None:
     limit = float("inf")
     for second in range(12):
         limit = limit_of(response.step(disk(float(second), lost=0.5, used=min(USED, limit), named=True)))
-        moments += [(step.moment, step.rung) for step in response.steps]
-    assert moments == [(StepKind.PULLED, "limit"), (StepKind.TAKEN_BACK, "limit")]
+        moments += [(step.kind, step.rung) for step in response.steps]
+    assert moments == [(StepKind.APPLIED, "limit"), (StepKind.REVERTED, "limit")]
 
 
 def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
-    response = ResponsePolicy(ResponseSettings(strongest=Strength.DRASTIC))
+    response = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))
     for second in range(9):
         seen = disk(float(second), lost=1.0 if second == 0 else 0.03, used=USED, named=True)
         response.step(replace(seen, io_service=np.full(len(seen.cgroups), 0.56)))

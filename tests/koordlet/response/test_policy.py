@@ -81,11 +81,11 @@ def test_the_first_rung_is_invisible_and_kept_when_the_victim_recovers() -> None
     response = ResponsePolicy()
     first = response.step(look(0.0, [accuse()]))
     assert knobs(first) == [("/batch", Knob.CPU_IDLE, "1")]
-    assert [step.moment for step in response.steps] == [StepKind.PULLED]
+    assert [step.kind for step in response.steps] == [StepKind.APPLIED]
     for second in range(1, 5):
         wanted = response.step(look(float(second), [accuse()] if second < 3 else [], lost=0.01))
         assert knobs(wanted) == [("/batch", Knob.CPU_IDLE, "1")]
-    assert [step.moment for step in response.steps] == [StepKind.KEPT]
+    assert [step.kind for step in response.steps] == [StepKind.KEPT]
 
 
 def test_a_rung_that_does_not_help_is_taken_back_and_the_next_is_tried() -> None:
@@ -93,12 +93,12 @@ def test_a_rung_that_does_not_help_is_taken_back_and_the_next_is_tried() -> None
     moments = []
     for second in range(12):
         response.step(look(float(second), [accuse()], lost=0.5))
-        moments += [(step.moment, step.rung) for step in response.steps]
+        moments += [(step.kind, step.rung) for step in response.steps]
     assert moments[:4] == [
-        (StepKind.PULLED, "idle"),
-        (StepKind.TAKEN_BACK, "idle"),
-        (StepKind.PULLED, "cpuset"),
-        (StepKind.TAKEN_BACK, "cpuset"),
+        (StepKind.APPLIED, "idle"),
+        (StepKind.REVERTED, "idle"),
+        (StepKind.APPLIED, "cpuset"),
+        (StepKind.REVERTED, "cpuset"),
     ]
 
 
@@ -107,7 +107,7 @@ def test_a_rung_after_which_the_turnaround_grows_is_taken_back() -> None:
     response.step(look(0.0, [accuse()], turnaround=0.010))
     for second in range(1, 5):
         response.step(look(float(second), [accuse()], lost=0.0, turnaround=0.020))
-    assert (response.steps[0].moment, response.steps[0].rung) == (StepKind.TAKEN_BACK, "idle")
+    assert (response.steps[0].kind, response.steps[0].rung) == (StepKind.REVERTED, "idle")
 
 
 def test_a_culprit_that_goes_quiet_is_released_in_seconds_and_one_that_returns_is_held_longer() -> None:
@@ -178,7 +178,7 @@ def test_nothing_beyond_the_strongest_allowed_is_ever_wanted() -> None:
         for intent in response.step(look(float(second), [accuse()])):
             seen.add(intent.strength)
     assert seen == {Strength.INVISIBLE, Strength.MILD, Strength.HARD}
-    drastic = ResponsePolicy(ResponseSettings(strongest=Strength.DRASTIC))
+    drastic = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))
     wanted = [intent for second in range(120) for intent in drastic.step(look(float(second), [accuse()]))]
     assert sum(isinstance(intent, Evict) for intent in wanted) == 1
 
@@ -224,7 +224,7 @@ def test_flapping_verdicts_do_not_flap_the_rung() -> None:
     pulled = 0
     for second in range(60):
         response.step(look(float(second), [accuse()] if second % 7 < 2 else [], lost=0.01, used=1.0))
-        pulled += sum(step.moment is StepKind.PULLED for step in response.steps)
+        pulled += sum(step.kind is StepKind.APPLIED for step in response.steps)
     assert pulled == 1
 
 
@@ -236,7 +236,7 @@ def test_a_trip_pulls_the_first_rung_and_it_is_taken_back_unless_the_loss_fell()
         second += 1
         response.step(look(float(second), [], lost=0.8))
     assert 4 <= second <= 5
-    assert [step.moment for step in response.steps] == [StepKind.TAKEN_BACK]
+    assert [step.kind for step in response.steps] == [StepKind.REVERTED]
 
 
 def test_one_that_was_tripped_before_its_first_tick_is_released_when_it_goes_quiet() -> None:
@@ -261,7 +261,7 @@ def test_a_tripped_rung_that_proved_itself_is_held_though_no_verdict_ever_opened
 
 
 def test_for_a_victim_of_no_class_nothing_is_done_that_anybody_feels() -> None:
-    response = ResponsePolicy(ResponseSettings(strongest=Strength.DRASTIC))
+    response = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))
     classes = {"/": "", WEB: "", HOG: "BE"}
     wanted = [
         intent for second in range(60) for intent in response.step(look(second, [accuse()], lost=0.5, classes=classes))
@@ -308,7 +308,7 @@ def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved
         kept = response.step(look(second, [accuse()], lost=0.2, held=0.05, reach=reach))
         steps += response.steps
     assert burst in knobs(kept)
-    assert ("burst", "kept") in {(step.rung, step.moment) for step in steps}
+    assert ("burst", "kept") in {(step.rung, step.kind) for step in steps}
 
 
 def test_a_burst_that_changes_nothing_is_taken_back() -> None:

@@ -26,7 +26,7 @@ def on_level(level: Level, **given_settings: float) -> TriagePolicy:
 
 
 def test_the_budget_is_a_part_of_all_cpus() -> None:
-    assert TriagePolicy(TriageSettings(cpu_budget_fraction=0.005), cpus=64).budget.millicores == pytest.approx(320)
+    assert TriagePolicy(TriageSettings(cpu_budget_ratio=0.005), cpus=64).budget.millicores == pytest.approx(320)
 
 
 def test_levels_are_given_up_one_by_one_and_never_below_rest() -> None:
@@ -40,15 +40,15 @@ def test_a_level_comes_back_after_several_calm_measurements_in_a_row() -> None:
 
 
 def test_between_well_below_and_the_budget_nothing_moves() -> None:
-    budget = Budget(10.0, Level.PATROL)
-    assert {budget.measured(used) for used in (5.0, 9.9, 10.0, 7.0) * 20} == {Level.PATROL}
+    budget = Budget(10.0, Level.ROTATION)
+    assert {budget.measured(used) for used in (5.0, 9.9, 10.0, 7.0) * 20} == {Level.ROTATION}
 
 
 def test_a_try_that_was_too_dear_makes_the_next_one_wait_twice_as_long() -> None:
-    cost = {Level.PATROL: 20.0, Level.SUSPECTS: 1.0}
+    cost = {Level.ROTATION: 20.0, Level.SUSPECTS: 1.0}
     budget = Budget(10.0, Level.SUSPECTS)
     levels = [budget.measured(cost[budget.level]) for _ in range(400)]
-    tries = [at for at, level in enumerate(levels) if level is Level.PATROL]
+    tries = [at for at, level in enumerate(levels) if level is Level.ROTATION]
     waits = np.diff(tries).tolist()
     assert waits[:4] == [1 + 2 * PATIENCE, 1 + 4 * PATIENCE, 1 + 8 * PATIENCE, 1 + 16 * PATIENCE]
     assert max(waits) <= 1 + MOST_PATIENCE
@@ -135,7 +135,7 @@ def test_on_patrol_everybody_has_a_turn_in_each_round_and_suspects_stay(step: in
     ids = np.arange(1, 1 + 100 * step, step, dtype=np.uint64)
     marks = np.zeros(100, dtype=np.bool_)
     marks[5] = True
-    triage = on_level(Level.PATROL, patrol_part=0.25, patrol_ticks=3)
+    triage = on_level(Level.ROTATION, rotation_ratio=0.25, rotation_ticks=3)
     turns = [_focus(triage, ids, marks) for _ in range(12)]
     assert all(int(ids[5]) in turn for turn in turns)
     assert turns[0] == turns[1]
@@ -145,7 +145,7 @@ def test_on_patrol_everybody_has_a_turn_in_each_round_and_suspects_stay(step: in
 
 
 def test_who_comes_does_not_move_the_others_into_another_turn() -> None:
-    triage = on_level(Level.PATROL, patrol_ticks=100)
+    triage = on_level(Level.ROTATION, rotation_ticks=100)
     before = _focus(triage, IDS, NONE)
     more = np.concatenate([np.array([7], dtype=np.uint64), IDS])
     after = _focus(triage, more, np.zeros(len(more), dtype=np.bool_))
@@ -167,7 +167,7 @@ def test_the_focus_is_of_the_living_ascending_and_never_leaves_out_a_suspect_bef
             continue
         assert np.all(np.diff(focus.astype(np.int64)) > 0)
         assert np.isin(focus, IDS).all()
-        if level in (Level.PATROL, Level.SUSPECTS):
+        if level in (Level.ROTATION, Level.SUSPECTS):
             assert np.isin(IDS[sorted(rows)], focus).all()
 
 
