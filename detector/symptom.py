@@ -69,7 +69,7 @@ def discover_symptoms() -> dict[str, Symptom]:
     """All symptoms by name, in the order of their names."""
     import detector.symptoms as package
 
-    found = discover(package, Symptom)  # type: ignore[type-abstract]
+    found = discover(package, Symptom, "koord.symptoms")  # type: ignore[type-abstract]
     return {name: found[name]() for name in sorted(found)}
 
 

@@ -42,7 +42,7 @@ def examine(settings: AgentSettings) -> list[Finding]:
             f"cgroup v{agent.hierarchies.version}{' with a v2 tree beside it' if agent.hierarchies.hybrid else ''}"
         )
         findings.append(Finding("cgroups", able=True, why=f"{version}, cpu controller at {agent.hierarchies.cpu}"))
-        for name in (*discover(probes, Probe), *agent.collector_names):  # type: ignore[type-abstract]
+        for name in (*discover(probes, Probe, "koord.probes"), *agent.collector_names):  # type: ignore[type-abstract]
             refused = agent.unsupported.get(name)
             if refused:
                 findings.append(Finding(name, able=False, why=refused.reason, remedy=refused.remedy))

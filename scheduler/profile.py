@@ -44,7 +44,7 @@ class Enabled:
 
 def available() -> dict[str, type[Plugin[Any]]]:
     """Every plugin by module name."""
-    return discover(scheduler.plugins, Plugin)
+    return discover(scheduler.plugins, Plugin, "koord.scheduler_plugins")
 
 
 def config_type(plugin: type[Plugin[Any]]) -> type[Any]:

@@ -73,7 +73,7 @@ class Agent:
 
     def _open_collectors(self, host: Host) -> dict[str, Collector]:
         opened: dict[str, Collector] = {}
-        for name, kind in discover(koordlet.collectors, Collector).items():  # type: ignore[type-abstract]
+        for name, kind in discover(koordlet.collectors, Collector, "koord.collectors").items():  # type: ignore[type-abstract]
             try:
                 opened[name] = kind.open(host)
             except Unsupported as reason:
@@ -170,7 +170,7 @@ class Agent:
     @property
     def collector_names(self) -> tuple[str, ...]:
         """Every collector there is, opened or not."""
-        return tuple(discover(koordlet.collectors, Collector))  # type: ignore[type-abstract]
+        return tuple(discover(koordlet.collectors, Collector, "koord.collectors"))  # type: ignore[type-abstract]
 
     def capabilities(self) -> dict[str, bool]:
         """Source to whether it measures here."""

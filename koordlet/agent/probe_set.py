@@ -46,7 +46,7 @@ class ProbeSet:
         refused: dict[str, Unsupported] = {}
         kernel = Kernel()
         limits = ProbeLimits(settings.max_cgroups, settings.max_pairs, settings.options)
-        kinds = discover(probes, Probe)  # type: ignore[type-abstract]
+        kinds = discover(probes, Probe, "koord.probes")  # type: ignore[type-abstract]
         check_options(limits, kinds)
         for name, kind in kinds.items():
             if name in settings.disabled or settings.backend == "none":

@@ -84,5 +84,5 @@ def discover_strategies() -> dict[str, type[Strategy[StrategySettings]]]:
     """All strategies by name, in the order of their names."""
     import koordlet.strategies.plugins as package
 
-    found = discover(package, Strategy)  # type: ignore[type-abstract]
+    found = discover(package, Strategy, "koord.strategies")  # type: ignore[type-abstract]
     return {name: found[name] for name in sorted(found)}
