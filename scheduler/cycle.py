@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.framework import Attempt, Bits, Failure, Plugin, Reason, Restored, Scope, Scores
 from scheduler.profile import Enabled
 

@@ -12,8 +12,9 @@ from typing import Any
 from api.kube.objects import Node, Pod
 from api.protocol import LABEL_SCHEDULER_NAME
 from cluster.resources import NODES, Key, Resource
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodClasses, PodInfo
-from scheduler.cluster_state.snapshot import Row, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.conditions import POD, Conditions
 from scheduler.cycle import AnyPlugin, Cycle, defines
 from scheduler.explain.debug import DebugFlags

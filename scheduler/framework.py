@@ -49,8 +49,9 @@ from numpy.typing import NDArray
 from api.kube.objects import Node, Pod
 from cluster.pods import Binding
 from cluster.resources import Key, Patch, Resource
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 
 S = TypeVar("S")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row
 
 
 class Nominator:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row
 from scheduler.cycle import ClassResult
 from scheduler.framework import Attempt, Failure, Write
 

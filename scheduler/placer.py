@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from api.kube.objects import Pod
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.cycle import ClassResult
 from scheduler.framework import Action, Attempt, Reason, Wait, Write
 from scheduler.nomination import Nominator

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from api.kube.objects import PodDisruptionBudget
 from api.kube.selectors import label_selector_matches
 from cluster.resources import POD_DISRUPTION_BUDGETS
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Snapshot, Trial
+from scheduler.cluster_state.snapshot import Snapshot, Trial
 from scheduler.framework import Attempt
 
 BUDGETS = POD_DISRUPTION_BUDGETS.of(PodDisruptionBudget)

@@ -5,18 +5,14 @@ registered once per question and then changed by every pod that comes or goes. P
 labels share the answer whether they match.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
-
-import numpy as np
+from typing import TypeAlias
 
 from api.kube.meta import LabelSelector
 from api.kube.selectors import label_selector_matches
-from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodClass, PodInfo
-
-if TYPE_CHECKING:
-    from scheduler.cluster_state.snapshot import Column, Snapshot
+from scheduler.cluster_state.columns import Column, Row
+from scheduler.cluster_state.podinfo import IDENTITY_LABELS, Placement, PodClass, PodInfo
 
 Identity: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 """Namespace and labels: all that a selector can see of a pod."""
@@ -42,7 +38,7 @@ class PodCount:
 
     matches: Callable[[str, dict[str, str]], bool]
     alive: bool
-    column: "Column"
+    column: Column
     known: dict[Identity, bool] = field(default_factory=dict)
 
     def covers(self, info: PodInfo, identity: Identity) -> bool:
@@ -58,10 +54,11 @@ class PodCount:
 
 
 class PodCounts:
-    """All registered counts of a snapshot."""
+    """All registered counts over `placements`; `new_column` makes an int64 column of zeros."""
 
-    def __init__(self, snapshot: "Snapshot") -> None:
-        self._snapshot = snapshot
+    def __init__(self, placements: Mapping[str, Placement], new_column: Callable[[], Column]) -> None:
+        self._placements = placements
+        self._new_column = new_column
         self._counts: dict[PodQuestion, PodCount] = {}
         self._covering: dict[PodClass, tuple[PodCount, ...]] = {}
         """Counts by class, for pods whose labels all belong to the class."""
@@ -80,17 +77,17 @@ class PodCounts:
             inside = namespaces is None or namespace in namespaces
             return inside and all(label_selector_matches(selector, labels) for selector in wanted)
 
-        count = PodCount(matches, question.alive, self._snapshot.column(np.int64, 0))
+        count = PodCount(matches, question.alive, self._new_column())
         self._counts[question] = count
         self._covering.clear()
-        for placement in self._snapshot.pods.values():
+        for placement in self._placements.values():
             if count.covers(placement.info, identity_of(placement.info)):
                 count.column.values[placement.row] += 1
                 uid = placement.info.uid
                 self._counted[uid] = (*self._counted.get(uid, ()), count)
         return count
 
-    def add(self, info: PodInfo, row: int) -> None:
+    def add(self, info: PodInfo, row: Row) -> None:
         """A pod was placed on the row."""
         if not self._counts:
             return
@@ -112,7 +109,7 @@ class PodCounts:
                 self._covering[info.cls] = known
         return known
 
-    def remove(self, info: PodInfo, row: int) -> None:
+    def remove(self, info: PodInfo, row: Row) -> None:
         """A pod left the row."""
         for count in self._counted.pop(info.uid, ()):
             count.column.values[row] -= 1

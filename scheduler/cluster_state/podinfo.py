@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from api.kube.objects import Container, Pod, Volume
 from api.kube.resources import CPU, MEMORY, PODS, Resources, add, maximum, parse_quantity, parse_resources
 from api.protocol import DEPRECATED_RESOURCES
+from scheduler.cluster_state.columns import Row
 
 Requester: TypeAlias = Callable[[Container], Resources]
 
@@ -105,6 +106,15 @@ class PodInfo:
         """An annotation: decided in this process, else on the object, else None."""
         value = self.patch.get(key)
         return value if value is not None else self.pod.metadata.annotations.get(key)
+
+
+@dataclass(slots=True)
+class Placement:
+    """The row that a pod holds its share of. `assumed` until the API server shows it bound."""
+
+    info: PodInfo
+    row: Row
+    assumed: bool
 
 
 class PodClasses:

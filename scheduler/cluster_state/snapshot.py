@@ -10,23 +10,18 @@ node-by-resource, int64, in the units of `api.kube.resources`.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.objects import Node, Taint
 from api.kube.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from scheduler.cluster_state.columns import Column, Row, Rows
 from scheduler.cluster_state.labels import LabelColumns
 from scheduler.cluster_state.nodeinfo import allocatable, node_taints, same_offer
 from scheduler.cluster_state.podcounts import PodCounts
-from scheduler.cluster_state.podinfo import PodInfo
-
-Rows: TypeAlias = slice | NDArray[np.intp]
-"""Rows of the snapshot: a slice or an index array; any column takes either as a subscript."""
-
-Row: TypeAlias = int
+from scheduler.cluster_state.podinfo import Placement, PodInfo
 
 
 class Observer(Protocol):
@@ -43,23 +38,6 @@ class Observer(Protocol):
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """A pod holds nothing on the node any more."""
-
-
-@dataclass(slots=True)
-class Placement:
-    """Where a pod is. `assumed` until the API server shows it bound."""
-
-    info: PodInfo
-    row: Row
-    assumed: bool
-
-
-@dataclass(slots=True, eq=False)
-class Column:
-    """One value per row, kept at the snapshot's capacity. Always go through `values`: growth replaces it."""
-
-    values: NDArray[Any]
-    fill: Any
 
 
 class Snapshot:
@@ -86,7 +64,7 @@ class Snapshot:
         """Told of nodes; and `pod_observers` of pods."""
         self.pod_observers: list[Observer] = []
         self._columns: list[Column] = []
-        self.counts = PodCounts(self)
+        self.counts = PodCounts(self.pods, lambda: self.column(np.int64, 0))
         self._live = self.column(bool, False)
         self._taint_set = self.column(np.int32, 0)
         self._row_of: dict[str, Row] = {}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from scheduler.cluster_state.snapshot import Row, Rows
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.devices.inventory import NodeDevices
 from scheduler.devices.request import WHOLE_PERCENT, DeviceDemand, DeviceKind
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from api.kube.device import Device, GpuPartition
-from scheduler.cluster_state.snapshot import Row
+from scheduler.cluster_state.columns import Row
 from scheduler.devices.columns import DeviceColumns
 from scheduler.devices.inventory import NodeDevice, NodeDevices
 from scheduler.devices.payload import decode_grants

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.protocol import GPU_MEMORY, GPU_MEMORY_RATIO
-from scheduler.cluster_state.snapshot import Rows
+from scheduler.cluster_state.columns import Rows
 from scheduler.devices.candidates import DeviceStrategy
 from scheduler.devices.columns import DeviceColumns
 from scheduler.devices.fragmentation import WHOLE_PERCENT, GpuState, TaskType, WorkloadDistribution, gradient

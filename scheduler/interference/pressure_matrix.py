@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.interference import RESOURCES
-from scheduler.cluster_state.snapshot import Row, Rows
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.interference.profile import MICRO, Traits
 
 WIDTH = 2 * len(RESOURCES)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.resources import Resources
-from scheduler.cluster_state.snapshot import Row, Rows, Snapshot
+from scheduler.cluster_state.columns import Row, Rows
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.load.columns import UNLIMITED, Amounts, usage_limits
 from scheduler.load.node import Assigned, LoadView, NodeLoad, base, contribution, expired
 from scheduler.load.thresholds import Limits

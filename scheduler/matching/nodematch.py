@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from api.kube.meta import LabelSelectorRequirement as Requirement
 from api.kube.objects import PreferredSchedulingTerm
 from api.kube.selectors import NodeSelectorTerm, requirement_matches
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Rows, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cluster_state.snapshot import Column, Row, Rows, Snapshot
+from scheduler.cluster_state.columns import Column, Row, Rows
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.numa.hints import NumaPolicy
 from scheduler.numa.machine import Machine
 from scheduler.numa.topology import CpuBindPolicy

@@ -12,8 +12,8 @@ import msgspec
 from api.crds import POD_GROUP, PodGroup
 from api.kube.objects import Pod
 from cluster.resources import PODS, Key, custom, merge_patch, strategic_patch
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row
 from scheduler.explain.diagnosis import sentence
 from scheduler.framework import (
     Action,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cluster.pods import Binding
 from cluster.resources import PODS, Key
-from scheduler.cluster_state.snapshot import Row
+from scheduler.cluster_state.columns import Row
 from scheduler.framework import Attempt, Plugin, Verb, Write
 
 

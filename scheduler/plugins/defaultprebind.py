@@ -7,7 +7,7 @@ whose API server or webhooks do not take annotations from a binding, or where so
 from collections.abc import Sequence
 
 from cluster.resources import PODS, Key, merge_patch
-from scheduler.cluster_state.snapshot import Row
+from scheduler.cluster_state.columns import Row
 from scheduler.framework import Attempt, Plugin, Reason, Verb, Write
 from scheduler.reservation.standin import is_stand_in
 

@@ -7,8 +7,8 @@ import msgspec
 
 from api.protocol import LABEL_PREEMPTION_POLICY, LABEL_QUOTA_PREEMPTIBLE
 from cluster.resources import PODS, Key, strategic_patch
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row
 from scheduler.framework import Attempt, Failure, Handle, Nomination, Plugin, Reason, Verb, Write
 from scheduler.preemption import BUDGETS, PreemptionCandidate, least_harmful, victims_on
 

@@ -21,8 +21,8 @@ from api.protocol import (
     RDMA,
 )
 from cluster.resources import Key, Resource, custom
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
 from scheduler.devices.candidates import DeviceError, DevicePreferences, DeviceStrategy
 from scheduler.devices.fragmentation import GpuState, TaskType

@@ -16,9 +16,9 @@ from api.kube.resources import CPU, MEMORY, Resources, add, format_resources, su
 from api.kube.times import epoch_seconds
 from api.protocol import LABEL_PREEMPTION_POLICY, LABEL_QUOTA_NAME, LABEL_QUOTA_PREEMPTIBLE
 from cluster.resources import PODS, Key, custom, merge_patch
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.nodeinfo import allocatable
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row
 from scheduler.framework import (
     Action,
     Attempt,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from api.kube.objects import Container, Node
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import MAX_SCORE, Attempt, Handle, Plugin, Scores
 
 MIN_BYTES = 23 * 1024 * 1024

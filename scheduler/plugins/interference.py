@@ -19,8 +19,8 @@ from api.kube.workload import Workload, workload_of
 from api.protocol import LABEL_QOS_CLASS
 from api.qos import QoSClass
 from cluster.resources import custom
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
 from scheduler.interference.pressure_matrix import Cost, PressureMatrix, probe_of
 from scheduler.interference.profile import MICRO, Profiles, Traits

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from api.kube.objects import Namespace
 from cluster.resources import NAMESPACES
+from scheduler.cluster_state.columns import Column, Row, Rows
 from scheduler.cluster_state.podcounts import PodCount
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
-from scheduler.cluster_state.snapshot import Column, Row, Rows, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.cluster_state.topology import domain_ids, domain_sums, pod_count
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope, Scores
 from scheduler.matching.affinity import AffinityTerm, Terms, terms_of

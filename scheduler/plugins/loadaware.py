@@ -23,8 +23,8 @@ from api.protocol import (
 )
 from api.qos import PriorityBand
 from cluster.resources import Key, custom
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo, effective_limits
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
 from scheduler.load.columns import load_scores
 from scheduler.load.estimate import ScalingFactors, estimated_usage

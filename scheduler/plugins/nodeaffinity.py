@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import Attempt, Bits, Plugin, Reason, Scores, scaled
 from scheduler.matching.nodematch import Wanted, required_rows, term_rows, wanted_of
 

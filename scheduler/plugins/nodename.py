@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import Attempt, Bits, Plugin, Reason
 
 

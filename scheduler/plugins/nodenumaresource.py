@@ -18,8 +18,8 @@ from api.protocol import (
     LABEL_NODE_NUMA_TOPOLOGY_POLICY,
 )
 from cluster.resources import Key, Resource
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores
 from scheduler.numa.accumulator import CpuDemand

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from api.kube.objects import Pod
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, Plugin, Reason
 
 ANY_ADDRESS = "0.0.0.0"

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.resources import CPU, MEMORY
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import MAX_SCORE, Attempt, Plugin, Scores
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from api.kube.resources import CPU, MEMORY, PODS
 from api.protocol import BATCH_CPU, BATCH_MEMORY
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, Plugin, Reason, Scores
 
 SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)

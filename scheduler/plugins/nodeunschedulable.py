@@ -6,8 +6,8 @@ import numpy as np
 
 from api.kube.objects import Node, Taint
 from api.protocol import TAINT_UNSCHEDULABLE
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, Plugin, Reason
 from scheduler.matching.taints import tolerated
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from cluster.resources import Key
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
 from scheduler.matching.volumes import CLAIMS, CLASSES, NODE_DRIVERS, VOLUMES, VolumeView, claim_keys
 

@@ -15,9 +15,10 @@ from api.kube.meta import LabelSelector
 from api.kube.objects import TopologySpreadConstraint
 from api.kube.selectors import label_selector_matches
 from api.protocol import LABEL_HOSTNAME, LABEL_ZONE
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podcounts import PodCount
 from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodInfo
-from scheduler.cluster_state.snapshot import Rows, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.cluster_state.topology import domain_ids, domain_sums, pod_count, with_label_keys
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Plugin, Reason, Scope, Scores
 from scheduler.matching.nodematch import Wanted, required_rows, wanted_of

@@ -18,8 +18,8 @@ from api.kube.objects import Node
 from api.kube.resources import Resources, format_resources
 from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
 from cluster.resources import Key, merge_patch
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.explain.diagnosis import sentence
 from scheduler.framework import (
     Action,

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Rows
 from scheduler.framework import MAX_SCORE, Attempt, Handle, Plugin, Scores
 
 

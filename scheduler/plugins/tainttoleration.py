@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.objects import Toleration
+from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Rows, Snapshot
+from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.framework import Attempt, Bits, Plugin, Reason, Scores, scaled
 from scheduler.matching.taints import first_untolerated, soft_untolerated
 

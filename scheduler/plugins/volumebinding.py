@@ -14,8 +14,8 @@ import numpy as np
 
 from api.kube.storage import Claim, PersistentVolume
 from cluster.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Key, merge_patch
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Verb, Wait, Write
 from scheduler.matching.volumes import (
     CLAIMS,

@@ -9,8 +9,8 @@ import numpy as np
 
 from api.kube.objects import Pod
 from cluster.resources import Key
+from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.cluster_state.snapshot import Row, Rows
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
 from scheduler.matching.volumes import CLAIMS, READ_WRITE_ONCE_POD, claim_keys
 

@@ -18,8 +18,8 @@ from api.kube.resources import CPU, MEMORY, QuantityError, Resources, format_res
 from api.kube.times import epoch_seconds, rfc3339
 from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
 from cluster.resources import Key, custom, merge_patch
+from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodClasses, PodInfo
-from scheduler.cluster_state.snapshot import Row
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Handle, Verb, Write
 from scheduler.reservation.lifecycle import ReservationChange, collectable, followed, problem

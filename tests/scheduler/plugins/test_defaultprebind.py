@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scheduler.cluster_state.snapshot import Row
+from scheduler.cluster_state.columns import Row
 from scheduler.framework import Action, Attempt, Plugin, Verb
 from scheduler.plugins.defaultprebind import DefaultPreBind
 from tests.schedobjects import engine, node, pod
