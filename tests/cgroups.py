@@ -10,8 +10,6 @@ unified hierarchy of a hybrid host (where PSI lives). Leaving the context kills 
 the directories.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os
@@ -32,7 +30,7 @@ PREFIX = "koord-test"
 # Joins each cgroup.procs named before "--", then becomes the command: no Python runs between fork and exec.
 _JOIN_AND_EXEC = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
 
-_standing: list[TestCgroup] = []
+_standing: list["TestCgroup"] = []
 
 
 def _unescape(field_text: str) -> str:
@@ -56,7 +54,7 @@ class CgroupTree:
     mounts: dict[str, Path]
 
     @classmethod
-    def detect(cls, mounts_file: Path = Path("/proc/self/mounts")) -> CgroupTree:
+    def detect(cls, mounts_file: Path = Path("/proc/self/mounts")) -> Self:
         """Read the mount table; the version is that of the cpu controller.
 
         Raises RuntimeError where no cpu controller is mounted.
@@ -91,7 +89,7 @@ class CgroupTree:
             raise LookupError(f"no cgroup hierarchy mounts the {controller} controller")
         return found
 
-    def make_cgroup(self, name: str, parent: TestCgroup | None = None) -> TestCgroup:
+    def make_cgroup(self, name: str, parent: "TestCgroup | None" = None) -> "TestCgroup":
         """Make `/koord-test-<pid>-<name>`, or `<parent>/<name>`, in every hierarchy."""
         if not _standing:
             self.remove_orphans()
@@ -118,8 +116,8 @@ class TestCgroup:
 
     tree: CgroupTree
     path: str
-    parent: TestCgroup | None = None
-    children: list[TestCgroup] = field(default_factory=list)
+    parent: "TestCgroup | None" = None
+    children: list["TestCgroup"] = field(default_factory=list)
     _processes: list[subprocess.Popen[Any]] = field(default_factory=list)
     _visitors: dict[int, dict[Path, str]] = field(default_factory=dict)
 
@@ -131,7 +129,7 @@ class TestCgroup:
     ) -> None:
         self.remove()
 
-    def make_cgroup(self, name: str) -> TestCgroup:
+    def make_cgroup(self, name: str) -> "TestCgroup":
         """Make a child of this cgroup."""
         return self.tree.make_cgroup(name, self)
 

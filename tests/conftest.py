@@ -1,7 +1,5 @@
 """Shared by all tests: what every real-kernel test needs, and forced kernel tests that fail instead of skipping."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import os

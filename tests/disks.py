@@ -1,7 +1,5 @@
 """A disk that a test may overwrite: the guest's own in a virtual machine, a loop device elsewhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A child that does one known piece of work at each call of `step`, and sleeps between: what it did can be counted."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The kernel's own count of a tracepoint's hits by one task: the independent truth for what a probe counts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile
@@ -9,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from probes.libbpf import perf_event_open
 
@@ -37,7 +36,7 @@ class TracepointCounter:
     fd: int
 
     @classmethod
-    def of(cls, event: str, pid: int) -> TracepointCounter:
+    def of(cls, event: str, pid: int) -> Self:
         """Count `system/name` for one task."""
         with tracefs() as root:
             number = int((root / "events" / event / "id").read_text())

@@ -1,7 +1,5 @@
 """Hosts that lack something: a clear reason, and the rest goes on. What is missing is hidden in a mount namespace."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

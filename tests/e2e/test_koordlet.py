@@ -1,7 +1,5 @@
 """The koordlet program as users run it, on the running kernel."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The running agent's socket, cluster, close look and profiles, each as its users find it."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """The whole loop on the running kernel: a service beside best-effort work, the agent told which is which."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """What the agent said of a real load, said again from its recording, byte by byte."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

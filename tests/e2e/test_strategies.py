@@ -1,7 +1,5 @@
 """A NodeSLO in the real agent: best-effort work under real load gets what the formula leaves, and all goes back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

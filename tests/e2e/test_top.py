@@ -1,7 +1,5 @@
 """The whole `koordlet top` in a terminal of 80 columns: it names a real victim and its culprit, and leaves cleanly."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

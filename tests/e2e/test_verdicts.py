@@ -1,7 +1,5 @@
 """Verdicts as the program tells them, and what is learned over a restart of agent and workload."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -4,8 +4,6 @@ At one event programs run one after the other, and an emulated CPU may stand sti
 compared, the compiled program runs between two copies of the CO-RE one, which show how far apart equal programs are.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Block IO of the running kernel: a known number of reads, whose they are, and whose stood ahead."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

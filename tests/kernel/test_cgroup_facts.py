@@ -1,7 +1,5 @@
 """What the running kernel's cgroup files do, by direct access: the facts that strategies and probes build on."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

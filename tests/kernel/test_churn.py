@@ -1,7 +1,5 @@
 """Cgroups that come and go all the time: no key, descriptor or byte stays behind, and nothing runs backwards."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

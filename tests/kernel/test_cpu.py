@@ -1,7 +1,5 @@
 """The cpu probe against known waits: who is blamed, which cause, and that the parts are the whole."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

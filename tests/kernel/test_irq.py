@@ -1,7 +1,5 @@
 """Interrupt time: vectors against the kernel's own counts, cgroups against vectors, idle against nobody."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

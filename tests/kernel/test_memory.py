@@ -1,7 +1,5 @@
 """Memory stalls from the running kernel, held against the kernel's own tracepoint counts and OOM counts."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Known retransmits, drops and queued packets, counted exactly and keyed to the cgroup that uses the socket."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

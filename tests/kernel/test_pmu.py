@@ -1,7 +1,5 @@
 """Software events through the plumbing of the hardware: faults, time and switches as the kernel itself counts them."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A focus on some cgroups: they are counted as before, the others have no row, and nobody's time goes astray."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

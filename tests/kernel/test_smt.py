@@ -5,8 +5,6 @@ a busy machine, and are tight on a quiet one. Time that the probe itself calls u
 tell of every switch.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

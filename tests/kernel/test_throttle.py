@@ -1,7 +1,5 @@
 """Throttle episodes against the kernel's own account, at the level whose quota it is."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The tripwire: a watched cgroup's loss is told within moments, with the culprit's name, and nobody else's."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A known number of requests, counted exactly, on the server's side only."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Which backend a probe runs from, and what is said when none can."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

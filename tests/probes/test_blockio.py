@@ -1,7 +1,5 @@
 """Block IO rows summed by cgroup, and IOs in flight found their row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

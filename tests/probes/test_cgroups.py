@@ -1,7 +1,5 @@
 """The cpu hierarchy as directories, from made trees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

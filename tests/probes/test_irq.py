@@ -1,7 +1,5 @@
 """Interrupt records as columns. No kernel is asked."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

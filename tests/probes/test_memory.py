@@ -1,7 +1,5 @@
 """Sharing out global stalls: parts sum, self is apart, and nothing is blamed twice."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,6 @@
 """Events that found every program of theirs running already, told from the kernel's count for each program."""
 
-from __future__ import annotations
-
-from typing import cast
+from typing import Self, cast
 
 import pytest
 
@@ -29,7 +27,7 @@ class Seeing(BpfProbe):
     name = "seeing"
 
     @classmethod
-    def open(cls, *_: object) -> Seeing:
+    def open(cls, *_: object) -> Self:
         raise NotImplementedError
 
     def read(self) -> Reading:

@@ -1,7 +1,5 @@
 """Which programs fit a kernel, and how drop reasons are spelled. No kernel is asked."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import pytest

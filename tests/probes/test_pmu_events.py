@@ -1,7 +1,5 @@
 """Which CPU gets which events, from the text and trees a host would show."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

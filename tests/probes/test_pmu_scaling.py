@@ -1,7 +1,5 @@
 """Scaling by enabled/running: right per interval, never backwards, nothing made of nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

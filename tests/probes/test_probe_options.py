@@ -1,7 +1,5 @@
 """Options of single probes are refused by table and key before anything is opened."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """The probe against a stand-in of the kernel's file system, with real threads in made-up cgroups."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

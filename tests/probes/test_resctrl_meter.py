@@ -1,7 +1,5 @@
 """Readings that fail, restart or pause become cumulative bytes that never shrink."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

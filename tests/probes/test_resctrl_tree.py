@@ -1,7 +1,5 @@
 """The kernel's resctrl files as made by hand: layouts and readings that the mounted stand-in does not have."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who is monitored when there are more cgroups than monitor ids."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Which CPUs share a core, and how meetings become columns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

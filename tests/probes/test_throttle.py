@@ -1,7 +1,5 @@
 """Which way of watching throttling a kernel gets. No kernel is asked."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import pytest

@@ -1,7 +1,5 @@
 """Adding the ports of one cgroup together."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from api.frame import Table

@@ -4,8 +4,6 @@ Requests (see control.py) are read from standard input, answers go to standard o
 input unmounts, unless it is a terminal or `--stay` is given.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ with mounted(INTEL, tmp_path / "resctrl", options=("cdp",)) as fs:
     fs.set_value("batch", "llc_occupancy", 4 << 20, domain=0)
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

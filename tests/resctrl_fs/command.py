@@ -1,7 +1,5 @@
 """The outcome of a command: an errno for the caller, a line for info/last_cmd_status."""
 
-from __future__ import annotations
-
 
 class CommandError(Exception):
     """A refused command. `message` (without newline) goes to info/last_cmd_status; None leaves it at "ok"."""

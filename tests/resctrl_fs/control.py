@@ -1,7 +1,5 @@
 """The control channel: requests by which a test sets what the hardware would count. One JSON line each."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

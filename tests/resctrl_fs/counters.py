@@ -4,8 +4,6 @@ A counter is a base value plus a rate since it was set, so bandwidth can flow wh
 it cannot be read at all.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

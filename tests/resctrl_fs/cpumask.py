@@ -1,7 +1,5 @@
 """CPU masks as the kernel prints and parses them: a mask is an int with one bit per CPU."""
 
-from __future__ import annotations
-
 import errno
 
 from tests.resctrl_fs.command import CommandError

@@ -1,7 +1,5 @@
 """Resource groups: control groups under the root, monitor groups under each, and what each of them owns."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,11 +21,11 @@ class Group:
     name: str
     closid: int
     rmid: int
-    parent: Group | None = None
+    parent: "Group | None" = None
     cpus: int = 0
     mode: Mode = "shareable"
     mbps_event: str = "mbm_total_bytes"
-    monitors: dict[str, Group] = field(default_factory=dict)
+    monitors: dict[str, "Group"] = field(default_factory=dict)
 
     @property
     def rmids(self) -> list[int]:

@@ -4,8 +4,6 @@ Shapes follow real parts: INTEL a two-socket server of the first generation with
 INTEL_L2 one with L2 allocation, AMD a server with several L3 domains whose ids and masks may have gaps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

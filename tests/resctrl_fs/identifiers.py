@@ -1,7 +1,5 @@
 """CLOSIDs and RMIDs: few, reused, and an RMID may rest in limbo before reuse."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The info directory: what the hardware offers, and how the last command went."""
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Callable

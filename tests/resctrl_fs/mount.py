@@ -1,7 +1,5 @@
 """The tree behind FUSE. One write(2) is one command; a file's text is fixed when it is opened."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

@@ -1,7 +1,5 @@
 """What a path can name: a file with a reader and perhaps a writer, or a directory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -29,7 +27,7 @@ class File:
 class Directory:
     """`group` is the one that the kernel would find from here: the owner of mon_groups and mon_data, too."""
 
-    entries: Callable[[], dict[str, Node]]
+    entries: Callable[[], dict[str, "Node"]]
     role: Role = "fixed"
     group: Group | None = None
 

@@ -3,8 +3,6 @@
 Rules, order of checks and messages follow the kernel's fs/resctrl/ctrlmondata.c and rdtgroup.c.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Callable, Iterable
@@ -28,7 +26,7 @@ class Schema:
     control: CacheControl | BandwidthControl
     num_closids: int
     is_mbps: bool = False
-    peer: Schema | None = None
+    peer: "Schema | None" = None
     values: dict[int, list[int]] = field(default_factory=dict)
 
     @property

@@ -4,8 +4,6 @@ A moved task takes the threads and children that it starts afterwards with it, a
 That is read off parents and start times (10 ms grain), since nothing tells a FUSE server of a fork.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

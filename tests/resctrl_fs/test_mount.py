@@ -1,7 +1,5 @@
 """The file system as a program meets it: mounted, with real tasks, through system calls."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """Masks, bandwidth values, exclusiveness and initial allocations, by the kernel's rules."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Groups, identifiers, CPUs, monitoring and the status line: commands on the tree, without a mount."""
 
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The whole tree: which files stand in which directory, and the commands that paths and writes stand for."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -3,8 +3,6 @@
 Exit status 0 all passed, 1 something failed, 2 asked wrongly, 3 no kernel could be had.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

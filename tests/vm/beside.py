@@ -1,7 +1,5 @@
 """A command for this machine that takes the place of a guest: what it prints is passed on, and it gets a row."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

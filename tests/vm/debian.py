@@ -4,8 +4,6 @@ A private apt state directory per suite leaves the machine's own package lists a
 by their SHA-256; a suite's last resolution is kept too, so that a run without network still finds them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ pytest and numpy takes 15 s there and 5 s from an ext4 image, whose misses the g
 of the repository holds still while people edit the original.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The first root of the guest: busybox, the modules that reach the host's root over 9p, and an init script."""
 
-from __future__ import annotations
-
 import lzma
 import shutil
 import subprocess

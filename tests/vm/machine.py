@@ -1,7 +1,5 @@
 """One boot of one kernel under QEMU, with the host's root below it and one command to run."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import shlex

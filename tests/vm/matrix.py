@@ -1,7 +1,5 @@
 """Which kernels are tested, and with which cgroup layout."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

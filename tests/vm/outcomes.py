@@ -1,7 +1,5 @@
 """From outcomes of tests to the table: kernel x test group x pass, fail or unsupported (reason)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

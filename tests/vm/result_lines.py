@@ -3,8 +3,6 @@
 pytest -p tests.vm.result_lines --result-lines FILE
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

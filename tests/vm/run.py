@@ -7,8 +7,6 @@ python -m tests.vm                                  the whole matrix
 python -m tests.vm --kernel 6.1,newest --group cpu  part of it
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Images hold the directory's files, and are made again only when it changed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Modules are loaded after what they need."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

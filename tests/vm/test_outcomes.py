@@ -1,7 +1,5 @@
 """The table tells failures, and skips with their reasons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """What the harness asks for, and what it says when it cannot be had."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A made story: quiet, a short spike, contention that opens a verdict, its end, and the cool-down."""
 
-from __future__ import annotations
-
 import msgspec
 
 from api.frame import CgroupInfo

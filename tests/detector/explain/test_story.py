@@ -1,7 +1,5 @@
 """Stories: found in a recording, told in words, drawn as a picture; what is not there is said with what is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

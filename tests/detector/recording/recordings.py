@@ -1,7 +1,5 @@
 """Frames of any shape that the agent could make, and recordings of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

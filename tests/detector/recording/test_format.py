@@ -1,7 +1,5 @@
 """Recordings: what goes in comes out, to the bit; what was torn or forged is said, and never more than that."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A replay says what was said live, byte by byte, from any segment on; and what other rules would have said."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The test cgroups themselves: children land inside, and nothing stays behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

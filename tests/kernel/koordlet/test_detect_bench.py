@@ -1,7 +1,5 @@
 """The detection bench leaves nothing behind when it is interrupted."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

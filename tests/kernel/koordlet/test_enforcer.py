@@ -1,7 +1,5 @@
 """The enforcer on the running kernel: what it accepts, what it does by itself, and what a dry run leaves alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

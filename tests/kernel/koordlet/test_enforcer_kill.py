@@ -1,7 +1,5 @@
 """kill -9 at any moment: whatever the enforcer was doing, the next start puts everything back, and only once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -4,8 +4,6 @@ With the agent the service gets its memory in time; without it the kernel's OOM 
 waits for reclaim. The agent and the programs are real, the limit is that of a cgroup around all three.
 """
 
-from __future__ import annotations
-
 import json
 import select
 import subprocess

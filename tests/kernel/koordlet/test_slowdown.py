@@ -1,7 +1,5 @@
 """A real service beside a hog: what the agent says of its answers is what its client sees."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Traffic classes on a link of our own: sender - router with a token bucket - receiver, in three network namespaces."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Triage with the stand-in events: a budget that is too small is noticed by measurement, and the focus obeys."""
 
-from __future__ import annotations
-
 import errno
 import time
 from collections.abc import Iterator

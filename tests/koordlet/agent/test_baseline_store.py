@@ -1,7 +1,5 @@
 """Baselines on disk: whole or not at all, refused with a reason, never in the way."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """The judge in the agent: settings to rules, verdicts out, failures that end nothing."""
 
-from __future__ import annotations
-
 import logging
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The loop of `koordlet run`: bad ticks, readers that go, and signals."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

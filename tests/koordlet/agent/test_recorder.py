@@ -1,7 +1,5 @@
 """The recorder writes what can be replayed, keeps to its limits, and survives a disk without room."""
 
-from __future__ import annotations
-
 import logging
 import os
 import resource

@@ -1,7 +1,5 @@
 """Hosts made of plain files: cgroup v1 and v2 trees below a directory, and an enforcer on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

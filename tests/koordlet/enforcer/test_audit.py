@@ -1,7 +1,5 @@
 """The audit file: bounded, and never in anybody's way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Dying before and after every single journal batch and write of a story: the next start always finds the way back."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

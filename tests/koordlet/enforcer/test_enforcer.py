@@ -1,7 +1,5 @@
 """The enforcer on hosts made of files: what is set, what goes back, and when it keeps its hands off."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The journal on disk: taking over, compaction, damage, and another boot."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The journal's text under torn writes and damage: what is read back was once written, in order, up to the tear."""
 
-from __future__ import annotations
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The pure rules: what is a value, who wins, what is protected, in which order, and how much a minute."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resource groups against a resctrl that behaves like the kernel's, with real threads and cgroups made of files."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Series of verdicts: counted when they open, gone when they close, bounded, clean by promtool."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Lines on a descriptor: at once, whole, in order, and no waiting for readers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

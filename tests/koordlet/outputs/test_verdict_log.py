@@ -1,7 +1,5 @@
 """What the log says of verdicts: openings, closings, and of the rest what matters."""
 
-from __future__ import annotations
-
 import logging
 
 import msgspec

@@ -1,7 +1,5 @@
 """A cache culprit squeezed stepwise, from the verdict to the schemata of a resctrl that behaves like the kernel's."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

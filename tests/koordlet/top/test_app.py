@@ -1,7 +1,5 @@
 """The live view driven by keys, at the size of an ssh window."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

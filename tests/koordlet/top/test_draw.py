@@ -1,7 +1,5 @@
 """Text of the live view: widths that hold, shares that sum, nothing lost in shortening."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

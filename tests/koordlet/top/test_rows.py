@@ -1,7 +1,5 @@
 """Rows of the live view from made frames: rates, causes that sum, culprits in order, honest gaps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The last minute: one point a tick, bounded, calm about cgroups that come and go."""
 
-from __future__ import annotations
-
 from api.window import Window
 from koordlet.top.trend import Trend
 from tests.frames import make_frame

@@ -1,7 +1,5 @@
 """The pane of verdicts: worst first, as wide as the screen, honest about what does not fit."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

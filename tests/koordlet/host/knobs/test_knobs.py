@@ -1,7 +1,5 @@
 """What each knob means on v1 and v2: files and texts, and what a host has not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

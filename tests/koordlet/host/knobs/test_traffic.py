@@ -1,7 +1,5 @@
 """Where traffic classes cannot be: each reason, with what to do about it; and the classifiers' instructions."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traffic classes as values: what a wish may say, which class a cgroup gets, which link it is about."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

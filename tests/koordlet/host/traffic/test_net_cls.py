@@ -1,7 +1,5 @@
 """Marks of net_cls in a tree of plain files, with what the kernel does when a cgroup is made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
