@@ -1,6 +1,7 @@
-"""What the response can set on this host, asked once in a while; the CPUs of a cgroup, when they are to be parted."""
+"""Capabilities of this host, probed once a minute; CPUs and quotas of single cgroups, read once a tick."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from api.cpuset import parse_cpuset
@@ -12,7 +13,7 @@ from koordlet.host.files import HostTree
 from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.topology import bfq_disks, cpu_places, disks
-from koordlet.response.observation import CacheCapabilities, HostCapabilities
+from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
 
 _EVERY_TICKS = 60
 _SAMPLES: dict[Knob, str] = {
@@ -33,7 +34,7 @@ _SAMPLES: dict[Knob, str] = {
 
 
 class CapabilityReader:
-    """Asks the host; keeps what does not change from tick to tick."""
+    """Reads the values that a decision needs; keeps what does not change from tick to tick."""
 
     def __init__(self, tree: HostTree, knobs: Knobs, own: str) -> None:
         """`own` is the path of the agent's own cgroup."""
@@ -43,12 +44,20 @@ class CapabilityReader:
         self._known: HostCapabilities | None = None
         self._ticks = 0
 
-    def reach(self, cgroups: Sequence[CgroupInfo]) -> HostCapabilities:
-        """As it was found within the last minute."""
+    def host(self, cgroups: Sequence[CgroupInfo]) -> HostCapabilities:
+        """Return what was found within the last minute, without any cgroup's own values."""
         if self._known is None or self._ticks % _EVERY_TICKS == 0:
             self._known = self._ask(cgroups)
         self._ticks += 1
         return self._known
+
+    def with_cgroups(self, host: HostCapabilities, reads: CgroupReads) -> HostCapabilities:
+        """Return `host` with the values of these cgroups, read now and once each."""
+        return replace(
+            host,
+            cgroup_cpus={path: self._cpus_of(path) for path in sorted(reads.cpus)},
+            cgroup_quota_us={path: self._quota_us_of(path) for path in sorted(reads.quota)},
+        )
 
     def _ask(self, cgroups: Sequence[CgroupInfo]) -> HostCapabilities:
         places = cpu_places(self._tree)
@@ -60,8 +69,6 @@ class CapabilityReader:
             nodes={place.id: place.node for place in places},
             disks=disks(self._tree),
             weighing_disks=bfq_disks(self._tree) | self._costed_disks(),
-            cpus_of=self._cpus_of,
-            quota_us_of=self._quota_us_of,
             own=self._own,
             caches=caches(self._knobs.resctrl),
         )
@@ -84,7 +91,7 @@ class CapabilityReader:
         return frozenset(line.split()[0] for line in lines if "enable=1" in line.split())
 
     def _cpus_of(self, path: str) -> frozenset[int]:
-        """CPUs that a cgroup's first process may run on, by cpuset or by affinity; empty if nobody knows."""
+        """CPUs that a cgroup's first process may run on, by cpuset or by affinity; empty if not known."""
         try:
             pid = first_pid_below(self._knobs.directory("cpu", path))
             status = self._tree.text(f"/proc/{pid}/status") if pid else None
@@ -96,7 +103,7 @@ class CapabilityReader:
         return frozenset()
 
     def _quota_us_of(self, path: str) -> int | None:
-        """As it stands in the cgroup's file; None without one."""
+        """CPU quota in the cgroup's file; None without one."""
         try:
             quota = current(self._knobs, Knob.CPU_MAX, path).partition(" ")[0]
         except (Unsupported, CgroupGone, OSError, ValueError):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -30,6 +31,7 @@ from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
 from koordlet.identity.pods import FactsOf, annotated, no_pod_facts
 from koordlet.response.episode import ResponseStep
+from koordlet.response.ladders import cgroup_reads
 from koordlet.response.observation import SENSITIVE_RANK, Observation, observe
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
@@ -76,7 +78,10 @@ class ControlLoop:
     def tick(self, window: Window, verdicts: tuple[Verdict, ...], turnarounds: Turnarounds | None = None) -> None:
         """Look, decide, act; `verdicts` are those that stand, `turnarounds` what the judge saw of requests."""
         delta = window.delta()
-        seen = observe(window, delta, verdicts, self._reaching.reach(window.cgroups))
+        host = self._reaching.host(window.cgroups)
+        seen = observe(window, delta, verdicts, host)
+        reads = cgroup_reads(seen, self.response.settings)
+        seen = replace(seen, reach=self._reaching.with_cgroups(host, reads))
         if self.fast is not None:
             self.fast.watch(seen)
         measured = tick_of(delta)

@@ -8,10 +8,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
+from api.qos import QoSClass
+from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads
 from koordlet.response.limit_control import begun
-from koordlet.response.observation import PROTECTED_RANK, CacheCapabilities, Observation
+from koordlet.response.observation import PROTECTED_RANK, Observation
 from koordlet.response.settings import ResponseSettings
 
 STRATEGY = "response"
@@ -108,7 +112,7 @@ def _part_cpus(sight: Observation, case: Case, settings: ResponseSettings) -> tu
     """Leave the victim its CPUs with their SMT siblings; without CPUs of its own, half of the culprit's."""
     reach = sight.reach
     everywhere = frozenset(reach.cpus)
-    culprits, victims = reach.cpus_of(case.culprit) or everywhere, reach.cpus_of(case.victim) or everywhere
+    culprits, victims = (reach.cgroup_cpus.get(path) or everywhere for path in (case.culprit, case.victim))
     if victims != everywhere:
         cores = {reach.cores.get(cpu, cpu) for cpu in victims}
         left = {cpu for cpu in culprits if reach.cores.get(cpu, cpu) not in cores}
@@ -150,7 +154,7 @@ def _burst(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[
         return ()
     if sight.rank(case.victim) >= PROTECTED_RANK:
         return ()
-    quota_us = sight.reach.quota_us_of(case.victim)
+    quota_us = sight.reach.cgroup_quota_us.get(case.victim)
     if quota_us is None:
         return ()
     return (_setting(case, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=case.victim, value=str(quota_us)),)
@@ -327,3 +331,23 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "memory_bandwidth": _SQUEEZES,
 }
 """Resource of a verdict to its rungs, gentlest first."""
+
+
+def cgroup_reads(observation: Observation, settings: ResponseSettings) -> CgroupReads:
+    """Cgroups whose CPUs (for `cpuset`) and quota (for `burst`) this tick or a trip before the next one may need.
+
+    A trip names its victim only when it comes, so the quotas of all latency-sensitive cgroups that are throttled are
+    among them; their CPUs are not, as the fast path goes no further than the invisible rungs.
+    """
+    verdicts = [verdict for verdict in observation.verdicts if verdict.resource == "cpu"]
+    victims = {verdict.victim for verdict in verdicts}
+    culprits = {culprit.path for verdict in verdicts for culprit in verdict.culprits}
+    throttled = np.flatnonzero(observation.held > settings.loss_budget_seconds_per_second).tolist()
+    return CgroupReads(
+        cpus=frozenset(path for path in victims | culprits if path.startswith("/")),
+        quota=frozenset(
+            info.path
+            for info in (observation.cgroups[row] for row in throttled)
+            if info.path in victims or (settings.fast_path and QoSClass(info.qos).latency_sensitive)
+        ),
+    )

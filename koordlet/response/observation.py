@@ -1,6 +1,6 @@
 """What the response looks at in one tick: verdicts, who loses what, what the culprits use, what this host can set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo
-from api.intents import Knob
 from api.loss import LOSS_CAUSES
 from api.qos import QoSClass
 from api.verdicts import Verdict
 from api.window import Delta, Window
+from koordlet.response.host_capabilities import HostCapabilities
 
 Floats = NDArray[np.float64]
 
@@ -21,42 +21,6 @@ SENSITIVE_RANK = _RANKS[QoSClass.LS]
 """For cgroups of this rank or above more is done than what nobody feels."""
 PROTECTED_RANK = _RANKS[QoSClass.LSR]
 """Cgroups of this rank or above are never acted upon."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheCapabilities:
-    """What resctrl offers; without domains nothing of the kind."""
-
-    l3_domains: tuple[int, ...] = ()
-    l3_mask: int = 0
-    l3_least_bits: int = 1
-    bandwidth_domains: tuple[int, ...] = ()
-    bandwidth_step: int = 10
-    """Percent."""
-    bandwidth_least: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class HostCapabilities:
-    """What can be set on this host, and its CPUs."""
-
-    knobs: frozenset[Knob] = frozenset(Knob)
-    cpus: tuple[int, ...] = ()
-    cores: Mapping[int, int] = field(default_factory=dict)
-    """CPU to core; CPUs of one core are SMT siblings."""
-    nodes: Mapping[int, int] = field(default_factory=dict)
-    """CPU to NUMA node."""
-    cpus_of: Callable[[str], frozenset[int]] = lambda _path: frozenset()
-    """CPUs that a cgroup runs on, empty if nobody knows; asked only when CPUs are about to be parted."""
-    quota_us_of: Callable[[str], int | None] = lambda _path: None
-    """A cgroup's own CPU quota in a period of its own, None without one; asked only when it is about to be eased."""
-    disks: tuple[str, ...] = ()
-    """Block devices as major:minor."""
-    weighing_disks: frozenset[str] | None = None
-    """Those of them that share themselves out by weight; None if nobody knows."""
-    own: str = ""
-    """The agent's own cgroup, never acted upon."""
-    caches: CacheCapabilities = CacheCapabilities()
 
 
 @dataclass(frozen=True)
@@ -78,7 +42,7 @@ class Observation:
     io_bytes_per_second: Floats
     turnaround_seconds: Floats
     """99th percentile of the requests that ended; NaN where none is seen."""
-    reach: HostCapabilities = HostCapabilities()
+    reach: HostCapabilities = field(default_factory=HostCapabilities)
     io_service: Floats | None = None
     """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
     io_disks: Mapping[int, frozenset[str]] = field(default_factory=dict)

@@ -1,19 +1,36 @@
-"""What the response is told that this host can set."""
+"""Capabilities of a host and the values of single cgroups, as they are read for the response."""
 
 from pathlib import Path
 
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.host.knobs.knobs import Knobs
+from koordlet.response.host_capabilities import CgroupReads
 from tests.koordlet.enforcer.hosts import FakeHost
+from tests.trees import make_tree
 
 
 def test_disks_under_io_cost_heed_weights(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, 2)
     rules = "8:0 enable=1 ctrl=auto rpct=0.00\n8:16 enable=0 ctrl=auto rpct=0.00\n"
     host.file("/", "io.cost.qos").write_text(rules)
-    assert CapabilityReader(host.tree, Knobs(host.tree), "/agent").reach(()).weighing_disks == {"8:0"}
+    assert CapabilityReader(host.tree, Knobs(host.tree), "/agent").host(()).weighing_disks == {"8:0"}
 
 
 def test_on_cgroup_v1_there_is_no_io_cost(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, 1)
-    assert CapabilityReader(host.tree, Knobs(host.tree), "/agent").reach(()).weighing_disks == frozenset()
+    assert CapabilityReader(host.tree, Knobs(host.tree), "/agent").host(()).weighing_disks == frozenset()
+
+
+def test_cpus_and_quotas_are_read_for_the_named_cgroups_only(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, 2)
+    for path in ("/web", "/hog", "/other"):
+        host.make(path)
+    host.file("/hog", "cgroup.procs").write_text("42\n")
+    make_tree(tmp_path, {"proc/42/status": "Name:\thog\nCpus_allowed_list:\t0-1,3\n"})
+    host.file("/web", "cpu.max").write_text("50000 100000\n")
+    reader = CapabilityReader(host.tree, Knobs(host.tree), "/agent")
+    reads = CgroupReads(frozenset({"/hog", "/web", "/gone"}), frozenset({"/web", "/hog", "/gone"}))
+    read = reader.with_cgroups(reader.host(()), reads)
+    assert read.cgroup_cpus == {"/hog": {0, 1, 3}, "/web": frozenset(), "/gone": frozenset()}
+    assert read.cgroup_quota_us == {"/web": 50_000, "/hog": None, "/gone": None}
+    assert reader.host(()).cgroup_cpus == {}

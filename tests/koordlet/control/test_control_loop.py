@@ -1,6 +1,7 @@
 """One tick of protection: what strategies want goes to the enforcer, annotated pods are spared, and it is told."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.outcomes import IntentResult
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts
+from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from koordlet.strategies.strategy import Strategy, StrategySettings
@@ -81,4 +83,23 @@ def test_what_the_judge_saw_of_requests_is_metered(tmp_path: Path) -> None:
     for _ in range(20):
         made.tick(window(), (), Turnarounds(ids, np.array([10.0]), np.array([0.2]), judged))
     assert made.slowdown.slowdown(ids).ratio[0] == pytest.approx(1.0)
+    made.close()
+
+
+def test_the_response_finds_the_quota_of_a_throttled_victim_in_its_observation(tmp_path: Path) -> None:
+    host, made = protection(tmp_path, {})
+    host.file(POD, "cpu.max").write_text("50000 100000\n")
+    seen: list[Observation] = []
+
+    class Recording(ResponsePolicy):
+        def step(self, observation: Observation) -> list[Intent]:
+            seen.append(observation)
+            return []
+
+    made.response = Recording(ResponseSettings())
+    throttled = {"cpu.wait_own_quota_ns": [0, 0, 0, 3 * 10**8]}
+    frames = [make_frame(1.0, PATHS, {name: [0] * 4 for name in throttled}), make_frame(2.0, PATHS, throttled)]
+    infos = tuple(replace(info, qos="LS") if info.path == POD else info for info in frames[0].cgroups)
+    made.tick(Window([replace(frame, cgroups=infos) for frame in frames]), ())
+    assert seen[0].reach.cgroup_quota_us == {POD: 50_000}
     made.close()

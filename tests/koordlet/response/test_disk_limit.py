@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from api.intents import Intent, Knob, Setting, Strength
 from koordlet.response.episode import StepKind
-from koordlet.response.observation import HostCapabilities, Observation
+from koordlet.response.host_capabilities import HostCapabilities
+from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from tests.koordlet.enforcer.hosts import FakeHost

@@ -7,7 +7,8 @@ import pytest
 
 from api.frame import Frame, Table
 from api.window import Window
-from koordlet.response.observation import HostCapabilities, Observation, observe
+from koordlet.response.host_capabilities import HostCapabilities
+from koordlet.response.observation import Observation, observe
 from tests.frames import make_frame
 
 PATHS = {11: "/online/web", 12: "/batch/hog"}

@@ -1,9 +1,11 @@
 """The response: who is acted upon, trial and release of rungs, and what is never done."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +13,9 @@ from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.response.episode import StepKind
-from koordlet.response.ladders import LADDERS, branch, schemata
-from koordlet.response.observation import CacheCapabilities, HostCapabilities, Observation
+from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
+from koordlet.response.ladders import LADDERS, branch, cgroup_reads, schemata
+from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 
@@ -296,7 +299,7 @@ def test_the_kubelets_own_directories_are_never_written() -> None:
 
 
 def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved() -> None:
-    reach = HostCapabilities(cpus=(0, 1), quota_us_of=lambda path: 50_000 if path == WEB else None)
+    reach = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
     response = ResponsePolicy()
     burst = (WEB, "cpu.max.burst", "50000")
     for second in range(4):  # idle helps, not enough
@@ -312,7 +315,7 @@ def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved
 
 
 def test_a_burst_that_changes_nothing_is_taken_back() -> None:
-    reach = HostCapabilities(cpus=(0, 1), quota_us_of=lambda _path: 50_000)
+    reach = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
     response = ResponsePolicy()
     for second in range(12):
         wanted = response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=0.3, reach=reach))
@@ -321,7 +324,7 @@ def test_a_burst_that_changes_nothing_is_taken_back() -> None:
 
 def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
     for held, quota in ((0.0, 50_000), (0.3, None)):
-        reach = HostCapabilities(cpus=(0, 1), quota_us_of=lambda _path, quota=quota: quota)  # type: ignore[misc]
+        reach = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: quota})
         response = ResponsePolicy()
         wanted = {
             knob
@@ -334,13 +337,43 @@ def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
         assert "cpu.idle" in wanted
 
 
+def test_a_trip_finds_the_quota_of_a_throttled_victim_read_in_the_last_tick() -> None:
+    burst_alone = HostCapabilities(frozenset({Knob.CPU_BURST}), cpus=(0, 1))
+    last = look(0.0, held=0.3, reach=burst_alone)
+    read = dict.fromkeys(cgroup_reads(last, ResponseSettings()).quota, 50_000)
+    assert read == {WEB: 50_000}
+    response = ResponsePolicy()
+    assert response.trip(last, HOG, WEB, resource="cpu", lost=0.4) == []
+    known = replace(last, reach=replace(burst_alone, cgroup_quota_us=read))
+    assert knobs(response.trip(known, HOG, WEB, resource="cpu", lost=0.4)) == [(WEB, Knob.CPU_BURST, "50000")]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "throttled", "fast_path", "expected"),
+    [
+        pytest.param([], 0.0, True, CgroupReads(), id="calm"),
+        pytest.param([accuse()], 0.0, True, CgroupReads(frozenset({WEB, HOG})), id="cpu-verdict"),
+        pytest.param([accuse()], 0.3, False, CgroupReads(frozenset({WEB, HOG}), frozenset({WEB})), id="throttled"),
+        pytest.param([], 0.3, True, CgroupReads(quota=frozenset({WEB})), id="throttled-before-a-trip"),
+        pytest.param([], 0.3, False, CgroupReads(), id="throttled-without-fast-path"),
+        pytest.param([accuse(resource="memory")], 0.0, True, CgroupReads(), id="memory-verdict"),
+        pytest.param([accuse("[kernel]")], 0.0, True, CgroupReads(frozenset({WEB})), id="no-cgroup"),
+    ],
+)
+def test_only_the_cgroups_that_a_rung_may_need_are_read(
+    verdicts: list[Verdict], throttled: float, fast_path: bool, expected: CgroupReads
+) -> None:
+    tick = look(0.0, verdicts, held=throttled)
+    assert cgroup_reads(tick, ResponseSettings(fast_path=fast_path)) == expected
+
+
 def test_cpus_are_parted_by_whole_cores() -> None:
     cores = {0: 0, 1: 1, 2: 0, 3: 1}
     reach = HostCapabilities(
         frozenset({Knob.CPUSET_CPUS}),
         cpus=(0, 1, 2, 3),
         cores=cores,
-        cpus_of=lambda path: frozenset({0}) if path == WEB else frozenset(),
+        cgroup_cpus={WEB: frozenset({0}), HOG: frozenset()},
     )
     assert knobs(ResponsePolicy().step(look(0.0, [accuse()], reach=reach))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
     free = HostCapabilities(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cores=cores)

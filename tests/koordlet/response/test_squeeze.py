@@ -12,7 +12,7 @@ from api.verdicts import How
 from koordlet.control.capabilities import caches
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.host.knobs.knobs import Knobs
-from koordlet.response.observation import HostCapabilities
+from koordlet.response.host_capabilities import HostCapabilities
 from koordlet.response.policy import ResponsePolicy
 from tests.koordlet.enforcer.hosts import FakeHost
 from tests.koordlet.response.test_policy import HOG, accuse, look
