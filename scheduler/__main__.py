@@ -30,9 +30,9 @@ from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
 from scheduler.loop import Loop, SyncTimeoutError
 from scheduler.profile import SchedulerSettings
-from scheduler.server import Door, serve
+from scheduler.server import HttpApi, serve
 
-FAILED, ASKED_WRONGLY = 1, 2
+FAILED, USAGE_ERROR = 1, 2
 
 _log = logging.getLogger("scheduler")
 
@@ -129,7 +129,7 @@ def run(
     elector = _elector(chosen, lease, identity) if leader_elect else None
     leading = (lambda: elector.leading) if elector else None
     loop = Loop(client, engine, recorder=recorder, leading=leading)
-    server = serve(Door(loop, leading or (lambda: True)), address, port)
+    server = serve(HttpApi(loop, leading or (lambda: True)), address, port)
     _log.info("serving HTTP on port %d", server.server_port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.stop())
@@ -172,13 +172,13 @@ def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
             found = find_pod(client, key)
             if found is None:
                 die(f"no pod {key}", hint="name it as NAMESPACE/POD")
-            told = explain(load(client, settings, now), found, now)
+            explanation = explain(load(client, settings, now), found, now)
         except ClusterError as error:
             die(f"API server: {error}")
-    click.echo(told.sentence)
-    if told.scores:
-        click.echo(f"\n{told.scores}")
-    against = [item for item in told.nodes if item.reasons]
+    click.echo(explanation.sentence)
+    if explanation.scores:
+        click.echo(f"\n{explanation.scores}")
+    against = [item for item in explanation.nodes if item.reasons]
     for item in against[:nodes]:
         click.echo(f"  {item.node}: {'; '.join(f'{reason.text} ({reason.plugin})' for reason in item.reasons)}")
     if len(against) > nodes:
@@ -191,14 +191,14 @@ def _settings(path: Path | None) -> SchedulerSettings:
     try:
         return convert(parse(path.read_text(), str(path)), SchedulerSettings, str(path))
     except SettingsError as error:
-        die(str(error), code=ASKED_WRONGLY)
+        die(str(error), code=USAGE_ERROR)
 
 
 def _engine(settings: SchedulerSettings, source: str) -> Engine:
     try:
         return Engine(settings, source=source)
     except SettingsError as error:
-        die(str(error), code=ASKED_WRONGLY)
+        die(str(error), code=USAGE_ERROR)
 
 
 def _client(chosen: dict[str, Any], settings: ClientSettings) -> Client:
@@ -207,13 +207,13 @@ def _client(chosen: dict[str, Any], settings: ClientSettings) -> Client:
     try:
         return connect(settings, kubeconfig=chosen["kubeconfig"], context=chosen["context"])
     except NotConfigured as error:
-        die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=ASKED_WRONGLY)
+        die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=USAGE_ERROR)
 
 
 def _elector(chosen: dict[str, Any], lease: str, identity: str) -> Elector:
     namespace, slash, name = lease.partition("/")
     if not slash:
-        die(f"--lease {lease}: expected NAMESPACE/NAME", code=ASKED_WRONGLY)
+        die(f"--lease {lease}: expected NAMESPACE/NAME", code=USAGE_ERROR)
     client = _client(chosen, ClientSettings(timeout_seconds=5.0, attempts=1))
     return Elector(client, LeaseSettings(Key(namespace, name), identity))
 

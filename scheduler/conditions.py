@@ -14,14 +14,14 @@ class Conditions:
     """Remembers the last words to each pending pod."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._written: dict[str, str] = {}
 
     def unschedulable(self, info: PodInfo, message: str, nominated: str) -> Write | None:
         """The status patch that says why a pod waits, and on which node for victims; None when it knows."""
-        told = f"{nominated}|{message}"
-        if self._told.get(info.uid) == told:
+        text = f"{nominated}|{message}"
+        if self._written.get(info.uid) == text:
             return None
-        self._told[info.uid] = told
+        self._written[info.uid] = text
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         status: dict[str, Any] = {"conditions": [condition]}
         if nominated or info.pod.status.nominated_node_name:
@@ -31,4 +31,4 @@ class Conditions:
 
     def forget(self, uid: str) -> None:
         """The pod is placed or gone."""
-        self._told.pop(uid, None)
+        self._written.pop(uid, None)

@@ -43,12 +43,12 @@ POINTS = (
 )
 """Extension points of an attempt that only their definers are called for."""
 
-KEPT_CLASSES = 256
+MAX_CLASS_RESULTS = 256
 """Classes whose results are kept; each costs 24 bytes per node and normalised score."""
 
 
 @dataclass(slots=True, eq=False)
-class BoundPlugin:
+class PreparedPlugin:
     """A plugin with the spec of one class; `offset` is the place of its reasons among the class's."""
 
     plugin: AnyPlugin
@@ -61,7 +61,7 @@ class BoundPlugin:
 class ClassResult:
     """What is known about one class of pods, row by row."""
 
-    judges: list[BoundPlugin]
+    plugins: list[PreparedPlugin]
     """Every plugin that has something to say about the class, in rank order."""
     reasons: tuple[Reason, ...]
     bits: Bits
@@ -70,15 +70,15 @@ class ClassResult:
     raw: list[Scores]
     """Per judge of `normalized_score`, its scores before normalisation."""
     generation: int = -1
-    points: dict[str, list[BoundPlugin]] = field(default_factory=dict)
+    points: dict[str, list[PreparedPlugin]] = field(default_factory=dict)
     """The judges that define each extension point; filters and scores under the names in `_roles`."""
 
-    def at(self, point: str) -> list[BoundPlugin]:
+    def at(self, point: str) -> list[PreparedPlugin]:
         """The judges of a point, in rank order."""
-        return self.points.get(point, _NOBODY)
+        return self.points.get(point, _NO_PLUGINS)
 
 
-_NOBODY: list[BoundPlugin] = []
+_NO_PLUGINS: list[PreparedPlugin] = []
 _ROLES: dict[type[AnyPlugin], tuple[str, ...]] = {}
 
 
@@ -86,7 +86,7 @@ _ROLES: dict[type[AnyPlugin], tuple[str, ...]] = {}
 class Evaluation:
     """What the filters and scores say about all rows."""
 
-    kept: ClassResult
+    class_result: ClassResult
     totals: Scores
     """int64[rows_used]; BARRED where the pod cannot go."""
     bits: Bits
@@ -95,7 +95,7 @@ class Evaluation:
     @property
     def failure(self) -> Failure:
         """The reasons, for when no row is feasible."""
-        return Failure(self.kept.reasons, self.bits, self.reason)
+        return Failure(self.class_result.reasons, self.bits, self.reason)
 
 
 class Cycle:
@@ -115,11 +115,11 @@ class Cycle:
         self._nominated = nominated
         self._nominated_rows = nominated_rows
         self._random = random.Random(seed)
-        self._kept: OrderedDict[PodClass, ClassResult] = OrderedDict()
+        self._class_results: OrderedDict[PodClass, ClassResult] = OrderedDict()
 
     def invalidate(self) -> None:
         """Forget every spec and result."""
-        self._kept.clear()
+        self._class_results.clear()
 
     def attempt(self, info: PodInfo, now: float) -> Attempt:
         """Start an attempt."""
@@ -127,20 +127,20 @@ class Cycle:
 
     def evaluate(self, attempt: Attempt, *, prefer: bool = True) -> Evaluation:
         """Filter and score all rows for the pod."""
-        kept = self.keep(attempt.pod)
+        class_result = self.class_result(attempt.pod)
         n = self.snapshot.rows_used
-        for judge in kept.at("pre_filter"):
-            reason = judge.plugin.pre_filter(attempt, judge.spec)
+        for prepared in class_result.at("pre_filter"):
+            reason = prepared.plugin.pre_filter(attempt, prepared.spec)
             if reason is not None:
                 barred = np.full(n, BARRED, dtype=np.int64)
-                return Evaluation(kept, barred, np.zeros(n, dtype=np.int64), _named(reason, judge))
-        if kept.at("restore"):
-            attempt.restored = _restored(kept, attempt)
-        self._refresh(kept, attempt)
-        evaluation = Evaluation(kept, kept.totals[:n], kept.bits[:n])
+                return Evaluation(class_result, barred, np.zeros(n, dtype=np.int64), _attributed(reason, prepared))
+        if class_result.at("restore"):
+            attempt.restored = _restored(class_result, attempt)
+        self._refresh(class_result, attempt)
+        evaluation = Evaluation(class_result, class_result.totals[:n], class_result.bits[:n])
         self._apply_cluster_filters(attempt, evaluation)
         self._respect_nominated(attempt, evaluation)
-        if prefer and kept.at("prefer") and self._preferred(attempt, evaluation):
+        if prefer and class_result.at("prefer") and self._preferred(attempt, evaluation):
             return evaluation
         self._apply_full_scores(attempt, evaluation)
         return evaluation
@@ -162,67 +162,71 @@ class Cycle:
         """Whether every filter passes the row as the snapshot stands, and the pods nominated to it fit too."""
         if not self.feasible_on(attempt, row):
             return False
-        others = self._rivals(attempt.pod, row)
+        others = self._nominated_rivals(attempt.pod, row)
         return not others or self._fits_beside(attempt, row, others)
 
     def feasible_on(self, attempt: Attempt, row: Row) -> bool:
         """Whether every filter passes the row as the snapshot stands at this moment."""
         rows = slice(row, row + 1)
-        kept = self.keep(attempt.pod)
-        for judge in kept.at("node_filter") + kept.at("cluster_filter"):
-            bits = judge.plugin.filter(attempt, judge.spec, rows)
+        class_result = self.class_result(attempt.pod)
+        for prepared in class_result.at("node_filter") + class_result.at("cluster_filter"):
+            bits = prepared.plugin.filter(attempt, prepared.spec, rows)
             if bits is not None and bits[0]:
                 return False
         return bool(self.snapshot.live[row])
 
     def scores_by_plugin(self, attempt: Attempt, rows: NDArray[np.intp]) -> dict[str, Scores]:
         """Weighted score of each plugin on the rows, for people to read."""
-        kept = self.keep(attempt.pod)
+        class_result = self.class_result(attempt.pod)
         n = self.snapshot.rows_used
-        feasible = kept.totals[:n] > BARRED
+        feasible = class_result.totals[:n] > BARRED
         table: dict[str, Scores] = {}
-        for judge in kept.at("node_score") + kept.at("normalized_score") + kept.at("cluster_score"):
-            scores = judge.plugin.score(attempt, judge.spec, slice(0, n))
-            if scores is None and judge.plugin.scope is Scope.NODE:
+        for prepared in (
+            class_result.at("node_score") + class_result.at("normalized_score") + class_result.at("cluster_score")
+        ):
+            scores = prepared.plugin.score(attempt, prepared.spec, slice(0, n))
+            if scores is None and prepared.plugin.scope is Scope.NODE:
                 scores = np.zeros(n, dtype=np.int64)
             if scores is not None:
-                scores = judge.plugin.normalize(attempt, judge.spec, scores, feasible)
-                table[judge.plugin.name] = scores[rows] * judge.weight
+                scores = prepared.plugin.normalize(attempt, prepared.spec, scores, feasible)
+                table[prepared.plugin.name] = scores[rows] * prepared.weight
         return table
 
     # Internals
 
-    def keep(self, info: PodInfo) -> ClassResult:
+    def class_result(self, info: PodInfo) -> ClassResult:
         """What is known about the pod's class, prepared on first sight."""
-        kept = self._kept.get(info.cls)
+        class_result = self._class_results.get(info.cls)
         capacity = self.snapshot.capacity
-        if kept is None or kept.bits.shape[0] != capacity:
+        if class_result is None or class_result.bits.shape[0] != capacity:
             self.snapshot.vector(info)
-            kept = self._kept[info.cls] = _prepared(self.enabled, info, capacity)
-            if len(self._kept) > KEPT_CLASSES:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(info.cls)
-        return kept
+            class_result = self._class_results[info.cls] = _prepare_class(self.enabled, info, capacity)
+            if len(self._class_results) > MAX_CLASS_RESULTS:
+                self._class_results.popitem(last=False)
+        self._class_results.move_to_end(info.cls)
+        return class_result
 
-    def _refresh(self, kept: ClassResult, attempt: Attempt) -> None:
+    def _refresh(self, class_result: ClassResult, attempt: Attempt) -> None:
         snapshot = self.snapshot
-        rows: Rows | None = snapshot.all_rows if kept.generation < 0 else snapshot.changed_since(kept.generation)
-        kept.generation = snapshot.generation
+        rows: Rows | None = (
+            snapshot.all_rows if class_result.generation < 0 else snapshot.changed_since(class_result.generation)
+        )
+        class_result.generation = snapshot.generation
         if rows is None:
             return
         if isinstance(rows, slice) and rows.stop - rows.start == 1:
-            _judge_row(kept, attempt, rows)
+            _evaluate_row(class_result, attempt, rows)
         else:
-            _judge_rows(kept, attempt, rows)
+            _evaluate_rows(class_result, attempt, rows)
 
     def _apply_cluster_filters(self, attempt: Attempt, evaluation: Evaluation) -> None:
         rows = self.snapshot.all_rows
-        for judge in evaluation.kept.at("cluster_filter"):
-            bits = judge.plugin.filter(attempt, judge.spec, rows)
+        for prepared in evaluation.class_result.at("cluster_filter"):
+            bits = prepared.plugin.filter(attempt, prepared.spec, rows)
             if bits is None:
                 continue
             barred = bits != 0
-            evaluation.bits = np.where(evaluation.bits == 0, bits << judge.offset, evaluation.bits)
+            evaluation.bits = np.where(evaluation.bits == 0, bits << prepared.offset, evaluation.bits)
             evaluation.totals = np.where(barred, BARRED, evaluation.totals)
 
     def _respect_nominated(self, attempt: Attempt, evaluation: Evaluation) -> None:
@@ -230,12 +234,12 @@ class Cycle:
         for row in self._nominated_rows():
             if row >= evaluation.totals.shape[0] or evaluation.totals[row] <= BARRED:
                 continue
-            others = self._rivals(attempt.pod, row)
+            others = self._nominated_rivals(attempt.pod, row)
             if others and not self._fits_beside(attempt, row, others):
                 evaluation.totals = evaluation.totals.copy()
                 evaluation.totals[row] = BARRED
 
-    def _rivals(self, own: PodInfo, row: Row) -> list[PodInfo]:
+    def _nominated_rivals(self, own: PodInfo, row: Row) -> list[PodInfo]:
         """Pods nominated to the row that are not less important than this one and not placed yet."""
         if self._nominated is None:
             return []
@@ -252,8 +256,8 @@ class Cycle:
             return self.feasible_on(attempt, row)
 
     def _preferred(self, attempt: Attempt, evaluation: Evaluation) -> bool:
-        for judge in evaluation.kept.at("prefer"):
-            for row in judge.plugin.prefer(attempt, judge.spec):
+        for prepared in evaluation.class_result.at("prefer"):
+            for row in prepared.plugin.prefer(attempt, prepared.spec):
                 if evaluation.totals[row] > BARRED:
                     chosen = np.full_like(evaluation.totals, BARRED)
                     chosen[row] = max(0, int(evaluation.totals[row]))
@@ -262,24 +266,26 @@ class Cycle:
         return False
 
     def _apply_full_scores(self, attempt: Attempt, evaluation: Evaluation) -> None:
-        kept = evaluation.kept
-        if not (kept.at("pre_score") or kept.at("normalized_score") or kept.at("cluster_score")):
+        class_result = evaluation.class_result
+        if not (
+            class_result.at("pre_score") or class_result.at("normalized_score") or class_result.at("cluster_score")
+        ):
             return
         feasible = evaluation.totals > BARRED
         if not feasible.any():
             return
-        for judge in kept.at("pre_score"):
-            judge.plugin.pre_score(attempt, judge.spec, feasible)
+        for prepared in class_result.at("pre_score"):
+            prepared.plugin.pre_score(attempt, prepared.spec, feasible)
         n = feasible.shape[0]
         totals = evaluation.totals
-        for judge, raw in zip(kept.at("normalized_score"), kept.raw, strict=True):
-            share = judge.plugin.normalize(attempt, judge.spec, raw[:n], feasible)
-            totals = totals + share * judge.weight
-        for judge in kept.at("cluster_score"):
-            scores = judge.plugin.score(attempt, judge.spec, self.snapshot.all_rows)
+        for prepared, raw in zip(class_result.at("normalized_score"), class_result.raw, strict=True):
+            share = prepared.plugin.normalize(attempt, prepared.spec, raw[:n], feasible)
+            totals = totals + share * prepared.weight
+        for prepared in class_result.at("cluster_score"):
+            scores = prepared.plugin.score(attempt, prepared.spec, self.snapshot.all_rows)
             if scores is not None:
-                share = judge.plugin.normalize(attempt, judge.spec, scores, feasible)
-                totals = totals + share * judge.weight
+                share = prepared.plugin.normalize(attempt, prepared.spec, scores, feasible)
+                totals = totals + share * prepared.weight
         evaluation.totals = np.where(feasible, totals, BARRED)
 
 
@@ -308,83 +314,83 @@ def _roles(kind: type[AnyPlugin]) -> tuple[str, ...]:
     return _ROLES[kind]
 
 
-def _prepared(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> ClassResult:
+def _prepare_class(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> ClassResult:
     """Ask every plugin for its spec and sort them by what they do for this class."""
-    judges: list[BoundPlugin] = []
+    plugins: list[PreparedPlugin] = []
     reasons: list[Reason] = []
     for entry in enabled:
         spec = entry.plugin.prepare(info)
         if spec is None:
             continue
-        judges.append(BoundPlugin(entry.plugin, spec, entry.weight, min(len(reasons), REASON_BITS)))
+        plugins.append(PreparedPlugin(entry.plugin, spec, entry.weight, min(len(reasons), REASON_BITS)))
         for reason in entry.plugin.reasons(spec):
             reasons.append(Reason(reason.text, reason.resolvable, reason.plugin or entry.plugin.name))
     zeros = np.zeros(capacity, dtype=np.int64)
-    kept = ClassResult(judges, tuple(reasons), zeros, np.full(capacity, BARRED, dtype=np.int64), [])
-    for judge in judges:
-        _sort_in(kept, judge)
-    kept.raw = [np.zeros(capacity, dtype=np.int64) for _ in kept.at("normalized_score")]
-    return kept
+    class_result = ClassResult(plugins, tuple(reasons), zeros, np.full(capacity, BARRED, dtype=np.int64), [])
+    for prepared in plugins:
+        _add_by_role(class_result, prepared)
+    class_result.raw = [np.zeros(capacity, dtype=np.int64) for _ in class_result.at("normalized_score")]
+    return class_result
 
 
-def _sort_in(kept: ClassResult, judge: BoundPlugin) -> None:
-    for role in _roles(type(judge.plugin)):
-        if judge.weight or not role.endswith("score") or role == "pre_score":
-            kept.points.setdefault(role, []).append(judge)
+def _add_by_role(class_result: ClassResult, prepared: PreparedPlugin) -> None:
+    for role in _roles(type(prepared.plugin)):
+        if prepared.weight or not role.endswith("score") or role == "pre_score":
+            class_result.points.setdefault(role, []).append(prepared)
 
 
-def _restored(kept: ClassResult, attempt: Attempt) -> dict[Row, list[Restored]]:
+def _restored(class_result: ClassResult, attempt: Attempt) -> dict[Row, list[Restored]]:
     merged: dict[Row, list[Restored]] = {}
-    for judge in kept.at("restore"):
-        for row, shares in judge.plugin.restore(attempt, judge.spec).items():
+    for prepared in class_result.at("restore"):
+        for row, shares in prepared.plugin.restore(attempt, prepared.spec).items():
             merged.setdefault(row, []).extend(shares)
     return merged
 
 
-def _judge_row(kept: ClassResult, attempt: Attempt, rows: slice) -> None:
+def _evaluate_row(class_result: ClassResult, attempt: Attempt, rows: slice) -> None:
     """Redo one row; the first filter that rejects it ends the work."""
     row = rows.start
-    kept.bits[row] = 0
-    kept.totals[row] = BARRED
+    class_result.bits[row] = 0
+    class_result.totals[row] = BARRED
     if not attempt.snapshot.live[row]:
         return
-    for judge in kept.at("node_filter"):
-        bits = judge.plugin.filter(attempt, judge.spec, rows)
+    for prepared in class_result.at("node_filter"):
+        bits = prepared.plugin.filter(attempt, prepared.spec, rows)
         if bits is not None and bits[0]:
-            kept.bits[row] = int(bits[0]) << judge.offset
+            class_result.bits[row] = int(bits[0]) << prepared.offset
             return
     total = 0
-    for judge in kept.at("node_score"):
-        scores = judge.plugin.score(attempt, judge.spec, rows)
+    for prepared in class_result.at("node_score"):
+        scores = prepared.plugin.score(attempt, prepared.spec, rows)
         if scores is not None:
-            total += int(scores[0]) * judge.weight
-    for judge, raw in zip(kept.at("normalized_score"), kept.raw, strict=True):
-        scores = judge.plugin.score(attempt, judge.spec, rows)
+            total += int(scores[0]) * prepared.weight
+    for prepared, raw in zip(class_result.at("normalized_score"), class_result.raw, strict=True):
+        scores = prepared.plugin.score(attempt, prepared.spec, rows)
         raw[row] = 0 if scores is None else scores[0]
-    kept.totals[row] = total
+    class_result.totals[row] = total
 
 
-def _judge_rows(kept: ClassResult, attempt: Attempt, rows: Rows) -> None:
+def _evaluate_rows(class_result: ClassResult, attempt: Attempt, rows: Rows) -> None:
     """Redo many rows; each row's reasons are those of the first filter that rejects it."""
     live = attempt.snapshot.live[rows]
     rejected = np.zeros(live.shape[0], dtype=np.int64)
-    for judge in kept.at("node_filter"):
-        bits = judge.plugin.filter(attempt, judge.spec, rows)
+    for prepared in class_result.at("node_filter"):
+        bits = prepared.plugin.filter(attempt, prepared.spec, rows)
         if bits is not None:
-            rejected = np.where(rejected == 0, bits << judge.offset, rejected)
+            rejected = np.where(rejected == 0, bits << prepared.offset, rejected)
     total = np.zeros(live.shape[0], dtype=np.int64)
     feasible = live & (rejected == 0)
     if feasible.any():
-        for judge in kept.at("node_score"):
-            scores = judge.plugin.score(attempt, judge.spec, rows)
+        for prepared in class_result.at("node_score"):
+            scores = prepared.plugin.score(attempt, prepared.spec, rows)
             if scores is not None:
-                total += scores * judge.weight
-        for judge, raw in zip(kept.at("normalized_score"), kept.raw, strict=True):
-            scores = judge.plugin.score(attempt, judge.spec, rows)
+                total += scores * prepared.weight
+        for prepared, raw in zip(class_result.at("normalized_score"), class_result.raw, strict=True):
+            scores = prepared.plugin.score(attempt, prepared.spec, rows)
             raw[rows] = 0 if scores is None else scores
-    kept.bits[rows] = np.where(live, rejected, 0)
-    kept.totals[rows] = np.where(feasible, total, BARRED)
+    class_result.bits[rows] = np.where(live, rejected, 0)
+    class_result.totals[rows] = np.where(feasible, total, BARRED)
 
 
-def _named(reason: Reason, judge: BoundPlugin) -> Reason:
-    return reason if reason.plugin else Reason(reason.text, reason.resolvable, judge.plugin.name)
+def _attributed(reason: Reason, prepared: PreparedPlugin) -> Reason:
+    return reason if reason.plugin else Reason(reason.text, reason.resolvable, prepared.plugin.name)

@@ -33,11 +33,11 @@ from scheduler.outcome import AttemptOutcome, BindingPlan, Result
 from scheduler.placer import Placer
 from scheduler.podqueue import PodQueue, QueueBackoff, QueuedPod
 from scheduler.profile import SchedulerSettings, build
-from scheduler.watched_objects import Watched, listeners
+from scheduler.watched_objects import WatchedObjects, listeners
 
 NODE = NODES.of(Node)
 
-KEPT_OUTCOMES = 65536
+MAX_OUTCOMES = 65536
 
 
 class Engine:
@@ -55,13 +55,13 @@ class Engine:
         self.classes = PodClasses()
         self.nominator = Nominator()
         self.writes: deque[Write] = deque()
-        self.outcomes: deque[AttemptOutcome] = deque(maxlen=KEPT_OUTCOMES)
+        self.outcomes: deque[AttemptOutcome] = deque(maxlen=MAX_OUTCOMES)
         self.flags = DebugFlags()
         self.now = 0.0
         self._current: QueuedPod | None = None
         """The pod of a running attempt, for `abandon`."""
         self._placer = Placer(self.snapshot, self.nominator, refused=self._requeue, changed=self._pod_event)
-        self._watched = Watched()
+        self._watched_objects = WatchedObjects()
         self._orphans: dict[str, dict[str, PodInfo]] = {}
         """Pods bound to nodes that no watch has shown yet, by node name."""
         self._stand_ins: set[str] = set()
@@ -69,7 +69,7 @@ class Engine:
         self._conditions = Conditions()
         self.enabled = build(self.settings, self, source=source, kinds=kinds)
         self.plugins: dict[str, AnyPlugin] = {entry.plugin.name: entry.plugin for entry in self.enabled}
-        self._watched.register(self.plugins.values())
+        self._watched_objects.register(self.plugins.values())
         self.cycle = Cycle(
             self.snapshot,
             self.enabled,
@@ -113,7 +113,7 @@ class Engine:
         if action is Action.DELETE:
             row = self.snapshot.row(node.name)
             if row is not None:
-                for uid in [uid for uid, (_, held) in self.waiting().items() if held == row]:
+                for uid in [uid for uid, (_, waiting_row) in self.waiting().items() if waiting_row == row]:
                     self.reject(uid, Reason(f"node {node.name} went while the pod waited for it"))
                 for info in list(self.snapshot.residents[row].values()):
                     if info.pod.spec.node_name:
@@ -148,12 +148,12 @@ class Engine:
     def on_object(self, event: ObjectEvent, now: float) -> None:
         """An object of a watched kind appeared, changed or went."""
         self.now = now
-        self._watched.apply(event)
+        self._watched_objects.apply(event)
         self._event(event)
 
-    def watched(self) -> dict[str, Resource[Any]]:
+    def watched_kinds(self) -> dict[str, Resource[Any]]:
         """Kinds beside pods and nodes that some plugin needs, by name."""
-        return self._watched.kinds
+        return self._watched_objects.kinds
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether the pod names this scheduler; Koordinator's label goes before the field."""
@@ -177,7 +177,7 @@ class Engine:
         if row is None:
             outcome = self._failed(queued, attempt, evaluation.failure)
         else:
-            outcome = self._placer.place(attempt, evaluation.kept, row)
+            outcome = self._placer.place(attempt, evaluation.class_result, row)
         self._current = None
         self.outcomes.append(outcome)
         return outcome
@@ -196,14 +196,14 @@ class Engine:
         if evaluation.totals[row] < 0:
             message = sentence(evaluation.failure, self.snapshot)
             return AttemptOutcome(Result.UNSCHEDULABLE, info, node, message, failure=evaluation.failure)
-        return self._placer.place(attempt, evaluation.kept, row)
+        return self._placer.place(attempt, evaluation.class_result, row)
 
     def tick(self, now: float) -> None:
         """About once a second: let plugins report, waits time out and long-parked pods try again."""
         self.now = now
         for plugin in self._tickers:
             self.writes.extend(plugin.tick(now))
-        for uid, reason in self._placer.late(now):
+        for uid, reason in self._placer.timed_out(now):
             self.reject(uid, reason)
         self.queue.flush_parked(now)
 
@@ -228,8 +228,8 @@ class Engine:
         info = placed.info
         queued = self.queue.remove(info.uid)
         self._conditions.forget(info.uid)
-        for judge in placed.kept.at("post_bind"):
-            self.writes.extend(judge.plugin.post_bind(placed.attempt, judge.spec, placed.row))
+        for prepared in placed.class_result.at("post_bind"):
+            self.writes.extend(prepared.plugin.post_bind(placed.attempt, prepared.spec, placed.row))
         self.outcomes.append(
             AttemptOutcome(
                 Result.SCHEDULED,
@@ -255,7 +255,7 @@ class Engine:
 
     def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
         """The watched objects of a kind."""
-        return self._watched.objects(resource)
+        return self._watched_objects.objects(resource)
 
     def waiting(self) -> Mapping[str, tuple[PodInfo, Row]]:
         """Pods held at Permit, with their rows."""
@@ -349,7 +349,7 @@ class Engine:
 
     def _forget_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
-        held = self._placer.drop(uid)
+        dropped = self._placer.drop(uid)
         queued = self.queue.remove(uid)
         if queued is not None:
             for plugin in self._queue_watchers:
@@ -358,7 +358,7 @@ class Engine:
         self._conditions.forget(uid)
         if pod.spec.node_name:
             self._orphans.get(pod.spec.node_name, {}).pop(uid, None)
-        if self.snapshot.remove_pod(uid) is not None or held is not None:
+        if self.snapshot.remove_pod(uid) is not None or dropped is not None:
             self._pod_event(Action.DELETE, pod)
 
     # Internals: one attempt
@@ -388,7 +388,7 @@ class Engine:
         rejecter = reason.plugin or plugin
         message = f"0/{self.snapshot.node_count} nodes are available: {reason.text}."
         self.queue.requeue(info, self.now, rejected_by=frozenset({rejecter}), reason=message)
-        self._tell(info, message, "")
+        self._report_unschedulable(info, message, "")
         return AttemptOutcome(Result.UNSCHEDULABLE, info, message=message, rejected_by=frozenset({rejecter}))
 
     def _failed(self, queued: QueuedPod, attempt: Attempt, failure: Failure) -> AttemptOutcome:
@@ -404,7 +404,7 @@ class Engine:
             if row is not None:
                 self.nominator.add(info, row)
         self.queue.requeue(info, attempt.now, rejected_by=rejected_by, reason=message)
-        self._tell(info, message, node)
+        self._report_unschedulable(info, message, node)
         return AttemptOutcome(
             Result.UNSCHEDULABLE,
             info,
@@ -418,8 +418,8 @@ class Engine:
 
     def _post_filter(self, attempt: Attempt, failure: Failure) -> Nomination | None:
         message = ""
-        for judge in self.cycle.keep(attempt.pod).at("post_filter"):
-            nomination = judge.plugin.post_filter(attempt, judge.spec, failure)
+        for prepared in self.cycle.class_result(attempt.pod).at("post_filter"):
+            nomination = prepared.plugin.post_filter(attempt, prepared.spec, failure)
             if nomination is None:
                 continue
             if nomination.node or nomination.victims:
@@ -427,7 +427,7 @@ class Engine:
             message = nomination.message
         return Nomination("", message=message) if message else None
 
-    def _tell(self, info: PodInfo, message: str, nominated: str) -> None:
+    def _report_unschedulable(self, info: PodInfo, message: str, nominated: str) -> None:
         """Write the PodScheduled condition, unless the pod carries the same one already."""
         if info.uid in self._stand_ins or self.queue.get(info.uid) is None:
             return

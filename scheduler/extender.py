@@ -111,10 +111,10 @@ def filter_nodes(engine: Engine, args: ExtenderArgs, now: float) -> dict[str, An
             reasons = (
                 (evaluation.reason,)
                 if evaluation.reason is not None
-                else decode(int(evaluation.bits[row]), evaluation.kept.reasons)
+                else decode(int(evaluation.bits[row]), evaluation.class_result.reasons)
             )
-            told = "; ".join(reason.text for reason in reasons) or "held for a more important pod"
-            (failed if all(reason.resolvable for reason in reasons) else hopeless)[name] = told
+            text = "; ".join(reason.text for reason in reasons) or "held for a more important pod"
+            (failed if all(reason.resolvable for reason in reasons) else hopeless)[name] = text
     result: dict[str, Any] = {
         "FailedNodes": failed,
         "FailedAndUnresolvableNodes": hopeless,
@@ -122,8 +122,8 @@ def filter_nodes(engine: Engine, args: ExtenderArgs, now: float) -> dict[str, An
     }
     if args.node_names is not None:
         return result | {"NodeNames": passed}
-    kept = set(passed)
-    items = [item for item in (args.nodes.items if args.nodes else []) if item["metadata"]["name"] in kept]
+    passing = set(passed)
+    items = [item for item in (args.nodes.items if args.nodes else []) if item["metadata"]["name"] in passing]
     return result | {"Nodes": {"apiVersion": "v1", "kind": "NodeList", "items": items}}
 
 

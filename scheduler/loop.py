@@ -73,7 +73,7 @@ class Loop:
         self._client = client
         self._recorder = recorder
         self._leading = leading or (lambda: True)
-        self._led = leading is None
+        self._was_leading = leading is None
         """Whether we led at the last look."""
         self._clock = clock
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -83,7 +83,7 @@ class Loop:
         self._missing: dict[str, Resource[Any]] = {}
         self._next_tick = 0.0
         self._next_look = 0.0
-        self._asked: dict[str, Future[AttemptOutcome]] = {}
+        self._extender_binds: dict[str, Future[AttemptOutcome]] = {}
         """Extender requests that wait for a pod's end, by UID."""
         self._statuses: dict[Key, Write] = {}
         """Status patches held back to the next tick: only a pod's last word is sent."""
@@ -126,7 +126,7 @@ class Loop:
         """Seconds since the epoch."""
         return self._clock()
 
-    def bind_for_extender(self, asked: BindingArgs, timeout_seconds: float) -> AttemptOutcome:
+    def bind_for_extender(self, request: BindingArgs, timeout_seconds: float) -> AttemptOutcome:
         """Bind a pod where the stock scheduler chose, and wait for the end; TimeoutError when that takes longer.
 
         Raises LookupError when the pod or node is not known, or the pod is another one by that name.
@@ -135,16 +135,16 @@ class Loop:
 
         def place() -> None:
             try:
-                pod = self._informers["pods"].get(Key(asked.namespace, asked.name))
+                pod = self._informers["pods"].get(Key(request.namespace, request.name))
                 if pod is None:
-                    raise LookupError(f"no pod {asked.namespace}/{asked.name}")
-                self._asked[asked.uid] = answer
-                outcome = start_binding(self.engine, asked, pod, self._clock())
+                    raise LookupError(f"no pod {request.namespace}/{request.name}")
+                self._extender_binds[request.uid] = answer
+                outcome = start_binding(self.engine, request, pod, self._clock())
                 if outcome.result is not Result.WAITING:
-                    del self._asked[asked.uid]
+                    del self._extender_binds[request.uid]
                     answer.set_result(outcome)
             except Exception as error:  # noqa: BLE001 (handed to the asker)
-                self._asked.pop(asked.uid, None)
+                self._extender_binds.pop(request.uid, None)
                 answer.set_exception(error)
 
         self._inbox.put(place)
@@ -154,7 +154,7 @@ class Loop:
 
     def _sync(self) -> None:
         # Custom kinds first: the quota or group of a pod is known before the pod.
-        for name, kind in self.engine.watched().items():
+        for name, kind in self.engine.watched_kinds().items():
             self._watch(name, kind)
         self._watch("nodes", NODE)
         self._watch("pods", POD)
@@ -187,18 +187,18 @@ class Loop:
             self._next_tick = now + TICK_SECONDS
             self._tick(now)
         busy = False
-        if self._lead():
+        if self._may_place():
             for _ in range(ATTEMPTS_PER_ROUND):
                 if not self._attempt():
                     break
                 busy = True
-        self._hand_out()
+        self._dispatch()
         self._drain(block_seconds=0.0 if busy else self._idle_seconds())
 
-    def _lead(self) -> bool:
+    def _may_place(self) -> bool:
         """Whether to place pods; on becoming the leader, first see what the one before us bound last."""
         leads = self._leading()
-        if leads and not self._led:
+        if leads and not self._was_leading:
             try:
                 for pod in self._client.list(POD).values:
                     if pod.spec.node_name:
@@ -207,7 +207,7 @@ class Loop:
                 log.warning("not placing yet, the pods could not be read: %s", error)
                 return False
             log.info("leading")
-        self._led = leads
+        self._was_leading = leads
         return leads
 
     def _attempt(self) -> bool:
@@ -224,7 +224,7 @@ class Loop:
         self.metrics.attempted(outcome, time.perf_counter() - started)
         return True
 
-    def _hand_out(self) -> None:
+    def _dispatch(self) -> None:
         while self.engine.bindings:
             self._writer.bind(self.engine.bindings.popleft())
         together: list[Write] = []
@@ -274,12 +274,12 @@ class Loop:
         try:
             message = self._inbox.get(timeout=block_seconds) if block_seconds else self._inbox.get_nowait()
             while True:
-                self._take(message)
+                self._receive(message)
                 message = self._inbox.get_nowait()
         except queue.Empty:
             return
 
-    def _take(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         if isinstance(message, BindAnswer):
             self._answered(message)
         elif isinstance(message, tuple):
@@ -314,9 +314,9 @@ class Loop:
 
     def _record(self, outcome: AttemptOutcome) -> None:
         self.metrics.ended(outcome, self._clock())
-        asker = None if outcome.result is Result.WAITING else self._asked.pop(outcome.info.uid, None)
-        if asker is not None:
-            asker.set_result(outcome)
+        waiting = None if outcome.result is Result.WAITING else self._extender_binds.pop(outcome.info.uid, None)
+        if waiting is not None:
+            waiting.set_result(outcome)
         if self._recorder is None or self.engine.is_stand_in(outcome.info.uid):
             return
         info = outcome.info

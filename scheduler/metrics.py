@@ -88,8 +88,8 @@ class Metrics:
 
     def counted(self, engine: Engine) -> None:
         """Set the gauges; called for each scrape, in the engine's thread."""
-        for place, count in engine.queue.counts().items():
-            self._pending.labels(place).set(count)
+        for state, count in engine.queue.counts().items():
+            self._pending.labels(state).set(count)
         snapshot = engine.snapshot
         assumed = sum(1 for placement in snapshot.pods.values() if placement.assumed)
         self._cache.labels("nodes").set(snapshot.node_count)
@@ -97,5 +97,5 @@ class Metrics:
         self._cache.labels("assumed_pods").set(assumed)
         self._waiting.set(len(engine.waiting()))
         self._unschedulable.clear()
-        for plugin, count in engine.queue.held_back().items():
+        for plugin, count in engine.queue.parked_by_plugin().items():
             self._unschedulable.labels(plugin, self._profile).set(count)

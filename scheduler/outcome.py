@@ -15,7 +15,7 @@ class Placed:
 
     attempt: Attempt
     row: Row
-    kept: ClassResult
+    class_result: ClassResult
     node: str
 
     @property
@@ -33,7 +33,7 @@ class BindingPlan:
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingPod:
     """A placed pod held at Permit: the plugins that hold it, each with its deadline."""
 
     placed: Placed

@@ -10,7 +10,7 @@ from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.cycle import ClassResult
 from scheduler.framework import Action, Attempt, Reason, Wait, Write
 from scheduler.nomination import Nominator
-from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result, Waiting
+from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result, WaitingPod
 
 
 class Placer:
@@ -34,13 +34,13 @@ class Placer:
         self._nominator = nominator
         self._refused = refused
         self._changed = changed
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingPod] = {}
         self._placing: Placed | None = None
 
-    def place(self, attempt: Attempt, kept: ClassResult, row: Row) -> AttemptOutcome:
+    def place(self, attempt: Attempt, class_result: ClassResult, row: Row) -> AttemptOutcome:
         """Give the pod its share of the row, and hold it there or start to bind it."""
-        placed = self._placing = Placed(attempt, row, kept, self._snapshot.names[row])
-        outcome = self._settle(placed)
+        placed = self._placing = Placed(attempt, row, class_result, self._snapshot.names[row])
+        outcome = self._reserve_and_permit(placed)
         self._placing = None
         return outcome
 
@@ -52,13 +52,13 @@ class Placer:
 
     def waiting(self) -> Mapping[str, tuple[PodInfo, Row]]:
         """Pods held at Permit, with their rows."""
-        return {uid: (held.placed.info, held.placed.row) for uid, held in self._waiting.items()}
+        return {uid: (waiting_pod.placed.info, waiting_pod.placed.row) for uid, waiting_pod in self._waiting.items()}
 
-    def late(self, now: float) -> list[tuple[str, Reason]]:
+    def timed_out(self, now: float) -> list[tuple[str, Reason]]:
         """Held pods whose wait is over, and what to tell them."""
         found: list[tuple[str, Reason]] = []
-        for uid, held in self._waiting.items():
-            names = [name for name, deadline in held.deadlines.items() if deadline <= now]
+        for uid, waiting_pod in self._waiting.items():
+            names = [name for name, deadline in waiting_pod.deadlines.items() if deadline <= now]
             if names:
                 text = f"timed out waiting at permit for {', '.join(names)}"
                 found.append((uid, Reason(text, plugin=names[0])))
@@ -66,14 +66,14 @@ class Placer:
 
     def allow(self, uid: str, plugin: str) -> AttemptOutcome | None:
         """One plugin lets a held pod go on; the outcome when that was the last one."""
-        held = self._waiting.get(uid)
-        if held is None:
+        waiting_pod = self._waiting.get(uid)
+        if waiting_pod is None:
             return None
-        held.deadlines.pop(plugin, None)
-        if held.deadlines:
+        waiting_pod.deadlines.pop(plugin, None)
+        if waiting_pod.deadlines:
             return None
         del self._waiting[uid]
-        return self._start_binding(held.placed)
+        return self._start_binding(waiting_pod.placed)
 
     def reject(self, uid: str, reason: Reason) -> AttemptOutcome | None:
         """Give up a held pod and requeue it."""
@@ -82,11 +82,11 @@ class Placer:
 
     def drop(self, uid: str) -> Placed | None:
         """Give up a held pod for good; None when it was not held."""
-        held = self._waiting.pop(uid, None)
-        if held is None:
+        waiting_pod = self._waiting.pop(uid, None)
+        if waiting_pod is None:
             return None
-        self.give_back(held.placed)
-        return held.placed
+        self.give_back(waiting_pod.placed)
+        return waiting_pod.placed
 
     def give_back(self, placed: Placed) -> None:
         """Undo a placement that was not confirmed."""
@@ -96,39 +96,39 @@ class Placer:
         self._unreserve(placed)
         self._changed(Action.DELETE, placed.info.pod)
 
-    def _settle(self, placed: Placed) -> AttemptOutcome:
-        attempt, kept, row, info = placed.attempt, placed.kept, placed.row, placed.info
-        for judge in kept.at("reserve"):
-            reason = judge.plugin.reserve(attempt, judge.spec, row)
+    def _reserve_and_permit(self, placed: Placed) -> AttemptOutcome:
+        attempt, class_result, row, info = placed.attempt, placed.class_result, placed.row, placed.info
+        for prepared in class_result.at("reserve"):
+            reason = prepared.plugin.reserve(attempt, prepared.spec, row)
             if reason is not None:
                 self._unreserve(placed)
-                return self._refused(info, reason, judge.plugin.name)
+                return self._refused(info, reason, prepared.plugin.name)
         self._snapshot.add_pod(info, row, assumed=True)
         deadlines: dict[str, float] = {}
-        for judge in kept.at("permit"):
-            answer = judge.plugin.permit(attempt, judge.spec, row)
+        for prepared in class_result.at("permit"):
+            answer = prepared.plugin.permit(attempt, prepared.spec, row)
             if isinstance(answer, Reason):
                 self.give_back(placed)
-                return self._refused(info, answer, judge.plugin.name)
+                return self._refused(info, answer, prepared.plugin.name)
             if isinstance(answer, Wait):
-                deadlines[judge.plugin.name] = attempt.now + answer.seconds
+                deadlines[prepared.plugin.name] = attempt.now + answer.seconds
         self._nominator.remove(info.uid)
         self._changed(Action.ADD, info.pod)
         if deadlines:
-            self._waiting[info.uid] = Waiting(placed, deadlines)
+            self._waiting[info.uid] = WaitingPod(placed, deadlines)
             return AttemptOutcome(Result.WAITING, info, placed.node)
         return self._start_binding(placed)
 
     def _start_binding(self, placed: Placed) -> AttemptOutcome:
         writes: list[Write] = []
-        for judge in placed.kept.at("pre_bind"):
-            answer = judge.plugin.pre_bind(placed.attempt, judge.spec, placed.row)
+        for prepared in placed.class_result.at("pre_bind"):
+            answer = prepared.plugin.pre_bind(placed.attempt, prepared.spec, placed.row)
             if isinstance(answer, Reason):
                 self.give_back(placed)
-                return self._refused(placed.info, answer, judge.plugin.name)
+                return self._refused(placed.info, answer, prepared.plugin.name)
             writes.extend(answer)
-        for judge in placed.kept.at("bind"):
-            binding = judge.plugin.bind(placed.attempt, judge.spec, placed.row)
+        for prepared in placed.class_result.at("bind"):
+            binding = prepared.plugin.bind(placed.attempt, prepared.spec, placed.row)
             if binding is not None:
                 writes.extend(binding)
                 break
@@ -136,6 +136,6 @@ class Placer:
         return AttemptOutcome(Result.WAITING, placed.info, placed.node)
 
     def _unreserve(self, placed: Placed) -> None:
-        for judge in reversed(placed.kept.at("unreserve")):
-            judge.plugin.unreserve(placed.attempt, judge.spec, placed.row)
+        for prepared in reversed(placed.class_result.at("unreserve")):
+            prepared.plugin.unreserve(placed.attempt, prepared.spec, placed.row)
         placed.info.patch.clear()

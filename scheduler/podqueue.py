@@ -21,10 +21,10 @@ Gate: TypeAlias = Callable[[PodInfo], Reason | None]
 Hint: TypeAlias = Callable[[str, PodInfo, ObjectEvent], bool]
 """(plugin, pod, event): whether the event may place a pod that the plugin rejected."""
 
-REMEMBERED_EVENTS = 1024
+MAX_EVENTS = 1024
 
 
-class Place(StrEnum):
+class QueueState(StrEnum):
     """Where a pending pod is."""
 
     ACTIVE = "active"
@@ -41,7 +41,7 @@ class QueuedPod:
     info: PodInfo
     first_seen: float
     queued_at: float
-    place: Place = Place.ACTIVE
+    state: QueueState = QueueState.ACTIVE
     attempts: int = 0
     rejected_by: frozenset[str] = frozenset()
     reason: str = ""
@@ -82,7 +82,7 @@ class PodQueue:
     _parked: dict[str, set[str]] = field(default_factory=dict)
     """Unschedulable pods by the plugin that rejected them."""
     _tickets: Iterator[int] = field(default_factory=lambda: count(1))
-    _events: deque[ObjectEvent] = field(default_factory=lambda: deque(maxlen=REMEMBERED_EVENTS))
+    _events: deque[ObjectEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _event_count: int = 0
 
     def __len__(self) -> int:
@@ -101,13 +101,13 @@ class PodQueue:
 
     def counts(self) -> dict[str, int]:
         """Pods by place, as the `pending_pods` metric names them."""
-        totals = dict.fromkeys((place.value for place in Place if place is not Place.IN_FLIGHT), 0)
+        totals = dict.fromkeys((state.value for state in QueueState if state is not QueueState.IN_FLIGHT), 0)
         for queued in self._pods.values():
-            if queued.place is not Place.IN_FLIGHT:
-                totals[queued.place.value] += 1
+            if queued.state is not QueueState.IN_FLIGHT:
+                totals[queued.state.value] += 1
         return totals
 
-    def held_back(self) -> dict[str, int]:
+    def parked_by_plugin(self) -> dict[str, int]:
         """Pods held back, by plugin."""
         return {plugin: len(uids) for plugin, uids in self._parked.items() if uids}
 
@@ -118,11 +118,11 @@ class PodQueue:
             queued = self._pods[info.uid] = QueuedPod(info, now, now)
             self._admit(queued, now)
             return
-        changed = queued.info.cls is not info.cls or queued.place is Place.GATED
+        changed = queued.info.cls is not info.cls or queued.state is QueueState.GATED
         queued.info = info
-        if changed and queued.place in (Place.UNSCHEDULABLE, Place.GATED):
+        if changed and queued.state in (QueueState.UNSCHEDULABLE, QueueState.GATED):
             self._wake(queued, now)
-        elif changed and queued.place is Place.ACTIVE:
+        elif changed and queued.state is QueueState.ACTIVE:
             self._admit(queued, now)
 
     def remove(self, uid: str) -> QueuedPod | None:
@@ -139,14 +139,14 @@ class PodQueue:
         while self._active:
             *_, ticket, uid = heapq.heappop(self._active)
             queued = self._pods.get(uid)
-            if queued is not None and queued.ticket == ticket and queued.place is Place.ACTIVE:
+            if queued is not None and queued.ticket == ticket and queued.state is QueueState.ACTIVE:
                 return self._start(queued)
         return None
 
     def take(self, uid: str) -> QueuedPod | None:
         """A named pod out of turn (a gang's next member); None when it is gated, in flight or unknown."""
         queued = self._pods.get(uid)
-        if queued is None or queued.place in (Place.IN_FLIGHT, Place.GATED):
+        if queued is None or queued.state in (QueueState.IN_FLIGHT, QueueState.GATED):
             return None
         self._unpark(queued)
         return self._start(queued)
@@ -161,7 +161,7 @@ class PodQueue:
         if not rejected_by or self._missed_event(queued):
             self._back_off(queued)
             return
-        self._park(queued, Place.UNSCHEDULABLE, now)
+        self._park(queued, QueueState.UNSCHEDULABLE, now)
 
     def on_event(self, event: ObjectEvent, now: float) -> None:
         """Something changed in the cluster: wake the pods it may place."""
@@ -173,16 +173,16 @@ class PodQueue:
         for plugin in concerned:
             for uid in list(self._parked.get(plugin, ())):
                 queued = self._pods[uid]
-                if queued.place is Place.UNSCHEDULABLE and self.hint(plugin, queued.info, event):
+                if queued.state is QueueState.UNSCHEDULABLE and self.hint(plugin, queued.info, event):
                     self._wake(queued, now)
-                elif queued.place is Place.GATED:
+                elif queued.state is QueueState.GATED:
                     self._admit(queued, now)
 
     def activate(self, uids: Iterable[str], now: float) -> None:
         """Bring pods to the active queue at once, gates permitting."""
         for uid in uids:
             queued = self._pods.get(uid)
-            if queued is not None and queued.place not in (Place.IN_FLIGHT, Place.ACTIVE):
+            if queued is not None and queued.state not in (QueueState.IN_FLIGHT, QueueState.ACTIVE):
                 self._admit(queued, now)
 
     def next_wake(self) -> float | None:
@@ -192,7 +192,7 @@ class PodQueue:
     # Internals
 
     def _start(self, queued: QueuedPod) -> QueuedPod:
-        queued.place = Place.IN_FLIGHT
+        queued.state = QueueState.IN_FLIGHT
         queued.attempts += 1
         queued.events_seen = self._event_count
         return queued
@@ -202,9 +202,9 @@ class PodQueue:
         reason = self.gate(queued.info)
         if reason is not None:
             queued.rejected_by, queued.reason = frozenset({reason.plugin}), reason.text
-            self._park(queued, Place.GATED, now)
+            self._park(queued, QueueState.GATED, now)
             return
-        queued.place, queued.queued_at = Place.ACTIVE, now
+        queued.state, queued.queued_at = QueueState.ACTIVE, now
         queued.ticket = next(self._tickets)
         key = self.sort_key(queued.info, queued.queued_at)
         heapq.heappush(self._active, (*key, queued.ticket, queued.info.uid))
@@ -217,11 +217,11 @@ class PodQueue:
 
     def _back_off(self, queued: QueuedPod) -> None:
         self._unpark(queued)
-        queued.place, queued.ticket = Place.BACKOFF, next(self._tickets)
+        queued.state, queued.ticket = QueueState.BACKOFF, next(self._tickets)
         heapq.heappush(self._waiting, (queued.retry_at, queued.ticket, queued.info.uid))
 
-    def _park(self, queued: QueuedPod, place: Place, now: float) -> None:
-        queued.place, queued.parked_at = place, now
+    def _park(self, queued: QueuedPod, state: QueueState, now: float) -> None:
+        queued.state, queued.parked_at = state, now
         for plugin in queued.rejected_by:
             self._parked.setdefault(plugin, set()).add(queued.info.uid)
 
@@ -245,11 +245,11 @@ class PodQueue:
         while self._waiting and self._waiting[0][0] <= now:
             _, ticket, uid = heapq.heappop(self._waiting)
             queued = self._pods.get(uid)
-            if queued is not None and queued.ticket == ticket and queued.place is Place.BACKOFF:
+            if queued is not None and queued.ticket == ticket and queued.state is QueueState.BACKOFF:
                 self._admit(queued, now)
 
     def flush_parked(self, now: float) -> None:
         """Try pods again that no event spoke for in a long time."""
         for queued in list(self._pods.values()):
-            if queued.place is Place.UNSCHEDULABLE and now - queued.parked_at >= self.flush_after:
+            if queued.state is QueueState.UNSCHEDULABLE and now - queued.parked_at >= self.flush_after:
                 self._wake(queued, now)

@@ -48,7 +48,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-class Door:
+class HttpApi:
     """Answers requests; independent of how they arrive."""
 
     def __init__(self, loop: Loop, leading: Callable[[], bool] = lambda: True) -> None:
@@ -179,7 +179,7 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError(f"{type(value).__name__} does not encode to JSON: {json.dumps(str(value))}")
 
 
-def serve(door: Door, address: str, port: int) -> ThreadingHTTPServer:
+def serve(door: HttpApi, address: str, port: int) -> ThreadingHTTPServer:
     """Serve in the background; `shutdown()` ends it. Port 0 takes a free one (`server_port` tells)."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -8,7 +8,7 @@ from scheduler.cycle import AnyPlugin
 from scheduler.framework import Action, ObjectEvent
 
 
-class Watched:
+class WatchedObjects:
     """Objects of the kinds that plugins watch; tells those plugins of every change."""
 
     def __init__(self) -> None:

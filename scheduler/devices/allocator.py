@@ -38,7 +38,7 @@ class DeviceRequest:
     """Everything a pod asks of devices, node-specific rules included."""
 
     demands: Mapping[DeviceKind, DeviceDemand]
-    wishes: Mapping[DeviceKind, DevicePreferences] = field(default_factory=dict)
+    preferences: Mapping[DeviceKind, DevicePreferences] = field(default_factory=dict)
     joint: tuple[DeviceKind, ...] = ()
     """Kinds to be given together, the leading one first."""
     same_pcie: bool = False
@@ -50,9 +50,9 @@ class DeviceRequest:
     by_topology: bool = True
     """False takes devices in plain order (the caller has chosen minors itself)."""
 
-    def wish(self, kind: DeviceKind) -> DevicePreferences:
+    def preferences_for(self, kind: DeviceKind) -> DevicePreferences:
         """The wish about devices of one kind."""
-        return self.wishes.get(kind, DevicePreferences())
+        return self.preferences.get(kind, DevicePreferences())
 
 
 def allocate(node: NodeDevices, request: DeviceRequest) -> list[Grant]:
@@ -82,10 +82,10 @@ def _shaped(request: DeviceRequest) -> tuple[DeviceRequest, str]:
 
 def choose(node: NodeDevices, request: DeviceRequest, kind: DeviceKind) -> list[DeviceCandidate]:
     """Devices of one kind for the pod. Raises DeviceError."""
-    demand, wish = request.demands[kind], request.wish(kind)
-    found = find_candidates(node, demand, wish, request.strategy)
-    if wish.apply_for_all:
-        matching = find_candidates(node, replace(demand, each={}), wish, request.strategy)
+    demand, preferences = request.demands[kind], request.preferences_for(kind)
+    found = find_candidates(node, demand, preferences, request.strategy)
+    if preferences.apply_for_all:
+        matching = find_candidates(node, replace(demand, each={}), preferences, request.strategy)
         if not found or len(found) < len(matching):
             raise DeviceError(f"Insufficient {kind} devices: not every matching one has room")
         return found
@@ -95,10 +95,10 @@ def choose(node: NodeDevices, request: DeviceRequest, kind: DeviceKind) -> list[
         chosen = _from_partition(node, request, demand, found)
         if chosen is not None:
             return chosen
-    if kind is DeviceKind.GPU and request.by_topology and not wish.first:
-        return choose_near(node, demand, found, wish.scope)
-    if wish.scope:
-        return choose_near(node, demand, found, wish.scope)
+    if kind is DeviceKind.GPU and request.by_topology and not preferences.first:
+        return choose_near(node, demand, found, preferences.scope)
+    if preferences.scope:
+        return choose_near(node, demand, found, preferences.scope)
     return found[: demand.count]
 
 
@@ -144,7 +144,7 @@ def _narrowed(node: NodeDevices, request: DeviceRequest, kinds: Sequence[DeviceK
     """The node without leading devices on switches where another joint kind has no room."""
     roomy: set[str] | None = None
     for kind in kinds[1:]:
-        found = find_candidates(node, request.demands[kind], request.wish(kind), request.strategy)
+        found = find_candidates(node, request.demands[kind], request.preferences_for(kind), request.strategy)
         here = {candidate.device.pcie for candidate in found}
         roomy = here if roomy is None else roomy & here
     return node.only(kinds[0], [d.minor for d in node.of_kind(kinds[0]) if d.pcie in (roomy or set())])
@@ -155,7 +155,7 @@ def _beside(
 ) -> list[DeviceCandidate]:
     """Devices of `kind`, one per switch in turn; with `same_pcie` at least one on each and none elsewhere."""
     demand = request.demands[kind]
-    found = find_candidates(node, demand, request.wish(kind), request.strategy)
+    found = find_candidates(node, demand, request.preferences_for(kind), request.strategy)
     by_switch = {switch: [c for c in found if c.device.pcie == switch] for switch in switches}
     count = max(demand.count, len(switches)) if request.same_pcie else demand.count
     chosen: list[DeviceCandidate] = []

@@ -61,7 +61,7 @@ def read_hint(hint: DeviceHint | None, demand: DeviceDemand) -> tuple[DeviceDema
     """
     if hint is None:
         return demand, DevicePreferences()
-    wish = DevicePreferences(
+    preferences = DevicePreferences(
         selector=_selector(hint.selector),
         port_selector=_selector(hint.vf_selector),
         apply_for_all=hint.allocate_strategy == "ApplyForAll",
@@ -72,7 +72,7 @@ def read_hint(hint: DeviceHint | None, demand: DeviceDemand) -> tuple[DeviceDema
         (name, amount), *_ = demand.each.items()
         each = WHOLE_PERCENT if hint.exclusive_policy == "DeviceLevel" else 1
         demand = DeviceDemand(demand.kind, amount * demand.count, {name: each})
-    return demand, wish
+    return demand, preferences
 
 
 def _selector(document: object) -> LabelSelector | None:
@@ -80,20 +80,20 @@ def _selector(document: object) -> LabelSelector | None:
 
 
 def find_candidates(
-    node: NodeDevices, demand: DeviceDemand, wish: DevicePreferences, strategy: DeviceStrategy
+    node: NodeDevices, demand: DeviceDemand, preferences: DevicePreferences, strategy: DeviceStrategy
 ) -> list[DeviceCandidate]:
     """Devices that can serve one instance, best first: wished minors, then score, then minor."""
-    crowded = _crowded_switches(node, demand.kind) if wish.exclusive == "PCIeLevel" else frozenset()
+    crowded = _crowded_switches(node, demand.kind) if preferences.exclusive == "PCIeLevel" else frozenset()
     found = []
     for device in node.of_kind(demand.kind):
-        if not _wanted(device, wish) or device.pcie in crowded:
+        if not _wanted(device, preferences) or device.pcie in crowded:
             continue
-        if wish.exclusive == "DeviceLevel" and not node.idle(device):
+        if preferences.exclusive == "DeviceLevel" and not node.idle(device):
             continue
-        candidate = _candidate(node, device, demand, wish, strategy)
+        candidate = _candidate(node, device, demand, preferences, strategy)
         if candidate is not None:
             found.append(candidate)
-    rank = {minor: position for position, minor in enumerate(wish.first)}
+    rank = {minor: position for position, minor in enumerate(preferences.first)}
     return sorted(found, key=lambda c: (rank.get(c.device.minor, len(rank)), -c.score, c.device.minor))
 
 
@@ -101,26 +101,30 @@ def _crowded_switches(node: NodeDevices, kind: DeviceKind) -> frozenset[str]:
     return frozenset(device.pcie for device in node.of_kind(kind) if any(node.used(device).values()))
 
 
-def _wanted(device: NodeDevice, wish: DevicePreferences) -> bool:
-    if wish.selector is not None and not label_selector_matches(wish.selector, device.labels):
+def _wanted(device: NodeDevice, preferences: DevicePreferences) -> bool:
+    if preferences.selector is not None and not label_selector_matches(preferences.selector, device.labels):
         return False
-    return not wish.numa_mask or device.numa_node < 0 or bool(wish.numa_mask >> device.numa_node & 1)
+    return not preferences.numa_mask or device.numa_node < 0 or bool(preferences.numa_mask >> device.numa_node & 1)
 
 
 def _candidate(
-    node: NodeDevices, device: NodeDevice, demand: DeviceDemand, wish: DevicePreferences, strategy: DeviceStrategy
+    node: NodeDevices,
+    device: NodeDevice,
+    demand: DeviceDemand,
+    preferences: DevicePreferences,
+    strategy: DeviceStrategy,
 ) -> DeviceCandidate | None:
     amounts = device.completed(demand.each)
     free = node.free(device)
     if not free or any(amount > free.get(name, 0) for name, amount in amounts.items()):
         return None
     ports: tuple[VirtualFunction, ...] = ()
-    if wish.port_selector is not None:
-        held = node.ports_held(device)
+    if preferences.port_selector is not None:
+        allocated = node.allocated_ports(device)
         open_ports = [
             port
             for port in device.ports
-            if port.minor not in held and label_selector_matches(wish.port_selector, port.labels)
+            if port.minor not in allocated and label_selector_matches(preferences.port_selector, port.labels)
         ]
         if not open_ports:
             return None

@@ -122,21 +122,21 @@ class NodeDevices:
         """True when the device is healthy and nobody holds any of it."""
         return bool(device.total) and not any(self.used(device).values())
 
-    def ports_held(self, device: NodeDevice) -> frozenset[int]:
+    def allocated_ports(self, device: NodeDevice) -> frozenset[int]:
         """Minors of the device's virtual functions that pods hold."""
         return frozenset(
             port.minor
-            for held in self.holders.values()
-            for grant in held.grants
+            for holder in self.holders.values()
+            for grant in holder.grants
             if (grant.kind, grant.minor) == (device.kind, device.minor)
             for port in grant.ports
         )
 
     def only(self, kind: DeviceKind, minors: Iterable[int]) -> "NodeDevices":
         """The same node reduced to some devices of one kind; for asking, not for recording."""
-        kept = set(minors)
+        chosen = set(minors)
         view = self.without(())
-        view.devices[kind] = {minor: d for minor, d in self.devices.get(kind, {}).items() if minor in kept}
+        view.devices[kind] = {minor: d for minor, d in self.devices.get(kind, {}).items() if minor in chosen}
         return view
 
     def without(self, uids: Iterable[str]) -> "NodeDevices":
@@ -144,7 +144,7 @@ class NodeDevices:
         gone = set(uids)
         view = NodeDevices((), self.partitions)
         view.devices = dict(self.devices)
-        view.holders = {uid: held for uid, held in self.holders.items() if uid not in gone}
+        view.holders = {uid: holder for uid, holder in self.holders.items() if uid not in gone}
         view._used = _count(view.holders) if gone else self._used
         return view
 
@@ -162,11 +162,11 @@ class NodeDevices:
 
     def release(self, uid: str) -> tuple[Grant, ...]:
         """Forget what pod `uid` holds and return it; empty when it holds nothing."""
-        held = self.holders.pop(uid, None)
-        if held is None:
+        holder = self.holders.pop(uid, None)
+        if holder is None:
             return ()
         self._used = _count(self.holders)
-        return held.grants
+        return holder.grants
 
     def _excess(self, used: Mapping[tuple[DeviceKind, int], Amounts], grants: Iterable[Grant]) -> str:
         for grant in grants:
@@ -182,9 +182,9 @@ def _count(holders: Mapping[str, PodDevices]) -> dict[tuple[DeviceKind, int], di
     """Use by device: every pod's own, and for each reservation the larger of it and what is drawn from it."""
     used: dict[tuple[DeviceKind, int], dict[str, int]] = {}
     drawn: dict[str, dict[tuple[DeviceKind, int, str], int]] = {}
-    for held in holders.values():
-        reserved = drawn.setdefault(held.within, {}) if held.within in holders else None
-        for grant in held.grants:
+    for holder in holders.values():
+        reserved = drawn.setdefault(holder.within, {}) if holder.within in holders else None
+        for grant in holder.grants:
             amounts = used.setdefault((grant.kind, grant.minor), {})
             for name, amount in grant.amounts.items():
                 amounts[name] = amounts.get(name, 0) + amount

@@ -20,19 +20,19 @@ class DeviceLedger:
 
     def __init__(self) -> None:
         self.columns = DeviceColumns()
-        self.ledgers: dict[Row, NodeDevices] = {}
+        self.nodes: dict[Row, NodeDevices] = {}
 
     def refit(self, row: Row, device: Device | None) -> None:
         """Take over what a node reports; None takes its devices away and keeps who holds what."""
-        ledger = self.ledgers.setdefault(row, NodeDevices(()))
+        node = self.nodes.setdefault(row, NodeDevices(()))
         infos = device.spec.devices if device else []
-        ledger.refit(NodeDevice.of(info) for info in infos if info.type in list(DeviceKind))
-        ledger.partitions = read_partitions(device.metadata.annotations) if device else None
+        node.refit(NodeDevice.of(info) for info in infos if info.type in list(DeviceKind))
+        node.partitions = read_partitions(device.metadata.annotations) if device else None
         self._mirror(row)
 
     def forget(self, row: Row) -> None:
         """The row holds no node any more."""
-        self.ledgers.pop(row, None)
+        self.nodes.pop(row, None)
         self.columns.set_row(row, None)
 
     def charge(self, row: Row, uid: str, annotation: str, within: str = "") -> None:
@@ -41,53 +41,53 @@ class DeviceLedger:
             grants = decode_grants(annotation)
         except ValueError:
             return
-        self.ledgers.setdefault(row, NodeDevices(())).hold(uid, grants, within=within, checked=False)
+        self.nodes.setdefault(row, NodeDevices(())).hold(uid, grants, within=within, checked=False)
         self._mirror(row)
 
     def discharge(self, row: Row, uid: str) -> None:
         """Give a pod's devices back; unknown pods are ignored."""
-        ledger = self.ledgers.get(row)
-        if ledger is not None and uid in ledger.holders:
-            ledger.release(uid)
+        node = self.nodes.get(row)
+        if node is not None and uid in node.holders:
+            node.release(uid)
             self._mirror(row)
 
     def view(self, row: Row, holders: Iterable[str]) -> NodeDevices:
         """The row's devices as seen by a pod that may use what `holders` (reservations) hold."""
         gone = list(holders)
-        ledger = self.ledgers[row]
-        return ledger.without(gone) if gone else ledger
+        node = self.nodes[row]
+        return node.without(gone) if gone else node
 
     def reserved_minors(self, row: Row, holders: Iterable[str]) -> dict[DeviceKind, tuple[int, ...]]:
         """Minors that the reservations `holders` hold, by kind."""
         minors: dict[DeviceKind, tuple[int, ...]] = {}
         for uid in holders:
-            held = self.ledgers[row].holders.get(uid)
-            for grant in held.grants if held else ():
+            holder = self.nodes[row].holders.get(uid)
+            for grant in holder.grants if holder else ():
                 minors[grant.kind] = (*minors.get(grant.kind, ()), grant.minor)
         return minors
 
     def _mirror(self, row: Row) -> None:
-        ledger = self.ledgers[row]
-        self.columns.set_row(row, ledger if ledger.devices else None)
+        node = self.nodes[row]
+        self.columns.set_row(row, node if node.devices else None)
 
 
-def summary(ledger: NodeDevices) -> dict[str, Any]:
+def summary(node: NodeDevices) -> dict[str, Any]:
     """Totals, use and holders of a node's devices, for people to read."""
-    devices = [device for kind in ledger.devices for device in ledger.of_kind(kind)]
+    devices = [device for kind in node.devices for device in node.of_kind(kind)]
     return {
         "devices": [
             {
                 "type": device.kind,
                 "minor": device.minor,
                 "total": dict(device.total),
-                "used": dict(ledger.used(device)),
-                "free": ledger.free(device),
+                "used": dict(node.used(device)),
+                "free": node.free(device),
             }
             for device in devices
         ],
         "allocateSet": {
-            uid: [{"type": g.kind, "minor": g.minor, "resources": dict(g.amounts)} for g in held.grants]
-            for uid, held in ledger.holders.items()
+            uid: [{"type": g.kind, "minor": g.minor, "resources": dict(g.amounts)} for g in holder.grants]
+            for uid, holder in node.holders.items()
         },
     }
 

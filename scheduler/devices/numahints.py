@@ -37,8 +37,8 @@ def _hints(node: NodeDevices, request: DeviceRequest, kind: DeviceKind, demand: 
 
 
 def _single(request: DeviceRequest, kind: DeviceKind, demand: DeviceDemand, mask: int) -> DeviceRequest:
-    narrowed = {kind: replace(request.wish(kind), numa_mask=mask)}
-    return replace(request, demands={kind: demand}, wishes=narrowed, joint=())
+    narrowed = {kind: replace(request.preferences_for(kind), numa_mask=mask)}
+    return replace(request, demands={kind: demand}, preferences=narrowed, joint=())
 
 
 def _serves(node: NodeDevices, request: DeviceRequest, kind: DeviceKind, demand: DeviceDemand, mask: int) -> bool:

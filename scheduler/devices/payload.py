@@ -33,7 +33,7 @@ class PodDeviceRequest:
 
     demands: Mapping[DeviceKind, DeviceDemand]
     """The pod's demands as its hints read them."""
-    wishes: Mapping[DeviceKind, DevicePreferences]
+    preferences: Mapping[DeviceKind, DevicePreferences]
     joint: tuple[DeviceKind, ...] = ()
     same_pcie: bool = False
     partition: PartitionSpec | None = None
@@ -41,7 +41,7 @@ class PodDeviceRequest:
     @property
     def plain(self) -> bool:
         """True when counting free devices decides whether a node fits (unless the node has rules itself)."""
-        return not self.wishes and len(self.joint) < 2 and self.partition is None
+        return not self.preferences and len(self.joint) < 2 and self.partition is None
 
 
 def _decode(annotations: Mapping[str, str], key: str, kind: type[T]) -> T | None:
@@ -54,7 +54,7 @@ def _decode(annotations: Mapping[str, str], key: str, kind: type[T]) -> T | None
         raise DeviceRequestError(f"annotation {key}: {error}") from error
 
 
-def read_wishes(annotations: Mapping[str, str], demands: Mapping[DeviceKind, DeviceDemand]) -> PodDeviceRequest:
+def read_request(annotations: Mapping[str, str], demands: Mapping[DeviceKind, DeviceDemand]) -> PodDeviceRequest:
     """Wishes of a pod with these demands. Raises DeviceRequestError naming an annotation that cannot be read."""
     hints = _decode(annotations, ANNOTATION_DEVICE_ALLOCATE_HINT, dict[str, DeviceHint]) or {}
     joint = _decode(annotations, ANNOTATION_DEVICE_JOINT_ALLOCATE, JointAllocate) or JointAllocate()
@@ -62,7 +62,7 @@ def read_wishes(annotations: Mapping[str, str], demands: Mapping[DeviceKind, Dev
     known = [DeviceKind(name) for name in joint.device_types if name in list(DeviceKind)]
     return PodDeviceRequest(
         demands={kind: demand for kind, (demand, _) in read.items()},
-        wishes={kind: wish for kind, (_, wish) in read.items() if kind in hints},
+        preferences={kind: preferences for kind, (_, preferences) in read.items() if kind in hints},
         joint=tuple(known),
         same_pcie=joint.required_scope == "SamePCIe",
         partition=_decode(annotations, ANNOTATION_GPU_PARTITION_SPEC, PartitionSpec),

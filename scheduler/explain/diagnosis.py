@@ -39,9 +39,9 @@ def counts(failure: Failure, snapshot: Snapshot) -> Counter[str]:
         hits = int(((failure.bits >> index & 1).astype(bool) & live).sum())
         if hits:
             total[reason.text] += hits
-    held = int(((failure.bits == 0) & live).sum()) if failure.reason is None else 0
-    if held:
-        total["node(s) held for more important pods"] += held
+    nominated = int(((failure.bits == 0) & live).sum()) if failure.reason is None else 0
+    if nominated:
+        total["node(s) held for more important pods"] += nominated
     return total
 
 
@@ -65,8 +65,8 @@ def sentence(failure: Failure, snapshot: Snapshot, after: str = "") -> str:
     """
     opening = f"0/{snapshot.node_count} nodes are available:"
     if failure.reason is not None:
-        told = f" {failure.reason.text}"
+        reasons = f" {failure.reason.text}"
     else:
-        told = " " + ", ".join(sorted(f"{count} {text}" for text, count in counts(failure, snapshot).items()))
+        reasons = " " + ", ".join(sorted(f"{count} {text}" for text, count in counts(failure, snapshot).items()))
     ending = f" {after}" if after else ""
-    return f"{opening.rstrip(':') if not told.strip() else opening + told.rstrip()}.{ending}"
+    return f"{opening.rstrip(':') if not reasons.strip() else opening + reasons.rstrip()}.{ending}"

@@ -31,7 +31,7 @@ class Explanation:
 def load(client: Client, settings: SchedulerSettings, now: float) -> Engine:
     """An engine that knows what the API server lists at this moment. Raises ClusterError."""
     engine = Engine(settings)
-    for kind in engine.watched().values():
+    for kind in engine.watched_kinds().values():
         for identity, value in _listed(client, kind):
             engine.on_object(ObjectEvent(kind, Action.ADD, identity.key, None, value), now)
     for _, node in _listed(client, NODE):
@@ -64,10 +64,10 @@ def explain(engine: Engine, pod: Pod, now: float, *, top: int = 5) -> Explanatio
         return Explanation(sentence(evaluation.failure, engine.snapshot), nodes)
     feasible = int((evaluation.totals > BARRED).sum())
     total = engine.snapshot.node_count
-    told = f"{pod.key} fits on {feasible} of {total} nodes; the best is {engine.snapshot.names[row]}."
+    text = f"{pod.key} fits on {feasible} of {total} nodes; the best is {engine.snapshot.names[row]}."
     if not engine.is_ours(pod):
-        told += f" Its schedulerName is {pod.spec.scheduler_name}, so this scheduler leaves it alone."
-    return Explanation(told, (), score_table(engine.cycle, attempt, evaluation, top))
+        text += f" Its schedulerName is {pod.spec.scheduler_name}, so this scheduler leaves it alone."
+    return Explanation(text, (), score_table(engine.cycle, attempt, evaluation, top))
 
 
 def _listed(client: Client, kind: Resource[T]) -> list[tuple[Identity, T]]:

@@ -73,7 +73,7 @@ class Gangs:
     """All gangs of the cluster. Unknown pods belong to no gang: every question answers "go ahead"."""
 
     def __init__(self) -> None:
-        self.gangs: dict[str, Gang] = {}
+        self.by_id: dict[str, Gang] = {}
         self._gang_of: dict[str, str] = {}
         self._attempts: dict[str, GangAttempt] = {}
 
@@ -84,13 +84,13 @@ class Gangs:
 
     def withdraw(self, gang_id: str) -> None:
         """A PodGroup is gone."""
-        gang = self.gangs.get(gang_id)
+        gang = self.by_id.get(gang_id)
         if gang is None:
             return
         gang.spec, gang.declared = None, False
         gang.problem = "its PodGroup is gone"
         if not gang.members:
-            del self.gangs[gang_id]
+            del self.by_id[gang_id]
 
     def pod_seen(self, pod: str, gang_id: str, spec: GangSpec | None, *, problem: str = "") -> None:
         """A pod exists. `spec` is what its own keys describe; the first to describe the gang decides."""
@@ -123,7 +123,7 @@ class Gangs:
             members.discard(pod)
         del self._gang_of[pod]
         if not gang.members and not gang.declared:
-            del self.gangs[gang.id]
+            del self.by_id[gang.id]
 
     def shortage(self, pod: str) -> str | None:
         """Why the pod may not be tried yet, with the missing count; None when it may."""
@@ -133,7 +133,7 @@ class Gangs:
         if gang.spec is None:
             return f"gang {gang.id} is unknown: {gang.problem or 'its PodGroup does not exist'}"
         for gang_id in gang.spec.group:
-            sibling = self.gangs.get(gang_id)
+            sibling = self.by_id.get(gang_id)
             if sibling is None or sibling.spec is None:
                 return f"gang {gang.id} is bound to gang {gang_id}, which does not exist yet"
             missing = sibling.spec.minimum - len(sibling.members)
@@ -222,7 +222,7 @@ class Gangs:
         siblings = self._siblings(pod)
         # A gang of the group that has vanished since is as good as incomplete.
         whole = {sibling.id for sibling in siblings} >= set(gang.spec.group)
-        if (whole and all(sibling.satisfied for sibling in siblings)) or _kept_for_ever(gang):
+        if (whole and all(sibling.satisfied for sibling in siblings)) or _satisfied_for_good(gang):
             return []
         return sorted(_all(sibling.waiting for sibling in siblings))
 
@@ -230,17 +230,17 @@ class Gangs:
         gang = self._of(pod)
         if gang is None or gang.spec is None:
             return []
-        return [self.gangs[gang_id] for gang_id in gang.spec.group if gang_id in self.gangs]
+        return [self.by_id[gang_id] for gang_id in gang.spec.group if gang_id in self.by_id]
 
     def _gang(self, gang_id: str) -> Gang:
-        return self.gangs.setdefault(gang_id, Gang(gang_id))
+        return self.by_id.setdefault(gang_id, Gang(gang_id))
 
     def _of(self, pod: str) -> Gang | None:
         gang_id = self._gang_of.get(pod)
-        return self.gangs.get(gang_id) if gang_id is not None else None
+        return self.by_id.get(gang_id) if gang_id is not None else None
 
 
-def _kept_for_ever(gang: Gang) -> bool:
+def _satisfied_for_good(gang: Gang) -> bool:
     policy = gang.spec.policy if gang.spec else None
     return policy is MatchPolicy.ONCE_SATISFIED and gang.satisfied_once
 

@@ -99,13 +99,13 @@ class _Accumulator:
         """The CPUs of the first NUMA node, else socket, that holds the whole count in the wanted layout."""
         for place in (_node, _socket):
             for respected in (True, False):
-                candidates = self._strangers() if respected else self.cpus
+                candidates = self._apart_from_rivals() if respected else self.cpus
                 for group in self._places(candidates, place, arrange):
                     if len(group) >= count:
                         return group[:count]
         return None
 
-    def _strangers(self) -> list[CpuInfo]:
+    def _apart_from_rivals(self) -> list[CpuInfo]:
         """Free CPUs away from pods that share this pod's exclusive wish."""
         if self.demand.exclusive is CpuExclusivePolicy.PCPU_LEVEL:
             return [cpu for cpu in self.cpus if cpu.core not in self.offer.exclusive_cores]
@@ -158,15 +158,15 @@ class _Accumulator:
     def _remaining(self, count: int, taken: frozenset[int], near: frozenset[int]) -> frozenset[int]:
         """`count` single threads: away from rivals first, where the pod already sits, spread over cores."""
         chosen: list[int] = []
-        held = taken | near
-        for candidates in (self._strangers(), self.cpus):
-            ordered = self._nearest([cpu for cpu in candidates if cpu.id not in taken], held)
+        own = taken | near
+        for candidates in (self._apart_from_rivals(), self.cpus):
+            ordered = self._nearest([cpu for cpu in candidates if cpu.id not in taken], own)
             chosen += [cpu.id for cpu in ordered if cpu.id not in chosen][: count - len(chosen)]
         return frozenset(chosen)
 
-    def _nearest(self, cpus: list[CpuInfo], held: frozenset[int]) -> list[CpuInfo]:
+    def _nearest(self, cpus: list[CpuInfo], own: frozenset[int]) -> list[CpuInfo]:
         sockets, nodes, cores = _grouped(cpus, _socket), _grouped(cpus, _node), _grouped(cpus, _core)
-        neighbours = _grouped((self.offer.topology.cpus[cpu] for cpu in held), _socket)
+        neighbours = _grouped((self.offer.topology.cpus[cpu] for cpu in own), _socket)
         sign = 1 if self.most else -1
 
         def order(core: int) -> tuple[int, ...]:

@@ -80,19 +80,19 @@ class Machine:
         return view
 
     @property
-    def held(self) -> frozenset[int]:
+    def allocated(self) -> frozenset[int]:
         """CPUs that pods hold."""
         return frozenset().union(*(hold.cpus for hold in self.holders.values()))
 
     @property
     def free(self) -> frozenset[int]:
         """CPUs that may be given."""
-        return frozenset(self.shape.topology.cpus) - self.shape.withheld - self.held
+        return frozenset(self.shape.topology.cpus) - self.shape.withheld - self.allocated
 
     @property
     def bound_millicores(self) -> int:
         """CPU of pods that have CPUs of their own, before amplification, reservations counted once."""
-        return len(self.held) * MILLI
+        return len(self.allocated) * MILLI
 
     def offer(self, preferred: frozenset[int] = frozenset(), mask: int = 0) -> CpuOffer:
         """What may be handed out on the NUMA nodes of `mask` (0: all), `preferred` CPUs first."""

@@ -35,7 +35,7 @@ class CpuRequest:
         return self.cpu_millicores % MILLI == 0
 
 
-def read_wish(info: PodInfo, default: CpuBindPolicy) -> CpuRequest | None:
+def read_request(info: PodInfo, default: CpuBindPolicy) -> CpuRequest | None:
     """The wish of a pod; None when it asks for neither cpu nor memory.
 
     Pods of class LSE or LSR in the prod band get CPUs of their own, laid out as they declare or by `default`
@@ -47,7 +47,7 @@ def read_wish(info: PodInfo, default: CpuBindPolicy) -> CpuRequest | None:
     annotations = info.pod.metadata.annotations
     numa = read_annotation(annotations, ANNOTATION_NUMA_TOPOLOGY_SPEC, NumaTopologySpec) or NumaTopologySpec()
     layout = read_annotation(annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec) or ResourceSpec()
-    wish = CpuRequest(
+    request = CpuRequest(
         cpu,
         memory,
         exclusive=exclusive_policy(layout.preferred_cpu_exclusive_policy),
@@ -55,11 +55,11 @@ def read_wish(info: PodInfo, default: CpuBindPolicy) -> CpuRequest | None:
         numa_exclusive=_numa_exclusive(numa.single_numa_node_exclusive),
     )
     if not cpu or info.labels.get(LABEL_QOS_CLASS) not in (QoSClass.LSE, QoSClass.LSR):
-        return wish
+        return request
     required, preferred = _layouts(layout, default)
     if (required or preferred).binds and band_of(info.pod) is PriorityBand.PROD:
-        return replace(wish, bind=required or preferred, required=required)
-    return wish
+        return replace(request, bind=required or preferred, required=required)
+    return request
 
 
 def _layouts(layout: ResourceSpec, default: CpuBindPolicy) -> tuple[CpuBindPolicy, CpuBindPolicy]:

@@ -66,7 +66,7 @@ class Coscheduling(Plugin[str]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self.book = Gangs()
+        self.gangs = Gangs()
         self._ended = EndedMembers()
         self._defaults = GangDefaults(config.default_timeout_seconds, MatchPolicy(config.default_match_policy))
         self._uids: dict[str, str] = {}
@@ -103,7 +103,7 @@ class Coscheduling(Plugin[str]):
         self._leaving.discard(info.key)
         if info.pod.spec.node_name and self._see(info):
             self._queued.discard(info.key)
-            self.book.pod_bound(info.key)
+            self.gangs.pod_bound(info.key)
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """A placed member is gone, or lost its place (then `unreserve` follows)."""
@@ -126,13 +126,13 @@ class Coscheduling(Plugin[str]):
         """A PodGroup changed."""
         gang = str(event.key)
         if event.action is Action.DELETE:
-            self.book.withdraw(gang)
+            self.gangs.withdraw(gang)
             self._ended.withdraw(gang)
             self._reported.pop(event.key, None)
             return
         group: PodGroup = event.after
-        self.book.declare(self._spec_of(gang, group))
-        members = self.book.gangs[gang].members
+        self.gangs.declare(self._spec_of(gang, group))
+        members = self.gangs.by_id[gang].members
         for key in sorted(members)[:1]:
             self._wake(key)
 
@@ -146,14 +146,14 @@ class Coscheduling(Plugin[str]):
 
     def pre_enqueue(self, info: PodInfo) -> Reason | None:
         """Members wait outside the queue until all gangs of the group can be tried."""
-        shortage = self.book.shortage(info.key)
+        shortage = self.gangs.shortage(info.key)
         return Reason(shortage) if shortage else None
 
     def next_pod(self) -> str | None:
         """The next member of the group being tried; after the last, an incomplete group lets go."""
         while self._attempted:
-            attempt = self.book.attempt_of(self._attempted)
-            pending = self.book.untried(self._attempted)
+            attempt = self.gangs.attempt_of(self._attempted)
+            pending = self.gangs.untried(self._attempted)
             if attempt is None or not pending:
                 self._end_attempt()
                 return None
@@ -171,10 +171,10 @@ class Coscheduling(Plugin[str]):
     def pre_filter(self, attempt: Attempt, spec: str) -> Reason | None:
         """Members may have gone since; and once one has failed, the others need not be tried in this attempt."""
         self._settle()
-        shortage = self.book.shortage(attempt.pod.key)
+        shortage = self.gangs.shortage(attempt.pod.key)
         if shortage is not None:
             return Reason(shortage, resolvable=False)
-        running = self.book.attempt_of(attempt.pod.key)
+        running = self.gangs.attempt_of(attempt.pod.key)
         return Reason(running.failure, resolvable=False) if running is not None and running.failure else None
 
     def post_filter(self, attempt: Attempt, spec: str, failure: Failure) -> Nomination | None:
@@ -182,17 +182,17 @@ class Coscheduling(Plugin[str]):
         self._begin(attempt.pod.key)
         if failure.reason is None or failure.reason.plugin != self.name:
             reason = sentence(failure, attempt.snapshot)
-            self._reject(self.book.fail(attempt.pod.key, reason), attempt.pod.key, reason)
+            self._reject(self.gangs.fail(attempt.pod.key, reason), attempt.pod.key, reason)
         return None
 
     def permit(self, attempt: Attempt, spec: str, row: Row) -> Wait | Reason | None:
         """The last member lets all go; the others wait."""
         key = attempt.pod.key
         self._begin(key)
-        answer = self.book.place(key)
+        answer = self.gangs.place(key)
         if not isinstance(answer, Allow):
             return Wait(answer.seconds)
-        group = self.book.group_of(key) or spec
+        group = self.gangs.group_of(key) or spec
         if len(answer.pods) > 1:
             self._together.update(dict.fromkeys(answer.pods, (group, len(answer.pods))))
         for other in answer.pods:
@@ -204,7 +204,7 @@ class Coscheduling(Plugin[str]):
         """A member lost its place: in a strict group the other waiting members lose theirs."""
         key = attempt.pod.key
         self._together.pop(key, None)
-        self._reject(self.book.unplace(key), key, "it lost its place")
+        self._reject(self.gangs.unplace(key), key, "it lost its place")
 
     def pre_bind(self, attempt: Attempt, spec: str, row: Row) -> Sequence[Write]:
         """Note on the pod with how many others it binds."""
@@ -217,7 +217,7 @@ class Coscheduling(Plugin[str]):
         """A member is bound."""
         self._queued.discard(attempt.pod.key)
         self._held.pop(attempt.pod.key, None)
-        self.book.pod_bound(attempt.pod.key)
+        self.gangs.pod_bound(attempt.pod.key)
         return ()
 
     # Diagnosis
@@ -228,13 +228,13 @@ class Coscheduling(Plugin[str]):
 
     def describe(self, namespace: str, name: str) -> dict[str, Any]:
         """A gang's parameters and members. LookupError for an unknown one."""
-        gang = self.book.gangs.get(f"{namespace}/{name}")
+        gang = self.gangs.by_id.get(f"{namespace}/{name}")
         if gang is None:
             raise LookupError(f"no gang {namespace}/{name}")
         return _described(gang)
 
     def _gangs(self) -> dict[str, Any]:
-        return {gang.id: _described(gang) for gang in self.book.gangs.values()}
+        return {gang.id: _described(gang) for gang in self.gangs.by_id.values()}
 
     # Internals
 
@@ -249,7 +249,7 @@ class Coscheduling(Plugin[str]):
             spec, problem = spec_of_pod(gang, labels, annotations, defaults=self._defaults), ""
         except GangError as error:
             spec, problem = None, str(error).removeprefix(f"gang {gang}: ")
-        self.book.pod_seen(info.key, gang, spec, problem=problem)
+        self.gangs.pod_seen(info.key, gang, spec, problem=problem)
         return True
 
     def _spec_of(self, gang: str, group: PodGroup) -> GangSpec:
@@ -264,10 +264,10 @@ class Coscheduling(Plugin[str]):
 
     def _wake(self, key: str) -> None:
         """Bring in all members of the group that were held back, if nothing is missing any more."""
-        if self.book.shortage(key) is not None:
+        if self.gangs.shortage(key) is not None:
             return
-        group = (self.book.group_of(key) or "").split(",")
-        members = {member for gang in group if gang in self.book.gangs for member in self.book.gangs[gang].members}
+        group = (self.gangs.group_of(key) or "").split(",")
+        members = {member for gang in group if gang in self.gangs.by_id for member in self.gangs.by_id[gang].members}
         self.handle.activate(self._uids[member] for member in sorted(members & self._queued))
 
     def _forget(self, key: str) -> None:
@@ -277,7 +277,7 @@ class Coscheduling(Plugin[str]):
         if self._attempted == key:
             self._end_attempt()
         if self._uids.pop(key, None) is not None:
-            self.book.pod_gone(key)
+            self.gangs.pod_gone(key)
 
     def _settle(self) -> None:
         """Forget members that were removed for good; suppositions have put theirs back by then."""
@@ -287,24 +287,24 @@ class Coscheduling(Plugin[str]):
 
     def _begin(self, key: str) -> None:
         """The member takes part in its group's attempt, which ends any other's."""
-        if self._attempted and self.book.group_of(self._attempted) != self.book.group_of(key):
+        if self._attempted and self.gangs.group_of(self._attempted) != self.gangs.group_of(key):
             self._end_attempt()
-        if self.book.begin(key) is not None:
+        if self.gangs.begin(key) is not None:
             self._attempted = key
 
     def _end_attempt(self) -> None:
         key, self._attempted = self._attempted, ""
-        self._reject(self.book.close(key), key, "the group could not be placed as a whole")
+        self._reject(self.gangs.close(key), key, "the group could not be placed as a whole")
 
     def _reject(self, keys: Iterable[str], cause: str, reason: str) -> None:
         for key in keys:
             if key in self._uids:
-                text = f"{self.book.progress(key)}; {cause}: {reason}"
+                text = f"{self.gangs.progress(key)}; {cause}: {reason}"
                 self.handle.reject(self._uids[key], Reason(text, plugin=self.name))
 
     def _conditions(self) -> Iterable[Write]:
         for key in sorted(self._queued):
-            shortage = self.book.shortage(key) or ""
+            shortage = self.gangs.shortage(key) or ""
             if self._held.get(key, "") == shortage:
                 continue
             self._held[key] = shortage
@@ -322,7 +322,7 @@ class Coscheduling(Plugin[str]):
         infos = {info.key: info for info in self.handle.pending() if info.key in self._uids}
         infos |= {key: placed[uid].info for key, uid in self._uids.items() if uid in placed}
         for key, group in groups.items():
-            gang = self.book.gangs.get(str(key))
+            gang = self.gangs.by_id.get(str(key))
             if gang is None:
                 continue
             members = {member: infos[member] for member in gang.members if member in infos}

@@ -31,7 +31,7 @@ from scheduler.devices.ledger import DeviceLedger, summary
 from scheduler.devices.mix import WorkloadMix
 from scheduler.devices.numahints import device_hints
 from scheduler.devices.partition import default_table
-from scheduler.devices.payload import PodDeviceRequest, drawn_from, encode_grants, read_wishes
+from scheduler.devices.payload import PodDeviceRequest, drawn_from, encode_grants, read_request
 from scheduler.devices.request import WHOLE_PERCENT, DeviceKind, DeviceRequestError, device_demands
 from scheduler.devices.scoring import gradient_scores, ranked, remainder_scores, usage_scores
 from scheduler.devices.template import Template
@@ -85,10 +85,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSpecOfClass:
+class DeviceClassSpec:
     """What a class of pods asks of devices."""
 
-    wishes: PodDeviceRequest
+    request: PodDeviceRequest
     task: TaskType
     isolation: str = ""
     error: str = ""
@@ -96,7 +96,7 @@ class DeviceSpecOfClass:
     @property
     def shared(self) -> bool:
         """Whether the pod shares a GPU."""
-        gpu = self.wishes.demands.get(DeviceKind.GPU)
+        gpu = self.request.demands.get(DeviceKind.GPU)
         return gpu is not None and gpu.shared
 
 
@@ -110,7 +110,7 @@ def _task_type(kind: PodKind) -> TaskType:
     return TaskType(kind.cpu_millicores, kind.gpus, kind.gpu_percent, kind.weight, frozenset(kind.models))
 
 
-class DeviceShare(Plugin[DeviceSpecOfClass]):
+class DeviceShare(Plugin[DeviceClassSpec]):
     """Filters, scores and allocates devices; see the module docstring."""
 
     name: ClassVar[str] = "DeviceShare"
@@ -122,7 +122,7 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self.book = DeviceLedger()
+        self.ledger = DeviceLedger()
         self._fragmentation = config.scoring_strategy == "Fragmentation"
         self._by_remainder = config.scoring_strategy in ("Fragmentation", "BestFit")
         self._strategy = DeviceStrategy("MostAllocated" if self._by_remainder else config.scoring_strategy)
@@ -141,31 +141,31 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
         """A node reported its devices."""
         row = self.handle.snapshot.row(event.key.name)
         if row is not None:
-            self.book.refit(row, event.after)
+            self.ledger.refit(row, event.after)
             self.handle.snapshot.touch(row)
 
     def node_changed(self, row: Row, node: Node) -> None:
         """Take up the devices that were reported before the node appeared."""
-        self.book.columns.ensure(row + 1)
+        self.ledger.columns.ensure(row + 1)
         self._honors.values[row] = node.metadata.labels.get(LABEL_NODE_GPU_PARTITION_POLICY) == "Honor"
         self._model.values[row] = self._mix.model(node.metadata.labels.get(LABEL_MODEL, ""))
         device = self.handle.objects(DEVICES).get(Key("", node.name))
-        if device is not None and row not in self.book.ledgers:
-            self.book.refit(row, device)
+        if device is not None and row not in self.ledger.nodes:
+            self.ledger.refit(row, device)
 
     def node_removed(self, row: Row) -> None:
         """Forget the row."""
-        self.book.forget(row)
+        self.ledger.forget(row)
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Charge what the pod's annotation says it was given."""
         text = info.annotation(ANNOTATION_DEVICE_ALLOCATED)
         if text:
-            self.book.charge(row, info.uid, text, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
+            self.ledger.charge(row, info.uid, text, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """Give the pod's devices back."""
-        self.book.discharge(row, info.uid)
+        self.ledger.discharge(row, info.uid)
 
     def pod_queued(self, info: PodInfo) -> None:
         """Count the pod into the learned mix."""
@@ -182,26 +182,26 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> DeviceSpecOfClass | None:
+    def prepare(self, info: PodInfo) -> DeviceClassSpec | None:
         """Read the pod's demand; pods without one matter for the CPU they take off GPU nodes."""
         cpu = info.requests.get(CPU, 0)
         try:
             demands = device_demands(info.requests)
             if not demands and not self._by_remainder:
                 return None
-            wishes = read_wishes(info.pod.metadata.annotations, demands)
+            pod_request = read_request(info.pod.metadata.annotations, demands)
         except DeviceRequestError as error:
-            return DeviceSpecOfClass(PodDeviceRequest({}, {}), TaskType(cpu, 0, 0, 1.0), error=str(error))
-        gpu = wishes.demands.get(DeviceKind.GPU)
+            return DeviceClassSpec(PodDeviceRequest({}, {}), TaskType(cpu, 0, 0, 1.0), error=str(error))
+        gpu = pod_request.demands.get(DeviceKind.GPU)
         percent = gpu.each.get(GPU_MEMORY_RATIO, WHOLE_PERCENT) if gpu else 0
         task = TaskType(cpu, gpu.count if gpu else 0, percent, 1.0)
-        return DeviceSpecOfClass(wishes, task, info.labels.get(LABEL_ISOLATION, ""))
+        return DeviceClassSpec(pod_request, task, info.labels.get(LABEL_ISOLATION, ""))
 
-    def pre_filter(self, attempt: Attempt, spec: DeviceSpecOfClass) -> Reason | None:
+    def pre_filter(self, attempt: Attempt, spec: DeviceClassSpec) -> Reason | None:
         """Refuse requests that contradict the protocol."""
         return Reason(spec.error, resolvable=False) if spec.error else None
 
-    def reasons(self, spec: DeviceSpecOfClass) -> tuple[Reason, ...]:
+    def reasons(self, spec: DeviceClassSpec) -> tuple[Reason, ...]:
         """Meaning of the filter's bits."""
         return (
             Reason("node(s) GPU model that cannot be shared", resolvable=False),
@@ -210,26 +210,26 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
             *(Reason(f"Insufficient {kind} devices") for kind in DeviceKind),
         )
 
-    def filter(self, attempt: Attempt, spec: DeviceSpecOfClass, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: DeviceClassSpec, rows: Rows) -> Bits | None:
         """Count free devices everywhere; try the allocation itself where more than counting decides."""
-        if not spec.wishes.demands:
+        if not spec.request.demands:
             return None
-        known = self.book.columns.known[rows]
+        known = self.ledger.columns.known[rows]
         bits = np.zeros(known.shape[0], dtype=np.int64)
-        for kind, demand in spec.wishes.demands.items():
-            short = known & (self.book.columns.fitting(demand, rows) < demand.count)
+        for kind, demand in spec.request.demands.items():
+            short = known & (self.ledger.columns.fitting(demand, rows) < demand.count)
             bits |= short * (SHORT << KINDS.index(kind))
-        if spec.wishes.plain and not attempt.restored and not self._ruled(spec):
+        if spec.request.plain and not attempt.restored and not self._ruled(spec):
             return bits
         numbers = np.arange(attempt.snapshot.rows_used)[rows]
-        ruled = self._honors.values[rows] | (not spec.wishes.plain) | (spec.shared and self._ruled(spec))
+        ruled = self._honors.values[rows] | (not spec.request.plain) | (spec.shared and self._ruled(spec))
         for row in attempt.restored:
             ruled |= numbers == row
         for index in np.flatnonzero(known & ruled & attempt.snapshot.live[rows]):
             bits[index] = self._try(attempt, spec, int(numbers[index]))
         return bits
 
-    def score(self, attempt: Attempt, spec: DeviceSpecOfClass, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: DeviceClassSpec, rows: Rows) -> Scores | None:
         """By the configured strategy."""
         if self.config.scoring_strategy == "BestFit":
             return remainder_scores(self.gpu_state(rows, attempt), spec.task)
@@ -237,33 +237,31 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
             return self._gradient(attempt, spec, rows)[0]
         return sum(
             (
-                usage_scores(self.book.columns, demand, self.config.resources, self._strategy, rows)
-                for demand in spec.wishes.demands.values()
+                usage_scores(self.ledger.columns, demand, self.config.resources, self._strategy, rows)
+                for demand in spec.request.demands.values()
             ),
-            np.zeros(self.book.columns.known[rows].shape[0], dtype=np.int64),
+            np.zeros(self.ledger.columns.known[rows].shape[0], dtype=np.int64),
         )
 
-    def normalize(
-        self, attempt: Attempt, spec: DeviceSpecOfClass, scores: Scores, feasible: NDArray[np.bool_]
-    ) -> Scores:
+    def normalize(self, attempt: Attempt, spec: DeviceClassSpec, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
         """To 0..100 over the feasible rows."""
         return ranked(scores, feasible) if self._by_remainder else scaled(scores, feasible)
 
-    def reserve(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row) -> Reason | None:
+    def reserve(self, attempt: Attempt, spec: DeviceClassSpec, row: Row) -> Reason | None:
         """Choose the devices and write them to the pod's annotation."""
-        if not spec.wishes.demands or not self.book.columns.known[row]:
+        if not spec.request.demands or not self.ledger.columns.known[row]:
             return None
         request = self._request(attempt, spec, row, attempt.memo.get(NUMA_MEMO, 0))
-        if self._fragmentation and spec.task.gpus == 1 and spec.wishes.plain:
+        if self._fragmentation and spec.task.gpus == 1 and spec.request.plain:
             request = self._least_fragmenting(attempt, spec, row, request)
         try:
             grants = allocate(self._view(attempt, row), request)
         except DeviceError as error:
             return Reason(str(error))
-        attempt.pod.patch[ANNOTATION_DEVICE_ALLOCATED] = encode_grants(grants, self.book.ledgers[row])
+        attempt.pod.patch[ANNOTATION_DEVICE_ALLOCATED] = encode_grants(grants, self.ledger.nodes[row])
         return None
 
-    def unreserve(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row) -> None:
+    def unreserve(self, attempt: Attempt, spec: DeviceClassSpec, row: Row) -> None:
         """Take the decision back."""
         attempt.pod.patch.pop(ANNOTATION_DEVICE_ALLOCATED, None)
 
@@ -271,7 +269,7 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
         """NUMA hints of the pod's devices on a row, for the plugin that aligns; none when there is no wish."""
         spec = self.prepare(attempt.pod)
         aligned = not self.config.disable_device_numa_topology_alignment
-        if spec is None or spec.error or not aligned or not self.book.columns.known[row]:
+        if spec is None or spec.error or not aligned or not self.ledger.columns.known[row]:
             return []
         return device_hints(self._view(attempt, row), self._request(attempt, spec, row))
 
@@ -281,13 +279,13 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
 
     # Internals
 
-    def _ruled(self, spec: DeviceSpecOfClass) -> bool:
+    def _ruled(self, spec: DeviceClassSpec) -> bool:
         """Whether some node may add a rule of its own for such pods."""
         if spec.shared:
             return bool(spec.isolation or self.config.gpu_share_unsupported_models or self._templates)
-        return DeviceKind.GPU in spec.wishes.demands
+        return DeviceKind.GPU in spec.request.demands
 
-    def _try(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row) -> int:
+    def _try(self, attempt: Attempt, spec: DeviceClassSpec, row: Row) -> int:
         labels = attempt.snapshot.node(row).metadata.labels
         if spec.shared and self._unsupported(labels):
             return SHARE_REFUSED
@@ -307,30 +305,32 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
         )
 
     def _view(self, attempt: Attempt, row: Row) -> NodeDevices:
-        return self.book.view(row, (share.holder.uid for share in attempt.restored.get(row, ())))
+        return self.ledger.view(row, (share.holder.uid for share in attempt.restored.get(row, ())))
 
-    def _request(self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row, numa_mask: int = 0) -> DeviceRequest:
-        wishes, labels = spec.wishes, attempt.snapshot.node(row).metadata.labels
+    def _request(self, attempt: Attempt, spec: DeviceClassSpec, row: Row, numa_mask: int = 0) -> DeviceRequest:
+        pod_request, labels = spec.request, attempt.snapshot.node(row).metadata.labels
         holders = [share.holder.uid for share in attempt.restored.get(row, ())]
-        reserved = self.book.reserved_minors(row, holders) if holders else {}
+        reserved = self.ledger.reserved_minors(row, holders) if holders else {}
         narrowed = {
             kind: replace(
-                wishes.wishes.get(kind, DevicePreferences()), first=reserved.get(kind, ()), numa_mask=numa_mask
+                pod_request.preferences.get(kind, DevicePreferences()),
+                first=reserved.get(kind, ()),
+                numa_mask=numa_mask,
             )
-            for kind in wishes.demands
+            for kind in pod_request.demands
         }
-        pod_rule = wishes.partition
+        pod_rule = pod_request.partition
         rule = PartitionRule(
-            self.book.ledgers[row].partitions or default_table(labels.get(LABEL_MODEL, "")),
+            self.ledger.nodes[row].partitions or default_table(labels.get(LABEL_MODEL, "")),
             honor=labels.get(LABEL_NODE_GPU_PARTITION_POLICY) == "Honor",
             best_only=pod_rule is not None and pod_rule.allocate_policy == "Restricted",
             bandwidth=parse_quantity(pod_rule.ring_bus_bandwidth) if pod_rule is not None else 0,
         )
         return DeviceRequest(
-            wishes.demands,
+            pod_request.demands,
             narrowed,
-            wishes.joint,
-            wishes.same_pcie,
+            pod_request.joint,
+            pod_request.same_pcie,
             rule,
             self._templates.get(f"{labels.get(LABEL_VENDOR, '')}-{labels.get(LABEL_MODEL, '')}", ()),
             self._strategy,
@@ -342,28 +342,30 @@ class DeviceShare(Plugin[DeviceSpecOfClass]):
         cpu = snapshot.columns[CPU]
         taken = attempt.requested(rows) if attempt is not None else snapshot.requested[rows]
         free = snapshot.allocatable[rows, cpu] - taken[:, cpu]
-        return GpuState(free, self.book.columns.gpu_percent(rows), self._model.values[rows])
+        return GpuState(free, self.ledger.columns.gpu_percent(rows), self._model.values[rows])
 
-    def _gradient(self, attempt: Attempt, spec: DeviceSpecOfClass, rows: Rows) -> tuple[Scores, Scores]:
+    def _gradient(self, attempt: Attempt, spec: DeviceClassSpec, rows: Rows) -> tuple[Scores, Scores]:
         return gradient_scores(self._mix.workload, self.gpu_state(rows, attempt), spec.task)
 
     def _least_fragmenting(
-        self, attempt: Attempt, spec: DeviceSpecOfClass, row: Row, request: DeviceRequest
+        self, attempt: Attempt, spec: DeviceClassSpec, row: Row, request: DeviceRequest
     ) -> DeviceRequest:
         """The request with the GPU of least fragmentation wished first."""
         position = int(self._gradient(attempt, spec, slice(row, row + 1))[1][0])
-        wish = request.wish(DeviceKind.GPU)
-        if position < 0 or wish.first:
+        preferences = request.preferences_for(DeviceKind.GPU)
+        if position < 0 or preferences.first:
             return request
-        minor = self.book.ledgers[row].of_kind(DeviceKind.GPU)[position].minor
-        return replace(request, wishes={**request.wishes, DeviceKind.GPU: replace(wish, first=(minor,))})
+        minor = self.ledger.nodes[row].of_kind(DeviceKind.GPU)[position].minor
+        return replace(
+            request, preferences={**request.preferences, DeviceKind.GPU: replace(preferences, first=(minor,))}
+        )
 
     def _summaries(self) -> dict[str, Any]:
         names = self.handle.snapshot.names
-        return {names[row]: summary(ledger) for row, ledger in self.book.ledgers.items()}
+        return {names[row]: summary(ledger) for row, ledger in self.ledger.nodes.items()}
 
     def _summary(self, name: str) -> dict[str, Any]:
         row = self.handle.snapshot.row(name)
-        if row is None or row not in self.book.ledgers:
+        if row is None or row not in self.ledger.nodes:
             raise LookupError(f"no devices known of node {name}")
-        return summary(self.book.ledgers[row])
+        return summary(self.ledger.nodes[row])

@@ -52,12 +52,12 @@ class ImageLocality(Plugin[tuple[str, ...]]):
 
     def score(self, attempt: Attempt, spec: tuple[str, ...], rows: Rows) -> Scores | None:
         """(bytes - 23 MiB) of (1000 MiB per container - 23 MiB), each image weighed by its spread."""
-        held = [self._rows_of[name] for name in spec if self._rows_of.get(name)]
-        if not held:
+        sizes_by_row = [self._rows_of[name] for name in spec if self._rows_of.get(name)]
+        if not sizes_by_row:
             return None
         nodes = max(attempt.snapshot.node_count, 1)
         weighed = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
-        for sizes in held:
+        for sizes in sizes_by_row:
             spread = len(sizes) / nodes
             for row, size in sizes.items():
                 weighed[row] += int(size * spread)

@@ -95,8 +95,8 @@ class Interference(Plugin[NeighbourSpec]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self.book = Profiles(minimum_samples=config.minimum_samples)
-        self.field = PressureMatrix(handle.snapshot.capacity)
+        self.profiles = Profiles(minimum_samples=config.minimum_samples)
+        self.pressure_matrix = PressureMatrix(handle.snapshot.capacity)
         self._half = max(1, round(config.half_score_lost_seconds * MICRO))
         self._node_type = handle.snapshot.labels.column(NODE_TYPE_LABEL)
         self._under = handle.snapshot.column(np.int64, 0)
@@ -109,13 +109,13 @@ class Interference(Plugin[NeighbourSpec]):
         self._members: dict[Workload, set[str]] = {}
         self._now = 0.0
         for profile in config.profiles:
-            self.book.put(profile)
+            self.profiles.put(profile)
 
     # Observer
 
     def node_changed(self, row: Row, node: Node) -> None:
         """Take up the node's verdicts; a changed node type changes what its residents are like."""
-        self.field.ensure(self.handle.snapshot.capacity)
+        self.pressure_matrix.ensure(self.handle.snapshot.capacity)
         stated = self._stated.setdefault(row, Stated())
         stated.annotation = from_annotation(node.metadata.annotations.get(ANNOTATION_VERDICTS))
         stated.annotation_at = self._now
@@ -125,7 +125,7 @@ class Interference(Plugin[NeighbourSpec]):
 
     def node_removed(self, row: Row) -> None:
         """Forget the row."""
-        self.field.clear(row)
+        self.pressure_matrix.clear(row)
         self._stated.pop(row, None)
         self._accused.pop(row, None)
 
@@ -134,10 +134,10 @@ class Interference(Plugin[NeighbourSpec]):
         workload = workload_of(info.pod)
         if workload is None:
             return
-        traits = self.book.traits(workload, self._type_of(row))
+        traits = self.profiles.traits(workload, self._type_of(row))
         self._placed[info.uid] = (row, workload, traits)
         self._members.setdefault(workload, set()).add(info.uid)
-        self.field.add(row, traits)
+        self.pressure_matrix.add(row, traits)
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """Take the pod's share back as it was counted."""
@@ -145,7 +145,7 @@ class Interference(Plugin[NeighbourSpec]):
         if known is None:
             return
         _, workload, traits = known
-        self.field.add(row, traits, -1)
+        self.pressure_matrix.add(row, traits, -1)
         members = self._members[workload]
         members.discard(info.uid)
         if not members:
@@ -175,8 +175,8 @@ class Interference(Plugin[NeighbourSpec]):
     def prepare(self, info: PodInfo) -> NeighbourSpec | None:
         """The class's traits on every type of node, and what it must be kept from; None for strangers."""
         workload = workload_of(info.pod)
-        types = tuple(sorted(self.book.node_types(workload))) if workload else ()
-        traits = [self.book.traits(workload, kind) for kind in ("", *types)]
+        types = tuple(sorted(self.profiles.node_types(workload))) if workload else ()
+        traits = [self.profiles.traits(workload, kind) for kind in ("", *types)]
         return NeighbourSpec(
             workload, np.array([probe_of(each) for each in traits]), types, self._sensitive_bits(info, traits)
         )
@@ -212,19 +212,19 @@ class Interference(Plugin[NeighbourSpec]):
     def lost(self, spec: NeighbourSpec, rows: Rows) -> NDArray[np.int64]:
         """Predicted loss of placing the class, millionths of lost seconds per second, per row."""
         if not spec.types:
-            return self.field.lost(spec.probes[0], rows)
+            return self.pressure_matrix.lost(spec.probes[0], rows)
         ids = self._node_type.ids[rows]
         wanted = {text: index for index, text in enumerate(self._node_type.texts)}
         types = np.zeros(ids.shape[0], dtype=np.int32)
         for position, kind in enumerate(spec.types, start=1):
             types[ids == wanted.get(kind, -2)] = position
-        return self.field.lost_by_type(spec.probes, types, rows)
+        return self.pressure_matrix.lost_by_type(spec.probes, types, rows)
 
     # Diagnosis
 
     def cost(self, info: PodInfo, row: Row) -> Cost:
         """The prediction for a pod on a row, term by term."""
-        return self.field.cost(self.book.traits(workload_of(info.pod), self._type_of(row)), row)
+        return self.pressure_matrix.cost(self.profiles.traits(workload_of(info.pod), self._type_of(row)), row)
 
     def explain(self, info: PodInfo, row: Row) -> str:
         """One sentence about the pod on the node, for people."""
@@ -249,8 +249,8 @@ class Interference(Plugin[NeighbourSpec]):
         residents = self.handle.snapshot.residents[row]
         return {
             "node": name,
-            "pressure": self.field.pressure(row),
-            "predictedLostSecondsPerSecond": float(self.field.resident_loss(slice(row, row + 1))[0]),
+            "pressure": self.pressure_matrix.pressure(row),
+            "predictedLostSecondsPerSecond": float(self.pressure_matrix.resident_loss(slice(row, row + 1))[0]),
             "residents": {
                 info.key: str(self._placed[uid][1]) for uid, info in residents.items() if uid in self._placed
             },
@@ -295,9 +295,9 @@ class Interference(Plugin[NeighbourSpec]):
 
     def _on_profile(self, event: ObjectEvent) -> None:
         if event.before is not None:
-            self._renew(self.book.drop(event.before))
+            self._renew(self.profiles.drop(event.before))
         if event.after is not None:
-            self._renew(self.book.put(event.after))
+            self._renew(self.profiles.put(event.after))
         self.handle.invalidate()
 
     def _renew(self, workload: Workload) -> None:
@@ -309,11 +309,11 @@ class Interference(Plugin[NeighbourSpec]):
         if known is None:
             return
         row, workload, before = known
-        after = self.book.traits(workload, self._type_of(row))
+        after = self.profiles.traits(workload, self._type_of(row))
         if after is before:
             return
-        self.field.add(row, before, -1)
-        self.field.add(row, after)
+        self.pressure_matrix.add(row, before, -1)
+        self.pressure_matrix.add(row, after)
         self._placed[uid] = (row, workload, after)
         self.handle.snapshot.touch(row)
 

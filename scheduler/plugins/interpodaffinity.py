@@ -127,7 +127,7 @@ class InterPodAffinity(Plugin[Relations]):
     def filter(self, attempt: Attempt, spec: Relations, rows: Rows) -> Bits | None:
         """One bit: the first rule that the row breaks."""
         self._learn(spec)
-        if not spec.together and not spec.apart and not any(held.total for _, held in spec.repelled_by):
+        if not spec.together and not spec.apart and not any(carriers.total for _, carriers in spec.repelled_by):
             return None
         snapshot = attempt.snapshot
         bits = np.zeros(snapshot.rows_used, dtype=np.int64)
@@ -143,7 +143,7 @@ class InterPodAffinity(Plugin[Relations]):
     def score(self, attempt: Attempt, spec: Relations, rows: Rows) -> Scores | None:
         """Sum over terms of weight times pods in the row's domain."""
         self._learn(spec)
-        drawn = [(term, held.column, weight) for term, held, weight in spec.drawn_by if held.total]
+        drawn = [(term, carriers.column, weight) for term, carriers, weight in spec.drawn_by if carriers.total]
         if not spec.liked and not drawn:
             return None
         total = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
@@ -192,9 +192,13 @@ class InterPodAffinity(Plugin[Relations]):
             return
         spec.version = self._version
         namespace, labels = spec.info.namespace, spec.info.labels
-        spec.repelled_by = [(term, held) for term, held in self._repelling.items() if term.matches(namespace, labels)]
+        spec.repelled_by = [
+            (term, carriers) for term, carriers in self._repelling.items() if term.matches(namespace, labels)
+        ]
         spec.drawn_by = [
-            (term, held, weight) for (term, weight), held in self._drawing.items() if term.matches(namespace, labels)
+            (term, carriers, weight)
+            for (term, weight), carriers in self._drawing.items()
+            if term.matches(namespace, labels)
         ]
 
 

@@ -29,7 +29,7 @@ from scheduler.numa.machine import MILLI, Machine
 from scheduler.numa.placement import NumaExclusive, allocation_score
 from scheduler.numa.plan import NumaDemand, NumaPlan, PlanError, make_plan
 from scheduler.numa.reports import decode_status, encode_status, machine_shape, node_bind_policy, read_annotation
-from scheduler.numa.request import CpuRequest, exclusive_policy, numa_policy, read_wish
+from scheduler.numa.request import CpuRequest, exclusive_policy, numa_policy, read_request
 from scheduler.numa.topology import CpuBindPolicy, NumaStrategy
 
 TOPOLOGIES = Resource(
@@ -115,8 +115,8 @@ class NodeNUMAResource(Plugin[CpuRequest]):
         text = info.annotation(ANNOTATION_RESOURCE_STATUS)
         if not text:
             return
-        wish = read_annotation(info.pod.metadata.annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec)
-        exclusive = exclusive_policy(wish.preferred_cpu_exclusive_policy if wish else "")
+        resource_spec = read_annotation(info.pod.metadata.annotations, ANNOTATION_RESOURCE_SPEC, ResourceSpec)
+        exclusive = exclusive_policy(resource_spec.preferred_cpu_exclusive_policy if resource_spec else "")
         hold = decode_status(text, exclusive, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
         if hold is not None:
             self.machines.setdefault(row, Machine()).hold(info.uid, hold)
@@ -140,7 +140,7 @@ class NodeNUMAResource(Plugin[CpuRequest]):
 
     def prepare(self, info: PodInfo) -> CpuRequest | None:
         """Read the pod's wishes. None when it asks for neither cpu nor memory."""
-        return read_wish(info, CpuBindPolicy(self.config.default_cpu_bind_policy))
+        return read_request(info, CpuBindPolicy(self.config.default_cpu_bind_policy))
 
     def pre_filter(self, attempt: Attempt, spec: CpuRequest) -> Reason | None:
         """CPUs of one's own come whole."""
@@ -190,9 +190,9 @@ class NodeNUMAResource(Plugin[CpuRequest]):
             conflict = (rule > 0) & (rule != BIND_RULES.index(spec.required))
         ratio = columns.hundredths(rows)
         asked = np.where(bound & (ratio > 100), -(-spec.cpu_millicores * ratio // 100), spec.cpu_millicores)
-        held = columns.bound_millicores(rows)
+        bound_cpu = columns.bound_millicores(rows)
         cpu = attempt.snapshot.columns[CPU]
-        taken = attempt.requested(rows)[:, cpu] - held - (-held * ratio // 100)
+        taken = attempt.requested(rows)[:, cpu] - bound_cpu - (-bound_cpu * ratio // 100)
         beyond = (ratio > 100) & (spec.cpu_millicores > 0) & (taken + asked > attempt.snapshot.allocatable[rows, cpu])
         threads = np.maximum(columns.threads(rows), 1)
         objections = (

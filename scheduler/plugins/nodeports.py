@@ -74,7 +74,7 @@ class NodePorts(Plugin[tuple[HostPort, ...]]):
         """Rejects rows where a port conflicts."""
         taken = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
         for port in spec:
-            for row, held in self._holders.get((port.protocol, port.port), {}).items():
-                if any(port.conflicts(other) for other in held):
+            for row, ports in self._holders.get((port.protocol, port.port), {}).items():
+                if any(port.conflicts(other) for other in ports):
                     taken[row] = 1
         return taken[rows]

@@ -60,7 +60,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True, eq=False)
-class ReservationSpecOfClass:
+class ReservationClassSpec:
     """A class of pods that look for reservations, or one stand-in."""
 
     seeker: Seeker | None = None
@@ -83,7 +83,7 @@ class Offers:
     by_row: dict[Row, list[ReservationUse]]
 
 
-class ReservationPlugin(Plugin[ReservationSpecOfClass]):
+class ReservationPlugin(Plugin[ReservationClassSpec]):
     """Schedules reservations and gives them to their owners."""
 
     name = "Reservation"
@@ -96,71 +96,73 @@ class ReservationPlugin(Plugin[ReservationSpecOfClass]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        kept = None if config.disable_garbage_collection else config.gc_seconds
-        self.book = ReservationLedger(handle, config.scheduler_names, kept)
+        gc_seconds = None if config.disable_garbage_collection else config.gc_seconds
+        self.ledger = ReservationLedger(handle, config.scheduler_names, gc_seconds)
 
     # Observer
 
     def node_changed(self, row: Row, node: Node) -> None:
         """Reservations may have waited for the node to show."""
-        self.book.node_changed(node)
+        self.ledger.node_changed(node)
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """A stand-in takes its room, or a consumer uses some."""
-        self.book.pod_added(row, info)
+        self.ledger.pod_added(row, info)
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """The reverse."""
-        self.book.pod_removed(info)
+        self.ledger.pod_removed(info)
 
     def on_object(self, event: ObjectEvent) -> None:
         """A reservation appeared, changed or went."""
-        first = not self.book.held
+        first = not self.ledger.reservations
         if event.action is Action.DELETE:
-            self.book.drop(event.key.name)
+            self.ledger.drop(event.key.name)
         else:
-            self.book.take(event.after)
-        if first and self.book.held:
+            self.ledger.take(event.after)
+        if first and self.ledger.reservations:
             self.handle.invalidate()
 
     def tick(self, now: float) -> Iterable[Write]:
         """Follow every reservation, write what changed, delete what ended long ago."""
-        self.book.now = now
-        self.book.place_known()
-        return list(self.book.writes())
+        self.ledger.now = now
+        self.ledger.place_known()
+        return list(self.ledger.writes())
 
     # One attempt
 
-    def prepare(self, info: PodInfo) -> ReservationSpecOfClass | None:
+    def prepare(self, info: PodInfo) -> ReservationClassSpec | None:
         """Decode what the pod says about reservations; None while there are none and it wants none."""
         if is_stand_in(info.pod):
-            return ReservationSpecOfClass(stands_in=True)
+            return ReservationClassSpec(stands_in=True)
         try:
             seeker = seeker_of(info.pod, info.requests)
         except AffinityError as error:
-            return ReservationSpecOfClass(error=str(error))
-        return ReservationSpecOfClass(seeker) if self.book.held or seeker.affinity is not None else None
+            return ReservationClassSpec(error=str(error))
+        return ReservationClassSpec(seeker) if self.ledger.reservations or seeker.affinity is not None else None
 
-    def pre_filter(self, attempt: Attempt, spec: ReservationSpecOfClass) -> Reason | None:
+    def pre_filter(self, attempt: Attempt, spec: ReservationClassSpec) -> Reason | None:
         """Refuse what cannot be read, and pods that must have a reservation where none is for them."""
-        self.book.place_known()
+        self.ledger.place_known()
         if spec.error:
             return Reason(spec.error, resolvable=False)
         if spec.seeker is None or spec.seeker.affinity is None or self._offers(attempt, spec):
             return None
         return Reason(self._why_none(attempt, spec.seeker), resolvable=False)
 
-    def restore(self, attempt: Attempt, spec: ReservationSpecOfClass) -> Mapping[Row, Sequence[Restored]]:
+    def restore(self, attempt: Attempt, spec: ReservationClassSpec) -> Mapping[Row, Sequence[Restored]]:
         """The reservations that are for the pod."""
         offers = self._offers(attempt, spec)
-        now_offered = {row: frozenset(held.value.uid for held in listed) for row, listed in offers.items()}
+        now_offered = {
+            row: frozenset(reservation.value.uid for reservation in listed) for row, listed in offers.items()
+        }
         for row in now_offered.keys() | spec.offered.keys():
             if now_offered.get(row) != spec.offered.get(row):
                 attempt.snapshot.touch(row)
         spec.offered = now_offered
-        return {row: [self._restored(held) for held in listed] for row, listed in offers.items()}
+        return {row: [self._restored(reservation) for reservation in listed] for row, listed in offers.items()}
 
-    def reasons(self, spec: ReservationSpecOfClass) -> tuple[Reason, ...]:
+    def reasons(self, spec: ReservationClassSpec) -> tuple[Reason, ...]:
         """Meaning of the filter's bits."""
         return (
             Reason("node(s) without a reservation for the pod", resolvable=False),
@@ -168,7 +170,7 @@ class ReservationPlugin(Plugin[ReservationSpecOfClass]):
             Reason("Reservation(s) of the default policy beside others", resolvable=False),
         )
 
-    def filter(self, attempt: Attempt, spec: ReservationSpecOfClass, rows: Rows) -> Bits | None:
+    def filter(self, attempt: Attempt, spec: ReservationClassSpec, rows: Rows) -> Bits | None:
         """With an affinity only nodes with a fitting reservation will do; else the plain node does as well."""
         if spec.seeker is None:
             return None
@@ -180,21 +182,21 @@ class ReservationPlugin(Plugin[ReservationSpecOfClass]):
         for position in np.flatnonzero(np.isin(numbers, list(attempt.restored))).tolist():
             row = int(numbers[position])
             listed = self._listed(attempt, row)
-            if conflicting_policies([held.value for held in listed]):
+            if conflicting_policies([reservation.value for reservation in listed]):
                 bits[position] = CONFLICT
             else:
                 usable = self._fitting(attempt, row) or (not must and self._fits_plainly(attempt, row))
                 bits[position] = 0 if usable else TOO_SMALL
         return bits
 
-    def post_filter(self, attempt: Attempt, spec: ReservationSpecOfClass, failure: Failure) -> Nomination | None:
+    def post_filter(self, attempt: Attempt, spec: ReservationClassSpec, failure: Failure) -> Nomination | None:
         """A reservation that finds no node says so in its status."""
-        held = self.book.held.get(attempt.pod.uid) if spec.stands_in else None
-        if held is not None:
-            self.book.change(held, unschedulable(held.value, sentence(failure, attempt.snapshot)))
+        reservation = self.ledger.reservations.get(attempt.pod.uid) if spec.stands_in else None
+        if reservation is not None:
+            self.ledger.change(reservation, unschedulable(reservation.value, sentence(failure, attempt.snapshot)))
         return None
 
-    def score(self, attempt: Attempt, spec: ReservationSpecOfClass, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: ReservationClassSpec, rows: Rows) -> Scores | None:
         """How full the pod makes the best reservation of a node."""
         if not attempt.restored:
             return None
@@ -202,32 +204,34 @@ class ReservationPlugin(Plugin[ReservationSpecOfClass]):
         scores = np.zeros(numbers.shape[0], dtype=np.int64)
         for position in np.flatnonzero(np.isin(numbers, list(attempt.restored))).tolist():
             fitting = self._fitting(attempt, int(numbers[position]))
-            scores[position] = max((score(attempt.pod.requests, held.current) for held in fitting), default=0)
+            scores[position] = max(
+                (score(attempt.pod.requests, reservation.current) for reservation in fitting), default=0
+            )
         return scores
 
     def normalize(
-        self, attempt: Attempt, spec: ReservationSpecOfClass, scores: Scores, feasible: NDArray[np.bool_]
+        self, attempt: Attempt, spec: ReservationClassSpec, scores: Scores, feasible: NDArray[np.bool_]
     ) -> Scores:
         """The node with the lowest order comes first; otherwise relative to the best."""
         ordered = [
-            (held.value.order, row)
+            (reservation.value.order, row)
             for row in attempt.restored
             if feasible[row]
-            for held in self._fitting(attempt, row)
-            if held.value.order > 0
+            for reservation in self._fitting(attempt, row)
+            if reservation.value.order > 0
         ]
         if ordered:
             scores = scores.copy()
             scores[min(ordered)[1]] = ORDER_SCORE
         return scaled(scores, feasible)
 
-    def reserve(self, attempt: Attempt, spec: ReservationSpecOfClass, row: Row) -> Reason | None:
+    def reserve(self, attempt: Attempt, spec: ReservationClassSpec, row: Row) -> Reason | None:
         """Nominate the reservation, and let the plugins after this one draw from no other."""
         if spec.seeker is None or row not in attempt.restored:
             attempt.restored = {}
             return None
-        candidates = {held.value.uid: held for held in self._fitting(attempt, row)}
-        chosen = nominate(attempt.pod.requests, [held.current for held in candidates.values()])
+        candidates = {reservation.value.uid: reservation for reservation in self._fitting(attempt, row)}
+        chosen = nominate(attempt.pod.requests, [reservation.current for reservation in candidates.values()])
         if chosen is None:
             attempt.restored = {}
             return Reason("Reservation(s) gone", plugin=self.name) if spec.seeker.affinity is not None else None
@@ -236,24 +240,28 @@ class ReservationPlugin(Plugin[ReservationSpecOfClass]):
         attempt.pod.patch[ANNOTATION_RESERVATION_ALLOCATED] = body
         return None
 
-    def bind(self, attempt: Attempt, spec: ReservationSpecOfClass, row: Row) -> Sequence[Write] | None:
+    def bind(self, attempt: Attempt, spec: ReservationClassSpec, row: Row) -> Sequence[Write] | None:
         """A stand-in is bound by making its reservation available."""
-        held = self.book.held.get(attempt.pod.uid) if spec.stands_in else None
-        if held is None:
+        reservation = self.ledger.reservations.get(attempt.pod.uid) if spec.stands_in else None
+        if reservation is None:
             return None
-        key = Key("", held.value.name)
-        change = bound(held.value, attempt.snapshot.names[row])
-        writes = [Write(Verb.PATCH_STATUS, RESERVATIONS, key, merge_patch({"status": self.book.status(held, change)}))]
+        key = Key("", reservation.value.name)
+        change = bound(reservation.value, attempt.snapshot.names[row])
+        writes = [
+            Write(
+                Verb.PATCH_STATUS, RESERVATIONS, key, merge_patch({"status": self.ledger.status(reservation, change)})
+            )
+        ]
         if attempt.pod.patch:
             patch = {"metadata": {"annotations": dict(attempt.pod.patch)}}
             writes.insert(0, Write(Verb.PATCH, RESERVATIONS, key, merge_patch(patch)))
         return writes
 
-    def post_bind(self, attempt: Attempt, spec: ReservationSpecOfClass, row: Row) -> Iterable[Write]:
+    def post_bind(self, attempt: Attempt, spec: ReservationClassSpec, row: Row) -> Iterable[Write]:
         """The reservation is available."""
-        held = self.book.held.get(attempt.pod.uid) if spec.stands_in else None
-        if held is not None and not held.value.phase.terminal:
-            self.book.change(held, bound(held.value, attempt.snapshot.names[row]))
+        reservation = self.ledger.reservations.get(attempt.pod.uid) if spec.stands_in else None
+        if reservation is not None and not reservation.value.phase.terminal:
+            self.ledger.change(reservation, bound(reservation.value, attempt.snapshot.names[row]))
         return ()
 
     # Diagnosis
@@ -264,7 +272,9 @@ class ReservationPlugin(Plugin[ReservationSpecOfClass]):
 
     def describe(self, name: str) -> dict[str, Any]:
         """What is reserved on a node, for whom it is used, what is left."""
-        listed = [held.current for held in self.book.held.values() if held.value.node == name]
+        listed = [
+            reservation.current for reservation in self.ledger.reservations.values() if reservation.value.node == name
+        ]
         return {
             value.name: {
                 "phase": value.phase.value,
@@ -278,73 +288,77 @@ class ReservationPlugin(Plugin[ReservationSpecOfClass]):
 
     # Internals: attempts
 
-    def _offers(self, attempt: Attempt, spec: ReservationSpecOfClass) -> dict[Row, list[ReservationUse]]:
+    def _offers(self, attempt: Attempt, spec: ReservationClassSpec) -> dict[Row, list[ReservationUse]]:
         """Usable reservations that match the pod, by row."""
         if spec.seeker is None:
             return {}
         known = spec.known
-        if known is None or known.generation != self.book.generation or attempt.now >= known.ends:
+        if known is None or known.generation != self.ledger.generation or attempt.now >= known.ends:
             known = self._matching(attempt, spec, replace(spec.seeker, pod=attempt.pod.pod))
-            if not self.book.by_identity:
+            if not self.ledger.by_identity:
                 spec.known = known
         return known.by_row
 
-    def _matching(self, attempt: Attempt, spec: ReservationSpecOfClass, seeker: Seeker) -> Offers:
+    def _matching(self, attempt: Attempt, spec: ReservationClassSpec, seeker: Seeker) -> Offers:
         offers: dict[Row, list[ReservationUse]] = {}
         ends = inf
-        for held in self.book.held.values():
-            if held.row is None or not held.usable(attempt.now):
+        for reservation in self.ledger.reservations.values():
+            if reservation.row is None or not reservation.usable(attempt.now):
                 continue
-            end = held.value.end_seconds
+            end = reservation.value.end_seconds
             ends = ends if end is None else min(ends, end)
-            labels = attempt.snapshot.labels.of(held.row)
-            if self._is_for(held, labels, spec=spec, seeker=seeker):
-                offers.setdefault(held.row, []).append(held)
-        return Offers(self.book.generation, ends, offers)
+            labels = attempt.snapshot.labels.of(reservation.row)
+            if self._is_for(reservation, labels, spec=spec, seeker=seeker):
+                offers.setdefault(reservation.row, []).append(reservation)
+        return Offers(self.ledger.generation, ends, offers)
 
     def _is_for(
-        self, held: ReservationUse, labels: Mapping[str, str], *, spec: ReservationSpecOfClass, seeker: Seeker
+        self, reservation: ReservationUse, labels: Mapping[str, str], *, spec: ReservationClassSpec, seeker: Seeker
     ) -> bool:
         """Whether the reservation matches the pod; remembered for the class where its members cannot differ."""
-        known = spec.matched.get(held.value.uid)
-        if known is not None and known[0] is held.value and known[1] is labels:
+        known = spec.matched.get(reservation.value.uid)
+        if known is not None and known[0] is reservation.value and known[1] is labels:
             return known[2]
-        matches = refusal(seeker, held.value, labels) is None
-        if held.value.uid not in self.book.by_identity:
-            spec.matched[held.value.uid] = (held.value, labels, matches)
+        matches = refusal(seeker, reservation.value, labels) is None
+        if reservation.value.uid not in self.ledger.by_identity:
+            spec.matched[reservation.value.uid] = (reservation.value, labels, matches)
         return matches
 
     def _why_none(self, attempt: Attempt, seeker: Seeker) -> str:
         seeker = replace(seeker, pod=attempt.pod.pod)
         reasons: Counter[str] = Counter()
-        for held in self.book.held.values():
-            labels = attempt.snapshot.labels.of(held.row) if held.row is not None else {}
-            why = None if held.usable(attempt.now) else "it is not available or used up"
-            reasons[why or refusal(seeker, held.value, labels) or "its node is gone"] += 1
+        for reservation in self.ledger.reservations.values():
+            labels = attempt.snapshot.labels.of(reservation.row) if reservation.row is not None else {}
+            why = None if reservation.usable(attempt.now) else "it is not available or used up"
+            reasons[why or refusal(seeker, reservation.value, labels) or "its node is gone"] += 1
         counted = ", ".join(f"{count} {text}" for text, count in sorted(reasons.items()))
         return f"Reservation(s) needed, none matches: {counted or 'there is none'}"
 
-    def _restored(self, held: ReservationUse) -> Restored:
+    def _restored(self, reservation: ReservationUse) -> Restored:
         snapshot = self.handle.snapshot
-        left = {name: amount - held.returned.get(name, 0) for name, amount in held.info.requests.items()}
+        left = {name: amount - reservation.returned.get(name, 0) for name, amount in reservation.info.requests.items()}
         columns = {snapshot.resource_column(name): max(amount, 0) for name, amount in left.items()}
         vector = np.zeros(snapshot.width, dtype=np.int64)
         for column, amount in columns.items():
             vector[column] = amount
-        return Restored(held.info, vector)
+        return Restored(reservation.info, vector)
 
     def _listed(self, attempt: Attempt, row: Row) -> list[ReservationUse]:
         return [
-            self.book.held[each.holder.uid]
+            self.ledger.reservations[each.holder.uid]
             for each in attempt.restored.get(row, ())
-            if each.holder.uid in self.book.held
+            if each.holder.uid in self.ledger.reservations
         ]
 
     def _fitting(self, attempt: Attempt, row: Row) -> list[ReservationUse]:
         """Reservations of the row that take the pod, by the policy of each."""
         free = self._free(attempt, row)
         request = attempt.pod.requests
-        return [held for held in self._listed(attempt, row) if shortfall(request, free, held.current) is None]
+        return [
+            reservation
+            for reservation in self._listed(attempt, row)
+            if shortfall(request, free, reservation.current) is None
+        ]
 
     def _fits_plainly(self, attempt: Attempt, row: Row) -> bool:
         free = self._free(attempt, row)

@@ -83,13 +83,13 @@ def scaled_minimums(total: int, minimums: Sequence[Minimum]) -> dict[str, int]:
 
     Children that do not scale keep theirs; the others share what those leave, rounded down, never below zero.
     """
-    kept = {minimum.name: minimum.amount for minimum in minimums}
-    if sum(kept.values()) <= total:
-        return kept
+    scaled = {minimum.name: minimum.amount for minimum in minimums}
+    if sum(scaled.values()) <= total:
+        return scaled
     fixed = sum(minimum.amount for minimum in minimums if not minimum.scales)
     scaling = [minimum for minimum in minimums if minimum.scales]
     scaling_sum = sum(minimum.amount for minimum in scaling)
     left = max(total - fixed, 0)
     for minimum in scaling:
-        kept[minimum.name] = left * minimum.amount // scaling_sum if scaling_sum else 0
-    return kept
+        scaled[minimum.name] = left * minimum.amount // scaling_sum if scaling_sum else 0
+    return scaled

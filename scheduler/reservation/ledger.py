@@ -63,7 +63,7 @@ class ReservationLedger:
     """Reservations by UID. `gc_seconds` None keeps ended ones."""
 
     def __init__(self, handle: Handle, scheduler_names: Iterable[str], gc_seconds: float | None) -> None:
-        self.held: dict[str, ReservationUse] = {}
+        self.reservations: dict[str, ReservationUse] = {}
         self.generation = 0
         """Grows with every change that may alter whom a reservation serves."""
         self.by_identity: set[str] = set()
@@ -91,42 +91,44 @@ class ReservationLedger:
         self.generation += 1
         self._unplaced |= {
             uid
-            for uid, held in self.held.items()
-            if held.row is None and held.value.phase is ReservationPhase.AVAILABLE and held.value.node == node.name
+            for uid, reservation in self.reservations.items()
+            if reservation.row is None
+            and reservation.value.phase is ReservationPhase.AVAILABLE
+            and reservation.value.node == node.name
         }
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """A stand-in takes its room, or a consumer uses some."""
-        held = self.held.get(info.uid)
-        if held is not None:
-            held.row = row
-            self._balance(held)
+        reservation = self.reservations.get(info.uid)
+        if reservation is not None:
+            reservation.row = row
+            self._balance(reservation)
             return
         uid = drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED))
         if uid:
             self._draws[info.uid] = uid
-            held = self.held.get(uid)
-            consumers = held.consumers if held is not None else self._strays.setdefault(uid, {})
+            reservation = self.reservations.get(uid)
+            consumers = reservation.consumers if reservation is not None else self._strays.setdefault(uid, {})
             consumers[info.uid] = (info.key, info.requests)
-            if held is not None:
-                self._balance(held)
+            if reservation is not None:
+                self._balance(reservation)
 
     def pod_removed(self, info: PodInfo) -> None:
         """A stand-in left its room, or a consumer gave back what it used."""
-        held = self.held.get(info.uid)
-        if held is not None:
-            self._balance(held, charged=False)
-            held.row = None
+        reservation = self.reservations.get(info.uid)
+        if reservation is not None:
+            self._balance(reservation, charged=False)
+            reservation.row = None
             return
         uid = self._draws.pop(info.uid, None)
         if uid is None:
             return
-        held = self.held.get(uid)
-        if held is None:
+        reservation = self.reservations.get(uid)
+        if reservation is None:
             self._strays.get(uid, {}).pop(info.uid, None)
         else:
-            held.consumers.pop(info.uid, None)
-            self._balance(held)
+            reservation.consumers.pop(info.uid, None)
+            self._balance(reservation)
 
     def take(self, item: ReservationObject) -> None:
         """A reservation appeared or changed."""
@@ -145,48 +147,53 @@ class ReservationLedger:
             self._refuse(item, wrong)
             return
         self._problems.pop(uid, None)
-        told_apart = any(owner.object is not None or _by_identity(owner.selector) for owner in value.owners)
-        (self.by_identity.add if told_apart else self.by_identity.discard)(uid)
-        held = self.held.get(uid)
-        if held is None:
-            held = self.held[uid] = ReservationUse(value, self._classes.info(pod), tuple(item.status.conditions))
-            held.consumers = self._strays.pop(uid, {})
-        elif held.value.phase.terminal and not value.phase.terminal:
+        by_identity = any(owner.object is not None or _by_identity(owner.selector) for owner in value.owners)
+        (self.by_identity.add if by_identity else self.by_identity.discard)(uid)
+        reservation = self.reservations.get(uid)
+        if reservation is None:
+            reservation = self.reservations[uid] = ReservationUse(
+                value, self._classes.info(pod), tuple(item.status.conditions)
+            )
+            reservation.consumers = self._strays.pop(uid, {})
+        elif reservation.value.phase.terminal and not value.phase.terminal:
             return
-        elif held.value.phase is ReservationPhase.AVAILABLE and value.phase is ReservationPhase.PENDING:
-            held.value = replace(
-                value, phase=ReservationPhase.AVAILABLE, node=held.value.node, allocatable=held.value.allocatable
+        elif reservation.value.phase is ReservationPhase.AVAILABLE and value.phase is ReservationPhase.PENDING:
+            reservation.value = replace(
+                value,
+                phase=ReservationPhase.AVAILABLE,
+                node=reservation.value.node,
+                allocatable=reservation.value.allocatable,
             )
         else:
-            held.value = value
-        self._settle(held)
+            reservation.value = value
+        self._settle(reservation)
 
-    def _settle(self, held: ReservationUse) -> None:
+    def _settle(self, reservation: ReservationUse) -> None:
         """Queue, place or withdraw the stand-in as the phase asks."""
-        value = held.value
+        value = reservation.value
         if value.phase.terminal:
             self._handle.withdraw(value.uid)
         elif value.phase is ReservationPhase.AVAILABLE:
-            if held.row is None:
+            if reservation.row is None:
                 self._unplaced.add(value.uid)
         else:
-            self._handle.enqueue(held.info)
+            self._handle.enqueue(reservation.info)
 
     def drop(self, name: str) -> None:
         """A reservation was deleted."""
         self.generation += 1
         uid = self._keys.pop(name, "")
-        held = self.held.get(uid)
-        if held is None:
+        reservation = self.reservations.get(uid)
+        if reservation is None:
             return
         self._handle.withdraw(uid)
-        if held.row is not None:
+        if reservation.row is not None:
             self._handle.snapshot.remove_pod(uid)
-        del self.held[uid]
+        del self.reservations[uid]
         self.by_identity.discard(uid)
         self._unplaced.discard(uid)
-        if held.consumers:
-            self._strays[uid] = held.consumers
+        if reservation.consumers:
+            self._strays[uid] = reservation.consumers
 
     def _refuse(self, item: ReservationObject, why: str) -> None:
         if self._problems.get(item.metadata.uid) == why:
@@ -201,69 +208,75 @@ class ReservationLedger:
         """Follow every reservation, write what changed, delete what ended long ago."""
         yield from self._refusals
         self._refusals.clear()
-        for held in list(self.held.values()):
-            self._follow(held)
-            yield from self._status_write(held)
-            yield from self._collect(held)
+        for reservation in list(self.reservations.values()):
+            self._follow(reservation)
+            yield from self._status_write(reservation)
+            yield from self._collect(reservation)
 
     def place_known(self) -> None:
         """Put stand-ins of available reservations on their nodes as far as these are known."""
         for uid in list(self._unplaced):
-            held = self.held.get(uid)
-            if held is None or held.row is not None or held.value.phase is not ReservationPhase.AVAILABLE:
+            reservation = self.reservations.get(uid)
+            if (
+                reservation is None
+                or reservation.row is not None
+                or reservation.value.phase is not ReservationPhase.AVAILABLE
+            ):
                 self._unplaced.discard(uid)
                 continue
-            row = self._handle.snapshot.row(held.value.node)
+            row = self._handle.snapshot.row(reservation.value.node)
             if row is not None:
                 self._unplaced.discard(uid)
-                self._handle.snapshot.add_pod(held.info, row)
+                self._handle.snapshot.add_pod(reservation.info, row)
 
     # Internals
 
-    def _balance(self, held: ReservationUse, *, charged: bool = True) -> None:
+    def _balance(self, reservation: ReservationUse, *, charged: bool = True) -> None:
         """Give back on the stand-in's row what its consumers are charged for themselves."""
         self.generation += 1
-        if held.row is None:
+        if reservation.row is None:
             return
         snapshot = self._handle.snapshot
-        used = total(requests for _, requests in held.consumers.values()) if charged else {}
+        used = total(requests for _, requests in reservation.consumers.values()) if charged else {}
         wanted = {
-            name: min(amount, used.get(name, 0)) for name, amount in held.info.requests.items() if used.get(name, 0)
+            name: min(amount, used.get(name, 0))
+            for name, amount in reservation.info.requests.items()
+            if used.get(name, 0)
         }
-        for name in wanted.keys() | held.returned.keys():
-            change = wanted.get(name, 0) - held.returned.get(name, 0)
-            snapshot.requested[held.row, snapshot.resource_column(name)] -= change
+        for name in wanted.keys() | reservation.returned.keys():
+            change = wanted.get(name, 0) - reservation.returned.get(name, 0)
+            snapshot.requested[reservation.row, snapshot.resource_column(name)] -= change
             if name in (CPU, MEMORY):
-                snapshot.nonzero[held.row, 0 if name == CPU else 1] -= change
-        held.returned = wanted
-        snapshot.touch(held.row)
+                snapshot.nonzero[reservation.row, 0 if name == CPU else 1] -= change
+        reservation.returned = wanted
+        snapshot.touch(reservation.row)
 
-    def _follow(self, held: ReservationUse) -> None:
-        if held.value.phase.terminal:
+    def _follow(self, reservation: ReservationUse) -> None:
+        if reservation.value.phase.terminal:
             return
         snapshot = self._handle.snapshot
         confirmed = {
             key: requests
-            for uid, (key, requests) in held.consumers.items()
+            for uid, (key, requests) in reservation.consumers.items()
             if (placement := snapshot.pods.get(uid)) is not None and not placement.assumed
         }
-        exists = snapshot.row(held.value.node) is not None
-        self.change(held, followed(held.value, now=self.now, node_exists=exists, consumers=confirmed))
+        exists = snapshot.row(reservation.value.node) is not None
+        self.change(reservation, followed(reservation.value, now=self.now, node_exists=exists, consumers=confirmed))
 
-    def change(self, held: ReservationUse, change: ReservationChange) -> None:
+    def change(self, reservation: ReservationUse, change: ReservationChange) -> None:
         """Take over a transition; an ended reservation lets go of its room."""
-        ended = change.reservation.phase.terminal and not held.value.phase.terminal
-        if change.reservation != held.value:
-            held.value = change.reservation
+        ended = change.reservation.phase.terminal and not reservation.value.phase.terminal
+        if change.reservation != reservation.value:
+            reservation.value = change.reservation
             self.generation += 1
-        held.conditions = merged(held.conditions, change.conditions, self.now)
+        reservation.conditions = merged(reservation.conditions, change.conditions, self.now)
         if ended:
-            self._handle.withdraw(held.value.uid)
+            self._handle.withdraw(reservation.value.uid)
 
-    def status(self, held: ReservationUse, change: ReservationChange) -> dict[str, Any]:
+    def status(self, reservation: ReservationUse, change: ReservationChange) -> dict[str, Any]:
         """The status on the wire after a transition."""
         value = change.reservation
-        names = {key: uid for uid, (key, _) in held.consumers.items()}
+        names = {key: uid for uid, (key, _) in reservation.consumers.items()}
         return {
             "phase": value.phase.value,
             "nodeName": value.node,
@@ -273,30 +286,30 @@ class ReservationLedger:
                 {"namespace": key.partition("/")[0], "name": key.partition("/")[2], "uid": names.get(key, "")}
                 for key in sorted(value.consumers)
             ],
-            "conditions": _wire(merged(held.conditions, change.conditions, self.now)),
+            "conditions": _wire(merged(reservation.conditions, change.conditions, self.now)),
         }
 
-    def _status_write(self, held: ReservationUse) -> Iterable[Write]:
+    def _status_write(self, reservation: ReservationUse) -> Iterable[Write]:
         """The status, where it is not what the object shows and was not written just before."""
-        key = Key("", held.value.name)
+        key = Key("", reservation.value.name)
         shown = self._handle.objects(RESERVATIONS).get(key)
-        if shown is None or (held.value.phase is ReservationPhase.PENDING and not held.conditions):
+        if shown is None or (reservation.value.phase is ReservationPhase.PENDING and not reservation.conditions):
             return
-        status = self.status(held, ReservationChange(held.value))
+        status = self.status(reservation, ReservationChange(reservation.value))
         if _same(status, shown.status):
             return
-        at, body = held.written
+        at, body = reservation.written
         if body != status or self.now - at >= REWRITE_SECONDS:
-            held.written = (self.now, status)
+            reservation.written = (self.now, status)
             yield Write(Verb.PATCH_STATUS, RESERVATIONS, key, merge_patch({"status": status}))
 
-    def _collect(self, held: ReservationUse) -> Iterable[Write]:
-        if self._gc_seconds is None or not held.value.phase.terminal:
+    def _collect(self, reservation: ReservationUse) -> Iterable[Write]:
+        if self._gc_seconds is None or not reservation.value.phase.terminal:
             return
-        times = [epoch_seconds(condition.last_transition_time) for condition in held.conditions]
-        ended = max((at for at in times if at is not None), default=held.value.created_seconds)
-        if collectable(held.value, ended, self.now, self._gc_seconds):
-            yield Write(Verb.DELETE, RESERVATIONS, Key("", held.value.name), held.value.uid)
+        times = [epoch_seconds(condition.last_transition_time) for condition in reservation.conditions]
+        ended = max((at for at in times if at is not None), default=reservation.value.created_seconds)
+        if collectable(reservation.value, ended, self.now, self._gc_seconds):
+            yield Write(Verb.DELETE, RESERVATIONS, Key("", reservation.value.name), reservation.value.uid)
 
 
 def _by_identity(selector: LabelSelector | None) -> bool:
@@ -317,9 +330,9 @@ def merged(before: tuple[Condition, ...], after: tuple[Condition, ...], now: flo
     known = {condition.type: condition for condition in before}
     for condition in after:
         old = known.get(condition.type)
-        kept = old is not None and old.status == condition.status
-        moment = old.last_transition_time if old is not None and kept else rfc3339(now)
-        known[condition.type] = msgspec.structs.replace(condition, last_transition_time=moment)
+        unchanged = old is not None and old.status == condition.status
+        changed_at = old.last_transition_time if old is not None and unchanged else rfc3339(now)
+        known[condition.type] = msgspec.structs.replace(condition, last_transition_time=changed_at)
     return tuple(known.values())
 
 

@@ -84,7 +84,7 @@ def value_of(reservation: ReservationObject) -> Reservation:
     meta, spec, status = reservation.metadata, reservation.spec, reservation.status
     request = effective_requests(stand_in(reservation))
     phase = ReservationPhase(status.phase) if status.phase else ReservationPhase.PENDING
-    held = parse_resources(status.allocatable) or (request if phase is ReservationPhase.AVAILABLE else {})
+    allocatable = parse_resources(status.allocatable) or (request if phase is ReservationPhase.AVAILABLE else {})
     order = meta.labels.get(LABEL_ORDER, "")
     ttl = duration_seconds(spec.ttl) if spec.ttl else None
     return Reservation(
@@ -104,7 +104,7 @@ def value_of(reservation: ReservationObject) -> Reservation:
         order=int(order) if order.isdigit() else 0,
         phase=phase,
         node=status.node_name,
-        allocatable=held,
+        allocatable=allocatable,
     )
 
 

@@ -85,7 +85,7 @@ class Simulation:
         if not isinstance(share, DeviceShare):
             raise TypeError(f"DeviceShare is {type(share).__name__}")
         state = share.gpu_state(self.engine.snapshot.all_rows)
-        capacity = share.book.columns.gpu_capacity(self.engine.snapshot.all_rows)
+        capacity = share.ledger.columns.gpu_capacity(self.engine.snapshot.all_rows)
         allocated = capacity - int(state.gpu_percent.sum())
         return GpuUse(capacity, allocated, float(workload.fragmentation(state).sum()))
 

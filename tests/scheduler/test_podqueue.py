@@ -8,7 +8,7 @@ import pytest
 from cluster.resources import NODES, Key
 from scheduler.cluster_state.podinfo import PodClasses, PodInfo
 from scheduler.framework import Action, ObjectEvent, Reason
-from scheduler.podqueue import Place, PodQueue, QueueBackoff
+from scheduler.podqueue import PodQueue, QueueBackoff, QueueState
 from tests.schedobjects import pod
 
 CLASSES = PodClasses()
@@ -111,7 +111,7 @@ def test_an_event_during_the_attempt_counts() -> None:
     reject(made, "a", 0.2, "Fit")
     queued = made.get("uid-a")
     assert queued is not None
-    assert queued.place is Place.BACKOFF
+    assert queued.state is QueueState.BACKOFF
     assert popped(made, 1.2) == ["a"]
 
 

@@ -22,7 +22,7 @@ from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.tainttoleration import TaintToleration
 from scheduler.profile import SchedulerSettings
-from scheduler.server import Door, serve
+from scheduler.server import HttpApi, serve
 from tests.schedobjects import node, pod
 
 KINDS: dict[str, type[AnyPlugin]] = {
@@ -40,7 +40,7 @@ class Site:
 
     twin: Twin
     loop: Loop
-    door: Door
+    door: HttpApi
 
     def ask(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None) -> Any:
         data = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
@@ -70,7 +70,7 @@ def site() -> Iterator[Site]:
         thread = threading.Thread(target=loop.run, daemon=True)
         thread.start()
         assert loop.ready.wait(10)
-        yield Site(twin, loop, Door(loop))
+        yield Site(twin, loop, HttpApi(loop))
         loop.stop()
         thread.join(10)
 
@@ -82,7 +82,7 @@ def stock_pod(twin: Twin, name: str, requests: dict[str, str]) -> dict[str, Any]
 
 
 def test_health_needs_no_leadership_but_state_does(site: Site) -> None:
-    idle = Door(site.loop, lambda: False)
+    idle = HttpApi(site.loop, lambda: False)
     assert idle.answer("GET", "/healthz", b"").status == 200
     assert idle.answer("GET", "/metrics", b"").status == 200
     assert idle.answer("GET", "/apis/v1/__services__", b"").status == 503

@@ -100,16 +100,16 @@ def test_unhealthy_device_gives_nothing() -> None:
 def test_selector_and_first_minors_and_numa_mask() -> None:
     node = NodeDevices([gpu(0), gpu(1, labels={"tier": "gold"}), gpu(5)])
     gold = DevicePreferences(selector=LabelSelector(match_labels={"tier": "gold"}))
-    assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: gold}))) == [1]
-    assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(first=(5,))}))) == [5]
-    assert minors(allocate(node, ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(numa_mask=0b10)}))) == [5]
+    assert minors(allocate(node, ask({GPU: 50}, preferences={GPU_KIND: gold}))) == [1]
+    assert minors(allocate(node, ask({GPU: 50}, preferences={GPU_KIND: DevicePreferences(first=(5,))}))) == [5]
+    assert minors(allocate(node, ask({GPU: 50}, preferences={GPU_KIND: DevicePreferences(numa_mask=0b10)}))) == [5]
 
 
 @pytest.mark.parametrize(
     ("scope", "count", "fits"), [("PCIe", 2, True), ("PCIe", 3, False), ("NUMANode", 4, True), ("NUMANode", 5, False)]
 )
 def test_required_scope(scope: str, count: int, fits: bool) -> None:
-    request = ask({GPU: 100 * count}, wishes={GPU_KIND: DevicePreferences(scope=scope)})
+    request = ask({GPU: 100 * count}, preferences={GPU_KIND: DevicePreferences(scope=scope)})
     if fits:
         assert len(allocate(server(), request)) == count
     else:
@@ -175,8 +175,8 @@ def test_joint_violation_and_fallback() -> None:
 def test_virtual_functions_are_given_once_in_bus_order() -> None:
     ports = (VirtualPort(0, "01.1", {"role": "x"}), VirtualPort(1, "01.2", {"role": "x"}))
     node = NodeDevices([nic(0, "pcie-0", ports)])
-    wish = DevicePreferences(port_selector=LabelSelector(match_labels={"role": "x"}))
-    request = ask({RDMA: 1}, wishes={RDMA_KIND: wish})
+    preferences = DevicePreferences(port_selector=LabelSelector(match_labels={"role": "x"}))
+    request = ask({RDMA: 1}, preferences={RDMA_KIND: preferences})
     for uid, bus_id in (("a", "01.1"), ("b", "01.2")):
         grants = allocate(node, request)
         assert [port.bus_id for port in grants[0].ports] == [bus_id]
@@ -189,18 +189,25 @@ def test_virtual_functions_are_given_once_in_bus_order() -> None:
 
 def test_hint_strategies() -> None:
     demand = DeviceDemand(RDMA_KIND, 1, {RDMA: 2})
-    counted, wish = read_hint(DeviceHint(allocate_strategy="RequestsAsCount", exclusive_policy="DeviceLevel"), demand)
-    assert (counted.count, counted.each, wish.exclusive) == (2, {RDMA: 100}, "DeviceLevel")
-    plain, wish = read_hint(DeviceHint(allocate_strategy="ApplyForAll"), demand)
+    counted, preferences = read_hint(
+        DeviceHint(allocate_strategy="RequestsAsCount", exclusive_policy="DeviceLevel"), demand
+    )
+    assert (counted.count, counted.each, preferences.exclusive) == (2, {RDMA: 100}, "DeviceLevel")
+    plain, preferences = read_hint(DeviceHint(allocate_strategy="ApplyForAll"), demand)
     assert plain == demand
     node = NodeDevices(NICS)
-    assert minors(allocate(node, DeviceRequest({RDMA_KIND: plain}, {RDMA_KIND: wish})), RDMA_KIND) == [0, 1, 2, 3]
+    assert minors(allocate(node, DeviceRequest({RDMA_KIND: plain}, {RDMA_KIND: preferences})), RDMA_KIND) == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_exclusive_switch_keeps_out_of_used_ones() -> None:
-    request = ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(exclusive="PCIeLevel")})
+    request = ask({GPU: 50}, preferences={GPU_KIND: DevicePreferences(exclusive="PCIeLevel")})
     assert minors(allocate(server(0, 2), request)) == [4]
-    request = ask({GPU: 50}, wishes={GPU_KIND: DevicePreferences(exclusive="DeviceLevel")})
+    request = ask({GPU: 50}, preferences={GPU_KIND: DevicePreferences(exclusive="DeviceLevel")})
     node = server(gpus=2)
     node.hold("other", [Grant(GPU_KIND, 0, {GPU_MEMORY_RATIO: 10})])
     assert minors(allocate(node, request)) == [1]

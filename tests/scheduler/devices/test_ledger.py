@@ -24,53 +24,53 @@ def given(minor: int, percent: int) -> str:
     )
 
 
-def free(book: DeviceLedger, row: int) -> list[int]:
-    return [int(percent) for percent in book.columns.gpu_percent(slice(row, row + 1))[0] if percent]
+def free(ledger: DeviceLedger, row: int) -> list[int]:
+    return [int(percent) for percent in ledger.columns.gpu_percent(slice(row, row + 1))[0] if percent]
 
 
 def test_columns_follow_reports_and_pods_in_any_order() -> None:
-    book = DeviceLedger()
-    book.charge(3, "early", given(1, 40))
-    assert not book.columns.known[3]
-    book.refit(3, device(2))
-    assert book.columns.known[3]
-    assert free(book, 3) == [100, 60]
-    book.charge(3, "late", given(0, 30))
-    assert free(book, 3) == [70, 60]
-    book.discharge(3, "early")
-    book.discharge(3, "unknown")
-    assert free(book, 3) == [70, 100]
-    book.refit(3, None)
-    assert not book.columns.known[3]
-    book.refit(3, device(2))
-    assert free(book, 3) == [70, 100]
-    book.forget(3)
-    assert free(book, 3) == []
+    ledger = DeviceLedger()
+    ledger.charge(3, "early", given(1, 40))
+    assert not ledger.columns.known[3]
+    ledger.refit(3, device(2))
+    assert ledger.columns.known[3]
+    assert free(ledger, 3) == [100, 60]
+    ledger.charge(3, "late", given(0, 30))
+    assert free(ledger, 3) == [70, 60]
+    ledger.discharge(3, "early")
+    ledger.discharge(3, "unknown")
+    assert free(ledger, 3) == [70, 100]
+    ledger.refit(3, None)
+    assert not ledger.columns.known[3]
+    ledger.refit(3, device(2))
+    assert free(ledger, 3) == [70, 100]
+    ledger.forget(3)
+    assert free(ledger, 3) == []
 
 
 def test_unreadable_annotation_counts_as_nothing() -> None:
-    book = DeviceLedger()
-    book.refit(0, device(1))
-    book.charge(0, "odd", "{")
-    assert free(book, 0) == [100]
+    ledger = DeviceLedger()
+    ledger.refit(0, device(1))
+    ledger.charge(0, "odd", "{")
+    assert free(ledger, 0) == [100]
 
 
 def test_reservation_view_and_minors() -> None:
-    book = DeviceLedger()
-    book.refit(0, device(2))
-    book.charge(0, "reservation", given(1, 100))
-    assert book.reserved_minors(0, ["reservation", "unknown"]) == {DeviceKind.GPU: (1,)}
-    assert book.view(0, []) is book.ledgers[0]
-    view = book.view(0, ["reservation"])
+    ledger = DeviceLedger()
+    ledger.refit(0, device(2))
+    ledger.charge(0, "reservation", given(1, 100))
+    assert ledger.reserved_minors(0, ["reservation", "unknown"]) == {DeviceKind.GPU: (1,)}
+    assert ledger.view(0, []) is ledger.nodes[0]
+    view = ledger.view(0, ["reservation"])
     assert all(view.idle(each) for each in view.of_kind(DeviceKind.GPU))
-    assert not book.ledgers[0].idle(book.ledgers[0].of_kind(DeviceKind.GPU)[1])
+    assert not ledger.nodes[0].idle(ledger.nodes[0].of_kind(DeviceKind.GPU)[1])
 
 
 def test_summary_names_holders() -> None:
-    book = DeviceLedger()
-    book.refit(0, device(1))
-    book.charge(0, "pod", given(0, 25))
-    shown = summary(book.ledgers[0])
+    ledger = DeviceLedger()
+    ledger.refit(0, device(1))
+    ledger.charge(0, "pod", given(0, 25))
+    shown = summary(ledger.nodes[0])
     assert shown["devices"][0]["used"] == {GPU_CORE: 25, GPU_MEMORY_RATIO: 25}
     assert list(shown["allocateSet"]) == ["pod"]
 

@@ -7,7 +7,7 @@ import pytest
 from api.kube.device import VirtualFunction
 from api.protocol import GPU, GPU_CORE, RDMA
 from scheduler.devices.inventory import Grant, NodeDevice, NodeDevices
-from scheduler.devices.payload import decode_grants, drawn_from, encode_grants, read_wishes
+from scheduler.devices.payload import decode_grants, drawn_from, encode_grants, read_request
 from scheduler.devices.request import DeviceKind, DeviceRequestError, device_demands
 
 PREFIX = "scheduling.koordinator.sh/"
@@ -39,7 +39,7 @@ def test_unknown_kinds_are_passed_over_and_garbage_is_an_error() -> None:
 
 def test_wishes() -> None:
     demands = device_demands({GPU: 200, RDMA: 100})
-    wishes = read_wishes(
+    preferences = read_request(
         {
             f"{PREFIX}device-allocate-hint": '{"gpu":{"requiredTopologyScope":"PCIe"}}',
             f"{PREFIX}device-joint-allocate": '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
@@ -47,17 +47,21 @@ def test_wishes() -> None:
         },
         demands,
     )
-    assert wishes.wishes[DeviceKind.GPU].scope == "PCIe"
-    assert DeviceKind.RDMA not in wishes.wishes
-    assert (wishes.joint, wishes.same_pcie, wishes.plain) == ((DeviceKind.GPU, DeviceKind.RDMA), True, False)
-    assert wishes.partition is not None
-    assert wishes.partition.allocate_policy == "Restricted"
-    assert read_wishes({}, demands).plain
+    assert preferences.preferences[DeviceKind.GPU].scope == "PCIe"
+    assert DeviceKind.RDMA not in preferences.preferences
+    assert (preferences.joint, preferences.same_pcie, preferences.plain) == (
+        (DeviceKind.GPU, DeviceKind.RDMA),
+        True,
+        False,
+    )
+    assert preferences.partition is not None
+    assert preferences.partition.allocate_policy == "Restricted"
+    assert read_request({}, demands).plain
 
 
 def test_malformed_wish_is_named() -> None:
     with pytest.raises(DeviceRequestError, match="device-allocate-hint"):
-        read_wishes({f"{PREFIX}device-allocate-hint": "["}, device_demands({GPU: 100}))
+        read_request({f"{PREFIX}device-allocate-hint": "["}, device_demands({GPU: 100}))
 
 
 @pytest.mark.parametrize(

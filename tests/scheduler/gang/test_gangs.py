@@ -13,7 +13,7 @@ from scheduler.gang.spec import GangSpec, MatchPolicy
 A = GangSpec("ns/a", 3, 3, group=("ns/a",))
 
 
-def book(*specs: GangSpec, pods: int = 3) -> Gangs:
+def gangs(*specs: GangSpec, pods: int = 3) -> Gangs:
     made = Gangs()
     for spec in specs:
         made.declare(spec)
@@ -23,7 +23,7 @@ def book(*specs: GangSpec, pods: int = 3) -> Gangs:
 
 
 def test_missing_members_are_counted() -> None:
-    made = book(A, pods=1)
+    made = gangs(A, pods=1)
     assert made.shortage("ns/a-0") == "gang ns/a has 1 of 3 members, 2 missing"
     made.pod_seen("ns/a-1", "ns/a", None)
     made.pod_seen("ns/a-2", "ns/a", None)
@@ -42,7 +42,7 @@ def test_a_gang_without_its_pod_group_says_so() -> None:
 
 def test_a_group_waits_for_its_other_gangs() -> None:
     group = ("ns/a", "other/b")
-    made = book(replace(A, group=group))
+    made = gangs(replace(A, group=group))
     assert made.shortage("ns/a-0") == "gang ns/a is bound to gang other/b, which does not exist yet"
     made.declare(GangSpec("other/b", 1, 1, group=group))
     assert made.shortage("ns/a-0") == "gang other/b has 0 of 1 members, 1 missing"
@@ -53,20 +53,20 @@ def test_a_group_waits_for_its_other_gangs() -> None:
 
 
 def test_the_last_member_lets_all_go() -> None:
-    made = book(A)
+    made = gangs(A)
     assert made.place("ns/a-0") == GangWait(600.0, "gang ns/a has 1 of 3 members placed, 2 missing")
     assert isinstance(made.place("ns/a-1"), GangWait)
     assert made.place("ns/a-2") == Allow(("ns/a-0", "ns/a-1", "ns/a-2"))
 
 
 def test_waits_longer_than_a_quarter_of_an_hour_are_kept() -> None:
-    assert book(replace(A, wait_seconds=1500.0)).place("ns/a-0") == GangWait(
+    assert gangs(replace(A, wait_seconds=1500.0)).place("ns/a-0") == GangWait(
         1500.0, "gang ns/a has 1 of 3 members placed, 2 missing"
     )
 
 
 def test_one_attempt_tries_every_member_and_lets_go_on_failure() -> None:
-    made = book(A)
+    made = gangs(A)
     made.begin("ns/a-0")
     assert made.untried("ns/a-0") == ["ns/a-1", "ns/a-2"]
     made.place("ns/a-0")
@@ -84,7 +84,7 @@ def test_one_attempt_tries_every_member_and_lets_go_on_failure() -> None:
 
 
 def test_closing_an_incomplete_attempt_lets_go() -> None:
-    made = book(A, pods=2)
+    made = gangs(A, pods=2)
     made.begin("ns/a-0")
     made.place("ns/a-0")
     made.begin("ns/a-1")
@@ -93,7 +93,7 @@ def test_closing_an_incomplete_attempt_lets_go() -> None:
 
 
 def test_a_loose_gang_keeps_what_it_has() -> None:
-    made = book(replace(A, strict=False))
+    made = gangs(replace(A, strict=False))
     made.begin("ns/a-0")
     made.place("ns/a-0")
     made.begin("ns/a-1")
@@ -114,7 +114,7 @@ def test_a_loose_gang_keeps_what_it_has() -> None:
     ],
 )
 def test_a_replacement_after_a_restart(policy: MatchPolicy, running: bool, complete: bool) -> None:
-    made = book(replace(A, policy=policy))
+    made = gangs(replace(A, policy=policy))
     for number in (0, 1):
         made.pod_bound(f"ns/a-{number}", running=running)
     assert isinstance(made.place("ns/a-2"), Allow) is complete
@@ -124,10 +124,10 @@ def test_a_gang_known_from_annotations_goes_with_its_last_pod() -> None:
     made = Gangs()
     made.pod_seen("p", "ns/a", A)
     made.pod_seen("q", "ns/a", replace(A, minimum=9))
-    assert made.gangs["ns/a"].spec == A
+    assert made.by_id["ns/a"].spec == A
     made.pod_gone("p")
     made.pod_gone("q")
-    assert made.gangs == {}
+    assert made.by_id == {}
 
 
 def test_a_pod_group_overrules_annotations_and_leaves_a_reason() -> None:
@@ -160,9 +160,9 @@ class RandomCluster(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.book = Gangs()
+        self.gangs = Gangs()
         for spec in self.SPECS:
-            self.book.declare(spec)
+            self.gangs.declare(spec)
         self.slots = 6
         self.held: set[str] = set()
         self.allowed: set[str] = set()
@@ -179,42 +179,42 @@ class RandomCluster(RuleBasedStateMachine):
         for pod in pods:
             if pod not in self.allowed:
                 self.held.discard(pod)
-                self.let_go(self.book.unplace(pod))
+                self.let_go(self.gangs.unplace(pod))
 
     @rule(pod=pods)
     def create(self, pod: str) -> None:
         self.alive.add(pod)
-        self.book.pod_seen(pod, pod[:4], None)
+        self.gangs.pod_seen(pod, pod[:4], None)
 
     @rule(pod=pods)
     def delete(self, pod: str) -> None:
         self.alive.discard(pod)
         self.held.discard(pod)
         self.allowed.discard(pod)
-        self.book.pod_gone(pod)
+        self.gangs.pod_gone(pod)
 
     @rule(pod=pods)
     def attempt_group(self, pod: str) -> None:
-        if pod not in self.alive or pod in self.held or self.book.shortage(pod):
+        if pod not in self.alive or pod in self.held or self.gangs.shortage(pod):
             return
         queue = [pod]
         while queue:
             member = queue.pop(0)
-            attempt = self.book.begin(member)
+            attempt = self.gangs.begin(member)
             assert attempt is not None
             if attempt.failure or len(self.held) >= self.slots:
-                self.let_go(self.book.fail(member, attempt.failure or "no slot"))
+                self.let_go(self.gangs.fail(member, attempt.failure or "no slot"))
             else:
                 self.held.add(member)
-                answer = self.book.place(member)
+                answer = self.gangs.place(member)
                 if isinstance(answer, Allow):
                     assert self.everybody_has_a_place(member)
                     self.complete.add(member[:4])
                     self.allowed.update(answer.pods)
                     for each in answer.pods:
-                        self.book.pod_bound(each)
-            queue = self.book.untried(member)[:1]
-        self.let_go(self.book.close(pod))
+                        self.gangs.pod_bound(each)
+            queue = self.gangs.untried(member)[:1]
+        self.let_go(self.gangs.close(pod))
 
     def everybody_has_a_place(self, pod: str) -> bool:
         if pod[:4] == "ns/c" and "ns/c" in self.complete:
@@ -227,7 +227,7 @@ class RandomCluster(RuleBasedStateMachine):
     def time_out(self, pod: str) -> None:
         if pod in self.held and pod not in self.allowed:
             self.held.discard(pod)
-            self.let_go(self.book.unplace(pod))
+            self.let_go(self.gangs.unplace(pod))
 
     @rule(slots=st.integers(0, 8))
     def resize(self, slots: int) -> None:
@@ -239,8 +239,8 @@ class RandomCluster(RuleBasedStateMachine):
         assert self.held <= self.allowed
 
     @invariant()
-    def the_book_agrees(self) -> None:
-        waiting = set().union(*(gang.waiting for gang in self.book.gangs.values()))
+    def the_gangs_agree(self) -> None:
+        waiting = set().union(*(gang.waiting for gang in self.gangs.by_id.values()))
         assert waiting <= self.held
 
 

@@ -28,31 +28,31 @@ def profile(name: str, *, container: str = "main", node_type: str = "", samples:
     return msgspec.convert(document, WorkloadProfile)
 
 
-def cpu_of(book: Profiles, node_type: str = "") -> tuple[int, int]:
-    traits = book.traits(WEB, node_type)
+def cpu_of(profiles: Profiles, node_type: str = "") -> tuple[int, int]:
+    traits = profiles.traits(WEB, node_type)
     return int(traits.sensitivity[0]), int(traits.aggressiveness[0])
 
 
 def test_containers_add_up_and_their_node_type_goes_first() -> None:
-    book = Profiles()
-    assert book.traits(WEB, "") is NEUTRAL
-    book.put(profile("main", lost=0.5, push=0.25))
-    book.put(profile("side", container="side", lost=0.1, push=0.05))
-    book.put(profile("main-big", node_type="big", lost=0.2, push=0.1))
-    assert cpu_of(book) == (600_000, 300_000)
-    assert cpu_of(book, "big") == (300_000, 150_000)
-    assert cpu_of(book, "small") == (600_000, 300_000)
-    assert book.node_types(WEB) == {"big"}
-    book.drop(profile("main-big", node_type="big"))
-    assert cpu_of(book, "big") == (600_000, 300_000)
+    profiles = Profiles()
+    assert profiles.traits(WEB, "") is NEUTRAL
+    profiles.put(profile("main", lost=0.5, push=0.25))
+    profiles.put(profile("side", container="side", lost=0.1, push=0.05))
+    profiles.put(profile("main-big", node_type="big", lost=0.2, push=0.1))
+    assert cpu_of(profiles) == (600_000, 300_000)
+    assert cpu_of(profiles, "big") == (300_000, 150_000)
+    assert cpu_of(profiles, "small") == (600_000, 300_000)
+    assert profiles.node_types(WEB) == {"big"}
+    profiles.drop(profile("main-big", node_type="big"))
+    assert cpu_of(profiles, "big") == (600_000, 300_000)
 
 
 def test_thin_profiles_are_not_believed() -> None:
-    book = Profiles(minimum_samples=20)
-    book.put(profile("main", lost=0.5, samples=19))
-    assert cpu_of(book) == (0, 0)
-    book.put(profile("main", lost=0.5, samples=20))
-    assert cpu_of(book) == (500_000, 0)
+    profiles = Profiles(minimum_samples=20)
+    profiles.put(profile("main", lost=0.5, samples=19))
+    assert cpu_of(profiles) == (0, 0)
+    profiles.put(profile("main", lost=0.5, samples=20))
+    assert cpu_of(profiles) == (500_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_the_workload_is_what_a_human_would_name() -> None:
 
 
 def test_every_resource_of_the_schema_has_a_place() -> None:
-    book = Profiles()
+    profiles = Profiles()
     made = profile("all")
     resources = [msgspec.convert({"name": name, "aggressiveness": 1}, ResourceInterference) for name in RESOURCES]
     status = msgspec.structs.replace(made.status, resources=resources)
-    book.put(msgspec.structs.replace(made, status=status))
-    assert np.all(book.traits(WEB, "").aggressiveness == 1_000_000)
+    profiles.put(msgspec.structs.replace(made, status=status))
+    assert np.all(profiles.traits(WEB, "").aggressiveness == 1_000_000)

@@ -11,13 +11,13 @@ from api.protocol import ANNOTATION_NUMA_TOPOLOGY_SPEC, ANNOTATION_RESOURCE_SPEC
 from scheduler.cluster_state.podinfo import PodClasses
 from scheduler.numa.hints import NumaPolicy
 from scheduler.numa.placement import NumaExclusive
-from scheduler.numa.request import CpuRequest, read_wish
+from scheduler.numa.request import CpuRequest, read_request
 from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy
 
 FULL, SPREAD, NONE = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS, CpuBindPolicy.NONE
 
 
-def wish(
+def request(
     qos: str = "LSR",
     layout: dict[str, str] | None = None,
     *,
@@ -29,7 +29,7 @@ def wish(
     containers = [{"name": "c", "resources": {"requests": requests or {"cpu": "2"}}}]
     metadata = {"name": "p", "uid": "p", "labels": {LABEL_QOS_CLASS: qos}, "annotations": notes}
     pod = msgspec.convert({"metadata": metadata, "spec": {"priority": priority, "containers": containers}}, Pod)
-    return read_wish(PodClasses().info(pod), default)
+    return read_request(PodClasses().info(pod), default)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_layout(
     bind: CpuBindPolicy,
     required: CpuBindPolicy,
 ) -> None:
-    read = wish(qos, layout, priority=priority, default=default)
+    read = request(qos, layout, priority=priority, default=default)
     assert read is not None
     assert (read.bind, read.required) == (bind, required)
 
@@ -75,7 +75,7 @@ def test_exclusive_and_numa_wishes_hold_for_any_class() -> None:
     }
     containers = [{"name": "c", "resources": {"requests": {"memory": "1Gi"}}}]
     pod = msgspec.convert({"metadata": {"uid": "p", "annotations": notes}, "spec": {"containers": containers}}, Pod)
-    read = read_wish(PodClasses().info(pod), FULL)
+    read = read_request(PodClasses().info(pod), FULL)
     assert read is not None
     assert read.exclusive is CpuExclusivePolicy.PCPU_LEVEL
     assert read.policy is NumaPolicy.RESTRICTED
@@ -83,11 +83,11 @@ def test_exclusive_and_numa_wishes_hold_for_any_class() -> None:
 
 
 def test_whole_cpus() -> None:
-    even, odd = wish(cpu="2"), wish(cpu="1500m")
+    even, odd = request(cpu="2"), request(cpu="1500m")
     assert even is not None
     assert odd is not None
     assert (even.whole, odd.whole) == (True, False)
 
 
 def test_nothing_asked_is_no_wish() -> None:
-    assert wish(cpu="0") is None
+    assert request(cpu="0") is None

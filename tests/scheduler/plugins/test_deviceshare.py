@@ -291,7 +291,7 @@ def test_pod_uses_what_its_reservation_holds_and_both_count_once() -> None:
     assert bits[0] == 0
     assert share.reserve(attempt, spec, 0) is None
     engine.snapshot.add_pod(attempt.pod, 0, assumed=True)
-    ledger = share.book.ledgers[0]
+    ledger = share.ledger.nodes[0]
     assert ledger.used(ledger.of_kind(DeviceKind.GPU)[1])["koordinator.sh/gpu-core"] == 100
     engine.on_pod(Action.DELETE, engine.snapshot.pods["resv"].info.pod, 0.0)
     assert ledger.used(ledger.of_kind(DeviceKind.GPU)[1])["koordinator.sh/gpu-core"] == 100
@@ -352,11 +352,11 @@ def test_no_device_over_100_percent_under_arrivals_and_departures(
         if leaves and placed:
             gone = placed.pop(0)
             engine.on_pod(Action.DELETE, gone, 0.0)
-        for ledger in plugin.book.ledgers.values():
+        for ledger in plugin.ledger.nodes.values():
             used: dict[int, int] = {}
             for held in ledger.holders.values():
                 for grant in held.grants:
                     used[grant.minor] = used.get(grant.minor, 0) + grant.amounts["koordinator.sh/gpu-core"]
             assert all(amount <= 100 for amount in used.values())
-        held_by = {uid for ledger in plugin.book.ledgers.values() for uid in ledger.holders}
+        held_by = {uid for ledger in plugin.ledger.nodes.values() for uid in ledger.holders}
         assert held_by == {pod.metadata.uid for pod in placed}

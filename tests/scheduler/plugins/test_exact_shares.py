@@ -61,13 +61,13 @@ def reports_of(name: str) -> list[ObjectEvent]:
 
 def pod_of(name: str, cpus: int, gpu: int, qos: str, bind: str) -> Pod:
     requests: dict[str, Any] = {"cpu": str(cpus), "memory": "1Gi"} | ({GPU: str(gpu)} if gpu else {})
-    wish = json.dumps({"preferredCPUBindPolicy": bind})
+    preferences = json.dumps({"preferredCPUBindPolicy": bind})
     metadata = {
         "name": name,
         "namespace": "ns",
         "uid": name,
         "labels": {LABEL_QOS_CLASS: qos},
-        "annotations": {ANNOTATION_RESOURCE_SPEC: wish},
+        "annotations": {ANNOTATION_RESOURCE_SPEC: preferences},
     }
     containers = [{"name": "main", "resources": {"requests": requests}}]
     spec = {"schedulerName": SCHEDULER_NAME, "priority": 9500, "containers": containers}
@@ -150,13 +150,13 @@ def shares(engine: Engine) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     for row in range(engine.snapshot.rows_used):
         if not engine.snapshot.live[row]:
             assert row not in numa.machines
-            assert row not in devices.book.ledgers
+            assert row not in devices.ledger.nodes
             continue
-        machine, ledger = numa.machines[row], devices.book.ledgers[row]
+        machine, ledger = numa.machines[row], devices.ledger.nodes[row]
         taken = sorted(cpu for hold in machine.holders.values() for cpu in hold.cpus)
         assert len(taken) == len(set(taken))
         assert numa.columns.free(slice(row, row + 1))[0] == 16 - len(taken)
-        free = devices.book.columns.gpu_percent(slice(row, row + 1))[0]
+        free = devices.ledger.columns.gpu_percent(slice(row, row + 1))[0]
         for position, device in enumerate(ledger.of_kind(next(iter(ledger.devices)))):
             used = ledger.used(device).get(GPU_CORE, 0)
             assert 0 <= used <= 100

@@ -263,9 +263,9 @@ def test_devices_and_cpus_meet_on_one_numa_node() -> None:
 
 def test_spanning_and_single_pods_do_not_meet_when_required() -> None:
     engine = make_engine()
-    wish = {ANNOTATION_NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "Restricted"}}
-    assert place(engine, make_pod("wide", "10", "LS", memory="40Gi", **wish)).node == "n"
-    assert place(engine, make_pod("narrow", "2", "LS", **wish)).result is Result.UNSCHEDULABLE
+    annotations = {ANNOTATION_NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "Restricted"}}
+    assert place(engine, make_pod("wide", "10", "LS", memory="40Gi", **annotations)).node == "n"
+    assert place(engine, make_pod("narrow", "2", "LS", **annotations)).result is Result.UNSCHEDULABLE
     lenient = {
         ANNOTATION_NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "Restricted", "singleNUMANodeExclusive": "Preferred"}
     }
@@ -286,12 +286,12 @@ def test_pod_uses_the_cpus_its_reservation_holds() -> None:
     attempt = engine.cycle.attempt(engine.classes.info(pod), 0.0)
     holder = engine.snapshot.pods["resv"].info
     attempt.restored = {0: [Restored(holder, engine.snapshot.vector(holder))]}
-    wish = plugin.prepare(attempt.pod)
-    assert wish is not None
-    bits = plugin.filter(attempt, wish, slice(0, 1))
+    spec = plugin.prepare(attempt.pod)
+    assert spec is not None
+    bits = plugin.filter(attempt, spec, slice(0, 1))
     assert bits is not None
     assert bits[0] == 0
-    assert plugin.reserve(attempt, wish, 0) is None
+    assert plugin.reserve(attempt, spec, 0) is None
     assert json.loads(attempt.pod.annotation(ANNOTATION_RESOURCE_STATUS) or "")["cpuset"] == "4-5"
     engine.snapshot.add_pod(attempt.pod, 0, assumed=True)
     engine.on_pod(Action.DELETE, holder.pod, 0.0)
@@ -326,8 +326,8 @@ def test_cpus_are_never_shared_and_never_beyond_the_machine(
     running: dict[str, Pod] = {}
     held: dict[str, frozenset[int]] = {}
     for number, (cpus, qos, bind, exclusive, leaves) in enumerate(arrivals):
-        wish = {"preferredCPUBindPolicy": bind, "preferredCPUExclusivePolicy": exclusive}
-        pod = make_pod(f"p{number}", str(cpus), qos, **{ANNOTATION_RESOURCE_SPEC: wish})
+        annotations = {"preferredCPUBindPolicy": bind, "preferredCPUExclusivePolicy": exclusive}
+        pod = make_pod(f"p{number}", str(cpus), qos, **{ANNOTATION_RESOURCE_SPEC: annotations})
         outcome = place(engine, pod)
         if outcome.node:
             running[f"p{number}"] = pod
@@ -343,5 +343,5 @@ def test_cpus_are_never_shared_and_never_beyond_the_machine(
             engine.on_pod(Action.DELETE, running.pop(gone), 0.0)
             held.pop(gone)
         machine = next(iter(plugin.machines.values()))
-        assert machine.held == frozenset().union(*held.values())
-        assert plugin.columns.free(slice(0, 1))[0] == 16 - len(machine.held)
+        assert machine.allocated == frozenset().union(*held.values())
+        assert plugin.columns.free(slice(0, 1))[0] == 16 - len(machine.allocated)

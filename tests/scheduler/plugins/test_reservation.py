@@ -319,13 +319,13 @@ def test_reservations_are_honoured_under_random_events(history: list[tuple[Any, 
 def check_room(made: Engine) -> None:
     """Per node: what pods have plus what reservations still keep is what the row says, and fits."""
     snapshot = made.snapshot
-    held = plugin(made).book.held.values()
+    reservations = plugin(made).ledger.reservations.values()
     for row in range(snapshot.rows_used):
-        stand_ins = {each.value.uid for each in held if each.row == row}
+        stand_ins = {each.value.uid for each in reservations if each.row == row}
         assert all(uid in snapshot.pods for uid in stand_ins)
         pods = sum(i.requests.get("cpu", 0) for uid, i in snapshot.residents[row].items() if uid not in stand_ins)
         kept = 0
-        for each in held:
+        for each in reservations:
             if each.row == row:
                 used = sum(requests.get("cpu", 0) for _, requests in each.consumers.values())
                 kept += max(each.info.requests["cpu"] - used, 0)

@@ -32,7 +32,7 @@ def made() -> tuple[Engine, ReservationLedger]:
     built = engine([node("n0")], kinds={"reservation": ReservationPlugin})
     plugin = built.plugins["Reservation"]
     assert isinstance(plugin, ReservationPlugin)
-    return built, plugin.book
+    return built, plugin.ledger
 
 
 def consumer(name: str, cpu: str) -> Any:
@@ -48,12 +48,12 @@ def consumer(name: str, cpu: str) -> Any:
     ],
 )
 def test_any_order_charges_the_same(order: tuple[str, ...]) -> None:
-    built, book = made()
+    built, ledger = made()
     pods = {"a": consumer("a", "1"), "b": consumer("b", "2500m")}
     for step in order:
         if step == "reservation":
-            book.take(document("3"))
-            book.place_known()
+            ledger.take(document("3"))
+            ledger.place_known()
         else:
             built.snapshot.add_pod(built.classes.info(pods[step]), 0)
     requested = built.snapshot.requested[0]
@@ -63,16 +63,16 @@ def test_any_order_charges_the_same(order: tuple[str, ...]) -> None:
     assert requested[0] == 3000
     built.snapshot.remove_pod("uid-b")
     assert requested[0] == 3000
-    assert book.held["uid-r"].current.allocated.get("cpu", 0) == 0
-    book.drop("r")
+    assert ledger.reservations["uid-r"].current.allocated.get("cpu", 0) == 0
+    ledger.drop("r")
     assert not requested.any()
     assert not built.snapshot.nonzero.any()
 
 
 def test_suppositions_leave_no_trace() -> None:
-    built, book = made()
-    book.take(document("3"))
-    book.place_known()
+    built, ledger = made()
+    ledger.take(document("3"))
+    ledger.place_known()
     built.snapshot.add_pod(built.classes.info(consumer("a", "1")), 0)
     before = built.snapshot.requested.copy()
     with built.snapshot.trial() as trial:
@@ -83,15 +83,15 @@ def test_suppositions_leave_no_trace() -> None:
 
 
 def test_a_status_that_was_lost_is_written_again() -> None:
-    built, book = made()
+    built, ledger = made()
     item = document("3")
     built.on_object(_event(item), 0.0)
-    book.now = 1.0
-    assert len(list(book.writes())) == 1
-    book.now = 10.9
-    assert not list(book.writes())
-    book.now = 11.0
-    assert len(list(book.writes())) == 1
+    ledger.now = 1.0
+    assert len(list(ledger.writes())) == 1
+    ledger.now = 10.9
+    assert not list(ledger.writes())
+    ledger.now = 11.0
+    assert len(list(ledger.writes())) == 1
 
 
 def _event(item: ReservationObject) -> Any:

@@ -38,7 +38,7 @@ def test_saturation_stays_within_capacity_and_adds_up(name: str) -> None:
     curve = saturate(simulation, inflated(PODS, 1.3 * 4000, 3), workload, policy=name, seed=3)
     share = simulation.engine.plugins["DeviceShare"]
     assert isinstance(share, DeviceShare)
-    for ledger in share.book.ledgers.values():
+    for ledger in share.ledger.nodes.values():
         for kind in ledger.devices:
             for device in ledger.of_kind(kind):
                 assert all(amount <= device.total[name] for name, amount in ledger.used(device).items())
