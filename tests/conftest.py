@@ -11,6 +11,8 @@ from api.plugin import Unsupported
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 
+pytest_plugins = ("tests.noisy",)
+
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
@@ -42,13 +44,6 @@ def kernel(running_kernel: Kernel) -> Kernel:
 def tree(kernel: Kernel) -> CgroupTree:
     """The mounted cgroup hierarchies."""
     return CgroupTree.detect()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A real kernel has other work too: a kernel test gets four attempts, and every further one is reported."""
-    for item in items:
-        if item.get_closest_marker("kernel"):
-            item.add_marker(pytest.mark.flaky(reruns=3, reruns_delay=1))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -8,6 +8,9 @@ from typing import Literal
 
 import msgspec
 
+RERUN_REASON = "emulated"
+"""Why any test of a guest has further attempts: one thread runs its CPUs in turn, slower than any hardware."""
+
 Result = Literal["pass", "FAIL", "unsupported", "unavailable", "left"]
 
 
@@ -67,7 +70,7 @@ def _row(kernel: str, group: str, outcomes: list[Outcome]) -> Row:
     counts += [f"{len(repeated)} tried again"] if repeated else []
     result: Result = "FAIL" if failed else "pass" if passed else "unsupported"
     notes = [f"FAIL {o.test}: {o.reason}" for o in failed.values()]
-    notes += [f"tried again {o.test}: {o.reason}" for o in repeated.values()]
+    notes += [f"tried again ({RERUN_REASON}) {o.test}: {o.reason}" for o in repeated.values()]
     notes += [f"unsupported ({reason}): {names}" for reason, names in _by_reason(skipped)]
     return Row(kernel, group, result, f"{', '.join(counts)} in {seconds:.0f} s", tuple(notes))
 

@@ -29,6 +29,7 @@ from tests.vm.outcomes import Row, read_lines, rows_of
 KERNEL_TESTS = Path("tests/kernel")
 GUEST_RESULTS = Path("/run/koord-vm/results")
 TEMPORARY_BYTES = 4 << 30
+RERUNS = 2  # see outcomes.RERUN_REASON
 PYTEST_STATUSES = {0: "", 1: "", 5: "no test was collected"}
 
 
@@ -100,6 +101,7 @@ def rows_left(entry: str, label: str, groups: tuple[str, ...]) -> list[Row]:
 def pytest_command(files: list[str]) -> str:
     """Return the guest's command line."""
     words = [sys.executable, "-m", "pytest", "-m", "kernel", "-v", "--color=no", "-p", "no:cacheprovider"]
+    words += [f"--reruns={RERUNS}", "--reruns-delay=1"]
     words += ["-p", "tests.vm.result_lines", "--result-lines", str(GUEST_RESULTS / "outcomes.jsonl")]
     words += [f"--junitxml={GUEST_RESULTS / 'junit.xml'}", *files]
     return shlex.join(words)

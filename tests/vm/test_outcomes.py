@@ -73,4 +73,4 @@ def test_a_test_that_passed_on_a_further_attempt_passes_and_says_so() -> None:
     first, then = outcome("test_cpu.py::test_wait", "rerun", "noise"), outcome("test_cpu.py::test_wait", "passed")
     (row,) = rows_of("6.1", [first, then])
     assert (row.result, row.summary) == ("pass", "1 passed, 1 tried again in 3 s")
-    assert row.notes == ("tried again test_wait: noise",)
+    assert row.notes == ("tried again (emulated) test_wait: noise",)

@@ -25,6 +25,19 @@ def test_unknown_group_names_the_known_ones() -> None:
         run.files_of(("nonsense",))
 
 
+def test_each_group_is_one_file() -> None:
+    files = [path.name for path in run.KERNEL_TESTS.rglob("test_*.py")]
+    assert len(files) == len(set(files)) == len(run.files_of(()))
+    assert run.files_of(("enforcer_kill", "traffic")) == [
+        "tests/kernel/koordlet/test_enforcer_kill.py",
+        "tests/kernel/koordlet/test_traffic.py",
+    ]
+
+
+def test_a_guest_tries_any_failed_test_again() -> None:
+    assert f"--reruns={run.RERUNS}" in run.pytest_command(["tests/kernel/test_cpu.py"]).split()
+
+
 def test_every_long_group_runs_under_cgroup_v2_somewhere_and_the_others_say_that_they_leave_it() -> None:
     layouts = {entry.name: entry.cgroup for entry in MATRIX}
     assert run.files_of(tuple(LONG_GROUPS))
