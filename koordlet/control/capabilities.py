@@ -12,25 +12,11 @@ from koordlet.host.cgroups.processes import first_pid_below
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
+from koordlet.host.knobs.table import KNOBS
 from koordlet.host.topology import bfq_disks, cpu_places, disks
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
 
 _EVERY_TICKS = 60
-_SAMPLES: dict[Knob, str] = {
-    Knob.CPU_IDLE: "1",
-    Knob.CPU_WEIGHT: "1",
-    Knob.CPU_BVT: "-1",
-    Knob.CPU_MAX: "100000 100000",
-    Knob.CPU_BURST: "0",
-    Knob.CPUSET_CPUS: "0",
-    Knob.FREEZE: "1",
-    Knob.MEMORY_HIGH: "1073741824",
-    Knob.IO_WEIGHT: "default 1",
-    Knob.IO_MAX: "1:0 rbps=1048576",
-    Knob.NET_CLASS: "rate=131072 prio=7",
-    Knob.RESCTRL_GROUP: "koord",
-}
-"""Values that say whether a knob is there; nothing is written."""
 
 
 class CapabilityReader:
@@ -63,7 +49,7 @@ class CapabilityReader:
         places = cpu_places(self._tree)
         sample = next((info.path for info in cgroups if info.path not in ("/", self._own)), None)
         return HostCapabilities(
-            knobs=frozenset(knob for knob in _SAMPLES if sample is not None and self._can(knob, sample)),
+            knobs=frozenset(knob for knob in KNOBS if sample is not None and self._can(knob, sample)),
             cpus=tuple(place.id for place in places),
             cores={place.id: place.core for place in places},
             nodes={place.id: place.node for place in places},
@@ -75,7 +61,7 @@ class CapabilityReader:
 
     def _can(self, knob: Knob, sample: str) -> bool:
         try:
-            self._knobs.parts(knob, sample, _SAMPLES[knob])
+            self._knobs.parts(knob, sample, KNOBS[knob].probe)
         except Unsupported:
             return False
         except (CgroupGone, OSError, ValueError):

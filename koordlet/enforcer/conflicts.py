@@ -17,13 +17,11 @@ from dataclasses import dataclass
 
 from api.intents import Knob, Setting
 from api.qos import QoSClass
-from koordlet.enforcer.direction import amount
+from koordlet.host.knobs.spec import Scope
+from koordlet.host.knobs.table import KNOBS
 
 Owner = tuple[str, Knob]
 """Target and knob: one strategy owns each at a time."""
-
-
-_OF_PROCESSES = frozenset({Knob.OOM_SCORE_ADJ, Knob.RESCTRL_GROUP, Knob.CORE_SCHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def _wants_more(qos: QoSClass) -> bool:
 
 
 def _rank(setting: Setting, *, wants_more: bool) -> tuple[float, int, str, str]:
-    given = amount(setting.knob, setting.value)
+    given = KNOBS[setting.knob].amount(setting.value)
     size = float(len(given)) if isinstance(given, frozenset) else given
     order = 0.0 if size is None or math.isnan(size) else -size if wants_more else size
     return order, setting.strength, setting.strategy, setting.value
@@ -75,7 +73,7 @@ def _drop_idle_weights(winners: dict[Owner, Setting], losses: list[Override]) ->
 
 
 def _drop_upper(winners: dict[Owner, Setting], losses: list[Override]) -> None:
-    lower = [setting for (_, knob), setting in winners.items() if knob in _OF_PROCESSES]
+    lower = [setting for (_, knob), setting in winners.items() if KNOBS[knob].scope == Scope.PROCESSES]
     for setting in lower:
         path = setting.target
         while path != "/":

@@ -13,7 +13,6 @@ from koordlet.enforcer.apply import Applier
 from koordlet.enforcer.audit import AuditFile, Outcome
 from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.conflicts import Owner, settle
-from koordlet.enforcer.direction import Direction
 from koordlet.enforcer.events import Clocks, EnforcerEvent, EventLog, of_intent
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.leases import Lease, Leases, groups_of
@@ -21,9 +20,10 @@ from koordlet.enforcer.oneshot import OneShotActions
 from koordlet.enforcer.plan import Declined, Planner, WritePlan
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import Reclaimer
-from koordlet.enforcer.validation import check
 from koordlet.enforcer.writer import KernelWriter
+from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.knobs import Knobs
+from koordlet.host.knobs.table import check
 
 
 def read_clocks() -> Clocks:

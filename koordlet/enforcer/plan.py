@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from api.intents import Knob, Setting
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.direction import direction
 from koordlet.enforcer.events import Clocks
 from koordlet.enforcer.journal_format import JournalEntry
 from koordlet.enforcer.leases import Lease
@@ -14,6 +13,7 @@ from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.write_order import KnobChange, interim
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import KernelFile
+from koordlet.host.knobs.direction import direction
 from koordlet.host.knobs.knobs import Assignment, CgroupGone, Knobs
 
 

@@ -3,8 +3,8 @@
 Protected are: cgroups that match a pattern of the settings, that are annotated so, of class SYSTEM, LSE or LSR, the
 agent's own, and every cgroup above one of these (what is done to a parent is done to its children).
 
-A protected cgroup gets gifts only: a knob of `_GIFTS` in the direction that gives it more. The class of a cgroup that
-has none is that of its nearest classified ancestor.
+A protected cgroup may only be given more, by a knob whose specification says `may_widen_protected`. The class of a
+cgroup that has none is that of its nearest classified ancestor.
 """
 
 from collections.abc import Mapping
@@ -14,34 +14,12 @@ from functools import cached_property
 
 from api.intents import Knob
 from api.qos import QoSClass
-from koordlet.enforcer.direction import Direction
+from koordlet.host.knobs.direction import Direction
+from koordlet.host.knobs.spec import Scope
+from koordlet.host.knobs.table import KNOBS
 from koordlet.identity.cgroup_names import name_cgroup
 
 _PROTECTED_CLASSES = frozenset({QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR})
-_GIFTS = frozenset(
-    {
-        Knob.CPU_WEIGHT,
-        Knob.CPU_MAX,
-        Knob.CPU_BURST,
-        Knob.CPU_IDLE,
-        Knob.CPU_BVT,
-        Knob.CPUSET_CPUS,
-        Knob.CPUSET_MEMS,
-        Knob.FREEZE,
-        Knob.MEMORY_MIN,
-        Knob.MEMORY_LOW,
-        Knob.MEMORY_HIGH,
-        Knob.MEMORY_MAX,
-        Knob.MEMORY_PRIORITY,
-        Knob.IO_WEIGHT,
-        Knob.IO_MAX,
-        Knob.OOM_SCORE_ADJ,
-    }
-)
-NOT_OF_CGROUPS = frozenset({Knob.RESCTRL_SCHEMATA, Knob.SYSCTL, Knob.SCHED_FEATURE, Knob.NODE_TAINT})
-"""Knobs whose target is no cgroup."""
-_OF_THE_ROOT = frozenset({Knob.IO_COST_QOS, Knob.IO_COST_MODEL})
-"""Knobs that only the root cgroup has, for the whole host."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +32,7 @@ class ProtectedCgroups:
     own: str
     """Path of the agent's own cgroup; empty if it is in none."""
     only: tuple[str, ...] = ()
-    """Patterns of the cgroups that may be changed at all, gifts included; empty is all."""
+    """Patterns of the cgroups that may be changed at all, widening included; empty is all."""
 
     def is_out_of_bounds(self, target: str) -> bool:
         """Whether the settings leave a cgroup alone altogether."""
@@ -109,11 +87,13 @@ class ProtectedCgroups:
 
     def forbids(self, knob: Knob, target: str, direction: Direction) -> str:
         """Why a setting may not be made; empty if it may."""
-        if knob in NOT_OF_CGROUPS or (knob in _OF_THE_ROOT and target == "/"):
+        spec = KNOBS[knob]
+        if not spec.targets_cgroup or (spec.scope == Scope.ROOT_CGROUP and target == "/"):
             return ""
         if knob == Knob.CPU_IDLE and name_cgroup(target).kind == "kubepods" and direction != Direction.WIDER:
             return f"{target} is the kubelet's own, which would fail to start on an idle cgroup"
-        if knob in _GIFTS and direction in (Direction.WIDER, Direction.SAME) and not self.is_out_of_bounds(target):
+        widens = direction in (Direction.WIDER, Direction.SAME)
+        if spec.may_widen_protected and widens and not self.is_out_of_bounds(target):
             return ""
         return self.why(target)
 

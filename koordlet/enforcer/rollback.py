@@ -8,11 +8,11 @@ from enum import Enum
 
 from api.intents import Knob
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.direction import direction
 from koordlet.enforcer.journal_format import JournalEntry
 from koordlet.enforcer.write_order import KnobChange, order
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import KernelFile, ResourceTasks, parents_list
+from koordlet.host.knobs.direction import direction
 from koordlet.host.knobs.knobs import Assignment
 
 _GONE = (errno.ENOENT, errno.ENODEV)

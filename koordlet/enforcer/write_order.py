@@ -11,22 +11,13 @@ from dataclasses import dataclass
 
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Knob
-from koordlet.enforcer.direction import Direction
 from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import ABSENT, KernelFile, ProcessFiles, ResourceGroup, ResourceTasks
+from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.knobs import Assignment
+from koordlet.host.knobs.spec import WritePhase
+from koordlet.host.knobs.table import KNOBS
 
-_LEVELLED = frozenset(
-    {
-        Knob.CPU_MAX,
-        Knob.CPUSET_CPUS,
-        Knob.CPUSET_MEMS,
-        Knob.MEMORY_MIN,
-        Knob.MEMORY_LOW,
-        Knob.MEMORY_HIGH,
-        Knob.MEMORY_MAX,
-    }
-)
 _FIRST, _WIDEN, _TIGHTEN, _LAST = range(4)
 
 
@@ -73,17 +64,19 @@ def order(changes: Sequence[KnobChange]) -> list[KnobWrite]:
 
 
 def _phase(change: KnobChange) -> int:
-    if change.knob == Knob.CPU_BURST:
-        return _FIRST if change.direction == Direction.TIGHTER else _LAST
-    if change.knob == Knob.CPU_IDLE and change.direction == Direction.WIDER:
-        return _FIRST
-    if change.knob in _LEVELLED:
-        return _WIDEN if change.direction == Direction.WIDER else _TIGHTEN
+    widens = change.direction == Direction.WIDER
+    match KNOBS[change.knob].write_phase:
+        case WritePhase.TIGHTENED_FIRST:
+            return _FIRST if change.direction == Direction.TIGHTER else _LAST
+        case WritePhase.WIDENED_FIRST:
+            return _FIRST if widens else _LAST
+        case WritePhase.BY_LEVEL:
+            return _WIDEN if widens else _TIGHTEN
     return _LAST
 
 
 def _level(change: KnobChange) -> int:
-    if change.knob in _LEVELLED:
+    if KNOBS[change.knob].write_phase == WritePhase.BY_LEVEL:
         depth = _depth(change.target)
         return depth if change.direction == Direction.WIDER else -depth
     return max(_turn(part) for part, _ in change.parts)

@@ -1,61 +1,68 @@
-"""Knobs of the whole machine: kernel settings, scheduler features, and resource groups."""
+"""Knobs outside of cgroups: kernel settings, scheduler features, and resource groups."""
 
 from pathlib import Path
 
-from api.intents import Knob
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import Format, Layout, canonical, schemata_items
 from koordlet.host.attributes import KernelFile, ResourceTasks
-from koordlet.host.cgroups.controllers import LACKING, Assignment, Directories
-from koordlet.host.files import HostTree
+from koordlet.host.cgroups.controllers import Assignment
+from koordlet.host.knobs.spec import KnobFile, KnobHost, KnobSpec, assign_nothing
 from koordlet.host.resctrl_groups import group_directory
 
+SYSCTLS = (KnobFile("/proc/sys", Format.TEXT), KnobFile("/sys/kernel/mm", Format.TEXT))
+FEATURES = (
+    KnobFile("/sys/kernel/debug/sched/features", Format.INTEGER),
+    KnobFile("/sys/kernel/debug/sched_features", Format.INTEGER),
+)
+"""The name differs between kernels."""
 
-def sysctl_parts(tree: HostTree, target: str, value: str) -> tuple[Assignment, ...]:
+
+def assign_sysctl(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:
     """`vm.swappiness`, or a path below /proc/sys or /sys/kernel/mm."""
     name = target.strip("/") if "/" in target else target.replace(".", "/")
-    for root in ("/proc/sys", "/sys/kernel/mm"):
-        path = tree.path(f"{root}/{name}")
+    for root in spec.v2:
+        path = host.tree.path(f"{root.name}/{name}")
         if path.is_file():
-            return (Assignment(KernelFile(str(path), Format.TEXT, is_cgroup=False), canonical(Format.TEXT, value)),)
+            return (Assignment(KernelFile(str(path), root.format, is_cgroup=False), canonical(root.format, value)),)
     raise Unsupported(f"the kernel has no setting {target}")
 
 
-def feature_parts(tree: HostTree, target: str, value: str) -> tuple[Assignment, ...]:
-    """A scheduler feature; the file's place differs between kernels."""
-    for name in ("/sys/kernel/debug/sched/features", "/sys/kernel/debug/sched_features"):
-        path = tree.path(name)
+def assign_feature(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:
+    """A scheduler feature by its name."""
+    for file in spec.v2:
+        path = host.tree.path(file.name)
         if path.is_file():
             if not {target, f"NO_{target}"} & set(path.read_text().split()):
                 raise Unsupported(f"the scheduler has no feature {target}")
-            place = KernelFile(str(path), Format.INTEGER, Layout.WORD, target, is_cgroup=False)
-            return (Assignment(place, canonical(Format.INTEGER, value)),)
-    raise Unsupported(*LACKING[Knob.SCHED_FEATURE])
+            place = KernelFile(str(path), file.format, Layout.WORD, target, is_cgroup=False)
+            return (Assignment(place, canonical(file.format, value)),)
+    return assign_nothing(host, spec, target, value)
 
 
-def task_parts(directories: Directories, resctrl: Path, target: str, group: str) -> tuple[Assignment, ...]:
+def assign_group(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:
     """The threads of a cgroup in a resource group."""
-    _need(resctrl)
-    group_directory(resctrl, group)
-    return (Assignment(ResourceTasks(str(directories.directory("cpu", target)), str(resctrl)), group),)
+    _require_resctrl(host.resctrl)
+    group_directory(host.resctrl, value)
+    directory = host.directories.directory(spec.controller, target)
+    return (Assignment(ResourceTasks(str(directory), str(host.resctrl)), value),)
 
 
-def schemata_parts(resctrl: Path, group: str, value: str) -> tuple[Assignment, ...]:
+def assign_schemata(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:  # noqa: ARG001
     """Each domain of each line; domains that are not named stay as they are."""
-    _need(resctrl)
-    path = str(group_directory(resctrl, group) / "schemata")
-    parts = []
+    _require_resctrl(host.resctrl)
+    path = str(group_directory(host.resctrl, target) / "schemata")
+    assigned = []
     for item, text in schemata_items(value).items():
         is_bandwidth = item.startswith("MB")
         form = Format.INTEGER if is_bandwidth else Format.MASK
         place = KernelFile(path, form, Layout.DOMAIN, item, is_cgroup=False)
-        parts.append(Assignment(place, _rounded(resctrl, text) if is_bandwidth else canonical(form, text)))
-    if not parts:
+        assigned.append(Assignment(place, _rounded(host.resctrl, text) if is_bandwidth else canonical(form, text)))
+    if not assigned:
         raise ValueError("a schemata needs lines like L3:0=ff")
-    return tuple(parts)
+    return tuple(assigned)
 
 
-def _need(resctrl: Path) -> None:
+def _require_resctrl(resctrl: Path) -> None:
     if not (resctrl / "schemata").exists():
         raise Unsupported(f"resctrl is not mounted at {resctrl}", f"mount -t resctrl resctrl {resctrl}")
 

@@ -12,14 +12,19 @@ from api.intents import Knob, Setting, Strength
 from api.qos import QoSClass
 from koordlet.enforcer.budgets import Budgets, pod_of
 from koordlet.enforcer.conflicts import settle
-from koordlet.enforcer.direction import Direction, amount, compare
 from koordlet.enforcer.protected import ProtectedCgroups
-from koordlet.enforcer.validation import check
 from koordlet.enforcer.write_order import KnobChange, interim, order
 from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import KernelFile
+from koordlet.host.knobs.direction import Direction, compare
 from koordlet.host.knobs.knobs import Assignment
+from koordlet.host.knobs.table import KNOBS, check
+from koordlet.host.knobs.values import Amount
 from tests.koordlet.enforcer.hosts import want
+
+
+def amount(knob: Knob, value: str) -> Amount:
+    return KNOBS[knob].amount(value)
 
 
 @pytest.mark.parametrize(

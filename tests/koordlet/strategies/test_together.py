@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
 from api.qos import QoSClass
 from api.settings import merge
-from koordlet.enforcer.protected import NOT_OF_CGROUPS
-from koordlet.enforcer.validation import check
+from koordlet.host.knobs.table import KNOBS, check
 from koordlet.strategies.settings import configure
 from koordlet.strategies.strategy import Strategy, discover_strategies
 from koordlet.strategies.view import CacheControl, Group, GroupKind, MemoryDomain, NodeView
@@ -215,7 +214,7 @@ def test_every_value_is_one_that_the_enforcer_takes(seen: NodeView) -> None:
             assert intent.reason
             if isinstance(intent, Setting):
                 check(intent)
-                assert intent.knob in NOT_OF_CGROUPS or intent.target in paths
+                assert not KNOBS[intent.knob].targets_cgroup or intent.target in paths
             else:
                 assert isinstance(intent, Evict | Reclaim)
                 assert intent.target in paths
