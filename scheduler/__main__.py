@@ -165,14 +165,15 @@ def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
     logging.getLogger().setLevel(logging.WARNING)
     namespace, _, name = pod.rpartition("/")
     key = Key(namespace or "default", name)
-    settings = _settings(chosen["config"])
+    engine = _engine(_settings(chosen["config"]), str(chosen["config"]))
     now = time.time()
     with _client(chosen, ClientSettings(requests_per_second=200, burst=500)) as client:
         try:
             found = find_pod(client, key)
             if found is None:
                 die(f"no pod {key}", hint="name it as NAMESPACE/POD")
-            explanation = explain(load(client, settings, now), found, now)
+            load(client, engine, now)
+            explanation = explain(engine, found, now)
         except ClusterError as error:
             die(f"API server: {error}")
     click.echo(explanation.sentence)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import scheduler.plugins
-from api.plugin import discover
+from api.plugin import PluginError, discover
 from api.protocol import SCHEDULER_NAME
 from api.settings import SettingsError, convert
 from scheduler.framework import Handle, NoConfig, Plugin
@@ -20,7 +20,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     scheduler_name: str = SCHEDULER_NAME
     """Pods with this `spec.schedulerName` are ours."""
     plugins: dict[str, dict[str, Any]] = {}
-    """One table per plugin, by module name: `enabled`, `weight`, and the keys of the plugin's `Config`."""
+    """One table per plugin, by module or entry point: `enabled`, `weight`, and the keys of the plugin's `Config`."""
     backoff_initial_seconds: float = 1.0
     """Wait after the first failed attempt; doubles with each."""
     backoff_max_seconds: float = 10.0
@@ -35,15 +35,18 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enabled:
-    """A running plugin: its module's name and the weight of its score."""
+    """A running plugin, its key in the settings (module or entry point) and the weight of its score."""
 
-    module: str
+    key: str
     plugin: Plugin[Any]
     weight: int
 
 
 def available() -> dict[str, type[Plugin[Any]]]:
-    """Every plugin by module name."""
+    """Every plugin by its key in the settings: module of `scheduler.plugins`, or installed entry point.
+
+    Raises PluginError for an entry point that cannot serve as a plugin.
+    """
     return discover(scheduler.plugins, Plugin, "koord.scheduler_plugins")
 
 
@@ -64,23 +67,34 @@ def build(
 
     Raises SettingsError naming plugin and key.
     """
-    kinds = available() if kinds is None else kinds
-    for module in settings.plugins:
-        if module not in kinds:
+    kinds = _available(source) if kinds is None else kinds
+    for key in settings.plugins:
+        if key not in kinds:
             known = ", ".join(sorted(kinds))
-            raise SettingsError(source, f"[plugins.{module}]", f"no such plugin; there are {known}")
+            raise SettingsError(source, f"[plugins.{key}]", f"no such plugin; there are {known}")
     enabled: list[Enabled] = []
-    for module, kind in sorted(kinds.items(), key=lambda item: (item[1].rank, item[0])):
-        table = dict(settings.plugins.get(module, {}))
+    for key, kind in sorted(kinds.items(), key=lambda item: (item[1].rank, item[0])):
+        table = dict(settings.plugins.get(key, {}))
         if not table.pop("enabled", kind.enabled):
             continue
+        for other in enabled:
+            if other.plugin.name == kind.name:
+                problem = f"the name {kind.name!r} is that of plugin {other.key}; disable one of the two"
+                raise SettingsError(source, f"[plugins.{key}]", problem)
         weight = table.pop("weight", kind.weight)
-        config = convert(table, config_type(kind), f"{source}: [plugins.{module}]")
-        enabled.append(Enabled(module, kind(config, handle), weight))
+        config = convert(table, config_type(kind), f"{source}: [plugins.{key}]")
+        enabled.append(Enabled(key, kind(config, handle), weight))
     plugins = [entry.plugin for entry in enabled]
     handle.snapshot.node_observers.extend(p for p in plugins if _defines(p, "node_changed", "node_removed"))
     handle.snapshot.pod_observers.extend(p for p in plugins if _defines(p, "pod_added", "pod_removed"))
     return enabled
+
+
+def _available(source: str) -> dict[str, type[Plugin[Any]]]:
+    try:
+        return available()
+    except PluginError as error:
+        raise SettingsError(source, "[plugins]", str(error)) from error
 
 
 def _defines(plugin: Plugin[Any], *points: str) -> bool:

@@ -12,7 +12,6 @@ from scheduler.engine import NODE, Engine
 from scheduler.explain.debug import score_table
 from scheduler.explain.diagnosis import NodeReasons, by_node, sentence
 from scheduler.framework import Action, ObjectEvent
-from scheduler.profile import SchedulerSettings
 
 T = TypeVar("T")
 
@@ -28,9 +27,8 @@ class Explanation:
     """Markdown of the best nodes when the pod can be placed."""
 
 
-def load(client: Client, settings: SchedulerSettings, now: float) -> Engine:
-    """An engine that knows what the API server lists at this moment. Raises ClusterError."""
-    engine = Engine(settings)
+def load(client: Client, engine: Engine, now: float) -> None:
+    """Give the engine every object that the API server lists at this moment. Raises ClusterError."""
     for kind in engine.watched_kinds().values():
         for identity, value in _listed(client, kind):
             engine.on_object(ObjectEvent(kind, Action.ADD, identity.key, None, value), now)
@@ -38,7 +36,6 @@ def load(client: Client, settings: SchedulerSettings, now: float) -> Engine:
         engine.on_node(Action.ADD, node, now)
     for _, pod in _listed(client, POD):
         engine.on_pod(Action.ADD, pod, now)
-    return engine
 
 
 def find_pod(client: Client, key: Key) -> Pod | None:

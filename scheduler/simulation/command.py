@@ -60,8 +60,12 @@ def replay(nodes_path: Path, pods_path: Path, settings_path: Path | None, names:
     runs = {"settings": _settings(settings_path)} | {name: policies.gpu_policy(name, pods) for name in names}
     curves = []
     for name, settings in runs.items():
+        try:
+            simulation = Simulation(settings, nodes, source=str(settings_path) if name == "settings" else name)
+        except SettingsError as error:
+            raise click.UsageError(str(error)) from error
         started = time.perf_counter()
-        curve = drive.replay(Simulation(settings, nodes), pods, workload, policy=name)
+        curve = drive.replay(simulation, pods, workload, policy=name)
         rate = curve.decisions / (time.perf_counter() - started)
         click.echo(f"{name}: {curve.decisions} decisions, {rate:.0f}/s", err=True)
         curves.append(curve)

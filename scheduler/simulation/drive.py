@@ -38,10 +38,10 @@ class GpuUse:
 
 
 class Simulation:
-    """One engine and the pods it placed."""
+    """One engine and the pods it placed. Raises SettingsError, naming `source`, for settings of plugins."""
 
-    def __init__(self, settings: SchedulerSettings, nodes: Sequence[NodeShape]) -> None:
-        self.engine = Engine(settings)
+    def __init__(self, settings: SchedulerSettings, nodes: Sequence[NodeShape], *, source: str = "settings") -> None:
+        self.engine = Engine(settings, source=source)
         self.placed: dict[str, Pod] = {}
         self.decisions = 0
         self._ticked = -math.inf

@@ -17,9 +17,9 @@ def test_the_sentence_counts_nodes_per_reason() -> None:
     taint = {"key": "x", "effect": "NoSchedule"}
     nodes = [node("a"), node("b"), node("c", taints=[taint])]
     made = engine(nodes, [pod("other", {"cpu": "3"}, nodeName="a")])
-    told = explain(made, pod("p", {"cpu": "5"}), 0.0)
-    assert told.sentence == ("0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.")
-    assert {item.node: [reason.text for reason in item.reasons] for item in told.nodes} == {
+    explanation = explain(made, pod("p", {"cpu": "5"}), 0.0)
+    assert explanation.sentence == ("0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.")
+    assert {item.node: [reason.text for reason in item.reasons] for item in explanation.nodes} == {
         "a": ["Insufficient cpu"],
         "b": ["Insufficient cpu"],
         "c": ["node(s) had untolerated taint(s)"],
@@ -55,10 +55,11 @@ def test_the_command_reads_the_cluster() -> None:
         assert missing.exit_code == 1
 
 
-def test_wrong_settings_are_named(tmp_path: Any) -> None:
+@pytest.mark.parametrize("verb", [pytest.param(["run"], id="run"), pytest.param(["why", "default/p"], id="why")])
+def test_wrong_settings_are_named(tmp_path: Any, verb: list[str]) -> None:
     path = tmp_path / "s.toml"
     path.write_text("[plugins.noderesourcesfit]\nstrategy = 'Best'\n")
-    result = CliRunner().invoke(main, ["--config", str(path), "--server", "http://127.0.0.1:9", "run"])
+    result = CliRunner().invoke(main, ["--config", str(path), "--server", "http://127.0.0.1:9", *verb])
     assert result.exit_code == 2
     assert "strategy" in result.output
 

@@ -55,6 +55,14 @@ def test_unknown_setting_is_a_usage_error(tmp_path: Path) -> None:
     assert "scheduler: unknown key" in result.output
 
 
+def test_an_unknown_key_of_a_plugin_is_a_usage_error(tmp_path: Path) -> None:
+    settings = tmp_path / "scheduler.toml"
+    settings.write_text("[plugins.deviceshare]\ncolour = 1\n")
+    result = CliRunner().invoke(simulate, ["replay", *trace(tmp_path), "--settings", str(settings)])
+    assert result.exit_code == 2
+    assert "colour: unknown key" in result.output
+
+
 def test_day_writes_table_csv_and_plot(tmp_path: Path) -> None:
     arguments = ["day", "--nodes", "6", "--hours", "1.5", "--seeds", "1", "--out", str(tmp_path)]
     result = CliRunner().invoke(simulate, arguments)
