@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.verdicts import ANCESTOR, GONE, NOBODY, Culprit, How
-from detector.blame import Floats
+from detector.arrays import Floats
 from detector.cgroup_tree import is_below
 from detector.correlation import LEAST_SHARE, History, correlate
 from detector.symptom import BlameSource, Signal, Symptom, ratio

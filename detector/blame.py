@@ -4,9 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import OTHER_ID, Frame, Table
-
-Floats = NDArray[np.float64]
-Ids = NDArray[np.uint64]
+from detector.arrays import Floats, Ids
 
 
 class Blame:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.blame import Floats
+from detector.arrays import Floats
 from detector.cpi2.published import antagonist_scores
 
 LEAST_SCORE = 0.35

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.blame import Floats, Ids
+from detector.arrays import Floats, Ids
 
 
 def positions(known: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

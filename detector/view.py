@@ -10,8 +10,9 @@ from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.metrics import BY_COLUMN, MetricKind
 from api.verdicts import KERNEL, NOBODY
 from api.window import Window, subtract
+from detector.arrays import Floats
 from detector.baselines.values import Judgement
-from detector.blame import Blame, Floats, blame_between
+from detector.blame import Blame, blame_between
 from detector.cgroup_tree import CgroupTree, is_below
 from detector.cpi2.sampler import Sampled
 

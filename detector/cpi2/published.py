@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from detector.arrays import Floats
+
 _ONE_THREAD = 4 * 65_536
 """Multiplications up to which OpenBLAS uses one thread."""
 Positive = Annotated[float, msgspec.Meta(gt=0)]

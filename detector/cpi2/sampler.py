@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo
-from detector.blame import Floats, Ids
+from detector.arrays import Floats, Ids
 from detector.checkpoint import Array, pack, unpack
 from detector.cpi2.published import (
     Cpi2Policy,

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from api.loss import LOSS_CAUSES
 from api.verdicts import culprit_in_words
+from detector.arrays import Floats
 from detector.explain.story import Story, StoryTick
 from detector.explain.text import lost_of
 from detector.judging.diagnosis import RuleDiagnosis, Why
-
-Floats = NDArray[np.float64]
 
 _LEAST_PART = 0.005
 """A cause below this part of all that was lost is left out."""

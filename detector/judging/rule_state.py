@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.blame import Floats, Ids
+from detector.arrays import Floats, Ids
 from detector.ring import positions
 
 Bits = NDArray[np.uint64]

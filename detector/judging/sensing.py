@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo
+from detector.arrays import Flags, Floats
 from detector.attribution import Attributor
-from detector.blame import Floats
 from detector.correlation import History
 from detector.rules import Rule, SuspicionPolicy
 from detector.symptom import Signal, Symptom
 from detector.view import View
 
-Flags = NDArray[np.bool_]
 HARMFUL = 0.05
 """Lost seconds per second above which a tick is harmed by a symptom that no rule is about."""
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo
+from detector.arrays import Floats
 from detector.baselines.values import BaselineSample, Judgement, LoadKind, WorkloadKey
-from detector.blame import Floats
 from detector.symptom import ratio
 from detector.view import View
 

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from api.frame import OTHER_ID
 from api.verdicts import Verdict
-from detector.blame import Ids
+from detector.arrays import Flags, Ids, Rows
 from detector.judging.rule_state import RuleState
-from detector.judging.sensing import Flags, RuleTick
-from detector.judging.verdict_rows import Rows, severity_ranks, verdicts_of
+from detector.judging.sensing import RuleTick
+from detector.judging.verdict_rows import severity_ranks, verdicts_of
 from detector.rules import Rule
 from detector.symptom import Symptom
 

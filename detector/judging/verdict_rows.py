@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.verdicts import Severity, Verdict, VerdictState
-from detector.blame import Floats
+from detector.arrays import Floats, Rows
 from detector.judging.sensing import RuleTick
 from detector.rules import Rule
 from detector.symptom import Symptom
 
-Rows = NDArray[np.intp]
 SEVERITIES = (Severity.LOW, Severity.MEDIUM, Severity.HIGH)
 _MEDIUM, _HIGH = 3.0, 8.0
 """Times the threshold from which a loss is of medium and of high severity."""

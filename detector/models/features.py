@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from detector.blame import Floats
+from detector.arrays import Floats
 from detector.symptom import ratio
 from detector.view import View
 
