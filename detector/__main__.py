@@ -17,6 +17,7 @@ from detector.evaluation.report import as_json, as_text
 from detector.evaluation.scoring import Score, score, total
 from detector.explain.moments import FORMS, clock, parse_when
 from detector.explain.story import NotRecorded, Story, parts_of, span_of, tell
+from detector.explain.symptom_table import symptom_table
 from detector.explain.text import in_text
 from detector.explain.timeline import timeline
 from detector.explain.timeline_png import draw
@@ -27,8 +28,8 @@ from detector.recording.files import segment_paths
 from detector.recording.format import RecordingRefused
 from detector.recording.replay import ReplayStep
 from detector.recording.replay import replay as replayed
+from detector.registry import default_rules, discover_symptoms
 from detector.rules import Rule, load_rules
-from detector.symptom import discover_symptoms
 
 FAILED, ASKED_WRONGLY, CANNOT = 1, 2, 3
 
@@ -119,6 +120,13 @@ def evaluate(
         sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in told]) + b"\n")
     else:
         click.echo(_printable("\n\n".join(as_text(each) for each in told)))
+
+
+@main.command()
+def symptoms() -> None:
+    """List the symptoms of this installation: resource, cause, culprits, and the default rule with its threshold."""
+    found = discover_symptoms()
+    click.echo(symptom_table(found, default_rules(found)), nl=False)
 
 
 @main.command()

@@ -79,41 +79,27 @@ class SuspicionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Ticks that suffice."""
 
 
-_BY_OTHERS = {QoSClass.BE: 0.5}
-_ALL_BUT_BEST_EFFORT = Selector(qos=tuple(qos for qos in QoSClass if qos is not QoSClass.BE))
-"""Best-effort work is meant to wait until nobody else wants the CPU."""
+NOT_BEST_EFFORT = Selector(qos=tuple(qos for qos in QoSClass if qos is not QoSClass.BE))
+"""All but best-effort work, which is meant to wait until no other work wants the CPU."""
+BEST_EFFORT_THRESHOLDS: dict[QoSClass, float] = {QoSClass.BE: 0.5}
+"""Best-effort work may lose half a thread before there is a verdict."""
 
-DEFAULT_RULES: tuple[Rule, ...] = (
-    Rule(name="cpu-contention", any_of=("cpu_contention",), selector=_ALL_BUT_BEST_EFFORT),
-    Rule(name="own-threads", any_of=("own_threads",), threshold=0.5, qos_thresholds={QoSClass.BE: 2.0}),
-    Rule(name="cpu-quota", any_of=("own_quota", "ancestor_quota"), qos_thresholds=_BY_OTHERS),
-    Rule(name="memory", any_of=("reclaim", "compaction"), qos_thresholds=_BY_OTHERS),
-    Rule(name="memory-limit", any_of=("own_memory_limit", "ancestor_memory_limit"), qos_thresholds=_BY_OTHERS),
-    Rule(name="blockio", any_of=("blockio_delay",), threshold=0.1, qos_thresholds=_BY_OTHERS),
-    Rule(name="blockio-limit", any_of=("blockio_limit",), threshold=0.2, qos_thresholds=_BY_OTHERS),
-    Rule(name="network", any_of=("network_delay",), threshold=0.2, qos_thresholds=_BY_OTHERS),
-    Rule(name="network-retransmit", any_of=("network_retransmit",), threshold=1.0),
-    Rule(name="irq", any_of=("irq_theft",), qos_thresholds=_BY_OTHERS),
-    Rule(name="smt", any_of=("smt_sibling",), threshold=0.2, qos_thresholds={QoSClass.BE: 1.0}),
-    Rule(name="cache", any_of=("memory_bandwidth", "cache_pressure"), threshold=0.1, qos_thresholds=_BY_OTHERS),
+COMPOSITIONS: tuple[Rule, ...] = (
     Rule(
-        name="cpi",
-        any_of=("cpi_outlier",),
+        name="cache",
+        any_of=("memory_bandwidth", "cache_pressure"),
         threshold=0.1,
-        qos_thresholds=_BY_OTHERS,
-        unless_measured=("cache_pressure",),
+        qos_thresholds=BEST_EFFORT_THRESHOLDS,
     ),
-    Rule(name="cpi2", any_of=("cpi2",), qos_thresholds=_BY_OTHERS),
-    Rule(name="turnaround", any_of=("turnaround",), threshold=0.1, qos_thresholds=_BY_OTHERS),
+    Rule(name="cpu-quota", any_of=("own_quota", "ancestor_quota"), qos_thresholds=BEST_EFFORT_THRESHOLDS),
+    Rule(name="memory", any_of=("reclaim", "compaction"), qos_thresholds=BEST_EFFORT_THRESHOLDS),
     Rule(
-        name="pressure",
-        any_of=("pressure",),
-        threshold=0.2,
-        qos_thresholds=_BY_OTHERS,
-        unless_measured=("cpu_contention",),
+        name="memory-limit",
+        any_of=("own_memory_limit", "ancestor_memory_limit"),
+        qos_thresholds=BEST_EFFORT_THRESHOLDS,
     ),
 )
-"""What runs without settings."""
+"""Default rules over several symptoms; every other default rule is its symptom's own (`Symptom.default_rule`)."""
 
 
 def load_rules(text: str, source: str, symptoms: frozenset[str]) -> tuple[Rule, ...]:

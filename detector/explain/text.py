@@ -6,8 +6,8 @@ from api.verdicts import How, VerdictState, culprit_in_words, in_words
 from detector.explain.moments import clock, since, stamp
 from detector.explain.story import Story, StoryTick
 from detector.judging.diagnosis import RuleDiagnosis, Why
+from detector.registry import discover_symptoms
 from detector.rules import Rule
-from detector.symptom import discover_symptoms
 
 _NOTABLE = 0.2
 """A rule is shown tick by tick where its loss came to this part of the threshold, or where it held."""

@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.verdicts import OWN_THREADS, Verdict, VerdictState
-from detector.blame import Floats
+from detector.arrays import Flags, Floats
 from detector.correlation import History
 from detector.judging.rule_state import RuleState
-from detector.judging.sensing import Flags, RuleEvaluator, RuleTick
+from detector.judging.sensing import RuleEvaluator, RuleTick
 from detector.judging.updates import UpdateFilter
+from detector.registry import default_rules, discover_symptoms
 from detector.ring import Ring
-from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy
-from detector.symptom import Symptom, discover_symptoms
+from detector.rules import Rule, SuspicionPolicy
+from detector.symptom import Symptom
 from detector.view import View
 
 CORRELATION_TICKS = 60
@@ -33,13 +34,14 @@ class RuleEngine:
 
     def __init__(
         self,
-        rules: Sequence[Rule] = DEFAULT_RULES,
+        rules: Sequence[Rule] | None = None,
         *,
         symptoms: Mapping[str, Symptom] | None = None,
         suspicion: SuspicionPolicy | None = None,
     ) -> None:
         self.symptoms = dict(discover_symptoms() if symptoms is None else symptoms)
-        self.memory = RuleState.empty(len(rules))
+        taken = tuple(default_rules(self.symptoms) if rules is None else rules)
+        self.memory = RuleState.empty(len(taken))
         self.open: dict[tuple[int, int], Verdict] = {}
         """Verdicts that stand, as last told, by place of the rule and cgroup id."""
         self.correlated = tuple(name for name, symptom in self.symptoms.items() if symptom.blame.suspects)
@@ -50,7 +52,7 @@ class RuleEngine:
         """The newest tick."""
         self._suspicion = suspicion or SuspicionPolicy()
         self.retired: list[Verdict] = []
-        self._take(tuple(rules))
+        self._take(taken)
 
     def _take(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
@@ -65,7 +67,8 @@ class RuleEngine:
 
     def _is_own(self, rule: Rule) -> bool:
         """Whether the rule tells of more threads than CPUs, which is ordinary for some workloads."""
-        return all(self.symptoms[name].blame.named == OWN_THREADS for name in rule.symptoms)
+        found = [self.symptoms.get(name) for name in rule.symptoms]  # a recorded rule may need one not installed here
+        return all(symptom is not None and symptom.blame.named == OWN_THREADS for symptom in found)
 
     def replace_rules(self, rules: Sequence[Rule]) -> None:
         """Judge by other rules from the next step on.

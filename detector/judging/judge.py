@@ -30,8 +30,8 @@ from detector.judging.suspects import suspects
 from detector.models import features
 from detector.models.bank import ModelBank
 from detector.models.format import ModelFile
-from detector.rules import DEFAULT_RULES, Rule, SuspicionPolicy, check_rule
-from detector.symptom import discover_symptoms
+from detector.registry import default_rules, discover_symptoms
+from detector.rules import Rule, SuspicionPolicy, check_rule
 from detector.view import View, prune
 
 NAMED_NS = 12 * 10**9
@@ -44,7 +44,7 @@ FORGET_EVERY_NS = 3600 * 10**9
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that decides besides the frames; recorded with them."""
 
-    rules: tuple[Rule, ...] = DEFAULT_RULES
+    rules: tuple[Rule, ...] = msgspec.field(default_factory=default_rules)
     span_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 0.9
     """Verdicts rest on the newest frames that span at least this: a little less than a tick, so that an early one does
     not double the span."""

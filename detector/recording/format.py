@@ -14,7 +14,7 @@ import msgspec
 
 from api.loss import LOSS_CAUSES
 from detector.judging.judge import JudgeSettings, judged_columns
-from detector.symptom import discover_symptoms
+from detector.registry import discover_symptoms
 
 SCHEMA = "koord.recording/v1"
 SUFFIX = ".koordrec"

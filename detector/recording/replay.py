@@ -11,8 +11,8 @@ from api.verdicts import Verdict
 from detector.judging.judge import Judge, JudgeSettings
 from detector.recording.files import segments
 from detector.recording.format import MAGIC, Header, RecordingRefused
+from detector.registry import discover_symptoms
 from detector.rules import Rule
-from detector.symptom import discover_symptoms
 
 
 @dataclass(frozen=True, slots=True)

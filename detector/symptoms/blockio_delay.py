@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -19,6 +20,7 @@ class BlockioDelay(Symptom):
         "blockio.self_ns",
     )
     blame: ClassVar[BlameSource] = BlameSource(table="blockio.blame")
+    default_rule: ClassVar[Rule | None] = Rule(name="blockio", threshold=0.1, qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
         """Queue and excess disk time with somebody else's IO ahead."""

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from api.verdicts import OWN_LIMIT
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -14,6 +15,7 @@ class BlockioLimit(Symptom):
     cause: ClassVar[str] = "limit"
     columns: ClassVar[tuple[str, ...]] = ("blockio.throttle_ns",)
     blame: ClassVar[BlameSource] = BlameSource(named=OWN_LIMIT)
+    default_rule: ClassVar[Rule | None] = Rule(threshold=0.2, qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
         """Seconds held back, a sum over IOs."""

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -14,6 +15,7 @@ class Cpi2(Symptom):
     columns: ClassVar[tuple[str, ...]] = ("cpu.oncpu_ns", "pmu.cycles", "pmu.instructions")
     blame: ClassVar[BlameSource] = BlameSource(published=True)
     group: ClassVar[str] = "cycles"
+    default_rule: ClassVar[Rule | None] = Rule(qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
         """Cores used times `1 - mean CPI / CPI`, by the last sample, while it is an anomaly; 0 while it is none."""

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom, ratio, slowed
 from detector.view import View
 
@@ -14,6 +15,12 @@ class CpiOutlier(Symptom):
     columns: ClassVar[tuple[str, ...]] = ("cpu.oncpu_ns", "pmu.cycles", "pmu.instructions")
     blame: ClassVar[BlameSource] = BlameSource(suspects="cpu.oncpu_ns")
     group: ClassVar[str] = "cycles"
+    default_rule: ClassVar[Rule | None] = Rule(
+        name="cpi",
+        threshold=0.1,
+        qos_thresholds=BEST_EFFORT_THRESHOLDS,
+        unless_measured=("cache_pressure",),
+    )
 
     def sense(self, view: View) -> Signal | None:
         """Time on CPU times `1 - usual CPI / CPI`, where the CPI is unusual."""

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from detector.rules import NOT_BEST_EFFORT, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -13,6 +14,7 @@ class CpuContention(Symptom):
     cause: ClassVar[str] = "contention"
     columns: ClassVar[tuple[str, ...]] = ("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns", "cpu.oncpu_ns")
     blame: ClassVar[BlameSource] = BlameSource(table="cpu.blame")
+    default_rule: ClassVar[Rule | None] = Rule(selector=NOT_BEST_EFFORT)
 
     def sense(self, view: View) -> Signal | None:
         """Neighbours' and the kernel's part of the wait."""

@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from api.verdicts import KERNEL
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -24,6 +25,7 @@ class IrqTheft(Symptom):
         "net.softirq_rx_ns",
     )
     blame: ClassVar[BlameSource] = BlameSource(named=KERNEL)
+    default_rule: ClassVar[Rule | None] = Rule(name="irq", qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
         """Seconds taken beyond what the cgroup's own traffic explains."""

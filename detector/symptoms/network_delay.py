@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -16,6 +17,7 @@ class NetworkDelay(Symptom):
         "net.qdisc_packets",
     )
     blame: ClassVar[BlameSource] = BlameSource(suspects="net.qdisc_packets")
+    default_rule: ClassVar[Rule | None] = Rule(name="network", threshold=0.2, qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
         """Seconds waited, a sum over packets."""

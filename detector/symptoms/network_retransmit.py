@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from detector.rules import Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -16,6 +17,7 @@ class NetworkRetransmit(Symptom):
     cause: ClassVar[str] = "retransmit"
     columns: ClassVar[tuple[str, ...]] = ("net.tcp_retransmits", "net.drops", "net.qdisc_packets")
     blame: ClassVar[BlameSource] = BlameSource(suspects="net.qdisc_packets")
+    default_rule: ClassVar[Rule | None] = Rule(threshold=1.0)
 
     def sense(self, view: View) -> Signal | None:
         """At most so many seconds per second, summed over connections."""

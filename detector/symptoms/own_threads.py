@@ -4,7 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from api.qos import QoSClass
 from api.verdicts import OWN_THREADS
+from detector.rules import Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -16,6 +18,7 @@ class OwnThreads(Symptom):
     cause: ClassVar[str] = "own_threads"
     columns: ClassVar[tuple[str, ...]] = ("cpu.wait_self_ns", "cpu.oncpu_ns")
     blame: ClassVar[BlameSource] = BlameSource(named=OWN_THREADS)
+    default_rule: ClassVar[Rule | None] = Rule(threshold=0.5, qos_thresholds={QoSClass.BE: 2.0})
 
     def sense(self, view: View) -> Signal | None:
         """The cgroup's own part of the wait."""

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import Signal, Symptom
 from detector.view import View
 
@@ -21,6 +22,9 @@ class Pressure(Symptom):
         "pressure.memory_some_us",
         "pressure.io_some_us",
         "cpustat.throttled_ns",
+    )
+    default_rule: ClassVar[Rule | None] = Rule(
+        threshold=0.2, qos_thresholds=BEST_EFFORT_THRESHOLDS, unless_measured=("cpu_contention",)
     )
 
     def sense(self, view: View) -> Signal | None:

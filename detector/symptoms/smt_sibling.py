@@ -4,6 +4,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from api.qos import QoSClass
+from detector.rules import Rule
 from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View
 
@@ -20,6 +22,7 @@ class SmtSibling(Symptom):
     columns: ClassVar[tuple[str, ...]] = ("cpu.smt_foreign_ns", "pmu.cycles", "pmu.instructions")
     blame: ClassVar[BlameSource] = BlameSource(table="smt.blame")
     group: ClassVar[str] = "cycles"
+    default_rule: ClassVar[Rule | None] = Rule(name="smt", threshold=0.2, qos_thresholds={QoSClass.BE: 1.0})
 
     def sense(self, view: View) -> Signal | None:
         """Exposed time, times the part of it that goes lost by the baseline or by assumption."""

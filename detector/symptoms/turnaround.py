@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View
 
@@ -21,6 +22,7 @@ class Turnaround(Symptom):
     cause: ClassVar[str] = "turnaround"
     columns: ClassVar[tuple[str, ...]] = ("turnaround.requests", "turnaround.sum_ns")
     blame: ClassVar[BlameSource] = BlameSource(explained=True)
+    default_rule: ClassVar[Rule | None] = Rule(threshold=0.1, qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
         """Seconds of all requests together beyond the usual turnaround."""

@@ -17,8 +17,8 @@ from detector.judging.judge import Judge, JudgeSettings
 from detector.judging.signals import Turnarounds
 from detector.models.format import ModelFile, ModelsRefused, decode_models
 from detector.recording.frames import essential
-from detector.rules import DEFAULT_RULES, Rule, load_rules, rules_of
-from detector.symptom import discover_symptoms
+from detector.registry import default_rules, discover_symptoms
+from detector.rules import Rule, load_rules, rules_of
 from koordlet.agent.baseline_store import BaselineStore
 from koordlet.agent.recorder import Recorder
 from koordlet.config import DetectionSettings
@@ -149,7 +149,7 @@ def rules(settings: DetectionSettings, source: str) -> tuple[Rule, ...]:
 
 def _base(rules_file: str, symptoms: frozenset[str]) -> tuple[Rule, ...]:
     if not rules_file:
-        return DEFAULT_RULES
+        return default_rules()
     try:
         text = Path(rules_file).read_text()
     except (OSError, UnicodeDecodeError) as error:

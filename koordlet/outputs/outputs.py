@@ -13,7 +13,7 @@ import numpy as np
 from api.plugin import Unsupported
 from api.verdicts import Verdict
 from api.window import Window
-from detector.symptom import discover_symptoms
+from detector.registry import discover_symptoms
 from koordlet.agent.loop import Face
 from koordlet.triage.focus import FocusControl
 

@@ -17,7 +17,7 @@ from api.verdicts import (
     loss_in_words,
     to_json,
 )
-from detector.symptom import discover_symptoms
+from detector.registry import discover_symptoms
 
 VERDICT = Verdict(
     time=17.5,

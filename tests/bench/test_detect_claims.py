@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bench.detect.claims import Claim, Scenario, labels_of, mutual
 from bench.detect.scenarios import SCENARIOS
-from detector.symptom import discover_symptoms
+from detector.registry import discover_symptoms
 
 PATHS = {"victim": "/top/victim", "hog": "/top/hog"}
 

@@ -4,7 +4,8 @@ import pytest
 
 from api.frame import CgroupInfo
 from api.settings import SettingsError, parse
-from detector.rules import DEFAULT_RULES, load_rules, rules_of
+from detector.registry import default_rules
+from detector.rules import load_rules, rules_of
 
 SYMPTOMS = frozenset({"cpu_contention", "own_quota"})
 GOOD = """
@@ -55,5 +56,5 @@ def test_keys_beside_rules_are_refused() -> None:
 
 @pytest.mark.parametrize(("qos", "told"), [("", True), ("LS", True), ("SYSTEM", True), ("BE", False)])
 def test_best_effort_work_is_meant_to_wait_for_a_cpu(qos: str, told: bool) -> None:
-    (rule,) = (rule for rule in DEFAULT_RULES if rule.name == "cpu-contention")
+    (rule,) = (rule for rule in default_rules() if rule.name == "cpu-contention")
     assert (rule.threshold_of(CgroupInfo(1, "/one", "one", qos)) < 1.0) is told

@@ -21,7 +21,7 @@ from cluster import EVENTS, NODES, PODS, Key, custom
 from cluster.twin import Twin
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.format import decode_models
-from detector.rules import DEFAULT_RULES
+from detector.registry import default_rules
 from koordlet.serving.client import AgentClient
 from koordlet.serving.hub import VerdictFilter
 from probes.probe import Kernel
@@ -129,7 +129,7 @@ def test_the_default_agent_loads_no_server_no_cluster_and_no_parquet(kernel: Ker
 def test_profiles_become_models_that_the_judge_loads(kernel: Kernel, tree: CgroupTree, tmp_path: Path) -> None:
     directory = tmp_path / "profiles"
     # On a busy machine all rows would be of victims, which are not ordinary.
-    settings = f"disabled_rules = {[rule.name for rule in DEFAULT_RULES]}\n"
+    settings = f"disabled_rules = {[rule.name for rule in default_rules()]}\n"
     settings += f'[profiles]\nenabled = true\ndirectory = "{directory}"\nevery_seconds = 0.1\nsegment_seconds = 2.0\n'
     with tree.make_cgroup("profiled") as cgroup:
         cgroup.spawn(["sh", "-c", "while :; do sleep 0.01; done"])

@@ -61,7 +61,7 @@ def test_no_history_no_outlier() -> None:
 def test_silent_unless_asked_for() -> None:
     judge, verdicts = told([*CALM, *HARM], policy=None)
     assert verdicts == []
-    assert judge.diagnose("/web-1")[0].why is Why.NOT_MEASURED
+    assert {each.rule: each.why for each in judge.diagnose("/web-1")}["cpi2"] is Why.NOT_MEASURED
 
 
 def test_other_parameters_forget_samples_on_resume() -> None:

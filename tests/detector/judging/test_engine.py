@@ -12,8 +12,8 @@ from api.frame import KERNEL_ID, OTHER_ID, Frame
 from api.verdicts import How, Verdict, VerdictState
 from api.window import Window
 from detector.judging.engine import RuleEngine
+from detector.registry import discover_symptoms
 from detector.rules import Rule
-from detector.symptom import discover_symptoms
 from detector.view import View
 from tests.frames import make_frame
 

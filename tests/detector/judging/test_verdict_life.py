@@ -6,7 +6,8 @@ import pytest
 
 from api.verdicts import Severity, Verdict, VerdictState
 from detector.judging.judge import JudgeSettings
-from detector.rules import DEFAULT_RULES, Rule
+from detector.registry import default_rules
+from detector.rules import Rule
 from tests.detector.made_frames import BATCH, CALM, OTHER, WEB, Tick, cgroup, contention, judged, without
 
 MILD = contention(lost=0.2)
@@ -106,7 +107,7 @@ def test_many_short_lives_make_one_culprit() -> None:
 def test_best_effort_work_waits_for_a_cpu_by_design_and_may_lose_more_to_others() -> None:
     modest = cgroup(1, "/web", qos="BE")
     assert judged([contention(lost=1.6)] * 5, (modest, BATCH)) == [[]] * 5
-    assert all(rule.threshold_of(modest) >= 0.5 for rule in DEFAULT_RULES)
+    assert all(rule.threshold_of(modest) >= 0.5 for rule in default_rules())
 
 
 def test_an_update_tells_the_smoothed_loss_that_its_severity_is_about() -> None:

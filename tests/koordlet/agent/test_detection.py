@@ -11,7 +11,7 @@ from api.settings import SettingsError
 from api.verdicts import Verdict, VerdictState
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.format import SCHEMA, ModelFile, encode_models
-from detector.rules import DEFAULT_RULES
+from detector.registry import default_rules
 from koordlet.agent.detection import Detection, judge_settings, rules
 from koordlet.config import DetectionSettings, load_settings
 from tests.frames import make_frame
@@ -70,7 +70,7 @@ def test_a_table_changes_the_keys_it_names_and_adds_rules() -> None:
         rules={"cpu-contention": {"threshold": 0.2}, "mine": {"any_of": ["own_quota"]}}, disabled_rules=("smt",)
     )
     found = {rule.name: rule for rule in rules(settings, "x.toml")}
-    assert set(found) == {rule.name for rule in DEFAULT_RULES} - {"smt"} | {"mine"}
+    assert set(found) == {rule.name for rule in default_rules()} - {"smt"} | {"mine"}
     assert found["cpu-contention"].threshold == 0.2
     assert found["cpu-contention"].any_of == ("cpu_contention",)
 

@@ -4,8 +4,8 @@ import pytest
 
 from api.kube.meta import ObjectMeta, OwnerReference
 from api.kube.objects import Pod
-from api.verdicts import KERNEL, OWN_QUOTA, Culprit, How, Verdict
-from koordlet.kube.annotation import LEAST_SECONDS, MAX_ENTRIES, AnnotationPace, annotation_text, entries_of
+from api.verdicts import KERNEL, OWN_LIMIT, OWN_QUOTA, OWN_THREADS, Culprit, How, Verdict
+from koordlet.kube.annotation import LEAST_SECONDS, MAX_ENTRIES, OWN_DOING, AnnotationPace, annotation_text, entries_of
 from koordlet.kube.pods import CONFIG_HASH, PodBook
 from scheduler.interference.verdicts import NodeVerdict as Read
 from scheduler.interference.verdicts import from_annotation
@@ -93,12 +93,22 @@ def test_only_what_others_do_is_stated_and_in_the_schedulers_words(
     assert [each.resource for each in found] == ([read] if read else [])
 
 
-def test_every_symptom_has_its_line_in_the_table_above() -> None:
-    from detector.symptom import discover_symptoms
+def test_own_doing_is_the_cause_of_those_symptoms_that_blame_the_victim_or_its_limits() -> None:
+    from detector.registry import discover_symptoms
 
-    told = test_only_what_others_do_is_stated_and_in_the_schedulers_words.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    symptoms = {(symptom.resource, symptom.cause) for symptom in discover_symptoms().values()}
-    assert symptoms <= {(resource, cause) for resource, cause, _ in told}
+    for name, symptom in discover_symptoms().items():
+        own = symptom.blame.named in (OWN_QUOTA, OWN_LIMIT, OWN_THREADS) or bool(symptom.blame.ancestor_columns)
+        assert (symptom.cause in OWN_DOING) == own, name
+
+
+@pytest.mark.parametrize(
+    ("resource", "read"), [pytest.param("memory", "memory", id="known"), pytest.param("gpu", None, id="unknown")]
+)
+def test_a_cause_of_another_distribution_is_stated_under_its_resource(
+    pods: PodBook, resource: str, read: str | None
+) -> None:
+    entries = entries_of([with_cause(by(cgroup(BATCH)), resource, "of_a_plugin")], pods)
+    assert [each.resource for each in entries] == ([read] if read else [])
 
 
 def test_containers_of_a_pod_are_one_victim_and_never_each_others_culprits(pods: PodBook) -> None:

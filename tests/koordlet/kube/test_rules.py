@@ -16,8 +16,8 @@ from api.qos import QoSClass
 from api.settings import SettingsError
 from cluster import Client, Key, custom, merge_patch
 from cluster.twin import Fault, FaultType, Twin
-from detector.rules import DEFAULT_RULES, Rule, Selector, load_rules
-from detector.symptom import discover_symptoms
+from detector.registry import default_rules, discover_symptoms
+from detector.rules import Rule, Selector, load_rules
 from koordlet.kube.rules import ClusterRules, rule_of
 
 SCHEMA = object_schema(INTERFERENCE_DETECTION_RULE.model)
@@ -89,7 +89,7 @@ any_rule = st.builds(
 )
 
 
-@given(any_rule | st.sampled_from(DEFAULT_RULES))
+@given(any_rule | st.sampled_from(default_rules()))
 def test_every_rule_can_be_an_object_that_the_schema_admits(rule: Rule) -> None:
     plain = msgspec.to_builtins(rule)
     del plain["name"]
@@ -156,7 +156,7 @@ def client(twin: Twin) -> Iterator[Client]:
 
 @pytest.fixture
 def rules(client: Client) -> Iterator[ClusterRules]:
-    watching = ClusterRules(client, SYMPTOMS, DEFAULT_RULES)
+    watching = ClusterRules(client, SYMPTOMS, default_rules())
     watching.start()
     assert watching.informer.wait_synced(20.0)
     yield watching
@@ -181,7 +181,7 @@ def test_rules_come_change_and_go(client: Client, rules: ClusterRules) -> None:
     client.delete(RULES, Key("", "a"))
     assert await_rules(rules) == ["b"]
     client.delete(RULES, Key("", "b"))
-    assert await_rules(rules) == [rule.name for rule in DEFAULT_RULES]
+    assert await_rules(rules) == [rule.name for rule in default_rules()]
 
 
 def test_a_wrong_object_keeps_the_last_good_rule(
@@ -223,7 +223,7 @@ def test_a_server_that_is_away_keeps_the_rules(twin: Twin, client: Client, rules
 
 def test_a_cluster_without_the_kind_leaves_the_settings_rules() -> None:
     with Twin() as bare, bare.client() as opened:
-        watching = ClusterRules(opened, SYMPTOMS, DEFAULT_RULES)
+        watching = ClusterRules(opened, SYMPTOMS, default_rules())
         watching.start()
         assert watching.informer.wait_synced(20.0)
         assert not watching.informer.served
