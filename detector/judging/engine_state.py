@@ -1,10 +1,14 @@
 """What the engine remembers between ticks as a value, without losing a bit."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from api.verdicts import Verdict
+from detector.arrays import Floats
 from detector.checkpoint import Array, pack, unpack
 from detector.judging.engine import RuleEngine
 from detector.judging.rule_state import RuleState
@@ -35,6 +39,8 @@ class EngineState(msgspec.Struct, frozen=True):
     open: tuple[OpenVerdict, ...]
     retired: tuple[Verdict, ...]
     past: Past
+    symptoms: tuple[str, ...] = ()
+    """All symptoms, in the order that `memory` counts them in; empty in states of versions that did not keep it."""
 
 
 def engine_state(engine: RuleEngine) -> EngineState:
@@ -45,6 +51,7 @@ def engine_state(engine: RuleEngine) -> EngineState:
         open=tuple(OpenVerdict(rule, one, verdict) for (rule, one), verdict in engine.open.items()),
         retired=tuple(engine.retired),
         past=Past(engine.correlated, pack(engine.past.ids), pack(engine.past.values)),
+        symptoms=tuple(engine.symptoms),
     )
 
 
@@ -56,8 +63,32 @@ def restore_engine(engine: RuleEngine, state: EngineState) -> None:
         setattr(engine.memory, field.name, unpack(state.memory[field.name]))
     engine.open.update({(each.rule, each.cgroup): each.verdict for each in state.open})
     engine.retired[:] = state.retired
-    if state.past.symptoms == engine.correlated:
-        engine.past.restore(unpack(state.past.ids), unpack(state.past.values))
+    if state.symptoms:
+        engine.memory.told_symptom = _renumbered(engine.memory.told_symptom, state.symptoms, tuple(engine.symptoms))
+    engine.past.restore(unpack(state.past.ids), _series(state.past, engine.correlated))
     if rules != state.rules:
         engine.replace_rules(rules)
         engine.retired.clear()
+
+
+def _renumbered(numbers: NDArray[np.int16], before: Sequence[str], after: Sequence[str]) -> NDArray[np.int16]:
+    """Positions among the symptoms `before` as positions among those `after`; -1 where a symptom is not there."""
+    if tuple(before) == tuple(after):
+        return numbers
+    place = {name: number for number, name in enumerate(after)}
+    return np.array([place.get(name, -1) for name in before], dtype=np.int16)[numbers]
+
+
+def _series(past: Past, correlated: Sequence[str]) -> Floats:
+    """The recorded series in the order of the symptoms that correlate now; NaN for one that was not recorded."""
+    values: Floats = unpack(past.values)
+    if past.symptoms == tuple(correlated):
+        return values
+    series = np.full((len(values), 2 * len(correlated), values.shape[2]), np.nan)
+    before = {name: number for number, name in enumerate(past.symptoms)}
+    for number, name in enumerate(correlated):
+        if name in before:
+            old = before[name]
+            series[:, number] = values[:, old]
+            series[:, number + len(correlated)] = values[:, old + len(past.symptoms)]
+    return series

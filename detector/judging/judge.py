@@ -5,6 +5,7 @@ and no file, so equal frames give equal verdicts.
 """
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -32,6 +33,7 @@ from detector.models.bank import ModelBank
 from detector.models.format import ModelFile
 from detector.registry import default_rules, discover_symptoms
 from detector.rules import Rule, SuspicionPolicy, check_rule
+from detector.symptom import Symptom
 from detector.view import View, prune
 
 NAMED_NS = 12 * 10**9
@@ -58,12 +60,14 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     suspicion: SuspicionPolicy = SuspicionPolicy()
 
 
-def check_settings(settings: JudgeSettings, source: str = "judge settings") -> None:
+def check_settings(
+    settings: JudgeSettings, source: str = "judge settings", symptoms: Mapping[str, Symptom] | None = None
+) -> None:
     """Raise SettingsError naming the rule or table and the key of what is out of range or does not fit together."""
     names = Counter(rule.name for rule in settings.rules)
-    symptoms = frozenset(discover_symptoms())
+    known = frozenset(discover_symptoms() if symptoms is None else symptoms)
     for rule in settings.rules:
-        check_rule(rule, source, symptoms)
+        check_rule(rule, source, known)
         if names[rule.name] > 1:
             raise SettingsError(f"{source}: rule {rule.name}", "name", "two rules have this name")
     plain = msgspec.structs.replace(settings, rules=(), models=None)
@@ -90,11 +94,19 @@ class _Schema(msgspec.Struct, frozen=True):
 class Judge:
     """Feed it every frame of a node in order. Raises SettingsError for settings that make no sense."""
 
-    def __init__(self, settings: JudgeSettings, baselines: Baselines | None = None) -> None:
-        check_settings(settings)
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        baselines: Baselines | None = None,
+        symptoms: Mapping[str, Symptom] | None = None,
+    ) -> None:
+        """Judge by `symptoms`; None: by all that are installed."""
+        check_settings(settings, symptoms=symptoms)
         self.settings = settings
         self.baselines = Baselines(settings.baselines) if baselines is None else baselines
-        self._engine = RuleEngine(settings.rules, suspicion=settings.suspicion)
+        self._engine = RuleEngine(settings.rules, symptoms=symptoms, suspicion=settings.suspicion)
+        self.missing_symptoms: tuple[str, ...] = ()
+        """Symptoms that the judge of the checkpoint had and that are not installed here."""
         self._bank = ModelBank(settings.models) if settings.models else None
         self._cpi2 = Cpi2Sampler(settings.cpi2, settings.node_type) if settings.cpi2 else None
         self._frames: deque[Frame] = deque()
@@ -125,7 +137,7 @@ class Judge:
         sense, and goes on with those there are.
         """
         settings = msgspec.structs.replace(self.settings, rules=rules)
-        check_settings(settings)
+        check_settings(settings, symptoms=self._engine.symptoms)
         self.settings = settings
         self._engine.replace_rules(rules)
 
@@ -169,6 +181,7 @@ class Judge:
     def resume(cls, settings: JudgeSettings, data: bytes) -> "Judge":
         """The judge that wrote the checkpoint; where the settings differ, rules that changed remember nothing.
 
+        It has the symptoms of that judge and those that the rules need, whatever else is installed here.
         Raises CheckpointRefused with the reason.
         """
         try:
@@ -185,7 +198,11 @@ class Judge:
 
     @classmethod
     def _restored(cls, settings: JudgeSettings, state: _State) -> "Judge":
-        judge = cls(settings, restore_baselines(state.baselines, settings.baselines))
+        installed, recorded = discover_symptoms(), state.engine.symptoms
+        needed = {*recorded, *(name for rule in settings.rules for name in (*rule.symptoms, *rule.unless_measured))}
+        symptoms = {name: each for name, each in installed.items() if name in needed} if recorded else installed
+        judge = cls(settings, restore_baselines(state.baselines, settings.baselines), symptoms)
+        judge.missing_symptoms = tuple(name for name in recorded if name not in installed)
         restore_engine(judge._engine, state.engine)
         if judge._cpi2 and state.cpi2:
             judge._cpi2.restore(state.cpi2)

@@ -38,6 +38,7 @@ def replay(
     `say`. Raises RecordingRefused where nothing can be used, OSError for a file that cannot be read.
     """
     before, judge, whole, read_bytes = None, None, False, 0
+    told_missing: tuple[str, ...] = ()
     for segment in segments(paths, say):
         path, header = segment.path, segment.header
         follows = before is not None and (header.run, header.number) == (before.run, before.number + 1)
@@ -45,6 +46,10 @@ def replay(
             say(f"{path}: does not follow on the segment before it; frames between them are missing")
         if judge is None or rules is None or not (follows and whole):
             judge = resumed(path, header, rules)
+            missing = judge.missing_symptoms
+            if missing and missing != told_missing:
+                say(f"{path}: symptoms not installed here: {', '.join(missing)}; what they explained is left out")
+            told_missing = missing
         failures = 0
         for offset, frame in segment.placed_frames():
             verdicts, failure = _judged(judge, frame)
@@ -74,7 +79,7 @@ def _check_rules(settings: JudgeSettings) -> None:
     for rule in settings.rules:
         unknown = sorted({*rule.symptoms, *rule.unless_measured} - set(known))
         if unknown:
-            raise ValueError(f"rule {rule.name} rests on {', '.join(unknown)}, which this version does not know")
+            raise ValueError(f"rule {rule.name} needs {', '.join(unknown)}, which is not installed here")
 
 
 def _judged(judge: Judge, frame: Frame) -> tuple[Sequence[Verdict], str]:

@@ -180,7 +180,7 @@ def test_sentences_name_people_not_paths(tmp_path: Path) -> None:
         pytest.param(header(checkpoint=b"nonsense"), "cannot go on from its state", id="checkpoint"),
         pytest.param(
             header(settings=JudgeSettings(rules=(Rule(name="r", any_of=("telepathy",)),))),
-            "rests on telepathy, which this version does not know",
+            "needs telepathy, which is not installed here",
             id="unknown-symptom",
         ),
     ],
