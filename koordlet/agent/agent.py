@@ -1,4 +1,4 @@
-"""The composition root of the node agent, and the tick: look, collect, merge, keep."""
+"""Measuring on one node: walk the cgroups, read collectors and probes, merge what they read into a frame, keep it."""
 
 import contextlib
 import logging
@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 import koordlet.collectors
 from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
 from api.plugin import Unsupported, discover
-from api.verdicts import Verdict
-from koordlet.agent.detection import Detection
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.probe_set import ProbeSet, reported_ids
 from koordlet.collectors import Collector, Host, Round
@@ -36,12 +34,10 @@ _REMEMBERED_GONE = 4096
 
 
 class Agent:
-    """Everything that measures on one node. Build it, call `tick` once an interval, `close` it."""
+    """Everything that measures on one node. Build it, call `collect` once an interval, `close` it."""
 
-    def __init__(self, settings: AgentSettings, judging: Detection | None = None) -> None:
-        """Open collectors and probes; what this host cannot do stands in `unsupported` with its reason.
-
-        With `judging`, every frame is judged.
+    def __init__(self, settings: AgentSettings) -> None:
+        """Open collectors and probes; `unsupported` names those that this host cannot run, with the reason.
 
         Raises Unsupported when there is no cpu cgroup hierarchy at all.
         """
@@ -56,12 +52,9 @@ class Agent:
         self.probes = ProbeSet.open(settings.probes)
         self.unsupported |= self.probes.refused
         self.store = FrameStore(settings.history_seconds, settings.interval_seconds)
-        self.judging = judging
-        self.verdicts: Sequence[Verdict] = ()
-        """What opened, changed or closed in the newest tick."""
         self.lost: Counter[str] = Counter()
         """What the agent itself could not do, by place; told with the next frame."""
-        self.also: list[Callable[[], Reading]] = []
+        self.extra_readings: list[Callable[[], Reading]] = []
         """What others on this node add to each frame."""
         self._infos: dict[int, CgroupInfo] = {}
         self._gone: OrderedDict[int, CgroupInfo] = OrderedDict()
@@ -80,26 +73,23 @@ class Agent:
                 self.unsupported[name] = reason
         return opened
 
-    def tick(self, *, everything: bool = False) -> Frame:
-        """Measure once and keep the frame; `everything` reads the costly files of all cgroups in this tick."""
+    def collect(self, *, everything: bool = False) -> Frame:
+        """Measure once and keep the frame; `everything` reads the costly files of all cgroups at once."""
         started = time.monotonic_ns()
         self._look(everything=everything)
         wall, monotonic = time.time_ns(), time.monotonic_ns()
-        readings, sources = self._collect(everything=everything)
+        readings, sources = self._read_collectors(everything=everything)
         read, failures = self.probes.read()
         self._meet_strangers(read)
         sources |= failures
         sources |= {name: str(reason) for name, reason in self.unsupported.items()}
         readings.extend(read.values())
-        readings.extend(read_more() for read_more in self.also)
+        readings.extend(read() for read in self.extra_readings)
         readings.append(self._own_cost(time.monotonic_ns() - started))
         tables, lost = merge(self._ids, readings)
         frame = Frame(monotonic, wall, self._cgroups, tables, lost | self.lost, sources)
         self.store.append(frame)
         self._ticks += 1
-        self.verdicts = self.judging.step(frame) if self.judging else ()
-        if self.judging and self.judging.recorder:
-            self.lost["recording.frames"] = self.judging.recorder.lost_frames
         return frame
 
     def _look(self, *, everything: bool) -> None:
@@ -138,7 +128,7 @@ class Agent:
         while len(self._gone) > _REMEMBERED_GONE:
             self._gone.popitem(last=False)
 
-    def _collect(self, *, everything: bool) -> tuple[list[Reading], dict[str, str]]:
+    def _read_collectors(self, *, everything: bool) -> tuple[list[Reading], dict[str, str]]:
         every = 1 if everything else self.settings.cgroups.slow_every_ticks
         turn = self._ticks % every
         work = Round(self._cgroups, self._cgroups[turn::every])
@@ -214,8 +204,6 @@ class Agent:
         for collector in self._collectors.values():
             collector.close()
         self._walk.close()
-        if self.judging:
-            self.judging.close()
 
 
 def resident_bytes() -> int:

@@ -90,6 +90,11 @@ class Detection:
         return verdicts
 
     @property
+    def lost(self) -> dict[str, int]:
+        """Losses by place: frames that a recording lacks."""
+        return {"recording.frames": self.recorder.lost_frames} if self.recorder is not None else {}
+
+    @property
     def state(self) -> DetectionState:
         """Counts since the start, and what is learned as of now."""
         baselines, keeper = self.judge.baselines, self.keeper

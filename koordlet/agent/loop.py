@@ -1,76 +1,102 @@
-"""The loop of `koordlet run`: tick at fixed times, tell every face, end when asked to or when nobody listens."""
+"""The loop of `koordlet run`: at fixed times collect, judge, control, and hand the tick to the sinks."""
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from api.verdicts import Verdict, to_json
+from api.frame import Frame
+from api.verdicts import Verdict
 from api.window import Window
-from koordlet.outputs.line_stream import LineStream, ReaderGone
-from koordlet.outputs.verdict_log import VerdictLog
-
-if TYPE_CHECKING:
-    from koordlet.agent.agent import Agent
+from koordlet.agent.detection import Detection
+from koordlet.agent.frame_store import FrameStore
+from koordlet.agent.sinks import ReaderGone, Sink, isolated
+from koordlet.tick import Tick
 
 _log = logging.getLogger(__name__)
 
-Face = Callable[[Window, Sequence[Verdict]], None]
-"""Told after each tick: the newest frames and the verdicts that opened, changed or closed."""
+
+class FrameSource(Protocol):
+    """The part of `Agent` that the loop needs."""
+
+    @property
+    def store(self) -> FrameStore:
+        """Recent frames."""
+
+    @property
+    def lost(self) -> Counter[str]:
+        """Losses by place, reported with the next frame."""
+
+    def collect(self) -> Frame:
+        """Measure once and keep the frame."""
 
 
-def observe(agent: "Agent", interval_seconds: float, faces: Sequence[Face], stop: Event) -> None:
-    """Run until `stop` is set or a face finds its reader gone; one bad tick is logged once in a row and counted."""
-    failures = 0
-    for _ in _ticks(interval_seconds, stop):
-        try:
-            _tick(agent, interval_seconds, faces)
-            failures = 0
-        except ReaderGone:
-            _log.info("nobody reads standard output any more")
+class AgentLoop:
+    """The steps of a tick in their order. Judging, control and each sink fail alone; they run whatever else is off."""
+
+    def __init__(
+        self,
+        source: FrameSource,
+        *,
+        detection: Detection | None = None,
+        control: Sink | None = None,
+        sinks: Mapping[str, Sink] | None = None,
+    ) -> None:
+        """`control` acts on the tick before any sink reports it; the names of sinks are those of their losses."""
+        self._source = source
+        self._detection = detection
+        self._control = isolated("control", control, source.lost) if control else None
+        self._sinks = [isolated(name, sink, source.lost) for name, sink in (sinks or {}).items()]
+
+    def tick(self) -> None:
+        """One tick; the first one has no pair of frames yet and goes no further than the judge."""
+        frame = self._source.collect()
+        verdicts = self._judge(frame)
+        window = self._source.store.window()
+        if window is None:
             return
-        except Exception:  # noqa: BLE001 - one bad tick must not end the agent; it is logged once in a row
-            failures += 1
-            agent.lost["agent.ticks"] += 1
-            if failures == 1:
-                _log.exception("a tick failed; trying again")
+        tick = self._tick_of(window, verdicts)
+        if self._control is not None:
+            self._control(tick)
+        for sink in self._sinks:
+            sink(tick)
+
+    def run(self, interval_seconds: float, stop: Event) -> None:
+        """Tick until `stop` is set or a reader is gone; a tick without a frame is logged once in a row and counted."""
+        failures = 0
+        for _ in _due(interval_seconds, stop):
+            try:
+                self.tick()
+                failures = 0
+            except ReaderGone:
+                _log.info("nobody reads standard output any more")
+                return
+            except Exception:  # noqa: BLE001 - one bad tick must not end the agent; it is logged once in a row
+                failures += 1
+                self._source.lost["agent.ticks"] += 1
+                if failures == 1:
+                    _log.exception("a tick failed; trying again")
+
+    def _judge(self, frame: Frame) -> Sequence[Verdict]:
+        if self._detection is None:
+            return ()
+        verdicts = self._detection.step(frame)
+        for place, count in self._detection.lost.items():
+            self._source.lost[place] = count
+        return verdicts
+
+    def _tick_of(self, window: Window, verdicts: Sequence[Verdict]) -> Tick:
+        if self._detection is None:
+            return Tick.of(window)
+        return Tick.of(window, verdicts, self._detection.open_verdicts, self._detection.turnarounds)
 
 
-def _tick(agent: "Agent", interval_seconds: float, faces: Sequence[Face]) -> None:
-    agent.tick()
-    window = agent.store.window(interval_seconds)
-    if window is not None:
-        for face in faces:
-            face(window, agent.verdicts)
-
-
-def _ticks(interval_seconds: float, stop: Event) -> Iterator[None]:
-    """Yield at fixed times; a late tick is not made up for."""
+def _due(interval_seconds: float, stop: Event) -> Iterator[None]:
+    """Yield at fixed times until `stop` is set; a late tick is not made up for."""
     due = time.monotonic()
     while not stop.is_set():
         yield
         due = max(due + interval_seconds, time.monotonic())
         stop.wait(max(due - time.monotonic(), 0))
-
-
-def json_lines(agent: "Agent", descriptor: int) -> Face:
-    """Verdicts as JSON, one object a line; raises ReaderGone from the tick after the reader went."""
-    stream = LineStream(descriptor)
-
-    def tell(_window: Window, verdicts: Sequence[Verdict]) -> None:
-        stream.write(map(to_json, verdicts))
-        agent.lost["verdicts.stdout"] = stream.dropped
-
-    return tell
-
-
-def log_lines(name_of: Callable[[str], str]) -> Face:
-    """Verdicts as sentences in the log."""
-    sayings = VerdictLog(name_of)
-
-    def tell(_window: Window, verdicts: Sequence[Verdict]) -> None:
-        for level, line in sayings.lines(verdicts):
-            _log.log(level, "%s", line)
-
-    return tell

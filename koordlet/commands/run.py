@@ -45,5 +45,5 @@ def run(
     """
     from koordlet.commands.run_agent import RunFlags, run_agent
 
-    wish = RunFlags(standalone=standalone, as_objects=as_objects, record=record, enforce=enforce, verbose=verbose)
-    run_agent(settings_of(config), config, wish, only_check=check_config)
+    flags = RunFlags(standalone=standalone, as_objects=as_objects, record=record, enforce=enforce, verbose=verbose)
+    run_agent(settings_of(config), config, flags, only_check=check_config)

@@ -1,10 +1,8 @@
-"""`koordlet run` behind its flags: settings become an agent, its judge, its protection and its faces."""
+"""`koordlet run` behind its flags: settings become an agent, its judge, its control loop and its sinks."""
 
 import logging
-import platform
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +11,14 @@ import msgspec
 
 from api.plugin import Unsupported
 from api.settings import SettingsError
-from api.verdicts import Verdict
-from api.window import Window
 from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.agent import Agent
 from koordlet.agent.baseline_store import BaselineStore
 from koordlet.agent.detection import Detection
-from koordlet.agent.loop import Face, json_lines, log_lines, observe
+from koordlet.agent.loop import AgentLoop
 from koordlet.agent.recorder import Recorder
 from koordlet.agent.signals import until_signalled
+from koordlet.agent.sinks import Sink
 from koordlet.commands.startup import (
     ASKED_WRONGLY,
     die,
@@ -36,7 +33,8 @@ from koordlet.control.control_loop import ControlLoop, open_control_loop, with_e
 from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.enforcer.journal import JournalError
 from koordlet.host.files import HostTree
-from koordlet.outputs.outputs import outlets
+from koordlet.outputs.outputs import open_sinks
+from koordlet.outputs.verdict_lines import json_lines, log_lines
 
 _log = logging.getLogger("koordlet")
 
@@ -53,79 +51,84 @@ class RunFlags:
     verbose: bool
 
 
-def run_agent(settings: AgentSettings, config: Path | None, wish: RunFlags, *, only_check: bool) -> None:
-    """Until stopped; `only_check` says whether the settings are valid and no more. Leaves where it cannot run."""
-    if wish.record is not None:
-        recording = msgspec.structs.replace(settings.recording, enabled=True, directory=str(wish.record))
+def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, only_check: bool) -> None:
+    """Run until stopped; with `only_check` only validate the settings. Exits where the agent cannot run."""
+    if flags.record is not None:
+        recording = msgspec.structs.replace(settings.recording, enabled=True, directory=str(flags.record))
         settings = msgspec.structs.replace(settings, recording=recording)
-    settings = with_enforcement(settings, enforce=wish.enforce)
-    to_judge_by = judge_settings_of(settings, config)
+    settings = with_enforcement(settings, enforce=flags.enforce)
+    judge_settings = judge_settings_of(settings, config)
     try:
-        strategizing = open_strategies(settings.strategies, str(config or "settings"))
+        strategies = open_strategies(settings.strategies, str(config or "settings"))
     except SettingsError as error:
         die(str(error), code=ASKED_WRONGLY)
     if only_check:
         click.echo("settings are valid")
         return
-    if not wish.standalone:
+    if not flags.standalone:
         die("only standalone operation is available", hint="add --standalone", code=ASKED_WRONGLY)
     require_root()
     logging.basicConfig(
         stream=sys.stderr,
-        level=logging.DEBUG if wish.verbose else logging.INFO,
+        level=logging.DEBUG if flags.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    agent = open_agent(settings, _judging(settings, to_judge_by) if to_judge_by else None)
-    try:
-        with until_signalled() as stop, outlets(agent, settings, program_version()) as more:
-            _say_what_is_measured(agent, settings)
-            told = (
-                json_lines(agent, sys.stdout.fileno())
-                if wish.as_objects
-                else log_lines(str if wish.verbose else agent.name_of)
-            )
-            with _protecting(agent, settings, strategizing) as protection:
-                faces = (*_protect(agent, protection), *_serve(agent, settings, protection), told, *more)
-                observe(agent, settings.interval_seconds, faces, stop)
-    except Unsupported as reason:
-        die(reason.reason, hint=reason.remedy)
-    finally:
-        agent.close()
+    with ExitStack() as stack:
+        detection = _open_detection(settings, judge_settings) if judge_settings else None
+        if detection is not None:
+            stack.callback(detection.close)
+        agent = open_agent(settings)
+        stack.callback(agent.close)
+        try:
+            _run(agent, detection, strategies, settings, flags)
+        except Unsupported as reason:
+            die(reason.reason, hint=reason.remedy)
     _log.info("stopped; every probe is detached")
 
 
-def _judging(settings: AgentSettings, to_judge_by: JudgeSettings) -> Detection:
-    keeper = baselines = None
+def _run(
+    agent: Agent,
+    detection: Detection | None,
+    strategies: StrategyRunner | None,
+    settings: AgentSettings,
+    flags: RunFlags,
+) -> None:
+    """Open control loop and sinks, run the loop, close them in reverse order: settings are restored first."""
+    with ExitStack() as stack:
+        stop = stack.enter_context(until_signalled())
+        optional = stack.enter_context(open_sinks(agent, detection, settings, program_version()))
+        _log_sources(agent, settings)
+        control = _open_control(agent, strategies, settings)
+        stack.callback(control.close)
+        sinks: dict[str, Sink] = {}
+        if settings.metrics.enabled:
+            from koordlet.metrics.server import open_metrics
+
+            sinks["metrics"] = stack.enter_context(open_metrics(agent, detection, control, settings, program_version()))
+        if flags.as_objects:
+            sinks["json"] = json_lines(sys.stdout.fileno(), agent.lost)
+        else:
+            sinks["log"] = log_lines(str if flags.verbose else agent.name_of)
+        loop = AgentLoop(agent, detection=detection, control=control.step, sinks=sinks | optional)
+        loop.run(settings.interval_seconds, stop)
+
+
+def _open_detection(settings: AgentSettings, judge_settings: JudgeSettings) -> Detection:
+    store = baselines = None
     if settings.detection.baselines_file:
-        keeper = BaselineStore(Path(settings.detection.baselines_file), settings.detection.save_seconds)
-        baselines = keeper.load(to_judge_by.baselines)
-    return Detection(Judge(to_judge_by, baselines), _recorder(settings), keeper)
+        store = BaselineStore(Path(settings.detection.baselines_file), settings.detection.save_seconds)
+        baselines = store.load(judge_settings.baselines)
+    return Detection(Judge(judge_settings, baselines), _recorder(settings), store)
 
 
-@contextmanager
-def _protecting(
-    agent: Agent, settings: AgentSettings, strategizing: StrategyRunner | None
-) -> Iterator[ControlLoop | None]:
-    """What answers verdicts, and puts everything back at the end; None without a judge."""
-    if agent.judging is None:
-        yield None
-        return
-    wire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
+def _open_control(agent: Agent, strategies: StrategyRunner | None, settings: AgentSettings) -> ControlLoop:
+    tripwire = None
+    if settings.detection.enabled:
+        tripwire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
     try:
-        protection = open_control_loop(settings, HostTree(Path(settings.root)), wire, strategizing)
+        return open_control_loop(settings, HostTree(Path(settings.root)), tripwire, strategies)
     except JournalError as error:
         die(str(error), hint="set [enforcer] state_dir to a directory that the agent may write")
-    try:
-        yield protection
-    finally:
-        protection.close()
-
-
-def _protect(agent: Agent, protection: ControlLoop | None) -> tuple[Face, ...]:
-    judging = agent.judging
-    if protection is None or judging is None:
-        return ()
-    return (lambda window, _told: protection.tick(window, judging.open_verdicts, judging.turnarounds),)
 
 
 def _recorder(settings: AgentSettings) -> Recorder | None:
@@ -134,7 +137,7 @@ def _recorder(settings: AgentSettings) -> Recorder | None:
     return Recorder(settings.recording, {name: str(fact) for name, fact in program_facts().items()})
 
 
-def _say_what_is_measured(agent: Agent, settings: AgentSettings) -> None:
+def _log_sources(agent: Agent, settings: AgentSettings) -> None:
     for name, reason in sorted(agent.unsupported.items()):
         _log.info("not measured: %s: %s", name, reason.reason)
     _log.info(
@@ -142,41 +145,3 @@ def _say_what_is_measured(agent: Agent, settings: AgentSettings) -> None:
         ", ".join(sorted(agent.probes.opened)) or "kernel counters only",
         settings.interval_seconds,
     )
-
-
-def _serve(agent: Agent, settings: AgentSettings, protection: ControlLoop | None) -> tuple[Face, ...]:
-    """The metrics endpoint, if it is wanted."""
-    if not settings.metrics.enabled:
-        return ()
-    from prometheus_client import CollectorRegistry, start_http_server
-
-    from koordlet.metrics.actions import ActionMetrics
-    from koordlet.metrics.cgroups import CgroupMetrics
-    from koordlet.metrics.verdicts import VerdictMetrics
-
-    exposition = CgroupMetrics(
-        settings.metrics, agent.path_of, {"version": program_version(), "kernel": platform.release()}
-    )
-    registry = CollectorRegistry()
-    registry.register(exposition)
-    judged = VerdictMetrics(settings.metrics.max_verdicts, agent.name_of)
-    if agent.judging:
-        registry.register(judged)
-    acted = ActionMetrics(settings.metrics.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
-    if protection is not None:
-        registry.register(acted)
-    try:
-        server, _thread = start_http_server(settings.metrics.port, settings.metrics.address, registry)
-    except OSError as error:
-        where = f"{settings.metrics.address}:{settings.metrics.port}"
-        die(f"metrics cannot be served on {where}: {error.strerror}", hint="set [metrics] port in the settings file")
-    _log.info("metrics on http://%s:%d/metrics", settings.metrics.address, server.server_port)
-
-    def update(window: Window, verdicts: Sequence[Verdict]) -> None:
-        exposition.update(window, capabilities=agent.capabilities(), programs=agent.program_rows())
-        if agent.judging:
-            judged.update(verdicts, agent.judging.open_verdicts, agent.judging.state)
-        if protection is not None:
-            acted.update(protection, window.cgroups)
-
-    return (update,)

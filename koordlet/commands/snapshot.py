@@ -39,9 +39,9 @@ def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> No
     measured: dict[str, Any] | None = None
     try:
         with until_signalled() as stop:
-            agent.tick(everything=True)
+            agent.collect(everything=True)
             if not stop.wait(seconds):
-                agent.tick(everything=True)
+                agent.collect(everything=True)
                 window = agent.store.window()
                 assert window is not None
                 measured = snapshot(window, agent.path_of, _host_facts(agent), _reasons(agent))

@@ -15,7 +15,6 @@ from api.settings import SettingsError
 if TYPE_CHECKING:
     from detector.judging.judge import JudgeSettings
     from koordlet.agent.agent import Agent
-    from koordlet.agent.detection import Detection
     from koordlet.config import AgentSettings
 
 FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
@@ -66,12 +65,12 @@ def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSet
         die(str(error), code=ASKED_WRONGLY)
 
 
-def open_agent(settings: "AgentSettings", judging: "Detection | None" = None) -> "Agent":
+def open_agent(settings: "AgentSettings") -> "Agent":
     """The agent; leaves where this host cannot run it."""
     from koordlet.agent.agent import Agent
 
     try:
-        return Agent(settings, judging)
+        return Agent(settings)
     except SettingsError as error:
         die(str(error), code=ASKED_WRONGLY)
     except Unsupported as reason:

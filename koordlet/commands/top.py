@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +19,7 @@ from koordlet.commands.startup import (
 )
 
 if TYPE_CHECKING:
+    from api.window import Window
     from koordlet.agent.detection import Detection
     from koordlet.config import AgentSettings
 
@@ -31,17 +32,20 @@ def top(config: Path | None) -> None:
     settings = settings_of(config)
     if not sys.stdout.isatty():
         die("top needs a terminal", hint="use `koordlet run --standalone` or `koordlet snapshot`", code=ASKED_WRONGLY)
-    from koordlet.top.app import Verdicts
+    from koordlet.top.app import TREND_SECONDS, Verdicts
     from koordlet.top.app import run as run_top
 
     logging.getLogger().addHandler(logging.NullHandler())  # a line on stderr would tear the screen
-    agent = open_agent(settings, _watching(settings, config))
+    detection = _open_detection(settings, config)
+    agent = open_agent(settings)
 
-    def next_window() -> Any:
-        agent.tick()
-        return agent.store.window(60.0)
+    def next_window() -> "Window | None":
+        frame = agent.collect()
+        if detection is not None:
+            detection.step(frame)
+        return agent.store.window(TREND_SECONDS)
 
-    verdicts = Verdicts(lambda: agent.judging.open_verdicts if agent.judging else (), agent.name_of)
+    verdicts = Verdicts(lambda: detection.open_verdicts if detection else (), agent.name_of)
     try:
         code = run_top(next_window, settings.interval_seconds, verdicts)
     finally:
@@ -49,14 +53,14 @@ def top(config: Path | None) -> None:
     sys.exit(code)
 
 
-def _watching(settings: "AgentSettings", path: Path | None) -> "Detection | None":
-    """A judge that starts from what a running agent has learned, and leaves saving to it."""
+def _open_detection(settings: "AgentSettings", path: Path | None) -> "Detection | None":
+    """A judge that starts from the baselines of a running agent, and neither saves nor records."""
     from detector.judging.judge import Judge
     from koordlet.agent.baseline_store import read_baselines
     from koordlet.agent.detection import Detection
 
-    to_judge_by = judge_settings_of(settings, path)
-    if to_judge_by is None:
+    judge_settings = judge_settings_of(settings, path)
+    if judge_settings is None:
         return None
-    learned = read_baselines(Path(settings.detection.baselines_file), time.time(), to_judge_by.baselines)
-    return Detection(Judge(to_judge_by, learned.baselines))
+    loaded = read_baselines(Path(settings.detection.baselines_file), time.time(), judge_settings.baselines)
+    return Detection(Judge(judge_settings, loaded.baselines))

@@ -1,26 +1,22 @@
-"""Protection inside the agent: verdicts become intents, intents become settings; and the fast path beside the tick.
+"""The control loop: verdicts and node state become intents, which the enforcer applies; trips act between ticks.
 
-The fast path is a thread that sleeps on the kernel's tripwire. A trip pulls the first rung at once, decided beforehand;
-the tick confirms it or takes it back. Both go through one lock, because the enforcer is the only writer.
+A trip of the kernel's tripwire applies the first rung at once; the next ticks keep it or revert it. Ticks and trips
+take one lock, because the enforcer is the only writer.
 """
 
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
-from api.frame import CgroupInfo
 from api.intents import Intent, Setting
-from api.qos import QoSClass
-from api.verdicts import Verdict
-from api.window import Window
-from detector.judging.signals import Turnarounds
 from koordlet.config import AgentSettings
 from koordlet.control.capabilities import CapabilityReader
+from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.slowdown import SlowdownMeter
@@ -32,78 +28,83 @@ from koordlet.host.files import HostTree
 from koordlet.identity.pods import FactsOf, annotated, no_pod_facts
 from koordlet.response.episode import ResponseStep
 from koordlet.response.ladders import cgroup_reads
-from koordlet.response.observation import SENSITIVE_RANK, Observation, observe
+from koordlet.response.observation import Observation, observe
 from koordlet.response.policy import ResponsePolicy
-from koordlet.response.settings import ResponseSettings
+from koordlet.tick import Tick
 from probes.tripwire import Trip, Tripwire
 
 _log = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.2
-
 
 class ControlLoop:
-    """Told after each tick; `close` puts everything back."""
+    """Call `step` once a tick; `close` restores everything."""
 
     def __init__(
         self,
         response: ResponsePolicy,
         enforcer: Enforcer,
-        reaching: CapabilityReader,
+        capabilities: CapabilityReader,
         *,
-        strategizing: StrategyRunner | None = None,
-        viewing: NodeViewBuilder | None = None,
+        strategies: StrategyRunner | None = None,
+        node_view: NodeViewBuilder | None = None,
         facts_of: FactsOf = no_pod_facts,
     ) -> None:
-        """Strategies need a viewing; without both only verdicts are answered."""
-        self.strategizing = strategizing
+        """Strategies run only with both `strategies` and `node_view`; `facts_of` gives facts of pods by uid."""
+        self.strategies = strategies
         self.response = response
         self.enforcer = enforcer
         self.harm = HarmMeter()
         self.slowdown = SlowdownMeter()
-        self.wishes: Mapping[tuple[str, IntentResult], int] = {}
-        """By strategy, what became of the wishes of the newest step."""
+        self.intent_counts: Mapping[tuple[str, IntentResult], int] = {}
+        """Intents of the newest step by strategy and result."""
         self.steps: Counter[tuple[str, str, str]] = Counter()
-        """Rungs by resource, rung and what happened to them."""
+        """Steps of the response by resource, rung and kind."""
         self.trips: Counter[str] = Counter()
-        """Trips by what came of them: acted, ignored."""
-        self.fast: FastPath | None = None
-        self._reaching = reaching
-        self._viewing = viewing
+        """Trips by outcome: acted, ignored."""
+        self.fast_path: FastPath | None = None
+        self._capabilities = capabilities
+        self._node_view = node_view
         self._facts_of = facts_of
         self._lock = threading.Lock()
-        self._sight: Observation | None = None
-        self._wanted: list[Intent] = []
+        self._observation: Observation | None = None
+        self._intents: list[Intent] = []
 
-    def tick(self, window: Window, verdicts: tuple[Verdict, ...], turnarounds: Turnarounds | None = None) -> None:
-        """Look, decide, act; `verdicts` are those that stand, `turnarounds` what the judge saw of requests."""
-        delta = window.delta()
-        host = self._reaching.host(window.cgroups)
-        seen = observe(window, delta, verdicts, host)
-        reads = cgroup_reads(seen, self.response.settings)
-        seen = replace(seen, reach=self._reaching.with_cgroups(host, reads))
-        if self.fast is not None:
-            self.fast.watch(seen)
-        measured = tick_of(delta)
-        if measured is not None:
-            self.harm.add(window.last.cgroup.ids, *measured, window.seconds)
-        if turnarounds is not None:
-            self.slowdown.add(turnarounds, window.seconds)
-        by_strategies: list[Intent] = []
-        if self.strategizing is not None and self._viewing is not None:
-            asks_for_memory = self.strategizing.asks_for_memory
-            view = self._viewing.view(window, self.strategizing.evictions, with_memory=asks_for_memory)
-            by_strategies = self.strategizing.decide(view, seen.now_seconds)
+    def step(self, tick: Tick) -> None:
+        """Observe, decide, enforce. Without open verdicts the strategies still decide, and what is due is released."""
+        observation = self._observe(tick)
+        if self.fast_path is not None:
+            self.fast_path.watch(observation)
+        self._measure(tick)
+        by_strategies = self._ask_strategies(tick, observation.now_seconds)
         with self._lock:
-            self._sight = seen
-            self._wanted = [*self.response.step(seen), *by_strategies]
-            self._tell(self.response.steps)
-            self._enforce(self._wanted, seen)
+            self._observation = observation
+            self._intents = [*self.response.step(observation), *by_strategies]
+            self._record(self.response.steps)
+            self._enforce(self._intents, observation)
+
+    def _observe(self, tick: Tick) -> Observation:
+        host = self._capabilities.host(tick.window.cgroups)
+        observation = observe(tick.window, tick.delta, tick.open_verdicts, host)
+        reads = cgroup_reads(observation, self.response.settings)
+        return replace(observation, reach=self._capabilities.with_cgroups(host, reads))
+
+    def _measure(self, tick: Tick) -> None:
+        lost_and_progress = tick_of(tick.delta)
+        if lost_and_progress is not None:
+            self.harm.add(tick.window.last.cgroup.ids, *lost_and_progress, tick.window.seconds)
+        if tick.turnarounds is not None:
+            self.slowdown.add(tick.turnarounds, tick.window.seconds)
+
+    def _ask_strategies(self, tick: Tick, now_seconds: float) -> list[Intent]:
+        if self.strategies is None or self._node_view is None:
+            return []
+        view = self._node_view.view(tick, self.strategies.evictions, with_memory=self.strategies.asks_for_memory)
+        return self.strategies.decide(view, now_seconds)
 
     def trip(self, trip: Trip) -> None:
-        """Word from the kernel that a watched cgroup loses too much."""
+        """Respond to the kernel's notice that a watched cgroup lost more than its budget."""
         with self._lock:
-            outcome = self._answer(trip)
+            outcome = self._respond(trip)
         self.trips[outcome] += 1
         _log.debug(
             "trip: cgroup %d lost %.1f ms of %.1f ms to cgroup %d; %s, %.1f ms after the kernel saw it",
@@ -115,41 +116,44 @@ class ControlLoop:
             (time.monotonic_ns() - trip.at_ns) / 1e6,
         )
 
-    def _answer(self, trip: Trip) -> str:
-        """Pull the first rung where it may be pulled; what came of it."""
-        seen = self._sight
-        paths = {info.id: info.path for info in seen.cgroups} if seen is not None else {}
-        if seen is None or trip.victim not in paths or trip.culprit not in paths:
+    def _respond(self, trip: Trip) -> str:
+        """Apply the first rung where that is allowed; returns the outcome."""
+        observation = self._observation
+        if observation is None:
             return "ignored"
-        culprit, victim = paths[trip.culprit], paths[trip.victim]
-        wanted = self.response.trip(seen, culprit, victim, resource="cpu", lost=trip.lost_seconds_per_second)
-        if not wanted:
+        paths = {info.id: info.path for info in observation.cgroups}
+        culprit, victim = paths.get(trip.culprit), paths.get(trip.victim)
+        if culprit is None or victim is None:
             return "ignored"
-        self._tell(self.response.steps)
-        standing = [intent for intent in self._wanted if isinstance(intent, Setting)]
-        self._wanted = [*standing, *wanted]  # what is done once was done in the tick
-        self._enforce(self._wanted, seen)
+        lost = trip.lost_seconds_per_second
+        intents = self.response.trip(observation, culprit, victim, resource="cpu", lost=lost)
+        if not intents:
+            return "ignored"
+        self._record(self.response.steps)
+        settings = [intent for intent in self._intents if isinstance(intent, Setting)]
+        self._intents = [*settings, *intents]  # one-shot actions were done in the tick
+        self._enforce(self._intents, observation)
         return "acted"
 
     def close(self) -> None:
-        """Put back all that stands; idempotent."""
-        if self.fast is not None:
-            self.fast.close()
+        """Restore every setting in effect; idempotent."""
+        if self.fast_path is not None:
+            self.fast_path.close()
         with self._lock:
             self.enforcer.close()
 
-    def _enforce(self, wanted: list[Intent], seen: Observation) -> None:
-        silent = self.strategizing.silent if self.strategizing is not None else frozenset()
-        marked = annotated(seen.cgroups, self._facts_of)
-        events = self.enforcer.step(wanted, seen.cgroups, silent=silent, annotated=marked)
-        self.wishes = intent_results(wanted, events)
-        if self.strategizing is None:
+    def _enforce(self, intents: list[Intent], observation: Observation) -> None:
+        silent = self.strategies.silent if self.strategies is not None else frozenset()
+        marked = annotated(observation.cgroups, self._facts_of)
+        events = self.enforcer.step(intents, observation.cgroups, silent=silent, annotated=marked)
+        self.intent_counts = intent_results(intents, events)
+        if self.strategies is None:
             return
         for event in events:
             if event.outcome is Outcome.TERMINATED:
-                self.strategizing.note_eviction(event.target, seen.now_seconds)
+                self.strategies.note_eviction(event.target, observation.now_seconds)
 
-    def _tell(self, steps: Sequence[ResponseStep]) -> None:
+    def _record(self, steps: Sequence[ResponseStep]) -> None:
         for step in steps:
             self.steps[step.resource, step.rung, step.kind] += 1
             _log.info(
@@ -165,93 +169,52 @@ class ControlLoop:
 
 
 def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
-    """The settings with what acting needs: with `enforce` it is turned on, and whoever acts lays the tripwire."""
-    enforcing = settings.enforcer
+    """The settings with those that acting needs: `enforce` turns it on, and the response to verdicts a tripwire."""
+    enforcer = settings.enforcer
     if enforce:
-        enforcing = msgspec.structs.replace(enforcing, enabled=True, strategies=enforcing.strategies or ("response",))
+        enforcer = msgspec.structs.replace(enforcer, enabled=True, strategies=enforcer.strategies or ("response",))
     probes = settings.probes
-    if enforcing.enabled and settings.response.fast_path:
+    if enforcer.enabled and settings.response.fast_path and settings.detection.enabled:
         cpu = {"tripwire": True} | probes.options.get("cpu", {})
         probes = msgspec.structs.replace(probes, options=probes.options | {"cpu": cpu})
-    return msgspec.structs.replace(settings, enforcer=enforcing, probes=probes)
+    return msgspec.structs.replace(settings, enforcer=enforcer, probes=probes)
 
 
 def open_control_loop(
     settings: AgentSettings,
     tree: HostTree,
-    wire: Tripwire | None = None,
-    strategizing: StrategyRunner | None = None,
+    tripwire: Tripwire | None = None,
+    strategies: StrategyRunner | None = None,
     facts_of: FactsOf = no_pod_facts,
 ) -> ControlLoop:
-    """Ready for the first tick; without `[enforcer] enabled` it only says what it would do.
+    """A control loop ready for its first tick; without `[enforcer] enabled` it only audits what it would do.
 
-    `wire` is the tripwire in the kernel, if one was laid; `facts_of` tells of pods.
+    `tripwire` is that of the cpu probe, if it is attached; `facts_of` gives facts of pods by uid.
 
     Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
     """
-    enforcing = settings.enforcer
-    if not enforcing.enabled:
-        enforcing = msgspec.structs.replace(enforcing, dry_run=True, strategies=("*",))
-    enforcer = open_enforcer(enforcing, tree)
-    knobs = open_knobs(enforcing, tree)
-    protection = ControlLoop(
-        ResponsePolicy(settings.response),
-        enforcer,
-        CapabilityReader(tree, knobs, own_cgroup(tree)),
-        strategizing=strategizing,
-        viewing=NodeViewBuilder(
+    enforcer_settings = settings.enforcer
+    if not enforcer_settings.enabled:
+        enforcer_settings = msgspec.structs.replace(enforcer_settings, dry_run=True, strategies=("*",))
+    enforcer = open_enforcer(enforcer_settings, tree)
+    knobs = open_knobs(enforcer_settings, tree)
+    node_view = None
+    if strategies is not None:
+        node_view = NodeViewBuilder(
             tree,
             knobs,
             facts_of,
             settings=settings.strategies,
-            network_bits_per_second=enforcing.network_bits_per_second,
+            network_bits_per_second=enforcer_settings.network_bits_per_second,
         )
-        if strategizing is not None
-        else None,
+    control = ControlLoop(
+        ResponsePolicy(settings.response),
+        enforcer,
+        CapabilityReader(tree, knobs, own_cgroup(tree)),
+        strategies=strategies,
+        node_view=node_view,
         facts_of=facts_of,
     )
-    if wire is not None:
-        protection.fast = FastPath(wire, protection.trip, settings.response)
-    return protection
-
-
-class FastPath:
-    """Watches the latency-sensitive cgroups in the kernel and passes their trips on."""
-
-    def __init__(self, wire: Tripwire, on_trip: Callable[[Trip], None], settings: ResponseSettings) -> None:
-        self._wire = wire
-        self._on_trip = on_trip
-        window_ns = int(settings.fast_path_window_seconds * 1e9)
-        self._limits = (int(window_ns * settings.fast_path_budget_ratio), window_ns)
-        self._watched: tuple[CgroupInfo, ...] = ()
-        self._stop = threading.Event()
-        self.failures = 0
-        self._thread = threading.Thread(target=self._listen, name="fast-path", daemon=True)
-        self._thread.start()
-
-    def watch(self, observe: Observation) -> None:
-        """Latency-sensitive cgroups, for what they lose to those that may be acted upon for them."""
-        if observe.cgroups == self._watched:
-            return
-        victims = {info.id: self._limits for info in observe.cgroups if QoSClass(info.qos).latency_sensitive}
-        culprits = {
-            info.id for info in observe.cgroups if info.path != "/" and observe.highest_rank(info.path) < SENSITIVE_RANK
-        }
-        self._wire.watch(victims, culprits)
-        self._watched = observe.cgroups
-
-    def close(self) -> None:
-        """Stop listening; the wire is the probe's to close. Idempotent."""
-        self._stop.set()
-        self._thread.join()
-
-    def _listen(self) -> None:
-        while not self._stop.is_set():
-            try:
-                for trip in self._wire.wait(_POLL_SECONDS):
-                    self._on_trip(trip)
-            except Exception:  # noqa: BLE001 - the slow path goes on without the fast one; counted, logged once
-                self.failures += 1
-                if self.failures == 1:
-                    _log.exception("the fast path failed; trying again")
-                time.sleep(_POLL_SECONDS)
+    if tripwire is not None:
+        control.fast_path = FastPath(tripwire, control.trip, settings.response)
+    return control

@@ -30,6 +30,7 @@ from koordlet.identity.cgroup_names import CgroupName, name_cgroup
 from koordlet.identity.pods import FactsOf, PodFacts, no_pod_facts
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
 from koordlet.strategies.view import CacheControl, CpuThread, Group, GroupKind, KubeQoS, NodeInfo, NodeView
+from koordlet.tick import Tick
 
 _READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
 """Those whose present value strategies start from."""
@@ -57,10 +58,9 @@ class NodeViewBuilder:
         self._node: NodeInfo | None = None
         self._sharing = open_memory_domains(tree)
 
-    def view(self, window: Window, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
-        """The newest frames as strategies see them; `evictions` are recent ones by path, `with_memory` adds who shares
-        which memory. Raises ValueError with fewer than two frames."""
-        delta = window.delta()
+    def view(self, tick: Tick, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
+        """The tick as strategies see it; `evictions` are recent ones by path, `with_memory` adds the memory domains."""
+        window, delta = tick.window, tick.delta
         measured = _Measured(delta)
         kept = ((row, info, _named(info.path)) for row, info in enumerate(window.cgroups))
         found = [self._group(row, info, name, measured) for row, info, name in kept if _kind(info, name) is not None]

@@ -71,9 +71,9 @@ class ActionMetrics(PrometheusCollector):
         self._lock = Lock()
         self._values: Values = {name: {} for name in FAMILIES}
 
-    def update(self, protection: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> None:
+    def update(self, control: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> None:
         """Take what stands now; the harm is that of latency-sensitive cgroups, the worst `max_cgroups` of them."""
-        values = _counted(protection, self._dry_run) | _decided(protection) | self._harm(protection, cgroups)
+        values = _counted(control, self._dry_run) | _decided(control) | self._harm(control, cgroups)
         with self._lock:
             self._values = values
 
@@ -88,12 +88,12 @@ class ActionMetrics(PrometheusCollector):
                 family.add_metric(key, value)
             yield family
 
-    def _harm(self, protection: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> Values:
+    def _harm(self, control: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> Values:
         watched = [info for info in cgroups if QoSClass(info.qos).latency_sensitive]
         ids = np.array([info.id for info in watched], dtype=np.uint64)
         figures: dict[str, Harm | Slowdown] = {
-            "koord_harm": protection.harm.harm(ids),
-            "koord_turnaround_slowdown": protection.slowdown.slowdown(ids),
+            "koord_harm": control.harm.harm(ids),
+            "koord_turnaround_slowdown": control.slowdown.slowdown(ids),
         }
         values: Values = {}
         for family, figure in figures.items():
@@ -108,8 +108,8 @@ class ActionMetrics(PrometheusCollector):
         return info.path, self._name_of(info.path), info.qos
 
 
-def _counted(protection: ControlLoop, dry_run: str) -> Values:
-    enforcer, response = protection.enforcer, protection.response
+def _counted(control: ControlLoop, dry_run: str) -> Values:
+    enforcer, response = control.enforcer, control.response
     standing: dict[tuple[str, ...], float] = {}
     for setting in enforcer.held().values():
         key = (setting.strategy, str(setting.knob))
@@ -121,22 +121,22 @@ def _counted(protection: ControlLoop, dry_run: str) -> Values:
     return {
         "koord_actions": {(*key, dry_run): float(count) for key, count in enforcer.counts.items()},
         "koord_settings_active": standing,
-        "koord_response_steps": {key: float(count) for key, count in protection.steps.items()},
+        "koord_response_steps": {key: float(count) for key, count in control.steps.items()},
         "koord_response_rungs_active": rungs,
         "koord_culprits_skipped": {(why,): float(count) for why, count in response.refused.items()},
-        "koord_tripwire_trips": {(what,): float(count) for what, count in protection.trips.items()},
+        "koord_tripwire_trips": {(what,): float(count) for what, count in control.trips.items()},
     }
 
 
-def _decided(protection: ControlLoop) -> Values:
-    """How the strategies fare; those of `wishes` include the answer to verdicts."""
-    held = protection.strategizing or StrategyRunner({})
+def _decided(control: ControlLoop) -> Values:
+    """Series of the strategies; the intents include those of the response."""
+    runner = control.strategies or StrategyRunner({})
     return {
-        "koord_strategy_run_seconds": {(name,): seconds for name, seconds in held.run_seconds.items()},
-        "koord_strategy_runs": {(name,): float(held.runs) for name in held.strategies},
-        "koord_strategy_failures": {(name,): float(held.failures[name]) for name in held.strategies},
-        "koord_strategy_problems": {(name,): float(count) for name, count in held.problems.items()},
+        "koord_strategy_run_seconds": {(name,): seconds for name, seconds in runner.run_seconds.items()},
+        "koord_strategy_runs": {(name,): float(runner.runs) for name in runner.strategies},
+        "koord_strategy_failures": {(name,): float(runner.failures[name]) for name in runner.strategies},
+        "koord_strategy_problems": {(name,): float(count) for name, count in runner.problems.items()},
         "koord_strategy_intents": {
-            (strategy, fate.value): float(count) for (strategy, fate), count in protection.wishes.items()
+            (strategy, result.value): float(count) for (strategy, result), count in control.intent_counts.items()
         },
     }

@@ -21,6 +21,7 @@ from api.metrics import METRICS, Metric, MetricKind
 from api.window import Delta, Window
 from koordlet.config import MetricsSettings
 from koordlet.snapshot.document import KERNEL_PATH, PathOf
+from koordlet.tick import Tick
 
 OTHER = "other"
 _BUCKETS = tuple(range(4, 18))
@@ -90,14 +91,13 @@ class CgroupMetrics(PrometheusCollector):
 
     def update(
         self,
-        window: Window,
+        tick: Tick,
         *,
         capabilities: Mapping[str, bool],
         programs: Iterable[tuple[str, str, float, int]] = (),
     ) -> None:
-        """Add the growth between the last two frames. `programs` rows are (probe, program, run seconds, runs)."""
-        pair = Window(window.frames[-2:])
-        delta = pair.delta()
+        """Add the growth of one tick. `programs` rows are (probe, program, run seconds, runs)."""
+        pair, delta = tick.window, tick.delta
         with self._lock:
             self._seat(pair.cgroups, delta)
             seat_of = self._seats.seat_of

@@ -6,11 +6,9 @@ import select
 from collections import deque
 from collections.abc import Iterable
 
+from koordlet.agent.sinks import ReaderGone
+
 KEPT_LINES = 4096
-
-
-class ReaderGone(Exception):
-    """Nobody reads the lines any more."""
 
 
 class LineStream:

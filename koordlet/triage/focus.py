@@ -9,7 +9,7 @@ import numpy as np
 
 from api.frame import HOST, Reading, Table
 from api.loss import lost_ns, total_lost_ns
-from api.window import Window
+from koordlet.tick import Tick
 from koordlet.triage.policy import Descent, Ids, Level, TriagePolicy, TriageSettings
 from probes.libbpf import BpfError, enable_stats
 from probes.probe import Probe
@@ -31,13 +31,13 @@ class FocusControl:
         self._focus: Ids | None = None
         self._focused = 0
 
-    def after_tick(self, window: Window, suspects: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    def after_tick(self, tick: Tick, suspects: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         """Look at the newest frame, with a value of `suspects` for each of its rows, and move the focus."""
-        frame = window.last
+        frame = tick.window.last
         if not self.probes or len(suspects) != len(frame.cgroups):
             return
         self._weigh()
-        lost = _lost(window) if self.triage.budget.level is Level.WORST else np.zeros(len(suspects))
+        lost = _lost(tick) if self.triage.budget.level is Level.WORST else np.zeros(len(suspects))
         if self._descent.cgroups is not frame.cgroups:
             self._descent = Descent(frame.cgroups)
         wanted = self.triage.focus(frame.cgroup.ids, self._descent.spread(suspects), lost)
@@ -141,10 +141,10 @@ class CostMeter:
             self._descriptor = -1
 
 
-def _lost(window: Window) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Time each cgroup of the newest frame lost in the window, all causes together."""
-    lost = total_lost_ns(lost_ns(window.delta()))
-    return lost if len(lost) else np.zeros(len(window.cgroups))
+def _lost(tick: Tick) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Time that each cgroup of the newest frame lost in the tick, all causes together."""
+    lost = total_lost_ns(lost_ns(tick.delta))
+    return lost if len(lost) else np.zeros(len(tick.window.cgroups))
 
 
 def _same(one: Ids | None, other: Ids | None) -> bool:

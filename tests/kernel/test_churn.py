@@ -74,7 +74,7 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
         worker: subprocess.Popen[bytes] | None = None
         try:
             for _ in range(5):
-                agent.tick()
+                agent.collect()
             before = descriptors()
             command = [sys.executable, "-S", "-E", "-c", _CHURN, str(parent.cpu_dir), str(PER_SECOND)]
             worker = subprocess.Popen(command, stdout=dots)
@@ -83,7 +83,7 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
             while (passed := time.monotonic() - began) < SECONDS or (
                 passed < 4 * SECONDS and os.fstat(dots.fileno()).st_size <= ENOUGH
             ):
-                agent.tick()
+                agent.collect()
                 window = agent.store.window()
                 assert window is not None
                 delta = window.delta()
@@ -99,9 +99,9 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
             made = os.fstat(dots.fileno()).st_size
             print(f"{made / (time.monotonic() - began):.0f} cgroups a second")
             for _ in range(4):
-                agent.tick(everything=True)
+                agent.collect(everything=True)
                 time.sleep(0.3)
-            living = set(agent.tick(everything=True).cgroup.ids.tolist())
+            living = set(agent.collect(everything=True).cgroup.ids.tolist())
             assert made > ENOUGH
             cpu = agent.probes.opened["cpu"]
             assert isinstance(cpu, Cpu)
@@ -124,10 +124,10 @@ def test_a_cgroup_that_took_anothers_place_is_named_in_the_same_tick(kernel: Ker
     agent = Agent(AgentSettings())
     try:
         with tree.make_cgroup("places") as parent:
-            agent.tick()
+            agent.collect()
             for number in range(8):
                 with parent.make_cgroup(f"job-{number}") as job:
                     job.spawn(["sleep", "0"]).wait()
-                    assert job.path in {info.path for info in agent.tick().cgroups}
+                    assert job.path in {info.path for info in agent.collect().cgroups}
     finally:
         agent.close()

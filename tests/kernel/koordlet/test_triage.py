@@ -14,6 +14,7 @@ from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.agent import Agent
 from koordlet.agent.detection import Detection
 from koordlet.config import AgentSettings, ProbeSettings
+from koordlet.tick import Tick
 from koordlet.triage.focus import FocusControl
 from koordlet.triage.policy import Level, TriageSettings
 from probes.libbpf import BpfError
@@ -38,15 +39,15 @@ class Node:
         self._probe = probe
         self.ids = np.array([each.cgroup_id for each in cgroups], dtype=np.uint64)
         self._infos = tuple(CgroupInfo(each.cgroup_id, each.path, each.path) for each in cgroups)
-        self._frames = [self.tick()]
+        self._frames = [self._frame()]
 
-    def tick(self) -> Frame:
+    def _frame(self) -> Frame:
         tables, lost = merge(self.ids, [self._probe.read()])
         return Frame(time.monotonic_ns(), time.time_ns(), self._infos, tables, lost)
 
-    def window(self) -> Window:
-        self._frames = [self._frames[-1], self.tick()]
-        return Window(self._frames)
+    def next_tick(self) -> Tick:
+        self._frames = [self._frames[-1], self._frame()]
+        return Tick.of(Window(self._frames))
 
 
 def test_what_it_costs_is_measured_and_too_much_is_given_up(pmu: Pmu, tree: CgroupTree) -> None:
@@ -58,14 +59,14 @@ def test_what_it_costs_is_measured_and_too_much_is_given_up(pmu: Pmu, tree: Cgro
         levels, widths = [], []
         for _ in range(12):
             ping_pong(one, other, 2000)
-            triaging.after_tick(node.window(), suspects)
+            triaging.after_tick(node.next_tick(), suspects)
             levels.append(triaging.triage.budget.level)
             widths.append(float(triaging.reading().tables["host"].columns["triage.focused"][0]))
         assert levels == sorted(levels)
         assert levels[-1] is Level.NOTHING
         assert widths[0] == 2.0
         assert widths[-1] == 0.0
-        assert "pmu.cycles" not in node.window().last.tables[CGROUP].columns
+        assert "pmu.cycles" not in node.next_tick().window.last.tables[CGROUP].columns
         assert triaging.failures == 0
     triaging.close()
 
@@ -76,11 +77,11 @@ def test_within_the_budget_everybody_is_measured(pmu: Pmu, tree: CgroupTree) -> 
         node = Node(pmu, one, other)
         for _ in range(4):
             ping_pong(one, other, 2000)
-            triaging.after_tick(node.window(), np.array([False, False]))
+            triaging.after_tick(node.next_tick(), np.array([False, False]))
         host = triaging.reading().tables["host"].columns
         assert float(host["triage.used_cores"][0]) > 0
         assert int(host["triage.shed_ticks"][0]) == 0
-        columns = node.window().last.tables[CGROUP].columns
+        columns = node.next_tick().window.last.tables[CGROUP].columns
         assert np.all(columns["pmu.cycles"] > 0)
     triaging.close()
 
@@ -90,11 +91,11 @@ def test_a_suspect_alone_is_measured_and_the_other_is_not_zero_but_unknown(pmu: 
     triaging.triage.budget.level = Level.SUSPECTS
     with tree.make_cgroup("triage-e") as one, tree.make_cgroup("triage-f") as other:
         node = Node(pmu, one, other)
-        triaging.after_tick(node.window(), np.array([True, False]))
+        triaging.after_tick(node.next_tick(), np.array([True, False]))
         ping_pong(one, other, 2000)
-        node.window()
+        node.next_tick()
         ping_pong(one, other, 2000)
-        grown = node.window().delta().table.columns["pmu.cycles"]
+        grown = node.next_tick().delta.table.columns["pmu.cycles"]
         assert grown[0] > 0
         assert np.isnan(grown[1])
     triaging.close()
@@ -109,7 +110,7 @@ def test_where_the_kernel_gives_no_statistics_only_suspects_are_measured(
     monkeypatch.setattr("koordlet.triage.focus.enable_stats", refuse)
     triaging = FocusControl(TriageSettings(), {"pmu": pmu})
     with tree.make_cgroup("triage-g") as one, tree.make_cgroup("triage-h") as other:
-        triaging.after_tick(Node(pmu, one, other).window(), np.array([True, False]))
+        triaging.after_tick(Node(pmu, one, other).next_tick(), np.array([True, False]))
         reading = triaging.reading()
     assert float(reading.tables["host"].columns["triage.focused"][0]) == 1.0
     assert reading.lost["triage.failures"] == 1
@@ -135,23 +136,22 @@ def test_the_statistics_are_switched_off_between_measurements(pmu: Pmu) -> None:
 def test_the_judge_goes_on_whatever_the_focus_does(kernel: Kernel, tree: CgroupTree) -> None:
     disabled = ("blockio", "irq", "memory", "net", "resctrl", "smt", "throttle", "turnaround")
     probes = ProbeSettings(disabled=disabled, options={"pmu": {"stand_in": True}})
-    agent = Agent(AgentSettings(probes=probes), Detection(Judge(JudgeSettings())))
+    agent, detection = Agent(AgentSettings(probes=probes)), Detection(Judge(JudgeSettings()))
     try:
         triaging = FocusControl(TriageSettings(rotation_ticks=2), agent.probes.opened)
-        agent.also.append(triaging.reading)
-        assert agent.judging is not None
+        agent.extra_readings.append(triaging.reading)
         with tree.make_cgroup("triage-i") as one, tree.make_cgroup("triage-j") as other:
             for each in (one, other):
                 each.spawn(["sh", "-c", "while :; do :; done"], cpus="0")
             for level in (*Level, *reversed(Level), *Level):
                 for _ in range(3):
                     triaging.triage.budget.level = level
-                    agent.tick()
-                    window = agent.store.window(0.05)
+                    detection.step(agent.collect())
+                    window = agent.store.window()
                     if window is not None:
-                        triaging.after_tick(window, agent.judging.judge.suspects)
+                        triaging.after_tick(Tick.of(window), detection.judge.suspects)
                     time.sleep(0.05)
-        assert agent.judging.failures == 0
+        assert detection.failures == 0
         assert triaging.failures == 0
         assert agent.store.window() is not None
         triaging.close()

@@ -1,71 +1,163 @@
-"""The loop of `koordlet run`: bad ticks, readers that go, and signals."""
+"""The loop of `koordlet run`: the order of its steps, steps that fail, readers that go, and signals."""
 
 import logging
 import os
 import signal
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from threading import Event
-from typing import Any, cast
 
 import pytest
 
-from api.verdicts import Verdict
-from api.window import Window
-from koordlet.agent.agent import Agent
+from api.frame import Frame
+from api.intents import Intent, Knob
+from api.verdicts import VerdictState
+from detector.judging.judge import Judge, JudgeSettings
+from koordlet.agent.detection import Detection
 from koordlet.agent.frame_store import FrameStore
-from koordlet.agent.loop import observe
+from koordlet.agent.loop import AgentLoop
 from koordlet.agent.signals import until_signalled
-from koordlet.outputs.line_stream import ReaderGone
+from koordlet.agent.sinks import ReaderGone, Sink
+from koordlet.control.capabilities import CapabilityReader
+from koordlet.control.control_loop import ControlLoop
+from koordlet.control.node_view import NodeViewBuilder
+from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.host.knobs.knobs import Knobs
+from koordlet.response.policy import ResponsePolicy
+from koordlet.response.settings import ResponseSettings
+from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.view import NodeView
+from koordlet.tick import Tick
 from tests.frames import make_frame
+from tests.koordlet.enforcer.hosts import FakeHost
+
+CGROUPS = {1: "/web", 2: "/batch"}
 
 
-class Ticks:
-    """What the loop needs of an agent; some ticks fail, and the last one asks to stop."""
+class Frames:
+    """A source of frames in which /batch delays /web; some of them fail, and the last one asks to stop."""
 
     def __init__(self, count: int, failing: Sequence[int] = ()) -> None:
         self.store = FrameStore(10.0, 1.0)
         self.lost: Counter[str] = Counter()
-        self.verdicts: tuple[Verdict, ...] = ()
         self.stop = Event()
         self.ticks = 0
         self._count, self._failing = count, failing
 
-    def tick(self) -> None:
+    def collect(self) -> Frame:
         self.ticks += 1
         if self.ticks == self._count:
             self.stop.set()
         if self.ticks in self._failing:
             raise OSError("torn")
-        self.store.append(make_frame(float(self.ticks), {1: "/web"}, {}))
+        lost_ns = self.ticks * 300_000_000
+        columns = {"cpu.wait_neighbour_ns": [lost_ns, 0], "cpustat.usage_ns": [0, 0]}
+        frame = make_frame(float(self.ticks), CGROUPS, columns, {(1, 2): lost_ns})
+        self.store.append(frame)
+        return frame
 
 
-def run(ticks: Ticks, *faces: Any) -> None:
-    observe(cast(Agent, ticks), 0.001, faces, ticks.stop)
+def run(frames: Frames, *, judge: bool = False, control: Sink | None = None, **sinks: Sink) -> None:
+    detection = Detection(Judge(JudgeSettings())) if judge else None
+    AgentLoop(frames, detection=detection, control=control, sinks=sinks).run(0.001, frames.stop)
 
 
-def test_faces_hear_of_every_tick_that_has_a_window() -> None:
-    heard: list[float] = []
-    ticks = Ticks(4)
-    run(ticks, lambda window, _verdicts: heard.append(window.last.monotonic_ns / 1e9))
-    assert heard == [2.0, 3.0, 4.0]
+class Seconds:
+    """A sink that keeps the time of each tick, and fails in some."""
+
+    def __init__(self, failing: Sequence[float] = (), error: type[Exception] = OSError) -> None:
+        self.calls: list[float] = []
+        self.ticks: list[Tick] = []
+        self._failing, self._error = failing, error
+
+    def __call__(self, tick: Tick) -> None:
+        self.calls.append(tick.window.last.monotonic_ns / 1e9)
+        if self.calls[-1] in self._failing:
+            raise self._error("cannot be written")
+        self.ticks.append(tick)
 
 
-def test_bad_ticks_are_counted_and_logged_once_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
-    ticks = Ticks(6, failing=(2, 3, 5))
-    run(ticks)
-    assert (ticks.ticks, ticks.lost["agent.ticks"]) == (6, 3)
+def test_sinks_take_every_tick_that_has_a_pair_of_frames() -> None:
+    sink, frames = Seconds(), Frames(4)
+    run(frames, log=sink)
+    assert sink.calls == [2.0, 3.0, 4.0]
+    assert [len(tick.window.frames) for tick in sink.ticks] == [2, 2, 2]
+    assert [tick.delta.table.columns["cpu.wait_neighbour_ns"].tolist() for tick in sink.ticks] == [[300_000_000, 0]] * 3
+
+
+def test_a_tick_carries_what_opened_and_what_is_open() -> None:
+    sink, frames = Seconds(), Frames(5)
+    run(frames, judge=True, log=sink)
+    opened = [tick.window.last.monotonic_ns for tick in sink.ticks if tick.verdicts]
+    (verdict,) = sink.ticks[-1].open_verdicts
+    assert (verdict.victim, len(opened)) == ("/web", 1)
+    assert all(bool(tick.open_verdicts) == (tick.window.last.monotonic_ns >= opened[0]) for tick in sink.ticks)
+
+
+def test_control_acts_before_any_sink_reports() -> None:
+    order: list[str] = []
+    run(Frames(2), control=lambda _tick: order.append("control"), metrics=lambda _tick: order.append("metrics"))
+    assert order == ["control", "metrics"]
+
+
+def test_a_control_step_that_fails_as_a_verdict_opens_costs_no_verdict(caplog: pytest.LogCaptureFixture) -> None:
+    control, sink, frames = Seconds(failing=(2.0, 3.0, 5.0)), Seconds(), Frames(6)
+    run(frames, judge=True, control=control, log=sink)
+    assert sink.calls == control.calls == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert [verdict.state for tick in sink.ticks for verdict in tick.verdicts] == [VerdictState.OPEN]
+    assert (frames.lost["control.ticks"], frames.lost["agent.ticks"]) == (3, 0)
+    assert sum("control failed in this tick" in record.message for record in caplog.records) == 2
+
+
+def test_a_sink_that_fails_costs_its_own_output_only(caplog: pytest.LogCaptureFixture) -> None:
+    broken, other, frames = Seconds(failing=(3.0, 4.0, 6.0), error=RuntimeError), Seconds(), Frames(6)
+    run(frames, metrics=broken, log=other)
+    assert broken.calls == other.calls == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert (frames.lost["metrics.ticks"], frames.lost["log.ticks"], frames.lost["agent.ticks"]) == (3, 0, 0)
+    assert sum("metrics failed in this tick" in record.message for record in caplog.records) == 2
+
+
+class Capping(Strategy[StrategySettings]):
+    section = "extensions.capping"
+    settings_type = StrategySettings
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        return [self.want("/batch", Knob.CPU_MAX, "50000 100000", "because")]
+
+
+def test_strategies_run_without_a_judge(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    for path in CGROUPS.values():
+        host.make(path)
+    knobs = Knobs(host.tree)
+    control = ControlLoop(
+        ResponsePolicy(ResponseSettings()),
+        host.enforcer(),
+        CapabilityReader(host.tree, knobs, "/agent"),
+        strategies=StrategyRunner({"capping": Capping()}),
+        node_view=NodeViewBuilder(host.tree, knobs),
+    )
+    frames = Frames(2)
+    run(frames, control=control.step)
+    assert host.text("/batch", "cpu.max") == "50000 100000"
+    assert not frames.lost
+    control.close()
+    assert host.text("/batch", "cpu.max") == "max 100000"
+
+
+def test_ticks_without_a_frame_are_counted_and_logged_once_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
+    frames = Frames(6, failing=(2, 3, 5))
+    run(frames)
+    assert (frames.ticks, frames.lost["agent.ticks"]) == (6, 3)
     assert sum("a tick failed" in record.message for record in caplog.records) == 2
 
 
 def test_a_reader_that_goes_ends_the_loop(caplog: pytest.LogCaptureFixture) -> None:
-    def tell(_window: Window, _verdicts: Sequence[Verdict]) -> None:
-        raise ReaderGone
-
-    ticks = Ticks(100)
+    frames = Frames(100)
     with caplog.at_level(logging.INFO):
-        run(ticks, tell)
-    assert ticks.ticks == 2
+        run(frames, json=Seconds(failing=(2.0,), error=ReaderGone))
+    assert frames.ticks == 2
     assert "nobody reads" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""One tick of protection: what strategies want goes to the enforcer, annotated pods are spared, and it is told."""
+"""Steps of the control loop: intents of strategies reach the enforcer, annotated pods are spared, results counted."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +23,7 @@ from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import NodeView
+from koordlet.tick import Tick
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
 
@@ -39,7 +40,7 @@ class Capping(Strategy[StrategySettings]):
         return [self.want(pod.path, Knob.CPU_MAX, "50000 100000", "because") for pod in view.pods]
 
 
-def protection(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost, ControlLoop]:
+def control_loop(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost, ControlLoop]:
     host = FakeHost(tmp_path)
     for path in PATHS.values():
         host.make(path)
@@ -49,45 +50,47 @@ def protection(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost
         ResponsePolicy(ResponseSettings()),
         host.enforcer(),
         CapabilityReader(host.tree, knobs, "/agent"),
-        strategizing=StrategyRunner({"capping": Capping()}),
-        viewing=NodeViewBuilder(host.tree, knobs, facts_of),
+        strategies=StrategyRunner({"capping": Capping()}),
+        node_view=NodeViewBuilder(host.tree, knobs, facts_of),
         facts_of=facts_of,
     )
     return host, made
 
 
-def window() -> Window:
-    return Window([make_frame(second, PATHS, {"cpustat.usage_ns": [0] * len(PATHS)}) for second in (1.0, 2.0)])
+def make_tick(turnarounds: Turnarounds | None = None) -> Tick:
+    frames = [make_frame(second, PATHS, {"cpustat.usage_ns": [0] * len(PATHS)}) for second in (1.0, 2.0)]
+    return Tick.of(Window(frames), turnarounds=turnarounds)
 
 
 @pytest.mark.parametrize(
-    ("annotations", "fate", "stands"),
+    ("annotations", "result", "quota"),
     [({}, IntentResult.APPLIED, "50000 100000"), ({ANNOTATION_PROTECTED: "true"}, IntentResult.DECLINED, "max 100000")],
+    ids=["plain", "annotated"],
 )
 def test_an_annotated_pod_is_spared(
-    tmp_path: Path, annotations: dict[str, str], fate: IntentResult, stands: str
+    tmp_path: Path, annotations: dict[str, str], result: IntentResult, quota: str
 ) -> None:
-    host, made = protection(tmp_path, annotations)
-    made.tick(window(), ())
+    host, made = control_loop(tmp_path, annotations)
+    made.step(make_tick())
     strategy = Capping().name
-    assert dict(made.wishes) == {(strategy, IntentResult.REQUESTED): 1, (strategy, fate): 1}
-    assert host.text(POD, "cpu.max") == stands
+    assert dict(made.intent_counts) == {(strategy, IntentResult.REQUESTED): 1, (strategy, result): 1}
+    assert host.text(POD, "cpu.max") == quota
     made.close()
     assert host.text(POD, "cpu.max") == "max 100000"
 
 
 def test_what_the_judge_saw_of_requests_is_metered(tmp_path: Path) -> None:
-    _, made = protection(tmp_path, {})
+    _, made = control_loop(tmp_path, {})
     ids, usual = np.array([4], dtype=np.uint64), np.array([0.01])
     judged = Judgement(usual, usual * 0.1, usual, usual, np.zeros(1), np.array([1000]), usual)
     for _ in range(20):
-        made.tick(window(), (), Turnarounds(ids, np.array([10.0]), np.array([0.2]), judged))
+        made.step(make_tick(Turnarounds(ids, np.array([10.0]), np.array([0.2]), judged)))
     assert made.slowdown.slowdown(ids).ratio[0] == pytest.approx(1.0)
     made.close()
 
 
 def test_the_response_finds_the_quota_of_a_throttled_victim_in_its_observation(tmp_path: Path) -> None:
-    host, made = protection(tmp_path, {})
+    host, made = control_loop(tmp_path, {})
     host.file(POD, "cpu.max").write_text("50000 100000\n")
     seen: list[Observation] = []
 
@@ -100,6 +103,6 @@ def test_the_response_finds_the_quota_of_a_throttled_victim_in_its_observation(t
     throttled = {"cpu.wait_own_quota_ns": [0, 0, 0, 3 * 10**8]}
     frames = [make_frame(1.0, PATHS, {name: [0] * 4 for name in throttled}), make_frame(2.0, PATHS, throttled)]
     infos = tuple(replace(info, qos="LS") if info.path == POD else info for info in frames[0].cgroups)
-    made.tick(Window([replace(frame, cgroups=infos) for frame in frames]), ())
+    made.step(Tick.of(Window([replace(frame, cgroups=infos) for frame in frames])))
     assert seen[0].reach.cgroup_quota_us == {POD: 50_000}
     made.close()

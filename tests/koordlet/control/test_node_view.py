@@ -18,6 +18,7 @@ from koordlet.control.node_view import NodeViewBuilder
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import PodFacts
 from koordlet.strategies.view import GroupKind, KubeQoS
+from koordlet.tick import Tick
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
 
@@ -36,14 +37,14 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> FakeHost:
     return made
 
 
-def window(**columns: list[int]) -> Window:
+def make_tick(**columns: list[int]) -> Tick:
     cgroups = dict(enumerate(PATHS, start=1))
     growth = {name.replace("__", "."): values for name, values in columns.items()}
     before = make_frame(1.0, cgroups, {name: [0] * len(PATHS) for name in growth})
     after = make_frame(3.0, cgroups, growth)
     for frame in (before, after):
         object.__setattr__(frame, "cgroups", tuple(_classified(info) for info in frame.cgroups))
-    return Window((before, after))
+    return Tick.of(Window((before, after)))
 
 
 def _classified(info):  # type: ignore[no-untyped-def]
@@ -53,7 +54,7 @@ def _classified(info):  # type: ignore[no-untyped-def]
 
 
 def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -> None:
-    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {})
     assert [(group.path, group.kind) for group in view.groups] == [
         ("/kubepods", GroupKind.QOS_DIR),
         (BE, GroupKind.QOS_DIR),
@@ -70,7 +71,7 @@ def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -
 
 def test_usage_is_a_rate_and_what_is_not_measured_is_unknown(host: FakeHost) -> None:
     spent = [0, 0, 0, 3_000_000_000, 0, 0, 0]
-    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(cpustat__usage_ns=spent), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(cpustat__usage_ns=spent), {})
     pod = view.pods[0]
     assert pod.cpu_millicores == pytest.approx(1500)
     assert (pod.memory_bytes, pod.throttled_ratio, pod.memory_pressure_ratio) == (None, None, None)
@@ -82,7 +83,7 @@ def test_present_quotas_are_read_in_one_syntax(host: FakeHost) -> None:
         host.file(BE, "cpu.max").write_text("50000 100000\n")
     else:
         host.file(BE, "cpu.cfs_quota_us").write_text("50000\n")
-    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {})
     found = {group.path: group.knobs[Knob.CPU_MAX] for group in view.groups}
     assert found[BE] == "50000 100000"
     assert found[POD].startswith("max")
@@ -93,26 +94,26 @@ def test_a_quota_that_may_be_a_strategys_own_is_no_limit_of_a_pod(host: FakeHost
         host.file(POD, "cpu.max").write_text("50000 100000\n")
     else:
         host.file(POD, "cpu.cfs_quota_us").write_text("50000\n")
-    pod = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
+    pod = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).pods[0]
     assert pod.knobs[Knob.CPU_MAX] == "50000 100000"
     assert CPU not in pod.limits
 
 
 def test_facts_of_pods_go_before_what_files_say(host: FakeHost) -> None:
     facts = PodFacts("shop/web", QoSClass.LS, 9500, requests={CPU: 500}, limits={CPU: 1000, MEMORY: 1 << 30})
-    view = NodeViewBuilder(host.tree, Knobs(host.tree), {UID: facts}.get).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree), {UID: facts}.get).view(make_tick(), {})
     pod = view.pods[0]
     assert (pod.name, pod.qos, pod.priority, pod.limits[CPU]) == ("shop/web", QoSClass.LS, 9500, 1000)
-    bare = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {}).pods[0]
+    bare = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).pods[0]
     assert (bare.priority, dict(bare.limits)) == (None, {})
 
 
-def classified(paths: dict[str, str]) -> Window:
-    """As `window`, with these classes by path."""
+def classified(paths: dict[str, str]) -> Tick:
+    """As `make_tick`, with these classes by path."""
     from dataclasses import replace
 
-    made = window()
-    for frame in made.frames:
+    made = make_tick()
+    for frame in made.window.frames:
         infos = tuple(replace(info, qos=paths.get(info.path, info.qos)) for info in frame.cgroups)
         object.__setattr__(frame, "cgroups", infos)
     return made
@@ -140,7 +141,7 @@ def test_the_lists_of_the_reserved_classes_bind_their_cpus(host: FakeHost) -> No
 def test_allocatable_is_what_the_settings_tell_or_leave(host: FakeHost) -> None:
     settings = StrategiesSettings(reserved={CPU: 500}, allocatable={BATCH_CPU: 3000})
     with_cpus(host, "0-3")
-    view = NodeViewBuilder(host.tree, Knobs(host.tree), settings=settings).view(window(), {})
+    view = NodeViewBuilder(host.tree, Knobs(host.tree), settings=settings).view(make_tick(), {})
     assert dict(view.node.allocatable) == {CPU: 3500, BATCH_CPU: 3000}, "memory was not measured"
     assert view.node.kubelet_reserved_millicores == 500
 
@@ -148,7 +149,7 @@ def test_allocatable_is_what_the_settings_tell_or_leave(host: FakeHost) -> None:
 def test_the_fullest_file_system_that_is_there_counts(host: FakeHost) -> None:
     def used(*paths: str) -> float | None:
         settings = StrategiesSettings(disk_paths=paths)
-        return NodeViewBuilder(host.tree, Knobs(host.tree), settings=settings).view(window(), {}).disk_used_ratio
+        return NodeViewBuilder(host.tree, Knobs(host.tree), settings=settings).view(make_tick(), {}).disk_used_ratio
 
     assert used("/nowhere") is None
     ratio = used("/", "/nowhere")
@@ -158,18 +159,18 @@ def test_the_fullest_file_system_that_is_there_counts(host: FakeHost) -> None:
 
 
 def test_who_shares_which_memory_is_looked_at_only_when_asked(host: FakeHost) -> None:
-    seen = window()
+    tick = make_tick()
     memory = {"hostwide.memory_total_bytes": 1000.0, "hostwide.memory_available_bytes": 900.0}
-    for frame in seen.frames:
+    for frame in tick.window.frames:
         cast("dict[str, Table]", frame.tables)[HOST] = Table(
             {}, {name: np.array([amount]) for name, amount in memory.items()}
         )
-    viewing = NodeViewBuilder(host.tree, Knobs(host.tree))
-    assert viewing.view(seen, {}).memory_domains is None
-    (domain,) = viewing.view(seen, {}, with_memory=True).memory_domains or ()
+    builder = NodeViewBuilder(host.tree, Knobs(host.tree))
+    assert builder.view(tick, {}).memory_domains is None
+    (domain,) = builder.view(tick, {}, with_memory=True).memory_domains or ()
     assert (domain.path, domain.limit_bytes, domain.free_bytes) == ("/", 1000, 900)
 
 
 def test_a_kernel_without_memory_high_is_known(host: FakeHost) -> None:
-    node = NodeViewBuilder(host.tree, Knobs(host.tree)).view(window(), {}).node
+    node = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).node
     assert (Knob.MEMORY_HIGH in node.lacking) == (host.version == 1)

@@ -26,7 +26,7 @@ CGROUPS = (
 )
 
 
-def protection() -> ControlLoop:
+def control_loop() -> ControlLoop:
     idle = Setting(strategy="response", target="/batch", reason="", knob=Knob.CPU_IDLE, value="1")
     meter = HarmMeter()
     for _ in range(30):
@@ -37,9 +37,9 @@ def protection() -> ControlLoop:
     slowdown = SlowdownMeter()
     for _ in range(30):
         slowdown.add(answered, 1.0)
-    strategizing = StrategyRunner({"broken": Broken(), "willing": Willing()})
+    runner = StrategyRunner({"broken": Broken(), "willing": Willing()})
     for second in range(2):
-        strategizing.decide(VIEW, float(second))
+        runner.decide(VIEW, float(second))
     made: dict[str, Any] = {
         "enforcer": SimpleNamespace(
             held=lambda: {("/batch", Knob.CPU_IDLE): idle}, counts={("response", "cpu.idle", "set"): 4}
@@ -49,8 +49,8 @@ def protection() -> ControlLoop:
         "trips": {"acted": 1},
         "harm": meter,
         "slowdown": slowdown,
-        "wishes": {("response", IntentResult.REQUESTED): 3, ("response", IntentResult.CONFLICT): 1},
-        "strategizing": strategizing,
+        "intent_counts": {("response", IntentResult.REQUESTED): 3, ("response", IntentResult.CONFLICT): 1},
+        "strategies": runner,
     }
     return cast(ControlLoop, SimpleNamespace(**made))
 
@@ -59,7 +59,7 @@ def scraped(max_cgroups: int) -> str:
     exposition = ActionMetrics(max_cgroups, lambda path: path.lstrip("/"), dry_run=True)
     registry = CollectorRegistry()
     registry.register(exposition)
-    exposition.update(protection(), CGROUPS)
+    exposition.update(control_loop(), CGROUPS)
     return generate_latest(registry).decode()
 
 
@@ -89,7 +89,7 @@ def test_how_late_a_service_answers_is_told_where_requests_are_seen() -> None:
     assert all('cgroup="/web"' in line for line in lines)
 
 
-def test_a_strategy_that_fails_is_told_and_so_is_what_became_of_wishes() -> None:
+def test_a_strategy_that_fails_is_reported_and_so_are_its_intents() -> None:
     text = scraped(10)
     assert 'koord_strategy_failures_total{strategy="broken"} 2.0' in text
     assert 'koord_strategy_failures_total{strategy="willing"} 0.0' in text

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.frame import KERNEL_ID
+from api.frame import KERNEL_ID, Frame
 from api.histogram import SLOTS
 from api.metrics import METRICS, MetricKind
 from api.window import Window
 from koordlet.config import MetricsSettings
 from koordlet.metrics.cgroups import CgroupMetrics
+from koordlet.tick import Tick
 from tests.frames import make_frame
 
 
@@ -33,6 +34,10 @@ def frame(second: int, count: int, growth: int, blame: dict[tuple[int, int], int
         "memstat.usage_bytes": [4096.0] * count,
     }
     return make_frame(second, paths(count), columns, blame or {})
+
+
+def make_tick(before: Frame, after: Frame) -> Tick:
+    return Tick.of(Window((before, after)))
 
 
 def text(exposition: CgroupMetrics) -> str:
@@ -54,7 +59,7 @@ def test_the_rest_is_other_and_the_sum_is_whole() -> None:
     exposition = CgroupMetrics(settings(max_cgroups=3), paths(10).get, {"version": "0"})
     frames = [frame(second, 10, 10**6) for second in range(4)]
     for before, after in itertools.pairwise(frames):
-        exposition.update(Window([before, after]), capabilities={"cpu": True, "pmu": False})
+        exposition.update(make_tick(before, after), capabilities={"cpu": True, "pmu": False})
     output = text(exposition)
     waits = samples(output, "koord_cgroup_cpu_wait_seconds_total")
     assert len(waits) == 4
@@ -71,7 +76,7 @@ def test_no_counter_falls_when_the_exported_set_changes() -> None:
         busy = 1 + second // 4
         columns = [{"cpu.oncpu_ns": [s * 10**9 if number <= busy else 0 for number in (1, 2, 3)]} for s in (0, 1)]
         exposition.update(
-            Window([make_frame(second, paths(3), columns[0]), make_frame(second + 1, paths(3), columns[1])]),
+            make_tick(make_frame(second, paths(3), columns[0]), make_frame(second + 1, paths(3), columns[1])),
             capabilities={},
         )
         other = samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total").get(
@@ -84,7 +89,7 @@ def test_no_counter_falls_when_the_exported_set_changes() -> None:
 def test_blame_is_top_k_plus_other() -> None:
     exposition = CgroupMetrics(settings(culprits_per_victim=2), paths(9).get, {})
     blame = {(1, culprit): culprit * 10**6 for culprit in range(2, 9)} | {(1, KERNEL_ID): 10**6}
-    exposition.update(Window([frame(0, 9, 1), frame(1, 9, 1, blame)]), capabilities={})
+    exposition.update(make_tick(frame(0, 9, 1), frame(1, 9, 1, blame)), capabilities={})
     pairs = samples(text(exposition), "koord_cgroup_cpu_blame_seconds_total")
     assert len(pairs) <= 4
     assert any('culprit_cgroup="other"' in labels for labels in pairs)
@@ -93,7 +98,7 @@ def test_blame_is_top_k_plus_other() -> None:
 
 def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
     exposition = CgroupMetrics(settings(histogram_cgroups=1), paths(2).get, {})
-    exposition.update(Window([frame(0, 2, 1), frame(5, 2, 1)]), capabilities={})
+    exposition.update(make_tick(frame(0, 2, 1), frame(5, 2, 1)), capabilities={})
     output = text(exposition)
     buckets = samples(output, "koord_cgroup_cpu_wait_duration_seconds_bucket")
     edges = [(float(re.search(r'le="([^"]+)"', labels).group(1)), count) for labels, count in buckets.items()]  # type: ignore[union-attr]
@@ -108,7 +113,7 @@ def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
 def test_promtool_finds_nothing_to_complain_about() -> None:
     exposition = CgroupMetrics(settings(), paths(4).get, {"version": "0"})
     exposition.update(
-        Window([frame(0, 4, 10**6), frame(1, 4, 10**6, {(1, 2): 5})]),
+        make_tick(frame(0, 4, 10**6), frame(1, 4, 10**6, {(1, 2): 5})),
         capabilities={"cpu": True},
         programs=[("cpu", "on_switch", 1.5, 100)],
     )

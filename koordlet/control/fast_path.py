@@ -1,0 +1,58 @@
+"""The fast path: a thread that sleeps on the kernel's tripwire and passes trips on, beside the tick."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from api.frame import CgroupInfo
+from api.qos import QoSClass
+from koordlet.response.observation import SENSITIVE_RANK, Observation
+from koordlet.response.settings import ResponseSettings
+from probes.tripwire import Trip, Tripwire
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+
+
+class FastPath:
+    """Watches latency-sensitive cgroups in the kernel and passes their trips on."""
+
+    def __init__(self, tripwire: Tripwire, on_trip: Callable[[Trip], None], settings: ResponseSettings) -> None:
+        self._tripwire = tripwire
+        self._on_trip = on_trip
+        window_ns = int(settings.fast_path_window_seconds * 1e9)
+        self._limits = (int(window_ns * settings.fast_path_budget_ratio), window_ns)
+        self._watched: tuple[CgroupInfo, ...] = ()
+        self._stop = threading.Event()
+        self.failures = 0
+        """Times that the tripwire could not be read or a trip not be handled."""
+        self._thread = threading.Thread(target=self._listen, name="fast-path", daemon=True)
+        self._thread.start()
+
+    def watch(self, observation: Observation) -> None:
+        """Set the victims (latency-sensitive cgroups) and the culprits (cgroups that may be acted upon for them)."""
+        if observation.cgroups == self._watched:
+            return
+        victims = {info.id: self._limits for info in observation.cgroups if QoSClass(info.qos).latency_sensitive}
+        others = (info for info in observation.cgroups if info.path != "/")
+        culprits = {info.id for info in others if observation.highest_rank(info.path) < SENSITIVE_RANK}
+        self._tripwire.watch(victims, culprits)
+        self._watched = observation.cgroups
+
+    def close(self) -> None:
+        """Stop the thread; the probe closes the tripwire. Idempotent."""
+        self._stop.set()
+        self._thread.join()
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                for trip in self._tripwire.wait(_POLL_SECONDS):
+                    self._on_trip(trip)
+            except Exception:  # noqa: BLE001 - the slow path goes on without the fast one; counted, logged once
+                self.failures += 1
+                if self.failures == 1:
+                    _log.exception("the fast path failed; trying again")
+                time.sleep(_POLL_SECONDS)

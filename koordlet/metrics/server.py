@@ -1,0 +1,59 @@
+"""The Prometheus endpoint of the agent: its registry, its HTTP server, and the sink that feeds them."""
+
+import logging
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from api.plugin import Unsupported
+from koordlet.agent.agent import Agent
+from koordlet.agent.detection import Detection
+from koordlet.agent.sinks import Sink
+from koordlet.config import AgentSettings
+from koordlet.control.control_loop import ControlLoop
+from koordlet.metrics.actions import ActionMetrics
+from koordlet.metrics.cgroups import CgroupMetrics
+from koordlet.metrics.verdicts import VerdictMetrics
+from koordlet.tick import Tick
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_metrics(
+    agent: Agent, detection: Detection | None, control: ControlLoop, settings: AgentSettings, version: str
+) -> Iterator[Sink]:
+    """The sink of the endpoint, which serves while the block runs.
+
+    Raises Unsupported where the address cannot be bound.
+    """
+    table = settings.metrics
+    cgroups = CgroupMetrics(table, agent.path_of, {"version": version, "kernel": platform.release()})
+    verdicts = VerdictMetrics(table.max_verdicts, agent.name_of)
+    actions = ActionMetrics(table.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
+    registry = CollectorRegistry()
+    registry.register(cgroups)
+    registry.register(actions)
+    if detection is not None:
+        registry.register(verdicts)
+    try:
+        server, thread = start_http_server(table.port, table.address, registry)
+    except OSError as error:
+        problem = f"metrics cannot be served on {table.address}:{table.port}: {error.strerror}"
+        raise Unsupported(problem, "set [metrics] port in the settings file") from error
+    _log.info("metrics on http://%s:%d/metrics", table.address, server.server_port)
+
+    def update(tick: Tick) -> None:
+        cgroups.update(tick, capabilities=agent.capabilities(), programs=agent.program_rows())
+        actions.update(control, tick.window.cgroups)
+        if detection is not None:
+            verdicts.update(tick.verdicts, tick.open_verdicts, detection.state)
+
+    try:
+        yield update
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
