@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
+from api.loss import lost_to_others_ns, total_lost_ns
 from api.metrics import BY_COLUMN, MetricKind
 from api.verdicts import KERNEL, NOBODY
 from api.window import Window, subtract
@@ -78,6 +79,11 @@ class View:
         if len(present) < 2:
             return present[0] if present else None
         return np.asarray(np.sum(present, axis=0), dtype=np.float64)
+
+    def lost_to_others(self, *causes: str) -> Floats | None:
+        """Seconds per second that others cost a cgroup, by these causes of `api.loss`; None where none is measured."""
+        ledger = lost_to_others_ns(self._columns, causes)
+        return total_lost_ns(ledger) * (1e-9 / self.seconds) if ledger else None
 
     def expected(self, signal: str) -> Floats:
         """Usual value of a signal for each row; NaN where it is not known."""

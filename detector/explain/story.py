@@ -155,13 +155,14 @@ def _losses(parts: Sequence[RecordedSpan], at_ns: int, reach_ns: int) -> dict[st
         follows = part.header.run, part.header.number + 1
         for frame in _frames([part]):
             if before is not None and abs(frame.wall_ns - at_ns) <= reach_ns:
-                for path, causes in _lost_between(before, frame).items():
+                for path, causes in lost_between(before, frame).items():
                     losses.setdefault(path, {})[frame.wall_ns] = causes
             before = frame
     return losses
 
 
-def _lost_between(before: Frame, frame: Frame) -> dict[str, dict[str, float]]:
+def lost_between(before: Frame, frame: Frame) -> dict[str, dict[str, float]]:
+    """Seconds lost per second between two frames, by path and cause of the ledger."""
     if frame.monotonic_ns <= before.monotonic_ns:
         return {}
     delta = Window((before, frame)).delta()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from api.loss import LOSS_CAUSES
+from api.loss import CAUSED_BY_OTHERS, LOSS_CAUSES
 from api.verdicts import culprit_in_words
 from detector.arrays import Floats
 from detector.explain.story import Story, StoryTick
@@ -18,7 +18,6 @@ _MOST_CULPRITS = 6
 _MOST_WORTH = 20.0
 """Times the threshold beyond which a tick makes a rule no more the leading one; an open verdict counts as much."""
 OTHERS = "others"
-_BY_NOBODY_ELSE = frozenset(cause.name for cause in LOSS_CAUSES if not cause.by_others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def _causes(story: Story) -> dict[str, Floats]:
     columns = {name: np.array([tick.causes.get(name, 0.0) for tick in story.ticks]) for name in names}
     whole = sum(float(column.sum()) for column in columns.values())
     kept = {name: column for name, column in columns.items() if column.sum() > _LEAST_PART * whole}
-    return dict(sorted(kept.items(), key=lambda item: (item[0] in _BY_NOBODY_ELSE, -float(item[1].sum()))))
+    return dict(sorted(kept.items(), key=lambda item: (item[0] not in CAUSED_BY_OTHERS, -float(item[1].sum()))))
 
 
 def _leading(story: Story) -> str:

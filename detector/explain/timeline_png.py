@@ -21,10 +21,12 @@ _CAUSE_COLOURS = {
     "cpu:unknown": "#7f8c8d",
     "memory:global": "#1e8449",
     "memory:compaction": "#52be80",
+    "memory:self": "#82e0aa",
     "memory:own_limit": "#a9dfbf",
     "memory:ancestor_limit": "#7dcea0",
     "blockio:queue": "#1f618d",
     "blockio:device": "#2e86c1",
+    "blockio:self": "#85c1e9",
     "blockio:limit": "#a9cce3",
     "net:qdisc": "#b7950b",
 }

@@ -2,8 +2,6 @@
 
 from typing import ClassVar
 
-import numpy as np
-
 from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
@@ -24,8 +22,5 @@ class BlockioDelay(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """Queue and excess disk time with somebody else's IO ahead."""
-        whole, own = view.total("blockio.queue_ns", "blockio.excess_ns"), view.total("blockio.self_ns")
-        if whole is None:
-            return None
-        lost = whole if own is None else np.maximum(whole - own, 0.0)
-        return Signal(view.by_others("blockio.blame", lost))
+        lost = view.lost_to_others("blockio:queue", "blockio:device")
+        return None if lost is None else Signal(view.by_others("blockio.blame", lost))

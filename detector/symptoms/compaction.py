@@ -19,5 +19,5 @@ class Compaction(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""
-        lost = view.total("memory.stall_compaction_ns")
+        lost = view.lost_to_others("memory:compaction")
         return None if lost is None else Signal(lost)

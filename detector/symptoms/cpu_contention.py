@@ -18,5 +18,5 @@ class CpuContention(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """Neighbours' and the kernel's part of the wait."""
-        lost = view.total("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns")
+        lost = view.lost_to_others("cpu:neighbour", "cpu:kernel")
         return None if lost is None else Signal(view.by_others("cpu.blame", lost))

@@ -29,7 +29,7 @@ class IrqTheft(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """Seconds taken beyond what the cgroup's own traffic explains."""
-        lost, own = view.total("cpu.irq_ns", "cpu.softirq_ns"), view.total("net.softirq_rx_ns")
+        lost, own = view.lost_to_others("cpu:irq"), view.total("net.softirq_rx_ns")
         if lost is None or own is None:
             return None if lost is None else Signal(lost)
         return Signal(np.maximum(lost - OWN_TRAFFIC_RATIO * own, 0.0))

@@ -21,5 +21,5 @@ class NetworkDelay(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """Seconds waited, a sum over packets."""
-        lost = view.total("net.qdisc_delay_ns")
+        lost = view.lost_to_others("net:qdisc")
         return None if lost is None else Signal(lost)

@@ -2,8 +2,6 @@
 
 from typing import ClassVar
 
-import numpy as np
-
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -22,9 +20,5 @@ class Reclaim(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled for pages that others took."""
-        if not view.has("memory.stall_global_ns"):
-            return None
-        own = view.total("memory.stall_global_self_ns")
-        whole = view.rate("memory.stall_global_ns")
-        lost = whole if own is None else np.maximum(whole - own, 0.0)
-        return Signal(view.by_others("memory.blame", lost))
+        lost = view.lost_to_others("memory:global")
+        return None if lost is None else Signal(view.by_others("memory.blame", lost))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from api.loss import LOSS_CAUSES
+from api.loss import lost_to_others_ns, total_lost_ns
 from api.window import Delta
 from koordlet.control.batch_means import BatchMeans, Floats, ratio_of
 
@@ -51,9 +51,8 @@ class HarmMeter:
 def tick_of(delta: Delta) -> tuple[Floats, Floats] | None:
     """Seconds lost to others and seconds on CPU of each cgroup in a window; None where no probe measures them."""
     columns = delta.table.columns
-    names = [name for cause in LOSS_CAUSES if cause.by_others for name in cause.columns if name in columns]
+    lost = lost_to_others_ns(columns)
     usage = next((name for name in ("cpu.oncpu_ns", "cpustat.usage_ns") if name in columns), None)
-    if not names or usage is None:
+    if not lost or usage is None:
         return None
-    lost = np.sum([np.nan_to_num(columns[name].astype(np.float64)) for name in names], axis=0) / 1e9
-    return np.asarray(lost), np.nan_to_num(columns[usage].astype(np.float64)) / 1e9
+    return total_lost_ns(lost) / 1e9, np.nan_to_num(columns[usage].astype(np.float64)) / 1e9

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CgroupInfo
-from api.loss import LOSS_CAUSES
+from api.loss import LOSS_CAUSES, lost_to_others_ns
 from api.qos import QoSClass
 from api.verdicts import Verdict
 from api.window import Delta, Window
@@ -101,14 +101,9 @@ class Observation:
 def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: HostCapabilities) -> Observation:
     """The newest frames as the response sees them; `delta` is the window's own."""
     lost: dict[str, Floats] = {}
-    for cause in LOSS_CAUSES:
-        measured = [rate for column in cause.columns if (rate := _rate(delta, column)) is not None]
-        if cause.by_others and measured:
-            whole = np.sum(measured, axis=0) / 1e9
-            resource = _RESOURCES.get(cause.resource, cause.resource)
-            lost[resource] = lost[resource] + whole if resource in lost else whole
-    if "blockio" in lost and (own := _rate(delta, "blockio.self_ns")) is not None:
-        lost["blockio"] = np.maximum(lost["blockio"] - own / 1e9, 0.0)
+    for name, lost_ns in lost_to_others_ns(delta.table.columns).items():
+        resource, rate = _RESOURCE_OF[name], lost_ns / 1e9 / delta.seconds
+        lost[resource] = lost[resource] + rate if resource in lost else rate
     device, excess = _rate(delta, "blockio.device_ns"), _rate(delta, "blockio.excess_ns")
     count = len(window.cgroups)
     nothing, unknown = np.zeros(count), np.full(count, np.nan)
@@ -135,8 +130,9 @@ def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: 
 _BY_DISK = "blockio.device"
 _MINOR_BITS = 20
 """Of a device's number, as the kernel and the probe pack it."""
-_RESOURCES = {"net": "network"}
-"""Names of the ledger that verdicts spell out."""
+_SPELLED_OUT = {"net": "network"}
+_RESOURCE_OF = {cause.name: _SPELLED_OUT.get(cause.resource, cause.resource) for cause in LOSS_CAUSES}
+"""Cause of the ledger to its resource as verdicts name it."""
 
 
 def _rate(delta: Delta, column: str) -> Floats | None:

@@ -34,10 +34,12 @@ INKS: Mapping[str, Ink] = {
     "cpu:unknown": Ink("?", "white", "CPU wait of unknown cause"),
     "memory:global": Ink("M", "red", "reclaim: the node is short of memory"),
     "memory:compaction": Ink("C", "magenta", "memory compaction"),
+    "memory:self": Ink("g", "blue", "reclaim that its own allocations caused"),
     "memory:own_limit": Ink("m", "yellow", "reclaim under its own memory limit"),
     "memory:ancestor_limit": Ink("p", "yellow", "reclaim under a parent's memory limit"),
     "blockio:queue": Ink("B", "red", "block IO waits for others' IO"),
-    "blockio:device": Ink("D", "red", "the disk is slower than when it is free"),
+    "blockio:device": Ink("D", "red", "others' IO keeps the disk busy"),
+    "blockio:self": Ink("o", "blue", "block IO behind its own IO"),
     "blockio:limit": Ink("b", "yellow", "its own IO limit"),
     "net:qdisc": Ink("T", "red", "packets wait in the send queue"),
 }

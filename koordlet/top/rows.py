@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo
 from api.histogram import percentile_ns
-from api.loss import LOSS_CAUSES, lost_ns, total_lost_ns
+from api.loss import CAUSED_BY_OTHERS, lost_ns, total_lost_ns
 from api.window import Delta, Window
 from koordlet.snapshot.document import KERNEL_PATH, OTHER_PATH
 
@@ -18,8 +18,6 @@ BLAME_TABLES = {"cpu.blame": "cpu", "memory.blame": "memory", "blockio.blame": "
 RATE_SECONDS = 5.0
 """Rates are over this much of the window, so that one slow second does not reshuffle the screen."""
 GONE = "[gone]"
-
-_BY_OTHERS = frozenset(cause.name for cause in LOSS_CAUSES if cause.by_others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class TopRow:
     @property
     def by_others(self) -> float:
         """The part that somebody else is to blame for."""
-        return sum(value for name, value in self.causes.items() if name in _BY_OTHERS)
+        return sum(value for name, value in self.causes.items() if name in CAUSED_BY_OTHERS)
 
     @property
     def is_quiet(self) -> bool:
