@@ -9,7 +9,7 @@ from api.loss import CAUSED_BY_OTHERS, LOSS_CAUSES, lost_ns, lost_to_others_ns, 
 from api.metrics import BY_COLUMN, WAIT_CAUSES
 from api.window import Window
 from detector.explain.story import lost_between
-from detector.symptom import discover_symptoms
+from detector.registry import discover_symptoms
 from detector.view import View
 from koordlet.control.harm import tick_of
 from koordlet.response.observation import HostCapabilities, observe
