@@ -75,6 +75,7 @@ class Baselines:
             placed = rows >= 0
             self.refused += int((~placed).sum())
             self.cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
+        self._reach()
 
     def judge(self, seen: BaselineSample, now_seconds: float) -> Mapping[str, Judgement]:
         """How each signal stands now; learns nothing. A load of NaN is judged as UNKNOWN."""

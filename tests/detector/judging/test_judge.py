@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
@@ -103,6 +103,7 @@ def judged(judge: Judge, frames: Sequence[Frame]) -> list[bytes]:
 
 @settings(deadline=None, max_examples=12)
 @given(st.integers(0, 2**32), st.integers(0, 39))
+@example(54458, 3)
 def test_resuming_says_byte_for_byte_what_going_on_says(seed: int, at: int) -> None:
     frames = wild(seed, 40)
     judge = Judge(EVERYTHING)
