@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,14 +30,16 @@ from koordlet.identity.workloads import ContainerFacts, workload_of
 
 _log = logging.getLogger(__name__)
 
-_REMEMBERED_GONE = 4096
+_REMEMBERED_REMOVED = 4096
 
 
 class Agent:
     """Everything that measures on one node. Build it, call `collect` once an interval, `close` it."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, probes: ProbeSet | None = None) -> None:
         """Open collectors and probes; `unsupported` names those that this host cannot run, with the reason.
+
+        `probes` replaces the set that the settings ask for; `close` closes it.
 
         Raises Unsupported when there is no cpu cgroup hierarchy at all.
         """
@@ -49,16 +51,16 @@ class Agent:
         self._walk = CgroupWalk(self.hierarchies.cpu)
         self.unsupported: dict[str, Unsupported] = {}
         self._collectors = self._open_collectors(Host(tree, self.hierarchies))
-        self.probes = ProbeSet.open(settings.probes)
+        self.probes = probes if probes is not None else ProbeSet.open(settings.probes)
         self.unsupported |= self.probes.refused
         self.store = FrameStore(settings.history_seconds, settings.interval_seconds)
         self.lost: Counter[str] = Counter()
-        """What the agent itself could not do, by place; told with the next frame."""
+        """Losses of the agent itself by place, reported with the next frame."""
         self.extra_readings: list[Callable[[], Reading]] = []
-        """What others on this node add to each frame."""
+        """Called in each tick; their readings are merged into the frame."""
         self._infos: dict[int, CgroupInfo] = {}
-        self._gone: OrderedDict[int, CgroupInfo] = OrderedDict()
-        self._strangers: set[int] = set()
+        self._removed: OrderedDict[int, CgroupInfo] = OrderedDict()
+        self._unknown_ids: set[int] = set()
         self._ticks = 0
         self._ids = np.empty(0, dtype=np.uint64)
         self._cgroups: tuple[CgroupInfo, ...] = ()
@@ -76,11 +78,11 @@ class Agent:
     def collect(self, *, everything: bool = False) -> Frame:
         """Measure once and keep the frame; `everything` reads the costly files of all cgroups at once."""
         started = time.monotonic_ns()
-        self._look(everything=everything)
+        self._update_cgroups(everything=everything)
         wall, monotonic = time.time_ns(), time.monotonic_ns()
         readings, sources = self._read_collectors(everything=everything)
         read, failures = self.probes.read()
-        self._meet_strangers(read)
+        self._resolve_unknown_ids(read)
         sources |= failures
         sources |= {name: str(reason) for name, reason in self.unsupported.items()}
         readings.extend(read.values())
@@ -92,14 +94,14 @@ class Agent:
         self._ticks += 1
         return frame
 
-    def _look(self, *, everything: bool) -> None:
+    def _update_cgroups(self, *, everything: bool) -> None:
         change = self._walk.look(everything=everything)
         for identity, path in change.added.items():
             if not any(fnmatchcase(path, pattern) for pattern in self.settings.cgroups.ignore):
                 self._infos[identity] = self._describe(identity, path)
         removed = [self._infos.pop(identity) for identity in change.removed if identity in self._infos]
         if removed:
-            self._bury(removed)
+            self._forget(removed)
         if removed or change.added:
             self._names = None
             self._cgroups = tuple(self._infos.values())
@@ -118,15 +120,14 @@ class Agent:
             container=printable(facts.container),
         )
 
-    def _bury(self, removed: Iterable[CgroupInfo]) -> None:
-        gone = list(removed)
+    def _forget(self, removed: Sequence[CgroupInfo]) -> None:
         for collector in self._collectors.values():
-            collector.forget(gone)
-        self.probes.forget(np.array([info.id for info in gone], dtype=np.uint64))
-        for info in gone:
-            self._gone[info.id] = info
-        while len(self._gone) > _REMEMBERED_GONE:
-            self._gone.popitem(last=False)
+            collector.forget(removed)
+        self.probes.forget(np.array([info.id for info in removed], dtype=np.uint64))
+        for info in removed:
+            self._removed[info.id] = info
+        while len(self._removed) > _REMEMBERED_REMOVED:
+            self._removed.popitem(last=False)
 
     def _read_collectors(self, *, everything: bool) -> tuple[list[Reading], dict[str, str]]:
         every = 1 if everything else self.settings.cgroups.slow_every_ticks
@@ -140,32 +141,35 @@ class Agent:
                 sources[name] = str(error)
         return readings, sources
 
-    def _meet_strangers(self, read: dict[str, Reading]) -> None:
-        """Ids the kernel reports but the walk does not know: list anew; what stays unknown is a dead cgroup's rest."""
+    def _resolve_unknown_ids(self, read: dict[str, Reading]) -> None:
+        """List all directories anew for ids that probes report and the walk does not know.
+
+        An id that stays unknown for a second tick belongs to a removed cgroup, and probes forget it.
+        """
         reported = reported_ids(read)
-        unknown = self._unknown_of(reported)
-        if unknown - self._strangers:
-            self._look(everything=True)
-            unknown = self._unknown_of(reported)
+        unknown = self._unknown_among(reported)
+        if unknown - self._unknown_ids:
+            self._update_cgroups(everything=True)
+            unknown = self._unknown_among(reported)
         if unknown:
             known = self._walk.paths
-            dead = [identity for identity in unknown & self._strangers if identity not in known]
+            dead = [identity for identity in unknown & self._unknown_ids if identity not in known]
             if dead:
                 self.probes.forget(np.array(dead, dtype=np.uint64))
-        self._strangers = unknown
+        self._unknown_ids = unknown
 
-    def _unknown_of(self, reported: NDArray[np.uint64]) -> set[int]:
+    def _unknown_among(self, reported: NDArray[np.uint64]) -> set[int]:
         return set(reported[~np.isin(reported, self._ids)].tolist())
 
     @property
     def collector_names(self) -> tuple[str, ...]:
-        """Every collector there is, opened or not."""
+        """Every collector that was found, opened or not."""
         return tuple(discover(koordlet.collectors, Collector, "koord.collectors"))  # type: ignore[type-abstract]
 
     def capabilities(self) -> dict[str, bool]:
-        """Source to whether it measures here."""
-        able = dict.fromkeys((*self._collectors, *self.probes.opened), True)
-        return able | dict.fromkeys(self.unsupported, False)
+        """Collectors and probes by name; true where one measures on this host."""
+        opened = dict.fromkeys((*self._collectors, *self.probes.opened), True)
+        return opened | dict.fromkeys(self.unsupported, False)
 
     def program_rows(self) -> list[tuple[str, str, float, int]]:
         """(probe, program, run seconds, runs) of every BPF program; zero unless the kernel's statistics are on."""
@@ -177,15 +181,15 @@ class Agent:
 
     def path_of(self, identity: int) -> str | None:
         """Path of a living or recently removed cgroup."""
-        info = self._infos.get(identity) or self._gone.get(identity)
+        info = self._infos.get(identity) or self._removed.get(identity)
         return info.path if info else None
 
     def name_of(self, path: str) -> str:
-        """What people call the cgroup at a path; the path itself where no name is its own."""
+        """Short name of the cgroup at a path; the path itself where two cgroups share the name."""
         if self._names is None:
-            infos = [*self._gone.values(), *self._infos.values()]
-            bearers = Counter(name for _path, name in {(info.path, info.name) for info in infos})
-            self._names = {info.path: info.name for info in infos if bearers[info.name] == 1}
+            infos = [*self._removed.values(), *self._infos.values()]
+            owners = Counter(name for _path, name in {(info.path, info.name) for info in infos})
+            self._names = {info.path: info.name for info in infos if owners[info.name] == 1}
         return self._names.get(path, path)
 
     def _own_cost(self, tick_ns: int) -> Reading:
@@ -207,12 +211,12 @@ class Agent:
 
 
 def resident_bytes() -> int:
-    """This process's resident memory."""
+    """Resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process keep as many files open as it is allowed to: the agent keeps a few for each cgroup."""
+    """Raise the soft limit of open files to the hard one: the agent keeps a few open for each cgroup."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with contextlib.suppress(ValueError, OSError):

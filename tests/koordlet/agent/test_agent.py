@@ -1,0 +1,254 @@
+"""The agent on a host of plain files: cgroups that come and go, sources that fail, ids of removed cgroups, names."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from api.frame import CGROUP, HOST, Frame, Reading, Table
+from api.plugin import Unsupported
+from api.qos import QoSClass
+from koordlet.agent.agent import Agent
+from koordlet.agent.probe_set import ProbeSet
+from koordlet.config import AgentSettings, CgroupSettings, ProbeSettings, QoSRuleSettings
+from probes.probe import Kernel, Probe, ProbeLimits
+from tests.koordlet.enforcer.hosts import FakeHost
+from tests.trees import make_tree
+
+STAT = "usage_usec {}\nnr_periods 1\nnr_throttled 0\nthrottled_usec 0\n"
+STAT_COLUMNS = {"cpustat.periods", "cpustat.throttled_periods", "cpustat.throttled_ns", "cpustat.usage_ns"}
+
+
+class Reporting(Probe):
+    """Reports the ids that a test gives it, and keeps those that it was asked to forget."""
+
+    name = "reporting"
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.forgotten: list[int] = []
+        self.error = ""
+        self.is_closed = False
+
+    @classmethod
+    def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Reporting":  # noqa: ARG003 - needs neither
+        return cls()
+
+    def read(self) -> Reading:
+        if self.error:
+            raise OSError(self.error)
+        ids = np.array(self.ids, dtype=np.uint64)
+        return Reading({CGROUP: Table({"cgroup": ids}, {"reporting.count": np.ones(len(ids), dtype=np.uint64)})})
+
+    def forget(self, ids: NDArray[np.uint64]) -> None:
+        self.forgotten += ids.tolist()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    made = FakeHost(tmp_path)
+    make_cgroups(made, "/", "/web", "/batch")
+    return made
+
+
+@pytest.fixture
+def probe() -> Reporting:
+    return Reporting()
+
+
+@pytest.fixture
+def make_agent(host: FakeHost, probe: Reporting) -> Iterator[Callable[..., Agent]]:
+    opened: list[Agent] = []
+
+    def make(cgroups: CgroupSettings | None = None, qos: tuple[QoSRuleSettings, ...] = ()) -> Agent:
+        settings = AgentSettings(root=str(host.root), cgroups=cgroups or CgroupSettings(), qos=qos)
+        opened.append(Agent(settings, ProbeSet({"reporting": probe}, {}, {}, {})))
+        return opened[-1]
+
+    yield make
+    for agent in opened:
+        agent.close()
+
+
+@pytest.fixture
+def agent(make_agent: Callable[..., Agent]) -> Agent:
+    return make_agent()
+
+
+def make_cgroups(host: FakeHost, *paths: str) -> None:
+    for usage_usec, path in enumerate(paths):
+        host.make(path)
+        make_tree(host.root / "cg" / path.strip("/"), {"cpu.stat": STAT.format(usage_usec)})
+
+
+def remove(host: FakeHost, path: str) -> None:
+    shutil.rmtree(host.root / "cg" / path.strip("/"))
+
+
+def id_of(host: FakeHost, path: str) -> int:
+    return (host.root / "cg" / path.strip("/")).stat().st_ino
+
+
+def paths(frame: Frame) -> set[str]:
+    return {info.path for info in frame.cgroups}
+
+
+def test_probes_can_be_switched_off_as_a_whole(host: FakeHost) -> None:
+    agent = Agent(AgentSettings(root=str(host.root), probes=ProbeSettings(backend="none")))
+    assert not agent.probes.opened
+    assert not agent.capabilities()["cpu"]
+    assert agent.capabilities()["cpustat"]
+    assert agent.collect().sources["cpu"] == "disabled in the settings"
+    agent.close()
+
+
+def test_a_host_without_a_cpu_hierarchy_is_unsupported(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"proc/self/mountinfo": ""})
+    with pytest.raises(Unsupported, match="cgroup"):
+        Agent(AgentSettings(root=str(tmp_path)))
+
+
+def test_rows_follow_cgroups_that_come_and_go(agent: Agent, host: FakeHost) -> None:
+    assert paths(agent.collect(everything=True)) == {"/", "/web", "/batch"}
+    make_cgroups(host, "/web/worker")
+    remove(host, "/batch")
+    frame = agent.collect(everything=True)
+    assert paths(frame) == {"/", "/web", "/web/worker"}
+    assert frame.cgroup.ids.tolist() == [info.id for info in frame.cgroups]
+    assert all(len(column) == 3 for column in frame.cgroup.columns.values())
+
+
+def test_ignored_cgroups_have_no_row(make_agent: Callable[..., Agent], host: FakeHost) -> None:
+    make_cgroups(host, "/batch/job")
+    agent = make_agent(CgroupSettings(ignore=("/batch*",)))
+    assert paths(agent.collect(everything=True)) == {"/", "/web"}
+    remove(host, "/batch/job")
+    assert paths(agent.collect(everything=True)) == {"/", "/web"}
+
+
+def test_a_cgroup_has_the_class_of_the_first_rule_that_matches(make_agent: Callable[..., Agent]) -> None:
+    rules = (("/web", QoSClass.LS), ("*", QoSClass.BE))
+    frame = make_agent(qos=tuple(QoSRuleSettings(match=match, qos_class=qos) for match, qos in rules)).collect()
+    assert {info.path: info.qos for info in frame.cgroups} == {"/": "BE", "/web": "LS", "/batch": "BE"}
+
+
+def test_costly_files_are_read_in_turn(make_agent: Callable[..., Agent], host: FakeHost) -> None:
+    for path in ("/", "/web", "/batch"):
+        make_tree(host.root / "cg" / path.strip("/"), {"memory.current": "4096\n"})
+    agent = make_agent(CgroupSettings(slow_every_ticks=3))
+    known = [int(np.isfinite(agent.collect().cgroup.columns["memstat.usage_bytes"]).sum()) for _ in range(3)]
+    assert known == [1, 2, 3]
+
+
+def test_columns_of_a_removed_cgroup_are_forgotten(agent: Agent, host: FakeHost, probe: Reporting) -> None:
+    agent.collect(everything=True)
+    identity = id_of(host, "/batch")
+    remove(host, "/batch")
+    agent.collect(everything=True)
+    assert probe.forgotten == [identity]
+    make_cgroups(host, "/", "/web", "/batch")
+    host.file("/batch", "cpu.stat").unlink()
+    frame = agent.collect(everything=True)
+    row = [info.path for info in frame.cgroups].index("/batch")
+    for name in STAT_COLUMNS:
+        assert np.isnan(frame.cgroup.columns[name][row]), name
+
+
+def test_a_collector_that_fails_in_a_tick_is_named_and_the_others_go_on(agent: Agent, host: FakeHost) -> None:
+    make_tree(host.root, {"proc/stat": "cpu0 1 2 3 4 5 6 7 broken 0 0\n"})
+    frame = agent.collect(everything=True)
+    assert "broken" in frame.sources["hostwide"]
+    assert set(frame.cgroup.columns) >= STAT_COLUMNS
+    make_tree(host.root, {"proc/stat": "cpu0 1 2 3 4 5 6 7 8 0 0\n"})
+    frame = agent.collect(everything=True)
+    assert "hostwide" not in frame.sources
+    assert "host.cpu" in frame.tables
+
+
+def test_a_probe_that_fails_in_a_tick_is_named_and_tried_again(agent: Agent, probe: Reporting) -> None:
+    probe.error = "map is gone"
+    frame = agent.collect()
+    assert frame.sources["reporting"] == "map is gone"
+    assert set(frame.cgroup.columns) >= STAT_COLUMNS
+    probe.error = ""
+    assert "reporting" not in agent.collect().sources
+
+
+def test_an_id_that_only_a_probe_knows_makes_the_walk_list_anew(agent: Agent, host: FakeHost, probe: Reporting) -> None:
+    agent.collect(everything=True)
+    make_cgroups(host, "/batch/a", "/batch/b")
+    remove(host, "/batch/a")  # the parent's link count is what it would be for another child
+    probe.ids = [id_of(host, "/batch/b")]
+    frame = agent.collect()
+    row = [info.path for info in frame.cgroups].index("/batch/b")
+    assert frame.cgroup.columns["reporting.count"][row] == 1
+    assert not probe.forgotten
+
+
+def test_an_id_that_stays_unknown_is_forgotten_in_the_next_tick(agent: Agent, probe: Reporting) -> None:
+    probe.ids = [999_999_999]
+    frame = agent.collect()
+    assert 999_999_999 not in frame.cgroup.ids
+    assert not probe.forgotten
+    agent.collect()
+    assert probe.forgotten == [999_999_999]
+
+
+def test_the_id_of_an_ignored_cgroup_is_not_forgotten(
+    make_agent: Callable[..., Agent], host: FakeHost, probe: Reporting
+) -> None:
+    agent = make_agent(CgroupSettings(ignore=("/batch",)))
+    probe.ids = [id_of(host, "/batch")]
+    for _ in range(3):
+        assert id_of(host, "/batch") not in agent.collect().cgroup.ids
+    assert not probe.forgotten
+
+
+def test_paths_and_names_of_removed_cgroups_are_remembered(agent: Agent, host: FakeHost) -> None:
+    make_cgroups(host, "/system.slice/cron.service")
+    agent.collect(everything=True)
+    identity = id_of(host, "/system.slice/cron.service")
+    remove(host, "/system.slice")
+    assert "/system.slice" not in paths(agent.collect(everything=True))
+    assert agent.path_of(identity) == "/system.slice/cron.service"
+    assert agent.name_of("/system.slice/cron.service") == "cron.service"
+    assert agent.path_of(1) is None
+
+
+def test_a_name_that_two_cgroups_share_is_spelled_as_their_paths(agent: Agent, host: FakeHost) -> None:
+    make_cgroups(host, "/a/web", "/b/web", "/b/db")
+    agent.collect(everything=True)
+    assert [agent.name_of(path) for path in ("/a/web", "/b/web", "/b/db", "/unknown")] == [
+        "/a/web",
+        "/b/web",
+        "db",
+        "/unknown",
+    ]
+    remove(host, "/web")
+    make_cgroups(host, "/b/cache")
+    agent.collect(everything=True)
+    assert agent.name_of("/b/cache") == "cache"
+
+
+def test_extra_readings_and_losses_are_in_the_frame(agent: Agent) -> None:
+    agent.extra_readings.append(
+        lambda: Reading({HOST: Table({}, {"triage.level": np.array([2.0])})}, {"triage.failures": 4})
+    )
+    agent.lost["agent.ticks"] += 1
+    frame = agent.collect()
+    assert frame.tables[HOST].columns["triage.level"].tolist() == [2.0]
+    assert frame.tables[HOST].columns["agent.cgroups"].tolist() == [3.0]
+    assert (frame.lost["triage.failures"], frame.lost["agent.ticks"]) == (4, 1)
+
+
+def test_closing_closes_the_probes_once_and_for_all(agent: Agent, probe: Reporting) -> None:
+    agent.collect()
+    agent.close()
+    assert probe.is_closed
+    agent.close()
