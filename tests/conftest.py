@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import enum
 import os
 
 import pytest
@@ -12,6 +13,8 @@ from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 
 pytest_plugins = ("tests.noisy",)
+
+MAX_ID_CHARS = 60
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
@@ -44,6 +47,19 @@ def kernel(running_kernel: Kernel) -> Kernel:
 def tree(kernel: Kernel) -> CgroupTree:
     """The mounted cgroup hierarchies."""
     return CgroupTree.detect()
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> None:
+    """Refuse values that pytest would name by position (`grown3`); they take `pytest.param(..., id=)` or `ids=`."""
+    if not is_readable(val):
+        raise TypeError(f"parametrize: a value of {argname} has no readable id, write pytest.param(..., id=): {val!r}")
+
+
+def is_readable(value: object) -> bool:
+    """Return whether a parameter's own text names the case: a number, an enum, a class, a short line of text."""
+    if isinstance(value, str):
+        return len(value) <= MAX_ID_CHARS and "\n" not in value
+    return isinstance(value, (int, float, type(None), enum.Enum)) or isinstance(getattr(value, "__name__", None), str)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,5 +1,6 @@
 """The architecture as tests: import rules, linters, types, plugin conventions, documents that name files."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 import koordlet.collectors
 import probes
+from api.intents import Knob
 from api.metrics import METRICS
 from api.plugin import discover
 from koordlet.collectors import Collector
@@ -53,6 +55,27 @@ def test_every_collector_has_a_docstring() -> None:
 def test_columns_are_unique() -> None:
     columns = [metric.column for metric in METRICS]
     assert len(columns) == len(set(columns))
+
+
+@pytest.mark.parametrize(
+    ("value", "readable"),
+    [
+        pytest.param("cpu", True, id="name"),
+        pytest.param(Knob.CPU_MAX, True, id="enum"),
+        pytest.param(0.5, True, id="number"),
+        pytest.param(Knob, True, id="class"),
+        pytest.param({"cpu": 1}, False, id="dict"),
+        pytest.param((1, 2), False, id="tuple"),
+        pytest.param("a = 1\nb = 2", False, id="lines"),
+        pytest.param("x" * 61, False, id="long-line"),
+    ],
+)
+def test_a_parameter_without_a_readable_id_is_refused(
+    request: pytest.FixtureRequest, value: object, readable: bool
+) -> None:
+    make_id = request.config.hook.pytest_make_parametrize_id
+    with contextlib.nullcontext() if readable else pytest.raises(TypeError, match="no readable id"):
+        make_id(config=request.config, val=value, argname="value")
 
 
 def test_names_say_something() -> None:

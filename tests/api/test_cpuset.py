@@ -10,11 +10,11 @@ from api.cpuset import format_cpuset, parse_cpuset
 @pytest.mark.parametrize(
     ("text", "cpus"),
     [
-        ("", set()),
-        ("0", {0}),
-        ("0-3,8", {0, 1, 2, 3, 8}),
-        (" 2-2,1 \n", {1, 2}),
-        ("10-11,0-1", {0, 1, 10, 11}),
+        pytest.param("", set(), id="empty"),
+        pytest.param("0", {0}, id="one"),
+        pytest.param("0-3,8", {0, 1, 2, 3, 8}, id="range-and-one"),
+        pytest.param(" 2-2,1 \n", {1, 2}, id="overlap-and-spaces"),
+        pytest.param("10-11,0-1", {0, 1, 10, 11}, id="unordered-ranges"),
     ],
 )
 def test_parse(text: str, cpus: set[int]) -> None:

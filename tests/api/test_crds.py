@@ -300,19 +300,35 @@ def _without_defaults(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("definition", "change"),
     [
-        (NODE_SLO, {"spec": {"resourceUsedThresholdWithBE": {"cpuSuppressThresholdPercent": 101}}}),
-        (NODE_SLO, {"spec": {"cpuBurstStrategy": {"policy": "sometimes"}}}),
-        (NODE_METRIC, {"status": {"nodeMetric": {"numaUsages": [{}]}}}),
-        (RESERVATION, {"spec": {"owners": []}}),
-        (RESERVATION, {"spec": {}}),
-        (POD_MIGRATION_JOB, {"spec": {"mode": "Directly"}}),
-        (WORKLOAD_PROFILE, {"spec": {"container": "c"}}),
-        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": "reclaim"}}),
-        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "threshold": -0.1}}),
-        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "ofTicks": 61}}),
-        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "closeRatio": 1.5}}),
-        (INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "selector": {"qos": ["XL"]}}}),
-        (WORKLOAD_PROFILE, {"spec": SAMPLES["WorkloadProfile"]["spec"], "status": {"samples": -1}}),
+        pytest.param(
+            NODE_SLO,
+            {"spec": {"resourceUsedThresholdWithBE": {"cpuSuppressThresholdPercent": 101}}},
+            id="suppress-over-100-percent",
+        ),
+        pytest.param(NODE_SLO, {"spec": {"cpuBurstStrategy": {"policy": "sometimes"}}}, id="unknown-burst-policy"),
+        pytest.param(NODE_METRIC, {"status": {"nodeMetric": {"numaUsages": [{}]}}}, id="numa-usage-without-node"),
+        pytest.param(RESERVATION, {"spec": {"owners": []}}, id="no-owners"),
+        pytest.param(RESERVATION, {"spec": {}}, id="reservation-without-spec"),
+        pytest.param(POD_MIGRATION_JOB, {"spec": {"mode": "Directly"}}, id="unknown-migration-mode"),
+        pytest.param(WORKLOAD_PROFILE, {"spec": {"container": "c"}}, id="profile-without-workload"),
+        pytest.param(INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": "reclaim"}}, id="any-of-a-string"),
+        pytest.param(
+            INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "threshold": -0.1}}, id="negative-threshold"
+        ),
+        pytest.param(
+            INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "ofTicks": 61}}, id="of-ticks-over-60"
+        ),
+        pytest.param(
+            INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "closeRatio": 1.5}}, id="close-ratio-over-1"
+        ),
+        pytest.param(
+            INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "selector": {"qos": ["XL"]}}}, id="unknown-qos"
+        ),
+        pytest.param(
+            WORKLOAD_PROFILE,
+            {"spec": SAMPLES["WorkloadProfile"]["spec"], "status": {"samples": -1}},
+            id="negative-samples",
+        ),
     ],
 )
 def test_the_schema_refuses_what_the_protocol_forbids(definition: Definition[Any], change: dict[str, Any]) -> None:

@@ -119,14 +119,14 @@ def test_no_attempts_are_a_mistake(twin: Twin) -> None:
 @pytest.mark.parametrize(
     ("existing", "wanted", "expected"),
     [
-        ({"a": 1, "b": 2}, {"a": 1}, True),
-        ({"a": 1}, {"a": 2}, False),
-        ({"a": 1}, {"b": 1}, False),
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, True),
-        ({"a": [{"n": 1, "default": 2}]}, {"a": [{"n": 1}]}, True),
-        ({"a": [1, 2]}, {"a": [1]}, False),
-        ({"a": None}, {"a": {}}, False),
-        (1, 1.0, True),
+        pytest.param({"a": 1, "b": 2}, {"a": 1}, True, id="subset"),
+        pytest.param({"a": 1}, {"a": 2}, False, id="other-value"),
+        pytest.param({"a": 1}, {"b": 1}, False, id="other-key"),
+        pytest.param({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, True, id="nested-subset"),
+        pytest.param({"a": [{"n": 1, "default": 2}]}, {"a": [{"n": 1}]}, True, id="list-of-subsets"),
+        pytest.param({"a": [1, 2]}, {"a": [1]}, False, id="shorter-list"),
+        pytest.param({"a": None}, {"a": {}}, False, id="none-for-object"),
+        pytest.param(1, 1.0, True, id="int-for-float"),
     ],
 )
 def test_containment(existing: object, wanted: object, expected: bool) -> None:

@@ -58,9 +58,11 @@ def test_a_path_before_the_api_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "header"),
     [
-        ({"token": "secret"}, "Bearer secret"),
-        ({"username": "me", "password": "pw"}, "Basic " + base64.b64encode(b"me:pw").decode()),
-        ({}, ""),
+        pytest.param({"token": "secret"}, "Bearer secret", id="token"),
+        pytest.param(
+            {"username": "me", "password": "pw"}, "Basic " + base64.b64encode(b"me:pw").decode(), id="password"
+        ),
+        pytest.param({}, "", id="anonymous"),
     ],
 )
 def test_credentials_become_the_header(user: dict[str, str], header: str, tmp_path: Path) -> None:

@@ -58,7 +58,16 @@ def test_a_malformed_name_is_invalid(site: Site) -> None:
         site.client.create(CONFIG_MAPS, config_map(site, "Not_A_Name"))
 
 
-@pytest.mark.parametrize("labels", [{"a": "no spaces"}, {"a": "x" * 64}, {"a": "-"}, {"a": 1}, {"not a key": "x"}])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param({"a": "no spaces"}, id="space-in-value"),
+        pytest.param({"a": "x" * 64}, id="value-too-long"),
+        pytest.param({"a": "-"}, id="value-of-a-dash"),
+        pytest.param({"a": 1}, id="number-as-value"),
+        pytest.param({"not a key": "x"}, id="space-in-key"),
+    ],
+)
 def test_malformed_labels_are_invalid(site: Site, labels: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
         site.client.create(CONFIG_MAPS, {"metadata": {"name": "a", "namespace": site.namespace, "labels": labels}})

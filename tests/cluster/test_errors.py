@@ -48,7 +48,15 @@ def test_the_header_outranks_the_details() -> None:
     assert errors.from_response(503, body, {"Retry-After": "3"}, "").retry_after_seconds == 3
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'{"code":"text"}', b"[1]"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"<html>bad gateway</html>", id="html"),
+        pytest.param(b'{"code":"text"}', id="code-is-text"),
+        pytest.param(b"[1]", id="list"),
+    ],
+)
 def test_a_page_that_is_no_status_is_still_an_error(body: bytes) -> None:
     error = errors.from_response(502, body, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "GET /x")
     assert isinstance(error, errors.Unavailable)

@@ -45,7 +45,14 @@ def test_memory_is_bounded() -> None:
     assert about("19") in memory.series
 
 
-@pytest.mark.parametrize(("note", "length"), [("x" * 1024, 1024), ("x" * 1025, 1024), ("é" * 900, 1023)])
+@pytest.mark.parametrize(
+    ("note", "length"),
+    [
+        pytest.param("x" * 1024, 1024, id="at-the-limit"),
+        pytest.param("x" * 1025, 1024, id="over-the-limit"),
+        pytest.param("é" * 900, 1023, id="two-byte-characters"),
+    ],
+)
 def test_notes_fit_the_limit_of_the_server(note: str, length: int) -> None:
     assert len(cut(note).encode()) == length <= NOTE_BYTES
 

@@ -64,7 +64,14 @@ def test_claiming_counts_the_transition_and_renewing_does_not() -> None:
     assert renewed.metadata.resource_version == "1"
 
 
-@pytest.mark.parametrize("times", [(15, 15, 2), (15, 10, 10), (15, 10, 0)])
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param((15, 15, 2), id="renew-at-expiry"),
+        pytest.param((15, 10, 10), id="retry-at-renew"),
+        pytest.param((15, 10, 0), id="no-retry"),
+    ],
+)
 def test_times_without_slack_are_refused(times: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="renew_deadline_seconds"):
         LeaseSettings(KEY, "me", *times)

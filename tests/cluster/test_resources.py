@@ -9,14 +9,16 @@ from cluster import LEASES, NODES, PODS, Key, Patch, PatchType, Query, Resource,
 @pytest.mark.parametrize(
     ("resource", "arguments", "path"),
     [
-        (PODS, ("", "", ""), "/api/v1/pods"),
-        (PODS, ("ns", "", ""), "/api/v1/namespaces/ns/pods"),
-        (PODS, ("ns", "a", "binding"), "/api/v1/namespaces/ns/pods/a/binding"),
-        (NODES, ("", "n", "status"), "/api/v1/nodes/n/status"),
-        (NODES, ("ignored", "n", ""), "/api/v1/nodes/n"),
-        (LEASES, ("a", "b", ""), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"),
-        (custom(NODE_METRIC), ("", "n", ""), "/apis/slo.koordinator.sh/v1alpha1/nodemetrics/n"),
-        (PODS, ("a/b", "c?d", ""), "/api/v1/namespaces/a%2Fb/pods/c%3Fd"),
+        pytest.param(PODS, ("", "", ""), "/api/v1/pods", id="every-namespace"),
+        pytest.param(PODS, ("ns", "", ""), "/api/v1/namespaces/ns/pods", id="one-namespace"),
+        pytest.param(PODS, ("ns", "a", "binding"), "/api/v1/namespaces/ns/pods/a/binding", id="subresource"),
+        pytest.param(NODES, ("", "n", "status"), "/api/v1/nodes/n/status", id="subresource-of-a-node"),
+        pytest.param(NODES, ("ignored", "n", ""), "/api/v1/nodes/n", id="node-has-no-namespace"),
+        pytest.param(LEASES, ("a", "b", ""), "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", id="named-group"),
+        pytest.param(
+            custom(NODE_METRIC), ("", "n", ""), "/apis/slo.koordinator.sh/v1alpha1/nodemetrics/n", id="custom-resource"
+        ),
+        pytest.param(PODS, ("a/b", "c?d", ""), "/api/v1/namespaces/a%2Fb/pods/c%3Fd", id="escaped"),
     ],
 )
 def test_paths(resource: Resource[object], arguments: tuple[str, str, str], path: str) -> None:
@@ -24,7 +26,13 @@ def test_paths(resource: Resource[object], arguments: tuple[str, str, str], path
 
 
 @pytest.mark.parametrize(
-    ("resource", "key"), [(PODS, Key("", "a")), (PODS, Key("a", "")), (NODES, Key("a", "n")), (NODES, Key("", ""))]
+    ("resource", "key"),
+    [
+        pytest.param(PODS, Key("", "a"), id="pod-without-namespace"),
+        pytest.param(PODS, Key("a", ""), id="pod-without-name"),
+        pytest.param(NODES, Key("a", "n"), id="node-in-a-namespace"),
+        pytest.param(NODES, Key("", ""), id="node-without-name"),
+    ],
 )
 def test_a_key_of_the_wrong_scope_names_nothing(resource: Resource[object], key: Key) -> None:
     with pytest.raises(ValueError, match=resource.kind):

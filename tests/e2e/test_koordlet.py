@@ -189,10 +189,12 @@ def test_doctor(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["run"], 2, "--standalone"),
-        (["run", "--standalone", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml"),
-        (["snapshot", "--seconds", "0"], 2, "--seconds"),
-        (["nonsense"], 2, "nonsense"),
+        pytest.param(["run"], 2, "--standalone", id="run-without-a-node"),
+        pytest.param(
+            ["run", "--standalone", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml", id="config-absent"
+        ),
+        pytest.param(["snapshot", "--seconds", "0"], 2, "--seconds", id="zero-seconds"),
+        pytest.param(["nonsense"], 2, "nonsense", id="unknown-command"),
     ],
 )
 def test_asked_wrongly(kernel: Kernel, arguments: list[str], code: int, told: str) -> None:

@@ -124,11 +124,21 @@ def test_a_closed_pipe_ends_the_agent_cleanly(kernel: Kernel, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ("[detection.rules.mine]\nany_of = ['cpu_contetnion']\n", ["rule mine", "any_of", "cpu_contetnion"]),
-        ("[detection.rules.smt]\nthreshold = -1.0\n", ["rule smt", "threshold"]),
-        ("[detection]\ndisabled_rules = ['nosuch']\n", ["disabled_rules", "nosuch"]),
-        ("[detection]\nrules_file = '/nowhere.toml'\n", ["/nowhere.toml", "cannot be read"]),
-        ("[detection]\nmodels_file = '/nowhere.json'\n", ["/nowhere.json", "cannot be read"]),
+        pytest.param(
+            "[detection.rules.mine]\nany_of = ['cpu_contetnion']\n",
+            ["rule mine", "any_of", "cpu_contetnion"],
+            id="unknown-symptom",
+        ),
+        pytest.param("[detection.rules.smt]\nthreshold = -1.0\n", ["rule smt", "threshold"], id="negative-threshold"),
+        pytest.param(
+            "[detection]\ndisabled_rules = ['nosuch']\n", ["disabled_rules", "nosuch"], id="unknown-rule-disabled"
+        ),
+        pytest.param(
+            "[detection]\nrules_file = '/nowhere.toml'\n", ["/nowhere.toml", "cannot be read"], id="rules-file-absent"
+        ),
+        pytest.param(
+            "[detection]\nmodels_file = '/nowhere.json'\n", ["/nowhere.json", "cannot be read"], id="models-file-absent"
+        ),
     ],
 )
 def test_check_config_checks_rules_too(tmp_path: Path, settings: str, words: list[str]) -> None:

@@ -98,7 +98,12 @@ def test_forgetting_keeps_the_others_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "limit"), [(b"max\n", float("inf")), (b"9223372036854771712\n", float("inf")), (b"4096\n", 4096.0)]
+    ("content", "limit"),
+    [
+        pytest.param(b"max\n", float("inf"), id="v2-unlimited"),
+        pytest.param(b"9223372036854771712\n", float("inf"), id="v1-unlimited"),
+        pytest.param(b"4096\n", 4096.0, id="limited"),
+    ],
 )
 def test_memory_limit(content: bytes, limit: float) -> None:
     assert parse_limit(content) == (limit,)

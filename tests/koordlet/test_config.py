@@ -140,10 +140,10 @@ def test_a_drop_in_lies_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[metrics]\nprot = 1\n", ["[metrics]", "prot"]),
-        ("[metrics]\nport = 70000\n", ["[metrics]", "port", "65535"]),
-        ('[[qos]]\nmatch = "x"\nclass = "XL"\n', ["qos", "class"]),
-        ("interval_seconds = 'fast'\n", ["interval_seconds", "float"]),
+        pytest.param("[metrics]\nprot = 1\n", ["[metrics]", "prot"], id="unknown-key"),
+        pytest.param("[metrics]\nport = 70000\n", ["[metrics]", "port", "65535"], id="port-too-high"),
+        pytest.param('[[qos]]\nmatch = "x"\nclass = "XL"\n', ["qos", "class"], id="unknown-qos"),
+        pytest.param("interval_seconds = 'fast'\n", ["interval_seconds", "float"], id="text-for-number"),
     ],
 )
 def test_refused_by_file_table_and_key(tmp_path: Path, text: str, told: list[str]) -> None:

@@ -12,8 +12,10 @@ from probes.resctrl import MATCH
 @pytest.mark.parametrize(
     ("mounts", "expected"),
     [
-        ("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "/sys/fs/cgroup"),
-        ("c /a/unified cgroup2 rw 0 0\nc /a/cpu cgroup rw,cpu,cpuacct 0 0\n", "/a/cpu"),
+        pytest.param("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "/sys/fs/cgroup", id="v2"),
+        pytest.param(
+            "c /a/unified cgroup2 rw 0 0\nc /a/cpu cgroup rw,cpu,cpuacct 0 0\n", "/a/cpu", id="v1-beside-unified"
+        ),
     ],
 )
 def test_the_cpu_hierarchy_is_found(mounts: str, expected: str) -> None:
@@ -28,14 +30,14 @@ def test_a_host_without_the_cpu_controller_is_unsupported() -> None:
 @pytest.mark.parametrize(
     ("path", "is_pod"),
     [
-        ("kubepods/burstable/pod12", True),
-        ("kubepods/pod12", True),
-        ("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12.slice", True),
-        ("kubepods.slice/kubepods-burstable.slice", False),
-        ("kubepods/burstable", False),
-        ("system.slice/redis.service", True),
-        ("docker/0123abcd", True),
-        ("init.scope", False),
+        pytest.param("kubepods/burstable/pod12", True, id="burstable-pod"),
+        pytest.param("kubepods/pod12", True, id="guaranteed-pod"),
+        pytest.param("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12.slice", True, id="systemd-pod"),
+        pytest.param("kubepods.slice/kubepods-burstable.slice", False, id="systemd-qos-class"),
+        pytest.param("kubepods/burstable", False, id="qos-class"),
+        pytest.param("system.slice/redis.service", True, id="service"),
+        pytest.param("docker/0123abcd", True, id="container"),
+        pytest.param("init.scope", False, id="init-scope"),
     ],
 )
 def test_default_globs(tmp_path: Path, path: str, is_pod: bool) -> None:

@@ -36,7 +36,14 @@ def test_record_equals_the_struct(name: str, struct: str) -> None:
     assert dtype.itemsize == layout.struct_size(struct)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00" * 40, b"\x9f\xeb\x01"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\x00" * 40, id="zeroes"),
+        pytest.param(b"\x9f\xeb\x01", id="header-cut-short"),
+    ],
+)
 def test_torn_btf_is_refused(data: bytes) -> None:
     with pytest.raises(BtfError):
         Btf(data)

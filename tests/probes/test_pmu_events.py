@@ -48,15 +48,21 @@ def test_choice(identity: CpuIdentity, offered: frozenset[str], expected: EventS
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
+        pytest.param(
             "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\n",
             CpuIdentity("AuthenticAMD", 26),
+            id="amd",
         ),
-        ("processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", CpuIdentity("Arm", 0)),
-        ("", CpuIdentity("", 0)),
-        (
+        pytest.param(
+            "processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n",
+            CpuIdentity("Arm", 0),
+            id="arm",
+        ),
+        pytest.param("", CpuIdentity("", 0), id="empty"),
+        pytest.param(
             "vendor_id : GenuineIntel\ncpu family : 6\n\nvendor_id : Other\ncpu family : 9\n",
             CpuIdentity("GenuineIntel", 6),
+            id="first-cpu-counts",
         ),
     ],
 )

@@ -15,11 +15,25 @@ KINDS = discover(probes, Probe)  # type: ignore[type-abstract]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nothing": {"x": 1}}, r"\[probes.options.nothing\] x: there is no such probe"),
-        ({"pmu": {"stand_inn": True}}, r"\[probes.options.pmu\] stand_inn: unknown option; it takes stand_in"),
-        ({"irq": {"x": 1}}, r"\[probes.options.irq\] x: unknown option; it takes none"),
-        ({"pmu": {"stand_in": 3}}, r"\[probes.options.pmu\] stand_in: 3 is not a bool"),
-        ({"resctrl": {"match": False}}, r"\[probes.options.resctrl\] match: False is not a str"),
+        pytest.param(
+            {"nothing": {"x": 1}}, r"\[probes.options.nothing\] x: there is no such probe", id="unknown-probe"
+        ),
+        pytest.param(
+            {"pmu": {"stand_inn": True}},
+            r"\[probes.options.pmu\] stand_inn: unknown option; it takes stand_in",
+            id="unknown-option",
+        ),
+        pytest.param(
+            {"irq": {"x": 1}},
+            r"\[probes.options.irq\] x: unknown option; it takes none",
+            id="option-of-an-optionless-probe",
+        ),
+        pytest.param(
+            {"pmu": {"stand_in": 3}}, r"\[probes.options.pmu\] stand_in: 3 is not a bool", id="number-for-bool"
+        ),
+        pytest.param(
+            {"resctrl": {"match": False}}, r"\[probes.options.resctrl\] match: False is not a str", id="bool-for-text"
+        ),
     ],
 )
 def test_what_no_probe_takes_is_refused(options: Mapping[str, Mapping[str, Option]], message: str) -> None:

@@ -83,7 +83,14 @@ def test_a_turn_without_a_number_leaves_rest_unknown() -> None:
     assert math.isnan(meter.assumed(11.0).mbm_total_bytes)
 
 
-@pytest.mark.parametrize("pauses", [(1.0, 5.0), (0.0, 0.0), (3.0, 0.5)])
+@pytest.mark.parametrize(
+    "pauses",
+    [
+        pytest.param((1.0, 5.0), id="longer-pause"),
+        pytest.param((0.0, 0.0), id="no-pause"),
+        pytest.param((3.0, 0.5), id="shorter-pause"),
+    ],
+)
 def test_totals_never_shrink_over_turns(pauses: tuple[float, float]) -> None:
     meter, now, last = Meter(), 0.0, 0.0
     for turn in range(6):

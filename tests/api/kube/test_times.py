@@ -8,14 +8,14 @@ from api.kube.times import duration_seconds, epoch_seconds, rfc3339
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("1970-01-01T00:00:10Z", 10.0),
-        ("1970-01-01T00:00:10.5Z", 10.5),
-        ("1970-01-01T00:00:10.123456789Z", pytest.approx(10.123456)),
-        ("1970-01-01T01:00:10+01:00", 10.0),
-        ("1970-01-01T00:00:10", 10.0),
-        ("", None),
-        (None, None),
-        ("yesterday", None),
+        pytest.param("1970-01-01T00:00:10Z", 10.0, id="utc"),
+        pytest.param("1970-01-01T00:00:10.5Z", 10.5, id="milliseconds"),
+        pytest.param("1970-01-01T00:00:10.123456789Z", pytest.approx(10.123456), id="nanoseconds"),
+        pytest.param("1970-01-01T01:00:10+01:00", 10.0, id="offset"),
+        pytest.param("1970-01-01T00:00:10", 10.0, id="no-zone"),
+        pytest.param("", None, id="empty"),
+        pytest.param(None, None, id="none"),
+        pytest.param("yesterday", None, id="no-time"),
     ],
 )
 def test_epoch_seconds(text: str | None, seconds: float | None) -> None:

@@ -25,20 +25,24 @@ def test_leaves_step_into_keyed_lists_only() -> None:
 @pytest.mark.parametrize(
     ("value", "path", "leaf", "expected"),
     [
-        ({}, ("a", "b"), 1, {"a": {"b": 1}}),
-        ({"a": {"c": 2}}, ("a", "b"), 1, {"a": {"c": 2, "b": 1}}),
-        ({}, ("containers", "name=x", "image"), "i", {"containers": [{"image": "i"}]}),
-        (
+        pytest.param({}, ("a", "b"), 1, {"a": {"b": 1}}, id="into-nothing"),
+        pytest.param({"a": {"c": 2}}, ("a", "b"), 1, {"a": {"c": 2, "b": 1}}, id="beside-a-sibling"),
+        pytest.param(
+            {}, ("containers", "name=x", "image"), "i", {"containers": [{"image": "i"}]}, id="makes-the-list-item"
+        ),
+        pytest.param(
             {"containers": [{"name": "x", "tty": True}]},
             ("containers", "name=x", "image"),
             "i",
             {"containers": [{"name": "x", "tty": True, "image": "i"}]},
+            id="finds-the-item-by-name",
         ),
-        (
+        pytest.param(
             {"ports": [{"containerPort": 80}]},
             ("ports", "containerPort=80", "name"),
             "w",
             {"ports": [{"containerPort": 80, "name": "w"}]},
+            id="finds-the-item-by-number",
         ),
     ],
 )

@@ -22,16 +22,16 @@ def pod(name: str, *, ready: bool = True, owner: str = "") -> dict[str, Any]:
     ("spec", "ready", "unready", "replicas", "expected"),
     [
         # minAvailable as a number, as a percentage (rounded up) of what the controller wants
-        ({"minAvailable": 2}, 3, 0, None, (1, 3, 2, 3)),
-        ({"minAvailable": 2}, 1, 2, None, (0, 1, 2, 3)),
-        ({"minAvailable": "50%"}, 3, 0, None, (1, 3, 2, 3)),
-        ({"minAvailable": "100%"}, 3, 0, None, (0, 3, 3, 3)),
+        pytest.param({"minAvailable": 2}, 3, 0, None, (1, 3, 2, 3), id="min-available"),
+        pytest.param({"minAvailable": 2}, 1, 2, None, (0, 1, 2, 3), id="min-available-missed"),
+        pytest.param({"minAvailable": "50%"}, 3, 0, None, (1, 3, 2, 3), id="min-available-half"),
+        pytest.param({"minAvailable": "100%"}, 3, 0, None, (0, 3, 3, 3), id="min-available-all"),
         # maxUnavailable counts from the controller's replicas, not from what is left of them
-        ({"maxUnavailable": 1}, 3, 0, None, (1, 3, 2, 3)),
-        ({"maxUnavailable": 1}, 3, 0, 5, (0, 3, 4, 5)),
-        ({"maxUnavailable": "30%"}, 5, 0, 5, (2, 5, 3, 5)),
-        ({"maxUnavailable": 0}, 5, 0, 5, (0, 5, 5, 5)),
-        ({"maxUnavailable": 9}, 2, 1, None, (2, 2, 0, 3)),
+        pytest.param({"maxUnavailable": 1}, 3, 0, None, (1, 3, 2, 3), id="max-unavailable"),
+        pytest.param({"maxUnavailable": 1}, 3, 0, 5, (0, 3, 4, 5), id="max-unavailable-replica-missing"),
+        pytest.param({"maxUnavailable": "30%"}, 5, 0, 5, (2, 5, 3, 5), id="max-unavailable-percent"),
+        pytest.param({"maxUnavailable": 0}, 5, 0, 5, (0, 5, 5, 5), id="max-unavailable-none"),
+        pytest.param({"maxUnavailable": 9}, 2, 1, None, (2, 2, 0, 3), id="max-unavailable-more-than-pods"),
     ],
 )
 def test_what_a_budget_allows(

@@ -61,15 +61,17 @@ def test_what_cannot_be_parsed_is_refused(labels: str, fields: str) -> None:
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
-        (None, False),
-        ({}, False),
-        ({"matchLabels": {"a": "1"}}, True),
-        ({"matchLabels": {"a": "2"}}, False),
-        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}, True),
-        ({"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}, True),
-        ({"matchExpressions": [{"key": "b", "operator": "Exists"}]}, False),
-        ({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}, True),
-        ({"matchExpressions": [{"key": "a", "operator": "Like"}]}, False),
+        pytest.param(None, False, id="none"),
+        pytest.param({}, False, id="empty"),
+        pytest.param({"matchLabels": {"a": "1"}}, True, id="labels"),
+        pytest.param({"matchLabels": {"a": "2"}}, False, id="other-labels"),
+        pytest.param({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}, True, id="in"),
+        pytest.param(
+            {"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}, True, id="not-in-absent"
+        ),
+        pytest.param({"matchExpressions": [{"key": "b", "operator": "Exists"}]}, False, id="exists-absent"),
+        pytest.param({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}, True, id="does-not-exist"),
+        pytest.param({"matchExpressions": [{"key": "a", "operator": "Like"}]}, False, id="unknown-operator"),
     ],
 )
 def test_selectors_of_budgets(selector: Any, expected: bool) -> None:

@@ -107,11 +107,15 @@ def test_an_unknown_priority_class_is_forbidden(twin: Twin) -> None:
 @pytest.mark.parametrize(
     ("resources", "expected"),
     [
-        ([{}], "BestEffort"),
-        ([{"requests": {"cpu": "1"}}], "Burstable"),
-        ([{"limits": {"cpu": "1", "memory": "1Gi"}}], "Guaranteed"),
-        ([{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}], "Burstable"),
-        ([{"limits": {"cpu": "1", "memory": "1Gi"}}, {}], "Burstable"),
+        pytest.param([{}], "BestEffort", id="nothing"),
+        pytest.param([{"requests": {"cpu": "1"}}], "Burstable", id="requests-only"),
+        pytest.param([{"limits": {"cpu": "1", "memory": "1Gi"}}], "Guaranteed", id="limits-only"),
+        pytest.param(
+            [{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}],
+            "Burstable",
+            id="request-below-limit",
+        ),
+        pytest.param([{"limits": {"cpu": "1", "memory": "1Gi"}}, {}], "Burstable", id="one-container-without"),
     ],
 )
 def test_qos_classes(twin: Twin, resources: list[dict[str, Any]], expected: str) -> None:

@@ -35,7 +35,11 @@ def test_it_does_not_matter_how_the_bytes_arrive(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"nonsense\r\n\r\n", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"GET / x HTTP/1.1\r\n\r\n"],
+    [
+        pytest.param(b"nonsense\r\n\r\n", id="no-request-line"),
+        pytest.param(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", id="chunked"),
+        pytest.param(b"GET / x HTTP/1.1\r\n\r\n", id="space-in-path"),
+    ],
 )
 def test_what_is_not_read_is_said(data: bytes) -> None:
     with pytest.raises(Malformed):

@@ -45,10 +45,15 @@ def test_labels_of_another_time_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "source", "told"),
     [
-        ("{", "l.json", "not readable"),
-        ("label = 3", "l.toml", "label"),
-        ('[[label]]\nvictim = "/w"\n', "l.toml", "resource"),
-        ('[[label]]\nvictim = "/w"\nresource = "cpu"\nfrom = 1\nto = 2\nculprits = "x"\n', "l.toml", "culprits"),
+        pytest.param("{", "l.json", "not readable", id="cut-short-json"),
+        pytest.param("label = 3", "l.toml", "label", id="label-is-no-table"),
+        pytest.param('[[label]]\nvictim = "/w"\n', "l.toml", "resource", id="no-resource"),
+        pytest.param(
+            '[[label]]\nvictim = "/w"\nresource = "cpu"\nfrom = 1\nto = 2\nculprits = "x"\n',
+            "l.toml",
+            "culprits",
+            id="culprits-are-text",
+        ),
     ],
 )
 def test_refused_by_source_and_key(text: str, source: str, told: str) -> None:

@@ -243,7 +243,14 @@ def test_any_frames_can_be_replayed_and_explained(tmp_path: Path, made: list[Fra
     assert len(timeline(story).seconds) == len(story.ticks)
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"KOORDREC" + bytes(90)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"PAR1", id="parquet"),
+        pytest.param(b"KOORDREC" + bytes(90), id="torn-header"),
+    ],
+)
 def test_no_recording_no_traceback(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "s.koordrec"
     path.write_bytes(content)
@@ -298,7 +305,10 @@ def test_a_recording_for_root_alone_is_said(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("label = 1", "label"), ('[[label]]\nvictim="/w"\nresource="cpu"\nfrom="soon"\nto="+1s"', "soon")],
+    [
+        pytest.param("label = 1", "label", id="label-is-no-table"),
+        pytest.param('[[label]]\nvictim="/w"\nresource="cpu"\nfrom="soon"\nto="+1s"', "soon", id="no-time"),
+    ],
 )
 def test_labels_that_cannot_be_used_are_asked_wrongly(tmp_path: Path, content: str, told: str) -> None:
     live(tmp_path / "day", contended(LOSSES[:4]))

@@ -84,10 +84,24 @@ def test_a_rules_file_stands_in_place_of_the_built_in_rules(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (DetectionSettings(rules={"mine": {"any_of": ["own_qouta"]}}), ["koordlet.toml", "rule mine", "any_of"]),
-        (DetectionSettings(rules={"smt": {"limit": 1.0}}), ["koordlet.toml", "rule smt", "limit"]),
-        (DetectionSettings(disabled_rules=("nosuch",)), ["koordlet.toml", "disabled_rules", "nosuch"]),
-        (DetectionSettings(rules_file="/nowhere/rules.toml"), ["/nowhere/rules.toml", "cannot be read"]),
+        pytest.param(
+            DetectionSettings(rules={"mine": {"any_of": ["own_qouta"]}}),
+            ["koordlet.toml", "rule mine", "any_of"],
+            id="unknown-symptom",
+        ),
+        pytest.param(
+            DetectionSettings(rules={"smt": {"limit": 1.0}}), ["koordlet.toml", "rule smt", "limit"], id="unknown-key"
+        ),
+        pytest.param(
+            DetectionSettings(disabled_rules=("nosuch",)),
+            ["koordlet.toml", "disabled_rules", "nosuch"],
+            id="unknown-rule-disabled",
+        ),
+        pytest.param(
+            DetectionSettings(rules_file="/nowhere/rules.toml"),
+            ["/nowhere/rules.toml", "cannot be read"],
+            id="rules-file-absent",
+        ),
     ],
 )
 def test_errors_name_file_rule_and_key(settings: DetectionSettings, told: list[str]) -> None:

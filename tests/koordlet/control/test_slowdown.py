@@ -61,9 +61,9 @@ def test_slow_requests_weigh_by_their_number() -> None:
 @pytest.mark.parametrize(
     ("seen", "ticks"),
     [
-        (tick(0.01, float("nan")), 60),  # warming up
-        (tick(0.01, 0.01, requests=0.0), 60),
-        (tick(0.01, 0.01), 7),  # one batch
+        pytest.param(tick(0.01, float("nan")), 60, id="no-baseline"),  # warming up
+        pytest.param(tick(0.01, 0.01, requests=0.0), 60, id="no-requests"),
+        pytest.param(tick(0.01, 0.01), 7, id="one-batch"),  # one batch
     ],
 )
 def test_without_requests_a_baseline_or_two_batches_nothing_is_said(seen: Turnarounds, ticks: int) -> None:

@@ -55,11 +55,21 @@ def test_a_node_slo_switches_strategies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (Settings(node_slo_file="/nowhere/slo.yaml"), "/nowhere/slo.yaml: cannot be read"),
-        (Settings(node_slo_file="x", node_slo={"a": 1}), "keep one of them"),
-        (Settings(node_slo={"resourceUsedThreshold": {}}), "unknown key"),
-        (Settings(node_slo={"systemStrategy": {}}, features={"Nothing": True}), "no feature gate 'Nothing'"),
-        (Settings(node_slo={"resourceUsedThresholdWithBE": {"cpuSuppressThresholdPercent": 165}}), "165|<= 100"),
+        pytest.param(
+            Settings(node_slo_file="/nowhere/slo.yaml"), "/nowhere/slo.yaml: cannot be read", id="file-absent"
+        ),
+        pytest.param(Settings(node_slo_file="x", node_slo={"a": 1}), "keep one of them", id="file-and-table"),
+        pytest.param(Settings(node_slo={"resourceUsedThreshold": {}}), "unknown key", id="unknown-key"),
+        pytest.param(
+            Settings(node_slo={"systemStrategy": {}}, features={"Nothing": True}),
+            "no feature gate 'Nothing'",
+            id="unknown-feature-gate",
+        ),
+        pytest.param(
+            Settings(node_slo={"resourceUsedThresholdWithBE": {"cpuSuppressThresholdPercent": 165}}),
+            "165|<= 100",
+            id="percent-over-100",
+        ),
     ],
 )
 def test_what_cannot_be_followed_is_refused_with_a_reason(settings: Settings, told: str) -> None:

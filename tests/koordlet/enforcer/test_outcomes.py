@@ -23,8 +23,8 @@ def told(intent: Intent, outcome: Outcome) -> EnforcerEvent:
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([], {("a", IntentResult.REQUESTED): 3, ("b", IntentResult.REQUESTED): 1}),
-        (
+        pytest.param([], {("a", IntentResult.REQUESTED): 3, ("b", IntentResult.REQUESTED): 1}, id="no-events"),
+        pytest.param(
             [told(A, Outcome.SET), told(B, Outcome.CONFLICT), told(C, Outcome.UNCHANGED), told(END, Outcome.REFUSED)],
             {
                 ("a", IntentResult.REQUESTED): 3,
@@ -33,14 +33,17 @@ def told(intent: Intent, outcome: Outcome) -> EnforcerEvent:
                 ("b", IntentResult.REQUESTED): 1,
                 ("b", IntentResult.CONFLICT): 1,
             },
+            id="one-event-each",
         ),
-        (
+        pytest.param(
             [told(A, Outcome.SET), told(A, Outcome.SET), told(A, Outcome.FAILED)],
             {("a", IntentResult.REQUESTED): 3, ("a", IntentResult.DECLINED): 1, ("b", IntentResult.REQUESTED): 1},
+            id="failed-after-set",
         ),
-        (  # what goes back is nobody's wish any more
+        pytest.param(
             [told(wish("a", "/gone"), Outcome.RESTORED), told(wish("a", "/gone"), Outcome.FAILED)],
             {("a", IntentResult.REQUESTED): 3, ("b", IntentResult.REQUESTED): 1},
+            id="restored-is-no-intent",
         ),
     ],
 )

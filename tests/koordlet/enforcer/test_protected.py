@@ -58,13 +58,13 @@ def test_values_that_are_none(knob: Knob, value: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("knob", "value"),
     [
-        (Knob.CPU_MAX, "max"),
-        (Knob.CPU_MAX, "1000 1000000"),
-        (Knob.MEMORY_MIN, "0"),
-        (Knob.MEMORY_LOW, "max"),
-        (Knob.IO_MAX, "8:0 rbps=max wbps=1"),
-        (Knob.IO_WEIGHT, "default 100\n8:0 10000"),
-        (Knob.RESCTRL_GROUP, ""),
+        pytest.param(Knob.CPU_MAX, "max", id="unlimited-quota"),
+        pytest.param(Knob.CPU_MAX, "1000 1000000", id="quota-of-a-thousandth"),
+        pytest.param(Knob.MEMORY_MIN, "0", id="no-memory-min"),
+        pytest.param(Knob.MEMORY_LOW, "max", id="memory-low-max"),
+        pytest.param(Knob.IO_MAX, "8:0 rbps=max wbps=1", id="io-max-of-one-direction"),
+        pytest.param(Knob.IO_WEIGHT, "default 100\n8:0 10000", id="io-weight-highest"),
+        pytest.param(Knob.RESCTRL_GROUP, "", id="root-group"),
     ],
 )
 def test_values_that_are_some(knob: Knob, value: str) -> None:

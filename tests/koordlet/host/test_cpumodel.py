@@ -12,12 +12,13 @@ from tests.trees import make_tree
 @pytest.mark.parametrize(
     ("cpuinfo", "model"),
     [
-        (
+        pytest.param(
             "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)  CPU @ 2.1GHz\n\nprocessor\t: 1\n",
             "Intel(R) Xeon(R) CPU @ 2.1GHz",
+            id="x86",
         ),
-        ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", "arm 0x41 0xd0c"),
-        ("processor\t: 0\n", ""),
+        pytest.param("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", "arm 0x41 0xd0c", id="arm"),
+        pytest.param("processor\t: 0\n", "", id="unnamed"),
     ],
 )
 def test_model(tmp_path: Path, cpuinfo: str, model: str) -> None:

@@ -58,7 +58,12 @@ def test_the_first_rule_that_matches_wins() -> None:
 
 @pytest.mark.parametrize(
     ("hostile", "shown"),
-    [("a\x1b[31mb", "a\\x1b[31mb"), ("a\nb", "a\\nb"), ("caf\u00e9", "caf\u00e9"), ("\udcff", "\\udcff")],
+    [
+        pytest.param("a\x1b[31mb", "a\\x1b[31mb", id="escape"),
+        pytest.param("a\nb", "a\\nb", id="newline"),
+        pytest.param("caf\u00e9", "caf\u00e9", id="accent"),
+        pytest.param("\udcff", "\\udcff", id="surrogate"),
+    ],
 )
 def test_hostile_names_are_made_printable(hostile: str, shown: str) -> None:
     assert printable(hostile) == shown

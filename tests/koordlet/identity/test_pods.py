@@ -12,7 +12,11 @@ CGROUPS = [CgroupInfo(number, path, "", "") for number, path in enumerate(("/", 
 
 @pytest.mark.parametrize(
     ("annotations", "expected"),
-    [({ANNOTATION_PROTECTED: "true"}, {POD}), ({ANNOTATION_PROTECTED: "false"}, set()), ({}, set())],
+    [
+        pytest.param({ANNOTATION_PROTECTED: "true"}, {POD}, id="true"),
+        pytest.param({ANNOTATION_PROTECTED: "false"}, set(), id="false"),
+        pytest.param({}, set(), id="absent"),
+    ],
 )
 def test_the_pod_itself_is_named_and_only_if_it_says_so(annotations: dict[str, str], expected: set[str]) -> None:
     assert annotated(CGROUPS, {UID: PodFacts("shop/web", annotations=annotations)}.get) == expected

@@ -58,13 +58,21 @@ def test_containers_of_a_pod_share_the_workload() -> None:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (ContainerFacts(name="shop-web-1", image="nginx:1", service="shop/web"), "shop/web"),
-        (ContainerFacts(name="dreamy_bohr", image="nginx:1.27"), "nginx"),
-        (ContainerFacts(name="x", image="localhost:5000/team/nginx"), "localhost:5000/team/nginx"),
-        (ContainerFacts(name="x", image=f"quay.io/nginx:1@sha256:{CONTAINER}"), "quay.io/nginx"),
-        (ContainerFacts(name="web", image=f"sha256:{CONTAINER}"), "web"),
-        (ContainerFacts(name="web", image=CONTAINER), "web"),
-        (ContainerFacts(), ""),
+        pytest.param(ContainerFacts(name="shop-web-1", image="nginx:1", service="shop/web"), "shop/web", id="service"),
+        pytest.param(ContainerFacts(name="dreamy_bohr", image="nginx:1.27"), "nginx", id="image"),
+        pytest.param(
+            ContainerFacts(name="x", image="localhost:5000/team/nginx"),
+            "localhost:5000/team/nginx",
+            id="registry-with-port",
+        ),
+        pytest.param(
+            ContainerFacts(name="x", image=f"quay.io/nginx:1@sha256:{CONTAINER}"), "quay.io/nginx", id="digest"
+        ),
+        pytest.param(
+            ContainerFacts(name="web", image=f"sha256:{CONTAINER}"), "web", id="name-where-the-image-is-a-digest"
+        ),
+        pytest.param(ContainerFacts(name="web", image=CONTAINER), "web", id="name-where-the-image-is-an-id"),
+        pytest.param(ContainerFacts(), "", id="nothing"),
     ],
 )
 def test_a_container_without_a_pod_is_known_by_service_image_or_name(facts: ContainerFacts, expected: str) -> None:
@@ -74,22 +82,24 @@ def test_a_container_without_a_pod_is_known_by_service_image_or_name(facts: Cont
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/system.slice/nginx.service", "nginx.service"),
-        ("/system.slice/system-worker.slice/worker@17.service", "worker@.service"),
-        ("/system.slice/postgresql@15-main.service", "postgresql@.service"),
-        ("/system.slice/php8.2-fpm.service", "php8.2-fpm.service"),
-        ("/user.slice/user-1000.slice/session-42.scope", "session-*.scope"),
-        ("/system.slice/run-r4f9c1e0a77d84d2cbd8a6a1e6f1c9a11.scope", "run-r*.scope"),
-        ("/batch/job-7", "/batch/job-*"),
-        ("/batch/job-8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff/main", "/batch/job-*/main"),
-        (f"/actors/{CONTAINER}", "/actors/*"),
-        ("/build/3f0c9a1b", "/build/*"),
-        ("/web/facade", "/web/facade"),
-        ("/web/deadbeef", "/web/deadbeef"),
-        ("/", ""),
-        ("/kubepods/burstable", ""),
-        ("/kubepods/burstable/pod8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff", ""),
-        (f"{POD_PATH}/init", ""),
+        pytest.param("/system.slice/nginx.service", "nginx.service", id="service"),
+        pytest.param("/system.slice/system-worker.slice/worker@17.service", "worker@.service", id="template-service"),
+        pytest.param(
+            "/system.slice/postgresql@15-main.service", "postgresql@.service", id="template-service-with-dashes"
+        ),
+        pytest.param("/system.slice/php8.2-fpm.service", "php8.2-fpm.service", id="service-with-digits"),
+        pytest.param("/user.slice/user-1000.slice/session-42.scope", "session-*.scope", id="session"),
+        pytest.param("/system.slice/run-r4f9c1e0a77d84d2cbd8a6a1e6f1c9a11.scope", "run-r*.scope", id="transient-scope"),
+        pytest.param("/batch/job-7", "/batch/job-*", id="numbered"),
+        pytest.param("/batch/job-8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff/main", "/batch/job-*/main", id="uuid"),
+        pytest.param(f"/actors/{CONTAINER}", "/actors/*", id="container-id"),
+        pytest.param("/build/3f0c9a1b", "/build/*", id="hex-of-a-build"),
+        pytest.param("/web/facade", "/web/facade", id="word-of-hex-letters"),
+        pytest.param("/web/deadbeef", "/web/deadbeef", id="word-of-hex-letters-only"),
+        pytest.param("/", "", id="root"),
+        pytest.param("/kubepods/burstable", "", id="qos-class"),
+        pytest.param("/kubepods/burstable/pod8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff", "", id="pod"),
+        pytest.param(f"{POD_PATH}/init", "", id="init-of-a-pod"),
     ],
 )
 def test_other_cgroups(path: str, expected: str) -> None:

@@ -27,8 +27,15 @@ def test_by_default_nothing_is_opened() -> None:
 @pytest.mark.parametrize(
     ("settings", "missing", "remedy"),
     [
-        (AgentSettings(serving=ServingSettings(enabled=True)), "koordlet.serving.server", "koord[grpc]"),
-        (AgentSettings(cluster=ClusterSettings(enabled=True)), "koordlet.kube.reporter", "koord[cluster]"),
+        pytest.param(
+            AgentSettings(serving=ServingSettings(enabled=True)), "koordlet.serving.server", "koord[grpc]", id="grpc"
+        ),
+        pytest.param(
+            AgentSettings(cluster=ClusterSettings(enabled=True)),
+            "koordlet.kube.reporter",
+            "koord[cluster]",
+            id="cluster",
+        ),
     ],
     ids=["serving", "cluster"],
 )

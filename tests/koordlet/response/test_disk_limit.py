@@ -128,10 +128,10 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
 @pytest.mark.parametrize(
     ("heeding", "first"),
     [
-        (frozenset({"7:1"}), Knob.IO_WEIGHT),
-        (None, Knob.IO_WEIGHT),  # nobody knows
-        (frozenset({"9:9"}), Knob.IO_MAX),
-        (frozenset(), Knob.IO_MAX),
+        pytest.param(frozenset({"7:1"}), Knob.IO_WEIGHT, id="heeds"),
+        pytest.param(None, Knob.IO_WEIGHT, id="unknown"),  # nobody knows
+        pytest.param(frozenset({"9:9"}), Knob.IO_MAX, id="another-disk-heeds"),
+        pytest.param(frozenset(), Knob.IO_MAX, id="none-heeds"),
     ],
 )
 def test_a_weight_is_tried_where_a_disk_heeds_it(heeding: frozenset[str] | None, first: Knob) -> None:

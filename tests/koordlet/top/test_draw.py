@@ -59,7 +59,7 @@ def test_every_cause_has_a_letter_of_its_own_that_tells_whose_doing_it_is() -> N
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 81, 120, 200])
-@pytest.mark.parametrize("name", ["a", "x" * 90])
+@pytest.mark.parametrize("name", [pytest.param("a", id="short"), pytest.param("x" * 90, id="long")])
 def test_lines_and_headings_are_exactly_as_wide_as_the_screen(width: int, name: str) -> None:
     columns = Columns.fit(width)
     for order in Order:

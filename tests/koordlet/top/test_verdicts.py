@@ -25,7 +25,7 @@ VERDICT = Verdict(
 
 
 @pytest.mark.parametrize("width", [60, 80, 81, 120, 200])
-@pytest.mark.parametrize("victim", ["/a", "/" + "x" * 90])
+@pytest.mark.parametrize("victim", [pytest.param("/a", id="short"), pytest.param("/" + "x" * 90, id="long")])
 def test_lines_are_as_wide_as_the_screen(width: int, victim: str) -> None:
     drawn = pane([msgspec.structs.replace(VERDICT, victim=victim)], 100.0, str, width=width, lines=2)
     assert all(len(line) <= width for line in drawn.plain.splitlines())

@@ -74,13 +74,19 @@ def test_members_of_one_workload_share_a_class() -> None:
 @pytest.mark.parametrize(
     "different",
     [
-        pod("q", {"cpu": "2"}, labels={"app": "web"}),
-        pod("q", {"cpu": "1"}, labels={"app": "db"}),
-        pod("q", {"cpu": "1"}, labels={"app": "web"}, namespace="other"),
-        pod("q", {"cpu": "1"}, labels={"app": "web"}, priority=10),
-        pod("q", {"cpu": "1"}, labels={"app": "web"}, nodeSelector={"a": "b"}),
-        pod("q", {"cpu": "1"}, labels={"app": "web"}, annotations={"scheduling.koordinator.sh/x": "y"}),
-        pod("q", {"cpu": "1"}, labels={"app": "web"}, owner={"kind": "ReplicaSet", "name": "r", "uid": "u"}),
+        pytest.param(pod("q", {"cpu": "2"}, labels={"app": "web"}), id="request"),
+        pytest.param(pod("q", {"cpu": "1"}, labels={"app": "db"}), id="label"),
+        pytest.param(pod("q", {"cpu": "1"}, labels={"app": "web"}, namespace="other"), id="namespace"),
+        pytest.param(pod("q", {"cpu": "1"}, labels={"app": "web"}, priority=10), id="priority"),
+        pytest.param(pod("q", {"cpu": "1"}, labels={"app": "web"}, nodeSelector={"a": "b"}), id="node-selector"),
+        pytest.param(
+            pod("q", {"cpu": "1"}, labels={"app": "web"}, annotations={"scheduling.koordinator.sh/x": "y"}),
+            id="annotation",
+        ),
+        pytest.param(
+            pod("q", {"cpu": "1"}, labels={"app": "web"}, owner={"kind": "ReplicaSet", "name": "r", "uid": "u"}),
+            id="owner",
+        ),
     ],
 )
 def test_what_can_matter_to_placement_makes_another_class(different: Pod) -> None:

@@ -48,16 +48,16 @@ def minors(grants: list[Grant], kind: DeviceKind = GPU_KIND) -> list[int]:
 @pytest.mark.parametrize(
     ("taken", "count", "expected"),
     [
-        ((), 1, [0]),
-        ((0,), 1, [1]),
-        ((), 2, [0, 1]),
-        ((0,), 2, [2, 3]),
-        ((0, 4), 2, [2, 3]),
-        ((0, 2, 4), 2, [6, 7]),
-        ((0,), 4, [4, 5, 6, 7]),
-        ((0,), 3, [1, 2, 3]),
-        ((), 3, [0, 2, 3]),
-        ((0, 4), 6, [1, 2, 3, 5, 6, 7]),
+        pytest.param((), 1, [0], id="1-of-all"),
+        pytest.param((0,), 1, [1], id="1-where-0-is-taken"),
+        pytest.param((), 2, [0, 1], id="2-of-all"),
+        pytest.param((0,), 2, [2, 3], id="2-where-0-is-taken"),
+        pytest.param((0, 4), 2, [2, 3], id="2-where-0-and-4-are-taken"),
+        pytest.param((0, 2, 4), 2, [6, 7], id="2-where-one-switch-is-whole"),
+        pytest.param((0,), 4, [4, 5, 6, 7], id="4-where-0-is-taken"),
+        pytest.param((0,), 3, [1, 2, 3], id="3-where-0-is-taken"),
+        pytest.param((), 3, [0, 2, 3], id="3-of-all"),
+        pytest.param((0, 4), 6, [1, 2, 3, 5, 6, 7], id="6-where-0-and-4-are-taken"),
     ],
 )
 def test_whole_cards_stay_close_and_leave_whole_switches(

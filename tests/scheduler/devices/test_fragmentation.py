@@ -25,13 +25,13 @@ def state(*nodes: tuple[int, tuple[int, ...]]) -> GpuState:
 @pytest.mark.parametrize(
     ("kind", "node", "fragmented"),
     [
-        (SHARE, (8000, (100, 100)), 0),
-        (SHARE, (8000, (40, 100)), 40),
-        (SHARE, (2000, (100, 100)), 200),
-        (WHOLE, (8000, (40, 60)), 100),
-        (PAIR, (16000, (100, 30)), 130),
-        (PAIR, (16000, (100, 100, 30)), 30),
-        (CPU_ONLY, (8000, (100,)), 100),
+        pytest.param(SHARE, (8000, (100, 100)), 0, id="share-of-free-cards"),
+        pytest.param(SHARE, (8000, (40, 100)), 40, id="share-of-a-part"),
+        pytest.param(SHARE, (2000, (100, 100)), 200, id="share-without-cpus"),
+        pytest.param(WHOLE, (8000, (40, 60)), 100, id="whole-of-parts"),
+        pytest.param(PAIR, (16000, (100, 30)), 130, id="pair-one-free"),
+        pytest.param(PAIR, (16000, (100, 100, 30)), 30, id="pair-two-free"),
+        pytest.param(CPU_ONLY, (8000, (100,)), 100, id="cpu-only"),
     ],
 )
 def test_one_task_on_one_node(kind: TaskType, node: tuple[int, tuple[int, ...]], fragmented: float) -> None:

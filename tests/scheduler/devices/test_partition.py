@@ -18,15 +18,15 @@ MIXED = {
 @pytest.mark.parametrize(
     ("count", "free", "expected"),
     [
-        (1, ALL, [0]),
-        (1, ALL - {0}, [1]),
-        (1, ALL - {2}, [3]),
-        (2, ALL - {0}, [2, 3]),
-        (2, ALL - {0, 4}, [2, 3]),
-        (4, ALL - {0}, [4, 5, 6, 7]),
-        (8, ALL, list(range(8))),
-        (8, ALL - {7}, None),
-        (3, ALL, None),
+        pytest.param(1, ALL, [0], id="1-of-all"),
+        pytest.param(1, ALL - {0}, [1], id="1-beside-0"),
+        pytest.param(1, ALL - {2}, [3], id="1-beside-2"),
+        pytest.param(2, ALL - {0}, [2, 3], id="2-beside-0"),
+        pytest.param(2, ALL - {0, 4}, [2, 3], id="2-beside-0-and-4"),
+        pytest.param(4, ALL - {0}, [4, 5, 6, 7], id="4-beside-0"),
+        pytest.param(8, ALL, list(range(8)), id="8-of-all"),
+        pytest.param(8, ALL - {7}, None, id="8-of-seven"),
+        pytest.param(3, ALL, None, id="3-is-no-size"),
     ],
 )
 def test_default_table(count: int, free: set[int], expected: list[int] | None) -> None:

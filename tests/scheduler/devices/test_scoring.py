@@ -20,9 +20,9 @@ LEAST, MOST = DeviceStrategy
 @pytest.mark.parametrize(
     ("strategy", "weights", "expected"),
     [
-        (LEAST, {GPU_MEMORY_RATIO: 1}, [50, 75]),
-        (MOST, {GPU_MEMORY_RATIO: 1}, [50, 25]),
-        (LEAST, {GPU_MEMORY_RATIO: 1, GPU_MEMORY: 2}, [150, 225]),
+        pytest.param(LEAST, {GPU_MEMORY_RATIO: 1}, [50, 75], id="least-by-ratio"),
+        pytest.param(MOST, {GPU_MEMORY_RATIO: 1}, [50, 25], id="most-by-ratio"),
+        pytest.param(LEAST, {GPU_MEMORY_RATIO: 1, GPU_MEMORY: 2}, [150, 225], id="least-weighted"),
     ],
 )
 def test_usage(strategy: DeviceStrategy, weights: dict[str, int], expected: list[int]) -> None:

@@ -25,15 +25,15 @@ def server(places: str, taken: tuple[int, ...] = ()) -> NodeDevices:
 @pytest.mark.parametrize(
     ("places", "taken", "count", "expected"),
     [
-        ("aabb|ccdd", (), 2, [0, 1]),
-        ("aabb|ccdd", (0,), 1, [1]),
-        ("aabb|ccdd", (0,), 2, [2, 3]),
-        ("aabb|ccdd", (4,), 2, [6, 7]),
-        ("aabb|ccdd", (0, 4), 3, [1, 2, 3]),
-        ("aabbb|cc", (), 3, [2, 3, 4]),
-        ("aab|ccc", (), 3, [3, 4, 5]),
-        ("aabb|ccdd", (0, 2, 4, 6), 2, [1, 3]),
-        ("aabb|ccdd", (0, 1, 2, 4, 5, 6), 2, [3, 7]),
+        pytest.param("aabb|ccdd", (), 2, [0, 1], id="free"),
+        pytest.param("aabb|ccdd", (0,), 1, [1], id="one-beside-0"),
+        pytest.param("aabb|ccdd", (0,), 2, [2, 3], id="two-beside-0"),
+        pytest.param("aabb|ccdd", (4,), 2, [6, 7], id="two-beside-4"),
+        pytest.param("aabb|ccdd", (0, 4), 3, [1, 2, 3], id="three-on-one-node"),
+        pytest.param("aabbb|cc", (), 3, [2, 3, 4], id="switch-of-three"),
+        pytest.param("aab|ccc", (), 3, [3, 4, 5], id="node-of-three"),
+        pytest.param("aabb|ccdd", (0, 2, 4, 6), 2, [1, 3], id="one-left-on-each-switch"),
+        pytest.param("aabb|ccdd", (0, 1, 2, 4, 5, 6), 2, [3, 7], id="one-left-on-each-node"),
     ],
 )
 def test_choice(places: str, taken: tuple[int, ...], count: int, expected: list[int]) -> None:

@@ -23,19 +23,19 @@ def machine(sockets: int, nodes: int, cores: int, threads: int, allocated: str =
 @pytest.mark.parametrize(
     ("shape", "allocated", "bind", "strategy", "need", "expected"),
     [
-        ((2, 2, 4, 2), "0-5,16-23", FULL, MOST, 6, "24-29"),
-        ((2, 2, 4, 2), "0-5,16-23", FULL, MOST, 12, "6-15,24-25"),
-        ((2, 2, 4, 2), "0-5,16-23", FULL, LEAST, 6, "8-13"),
-        ((2, 2, 4, 2), "0-3,8-11", FULL, MOST, 4, "4-7"),
-        ((2, 2, 4, 2), "0-3,8-11", FULL, LEAST, 4, "16-19"),
-        ((2, 1, 4, 2), "0,1", FULL, MOST, 8, "8-15"),
-        ((1, 1, 4, 2), "", SPREAD, MOST, 4, "0,2,4,6"),
-        ((2, 1, 4, 2), "0,2", SPREAD, MOST, 4, "1,3-4,6"),
-        ((2, 1, 4, 2), "0-3", SPREAD, MOST, 4, "8,10,12,14"),
-        ((2, 1, 4, 2), "", FULL, MOST, 16, "0-15"),
-        ((1, 1, 4, 2), "", FULL, MOST, 3, "0-2"),
-        ((2, 1, 4, 1), "", FULL, LEAST, 3, "0-2"),
-        ((2, 1, 2, 2), "0,2,4,6", SPREAD, LEAST, 3, "1,3,5"),
+        pytest.param((2, 2, 4, 2), "0-5,16-23", FULL, MOST, 6, "24-29", id="most-of-a-node"),
+        pytest.param((2, 2, 4, 2), "0-5,16-23", FULL, MOST, 12, "6-15,24-25", id="most-across-nodes"),
+        pytest.param((2, 2, 4, 2), "0-5,16-23", FULL, LEAST, 6, "8-13", id="least-loaded-node"),
+        pytest.param((2, 2, 4, 2), "0-3,8-11", FULL, MOST, 4, "4-7", id="most-used-node"),
+        pytest.param((2, 2, 4, 2), "0-3,8-11", FULL, LEAST, 4, "16-19", id="least-used-node"),
+        pytest.param((2, 1, 4, 2), "0,1", FULL, MOST, 8, "8-15", id="a-whole-socket"),
+        pytest.param((1, 1, 4, 2), "", SPREAD, MOST, 4, "0,2,4,6", id="spread"),
+        pytest.param((2, 1, 4, 2), "0,2", SPREAD, MOST, 4, "1,3-4,6", id="spread-beside-siblings"),
+        pytest.param((2, 1, 4, 2), "0-3", SPREAD, MOST, 4, "8,10,12,14", id="spread-on-a-free-socket"),
+        pytest.param((2, 1, 4, 2), "", FULL, MOST, 16, "0-15", id="everything"),
+        pytest.param((1, 1, 4, 2), "", FULL, MOST, 3, "0-2", id="odd-count"),
+        pytest.param((2, 1, 4, 1), "", FULL, LEAST, 3, "0-2", id="one-thread-per-core"),
+        pytest.param((2, 1, 2, 2), "0,2,4,6", SPREAD, LEAST, 3, "1,3,5", id="spread-odd"),
     ],
 )
 def test_reference_table(
@@ -72,12 +72,12 @@ def test_exclusive_numa_node_is_avoided_and_then_accepted() -> None:
 @pytest.mark.parametrize(
     ("free", "demand", "expected"),
     [
-        ("1-3,5,7", CpuDemand(2, FULL, required=True), "2-3"),
-        ("1-3,5,7", CpuDemand(4, FULL, required=True), None),
-        ("0-7", CpuDemand(3, FULL, required=True), None),
-        ("0-7", CpuDemand(4, SPREAD, required=True), "0,2,4,6"),
-        ("0-7", CpuDemand(5, SPREAD, required=True), None),
-        ("0-7", CpuDemand(9, FULL), None),
+        pytest.param("1-3,5,7", CpuDemand(2, FULL, required=True), "2-3", id="full-core"),
+        pytest.param("1-3,5,7", CpuDemand(4, FULL, required=True), None, id="full-cores-lacking"),
+        pytest.param("0-7", CpuDemand(3, FULL, required=True), None, id="full-odd"),
+        pytest.param("0-7", CpuDemand(4, SPREAD, required=True), "0,2,4,6", id="spread"),
+        pytest.param("0-7", CpuDemand(5, SPREAD, required=True), None, id="spread-too-many"),
+        pytest.param("0-7", CpuDemand(9, FULL), None, id="not-required-too-many"),
     ],
 )
 def test_required_policies(free: str, demand: CpuDemand, expected: str | None) -> None:
@@ -95,7 +95,15 @@ def test_preferred_cpus_are_used_up_first() -> None:
     assert {12, 13} < taken
 
 
-@pytest.mark.parametrize("preferred", [{1}, {1, 2}, {2, 3}, {1, 2, 3, 4}])
+@pytest.mark.parametrize(
+    "preferred",
+    [
+        pytest.param({1}, id="one"),
+        pytest.param({1, 2}, id="siblings-apart"),
+        pytest.param({2, 3}, id="siblings"),
+        pytest.param({1, 2, 3, 4}, id="four"),
+    ],
+)
 @pytest.mark.parametrize("bind", [FULL, SPREAD])
 def test_preferred_cpus_do_not_break_a_required_policy(preferred: set[int], bind: CpuBindPolicy) -> None:
     topology = CpuTopology.regular(1, 1, 4, 2)

@@ -23,12 +23,12 @@ NONE, BEST, RESTRICTED, SINGLE = NumaPolicy
 @pytest.mark.parametrize(
     ("request_amount", "free", "expected"),
     [
-        (4, (8, 8), [NumaHint(1, True), NumaHint(2, True), NumaHint(3, False)]),
-        (10, (8, 8), [NumaHint(3, True)]),
-        (4, (2, 8), [NumaHint(2, True), NumaHint(3, False)]),
-        (4, (2, 3), [NumaHint(3, False)]),
-        (4, (1, 1), []),
-        (20, (8, 8), []),
+        pytest.param(4, (8, 8), [NumaHint(1, True), NumaHint(2, True), NumaHint(3, False)], id="either-node"),
+        pytest.param(10, (8, 8), [NumaHint(3, True)], id="both-nodes"),
+        pytest.param(4, (2, 8), [NumaHint(2, True), NumaHint(3, False)], id="one-node-short"),
+        pytest.param(4, (2, 3), [NumaHint(3, False)], id="only-together"),
+        pytest.param(4, (1, 1), [], id="too-little-free"),
+        pytest.param(20, (8, 8), [], id="more-than-the-total"),
     ],
 )
 def test_hints_by_total_and_free(request_amount: int, free: tuple[int, int], expected: list[NumaHint]) -> None:
@@ -42,26 +42,46 @@ def test_machine_without_numa_report_gives_no_hint() -> None:
 @pytest.mark.parametrize(
     ("policy", "providers", "expected"),
     [
-        (BEST, [None], Alignment(3, True, True)),
-        (BEST, [[NumaHint(1, True)], [NumaHint(2, True)]], Alignment(3, False, True)),
-        (RESTRICTED, [[NumaHint(1, True)], [NumaHint(2, True)]], Alignment(3, False, False)),
-        (RESTRICTED, [[NumaHint(1, True), NumaHint(3, False)], [NumaHint(3, True)]], Alignment(3, False, False)),
-        (
+        pytest.param(BEST, [None], Alignment(3, True, True), id="best-effort-no-hint"),
+        pytest.param(
+            BEST, [[NumaHint(1, True)], [NumaHint(2, True)]], Alignment(3, False, True), id="best-effort-apart"
+        ),
+        pytest.param(
+            RESTRICTED, [[NumaHint(1, True)], [NumaHint(2, True)]], Alignment(3, False, False), id="restricted-apart"
+        ),
+        pytest.param(
+            RESTRICTED,
+            [[NumaHint(1, True), NumaHint(3, False)], [NumaHint(3, True)]],
+            Alignment(3, False, False),
+            id="restricted-one-needs-both",
+        ),
+        pytest.param(
             RESTRICTED,
             [[NumaHint(1, True), NumaHint(3, False)], [NumaHint(1, True), NumaHint(3, False)]],
             Alignment(1, True, True),
+            id="restricted-same",
         ),
-        (RESTRICTED, [[NumaHint(3, False)]], Alignment(3, False, False)),
-        (SINGLE, [[NumaHint(3, True)]], Alignment(3, False, False)),
-        (
+        pytest.param(RESTRICTED, [[NumaHint(3, False)]], Alignment(3, False, False), id="restricted-not-preferred"),
+        pytest.param(SINGLE, [[NumaHint(3, True)]], Alignment(3, False, False), id="single-across"),
+        pytest.param(
             SINGLE,
             [[NumaHint(1, True), NumaHint(3, False)], [NumaHint(3, False), NumaHint(1, True)]],
             Alignment(1, True, True),
+            id="single-same",
         ),
-        (SINGLE, [[]], Alignment(3, False, False)),
-        (BEST, [[NumaHint(1, True), NumaHint(2, True, 500)], None], Alignment(2, True, True)),
-        (BEST, [[NumaHint(1, True), NumaHint(2, True)]], Alignment(1, True, True)),
-        (BEST, [[NumaHint(3, True, 900), NumaHint(2, True)]], Alignment(2, True, True)),
+        pytest.param(SINGLE, [[]], Alignment(3, False, False), id="single-none"),
+        pytest.param(
+            BEST,
+            [[NumaHint(1, True), NumaHint(2, True, 500)], None],
+            Alignment(2, True, True),
+            id="best-effort-by-score",
+        ),
+        pytest.param(
+            BEST, [[NumaHint(1, True), NumaHint(2, True)]], Alignment(1, True, True), id="best-effort-lower-node"
+        ),
+        pytest.param(
+            BEST, [[NumaHint(3, True, 900), NumaHint(2, True)]], Alignment(2, True, True), id="best-effort-narrower"
+        ),
     ],
 )
 def test_merge(policy: NumaPolicy, providers: list[list[NumaHint] | None], expected: Alignment) -> None:

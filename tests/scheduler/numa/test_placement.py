@@ -20,13 +20,13 @@ MOST, LEAST, EVEN = NumaStrategy
 @pytest.mark.parametrize(
     ("strategy", "request_amount", "free", "granule", "parts"),
     [
-        (MOST, 10, (8, 8), 1, {0: 8, 1: 2}),
-        (EVEN, 10, (8, 8), 1, {0: 5, 1: 5}),
-        (EVEN, 10, (2, 8), 1, {0: 2, 1: 8}),
-        (EVEN, 10, (8, 2), 1, {1: 2, 0: 8}),
-        (EVEN, 6, (8, 8), 2, {0: 4, 1: 2}),
-        (LEAST, 17, (8, 8), 1, None),
-        (LEAST, 0, (8, 8), 1, {}),
+        pytest.param(MOST, 10, (8, 8), 1, {0: 8, 1: 2}, id="most"),
+        pytest.param(EVEN, 10, (8, 8), 1, {0: 5, 1: 5}, id="even"),
+        pytest.param(EVEN, 10, (2, 8), 1, {0: 2, 1: 8}, id="even-first-node-short"),
+        pytest.param(EVEN, 10, (8, 2), 1, {1: 2, 0: 8}, id="even-second-node-short"),
+        pytest.param(EVEN, 6, (8, 8), 2, {0: 4, 1: 2}, id="even-by-granule"),
+        pytest.param(LEAST, 17, (8, 8), 1, None, id="too-much"),
+        pytest.param(LEAST, 0, (8, 8), 1, {}, id="nothing"),
     ],
 )
 def test_divide(
@@ -64,10 +64,10 @@ def test_status_and_exclusive_wish() -> None:
 @pytest.mark.parametrize(
     ("strategy", "requested", "score"),
     [
-        (LEAST, {"cpu": 4000, "memory": 50}, 55),
-        (MOST, {"cpu": 4000, "memory": 50}, 45),
-        (LEAST, {"cpu": 11000, "memory": 50}, 25),
-        (MOST, {}, 0),
+        pytest.param(LEAST, {"cpu": 4000, "memory": 50}, 55, id="least"),
+        pytest.param(MOST, {"cpu": 4000, "memory": 50}, 45, id="most"),
+        pytest.param(LEAST, {"cpu": 11000, "memory": 50}, 25, id="over-the-total"),
+        pytest.param(MOST, {}, 0, id="nothing-requested"),
     ],
 )
 def test_score(strategy: NumaStrategy, requested: dict[str, int], score: int) -> None:

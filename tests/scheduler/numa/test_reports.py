@@ -76,8 +76,8 @@ def test_shared_system_cpus_stay() -> None:
 @pytest.mark.parametrize(
     ("reservation", "left"),
     [
-        ({"reservedCPUs": "0-1"}, {0: 2000, 1: 4000}),
-        ({"resources": {"cpu": "2"}}, {0: 3000, 1: 3000}),
+        pytest.param({"reservedCPUs": "0-1"}, {0: 2000, 1: 4000}, id="cpus"),
+        pytest.param({"resources": {"cpu": "2"}}, {0: 3000, 1: 3000}, id="amount"),
     ],
 )
 def test_labelled_reservation_comes_off_the_numa_nodes(reservation: dict[str, Any], left: dict[int, int]) -> None:
@@ -88,12 +88,19 @@ def test_labelled_reservation_comes_off_the_numa_nodes(reservation: dict[str, An
 @pytest.mark.parametrize(
     ("label", "kubelet", "policy"),
     [
-        ("", None, CpuBindPolicy.NONE),
-        ("None", None, CpuBindPolicy.NONE),
-        ("FullPCPUsOnly", None, CpuBindPolicy.FULL_PCPUS),
-        ("SpreadByPCPUs", None, CpuBindPolicy.SPREAD_BY_PCPUS),
-        ("", {"policy": "static", "options": {"full-pcpus-only": "true"}}, CpuBindPolicy.FULL_PCPUS),
-        ("", {"policy": "none", "options": {"full-pcpus-only": "true"}}, CpuBindPolicy.NONE),
+        pytest.param("", None, CpuBindPolicy.NONE, id="nothing"),
+        pytest.param("None", None, CpuBindPolicy.NONE, id="label-none"),
+        pytest.param("FullPCPUsOnly", None, CpuBindPolicy.FULL_PCPUS, id="label-full"),
+        pytest.param("SpreadByPCPUs", None, CpuBindPolicy.SPREAD_BY_PCPUS, id="label-spread"),
+        pytest.param(
+            "",
+            {"policy": "static", "options": {"full-pcpus-only": "true"}},
+            CpuBindPolicy.FULL_PCPUS,
+            id="kubelet-static",
+        ),
+        pytest.param(
+            "", {"policy": "none", "options": {"full-pcpus-only": "true"}}, CpuBindPolicy.NONE, id="kubelet-none"
+        ),
     ],
 )
 def test_bind_policy_of_a_node(label: str, kubelet: dict[str, Any] | None, policy: CpuBindPolicy) -> None:

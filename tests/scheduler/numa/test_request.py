@@ -35,24 +35,27 @@ def request(
 @pytest.mark.parametrize(
     ("qos", "layout", "priority", "default", "bind", "required"),
     [
-        ("LSE", None, 9500, FULL, FULL, NONE),
-        ("LSR", None, 9500, SPREAD, SPREAD, NONE),
-        ("LSR", None, 9500, NONE, NONE, NONE),
-        ("LS", None, 9500, FULL, NONE, NONE),
-        ("LSR", None, 5500, FULL, NONE, NONE),
-        ("LSR", {"preferredCPUBindPolicy": "SpreadByPCPUs"}, 9500, FULL, SPREAD, NONE),
-        ("LSR", {"requiredCPUBindPolicy": "SpreadByPCPUs"}, 9500, FULL, SPREAD, SPREAD),
-        (
+        pytest.param("LSE", None, 9500, FULL, FULL, NONE, id="lse"),
+        pytest.param("LSR", None, 9500, SPREAD, SPREAD, NONE, id="lsr"),
+        pytest.param("LSR", None, 9500, NONE, NONE, NONE, id="lsr-no-default"),
+        pytest.param("LS", None, 9500, FULL, NONE, NONE, id="ls"),
+        pytest.param("LSR", None, 5500, FULL, NONE, NONE, id="lsr-low-priority"),
+        pytest.param("LSR", {"preferredCPUBindPolicy": "SpreadByPCPUs"}, 9500, FULL, SPREAD, NONE, id="preferred"),
+        pytest.param("LSR", {"requiredCPUBindPolicy": "SpreadByPCPUs"}, 9500, FULL, SPREAD, SPREAD, id="required"),
+        pytest.param(
             "LSR",
             {"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUBindPolicy": "SpreadByPCPUs"},
             9500,
             NONE,
             FULL,
             FULL,
+            id="required-over-preferred",
         ),
-        ("LSR", {"requiredCPUBindPolicy": "Default"}, 9500, SPREAD, SPREAD, SPREAD),
-        ("LSR", {"preferredCPUBindPolicy": "ConstrainedBurst"}, 9500, FULL, NONE, NONE),
-        ("LSR", {"preferredCPUBindPolicy": "nonsense"}, 9500, FULL, FULL, NONE),
+        pytest.param("LSR", {"requiredCPUBindPolicy": "Default"}, 9500, SPREAD, SPREAD, SPREAD, id="required-default"),
+        pytest.param(
+            "LSR", {"preferredCPUBindPolicy": "ConstrainedBurst"}, 9500, FULL, NONE, NONE, id="preferred-unknown-here"
+        ),
+        pytest.param("LSR", {"preferredCPUBindPolicy": "nonsense"}, 9500, FULL, FULL, NONE, id="preferred-nonsense"),
     ],
 )
 def test_layout(

@@ -164,7 +164,13 @@ def test_after_a_restart_missing_members_follow_those_already_bound() -> None:
     assert submit(made, member("a", 2)) == {"a-2": "n1"}
 
 
-@pytest.mark.parametrize(("policy", "bound"), [("only-waiting", {}), ("waiting-and-running", {"a-2": "n1"})])
+@pytest.mark.parametrize(
+    ("policy", "bound"),
+    [
+        pytest.param("only-waiting", {}, id="only-waiting"),
+        pytest.param("waiting-and-running", {"a-2": "n1"}, id="waiting-and-running"),
+    ],
+)
 def test_policies_after_a_restart(policy: str, bound: dict[str, str]) -> None:
     placed = tuple(member("a", n, nodeName="n0", match_policy=policy) for n in range(2))
     assert submit(cluster(2, placed), member("a", 2, match_policy=policy)) == bound
@@ -213,11 +219,11 @@ def reported(made: Engine, gang: str, minimum: int, **status: Any) -> dict[str, 
 @pytest.mark.parametrize(
     ("phases", "phase", "succeeded", "failed"),
     [
-        (["Running", "Running"], "Running", 0, 0),
-        (["Running", "Succeeded"], "Running", 1, 0),
-        (["Succeeded", "Succeeded"], "Finished", 2, 0),
-        (["Running", "Failed"], "Failed", 0, 1),
-        (["Succeeded", "Failed"], "Failed", 1, 1),
+        pytest.param(["Running", "Running"], "Running", 0, 0, id="running"),
+        pytest.param(["Running", "Succeeded"], "Running", 1, 0, id="one-succeeded"),
+        pytest.param(["Succeeded", "Succeeded"], "Finished", 2, 0, id="all-succeeded"),
+        pytest.param(["Running", "Failed"], "Failed", 0, 1, id="one-failed"),
+        pytest.param(["Succeeded", "Failed"], "Failed", 1, 1, id="succeeded-and-failed"),
     ],
 )
 @pytest.mark.parametrize("restart", [False, True])

@@ -125,11 +125,11 @@ def status(outcome: AttemptOutcome) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "cpu", "cpuset"),
     [
-        ({}, "4", "0-3"),
-        ({"preferredCPUBindPolicy": "SpreadByPCPUs"}, "4", "0,2,4,6"),
-        ({"requiredCPUBindPolicy": "FullPCPUs"}, "2", "0-1"),
-        ({"preferredCPUBindPolicy": "Default"}, "2", "0-1"),
-        ({"preferredCPUBindPolicy": "ConstrainedBurst"}, "2", None),
+        pytest.param({}, "4", "0-3", id="no-policy"),
+        pytest.param({"preferredCPUBindPolicy": "SpreadByPCPUs"}, "4", "0,2,4,6", id="spread"),
+        pytest.param({"requiredCPUBindPolicy": "FullPCPUs"}, "2", "0-1", id="full"),
+        pytest.param({"preferredCPUBindPolicy": "Default"}, "2", "0-1", id="default"),
+        pytest.param({"preferredCPUBindPolicy": "ConstrainedBurst"}, "2", None, id="unknown-here"),
     ],
 )
 def test_latency_sensitive_pods_get_cpus(spec: dict[str, str], cpu: str, cpuset: str | None) -> None:
@@ -159,25 +159,30 @@ def test_no_default_policy_leaves_pods_unbound() -> None:
 @pytest.mark.parametrize(
     ("engine", "pod", "sentence"),
     [
-        ({}, make_pod("p", "1500m"), "must be integer"),
-        ({"reported": False}, make_pod("p", "2"), "valid CPU topology"),
-        ({"labels": FULL_ONLY}, make_pod("p", "1500m", "LS"), "not integer"),
-        ({"labels": FULL_ONLY}, make_pod("p", "3", "LS"), "threads per core"),
-        (
+        pytest.param({}, make_pod("p", "1500m"), "must be integer", id="half-a-cpu"),
+        pytest.param({"reported": False}, make_pod("p", "2"), "valid CPU topology", id="no-topology"),
+        pytest.param({"labels": FULL_ONLY}, make_pod("p", "1500m", "LS"), "not integer", id="half-a-cpu-by-node-label"),
+        pytest.param({"labels": FULL_ONLY}, make_pod("p", "3", "LS"), "threads per core", id="half-a-core"),
+        pytest.param(
             {"labels": FULL_ONLY},
             make_pod("p", "2", **{ANNOTATION_RESOURCE_SPEC: {"requiredCPUBindPolicy": "SpreadByPCPUs"}}),
             "conflicts",
+            id="pod-against-node-binding",
         ),
-        (
+        pytest.param(
             {"labels": SINGLE},
             make_pod("p", "2", "LS", **{ANNOTATION_NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "Restricted"}}),
             "conflicts",
+            id="pod-against-node-numa",
         ),
-        ({"labels": SINGLE}, make_pod("p", "10", "LS"), "NUMA topology affinity"),
-        (
+        pytest.param(
+            {"labels": SINGLE}, make_pod("p", "10", "LS"), "NUMA topology affinity", id="too-much-for-one-node"
+        ),
+        pytest.param(
             {"cpus": 32},
             make_pod("p", "9", **{ANNOTATION_RESOURCE_SPEC: {"requiredCPUBindPolicy": "SpreadByPCPUs"}}),
             "Insufficient CPUs to bind",
+            id="too-few-cores",
         ),
     ],
 )

@@ -91,13 +91,13 @@ def test_affinity(changes: dict[str, object], affinity: dict[str, object], expec
 @pytest.mark.parametrize(
     ("names", "kept", "matches"),
     [
-        (["cpu"], {"cpu": 2000}, True),
-        (["cpu"], {"cpu": 4000}, False),
-        (["gpu"], {"cpu": 4000}, True),
-        (["cpu"], {}, False),
+        pytest.param(["cpu"], {"cpu": 2000}, True, id="equal"),
+        pytest.param(["cpu"], {"cpu": 4000}, False, id="less"),
+        pytest.param(["gpu"], {"cpu": 4000}, True, id="other-resource"),
+        pytest.param(["cpu"], {}, False, id="not-kept"),
     ],
 )
-@pytest.mark.parametrize("affinity", [{}, {"name": "r"}])
+@pytest.mark.parametrize("affinity", [pytest.param({}, id="no-name"), pytest.param({"name": "r"}, id="name")])
 def test_exact_match(names: list[str], kept: dict[str, int], matches: bool, affinity: dict[str, object]) -> None:
     looking = pod({EXACT: {"resourceNames": names}, AFFINITY: affinity})
     assert (why(replace(KEPT, allocatable=kept), looking) is None) is matches

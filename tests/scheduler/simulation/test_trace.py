@@ -30,9 +30,11 @@ def test_pods() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("sn,cpu_milli,memory_mib,gpu,model\nn0,many,1,1,x\n", "nodes.csv:2: column cpu_milli"),
-        ("sn,cpu_milli,memory_mib,gpu,model\nn0,1,1,-1,x\n", "nodes.csv:2: column gpu"),
-        ("name,cpu\nn0,1\n", "no column sn"),
+        pytest.param(
+            "sn,cpu_milli,memory_mib,gpu,model\nn0,many,1,1,x\n", "nodes.csv:2: column cpu_milli", id="text-for-number"
+        ),
+        pytest.param("sn,cpu_milli,memory_mib,gpu,model\nn0,1,1,-1,x\n", "nodes.csv:2: column gpu", id="negative"),
+        pytest.param("name,cpu\nn0,1\n", "no column sn", id="column-missing"),
     ],
 )
 def test_malformed_traces_are_named(text: str, named: str) -> None:

@@ -135,14 +135,14 @@ def test_of_several_words_the_chosen_one_is_the_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "texts"),
     [
-        (Format.QUOTA_US, ("-1", "max", "-5\n")),
-        (Format.LIMIT_BYTES, ("max", "9223372036854771712", str((1 << 63) - 1), "-1")),
-        (Format.CPUS, ("0-3", "0,1,2,3", "2-3,0-1\n")),
-        (Format.FREEZER, ("FROZEN", "FREEZING", "1")),
-        (Format.MASK, ("7ff", "07FF", "0x7ff")),
-        (Format.THROTTLE, ("max", "0")),
-        (Format.CPU_MAX, ("max 100000", "max 0100000\n")),
-        (Format.DECIMAL, ("95", "95.00")),
+        pytest.param(Format.QUOTA_US, ("-1", "max", "-5\n"), id="quota-us"),
+        pytest.param(Format.LIMIT_BYTES, ("max", "9223372036854771712", str((1 << 63) - 1), "-1"), id="limit-bytes"),
+        pytest.param(Format.CPUS, ("0-3", "0,1,2,3", "2-3,0-1\n"), id="cpus"),
+        pytest.param(Format.FREEZER, ("FROZEN", "FREEZING", "1"), id="freezer"),
+        pytest.param(Format.MASK, ("7ff", "07FF", "0x7ff"), id="mask"),
+        pytest.param(Format.THROTTLE, ("max", "0"), id="throttle"),
+        pytest.param(Format.CPU_MAX, ("max 100000", "max 0100000\n"), id="cpu-max"),
+        pytest.param(Format.DECIMAL, ("95", "95.00"), id="decimal"),
     ],
 )
 def test_texts_of_one_meaning(form: Format, texts: tuple[str, ...]) -> None:

@@ -118,7 +118,14 @@ def test_a_pod_is_in_one_group() -> None:
     assert settings(ResctrlQos(ON).decide(seen, 0.0))[f"{own.path}/main", Knob.RESCTRL_GROUP] == "BE"
 
 
-@pytest.mark.parametrize("control", [None, CacheControl(mask=0b1011), CacheControl(mask=0)])
+@pytest.mark.parametrize(
+    "control",
+    [
+        pytest.param(None, id="no-cache-control"),
+        pytest.param(CacheControl(mask=0b1011), id="mask-with-a-hole"),
+        pytest.param(CacheControl(mask=0), id="empty-mask"),
+    ],
+)
 def test_nothing_where_the_hardware_cannot(control: CacheControl | None) -> None:
     strategy = ResctrlQos(ON)
     assert strategy.decide(view(BE, container(BE), on=node(cache=control)), 0.0) == []
