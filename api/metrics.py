@@ -66,17 +66,19 @@ class Metric:
         return f"koord_{self.family}{unit}{total}"
 
 
-def _c(column: str, family: str, unit: Unit, text: str, /, table: str = "cgroup", **labels: str) -> Metric:
+def counter(column: str, family: str, unit: Unit, text: str, /, *, table: str = "cgroup", **labels: str) -> Metric:
+    """Return a column that only grows; `text` is its HELP."""
     return Metric(column, family, MetricKind.COUNTER, unit, text, labels, table)
 
 
-def _g(column: str, family: str, unit: Unit, text: str, /, table: str = "cgroup", **labels: str) -> Metric:
+def gauge(column: str, family: str, unit: Unit, text: str, /, *, table: str = "cgroup", **labels: str) -> Metric:
+    """Return a column that holds a level; `text` is its HELP."""
     return Metric(column, family, MetricKind.GAUGE, unit, text, labels, table)
 
 
-def _h(column: str, family: str, text: str, /, total: str, table: str = "cgroup", **labels: str) -> Metric:
-    """A log2 histogram of nanoseconds (api/histogram.py) whose sum is the column `total`."""
-    return Metric(column, family, MetricKind.HISTOGRAM, Unit.NS, text, labels, table, total)
+def histogram(column: str, family: str, text: str, /, *, sum_column: str, **labels: str) -> Metric:
+    """Return a log2 histogram of nanoseconds (api/histogram.py); `sum_column` adds up the same durations."""
+    return Metric(column, family, MetricKind.HISTOGRAM, Unit.NS, text, labels, sum_column=sum_column)
 
 
 _WAIT = "Time runnable threads of the cgroup waited for a CPU, by cause"
@@ -92,18 +94,18 @@ _INTERRUPTED = "Time interrupts took on top of the cgroup's running threads"
 
 METRICS: tuple[Metric, ...] = (
     # cpu
-    _c("cpu.oncpu_ns", "cgroup_cpu_oncpu", Unit.NS, "Time threads of the cgroup ran on a CPU"),
-    _c("cpu.wait_ns", "", Unit.NS, "Time runnable threads of the cgroup waited for a CPU, measured as a whole"),
-    _c("cpu.wait_count", "cgroup_cpu_waits", Unit.COUNT, "Run-queue waits that ended"),
-    *(_c(f"cpu.wait_{cause}_ns", "cgroup_cpu_wait", Unit.NS, _WAIT, cause=cause) for cause in WAIT_CAUSES),
-    _h("cpu.wait_hist", "cgroup_cpu_wait_duration", "Distribution of run-queue waits", total="cpu.wait_ns"),
-    _c(
+    counter("cpu.oncpu_ns", "cgroup_cpu_oncpu", Unit.NS, "Time threads of the cgroup ran on a CPU"),
+    counter("cpu.wait_ns", "", Unit.NS, "Time runnable threads of the cgroup waited for a CPU, measured as a whole"),
+    counter("cpu.wait_count", "cgroup_cpu_waits", Unit.COUNT, "Run-queue waits that ended"),
+    *(counter(f"cpu.wait_{cause}_ns", "cgroup_cpu_wait", Unit.NS, _WAIT, cause=cause) for cause in WAIT_CAUSES),
+    histogram("cpu.wait_hist", "cgroup_cpu_wait_duration", "Distribution of run-queue waits", sum_column="cpu.wait_ns"),
+    counter(
         "cpu.involuntary_switches",
         "cgroup_cpu_involuntary_switches",
         Unit.COUNT,
         "Switches away from a thread that could go on",
     ),
-    _c(
+    counter(
         "cpu.blame_ns",
         "cgroup_cpu_blame",
         Unit.NS,
@@ -111,23 +113,23 @@ METRICS: tuple[Metric, ...] = (
         table="cpu.blame",
     ),
     # what the kernel already counts for each cgroup
-    _c("cpustat.usage_ns", "cgroup_cpu_usage", Unit.NS, "CPU time as the cpu controller accounts it"),
-    _c("cpustat.periods", "cgroup_cpu_periods", Unit.COUNT, "Quota periods that passed"),
-    _c("cpustat.throttled_periods", "cgroup_cpu_throttled_periods", Unit.COUNT, "Quota periods with throttling"),
-    _c(
+    counter("cpustat.usage_ns", "cgroup_cpu_usage", Unit.NS, "CPU time as the cpu controller accounts it"),
+    counter("cpustat.periods", "cgroup_cpu_periods", Unit.COUNT, "Quota periods that passed"),
+    counter("cpustat.throttled_periods", "cgroup_cpu_throttled_periods", Unit.COUNT, "Quota periods with throttling"),
+    counter(
         "cpustat.throttled_ns",
         "cgroup_cpu_throttled",
         Unit.NS,
         "Time throttled by the cgroup's own quota, summed over CPUs",
     ),
-    _g("memstat.usage_bytes", "cgroup_memory_usage", Unit.BYTES, "Memory charged to the cgroup"),
-    _g("memstat.limit_bytes", "cgroup_memory_limit", Unit.BYTES, "Memory limit; absent where there is none"),
-    _g("memstat.file_bytes", "cgroup_memory_file", Unit.BYTES, "Page cache charged to the cgroup"),
-    _g("memstat.anon_bytes", "cgroup_memory_anon", Unit.BYTES, "Anonymous memory charged to the cgroup"),
-    _c("memstat.refaults", "cgroup_memory_refaults", Unit.COUNT, "Pages faulted in again soon after eviction"),
-    _c("memstat.major_faults", "cgroup_memory_major_faults", Unit.COUNT, "Page faults that needed IO"),
+    gauge("memstat.usage_bytes", "cgroup_memory_usage", Unit.BYTES, "Memory charged to the cgroup"),
+    gauge("memstat.limit_bytes", "cgroup_memory_limit", Unit.BYTES, "Memory limit; absent where there is none"),
+    gauge("memstat.file_bytes", "cgroup_memory_file", Unit.BYTES, "Page cache charged to the cgroup"),
+    gauge("memstat.anon_bytes", "cgroup_memory_anon", Unit.BYTES, "Anonymous memory charged to the cgroup"),
+    counter("memstat.refaults", "cgroup_memory_refaults", Unit.COUNT, "Pages faulted in again soon after eviction"),
+    counter("memstat.major_faults", "cgroup_memory_major_faults", Unit.COUNT, "Page faults that needed IO"),
     *(
-        _c(
+        counter(
             f"pressure.{resource}_{kind}_us",
             "cgroup_pressure",
             Unit.US,
@@ -138,12 +140,16 @@ METRICS: tuple[Metric, ...] = (
         for resource in ("cpu", "memory", "io")
         for kind in ("some", "full")
     ),
-    _c("iostat.read_bytes", "cgroup_io", Unit.BYTES, "Block IO as the io controller accounts it", direction="read"),
-    _c("iostat.write_bytes", "cgroup_io", Unit.BYTES, "Block IO as the io controller accounts it", direction="write"),
-    _c(
+    counter(
+        "iostat.read_bytes", "cgroup_io", Unit.BYTES, "Block IO as the io controller accounts it", direction="read"
+    ),
+    counter(
+        "iostat.write_bytes", "cgroup_io", Unit.BYTES, "Block IO as the io controller accounts it", direction="write"
+    ),
+    counter(
         "iostat.reads", "cgroup_io_operations", Unit.COUNT, "Block IO operations of the io controller", direction="read"
     ),
-    _c(
+    counter(
         "iostat.writes",
         "cgroup_io_operations",
         Unit.COUNT,
@@ -152,7 +158,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     # the host
     *(
-        _c(f"hostcpu.{kind}_ns", f"host_cpu_{kind}", Unit.NS, f"{text}, by CPU", table="host.cpu")
+        counter(f"hostcpu.{kind}_ns", f"host_cpu_{kind}", Unit.NS, f"{text}, by CPU", table="host.cpu")
         for kind, text in (
             ("busy", "Time not idle"),
             ("irq", "Time in hard interrupts"),
@@ -160,16 +166,18 @@ METRICS: tuple[Metric, ...] = (
             ("steal", "Time the hypervisor ran somebody else"),
         )
     ),
-    _g("hostwide.memory_total_bytes", "host_memory_total", Unit.BYTES, "Memory of the host", table="host"),
-    _g(
+    gauge("hostwide.memory_total_bytes", "host_memory_total", Unit.BYTES, "Memory of the host", table="host"),
+    gauge(
         "hostwide.memory_available_bytes",
         "host_memory_available",
         Unit.BYTES,
         "Memory available without swapping",
         table="host",
     ),
-    _c("hostwide.kswapd_steals", "host_kswapd_reclaimed_pages", Unit.COUNT, "Pages reclaimed by kswapd", table="host"),
-    _c(
+    counter(
+        "hostwide.kswapd_steals", "host_kswapd_reclaimed_pages", Unit.COUNT, "Pages reclaimed by kswapd", table="host"
+    ),
+    counter(
         "hostwide.direct_reclaims",
         "host_direct_reclaims",
         Unit.COUNT,
@@ -177,7 +185,7 @@ METRICS: tuple[Metric, ...] = (
         table="host",
     ),
     *(
-        _c(
+        counter(
             f"hostwide.{resource}_{kind}_us",
             "host_pressure",
             Unit.US,
@@ -190,78 +198,101 @@ METRICS: tuple[Metric, ...] = (
         for kind in ("some", "full")
     ),
     # the agent itself
-    _c("agent.cpu_ns", "agent_cpu", Unit.NS, "CPU time of the agent", table="host"),
-    _g("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
-    _g("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
-    _g("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
+    counter("agent.cpu_ns", "agent_cpu", Unit.NS, "CPU time of the agent", table="host"),
+    gauge("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
+    gauge("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
+    gauge("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
     # the close look
-    _g(
+    gauge(
         "triage.budget_cores", "triage_budget", Unit.CORES, "CPU that expensive probes' programs may take", table="host"
     ),
-    _g("triage.used_cores", "triage_used", Unit.CORES, "CPU that they took when last measured", table="host"),
-    _g("triage.focused", "triage_focused_cgroups", Unit.COUNT, "Cgroups that they look at", table="host"),
-    _g(
+    gauge("triage.used_cores", "triage_used", Unit.CORES, "CPU that they took when last measured", table="host"),
+    gauge("triage.focused", "triage_focused_cgroups", Unit.COUNT, "Cgroups that they look at", table="host"),
+    gauge(
         "triage.level",
         "triage_level",
         Unit.COUNT,
         "0 everything, 1 rotation, 2 suspects, 3 worst, 4 nothing",
         table="host",
     ),
-    _c("triage.shed_ticks", "triage_shed_ticks", Unit.COUNT, "Ticks in which less was looked at", table="host"),
+    counter("triage.shed_ticks", "triage_shed_ticks", Unit.COUNT, "Ticks in which less was looked at", table="host"),
     # memory
-    *(_c(f"memory.stall_{cause}_ns", "cgroup_memory_stall", Unit.NS, _STALL, cause=cause) for cause in MEMORY_CAUSES),
     *(
-        _c(f"memory.stall_{cause}_count", "cgroup_memory_stalls", Unit.COUNT, "Memory stalls that ended", cause=cause)
+        counter(f"memory.stall_{cause}_ns", "cgroup_memory_stall", Unit.NS, _STALL, cause=cause)
         for cause in MEMORY_CAUSES
     ),
     *(
-        _h(f"memory.stall_{cause}_hist", "cgroup_memory_stall_duration", Unit.NS, "Memory stalls", cause=cause)
+        counter(
+            f"memory.stall_{cause}_count", "cgroup_memory_stalls", Unit.COUNT, "Memory stalls that ended", cause=cause
+        )
         for cause in MEMORY_CAUSES
     ),
-    _c(
+    *(
+        histogram(
+            f"memory.stall_{cause}_hist",
+            "cgroup_memory_stall_duration",
+            "Distribution of memory stalls, by cause",
+            sum_column=f"memory.stall_{cause}_ns",
+            cause=cause,
+        )
+        for cause in MEMORY_CAUSES
+    ),
+    counter(
         "memory.stall_global_self_ns",
         "cgroup_memory_stall_global_self",
         Unit.NS,
         "Part of the global memory stall owed to the cgroup's own allocations",
     ),
-    _c(
+    counter(
         "memory.pressure_pages",
         "cgroup_memory_pressure_pages",
         Unit.COUNT,
         "Pages the cgroup took while the node was short of memory",
     ),
-    _c("memory.oom_kills", "cgroup_memory_oom_kills", Unit.COUNT, "Processes of the cgroup killed for lack of memory"),
-    _c(
+    counter(
+        "memory.oom_kills", "cgroup_memory_oom_kills", Unit.COUNT, "Processes of the cgroup killed for lack of memory"
+    ),
+    counter(
         "memory.blame_ns",
         "cgroup_memory_blame",
         Unit.NS,
         "Global memory stall of a victim by who took pages meanwhile",
         table="memory.blame",
     ),
-    _c("memory.kswapd_wakes", "host_kswapd_wakes", Unit.COUNT, "Runs of background reclaim", table="host"),
+    counter("memory.kswapd_wakes", "host_kswapd_wakes", Unit.COUNT, "Runs of background reclaim", table="host"),
     # blockio
-    _c("blockio.queue_ns", "cgroup_blockio_queue", Unit.NS, "Time block IO waited to be issued to its disk"),
-    _c("blockio.device_ns", "cgroup_blockio_device", Unit.NS, "Time block IO was with its disk"),
-    _c("blockio.throttle_ns", "cgroup_blockio_throttle", Unit.NS, "Time block IO was held back by a limit"),
-    _c(
+    counter("blockio.queue_ns", "cgroup_blockio_queue", Unit.NS, "Time block IO waited to be issued to its disk"),
+    counter("blockio.device_ns", "cgroup_blockio_device", Unit.NS, "Time block IO was with its disk"),
+    counter("blockio.throttle_ns", "cgroup_blockio_throttle", Unit.NS, "Time block IO was held back by a limit"),
+    counter(
         "blockio.excess_ns",
         "cgroup_blockio_device_excess",
         Unit.NS,
         "Part of the disk time beyond what such IO takes with nothing ahead of it",
     ),
-    _c(
+    counter(
         "blockio.self_ns",
         "cgroup_blockio_self",
         Unit.NS,
         "Part of queue and excess time with only own IO ahead, or none",
     ),
-    _c("blockio.ios", "cgroup_blockio_requests", Unit.COUNT, "Block IO requests that ended"),
-    _c("blockio.read_bytes", "cgroup_blockio_read", Unit.BYTES, "Bytes read from disks"),
-    _c("blockio.write_bytes", "cgroup_blockio_written", Unit.BYTES, "Bytes written to disks"),
-    _h("blockio.queue_hist", "cgroup_blockio_queue_duration", "Block IO's wait to be issued", total="blockio.queue_ns"),
-    _h("blockio.device_hist", "cgroup_blockio_device_duration", "Block IO's disk time", total="blockio.device_ns"),
-    _g("blockio.inflight", "", Unit.COUNT, "Block IOs queued or with the disk now", table="blockio.device"),
-    _c(
+    counter("blockio.ios", "cgroup_blockio_requests", Unit.COUNT, "Block IO requests that ended"),
+    counter("blockio.read_bytes", "cgroup_blockio_read", Unit.BYTES, "Bytes read from disks"),
+    counter("blockio.write_bytes", "cgroup_blockio_written", Unit.BYTES, "Bytes written to disks"),
+    histogram(
+        "blockio.queue_hist",
+        "cgroup_blockio_queue_duration",
+        "Distribution of block IO's wait to be issued",
+        sum_column="blockio.queue_ns",
+    ),
+    histogram(
+        "blockio.device_hist",
+        "cgroup_blockio_device_duration",
+        "Distribution of block IO's disk time",
+        sum_column="blockio.device_ns",
+    ),
+    gauge("blockio.inflight", "", Unit.COUNT, "Block IOs queued or with the disk now", table="blockio.device"),
+    counter(
         "blockio.blame_ns",
         "cgroup_blockio_blame",
         Unit.NS,
@@ -269,31 +300,51 @@ METRICS: tuple[Metric, ...] = (
         table="blockio.blame",
     ),
     # turnaround
-    _c("turnaround.requests", "cgroup_requests", Unit.COUNT, "Requests the cgroup answered on its TCP sockets"),
-    _c("turnaround.sum_ns", "cgroup_turnaround", Unit.NS, "Time from requests' arrival to their first answer"),
-    _h("turnaround.hist", "cgroup_turnaround_duration", Unit.NS, "Distribution of request turnarounds"),
+    counter("turnaround.requests", "cgroup_requests", Unit.COUNT, "Requests the cgroup answered on its TCP sockets"),
+    counter("turnaround.sum_ns", "cgroup_turnaround", Unit.NS, "Time from requests' arrival to their first answer"),
+    histogram(
+        "turnaround.hist",
+        "cgroup_turnaround_duration",
+        "Distribution of request turnarounds",
+        sum_column="turnaround.sum_ns",
+    ),
     # throttle
-    _c(
+    counter(
         "throttle.throttled_ns",
         "cgroup_cpu_throttle_episode_time",
         Unit.NS,
         "Time queues were held back by the cgroup's own quota, by episodes that ended, summed over CPUs",
     ),
-    _c("throttle.episodes", "cgroup_cpu_throttle_episodes", Unit.COUNT, "Throttle episodes of single CPUs' queues"),
-    _h("throttle.hist", "cgroup_cpu_throttle_duration", Unit.NS, "Distribution of throttle episodes"),
+    counter(
+        "throttle.episodes", "cgroup_cpu_throttle_episodes", Unit.COUNT, "Throttle episodes of single CPUs' queues"
+    ),
+    histogram(
+        "throttle.hist",
+        "cgroup_cpu_throttle_duration",
+        "Distribution of throttle episodes that ended, of single CPUs' queues",
+        sum_column="throttle.throttled_ns",
+    ),
     # pmu
-    _c("pmu.cycles", "cgroup_cpu_cycles", Unit.COUNT, "CPU cycles of the cgroup, scaled for multiplexing"),
-    _c("pmu.instructions", "cgroup_instructions", Unit.COUNT, "Instructions of the cgroup, scaled for multiplexing"),
-    _c("pmu.llc_references", "cgroup_llc_references", Unit.COUNT, "Accesses of the cgroup to the last-level cache"),
-    _c("pmu.llc_misses", "cgroup_llc_misses", Unit.COUNT, "Accesses of the cgroup that missed the last-level cache"),
-    _c("pmu.enabled_ns", "cgroup_pmu_enabled", Unit.NS, "Time in which hardware events were wanted for the cgroup"),
-    _c("pmu.running_ns", "cgroup_pmu_running", Unit.NS, "Time in which all of them had a hardware counter"),
+    counter("pmu.cycles", "cgroup_cpu_cycles", Unit.COUNT, "CPU cycles of the cgroup, scaled for multiplexing"),
+    counter(
+        "pmu.instructions", "cgroup_instructions", Unit.COUNT, "Instructions of the cgroup, scaled for multiplexing"
+    ),
+    counter(
+        "pmu.llc_references", "cgroup_llc_references", Unit.COUNT, "Accesses of the cgroup to the last-level cache"
+    ),
+    counter(
+        "pmu.llc_misses", "cgroup_llc_misses", Unit.COUNT, "Accesses of the cgroup that missed the last-level cache"
+    ),
+    counter(
+        "pmu.enabled_ns", "cgroup_pmu_enabled", Unit.NS, "Time in which hardware events were wanted for the cgroup"
+    ),
+    counter("pmu.running_ns", "cgroup_pmu_running", Unit.NS, "Time in which all of them had a hardware counter"),
     # interrupts
-    _c("cpu.irq_ns", "cgroup_cpu_interrupted", Unit.NS, _INTERRUPTED, kind="irq"),
-    _c("cpu.softirq_ns", "cgroup_cpu_interrupted", Unit.NS, _INTERRUPTED, kind="softirq"),
-    _c("irq.vector_ns", "host_interrupt", Unit.NS, "Time in interrupts, by vector", table="irq.vector"),
-    _c("irq.vector_count", "host_interrupts", Unit.COUNT, "Interrupts handled, by vector", table="irq.vector"),
-    _c(
+    counter("cpu.irq_ns", "cgroup_cpu_interrupted", Unit.NS, _INTERRUPTED, kind="irq"),
+    counter("cpu.softirq_ns", "cgroup_cpu_interrupted", Unit.NS, _INTERRUPTED, kind="softirq"),
+    counter("irq.vector_ns", "host_interrupt", Unit.NS, "Time in interrupts, by vector", table="irq.vector"),
+    counter("irq.vector_count", "host_interrupts", Unit.COUNT, "Interrupts handled, by vector", table="irq.vector"),
+    counter(
         "irq.vector_stolen_ns",
         "host_interrupt_stolen",
         Unit.NS,
@@ -301,8 +352,8 @@ METRICS: tuple[Metric, ...] = (
         table="irq.vector",
     ),
     # smt
-    _c("cpu.smt_foreign_ns", "cgroup_smt_foreign", Unit.NS, "Time another cgroup ran on the core's other thread"),
-    _c(
+    counter("cpu.smt_foreign_ns", "cgroup_smt_foreign", Unit.NS, "Time another cgroup ran on the core's other thread"),
+    counter(
         "smt.blame_ns",
         "cgroup_smt_blame",
         Unit.NS,
@@ -310,37 +361,46 @@ METRICS: tuple[Metric, ...] = (
         table="smt.blame",
     ),
     # network
-    _c("net.tcp_retransmits", "cgroup_tcp_retransmits", Unit.COUNT, "TCP segments sent again"),
-    _c("net.drops", "cgroup_net_drops", Unit.COUNT, "Packets dropped on the way from or to the cgroup's sockets"),
-    _c("net.softirq_rx_ns", "cgroup_net_receive_interrupt", Unit.NS, "Receive interrupt time of the cgroup's packets"),
-    _c("net.qdisc_delay_ns", "cgroup_net_send_queue_wait", Unit.NS, "Time packets waited in devices' send queues"),
-    _c("net.qdisc_packets", "cgroup_net_send_queue_packets", Unit.COUNT, "Packets that left a device's send queue"),
-    _h("net.qdisc_hist", "cgroup_net_send_queue_duration", Unit.NS, "Distribution of waits in send queues"),
+    counter("net.tcp_retransmits", "cgroup_tcp_retransmits", Unit.COUNT, "TCP segments sent again"),
+    counter("net.drops", "cgroup_net_drops", Unit.COUNT, "Packets dropped on the way from or to the cgroup's sockets"),
+    counter(
+        "net.softirq_rx_ns", "cgroup_net_receive_interrupt", Unit.NS, "Receive interrupt time of the cgroup's packets"
+    ),
+    counter("net.qdisc_delay_ns", "cgroup_net_send_queue_wait", Unit.NS, "Time packets waited in devices' send queues"),
+    counter(
+        "net.qdisc_packets", "cgroup_net_send_queue_packets", Unit.COUNT, "Packets that left a device's send queue"
+    ),
+    histogram(
+        "net.qdisc_hist",
+        "cgroup_net_send_queue_duration",
+        "Distribution of waits in send queues",
+        sum_column="net.qdisc_delay_ns",
+    ),
     # resctrl
-    _g("resctrl.llc_occupancy_bytes", "cgroup_llc_occupancy", Unit.BYTES, "Last-level cache the cgroup fills"),
-    _c("resctrl.mbm_total_bytes", "cgroup_memory_traffic", Unit.BYTES, "Memory traffic of the cgroup"),
-    _c(
+    gauge("resctrl.llc_occupancy_bytes", "cgroup_llc_occupancy", Unit.BYTES, "Last-level cache the cgroup fills"),
+    counter("resctrl.mbm_total_bytes", "cgroup_memory_traffic", Unit.BYTES, "Memory traffic of the cgroup"),
+    counter(
         "resctrl.mbm_local_bytes",
         "cgroup_memory_local_traffic",
         Unit.BYTES,
         "Part of the memory traffic of the cgroup that stays on its NUMA node",
     ),
-    _g("resctrl.sampled", "cgroup_resctrl_sampled", Unit.RATIO, "1 where cgroups take turns on too few monitor ids"),
-    _g(
+    gauge("resctrl.sampled", "cgroup_resctrl_sampled", Unit.RATIO, "1 where cgroups take turns on too few monitor ids"),
+    gauge(
         "resctrl.group_llc_occupancy_bytes",
         "resctrl_group_llc_occupancy",
         Unit.BYTES,
         "Last-level cache a resctrl group fills",
         table="host.resctrl_group",
     ),
-    _c(
+    counter(
         "resctrl.group_mbm_total_bytes",
         "resctrl_group_memory_traffic",
         Unit.BYTES,
         "Memory traffic of a resctrl group",
         table="host.resctrl_group",
     ),
-    _c(
+    counter(
         "resctrl.group_mbm_local_bytes",
         "resctrl_group_memory_local_traffic",
         Unit.BYTES,

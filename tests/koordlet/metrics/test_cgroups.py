@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from api.frame import KERNEL_ID, Frame
 from api.histogram import SLOTS
-from api.metrics import METRICS, MetricKind
+from api.metrics import METRICS, Metric, MetricKind
 from api.window import Window
 from koordlet.config import MetricsSettings
 from koordlet.metrics.cgroups import CgroupMetrics
@@ -107,6 +107,28 @@ def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
     assert samples(output, "koord_host_cpu_wait_duration_seconds_count") == {"": 10.0}
     # slot 6 counts below 2**16 ns
     assert min(edge for edge, count in edges if count) == pytest.approx(2**16 * 1e-9)
+
+
+@pytest.mark.parametrize(
+    "metric", [pytest.param(metric, id=metric.column) for metric in METRICS if metric.kind is MetricKind.HISTOGRAM]
+)
+def test_the_sum_of_a_histogram_grows_with_it(metric: Metric) -> None:
+    def at(second: int) -> Frame:
+        slots = np.zeros((1, SLOTS), dtype=np.uint64)
+        slots[:, 6] = second
+        return make_frame(second, paths(1), {metric.column: slots, metric.sum_column: [second * 5 * 10**8]})
+
+    exposition = CgroupMetrics(settings(), paths(1).get, {})
+    sums = []
+    for second in range(3):
+        exposition.update(make_tick(at(second), at(second + 1)), capabilities={})
+        output = text(exposition)
+        sums.append([*samples(output, f"{metric.series}_sum").values()])
+        (host,) = samples(output, f"{metric.series.replace('_cgroup_', '_host_')}_sum").values()
+        assert host == pytest.approx(sums[-1][0])
+    assert sums == [[0.5], [1.0], [1.5]]
+    (count,) = samples(output, f"{metric.series}_count").values()
+    assert count == 3.0
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian's prometheus) is not installed")
