@@ -98,7 +98,7 @@ class ControlLoop:
     def _ask_strategies(self, tick: Tick, now_seconds: float) -> list[Intent]:
         if self.strategies is None or self._node_view is None:
             return []
-        view = self._node_view.view(tick, self.strategies.evictions, with_memory=self.strategies.asks_for_memory)
+        view = self._node_view.view(tick, self.strategies.evictions, with_memory=self.strategies.needs_memory_domains)
         return self.strategies.decide(view, now_seconds)
 
     def trip(self, trip: Trip) -> None:

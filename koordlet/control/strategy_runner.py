@@ -11,7 +11,7 @@ from api.intents import Intent
 from api.settings import SettingsError, parse
 from koordlet.config import StrategiesSettings
 from koordlet.strategies.settings import configure
-from koordlet.strategies.strategy import Strategy, discover_strategies
+from koordlet.strategies.strategy import Strategy, make_strategies
 from koordlet.strategies.view import NodeView
 
 _log = logging.getLogger(__name__)
@@ -38,9 +38,9 @@ class StrategyRunner:
         self._failing: set[str] = set()
 
     @property
-    def asks_for_memory(self) -> bool:
-        """Whether any of them needs the view's memory domains."""
-        return any(strategy.asks_for_memory for strategy in self.strategies.values())
+    def needs_memory_domains(self) -> bool:
+        """Whether any strategy needs the view's memory domains."""
+        return any(strategy.needs_memory_domains for strategy in self.strategies.values())
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """All that all of them want, in the order of their names; `now` is monotonic seconds."""
@@ -79,7 +79,7 @@ def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner
     spec = node_slo(settings, source)
     if spec is None:
         return None
-    made = {name: kind(features=settings.features) for name, kind in discover_strategies().items()}
+    made = make_strategies(settings.features)
     known = {gate for strategy in made.values() for gate in strategy.features}
     for gate in settings.features:
         if gate not in known:

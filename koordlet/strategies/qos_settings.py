@@ -1,6 +1,7 @@
-"""Settings that differ by QoS class, as resourceQOSStrategy holds them, and whose are whose."""
+"""Settings by QoS class, as resourceQOSStrategy holds them: the block that applies to a pod or a directory."""
 
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
 from api.qos import QoSClass
 from koordlet.strategies.view import KubeQoS
@@ -43,3 +44,8 @@ def block_of_directory(settings: ByClass[C], kube_qos: KubeQoS) -> C:
     if kube_qos is KubeQoS.GUARANTEED:
         return settings.lsr_class
     return settings.be_class if kube_qos is KubeQoS.BEST_EFFORT else settings.ls_class
+
+
+def in_each_class(block: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """A resourceQOSStrategy table that holds the same block for every class and for the root cgroup."""
+    return dict.fromkeys(("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"), block)

@@ -9,13 +9,10 @@ from msgspec import inspect
 
 from api.crds.node_slo import NodeSLOSpec
 from api.settings import SettingsError, convert, merge
-from koordlet.strategies.strategy import Strategy, StrategySettings, discover_strategies
+from koordlet.strategies.strategy import EXTENSIONS, Strategy, StrategySettings, discover_strategies, settings_path
 from koordlet.strategies.view import Group
 
 S = TypeVar("S", bound=StrategySettings)
-
-EXTENSIONS = "extensions"
-"""Section of the spec that holds what Koordinator's protocol does not name, one table for each strategy."""
 
 
 def settings_of(kind: type[S], section: str, spec: Mapping[str, Any], source: str) -> S:
@@ -65,7 +62,7 @@ def configure(strategies: Mapping[str, Strategy[Any]], spec: Mapping[str, Any], 
     for name in sorted(strategies):
         strategy = strategies[name]
         try:
-            strategy.settings = settings_of(strategy.settings_type, strategy.section, spec, source)
+            strategy.settings = settings_of(strategy.settings_type, strategy.settings_path, spec, source)
         except SettingsError as error:
             refused.append(error)
     return refused
@@ -80,8 +77,8 @@ def unknown_keys(spec: Mapping[str, Any]) -> list[str]:
     extensions = known.pop(EXTENSIONS, None) or {}
     found = _unknown(known, inspect.type_info(NodeSLOSpec), "")
     prefix = f"{EXTENSIONS}."
-    kinds = [kind for kind in discover_strategies().values() if kind.section.startswith(prefix)]
-    ours = {kind.section.removeprefix(prefix): kind.settings_type for kind in kinds}
+    paths = {settings_path(name, kind): kind.settings_type for name, kind in discover_strategies().items()}
+    ours = {path.removeprefix(prefix): kind for path, kind in paths.items() if path.startswith(prefix)}
     for name, table in extensions.items():
         if name in ours:
             found += _unknown(table, inspect.type_info(ours[name]), f"{prefix}{name}.")

@@ -5,12 +5,13 @@ left out, never written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
 from api.intents import Intent, Knob, Strength
 from api.protocol import ANNOTATION_BLKIO_QOS
+from koordlet.strategies.qos_settings import in_each_class
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import KubeQoS, NodeView
@@ -104,11 +105,26 @@ class BlkioQosSettings(StrategySettings, frozen=True):
 
 
 class BlkioQos(Strategy[BlkioQosSettings]):
-    """Writes the best-effort directory, annotated pods but no protected ones, and the root cgroup."""
+    """Limits and weights of the best-effort directory, of annotated pods but protected ones, and of the root cgroup.
+
+    Reads: devices and volumes
+    Intents: `io.max`, `io.weight`, `io.cost.*`
+    Pods: annotation
+    Default: off, gate closed
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"BlkIOReconcile": False}
     settings_type = BlkioQosSettings
+    example: ClassVar[Mapping[str, Any]] = in_each_class(
+        {
+            "blkioQOS": {
+                "enable": True,
+                "blocks": [{"name": "vda", "ioCfg": {"readBPS": 1000, "ioWeightPercent": 40}}],
+            }
+        }
+    )
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay."""
@@ -140,13 +156,13 @@ class BlkioQos(Strategy[BlkioQosSettings]):
             f"{number} {device.io_weight_percent}" for number, device in devices if device.io_weight_percent < 100
         )
         if limited:
-            yield self.want(path, Knob.IO_MAX, limited, "its configured rates", Strength.HARD)
+            yield self.set_knob(path, Knob.IO_MAX, limited, "its configured rates", Strength.HARD)
         if weighted:
-            yield self.want(path, Knob.IO_WEIGHT, weighted, "its configured share", Strength.INVISIBLE)
+            yield self.set_knob(path, Knob.IO_WEIGHT, weighted, "its configured share", Strength.INVISIBLE)
 
     def _root(self, devices: Sequence[tuple[str, BlkioDevice]]) -> Iterator[Intent]:
         if devices:
             quality = "\n".join(f"{number} {device.quality}" for number, device in devices)
             model = "\n".join(f"{number} {device.model}" for number, device in devices)
-            yield self.want("/", Knob.IO_COST_QOS, quality, "weights count from these latencies on")
-            yield self.want("/", Knob.IO_COST_MODEL, model, "what a request costs the disk")
+            yield self.set_knob("/", Knob.IO_COST_QOS, quality, "weights count from these latencies on")
+            yield self.set_knob("/", Knob.IO_COST_MODEL, model, "what a request costs the disk")

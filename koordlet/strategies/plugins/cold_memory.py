@@ -4,7 +4,7 @@ The step is that of Katalyst's reclaim: usage times percent times what is left u
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
@@ -29,10 +29,18 @@ class ColdMemorySettings(StrategySettings, frozen=True):
 
 
 class ColdMemory(Strategy[ColdMemorySettings]):
-    """Reclaims from pods; nothing where pressure or usage is not measured."""
+    """Reclaim from pods that do not stall; nothing where pressure or usage is not measured.
+
+    Reads: memory usage and pressure
+    Intents: reclaims
+    Default: off, 1 % each 30 s
+    Source: Katalyst
+    """
 
     section: ClassVar[str] = "extensions.coldMemory"
     settings_type = ColdMemorySettings
+    example: ClassVar[Mapping[str, Any]] = {"enable": True, "qosClasses": ["BE", "LS"], "intervalSeconds": 5}
+    repeats: ClassVar[bool] = True
 
     def __init__(self, settings: ColdMemorySettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)

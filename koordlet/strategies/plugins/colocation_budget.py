@@ -6,7 +6,7 @@ that close gently. Quotas move as Koordinator's do.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta
@@ -56,10 +56,18 @@ class ColocationBudgetSettings(StrategySettings, frozen=True):
 
 
 class ColocationBudget(Strategy[ColocationBudgetSettings]):
-    """Writes the best-effort directory and its groups' CPUs, wants a taint, evicts best-effort pods."""
+    """CPU and memory limits of the best-effort directory, CPUs of its groups, a taint, evictions of best-effort
+    pods.
+
+    Reads: usage of the node and of best-effort work, the clock
+    Intents: `cpu.max`, `cpu.weight`, `cpuset.cpus`, `memory.max` of the best-effort directory, a taint, evictions
+    Default: off, 65 % and 80 %
+    Source: Bilibili
+    """
 
     section: ClassVar[str] = "extensions.colocationBudget"
     settings_type = ColocationBudgetSettings
+    example: ClassVar[Mapping[str, Any]] = {"enable": True}
 
     def __init__(
         self, settings: ColocationBudgetSettings | None = None, features: Mapping[str, bool] | None = None
@@ -74,7 +82,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
             return []
         opened = opening(self.settings.windows, self.settings.time_zone, view.time_seconds)
         wants: list[Intent] = [
-            self.want(directory.path, Knob.CPU_WEIGHT, LEAST_WEIGHT, "online work goes first", Strength.INVISIBLE)
+            self.set_knob(directory.path, Knob.CPU_WEIGHT, LEAST_WEIGHT, "online work goes first", Strength.INVISIBLE)
         ]
         wants += self._closing(opened)
         wants += self._cpu(view, directory, opened)
@@ -85,20 +93,20 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         if opened.closes_in_seconds <= self.settings.grace_period_seconds:
             closed = "closed to best-effort work" if opened.percent == 0 else "about to close to best-effort work"
             reason = f"the node is {closed}"
-            yield self.want(TAINT, Knob.NODE_TAINT, f"closing:{self.settings.effect}", reason)
+            yield self.set_knob(TAINT, Knob.NODE_TAINT, f"closing:{self.settings.effect}", reason)
 
     def _cpu(self, view: NodeView, directory: Group, opened: OpenWindow) -> Iterator[Intent]:
         if self.settings.cpu_safe_percent is None:
             return
         if view.cpu_millicores is None or directory.cpu_millicores is None:
-            self.lack("cpuSafePercent", "CPU usage of the node or of best-effort work is not measured")
+            self.stay_silent("cpuSafePercent", "CPU usage of the node or of best-effort work is not measured")
             return
         online = max(view.cpu_millicores - directory.cpu_millicores, 0.0)
         allowed = budget(view.node.cpu_millicores, self.settings.cpu_safe_percent, online, opened)
         reason = f"online work uses {online:.0f} millicores; {max(allowed, 0)} are left for best-effort work"
         current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
         quota = next_quota_us(allowed, current, view.node.cpu_millicores)
-        yield self.want(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)
+        yield self.set_knob(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)
         if self.settings.pair_siblings:
             yield from self._cores(view, directory, allowed, reason)
 
@@ -116,7 +124,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
             return
         text = format_cpuset(cpus)
         for group in groups:
-            yield self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD)
+            yield self.set_knob(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD)
 
     def _memory(self, view: NodeView, directory: Group, opened: OpenWindow, now: float) -> Iterator[Intent]:
         """The cap, in whole percents of memory, never falls below what is used: that would end processes at random.
@@ -126,7 +134,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         if self.settings.memory_safe_percent is None:
             return
         if view.memory_bytes is None or directory.memory_bytes is None:
-            self.lack("memorySafePercent", "memory of the node or of best-effort work is not measured")
+            self.stay_silent("memorySafePercent", "memory of the node or of best-effort work is not measured")
             return
         online = max(view.memory_bytes - directory.memory_bytes, 0)
         allowed = budget(view.node.memory_bytes, self.settings.memory_safe_percent, online, opened)
@@ -134,7 +142,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         step = max(view.node.memory_bytes // 100, 1)
         cap = max(allowed // step * step, used, view.node.page_bytes)
         reason = f"online work uses {online} bytes; {max(allowed, 0)} are left for best-effort work"
-        yield self.want(directory.path, Knob.MEMORY_MAX, str(cap), reason, Strength.HARD)
+        yield self.set_knob(directory.path, Knob.MEMORY_MAX, str(cap), reason, Strength.HARD)
         if self._evictions.cooling(now) or directory.memory_bytes <= allowed:
             return
         pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and evictable(pod, FEATURE)]

@@ -1,14 +1,14 @@
 """Which groups may share a core at the same moment: core scheduling groups, as Koordinator names them."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import field
 
 from api.intents import Intent, Knob, Strength
 from api.protocol import LABEL_CORE_SCHED_GROUP_ID, LABEL_CORE_SCHED_POLICY
 from api.qos import QoSClass
-from koordlet.strategies.qos_settings import block_of
+from koordlet.strategies.qos_settings import block_of, in_each_class
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, NodeView
 
@@ -48,18 +48,26 @@ class CoreSchedSettings(StrategySettings, frozen=True):
 
 
 class CoreSched(Strategy[CoreSchedSettings]):
-    """Writes containers of all classes but SYSTEM: each group is kept from all others' siblings."""
+    """Core scheduling groups of containers of all classes but SYSTEM: no other group runs on a sibling.
+
+    Reads: classes
+    Intents: core scheduling groups
+    Pods: labels
+    Default: off, gate closed
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"CoreSched": False}
     settings_type = CoreSchedSettings
+    example: ClassVar[Mapping[str, Any]] = in_each_class({"cpuQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay."""
         if not self.gates["CoreSched"] or self.settings.policies.cpu_policy != "coreSched":
             return []
         return [
-            self.want(container.path, Knob.CORE_SCHED, group, f"shares cores within {group}", Strength.MILD)
+            self.set_knob(container.path, Knob.CORE_SCHED, group, f"shares cores within {group}", Strength.MILD)
             for pod in view.pods
             for group in (core_group(pod, self.settings),)
             if group

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import ceil
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from zlib import crc32
 
 from msgspec import Meta
@@ -98,11 +98,20 @@ class Bucket:
 
 
 class CpuBurst(Strategy[CpuBurstSettings]):
-    """Writes running containers with a CPU limit and their pods, but for those with own CPUs and best-effort ones."""
+    """Burst and quota of running containers with a CPU limit and of their pods; not of best-effort ones nor of those
+    with own CPUs.
+
+    Reads: throttled periods, limits, CPU usage of the share pool
+    Intents: `cpu.max.burst`, `cpu.max` of containers and pods
+    Pods: annotation
+    Default: policy `none`
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "cpuBurstStrategy"
     features: ClassVar[Mapping[str, bool]] = {"CPUBurst": True}
     settings_type = CpuBurstSettings
+    example: ClassVar[Mapping[str, Any]] = {"policy": "auto"}
 
     def __init__(self, settings: CpuBurstSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
@@ -146,13 +155,13 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         bursts = {group.path: min(static_burst_us(group.limits[CPU], percent), bases[group.path]) for group in limited}
         if pod_base is not None and bursts:
             burst = min(sum(bursts.values()), pod_base)
-            yield self.want(pod.path, Knob.CPU_BURST, str(burst), reason, Strength.INVISIBLE)
+            yield self.set_knob(pod.path, Knob.CPU_BURST, str(burst), reason, Strength.INVISIBLE)
         for path, burst in bursts.items():
-            yield self.want(path, Knob.CPU_BURST, str(burst), reason, Strength.INVISIBLE)
+            yield self.set_knob(path, Knob.CPU_BURST, str(burst), reason, Strength.INVISIBLE)
 
     def _scaled(self, path: str, quota: int, base: str, pool: SharePool) -> Intent:
         reason = f"quota {quota} us per 100 ms over {base}; the share pool is {pool.name.lower()}"
-        return self.want(path, Knob.CPU_MAX, format_quota(quota), reason, Strength.INVISIBLE)
+        return self.set_knob(path, Knob.CPU_MAX, format_quota(quota), reason, Strength.INVISIBLE)
 
     def _quota(self, group: Group, base: int, settings: CpuBurstSettings, pool: SharePool, now: float) -> int:
         """The base for a container that somebody freed from its quota: any other would be less."""

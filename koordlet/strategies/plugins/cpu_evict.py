@@ -5,7 +5,7 @@ allocatable, usage of the node. At least 20 s pass between evictions.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
@@ -79,11 +79,27 @@ class CpuEvictSettings(EvictSettings, frozen=True):
 
 
 class CpuEvict(Strategy[CpuEvictSettings]):
-    """Evicts; never protected pods, and of others than labelled best-effort ones only those that opted in."""
+    """Evictions for CPU: never of protected pods, and of pods not labelled best-effort only those that opted in.
+
+    Reads: usage, requests and limit of best-effort work; allocatable amounts; node usage
+    Intents: evictions, 20 s apart
+    Default: off, gates closed
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceUsedThresholdWithBE"
     features: ClassVar[Mapping[str, bool]] = {"BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False}
     settings_type = CpuEvictSettings
+    example: ClassVar[Mapping[str, Any]] = {
+        "enable": True,
+        "cpuEvictBESatisfactionLowerPercent": 40,
+        "cpuEvictBESatisfactionUpperPercent": 80,
+        "cpuEvictThresholdPercent": 60,
+        "cpuAllocatableEvictThresholdPercent": 110,
+        "evictEnabledPriorityThreshold": 9999,
+        "allocatableEvictPriorityThreshold": 7999,
+    }
+    repeats: ClassVar[bool] = True
 
     def __init__(self, settings: CpuEvictSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)

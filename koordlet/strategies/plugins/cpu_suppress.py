@@ -4,7 +4,7 @@ Allowance, cuts at once and growth by at most a tenth of the node are Koordinato
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
@@ -36,14 +36,21 @@ class CpuSuppressSettings(StrategySettings, frozen=True):
 
 
 class CpuSuppress(Strategy[CpuSuppressSettings]):
-    """Writes the best-effort directory and what is below it; pods with CPUs of their own are passed over.
+    """CPUs or quota of the best-effort directory and what is below it; pods with CPUs of their own are passed over.
 
-    The gate BECPUManager leaves best-effort CPUs to somebody else.
+    The gate BECPUManager leaves the CPUs of best-effort work to another component.
+
+    Reads: CPU usage of node, pods and applications; CPUs that are bound; limits of the best-effort directory
+    Intents: `cpuset.cpus` of all best-effort groups, or `cpu.max` of their directory; without a kubelet of the
+        cgroups classed BE
+    Default: off, 65 %
+    Source: Koordinator
     """
 
     section: ClassVar[str] = "resourceUsedThresholdWithBE"
     features: ClassVar[Mapping[str, bool]] = {"BECPUSuppress": True, "BECPUManager": False}
     settings_type = CpuSuppressSettings
+    example: ClassVar[Mapping[str, Any]] = {"enable": True}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which nothing changes; nothing where the node's usage is not known."""
@@ -55,7 +62,7 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
             return []
         allowed = allowance_millicores(view, self.settings)
         if allowed is None:
-            self.lack(self.section, "the node's CPU usage is not measured")
+            self.stay_silent(self.section, "the node's CPU usage is not measured")
             return []
         reason = f"best-effort work may use {allowed} of {view.node.cpu_millicores} millicores"
         if self.settings.policy == "cfsQuota":
@@ -71,10 +78,10 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
         current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
         floor = quota_of(view.node.cpu_millicores) * (self.settings.min_percent or 0) // 100
         quota = next_quota_us(allowed, current, view.node.cpu_millicores, floor)
-        wants: list[Intent] = [self.want(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)]
+        wants: list[Intent] = [self.set_knob(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)]
         for group in below_directory(view, directory):
             wants.append(
-                self.want(group.path, Knob.CPU_MAX, format_quota(None), "one quota holds for all of its class")
+                self.set_knob(group.path, Knob.CPU_MAX, format_quota(None), "one quota holds for all of its class")
             )
         return wants
 
@@ -88,7 +95,7 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
             self.problems[self.section] = "no CPU is left that best-effort work may use"
             return []
         text = format_cpuset(cpus)
-        return [self.want(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
+        return [self.set_knob(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
 
 
 def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int | None:

@@ -1,6 +1,7 @@
 """Keeps new pods off a node that just had to evict some, or they come straight back: a pause, as at Bilibili."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -22,10 +23,17 @@ class EvictionCooldownSettings(StrategySettings, frozen=True):
 
 
 class EvictionCooldown(Strategy[EvictionCooldownSettings]):
-    """Wants a taint of the node."""
+    """A taint on the node for some minutes after an eviction.
+
+    Reads: recent evictions
+    Intents: a taint
+    Default: off, 300 s
+    Source: Bilibili
+    """
 
     section: ClassVar[str] = "extensions.evictionCooldown"
     settings_type = EvictionCooldownSettings
+    example: ClassVar[Mapping[str, Any]] = {"enable": True}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The taint, while the last eviction is recent."""
@@ -33,4 +41,4 @@ class EvictionCooldown(Strategy[EvictionCooldownSettings]):
         if not self.settings.enable or last is None or now - last >= self.settings.seconds:
             return []
         reason = f"pods were evicted; new ones wait {self.settings.seconds} s"
-        return [self.want(TAINT, Knob.NODE_TAINT, f"evicted:{self.settings.effect}", reason, Strength.MILD)]
+        return [self.set_knob(TAINT, Knob.NODE_TAINT, f"evicted:{self.settings.effect}", reason, Strength.MILD)]

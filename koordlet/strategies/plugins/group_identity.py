@@ -6,14 +6,14 @@ become idle instead.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
 from api.intents import Intent, Knob, Strength
 from api.protocol import ANNOTATION_CPU_QOS
 from api.qos import QoSClass
-from koordlet.strategies.qos_settings import block_of, block_of_directory
+from koordlet.strategies.qos_settings import block_of, block_of_directory, in_each_class
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, GroupKind, KubeQoS, NodeView
@@ -61,11 +61,20 @@ class GroupIdentitySettings(StrategySettings, frozen=True):
 
 
 class GroupIdentity(Strategy[GroupIdentitySettings]):
-    """Writes pods, host applications and the kubelet's directories; protected pods only rise."""
+    """Scheduling identity of pods, host applications and the kubelet's directories; that of protected pods is only
+    raised.
+
+    Reads: classes, knobs that the kernel lacks
+    Intents: `cpu.bvt_warp_ns`, `cpu.idle`
+    Pods: annotation
+    Default: off
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"GroupIdentity": True}
     settings_type = GroupIdentitySettings
+    example: ClassVar[Mapping[str, Any]] = in_each_class({"cpuQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay."""
@@ -75,7 +84,7 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
         if self.settings.policies.cpu_policy == "groupIdentity" and Knob.CPU_BVT not in view.node.lacking:
             identities = list(self._identities(view))
             if identities:
-                wants.append(self.want(SYSCTL, Knob.SYSCTL, "1", "identities count only where this is on"))
+                wants.append(self.set_knob(SYSCTL, Knob.SYSCTL, "1", "identities count only where this is on"))
             wants += identities
         return wants
 
@@ -88,14 +97,14 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
         reason = "best-effort work runs when nobody else wants the CPU"
         for pod in view.pods:
             if pod.effective_qos is QoSClass.BE and not pod.protected:
-                yield self.want(pod.path, Knob.CPU_IDLE, "1", reason, Strength.INVISIBLE)
+                yield self.set_knob(pod.path, Knob.CPU_IDLE, "1", reason, Strength.INVISIBLE)
 
     def _identities(self, view: NodeView) -> Iterator[Intent]:
         for group in view.groups:
             identity = self._identity(group)
             if identity and not (group.protected and identity < 0):
                 reason = f"identity of its class: {identity}"
-                yield self.want(group.path, Knob.CPU_BVT, str(identity), reason, Strength.INVISIBLE)
+                yield self.set_knob(group.path, Knob.CPU_BVT, str(identity), reason, Strength.INVISIBLE)
 
     def _identity(self, group: Group) -> int:
         """0 for those that are to be left alone, the Guaranteed directory and containers among them."""

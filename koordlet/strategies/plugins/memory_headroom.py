@@ -10,7 +10,7 @@ sooner than an end takes does not wait.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -105,10 +105,19 @@ class Need:
 
 
 class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
-    """Touches best-effort groups alone, and no protected ones."""
+    """Reclaims from, caps on and evictions of best-effort groups that are not protected.
+
+    Reads: free memory of the node and of limited cgroups that online and best-effort work share, growth of online
+        work, reclaimable memory by group
+    Intents: reclaims, `memory.high` (v1: `memory.max`), evictions
+    Default: off; 5, 10 and 15 %
+    Source: Koord
+    """
 
     section: ClassVar[str] = "extensions.memoryHeadroom"
     settings_type = MemoryHeadroomSettings
+    example: ClassVar[Mapping[str, Any]] = {"enable": True}
+    repeats: ClassVar[bool] = True
 
     def __init__(
         self, settings: MemoryHeadroomSettings | None = None, features: Mapping[str, bool] | None = None
@@ -118,7 +127,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         self._ended: dict[str, float] = {}
 
     @property
-    def asks_for_memory(self) -> bool:
+    def needs_memory_domains(self) -> bool:
         return self.settings.enable
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
@@ -126,7 +135,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         if not self.settings.enable:
             return []
         if view.memory_domains is None:
-            self.lack("memory", "how much memory is free is not measured")
+            self.stay_silent("memory", "how much memory is free is not measured")
             return []
         self._shortages = {domain.path: self._shortages.get(domain.path, Shortage()) for domain in view.memory_domains}
         pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
@@ -204,7 +213,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         page = view.node.page_bytes
         for path, (cap, domain) in lowest.items():
             reason = f"what it had was taken and memory of {domain} is short again, or online work grows into it"
-            yield self.want(path, knob, str(cap // page * page), reason, Strength.HARD)
+            yield self.set_knob(path, knob, str(cap // page * page), reason, Strength.HARD)
 
     def _victims(
         self, view: NodeView, domain: MemoryDomain, theirs: Mapping[str, Group], release: int, now: float

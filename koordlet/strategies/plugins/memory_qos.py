@@ -5,7 +5,7 @@ not wanted, so that the kernel's and the kubelet's own values stay.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
@@ -13,7 +13,7 @@ from api.intents import Intent, Knob, Strength
 from api.kube.resources import MEMORY
 from api.protocol import ANNOTATION_MEMORY_QOS, BATCH_MEMORY
 from api.qos import QoSClass
-from koordlet.strategies.qos_settings import block_of, block_of_directory
+from koordlet.strategies.qos_settings import block_of, block_of_directory, in_each_class
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, KubeQoS, NodeInfo, NodeView
@@ -64,11 +64,31 @@ class MemoryQosSettings(StrategySettings, frozen=True):
 
 
 class MemoryQos(Strategy[MemoryQosSettings]):
-    """Writes pods, containers and the kubelet's directories, whose protection is the sum of their pods'."""
+    """Memory protection and limits of pods, containers and the kubelet's directories; a directory protects the sum
+    of its pods.
+
+    Reads: requests and limits
+    Intents: `memory.min`, `memory.low`, `memory.high`, watermarks, priorities
+    Pods: annotation
+    Default: off, gate closed
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"CgroupReconcile": False}
     settings_type = MemoryQosSettings
+    example: ClassVar[Mapping[str, Any]] = in_each_class(
+        {
+            "memoryQOS": {
+                "enable": True,
+                "minLimitPercent": 10,
+                "lowLimitPercent": 20,
+                "throttlingPercent": 60,
+                "priorityEnable": 1,
+                "oomKillGroup": 1,
+            }
+        }
+    )
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay."""
@@ -101,7 +121,7 @@ class MemoryQos(Strategy[MemoryQosSettings]):
     def _protection(self, path: str, protection: tuple[int, int]) -> Iterator[Intent]:
         for knob, amount in zip((Knob.MEMORY_MIN, Knob.MEMORY_LOW), protection, strict=True):
             if amount:
-                yield self.want(path, knob, str(amount), "its share of what its pods request", Strength.INVISIBLE)
+                yield self.set_knob(path, knob, str(amount), "its share of what its pods request", Strength.INVISIBLE)
 
     def _container(self, container: Group, block: MemoryBlock, node: NodeInfo) -> Iterator[Intent]:
         protection = protection_bytes(container, block)
@@ -111,23 +131,25 @@ class MemoryQos(Strategy[MemoryQosSettings]):
             self.problems[container.path] = "memory.high would throttle a protected pod; drop its throttlingPercent"
         elif high is not None:
             reason = f"{block.throttling_percent} percent of the way from its request to its limit"
-            yield self.want(container.path, Knob.MEMORY_HIGH, str(max(high, protection[0])), reason, Strength.HARD)
+            yield self.set_knob(container.path, Knob.MEMORY_HIGH, str(max(high, protection[0])), reason, Strength.HARD)
         if block.wmark_ratio:
             reason = f"background reclaim from {block.wmark_ratio} percent on"
-            yield self.want(container.path, Knob.MEMORY_WMARK_RATIO, str(block.wmark_ratio), reason)
-            yield self.want(container.path, Knob.MEMORY_WMARK_SCALE_FACTOR, str(block.wmark_scale_permill), reason)
+            yield self.set_knob(container.path, Knob.MEMORY_WMARK_RATIO, str(block.wmark_ratio), reason)
+            yield self.set_knob(container.path, Knob.MEMORY_WMARK_SCALE_FACTOR, str(block.wmark_scale_permill), reason)
         if block.wmark_min_adj:
             reason = "global reclaim spares it" if block.wmark_min_adj < 0 else "global reclaim begins with it"
-            yield self.want(container.path, Knob.MEMORY_WMARK_MIN_ADJ, str(block.wmark_min_adj), reason)
+            yield self.set_knob(container.path, Knob.MEMORY_WMARK_MIN_ADJ, str(block.wmark_min_adj), reason)
         yield from self._priority(container.path, block)
         if block.oom_kill_group:
-            yield self.want(container.path, Knob.MEMORY_OOM_GROUP, "1", "it is useless without any of its processes")
+            yield self.set_knob(
+                container.path, Knob.MEMORY_OOM_GROUP, "1", "it is useless without any of its processes"
+            )
 
     def _priority(self, path: str, block: MemoryBlock) -> Iterator[Intent]:
         if block.priority_enable:
             reason = f"when memory runs out, priority {block.priority} decides who ends"
-            yield self.want(path, Knob.MEMORY_USE_PRIORITY_OOM, "1", reason)
-            yield self.want(path, Knob.MEMORY_PRIORITY, str(block.priority), reason)
+            yield self.set_knob(path, Knob.MEMORY_USE_PRIORITY_OOM, "1", reason)
+            yield self.set_knob(path, Knob.MEMORY_PRIORITY, str(block.priority), reason)
 
     def _directories(self, view: NodeView, protected: Mapping[KubeQoS, list[tuple[int, int]]]) -> Iterator[Intent]:
         every = [amounts for pods in protected.values() for amounts in pods]

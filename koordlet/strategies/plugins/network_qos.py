@@ -6,7 +6,7 @@ best-effort work with 30 each, every class up to all of it while nobody else wan
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
@@ -14,6 +14,7 @@ from api.intents import Intent, Knob
 from api.kube.resources import QuantityError, parse_quantity
 from api.protocol import ANNOTATION_NETWORK_QOS
 from api.qos import QoSClass
+from koordlet.strategies.qos_settings import in_each_class
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, KubeQoS, NodeView
@@ -72,11 +73,20 @@ SHARES = {QoSClass.SYSTEM: Share(40, 1), QoSClass.LS: Share(30, 2), QoSClass.BE:
 
 
 class NetworkQos(Strategy[NetworkQosSettings]):
-    """Writes kubepods for latency-sensitive work, the best-effort directory, system applications, annotated pods."""
+    """Traffic classes of kubepods for latency-sensitive work, of the best-effort directory, of system applications,
+    of annotated pods.
+
+    Reads: bandwidth of the node
+    Intents: traffic classes
+    Pods: annotation
+    Default: off, gate closed
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"TCNetworkQoS": False}
     settings_type = NetworkQosSettings
+    example: ClassVar[Mapping[str, Any]] = in_each_class({"networkQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay."""
@@ -111,7 +121,7 @@ class NetworkQos(Strategy[NetworkQosSettings]):
         if ceiling < rate:
             self.problems[path] = f"egressLimit of {qos} is below its egressRequest; the limit holds"
         value = f"rate={min(rate, ceiling)} ceil={ceiling} prio={share.priority}"
-        yield self.want(path, Knob.NET_CLASS, value, f"traffic of class {qos}")
+        yield self.set_knob(path, Knob.NET_CLASS, value, f"traffic of class {qos}")
 
     def _pod(self, pod: Group) -> Iterator[Intent]:
         asked = read_annotation(pod, ANNOTATION_NETWORK_QOS, PodNetwork(), self.problems)
@@ -126,7 +136,7 @@ class NetworkQos(Strategy[NetworkQosSettings]):
             return
         share = SHARES[QoSClass.BE if pod.effective_qos is QoSClass.BE else QoSClass.LS]
         value = f"rate={ceiling} ceil={ceiling} prio={share.priority}"
-        yield self.want(pod.path, Knob.NET_CLASS, value, f"{pod.name} asks for at most {asked.egress_limit} bit/s")
+        yield self.set_knob(pod.path, Knob.NET_CLASS, value, f"{pod.name} asks for at most {asked.egress_limit} bit/s")
 
 
 def bytes_per_second(asked: int | str, total_bits: int) -> int:

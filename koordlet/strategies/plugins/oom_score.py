@@ -27,11 +27,19 @@ class OomScoreSettings(StrategySettings, frozen=True):
 
 
 class OomScore(Strategy[OomScoreSettings]):
-    """Writes the processes of containers; protected pods only where they ask for it themselves."""
+    """OOM scores of the processes of containers; of protected pods only where their own annotation asks for it.
+
+    Reads: classes
+    Intents: `oom_score_adj`
+    Pods: annotations
+    Default: off, BE 1000
+    Source: Bilibili; annotations Koordinator
+    """
 
     section: ClassVar[str] = "extensions.oomScore"
     features: ClassVar[Mapping[str, bool]] = {"OOMScoreAdj": False}
     settings_type = OomScoreSettings
+    example: ClassVar[Mapping[str, Any]] = {"enable": True, "LS": -100}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay."""
@@ -46,7 +54,7 @@ class OomScore(Strategy[OomScoreSettings]):
             score = asked.get(container.name, asked.get("", of_class))
             if container.active and score is not None:
                 reason = f"{score} of 1000 in the kernel's choice of whom to end"
-                yield self.want(container.path, Knob.OOM_SCORE_ADJ, str(score), reason, Strength.INVISIBLE)
+                yield self.set_knob(container.path, Knob.OOM_SCORE_ADJ, str(score), reason, Strength.INVISIBLE)
 
     def _asked(self, pod: Group) -> dict[str, int]:
         """What the pod asks for by container, under the empty name for all others; unusable annotations are noted."""

@@ -1,14 +1,14 @@
 """Bounds the page cache of pods on kernels that can; sizes are Koordinator's, zero switches a bound off."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
 from api.intents import Intent, Knob
 from api.kube.resources import MEMORY
 from api.protocol import ANNOTATION_MEMORY_QOS
-from koordlet.strategies.qos_settings import block_of
+from koordlet.strategies.qos_settings import block_of, in_each_class
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, NodeView
@@ -44,11 +44,19 @@ class PageCacheSettings(StrategySettings, frozen=True):
 
 
 class PageCache(Strategy[PageCacheSettings]):
-    """Writes pods, but no protected ones."""
+    """Page cache limits of pods that are not protected.
+
+    Reads: memory limits
+    Intents: `memory.pagecache_limit.*`
+    Pods: annotation
+    Default: off, gate closed
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"CgroupReconcile": False}
     settings_type = PageCacheSettings
+    example: ClassVar[Mapping[str, Any]] = in_each_class({"memoryQOS": {"enable": True, "pageCacheLimitPercent": 30}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay."""
@@ -66,9 +74,9 @@ class PageCache(Strategy[PageCacheSettings]):
         if size is None or not enabled:
             return
         reason = f"its page cache may hold {size} bytes"
-        yield self.want(pod.path, Knob.PAGE_CACHE_LIMIT, str(size), reason)
-        yield self.want(pod.path, Knob.PAGE_CACHE_SYNC, str(int(block.page_cache_reclaim_sync)), reason)
-        yield self.want(pod.path, Knob.PAGE_CACHE_ENABLE, "1", reason)
+        yield self.set_knob(pod.path, Knob.PAGE_CACHE_LIMIT, str(size), reason)
+        yield self.set_knob(pod.path, Knob.PAGE_CACHE_SYNC, str(int(block.page_cache_reclaim_sync)), reason)
+        yield self.set_knob(pod.path, Knob.PAGE_CACHE_ENABLE, "1", reason)
 
 
 def cache_bytes(block: PageCacheBlock, limit_bytes: int | None) -> int | None:

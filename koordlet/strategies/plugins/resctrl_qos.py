@@ -6,14 +6,14 @@ dropped. Protected pods stay in the root group, which has everything: others are
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
 from api.intents import Intent, Knob
 from api.protocol import ANNOTATION_RESCTRL
 from api.qos import QoSClass
-from koordlet.strategies.qos_settings import block_of
+from koordlet.strategies.qos_settings import block_of, in_each_class
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import CacheControl, Group, NodeView
@@ -84,11 +84,19 @@ class Domains:
 
 
 class ResctrlQos(Strategy[ResctrlQosSettings]):
-    """Writes the groups LS and BE, one for each pod that asks for its own, and who is in them."""
+    """Resource groups LS and BE, one for each pod that asks for its own, and their members.
+
+    Reads: cache mask, bandwidth steps
+    Intents: schemata and members of resource groups
+    Pods: annotation
+    Default: off
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"RdtResctrl": True, "Resctrl": False}
     settings_type = ResctrlQosSettings
+    example: ClassVar[Mapping[str, Any]] = in_each_class({"resctrlQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which pods and settings stay; nothing where the hardware cannot."""
@@ -114,7 +122,7 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
             dict.fromkeys(control.bandwidth_domains, block.mba_percent),
         )
         reason = f"{qos} has {block.start_percent} to {block.end_percent} percent of the cache"
-        yield self.want(qos.value, Knob.RESCTRL_SCHEMATA, schemata(domains, control), reason)
+        yield self.set_knob(qos.value, Knob.RESCTRL_SCHEMATA, schemata(domains, control), reason)
         members = [pod for pod in view.pods if pod.effective_qos is qos and not pod.protected]
         for pod in members:
             if pod.path not in apart:
@@ -132,13 +140,13 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
             {domain: _asked(asked.mb, domain).percent for domain in control.bandwidth_domains},
         )
         reason = f"{pod.name} asks for its own part"
-        yield self.want(group, Knob.RESCTRL_SCHEMATA, schemata(domains, control), reason)
+        yield self.set_knob(group, Knob.RESCTRL_SCHEMATA, schemata(domains, control), reason)
         yield from self._members(view, pod, group, reason)
 
     def _members(self, view: NodeView, pod: Group, group: str, reason: str) -> Iterator[Intent]:
         for container in view.containers(pod):
             if container.active:
-                yield self.want(container.path, Knob.RESCTRL_GROUP, group, reason)
+                yield self.set_knob(container.path, Knob.RESCTRL_GROUP, group, reason)
 
 
 def _asked(part: ResctrlPolicy, domain: int) -> Schemata:

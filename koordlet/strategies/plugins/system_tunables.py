@@ -1,7 +1,7 @@
 """Settings of the whole kernel, each only where it is configured; the formula of min_free_kbytes is Koordinator's."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
@@ -36,11 +36,22 @@ _SYSCTLS = {
 
 
 class SystemTunables(Strategy[SystemTunablesSettings]):
-    """Writes sysctls and scheduler features."""
+    """Sysctls and scheduler features of the node.
+
+    Reads: size of memory
+    Intents: sysctls, scheduler features
+    Default: unset, gate closed
+    Source: Koordinator
+    """
 
     section: ClassVar[str] = "systemStrategy"
     features: ClassVar[Mapping[str, bool]] = {"SystemConfig": False}
     settings_type = SystemTunablesSettings
+    example: ClassVar[Mapping[str, Any]] = {
+        "minFreeKbytesFactor": 100,
+        "watermarkScaleFactor": 150,
+        "schedFeatures": {"X": True},
+    }
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick."""
@@ -50,12 +61,12 @@ class SystemTunables(Strategy[SystemTunablesSettings]):
         factor = self.settings.min_free_kbytes_factor
         values["vm/min_free_kbytes"] = None if factor is None else min_free_kbytes(view.node.memory_bytes, factor)
         wants: list[Intent] = [
-            self.want(name, Knob.SYSCTL, str(value), "configured for the node")
+            self.set_knob(name, Knob.SYSCTL, str(value), "configured for the node")
             for name, value in values.items()
             if value is not None
         ]
         for name, on in self.settings.sched_features.items():
-            wants.append(self.want(name, Knob.SCHED_FEATURE, str(int(on)), "configured for the node"))
+            wants.append(self.set_knob(name, Knob.SCHED_FEATURE, str(int(on)), "configured for the node"))
         return wants
 
 

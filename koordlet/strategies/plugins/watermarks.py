@@ -7,7 +7,7 @@ more is covered.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from api.intents import Intent, Knob, Strength
 from api.protocol import BATCH_CPU
@@ -60,10 +60,27 @@ class Fortune:
 
 
 class Watermarks(Strategy[WatermarksSettings]):
-    """Wants a taint of the node, quotas of pods, reclaims and evictions."""
+    """A taint of the node, quotas of pods, reclaims and evictions, each above its configured watermark.
+
+    Reads: usage, load, pressure and disks of the node, requests of elastic CPU
+    Intents: a taint, `cpu.max`, reclaims, evictions
+    Default: no rules
+    Source: Crane
+    """
 
     section: ClassVar[str] = "extensions.watermarks"
     settings_type = WatermarksSettings
+    example: ClassVar[Mapping[str, Any]] = {
+        "intervalSeconds": 1,
+        "throttleClasses": ["BE", "LS"],
+        "evictClasses": ["BE", "LS"],
+        "actions": {"all": {"throttle": {"cpuThrottle": {}, "forceGC": True}, "eviction": {}}},
+        "rules": [
+            {"name": name, "metricRule": {"name": name, "value": 30}, "actionName": "all", "avoidanceThreshold": 1}
+            for name in ("cpu_total_utilization", "memory_total_utilization", "ext_cpu_total_distribute")
+        ],
+    }
+    repeats: ClassVar[bool] = True
 
     def __init__(self, settings: WatermarksSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
@@ -96,11 +113,11 @@ class Watermarks(Strategy[WatermarksSettings]):
                 quotas[path] = min(quotas.get(path, (cap, fortune.reason)), (cap, fortune.reason))
         if closed:
             reason = self._fortunes[closed].reason
-            yield self.want(TAINT, Knob.NODE_TAINT, f"{closed}:{self.settings.effect}", reason)
+            yield self.set_knob(TAINT, Knob.NODE_TAINT, f"{closed}:{self.settings.effect}", reason)
         present = {pod.path for pod in view.pods}
         for path, (cap, reason) in quotas.items():
             if path in present:
-                yield self.want(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
+                yield self.set_knob(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
 
     def _look(self, view: NodeView, rule: WatermarkRule, now: float) -> Iterator[Intent]:
         value = measured(view, rule.metric_rule.name)

@@ -37,7 +37,7 @@ class Capping(Strategy[StrategySettings]):
     settings_type = StrategySettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        return [self.want(pod.path, Knob.CPU_MAX, "50000 100000", "because") for pod in view.pods]
+        return [self.set_knob(pod.path, Knob.CPU_MAX, "50000 100000", "because") for pod in view.pods]
 
 
 def control_loop(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost, ControlLoop]:

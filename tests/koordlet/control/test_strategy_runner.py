@@ -88,4 +88,4 @@ def test_memory_is_looked_at_only_for_a_strategy_that_needs_it() -> None:
     plain = Settings(node_slo={"extensions": {"oomScore": {"enable": True}}})
     asking = Settings(node_slo={"extensions": {"memoryHeadroom": {"enable": True}}})
     found = [open_strategies(settings, "file") for settings in (plain, asking)]
-    assert [each is not None and each.asks_for_memory for each in found] == [False, True]
+    assert [each is not None and each.needs_memory_domains for each in found] == [False, True]

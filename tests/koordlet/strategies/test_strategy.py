@@ -1,4 +1,10 @@
+import os
 import re
+import subprocess
+import sys
+import textwrap
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -6,10 +12,12 @@ import pytest
 
 import koordlet.strategies.plugins
 from api.settings import SettingsError, parse
+from koordlet.strategies import strategy as framework
+from koordlet.strategies.page import rewritten, table
 from koordlet.strategies.plugins.cpu_suppress import CpuSuppress, CpuSuppressSettings
 from koordlet.strategies.settings import configure, overridden, settings_of, unknown_keys
 from koordlet.strategies.strategy import discover_strategies
-from tests.koordlet.strategies.views import GIB, container, pod, view
+from tests.koordlet.strategies.views import BEST_EFFORT, GIB, container, pod, view
 
 DOCUMENT = Path(koordlet.strategies.plugins.__path__[0]).parents[2] / "docs/strategies.md"
 SECTION = "resourceUsedThresholdWithBE"
@@ -23,15 +31,17 @@ def test_every_strategy_says_what_it_is_and_starts_with_valid_defaults() -> None
         assert settings_of(kind.settings_type, kind.section, {}, "defaults") == strategy.settings
 
 
-def test_defaults() -> None:
-    """A changed default is to be seen in review: change `defaults.json` with it."""
-    defaults = {
-        name: {"gates": dict(kind.features), "settings": msgspec.to_builtins(kind.settings_type())}
-        for name, kind in discover_strategies().items()
-    }
-    assert msgspec.json.decode(msgspec.json.encode(defaults)) == msgspec.json.decode(
-        Path(__file__).with_name("defaults.json").read_bytes()
-    )
+@pytest.mark.parametrize("name", discover_strategies())
+def test_defaults_are_stated_in_the_strategys_own_test(name: str) -> None:
+    """A changed default is to be seen in review, so it is stated twice."""
+    kind = discover_strategies()[name]
+    found = {"gates": dict(kind.features), "settings": msgspec.to_builtins(kind.settings_type())}
+    actual = msgspec.json.decode(msgspec.json.encode(found))
+    test = f"tests.koordlet.strategies.plugins.test_{name}"
+    assert find_spec(test) is not None, f"add {test.replace('.', '/')}.py"
+    stated = getattr(import_module(test), "DEFAULTS", None)
+    assert stated is not None, f"add to {test.replace('.', '/')}.py: DEFAULTS = {actual}"
+    assert actual == stated, f"change {test.replace('.', '/')}.py if this is meant: DEFAULTS = {actual}"
 
 
 def test_switched_off_by_default_all_strategies_want_nothing() -> None:
@@ -42,11 +52,59 @@ def test_switched_off_by_default_all_strategies_want_nothing() -> None:
         assert strategy.decide(seen, 0.0) == [], name
 
 
-def test_strategies_are_listed_in_their_document() -> None:
+def test_the_table_in_the_document_is_what_the_docstrings_say() -> None:
     document = DOCUMENT.read_text()
-    for name, kind in discover_strategies().items():
-        assert f"| `{name}` |" in document, f"{name} has no row in docs/strategies.md"
-        assert all(f"`{gate}`" in document for gate in kind.features), name
+    assert all(f"| `{name}` |" in table() for name in discover_strategies())
+    assert document == rewritten(document), "run: python -m koordlet.strategies.page"
+
+
+def test_a_docstring_without_a_line_of_the_table_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuSuppress, "__doc__", "CPUs or quota.\n\nReads: usage\nIntents: `cpu.max`\nDefault: off")
+    with pytest.raises(ValueError, match=r"plugins/cpu_suppress\.py: .* CpuSuppress lacks a line 'Source: \.\.\.'"):
+        table()
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param("extensions.half_cpu", id="by-name"), pytest.param("extensions.half", id="by-section")]
+)
+def test_a_strategy_from_an_entry_point_has_its_name_and_its_extension(tmp_path: Path, path: str) -> None:
+    """The example of the framework's own page, installed as another distribution would be."""
+    example = textwrap.dedent(re.findall(r"\n\n((?:    .*\n|\n)+)", framework.__doc__ or "")[0])
+    assert "class HalfCpu(Strategy" in example
+    if path != "extensions.half_cpu":
+        example = example.replace("    settings_type", f"    section = {path!r}\n    settings_type")
+    (tmp_path / "half_cpu_of_others.py").write_text(example)
+    info = tmp_path / "half_cpu-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: half-cpu\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[koord.strategies]\nhalf_cpu = half_cpu_of_others:HalfCpu\n")
+    key = path.removeprefix("extensions.")
+    program = f"""
+from koordlet.config import StrategiesSettings
+from koordlet.control.strategy_runner import open_strategies
+from tests.koordlet.strategies.views import pod, view
+
+runner = open_strategies(StrategiesSettings(node_slo={{"extensions": {{{key!r}: {{"enable": True}}}}}}), "test")
+(intent,) = runner.decide(view(pod("a", "BE"), pod("b", "LS")), 0.0)
+print(intent.strategy, intent.target, intent.knob, intent.value)
+try:
+    open_strategies(StrategiesSettings(node_slo={{"extensions": {{{key!r}: {{"enabled": True}}}}}}), "test")
+except Exception as error:
+    print(error)
+"""
+    search = os.pathsep.join([str(tmp_path), str(DOCUMENT.parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": search},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted, refused = done.stdout.splitlines()
+    assert wanted == f"half_cpu {BEST_EFFORT}/poda cpu.max 50000 100000"
+    assert f"{path}.enabled" in refused
 
 
 def test_settings_lie_over_the_defaults_and_null_is_absent() -> None:

@@ -13,7 +13,7 @@ from api.qos import QoSClass
 from api.settings import merge
 from koordlet.host.knobs.table import KNOBS, check
 from koordlet.strategies.settings import configure
-from koordlet.strategies.strategy import Strategy, discover_strategies
+from koordlet.strategies.strategy import Strategy, discover_strategies, make_strategies
 from koordlet.strategies.view import CacheControl, Group, GroupKind, MemoryDomain, NodeView
 from tests.koordlet.strategies.views import (
     BEST_EFFORT,
@@ -27,73 +27,17 @@ from tests.koordlet.strategies.views import (
     view,
 )
 
-_CLASS: dict[str, Any] = {
-    "cpuQOS": {"enable": True},
-    "memoryQOS": {
-        "enable": True,
-        "minLimitPercent": 10,
-        "lowLimitPercent": 20,
-        "throttlingPercent": 60,
-        "priorityEnable": 1,
-        "oomKillGroup": 1,
-        "pageCacheLimitPercent": 30,
-    },
-    "blkioQOS": {"enable": True, "blocks": [{"name": "vda", "ioCfg": {"readBPS": 1000, "ioWeightPercent": 40}}]},
-    "resctrlQOS": {"enable": True},
-    "networkQOS": {"enable": True},
-}
-SPEC: dict[str, Any] = {
-    "resourceUsedThresholdWithBE": {
-        "enable": True,
-        "cpuEvictBESatisfactionLowerPercent": 40,
-        "cpuEvictBESatisfactionUpperPercent": 80,
-        "cpuEvictThresholdPercent": 60,
-        "cpuAllocatableEvictThresholdPercent": 110,
-        "memoryAllocatableEvictThresholdPercent": 110,
-        "evictEnabledPriorityThreshold": 9999,
-        "allocatableEvictPriorityThreshold": 7999,
-    },
-    "cpuBurstStrategy": {"policy": "auto"},
-    "resourceQOSStrategy": dict.fromkeys(("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"), _CLASS),
-    "systemStrategy": {"minFreeKbytesFactor": 100, "watermarkScaleFactor": 150, "schedFeatures": {"X": True}},
-    "extensions": {
-        "oomScore": {"enable": True, "LS": -100},
-        "coldMemory": {"enable": True, "qosClasses": ["BE", "LS"], "intervalSeconds": 5},
-        "evictionCooldown": {"enable": True},
-        "resourcePools": {"enable": True},
-        "colocationBudget": {"enable": True},
-        "memoryHeadroom": {"enable": True},
-        "watermarks": {
-            "intervalSeconds": 1,
-            "throttleClasses": ["BE", "LS"],
-            "evictClasses": ["BE", "LS"],
-            "actions": {"all": {"throttle": {"cpuThrottle": {}, "forceGC": True}, "eviction": {}}},
-            "rules": [
-                {
-                    "name": name,
-                    "metricRule": {"name": name, "value": 30},
-                    "actionName": "all",
-                    "avoidanceThreshold": 1,
-                }
-                for name in ("cpu_total_utilization", "memory_total_utilization", "ext_cpu_total_distribute")
-            ],
-        },
-    },
-}
-
 
 def all_on(suppress: str = "cpuset", **policies: str) -> dict[str, Strategy[Any]]:
-    """All strategies with every gate open."""
-    strategies: dict[str, Strategy[Any]] = {
-        name: kind(features=dict.fromkeys(kind.features, True)) for name, kind in discover_strategies().items()
+    """All strategies with every gate open and the settings of their examples."""
+    strategies = make_strategies({gate: True for kind in discover_strategies().values() for gate in kind.features})
+    spec: dict[str, Any] = {
+        "resourceQOSStrategy": {"policies": policies},
+        "resourceUsedThresholdWithBE": {"cpuSuppressPolicy": suppress},
     }
-    spec = merge(
-        SPEC,
-        {
-            "resourceQOSStrategy": {"policies": policies},
-            "resourceUsedThresholdWithBE": {"cpuSuppressPolicy": suppress},
-        },
-    )
+    for strategy in strategies.values():
+        section, _, extension = strategy.settings_path.partition(".")
+        spec = merge(spec, {section: {extension: strategy.example} if extension else strategy.example})
     assert configure(strategies, spec, "test") == []
     return strategies
 
@@ -220,22 +164,18 @@ def test_every_value_is_one_that_the_enforcer_takes(seen: NodeView) -> None:
                 assert intent.target in paths
 
 
-STEPPING = {"watermarks", "cold_memory", "cpu_evict", "memory_evict", "memory_headroom"}
-"""What acts again for as long as nothing changes."""
-
-
 @settings(max_examples=40)
 @given(some_view())
 def test_where_nothing_changes_the_same_is_wanted(seen: NodeView) -> None:
     steady = replace(seen, memory_bytes=None)
     for name, strategy in all_on().items():
-        if name in STEPPING:
+        if strategy.repeats:
             continue
         for second in range(12):
             settled = strategy.decide(steady, float(second))
         evictions = [intent for intent in settled if isinstance(intent, Evict)]
         assert not evictions
-        assert strategy.decide(steady, 12.0) == settled, name
+        assert strategy.decide(steady, 12.0) == settled, f"{name}: decide alike, or set repeats = True in its class"
 
 
 def test_gates_that_are_closed_close() -> None:
@@ -248,7 +188,10 @@ def test_gates_that_are_closed_close() -> None:
             assert strategy.decide(view(*groups, cores=4), 0.0) == [], name
 
 
-@pytest.mark.parametrize("section", sorted({kind.section for kind in discover_strategies().values()}))
-def test_settings_under_the_names_of_a_node_slo(section: str) -> None:
-    switched = [strategy for strategy in all_on().values() if strategy.section == section]
-    assert any(strategy.settings != type(strategy)().settings for strategy in switched)
+@pytest.mark.parametrize("name", discover_strategies())
+def test_the_example_switches_the_strategy_on(name: str) -> None:
+    strategy = all_on()[name]
+    assert strategy.settings != type(strategy)().settings, (
+        f"koordlet/strategies/plugins/{name}.py: give {type(strategy).__name__} an `example`, the table for "
+        f"{strategy.settings_path} that switches all of it on"
+    )

@@ -7,6 +7,14 @@ from koordlet.strategies.plugins.blkio_qos import BlkioQos, BlkioQosSettings
 from koordlet.strategies.settings import settings_of
 from tests.koordlet.strategies.views import BEST_EFFORT, node, pod, settings, view
 
+DEFAULTS = {
+    "gates": {"BlkIOReconcile": False},
+    "settings": {
+        "beClass": {"blkioQOS": {"enable": False, "blocks": []}},
+        "cgroupRoot": {"blkioQOS": {"enable": False, "blocks": []}},
+    },
+}
+
 DISKS = {"/dev/vda": "253:0", "vg0": "252:1"}
 GATE = {"BlkIOReconcile": True}
 

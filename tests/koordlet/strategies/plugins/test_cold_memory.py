@@ -8,6 +8,11 @@ from koordlet.strategies.plugins.cold_memory import ColdMemory, ColdMemorySettin
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import GIB, pod, view
 
+DEFAULTS = {
+    "gates": {},
+    "settings": {"enable": False, "qosClasses": ["BE"], "intervalSeconds": 30, "stepPercent": 1, "pressurePercent": 10},
+}
+
 ON = ColdMemorySettings(enable=True)
 
 

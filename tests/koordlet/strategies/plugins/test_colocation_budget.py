@@ -25,6 +25,20 @@ from tests.koordlet.strategies.views import (
     view,
 )
 
+DEFAULTS = {
+    "gates": {},
+    "settings": {
+        "enable": False,
+        "cpuSafePercent": 65,
+        "memorySafePercent": 80,
+        "pairSiblings": True,
+        "windows": [],
+        "timeZone": "UTC",
+        "gracePeriodSeconds": 1800,
+        "effect": "PreferNoSchedule",
+    },
+}
+
 ON = ColocationBudgetSettings(enable=True)
 NIGHT = ColocationBudgetSettings(enable=True, windows=(DayWindow(start="22:00", end="07:00"),))
 

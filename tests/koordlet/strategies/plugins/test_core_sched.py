@@ -13,6 +13,18 @@ from koordlet.strategies.plugins.core_sched import (
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import container, pod, settings, view
 
+_BLOCK = {"enable": False, "coreExpeller": True}
+DEFAULTS = {
+    "gates": {"CoreSched": False},
+    "settings": {
+        "policies": {"cpuPolicy": "groupIdentity"},
+        "lsrClass": {"cpuQOS": _BLOCK},
+        "lsClass": {"cpuQOS": _BLOCK},
+        "beClass": {"cpuQOS": _BLOCK | {"coreExpeller": False}},
+        "systemClass": {"cpuQOS": _BLOCK | {"coreExpeller": False}},
+    },
+}
+
 POLICY, GROUP = "koordinator.sh/core-sched-policy", "koordinator.sh/core-sched-group-id"
 ON = CoreSchedSettings(
     policies=CorePolicies(cpu_policy="coreSched"),

@@ -24,6 +24,17 @@ from koordlet.strategies.plugins.cpu_burst import (
 from koordlet.strategies.view import Group, NodeView
 from tests.koordlet.strategies.views import container, node, pod, settings, view
 
+DEFAULTS = {
+    "gates": {"CPUBurst": True},
+    "settings": {
+        "policy": "none",
+        "cpuBurstPercent": 1000,
+        "cfsQuotaBurstPercent": 300,
+        "cfsQuotaBurstPeriodSeconds": -1,
+        "sharePoolThresholdPercent": 50,
+    },
+}
+
 LIMIT = {"cpu": 2000}
 POD = pod("web", QoSClass.LS, limits=LIMIT, cores=1)
 AUTO = CpuBurstSettings(policy="auto")

@@ -10,6 +10,24 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import NodeView
 from tests.koordlet.strategies.views import BEST_EFFORT, directory, evicted, node, pod, view
 
+DEFAULTS = {
+    "gates": {"BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False},
+    "settings": {
+        "enable": False,
+        "evictEnabledPriorityThreshold": None,
+        "allocatableEvictPriorityThreshold": None,
+        "cpuEvictBESatisfactionUpperPercent": None,
+        "cpuEvictBESatisfactionLowerPercent": None,
+        "cpuEvictBEUsageThresholdPercent": 90,
+        "cpuEvictTimeWindowSeconds": None,
+        "cpuEvictPolicy": "evictByRealLimit",
+        "cpuEvictThresholdPercent": None,
+        "cpuEvictLowerPercent": None,
+        "cpuAllocatableEvictThresholdPercent": None,
+        "cpuAllocatableEvictLowerPercent": None,
+    },
+}
+
 OPT_IN = {"koordinator.sh/eviction-enabled": "true"}
 BATCH = "kubernetes.io/batch-cpu"
 SATISFY = CpuEvictSettings(enable=True, be_lower_percent=50, be_upper_percent=90)

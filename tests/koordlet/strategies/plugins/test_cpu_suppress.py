@@ -22,6 +22,16 @@ from tests.koordlet.strategies.views import (
     view,
 )
 
+DEFAULTS = {
+    "gates": {"BECPUSuppress": True, "BECPUManager": False},
+    "settings": {
+        "enable": False,
+        "cpuSuppressThresholdPercent": 65,
+        "cpuSuppressMinPercent": None,
+        "cpuSuppressPolicy": "cpuset",
+    },
+}
+
 LS_8 = pod("ls", QoSClass.LS, cores=8)
 BE_2 = pod("be", QoSClass.BE, cores=2)
 AT_70 = CpuSuppressSettings(enable=True, threshold_percent=70)

@@ -3,6 +3,8 @@ import pytest
 from koordlet.strategies.plugins.eviction_cooldown import TAINT, EvictionCooldown, EvictionCooldownSettings
 from tests.koordlet.strategies.views import settings, view
 
+DEFAULTS = {"gates": {}, "settings": {"enable": False, "seconds": 300, "effect": "PreferNoSchedule"}}
+
 
 @pytest.mark.parametrize(
     ("evictions", "now", "taint"),

@@ -10,6 +10,18 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import BEST_EFFORT, BURSTABLE, ROOT, app, container, node, pod, settings, view
 
+_BLOCK = {"enable": False, "groupIdentity": 2, "schedIdle": 0}
+DEFAULTS = {
+    "gates": {"GroupIdentity": True},
+    "settings": {
+        "policies": {"cpuPolicy": "groupIdentity"},
+        "lsrClass": {"cpuQOS": _BLOCK},
+        "lsClass": {"cpuQOS": _BLOCK},
+        "beClass": {"cpuQOS": _BLOCK | {"groupIdentity": -1}},
+        "systemClass": {"cpuQOS": _BLOCK | {"groupIdentity": 0}},
+    },
+}
+
 
 def of(policy: str = "groupIdentity", **classes: Any) -> GroupIdentity:
     """The strategy with these blocks of cpuQOS, enabled unless they say otherwise."""

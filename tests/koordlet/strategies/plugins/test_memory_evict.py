@@ -8,6 +8,19 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import NodeView
 from tests.koordlet.strategies.views import GIB, evicted, node, pod, view
 
+DEFAULTS = {
+    "gates": {"BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False},
+    "settings": {
+        "enable": False,
+        "evictEnabledPriorityThreshold": None,
+        "allocatableEvictPriorityThreshold": None,
+        "memoryEvictThresholdPercent": 70,
+        "memoryEvictLowerPercent": None,
+        "memoryAllocatableEvictThresholdPercent": None,
+        "memoryAllocatableEvictLowerPercent": None,
+    },
+}
+
 OPT_IN = {"koordinator.sh/eviction-enabled": "true"}
 BATCH = "kubernetes.io/batch-memory"
 ON = MemoryEvictSettings(enable=True)

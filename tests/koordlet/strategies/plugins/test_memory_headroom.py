@@ -19,6 +19,23 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import Group, MemoryDomain, NodeInfo, NodeView
 from tests.koordlet.strategies.views import app, node, pod, view
 
+DEFAULTS = {
+    "gates": {},
+    "settings": {
+        "enable": False,
+        "lowPercent": 5,
+        "highPercent": 10,
+        "targetPercent": 15,
+        "lookaheadSeconds": 5,
+        "evictSeconds": 3,
+        "reclaimPercent": 20,
+        "stepPercent": 10,
+        "floorBytes": 67108864,
+        "releaseSeconds": 10,
+        "terminationGracePeriodSeconds": 10,
+    },
+}
+
 MIB = 1 << 20
 LIMIT = 1000 * MIB
 ON = MemoryHeadroomSettings(enable=True)
@@ -252,7 +269,7 @@ def test_unknown_is_not_plenty() -> None:
 def test_off_by_default() -> None:
     strategy = MemoryHeadroom()
     assert strategy.decide(steady(10), 0.0) == []
-    assert not strategy.asks_for_memory
+    assert not strategy.needs_memory_domains
     assert not strategy.silent
 
 

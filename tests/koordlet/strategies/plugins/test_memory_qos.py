@@ -17,6 +17,29 @@ from koordlet.strategies.plugins.memory_qos import (
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import BEST_EFFORT, BURSTABLE, GIB, ROOT, container, node, pod, settings, view
 
+_BLOCK = {
+    "enable": False,
+    "policy": "default",
+    "minLimitPercent": 0,
+    "lowLimitPercent": 0,
+    "throttlingPercent": 0,
+    "wmarkRatio": 95,
+    "wmarkScalePermill": 20,
+    "wmarkMinAdj": -25,
+    "priorityEnable": 0,
+    "priority": 0,
+    "oomKillGroup": 0,
+}
+DEFAULTS = {
+    "gates": {"CgroupReconcile": False},
+    "settings": {
+        "lsrClass": {"memoryQOS": _BLOCK},
+        "lsClass": {"memoryQOS": _BLOCK},
+        "beClass": {"memoryQOS": _BLOCK | {"wmarkMinAdj": 50}},
+        "systemClass": {"memoryQOS": _BLOCK | {"wmarkRatio": 0, "wmarkScalePermill": 50, "wmarkMinAdj": 0}},
+    },
+}
+
 MIB = 2**20
 GATE = {"CgroupReconcile": True}
 

@@ -8,6 +8,17 @@ from koordlet.strategies.plugins.network_qos import NetworkQos, NetworkQosSettin
 from koordlet.strategies.settings import settings_of
 from tests.koordlet.strategies.views import BEST_EFFORT, ROOT, app, node, pod, settings, view
 
+_BLOCK = {"enable": False, "ingressRequest": 0, "ingressLimit": 0, "egressRequest": 0, "egressLimit": 0}
+DEFAULTS = {
+    "gates": {"TCNetworkQoS": False},
+    "settings": {
+        "policies": {"netQOSPolicy": "tc"},
+        "lsClass": {"networkQOS": _BLOCK},
+        "beClass": {"networkQOS": _BLOCK},
+        "systemClass": {"networkQOS": _BLOCK},
+    },
+}
+
 GATE = {"TCNetworkQoS": True}
 GIGABIT = node(network_bits_per_second=10**9)
 

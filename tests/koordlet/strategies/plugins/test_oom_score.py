@@ -5,6 +5,8 @@ from api.qos import QoSClass
 from koordlet.strategies.plugins.oom_score import OomScore, OomScoreSettings
 from tests.koordlet.strategies.views import container, pod, settings, view
 
+DEFAULTS = {"gates": {"OOMScoreAdj": False}, "settings": {"enable": False, "BE": 1000, "LS": None}}
+
 POD, SPEC = "koordinator.sh/oom-score-adj", "koordinator.sh/oom-score-adj-spec"
 ON = OomScoreSettings(enable=True)
 

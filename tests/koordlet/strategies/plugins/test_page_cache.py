@@ -11,6 +11,23 @@ from koordlet.strategies.plugins.page_cache import (
 )
 from tests.koordlet.strategies.views import pod, settings, view
 
+_BLOCK = {
+    "enable": False,
+    "pageCacheEnable": None,
+    "pageCacheLimitPercent": None,
+    "pageCacheLimitSize": None,
+    "pageCacheReclaimSync": False,
+}
+DEFAULTS = {
+    "gates": {"CgroupReconcile": False},
+    "settings": {
+        "lsrClass": {"memoryQOS": _BLOCK},
+        "lsClass": {"memoryQOS": _BLOCK},
+        "beClass": {"memoryQOS": _BLOCK},
+        "systemClass": {"memoryQOS": _BLOCK},
+    },
+}
+
 
 @pytest.mark.parametrize(
     ("block", "limit", "size"),

@@ -19,6 +19,17 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import CacheControl
 from tests.koordlet.strategies.views import container, node, pod, settings, view
 
+_BLOCK = {"enable": False, "catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100}
+DEFAULTS = {
+    "gates": {"RdtResctrl": True, "Resctrl": False},
+    "settings": {
+        "lsrClass": {"resctrlQOS": _BLOCK},
+        "lsClass": {"resctrlQOS": _BLOCK},
+        "beClass": {"resctrlQOS": _BLOCK | {"catRangeEndPercent": 30}},
+        "systemClass": {"resctrlQOS": _BLOCK},
+    },
+}
+
 INTEL = CacheControl(mask=0x7FF, domains=(0, 1), bandwidth_domains=(0, 1))
 
 

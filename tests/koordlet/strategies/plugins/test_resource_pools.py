@@ -13,6 +13,32 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import container, machine, node, pod, settings, view
 
+DEFAULTS = {
+    "gates": {},
+    "settings": {
+        "enable": False,
+        "pools": [
+            {
+                "name": "critical",
+                "priorityClasses": ["koord-prod"],
+                "lowPercent": 30,
+                "highPercent": 50,
+                "leastCpus": 1,
+            },
+            {"name": "ordinary", "priorityClasses": ["koord-mid"], "lowPercent": 45, "highPercent": 60, "leastCpus": 1},
+            {
+                "name": "offline",
+                "priorityClasses": ["koord-batch", "koord-free"],
+                "lowPercent": 50,
+                "highPercent": 80,
+                "leastCpus": 1,
+            },
+        ],
+        "releaseSeconds": 30,
+        "degrade": None,
+    },
+}
+
 ON = ResourcePoolsSettings(enable=True, release_seconds=0)
 NODE = node(machine(cores=10))
 

@@ -8,6 +8,19 @@ from koordlet.strategies.plugins.system_tunables import SystemTunables, SystemTu
 from koordlet.strategies.settings import settings_of
 from tests.koordlet.strategies.views import GIB, node, settings, view
 
+DEFAULTS = {
+    "gates": {"SystemConfig": False},
+    "settings": {
+        "minFreeKbytesFactor": None,
+        "watermarkScaleFactor": None,
+        "memcgReapBackGround": None,
+        "schedGroupIdentityEnabled": None,
+        "schedIdleSaverWmark": None,
+        "pageCacheLimitEnabled": None,
+        "schedFeatures": {},
+    },
+}
+
 
 def parsed(**table: Any) -> SystemTunablesSettings:
     return settings_of(SystemTunablesSettings, "systemStrategy", {"systemStrategy": table}, "file")

@@ -14,6 +14,18 @@ from koordlet.strategies.view import NodeView
 from koordlet.strategies.watermark_rules import MetricRule, WatermarksSettings, excess, measured
 from tests.koordlet.strategies.views import GIB, evicted, node, pod, settings, view
 
+DEFAULTS = {
+    "gates": {},
+    "settings": {
+        "intervalSeconds": 10,
+        "rules": [],
+        "actions": {},
+        "throttleClasses": ["BE"],
+        "evictClasses": ["BE"],
+        "effect": "NoSchedule",
+    },
+}
+
 BATCH = "kubernetes.io/batch-cpu"
 THROTTLE = {"throttle": {"cpuThrottle": {}}}
 BE = pod("be", QoSClass.BE, cores=4, limits={BATCH: 4000}, cache_bytes=GIB)
