@@ -8,8 +8,8 @@ from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import PERIOD_US, quota_of
 from koordlet.strategies.view import CpuThread, Group, KubeQoS, NodeView
 
-LEAST_CPUS = 2
-LEAST_QUOTA_US = 2_000
+MIN_CPUS = 2
+MIN_QUOTA_US = 2_000
 GROWTH_PERCENT = 10
 """Of the node, at most, in one tick."""
 DEAD_BAND_PERCENT = 1
@@ -18,21 +18,21 @@ DEAD_BAND_PERCENT = 1
 
 def next_quota_us(allowed_millicores: int, current_us: int | None, capacity_millicores: int, floor_us: int = 0) -> int:
     """Quota per 100 ms: cut at once, grown by at most a tenth of the node, unchanged within one percent of it."""
-    wanted = max(allowed_millicores * PERIOD_US // 1000, LEAST_QUOTA_US)
+    wanted = max(allowed_millicores * PERIOD_US // 1000, MIN_QUOTA_US)
     if current_us is None:
         return wanted
     whole = quota_of(capacity_millicores)
-    if wanted != LEAST_QUOTA_US and abs(wanted - current_us) < whole * DEAD_BAND_PERCENT // 100:
-        return min(max(current_us, floor_us, LEAST_QUOTA_US), whole)
-    return max(min(wanted, current_us + whole * GROWTH_PERCENT // 100), LEAST_QUOTA_US)
+    if wanted != MIN_QUOTA_US and abs(wanted - current_us) < whole * DEAD_BAND_PERCENT // 100:
+        return min(max(current_us, floor_us, MIN_QUOTA_US), whole)
+    return max(min(wanted, current_us + whole * GROWTH_PERCENT // 100), MIN_QUOTA_US)
 
 
 def next_count(allowed_millicores: int, current: int | None, total: int) -> int:
     """Number of CPUs: cut at once, grown by at most a tenth of the node, and only past one percent of it."""
-    wanted = min(max(-(-allowed_millicores // 1000), LEAST_CPUS), total)
+    wanted = min(max(-(-allowed_millicores // 1000), MIN_CPUS), total)
     if current is None or wanted <= current:
         return wanted
-    if allowed_millicores - current * 1000 < total * 1000 * DEAD_BAND_PERCENT // 100 and current >= LEAST_CPUS:
+    if allowed_millicores - current * 1000 < total * 1000 * DEAD_BAND_PERCENT // 100 and current >= MIN_CPUS:
         return current
     return min(wanted, current + -(-total * GROWTH_PERCENT // 100))
 

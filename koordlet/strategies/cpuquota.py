@@ -1,7 +1,7 @@
 """CPU quotas as `cpu.max` writes them, always per 100 ms. None is no limit; a number never means that."""
 
 PERIOD_US = 100_000
-LEAST_US = 1_000
+MIN_US = 1_000
 """The kernel takes no smaller quota."""
 
 
@@ -15,9 +15,9 @@ def parse_quota(text: str) -> int | None:
 
 def format_quota(quota_us: int | None) -> str:
     """`cpu.max` of a quota per 100 ms, not below what the kernel takes."""
-    return f"{'max' if quota_us is None else max(quota_us, LEAST_US)} {PERIOD_US}"
+    return f"{'max' if quota_us is None else max(quota_us, MIN_US)} {PERIOD_US}"
 
 
 def quota_of(millicores: int) -> int:
     """Quota per 100 ms that gives so many millicores."""
-    return max(millicores * PERIOD_US // 1000, LEAST_US)
+    return max(millicores * PERIOD_US // 1000, MIN_US)

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from api.qos import PriorityBand
-from koordlet.strategies.victims import Task, below, by_eviction_order, opted_in, priority_of
+from koordlet.strategies.eviction_order import EvictionGoal, by_eviction_order, opted_in, priority_of, stop_level
 from koordlet.strategies.view import Group, NodeView
 
 STEADY_TICKS = 3
@@ -28,26 +28,28 @@ class Overcommitment:
     over: dict[str, int] = field(default_factory=dict)
     """For how many ticks in a row a resource has been over."""
 
-    def tasks(self, view: NodeView, threshold: int | None, lower: int | None, priority: int | None) -> list[Task]:
-        """One task for each resource of batch and mid pods that is over; none where threshold or priority is unset."""
+    def goals(
+        self, view: NodeView, threshold: int | None, lower: int | None, priority: int | None
+    ) -> list[EvictionGoal]:
+        """One goal for each resource of batch and mid pods that is over; none where threshold or priority is unset."""
         if threshold is None or priority is None:
             return []
-        stop = below(threshold, lower, self.feature, GAP_PERCENT)
+        stop = stop_level(threshold, lower, self.feature, GAP_PERCENT)
         low = [pod for pod in view.pods if pod.band in (PriorityBand.BATCH, PriorityBand.MID)]
         low = [pod for pod in low if priority_of(pod) <= priority]
         releases = overcommitment_releases(low, self.name_of, view.node.allocatable, threshold, stop)
         self.over = {name: self.over.get(name, 0) + 1 for name in releases}
         candidates = opted_in(view, self.feature, priority)
         return [
-            self._task(name, release, candidates, f"exceed {threshold} percent of {view.node.allocatable[name]}")
+            self._goal(name, release, candidates, f"exceed {threshold} percent of {view.node.allocatable[name]}")
             for name, release in releases.items()
             if self.over[name] >= STEADY_TICKS
         ]
 
-    def _task(self, name: str, release: int, candidates: list[Group], how_far: str) -> Task:
+    def _goal(self, name: str, release: int, candidates: list[Group], how_far: str) -> EvictionGoal:
         pods = [pod for pod in candidates if self.name_of(pod) == name]
-        victims = by_eviction_order(pods, lambda pod: pod.requests.get(name, 0))
-        return Task(self.feature, name, release, victims, f"requests of {name} {how_far}")
+        candidates = by_eviction_order(pods, lambda pod: pod.requests.get(name, 0))
+        return EvictionGoal(self.feature, name, release, candidates, f"requests of {name} {how_far}")
 
 
 def overcommitment_releases(

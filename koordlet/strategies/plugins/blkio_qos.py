@@ -131,15 +131,15 @@ class BlkioQos(Strategy[BlkioQosSettings]):
         if not self.gates["BlkIOReconcile"]:
             return []
         disks = view.node.disks
-        wants = list(self._root(self._devices(self.settings.cgroup_root.blkio_qos, disks)))
+        intents = list(self._root(self._devices(self.settings.cgroup_root.blkio_qos, disks)))
         directory = view.qos_dir(KubeQoS.BEST_EFFORT)
         if directory is not None:
-            wants += self._limits(directory.path, self._devices(self.settings.be_class.blkio_qos, disks))
+            intents += self._limits(directory.path, self._devices(self.settings.be_class.blkio_qos, disks))
         for pod in view.pods:
             if pod.active and not pod.protected and ANNOTATION_BLKIO_QOS in pod.annotations:
                 asked = read_annotation(pod, ANNOTATION_BLKIO_QOS, BlkioBlock(enable=True), self.problems)
-                wants += self._limits(pod.path, self._devices(asked, {**disks, **pod.volumes}))
-        return wants
+                intents += self._limits(pod.path, self._devices(asked, {**disks, **pod.volumes}))
+        return intents
 
     def _devices(self, block: BlkioBlock, disks: Mapping[str, str]) -> list[tuple[str, BlkioDevice]]:
         """Configured devices by major:minor; what the node does not have is noted."""

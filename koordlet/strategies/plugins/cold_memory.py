@@ -54,7 +54,7 @@ class ColdMemory(Strategy[ColdMemorySettings]):
         pods = {pod.path: pod for pod in view.pods if self._takes_part(pod)}
         self._next = {path: self._next.get(path, now + self.settings.interval_seconds) for path in pods}
         self._pressure = {path: self._pressure.get(path, Samples()) for path in pods}
-        wants: list[Intent] = []
+        intents: list[Intent] = []
         for path, pod in pods.items():
             self._pressure[path].forget(now, self.settings.interval_seconds)
             if pod.memory_pressure_ratio is not None:
@@ -66,8 +66,8 @@ class ColdMemory(Strategy[ColdMemorySettings]):
             amount = step_bytes(pod, pressure, self.settings) // view.node.page_bytes * view.node.page_bytes
             if amount:
                 reason = f"it stalls {100 * (pressure or 0):.1f} percent of the time on memory"
-                wants.append(self.reclaim(path, amount, reason))
-        return wants
+                intents.append(self.reclaim(path, amount, reason))
+        return intents
 
     def _takes_part(self, pod: Group) -> bool:
         chosen = pod.effective_qos in {QoSClass(name) for name in self.settings.classes}

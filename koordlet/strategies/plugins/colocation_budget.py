@@ -17,14 +17,14 @@ from koordlet.strategies.best_effort import below_directory, bound_cpus, lendabl
 from koordlet.strategies.calendar_windows import DayWindow, OpenWindow, opening
 from koordlet.strategies.cpupick import pick_cores
 from koordlet.strategies.cpuquota import format_quota, parse_quota
+from koordlet.strategies.eviction_order import USED, EvictionGoal, RecentEvictions, by_priority, evictable
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.victims import USED, RecentEvictions, Task, by_priority, evictable
 from koordlet.strategies.view import Group, GroupKind, KubeQoS, NodeView
 
 TAINT = "node.koordinator.sh/colocation-closed"
 FEATURE = "ColocationBudget"
 """Name under which a pod's eviction policy may allow it."""
-COOL_SECONDS = 30.0
+COOLDOWN_SECONDS = 30.0
 LEAST_WEIGHT = "1"
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -73,7 +73,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         self, settings: ColocationBudgetSettings | None = None, features: Mapping[str, bool] | None = None
     ) -> None:
         super().__init__(settings, features)
-        self._evictions = RecentEvictions(COOL_SECONDS)
+        self._evictions = RecentEvictions(COOLDOWN_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """The same on every tick in which nothing changes; CPU and memory each only where usage is known."""
@@ -81,13 +81,13 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         if not self.settings.enable or directory is None:
             return []
         opened = opening(self.settings.windows, self.settings.time_zone, view.time_seconds)
-        wants: list[Intent] = [
+        intents: list[Intent] = [
             self.set_knob(directory.path, Knob.CPU_WEIGHT, LEAST_WEIGHT, "online work goes first", Strength.INVISIBLE)
         ]
-        wants += self._closing(opened)
-        wants += self._cpu(view, directory, opened)
-        wants += self._memory(view, directory, opened, now)
-        return wants
+        intents += self._closing(opened)
+        intents += self._cpu(view, directory, opened)
+        intents += self._memory(view, directory, opened, now)
+        return intents
 
     def _closing(self, opened: OpenWindow) -> Iterator[Intent]:
         if opened.closes_in_seconds <= self.settings.grace_period_seconds:
@@ -146,10 +146,10 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         if self._evictions.cooling(now) or directory.memory_bytes <= allowed:
             return
         pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and evictable(pod, FEATURE)]
-        victims = by_priority(pods, lambda pod: pod.memory_bytes or 0)
+        candidates = by_priority(pods, lambda pod: pod.memory_bytes or 0)
         release = directory.memory_bytes - max(allowed, 0)
-        task = Task(FEATURE, USED, release, victims, reason)
-        for pod, _ in self._evictions.choose(view, [task], lambda pod: pod.memory_bytes or 0, now):
+        goal = EvictionGoal(FEATURE, USED, release, candidates, reason)
+        for pod, _ in self._evictions.choose(view, [goal], lambda pod: pod.memory_bytes or 0, now):
             yield self.evict(pod.path, reason)
 
 

@@ -14,6 +14,19 @@ from api.intents import Intent, Knob
 from api.protocol import BATCH_CPU
 from api.qos import QoSClass
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
+from koordlet.strategies.eviction_order import (
+    USED,
+    EvictionGoal,
+    EvictSettings,
+    Percent,
+    RecentEvictions,
+    Threshold,
+    by_eviction_order,
+    by_priority,
+    evictable,
+    opted_in,
+    stop_level,
+)
 from koordlet.strategies.overcommitment import (
     GAP_PERCENT,
     STEADY_TICKS,
@@ -23,22 +36,9 @@ from koordlet.strategies.overcommitment import (
 )
 from koordlet.strategies.sampling import Samples
 from koordlet.strategies.strategy import Strategy
-from koordlet.strategies.victims import (
-    USED,
-    EvictSettings,
-    Percent,
-    RecentEvictions,
-    Task,
-    Threshold,
-    below,
-    by_eviction_order,
-    by_priority,
-    evictable,
-    opted_in,
-)
 from koordlet.strategies.view import KubeQoS, NodeView
 
-COOL_SECONDS = 20.0
+COOLDOWN_SECONDS = 20.0
 
 
 class CpuEvictSettings(EvictSettings, frozen=True):
@@ -61,8 +61,8 @@ class CpuEvictSettings(EvictSettings, frozen=True):
     allocatable_lower_percent: LedgerLowerPercent | None = field(default=None, name="cpuAllocatableEvictLowerPercent")
 
     def __post_init__(self) -> None:
-        below(self.threshold_percent, self.lower_percent, "cpuEvictLowerPercent")
-        below(
+        stop_level(self.threshold_percent, self.lower_percent, "cpuEvictLowerPercent")
+        stop_level(
             self.allocatable_threshold_percent,
             self.allocatable_lower_percent,
             "cpuAllocatableEvictLowerPercent",
@@ -106,25 +106,25 @@ class CpuEvict(Strategy[CpuEvictSettings]):
         self._best_effort = Samples()
         self._node = Samples()
         self._ledger = Overcommitment("CPUAllocatableEvict", lambda pod: pod.cpu_name)
-        self._evictions = RecentEvictions(COOL_SECONDS)
+        self._evictions = RecentEvictions(COOLDOWN_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Evictions of this tick, most expendable first."""
         if not self.settings.enable:
             return []
-        tasks = [
+        goals = [
             *(self._by_satisfaction(view, now) if self.gates["BECPUEvict"] else ()),
             *(self._by_ledger(view) if self.gates["CPUAllocatableEvict"] else ()),
             *(self._by_usage(view, now) if self.gates["CPUEvict"] else ()),
         ]
         if self._evictions.cooling(now):
             return []
-        chosen = self._evictions.choose(view, tasks, lambda pod: int(pod.cpu_millicores or 0), now)
+        chosen = self._evictions.choose(view, goals, lambda pod: int(pod.cpu_millicores or 0), now)
         return [
-            self.evict(pod.path, f"trigger by koordlet feature {task.feature}: {task.reason}") for pod, task in chosen
+            self.evict(pod.path, f"trigger by koordlet feature {goal.feature}: {goal.reason}") for pod, goal in chosen
         ]
 
-    def _by_satisfaction(self, view: NodeView, now: float) -> list[Task]:
+    def _by_satisfaction(self, view: NodeView, now: float) -> list[EvictionGoal]:
         values = best_effort_values(view, self.settings.policy)
         if self.settings.be_lower_percent is None or values is None:
             return []
@@ -140,20 +140,20 @@ class CpuEvict(Strategy[CpuEvictSettings]):
         if release <= 0:
             return []
         pods = [pod for pod in view.pods if pod.qos is QoSClass.BE and evictable(pod, "BECPUEvict")]
-        victims = by_priority(pods, lambda pod: (pod.cpu_millicores or 0) / max(pod.requests.get(BATCH_CPU, 0), 1))
+        candidates = by_priority(pods, lambda pod: (pod.cpu_millicores or 0) / max(pod.requests.get(BATCH_CPU, 0), 1))
         reason = f"best-effort work requests {request:.0f} millicores, has {limit:.0f} and uses {usage:.0f}"
-        return [Task("BECPUEvict", BATCH_CPU, release, victims, reason)]
+        return [EvictionGoal("BECPUEvict", BATCH_CPU, release, candidates, reason)]
 
-    def _by_ledger(self, view: NodeView) -> list[Task]:
+    def _by_ledger(self, view: NodeView) -> list[EvictionGoal]:
         config = self.settings
-        return self._ledger.tasks(
+        return self._ledger.goals(
             view,
             config.allocatable_threshold_percent,
             config.allocatable_lower_percent,
             config.allocatable_evict_priority_threshold,
         )
 
-    def _by_usage(self, view: NodeView, now: float) -> list[Task]:
+    def _by_usage(self, view: NodeView, now: float) -> list[EvictionGoal]:
         threshold, priority = self.settings.threshold_percent, self.settings.evict_enabled_priority_threshold
         if threshold is None or priority is None or view.cpu_millicores is None:
             return []
@@ -162,11 +162,11 @@ class CpuEvict(Strategy[CpuEvictSettings]):
         percent = int(self._node.means()[0]) * 100 // view.node.cpu_millicores
         if not self._node.covers(window, view.interval_seconds) or percent < threshold:
             return []
-        lower = below(threshold, self.settings.lower_percent, "")
+        lower = stop_level(threshold, self.settings.lower_percent, "")
         candidates = [pod for pod in opted_in(view, "CPUEvict", priority) if pod.cpu_millicores is not None]
-        victims = by_eviction_order(candidates, lambda pod: pod.cpu_millicores or 0.0)
+        candidates = by_eviction_order(candidates, lambda pod: pod.cpu_millicores or 0.0)
         reason = f"the node uses {percent} percent of its CPU, the threshold is {threshold}"
-        return [Task("CPUEvict", USED, view.node.cpu_millicores * (percent - lower) // 100, victims, reason)]
+        return [EvictionGoal("CPUEvict", USED, view.node.cpu_millicores * (percent - lower) // 100, candidates, reason)]
 
     def _window_seconds(self, view: NodeView) -> float:
         return max(float(self.settings.window_seconds or 0), view.interval_seconds)

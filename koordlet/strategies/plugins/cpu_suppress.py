@@ -78,12 +78,14 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
         current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
         floor = quota_of(view.node.cpu_millicores) * (self.settings.min_percent or 0) // 100
         quota = next_quota_us(allowed, current, view.node.cpu_millicores, floor)
-        wants: list[Intent] = [self.set_knob(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)]
+        intents: list[Intent] = [
+            self.set_knob(directory.path, Knob.CPU_MAX, format_quota(quota), reason, Strength.HARD)
+        ]
         for group in below_directory(view, directory):
-            wants.append(
+            intents.append(
                 self.set_knob(group.path, Knob.CPU_MAX, format_quota(None), "one quota holds for all of its class")
             )
-        return wants
+        return intents
 
     def _cpuset(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
         groups = [group for root in roots for group in (root, *below_directory(view, root, bound=False))]

@@ -80,13 +80,13 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
         """The same on every tick in which pods and settings stay."""
         if not self.gates["GroupIdentity"]:
             return []
-        wants: list[Intent] = list(self._idle(view))
+        intents: list[Intent] = list(self._idle(view))
         if self.settings.policies.cpu_policy == "groupIdentity" and Knob.CPU_BVT not in view.node.lacking:
             identities = list(self._identities(view))
             if identities:
-                wants.append(self.set_knob(SYSCTL, Knob.SYSCTL, "1", "identities count only where this is on"))
-            wants += identities
-        return wants
+                intents.append(self.set_knob(SYSCTL, Knob.SYSCTL, "1", "identities count only where this is on"))
+            intents += identities
+        return intents
 
     def _idle(self, view: NodeView) -> Iterator[Intent]:
         block = self.settings.be_class.cpu_qos

@@ -11,24 +11,24 @@ from msgspec import field
 
 from api.intents import Intent
 from api.qos import QoSClass
-from koordlet.strategies.overcommitment import GAP_PERCENT, LedgerLowerPercent, LedgerPercent, Overcommitment
-from koordlet.strategies.strategy import Strategy
-from koordlet.strategies.victims import (
+from koordlet.strategies.eviction_order import (
     USED,
+    EvictionGoal,
     EvictSettings,
     Percent,
     RecentEvictions,
-    Task,
     Threshold,
-    below,
     by_eviction_order,
     by_priority,
     evictable,
     opted_in,
+    stop_level,
 )
+from koordlet.strategies.overcommitment import GAP_PERCENT, LedgerLowerPercent, LedgerPercent, Overcommitment
+from koordlet.strategies.strategy import Strategy
 from koordlet.strategies.view import NodeView
 
-COOL_SECONDS = 4.0
+COOLDOWN_SECONDS = 4.0
 
 
 class MemoryEvictSettings(EvictSettings, frozen=True):
@@ -46,8 +46,8 @@ class MemoryEvictSettings(EvictSettings, frozen=True):
     )
 
     def __post_init__(self) -> None:
-        below(self.threshold_percent, self.lower_percent, "memoryEvictLowerPercent")
-        below(
+        stop_level(self.threshold_percent, self.lower_percent, "memoryEvictLowerPercent")
+        stop_level(
             self.allocatable_threshold_percent,
             self.allocatable_lower_percent,
             "memoryAllocatableEvictLowerPercent",
@@ -82,41 +82,41 @@ class MemoryEvict(Strategy[MemoryEvictSettings]):
     def __init__(self, settings: MemoryEvictSettings | None = None, features: Mapping[str, bool] | None = None) -> None:
         super().__init__(settings, features)
         self._ledger = Overcommitment("MemoryAllocatableEvict", lambda pod: pod.memory_name)
-        self._evictions = RecentEvictions(COOL_SECONDS)
+        self._evictions = RecentEvictions(COOLDOWN_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Evictions of this tick, most expendable first."""
         if not self.settings.enable:
             return []
-        tasks = [
+        goals = [
             *(self._best_effort(view) if self.gates["BEMemoryEvict"] else ()),
             *(self._by_ledger(view) if self.gates["MemoryAllocatableEvict"] else ()),
             *(self._by_usage(view) if self.gates["MemoryEvict"] else ()),
         ]
         if self._evictions.cooling(now):
             return []
-        chosen = self._evictions.choose(view, tasks, lambda pod: pod.memory_bytes or 0, now)
+        chosen = self._evictions.choose(view, goals, lambda pod: pod.memory_bytes or 0, now)
         return [
-            self.evict(pod.path, f"trigger by koordlet feature {task.feature}: {task.reason}") for pod, task in chosen
+            self.evict(pod.path, f"trigger by koordlet feature {goal.feature}: {goal.reason}") for pod, goal in chosen
         ]
 
-    def _best_effort(self, view: NodeView) -> list[Task]:
+    def _best_effort(self, view: NodeView) -> list[EvictionGoal]:
         release = usage_release_bytes(view, self.settings)
         pods = [pod for pod in view.pods if pod.qos is QoSClass.BE and evictable(pod, "BEMemoryEvict")]
-        victims = by_priority(pods, lambda pod: pod.memory_bytes or 0)
-        return [Task("BEMemoryEvict", USED, release, victims, self._fullness(view))] if release else []
+        candidates = by_priority(pods, lambda pod: pod.memory_bytes or 0)
+        return [EvictionGoal("BEMemoryEvict", USED, release, candidates, self._fullness(view))] if release else []
 
-    def _by_usage(self, view: NodeView) -> list[Task]:
+    def _by_usage(self, view: NodeView) -> list[EvictionGoal]:
         release, priority = usage_release_bytes(view, self.settings), self.settings.evict_enabled_priority_threshold
         if not release or priority is None:
             return []
         candidates = [pod for pod in opted_in(view, "MemoryEvict", priority) if pod.memory_bytes is not None]
-        victims = by_eviction_order(candidates, lambda pod: pod.memory_bytes or 0)
-        return [Task("MemoryEvict", USED, release, victims, self._fullness(view))]
+        candidates = by_eviction_order(candidates, lambda pod: pod.memory_bytes or 0)
+        return [EvictionGoal("MemoryEvict", USED, release, candidates, self._fullness(view))]
 
-    def _by_ledger(self, view: NodeView) -> list[Task]:
+    def _by_ledger(self, view: NodeView) -> list[EvictionGoal]:
         config = self.settings
-        return self._ledger.tasks(
+        return self._ledger.goals(
             view,
             config.allocatable_threshold_percent,
             config.allocatable_lower_percent,
@@ -137,4 +137,6 @@ def usage_release_bytes(view: NodeView, settings: MemoryEvictSettings) -> int:
     percent = view.memory_bytes * 100 // view.node.memory_bytes
     if percent < settings.threshold_percent:
         return 0
-    return view.node.memory_bytes * (percent - below(settings.threshold_percent, settings.lower_percent, "")) // 100
+    return (
+        view.node.memory_bytes * (percent - stop_level(settings.threshold_percent, settings.lower_percent, "")) // 100
+    )

@@ -15,19 +15,19 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from api.intents import Intent, Knob, Strength
+from koordlet.strategies.eviction_order import by_priority, evictable
 from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.victims import by_priority, evictable
 from koordlet.strategies.view import Group, MemoryDomain, NodeView
 
 FEATURE = "MemoryHeadroom"
 """Name under which a pod's eviction policy may allow it."""
 GROWTH_SECONDS = 5.0
 """How far back the speed of online work is looked for."""
-LEAST_RECLAIM_BYTES = 1 << 20
+MIN_RECLAIM_BYTES = 1 << 20
 """Less is not worth a write."""
 DEAD_BAND_PERCENT = 2
 """Of a cap: smaller changes are not worth a write."""
-MOST_HOLDERS = 8
+MAX_GROUPS_RECLAIMED = 8
 """From no more is taken in one tick, which each of them holds up."""
 ENDING_SECONDS = 5.0
 """Beyond its grace, how long one that ends counts as on its way."""
@@ -124,7 +124,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
     ) -> None:
         super().__init__(settings, features)
         self._shortages: dict[str, Shortage] = {}
-        self._ended: dict[str, float] = {}
+        self._evicted: dict[str, float] = {}
 
     @property
     def needs_memory_domains(self) -> bool:
@@ -139,7 +139,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             return []
         self._shortages = {domain.path: self._shortages.get(domain.path, Shortage()) for domain in view.memory_domains}
         pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
-        self._ended = {path: at for path, at in self._ended.items() if now - at < pending}
+        self._evicted = {path: at for path, at in self._evicted.items() if now - at < pending}
         groups = {group.path: group for group in (*view.pods, *view.host_apps)}
         happens: list[Intent] = []
         asked: set[str] = set()
@@ -183,8 +183,8 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             shortage.caps |= caps
         shortage.taken = shortage.taken or bool(takes)
         if hurried or (shortage.capped_ticks >= STEADY_TICKS and spent and reserve < need.missing):
-            for path in self._victims(view, domain, theirs, need.missing - reserve, now):
-                self._ended[path] = now
+            for path in self._to_evict(view, domain, theirs, need.missing - reserve, now):
+                self._evicted[path] = now
                 grace = float(self.settings.termination_grace_period_seconds)
                 yield self.evict(path, need.reason, grace)
 
@@ -200,7 +200,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             return
         shortage.raised_at = now
         step = min(domain.limit_bytes * self.settings.step_percent // 100, room)
-        step = max(step // len(shortage.caps), LEAST_RECLAIM_BYTES)
+        step = max(step // len(shortage.caps), MIN_RECLAIM_BYTES)
         raised = {path: cap + step for path, cap in shortage.caps.items()}
         shortage.caps = {path: cap for path, cap in raised.items() if not _is_idle(domain, path, cap, step)}
 
@@ -215,7 +215,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             reason = f"what it had was taken and memory of {domain} is short again, or online work grows into it"
             yield self.set_knob(path, knob, str(cap // page * page), reason, Strength.HARD)
 
-    def _victims(
+    def _to_evict(
         self, view: NodeView, domain: MemoryDomain, theirs: Mapping[str, Group], release: int, now: float
     ) -> list[str]:
         """Who ends, least important first, until what they hold for good covers what is missing."""
@@ -224,13 +224,13 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             return domain.usage_bytes[group.path] - domain.reclaimable_bytes.get(group.path, 0)
 
         pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
-        ending = {path for path, at in {**view.evictions, **self._ended}.items() if now - at < pending}
+        ending = {path for path, at in {**view.evictions, **self._evicted}.items() if now - at < pending}
         released = sum(held(group) for path, group in theirs.items() if path in ending)
         chosen = []
         for group in by_priority((each for each in theirs.values() if evictable(each, FEATURE)), held):
             if released >= release:
                 break
-            if group.path not in ending and held(group) > LEAST_RECLAIM_BYTES:
+            if group.path not in ending and held(group) > MIN_RECLAIM_BYTES:
                 chosen.append(group.path)
                 released += held(group)
         return chosen
@@ -260,7 +260,7 @@ def takes_of(
     takes: dict[str, int] = {}
     for path, held in sorted(domain.reclaimable_bytes.items(), key=lambda item: (-item[1], item[0])):
         amount = min(held, left) // page_bytes * page_bytes
-        if amount < LEAST_RECLAIM_BYTES or len(takes) == MOST_HOLDERS:
+        if amount < MIN_RECLAIM_BYTES or len(takes) == MAX_GROUPS_RECLAIMED:
             break
         takes[path] = amount
         left -= amount

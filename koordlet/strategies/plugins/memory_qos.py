@@ -95,16 +95,16 @@ class MemoryQos(Strategy[MemoryQosSettings]):
         if not self.gates["CgroupReconcile"]:
             return []
         protected: dict[KubeQoS, list[tuple[int, int]]] = {kube_qos: [] for kube_qos in KubeQoS}
-        wants: list[Intent] = []
+        intents: list[Intent] = []
         for pod in view.pods:
             block = self._block_of(pod)
             if block is None or not pod.active:
                 continue
             protected[pod.kube_qos].append(protection_bytes(pod, block))
-            wants += self._protection(pod.path, protection_bytes(pod, block))
+            intents += self._protection(pod.path, protection_bytes(pod, block))
             for container in view.containers(pod):
-                wants += self._container(container, block, view.node)
-        return [*wants, *self._directories(view, protected)]
+                intents += self._container(container, block, view.node)
+        return [*intents, *self._directories(view, protected)]
 
     def _block_of(self, pod: Group) -> MemoryBlock | None:
         """What holds for a pod; None where neither its class nor the pod itself asks for anything."""

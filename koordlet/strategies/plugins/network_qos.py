@@ -93,22 +93,22 @@ class NetworkQos(Strategy[NetworkQosSettings]):
         if not self.gates["TCNetworkQoS"] or self.settings.policies.net_qos_policy != "tc":
             return []
         total = view.node.network_bits_per_second
-        wants: list[Intent] = []
+        intents: list[Intent] = []
         for kube_qos, qos, block in (
             (KubeQoS.GUARANTEED, QoSClass.LS, self.settings.ls_class.network_qos),
             (KubeQoS.BEST_EFFORT, QoSClass.BE, self.settings.be_class.network_qos),
         ):
             directory = view.qos_dir(kube_qos)
             if directory is not None and block.enable:
-                wants += self._class(directory.path, qos, block, total)
+                intents += self._class(directory.path, qos, block, total)
         if self.settings.system_class.network_qos.enable:
             for app in view.host_apps:
                 if app.qos is QoSClass.SYSTEM:
-                    wants += self._class(app.path, QoSClass.SYSTEM, self.settings.system_class.network_qos, total)
+                    intents += self._class(app.path, QoSClass.SYSTEM, self.settings.system_class.network_qos, total)
         for pod in view.pods:
             if pod.active and not pod.protected and ANNOTATION_NETWORK_QOS in pod.annotations:
-                wants += self._pod(pod)
-        return wants
+                intents += self._pod(pod)
+        return intents
 
     def _class(self, path: str, qos: QoSClass, block: NetworkBlock, total_bits: int) -> Iterator[Intent]:
         share = SHARES[qos]

@@ -107,11 +107,11 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
             self.problems["resctrl"] = f"the cache mask {control.mask:#x} is not contiguous from bit 0"
             return []
         own = [pod for pod in view.pods if ANNOTATION_RESCTRL in pod.annotations and self.gates["Resctrl"]]
-        wants = [intent for pod in own for intent in self._of_pod(view, pod, control)]
+        intents = [intent for pod in own for intent in self._of_pod(view, pod, control)]
         if self.gates["RdtResctrl"]:
             for qos in (QoSClass.LS, QoSClass.BE):
-                wants += self._of_class(view, qos, control, {pod.path for pod in own})
-        return wants
+                intents += self._of_class(view, qos, control, {pod.path for pod in own})
+        return intents
 
     def _of_class(self, view: NodeView, qos: QoSClass, control: CacheControl, apart: set[str]) -> Iterator[Intent]:
         block = block_of(self.settings, qos).resctrl_qos

@@ -16,10 +16,10 @@ from api.qos import PriorityBand
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import format_quota, quota_of
+from koordlet.strategies.eviction_order import by_eviction_order
 from koordlet.strategies.pool_rebalance import CpuPool, rebalance
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.throttling import Caps, CpuThrottle
-from koordlet.strategies.victims import by_eviction_order
 from koordlet.strategies.view import CpuThread, Group, GroupKind, NodeView
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -112,8 +112,10 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._adopt(cpus)
         pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
         self._move(rebalance([self._patient(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
-        wants = [intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)]
-        return [*wants, *self._degraded(self.settings.degrade, members, now)]
+        intents = [
+            intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)
+        ]
+        return [*intents, *self._degraded(self.settings.degrade, members, now)]
 
     def _degraded(self, degrade: Degrade | None, members: Sequence[Sequence[Group]], now: float) -> Iterator[Intent]:
         """Caps of single pods; steps are made in intervals, up again once the load is normal."""

@@ -60,14 +60,14 @@ class SystemTunables(Strategy[SystemTunablesSettings]):
         values = {name: getattr(self.settings, attribute) for attribute, name in _SYSCTLS.items()}
         factor = self.settings.min_free_kbytes_factor
         values["vm/min_free_kbytes"] = None if factor is None else min_free_kbytes(view.node.memory_bytes, factor)
-        wants: list[Intent] = [
+        intents: list[Intent] = [
             self.set_knob(name, Knob.SYSCTL, str(value), "configured for the node")
             for name, value in values.items()
             if value is not None
         ]
         for name, on in self.settings.sched_features.items():
-            wants.append(self.set_knob(name, Knob.SCHED_FEATURE, str(int(on)), "configured for the node"))
-        return wants
+            intents.append(self.set_knob(name, Knob.SCHED_FEATURE, str(int(on)), "configured for the node"))
+        return intents
 
 
 def min_free_kbytes(memory_bytes: int, factor: int) -> int:

@@ -13,9 +13,9 @@ from api.intents import Intent, Knob, Strength
 from api.protocol import BATCH_CPU
 from api.qos import QoSClass
 from koordlet.strategies.cpuquota import format_quota, quota_of
+from koordlet.strategies.eviction_order import USED, EvictionGoal, RecentEvictions, by_eviction_order, evictable
 from koordlet.strategies.strategy import Strategy
 from koordlet.strategies.throttling import Caps, CpuThrottle
-from koordlet.strategies.victims import USED, RecentEvictions, Task, by_eviction_order, evictable
 from koordlet.strategies.view import Group, NodeView
 from koordlet.strategies.watermark_rules import (
     CPU_AMOUNTS,
@@ -138,7 +138,7 @@ class Watermarks(Strategy[WatermarksSettings]):
                 yield from self._reclaims(view, fortune.reason)
             if action.eviction is not None:
                 grace = float(action.eviction.termination_grace_period_seconds)
-                for pod in self._victims(view, rule, now):
+                for pod in self._to_evict(view, rule, now):
                     yield self.evict(pod.path, fortune.reason, grace)
 
     def _step(self, view: NodeView, rule: WatermarkRule, throttle: CpuThrottle, hit: bool) -> None:
@@ -158,7 +158,7 @@ class Watermarks(Strategy[WatermarksSettings]):
             if _may(pod, self.settings.throttle_classes) and pod.cache_bytes:
                 yield self.reclaim(pod.path, pod.cache_bytes, reason)
 
-    def _victims(self, view: NodeView, rule: WatermarkRule, now: float) -> list[Group]:
+    def _to_evict(self, view: NodeView, rule: WatermarkRule, now: float) -> list[Group]:
         metric = rule.metric_rule.name
 
         def used(pod: Group) -> int:
@@ -173,8 +173,8 @@ class Watermarks(Strategy[WatermarksSettings]):
 
         pods = [pod for pod in view.pods if _may(pod, self.settings.evict_classes) and evictable(pod, FEATURE)]
         resource = BATCH_CPU if metric == ELASTIC else USED
-        task = Task(FEATURE, resource, excess(view, rule.metric_rule), by_eviction_order(pods, size), "")
-        return [pod for pod, _ in self._evictions.choose(view, [task], used, now)]
+        goal = EvictionGoal(FEATURE, resource, excess(view, rule.metric_rule), by_eviction_order(pods, size), "")
+        return [pod for pod, _ in self._evictions.choose(view, [goal], used, now)]
 
 
 def _may(pod: Group, classes: tuple[str, ...]) -> bool:

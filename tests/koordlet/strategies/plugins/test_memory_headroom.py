@@ -188,12 +188,12 @@ def test_the_least_important_is_ended_first_and_no_more_than_needed() -> None:
     held = {group.path: 200 for group in groups}
     taken = {group.path: 0 for group in groups[1:]}
     strategy = MemoryHeadroom(ON)
-    ended = []
+    evicted = []
     for second in range(6):
         looked = seen(domain(40, held, taken, "/"), groups=groups)
         intents = strategy.decide(looked, float(second))
-        ended += [intent.target.rpartition("/pod")[2] for intent in intents if isinstance(intent, Evict)]
-    assert ended == ["cheap"]
+        evicted += [intent.target.rpartition("/pod")[2] for intent in intents if isinstance(intent, Evict)]
+    assert evicted == ["cheap"]
 
 
 def test_under_a_cap_that_goes_no_lower_nothing_is_taken_unless_every_page_counts() -> None:

@@ -40,14 +40,14 @@ class EvictSettings(StrategySettings, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class EvictionGoal:
     """So much of a resource is to be released by ending pods in this order."""
 
     feature: str
     resource: str
     """Resource name for requests, USED for usage."""
     release: int
-    victims: Sequence[Group]
+    candidates: Sequence[Group]
     reason: str
 
 
@@ -55,38 +55,38 @@ class Task:
 class RecentEvictions:
     """What a strategy ended lately: cooling, and what is already on its way to be released."""
 
-    cool_seconds: float
+    cooldown_seconds: float
     last: float | None = None
-    ended: dict[str, float] = field(default_factory=dict)
+    evicted: dict[str, float] = field(default_factory=dict)
 
     def cooling(self, now: float) -> bool:
         """Whether it is too early for another; the start counts as an eviction."""
         if self.last is None:
             self.last = now
-        return now - self.last < self.cool_seconds
+        return now - self.last < self.cooldown_seconds
 
     def choose(
-        self, view: NodeView, tasks: Iterable[Task], used: Callable[[Group], int], now: float
-    ) -> list[tuple[Group, Task]]:
+        self, view: NodeView, goals: Iterable[EvictionGoal], used: Callable[[Group], int], now: float
+    ) -> list[tuple[Group, EvictionGoal]]:
         """Victims of the tasks in turn; what one releases counts for all tasks of that resource.
 
         Who would release nothing of a task's resource, or is not known to, is passed over.
         """
-        self.ended = {path: when for path, when in self.ended.items() if now - when < PENDING_SECONDS}
-        leaving = [pod for pod in view.pods if pod.path in self.ended or pod.path in view.evictions]
+        self.evicted = {path: when for path, when in self.evicted.items() if now - when < PENDING_SECONDS}
+        leaving = [pod for pod in view.pods if pod.path in self.evicted or pod.path in view.evictions]
         released: dict[str, int] = {}
         for pod in leaving:
             _credit(released, _amounts(pod, used))
-        chosen: list[tuple[Group, Task]] = []
-        for task in tasks:
-            for pod in task.victims:
-                if released.get(task.resource, 0) >= task.release:
+        chosen: list[tuple[Group, EvictionGoal]] = []
+        for goal in goals:
+            for pod in goal.candidates:
+                if released.get(goal.resource, 0) >= goal.release:
                     break
                 amounts = _amounts(pod, used)
-                if pod.path in self.ended or pod.path in view.evictions or not amounts.get(task.resource):
+                if pod.path in self.evicted or pod.path in view.evictions or not amounts.get(goal.resource):
                     continue
-                self.ended[pod.path] = self.last = now
-                chosen.append((pod, task))
+                self.evicted[pod.path] = self.last = now
+                chosen.append((pod, goal))
                 _credit(released, amounts)
         return chosen
 
@@ -155,7 +155,7 @@ def _number(text: str | None, default: int) -> int:
         return default
 
 
-def below(threshold_percent: int | None, lower_percent: int | None, key: str, gap: int = 2) -> int:
+def stop_level(threshold_percent: int | None, lower_percent: int | None, key: str, gap: int = 2) -> int:
     """The level at which to stop: as set, else `gap` below the threshold.
 
     Raises ValueError when it is not below the threshold, because each eviction would then call for the next.

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.qos import QoSClass
-from koordlet.strategies.overcommitment import overcommitment_releases
-from koordlet.strategies.victims import (
+from koordlet.strategies.eviction_order import (
     USED,
+    EvictionGoal,
     RecentEvictions,
-    Task,
-    below,
     by_eviction_order,
     by_priority,
     evictable,
     opted_in,
     priority_of,
+    stop_level,
 )
+from koordlet.strategies.overcommitment import overcommitment_releases
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import pod, view
 
@@ -116,9 +116,9 @@ def test_an_order_is_a_permutation_and_does_not_depend_on_the_view(pods: list[Gr
 
 @given(some_pods, st.integers(0, 5000))
 def test_no_more_are_chosen_than_needed(pods: list[Group], release: int) -> None:
-    task = Task("X", USED, release, pods, "")
+    goal = EvictionGoal("X", USED, release, pods, "")
     chosen = [
-        pod for pod, _ in RecentEvictions(1.0).choose(view(*pods), [task], lambda pod: int(pod.cpu_millicores or 0), 0)
+        pod for pod, _ in RecentEvictions(1.0).choose(view(*pods), [goal], lambda pod: int(pod.cpu_millicores or 0), 0)
     ]
     useful = [pod for pod in pods if int(pod.cpu_millicores or 0)]
     assert chosen == useful[: len(chosen)]
@@ -129,24 +129,24 @@ def test_no_more_are_chosen_than_needed(pods: list[Group], release: int) -> None
 
 def test_what_one_task_releases_counts_for_the_next_and_for_a_while() -> None:
     pods = [pod(name, "BE", cores=2, requests={"kubernetes.io/batch-cpu": 1000}) for name in "abc"]
-    tasks = [
-        Task("first", "kubernetes.io/batch-cpu", 1000, pods, ""),
-        Task("second", "kubernetes.io/batch-cpu", 1000, pods, ""),
-        Task("third", USED, 3000, pods, ""),
+    goals = [
+        EvictionGoal("first", "kubernetes.io/batch-cpu", 1000, pods, ""),
+        EvictionGoal("second", "kubernetes.io/batch-cpu", 1000, pods, ""),
+        EvictionGoal("third", USED, 3000, pods, ""),
     ]
     evictions = RecentEvictions(20.0)
-    chosen = evictions.choose(view(*pods), tasks, lambda pod: int(pod.cpu_millicores or 0), 0.0)
-    assert [(pod.uid, task.feature) for pod, task in chosen] == [("a", "first"), ("b", "third")]
-    assert evictions.choose(view(*pods), tasks, lambda pod: int(pod.cpu_millicores or 0), 60.0) == []
-    later = evictions.choose(view(*pods), tasks[:1], lambda _: 0, 120.0)
+    chosen = evictions.choose(view(*pods), goals, lambda pod: int(pod.cpu_millicores or 0), 0.0)
+    assert [(pod.uid, goal.feature) for pod, goal in chosen] == [("a", "first"), ("b", "third")]
+    assert evictions.choose(view(*pods), goals, lambda pod: int(pod.cpu_millicores or 0), 60.0) == []
+    later = evictions.choose(view(*pods), goals[:1], lambda _: 0, 120.0)
     assert [pod.uid for pod, _ in later] == ["a"], "it never went: it is chosen again"
 
 
 def test_evictions_of_others_count() -> None:
     pods = [pod(name, "BE", cores=2) for name in "ab"]
     seen = view(*pods, evictions={pods[0].path: 0.0})
-    task = Task("X", USED, 2000, pods, "")
-    assert RecentEvictions(1.0).choose(seen, [task], lambda pod: int(pod.cpu_millicores or 0), 1.0) == []
+    goal = EvictionGoal("X", USED, 2000, pods, "")
+    assert RecentEvictions(1.0).choose(seen, [goal], lambda pod: int(pod.cpu_millicores or 0), 1.0) == []
 
 
 def test_cooling_starts_with_the_agent() -> None:
@@ -170,9 +170,9 @@ def test_ledger(requests: list[int], allocatable: dict[str, int], releases: dict
 
 @pytest.mark.parametrize(("threshold", "lower", "level"), [(70, None, 68), (70, 50, 50), (1, None, 0), (None, 5, 0)])
 def test_below(threshold: int | None, lower: int | None, level: int) -> None:
-    assert below(threshold, lower, "key") == level
+    assert stop_level(threshold, lower, "key") == level
 
 
 def test_a_lower_level_at_the_threshold_is_refused() -> None:
     with pytest.raises(ValueError, match="key 70 must be below the threshold 70"):
-        below(70, 70, "key")
+        stop_level(70, 70, "key")
