@@ -61,7 +61,7 @@ class CapabilityReader:
 
     def _can(self, knob: Knob, sample: str) -> bool:
         try:
-            self._knobs.parts(knob, sample, KNOBS[knob].probe)
+            self._knobs.assignments(knob, sample, KNOBS[knob].probe)
         except Unsupported:
             return False
         except (CgroupGone, OSError, ValueError):
@@ -113,7 +113,7 @@ def caches(resctrl: Path) -> CacheCapabilities:
 
 
 def _domains(line: str) -> tuple[int, ...]:
-    return tuple(int(part.partition("=")[0]) for part in line.split(";") if part.strip())
+    return tuple(int(assignment.partition("=")[0]) for assignment in line.split(";") if assignment.strip())
 
 
 def _text(path: Path) -> str:

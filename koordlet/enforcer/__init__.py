@@ -1,5 +1,5 @@
-"""The enforcer: the only writer. Intents and a time come in; what is written is journalled, leased and put back.
+"""The enforcer, the only writer of the node agent: intents in, kernel files written, journalled, leased and restored.
 
-Files that decide: `amounts`, `budgets`, `conflicts`, `journal_lines`, `ordering`, `protection`, `values`. Files that
-touch the world, all through `koordlet.host`: `hands`, `journal`, `audit`, `restoring`, `enforcer`.
+`lifecycle` is the way in, `enforcer` the step. Journal, audit and the writer touch the world; the other modules decide
+from values or go through these three. `docs/enforcer.md` has the rules.
 """

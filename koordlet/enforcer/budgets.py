@@ -16,7 +16,7 @@ class Budgets:
         self._granted: deque[tuple[float, str]] = deque()
         self._counts: dict[str, int] = {}
 
-    def take(self, target: str, now_seconds: float) -> str:
+    def spend(self, target: str, now_seconds: float) -> str:
         """Grant one change, or say which budget is used up."""
         self._expire(now_seconds)
         if len(self._granted) >= self._node:

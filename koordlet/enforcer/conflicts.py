@@ -32,7 +32,7 @@ class Override:
     winner: Setting
 
 
-def settle(
+def resolve(
     settings: Iterable[Setting], class_of: Callable[[str], QoSClass]
 ) -> tuple[Mapping[Owner, Setting], list[Override]]:
     """One wish for each target and knob, and those that gave way. Values must have been checked."""

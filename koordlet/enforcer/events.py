@@ -1,5 +1,6 @@
-"""What the enforcer says of each decision: to the audit, to its counts, and back to whoever wished."""
+"""Events of the enforcer: one for each decision, for the audit, the counts, and the strategy that asked."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +19,30 @@ class Clocks:
     wall_seconds: float
 
 
+class StepClock:
+    """Time of the present step, read once, so that all its decisions and records agree."""
+
+    def __init__(self) -> None:
+        self.now = Clocks(0.0, 0.0)
+
+    def start_step(self, now: Clocks | None) -> None:
+        """Take the time from the clocks, or from the caller."""
+        self.now = now or Clocks(time.monotonic(), time.time())
+
+    @property
+    def monotonic_seconds(self) -> float:
+        """For leases, budgets and back-off."""
+        return self.now.monotonic_seconds
+
+    @property
+    def wall_seconds(self) -> float:
+        """For records."""
+        return self.now.wall_seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerEvent:
-    """One decision about one place, or about a whole wish (`file` is empty)."""
+    """One decision about one attribute, or about a whole intent (`file` is empty)."""
 
     strategy: str
     verdict: str = ""
@@ -38,15 +60,15 @@ class EnforcerEvent:
 def of_intent(
     intent: Intent, outcome: Outcome, reason: str, *, file: str = "", before: str = "", after: str | None = None
 ) -> EnforcerEvent:
-    """The event of a wish."""
+    """Event of an intent."""
     return EnforcerEvent(
         strategy=intent.strategy,
         verdict=intent.verdict,
         target=intent.target,
-        knob=_knob(intent),
+        knob=knob_name(intent),
         file=file,
         before=before,
-        after=_wanted(intent) if after is None else after,
+        after=_requested(intent) if after is None else after,
         reason=reason,
         lease_seconds=intent.lease_seconds if isinstance(intent, Setting) else 0.0,
         outcome=outcome,
@@ -54,13 +76,13 @@ def of_intent(
 
 
 def of_entry(entry: JournalEntry, outcome: Outcome, reason: str, *, before: str) -> EnforcerEvent:
-    """The event of something put back, or given up."""
+    """Event of an attribute that was restored or given up."""
     return EnforcerEvent(
         strategy=entry.strategy,
         verdict=entry.verdict,
         target=entry.target,
         knob=entry.knob,
-        file=entry.place.key,
+        file=entry.attribute.key,
         before=before,
         after=entry.original if outcome in (Outcome.RESTORED, Outcome.FAILED) else before,
         reason=reason,
@@ -68,32 +90,37 @@ def of_entry(entry: JournalEntry, outcome: Outcome, reason: str, *, before: str)
     )
 
 
-def _knob(intent: Intent) -> str:
+def knob_name(intent: Intent) -> str:
+    """Name of the knob, `reclaim` or `evict`."""
     if isinstance(intent, Setting):
         return intent.knob.value
     return "evict" if isinstance(intent, Evict) else "reclaim"
 
 
-def _wanted(intent: Intent) -> str:
+def _requested(intent: Intent) -> str:
     if isinstance(intent, Setting):
         return intent.value
     return str(intent.amount_bytes) if isinstance(intent, Reclaim) else ""
 
 
-class EventLog:
-    """Keeps the audit and the counts. What repeats itself from step to step is told once."""
+_EventKey = tuple[str, str, str, str]
 
-    def __init__(self, audit: AuditFile | None, *, dry_run: bool) -> None:
+
+class EventLog:
+    """Writes the audit and keeps the counts. An event that repeats from step to step is audited once."""
+
+    def __init__(self, audit: AuditFile | None, clock: StepClock, *, dry_run: bool) -> None:
         self._audit = audit
+        self._clock = clock
         self._dry_run = dry_run
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        self._told: dict[tuple[str, str, str, str], tuple[str, Outcome]] = {}
-        self._telling: dict[tuple[str, str, str, str], tuple[str, Outcome]] = {}
+        self._last_step: dict[_EventKey, tuple[str, Outcome]] = {}
+        self._this_step: dict[_EventKey, tuple[str, Outcome]] = {}
         self._events: list[EnforcerEvent] = []
 
     @property
     def counts(self) -> Mapping[tuple[str, str, str], int]:
-        """(strategy, knob, outcome) to how often it was audited; what merely stands or repeats does not count."""
+        """Number of audited events by (strategy, knob, outcome); unchanged and repeated ones do not count."""
         return dict(self._counts)
 
     @property
@@ -101,30 +128,30 @@ class EventLog:
         """Audit lines that could not be written."""
         return self._audit.lost if self._audit else 0
 
-    def tell(self, event: EnforcerEvent, now: Clocks) -> None:
-        """Take one event of this step."""
+    def emit(self, event: EnforcerEvent) -> None:
+        """Record one event of this step."""
         self._events.append(event)
         if event.outcome == Outcome.UNCHANGED:
             return
         key = (event.strategy, event.target, event.knob, event.file)
-        said = (event.after, event.outcome)
+        content = (event.after, event.outcome)
         if event.outcome not in ACTIONS:
-            self._telling[key] = said
-            if self._told.get(key) == said:
+            self._this_step[key] = content
+            if self._last_step.get(key) == content:
                 return
         self._counts[event.strategy, event.knob, event.outcome.value] += 1
         if self._audit:
-            self._audit.write(self._line(event, now))
+            self._audit.write(self._line(event))
 
-    def finish(self) -> list[EnforcerEvent]:
-        """End the step: everything that was told in it, repetitions included."""
+    def end_step(self) -> list[EnforcerEvent]:
+        """All events of the step, repeated ones included."""
         events, self._events = self._events, []
-        self._told, self._telling = self._telling, {}
+        self._last_step, self._this_step = self._this_step, {}
         return events
 
-    def _line(self, event: EnforcerEvent, now: Clocks) -> Line:
+    def _line(self, event: EnforcerEvent) -> Line:
         return Line(
-            time=datetime.fromtimestamp(now.wall_seconds, UTC).isoformat(timespec="milliseconds"),
+            time=datetime.fromtimestamp(self._clock.wall_seconds, UTC).isoformat(timespec="milliseconds"),
             strategy=event.strategy,
             verdict=event.verdict,
             target=event.target,

@@ -1,9 +1,10 @@
-"""Ends all processes of a cgroup on a host without Kubernetes: SIGTERM, and SIGKILL after the grace.
+"""Evictions on a host without Kubernetes: SIGTERM to all processes of a cgroup, and SIGKILL after the grace.
 
-Once begun, an eviction goes on to its end, and the next one waits for the cool-down.
+An eviction that has begun goes on to its end, and the next one waits for the cool-down.
 """
 
 import math
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,65 +12,69 @@ from pathlib import Path
 from api.intents import Evict
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EnforcerEvent, of_intent
-from koordlet.enforcer.writer import KernelWriter
+from koordlet.enforcer.writer import Writer
 from koordlet.host.attributes import inode
+from koordlet.host.cgroups.processes import pids_below
 
 
 @dataclass(frozen=True, slots=True)
-class _Ending:
-    evict: Evict
+class _Eviction:
+    intent: Evict
     directory: Path
     identity: str
     kill_at: float
 
 
 class Evictions:
-    """Times are monotonic seconds."""
+    """The evictions under way. Times are monotonic seconds."""
 
-    def __init__(self, hands: KernelWriter, directory_of: Callable[[str], Path], cooldown_seconds: float) -> None:
-        self._hands = hands
+    def __init__(
+        self, writer: Writer, directory_of: Callable[[str], Path], cooldown_seconds: float, *, enabled: bool
+    ) -> None:
+        self._writer = writer
         self._directory_of = directory_of
         self._cooldown_seconds = cooldown_seconds
-        self._running: dict[str, _Ending] = {}
+        self._running: dict[str, _Eviction] = {}
         self._last_begun = -math.inf
+        self.enabled = enabled
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Whose end has begun and is not over."""
+        """Cgroups that are being evicted."""
         return tuple(self._running)
 
-    def ask(self, evict: Evict, now_seconds: float) -> EnforcerEvent | None:
-        """Begin one, or say why not; None if it has begun already. Raises CgroupGone, Unsupported or OSError."""
-        if evict.target in self._running:
+    def begin(self, intent: Evict, now_seconds: float) -> EnforcerEvent | None:
+        """Begin one and return its event, None if it is under way. Raises CgroupGone, Unsupported or OSError."""
+        if intent.target in self._running:
             return None
         left = self._last_begun + self._cooldown_seconds - now_seconds
         if left > 0:
-            return of_intent(evict, Outcome.COOLDOWN, f"{evict.reason}; the last eviction was too recent")
-        directory = self._directory_of(evict.target)
+            return of_intent(intent, Outcome.COOLDOWN, f"{intent.reason}; the last eviction was too recent")
+        directory = self._directory_of(intent.target)
         identity = inode(directory)
-        if identity is None or not self._hands.processes(directory):
-            return of_intent(evict, Outcome.GONE, "no process is left there")
-        count = self._hands.terminate(directory)
+        if identity is None or not pids_below(directory):
+            return of_intent(intent, Outcome.GONE, "no process is left there")
+        count = self._writer.signal(directory, signal.SIGTERM)
         self._last_begun = now_seconds
-        self._running[evict.target] = _Ending(evict, directory, identity, now_seconds + evict.grace_seconds)
-        return self._event(evict, Outcome.TERMINATED, directory, count)
+        self._running[intent.target] = _Eviction(intent, directory, identity, now_seconds + intent.grace_seconds)
+        return self._event(intent, Outcome.TERMINATED, directory, count)
 
     def advance(self, now_seconds: float) -> Iterator[EnforcerEvent]:
-        """Kill what outlived its grace."""
-        for target, ending in list(self._running.items()):
+        """Kill the processes that outlived their grace."""
+        for target, eviction in list(self._running.items()):
+            directory = eviction.directory
             try:
-                left = self._hands.processes(ending.directory) if inode(ending.directory) == ending.identity else 0
-                if not left:
+                if inode(directory) != eviction.identity or not pids_below(directory):
                     del self._running[target]
-                elif now_seconds >= ending.kill_at:
-                    count = self._hands.kill(ending.directory)
-                    if self._hands.is_dry:
+                elif now_seconds >= eviction.kill_at:
+                    count = self._writer.signal(directory, signal.SIGKILL)
+                    if self._writer.is_dry:
                         del self._running[target]
-                    yield self._event(ending.evict, Outcome.KILLED, ending.directory, count)
+                    yield self._event(eviction.intent, Outcome.KILLED, directory, count)
             except OSError as error:
-                yield of_intent(ending.evict, Outcome.FAILED, str(error))
+                yield of_intent(eviction.intent, Outcome.FAILED, str(error))
 
     @staticmethod
-    def _event(evict: Evict, outcome: Outcome, directory: Path, count: int) -> EnforcerEvent:
+    def _event(intent: Evict, outcome: Outcome, directory: Path, count: int) -> EnforcerEvent:
         procs = str(directory / "cgroup.procs")
-        return of_intent(evict, outcome, evict.reason, file=procs, before=f"{count} processes", after="0 processes")
+        return of_intent(intent, outcome, intent.reason, file=procs, before=f"{count} processes", after="0 processes")

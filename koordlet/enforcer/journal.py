@@ -11,12 +11,13 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from koordlet.enforcer.journal_format import SCHEMA, Begin, Decoded, Drop, Hold, JournalEntry, Record, decode, encode
 
-_COMPACT_BYTES = 1 << 18
+COMPACT_BYTES = 1 << 18
+NOT_WRITTEN = "the journal cannot be written; nothing changed"
 
 
 class JournalError(Exception):
@@ -26,29 +27,39 @@ class JournalError(Exception):
 class Journal:
     """`live` is what would be put back. `failures` counts batches that could not be written."""
 
-    def __init__(self, directory: Path, boot: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        boot: str,
+        *,
+        write: Callable[[int, bytes], None] | None = None,
+        compact_bytes: int = COMPACT_BYTES,
+    ) -> None:
         """Take over the state directory. Raises JournalError where another agent has it or it cannot be written.
 
-        What the last run left is in `live`; `found` says what the file was like. A damaged file is set aside under
-        a name with the time.
+        `live` holds the entries that the last run left, `found` the state of its file. A damaged file is linked to
+        `damaged_copy`, a name with the time. `write` puts all bytes into a descriptor, `compact_bytes` is the size
+        beyond which the file is replaced.
         """
+        self._write = write or _write_all
+        self._compact_bytes = compact_bytes
         self._directory = directory
         self.path = directory / "journal"
         self._boot = boot
         self._fd = -1
         self._size = 0
         self._number = 0
-        self._untold: set[str] = set()
+        self._unrecorded: set[str] = set()
         self.failures = 0
-        self.set_aside: Path | None = None
+        self.damaged_copy: Path | None = None
         self._lock = _lock(directory)
         try:
             self.found = self._read()
             self.live: dict[str, JournalEntry] = dict(self.found.live) if self.found.boot in ("", boot) else {}
             self.is_of_another_boot = self.found.boot not in ("", boot)
             if self.found.damage:
-                self.set_aside = self.path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
-                os.link(self.path, self.set_aside)
+                self.damaged_copy = self.path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
+                os.link(self.path, self.damaged_copy)
             self._try_replace()
         except OSError as error:
             os.close(self._lock)
@@ -76,17 +87,17 @@ class Journal:
             return True
         if not self._append([Hold(entry) for entry in new]):
             return False
-        self.live.update((entry.place.key, entry) for entry in new)
+        self.live.update((entry.attribute.key, entry) for entry in new)
         return True
 
     def drop(self, keys: Iterable[str]) -> None:
         """Write down that these places are as they should be; where that fails it is made up for later."""
-        self._untold.update(key for key in keys if self.live.pop(key, None) is not None)
-        if self._untold and self._append([Drop(key) for key in sorted(self._untold)]):
-            self._untold.clear()
+        self._unrecorded.update(key for key in keys if self.live.pop(key, None) is not None)
+        if self._unrecorded and self._append([Drop(key) for key in sorted(self._unrecorded)]):
+            self._unrecorded.clear()
 
     def _append(self, records: list[Record]) -> bool:
-        if self._fd < 0 or self._size > _COMPACT_BYTES or self._is_elsewhere():
+        if self._fd < 0 or self._size > self._compact_bytes or self._is_replaced():
             try:
                 self._replace()
             except OSError:
@@ -94,20 +105,20 @@ class Journal:
                 return False
         content = encode(records, self._number)
         try:
-            _write_all(self._fd, content)
+            self._write(self._fd, content)
         except OSError:
             self.failures += 1
-            self._cut_back()
+            self._truncate()
             return False
         self._size += len(content)
         self._number += len(records)
         return True
 
-    def _is_elsewhere(self) -> bool:
+    def _is_replaced(self) -> bool:
         """Whether somebody removed or replaced the file."""
         return os.fstat(self._fd).st_nlink == 0
 
-    def _cut_back(self) -> None:
+    def _truncate(self) -> None:
         """Take a half-written batch away; if even that fails, write the next one to a new file."""
         try:
             os.ftruncate(self._fd, self._size)
@@ -123,7 +134,7 @@ class Journal:
         beside = self.path.with_name("journal.new")
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _write_all(fd, content)
+            self._write(fd, content)
             os.fsync(fd)
             beside.rename(self.path)
             _sync_directory(self._directory)
@@ -134,7 +145,7 @@ class Journal:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size, self._number = fd, len(content), len(records)
-        self._untold.clear()
+        self._unrecorded.clear()
 
     def close(self) -> None:
         """Let go; what is live stays on the disk. Idempotent."""
@@ -176,12 +187,12 @@ class NoJournal:
     """Remembers as a journal does, and writes nothing: for dry runs."""
 
     def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
-        self.live = {entry.place.key: entry for entry in entries}
+        self.live = {entry.attribute.key: entry for entry in entries}
         self.failures = 0
 
     def hold(self, entries: Iterable[JournalEntry]) -> bool:
         """As `Journal.hold`."""
-        self.live.update((entry.place.key, entry) for entry in entries)
+        self.live.update((entry.attribute.key, entry) for entry in entries)
         return True
 
     def drop(self, keys: Iterable[str]) -> None:

@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from koordlet.host.attributes import Place
+from koordlet.host.attributes import Attribute
 
 SCHEMA = "koord.journal/v1"
 
 
-class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JournalEntry(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"attribute": "place"}
+):
     """One place that is not as it was found."""
 
-    place: Place
+    attribute: Attribute
     identity: str
     """The cgroup's; a later cgroup of the same path is left alone."""
     original: str
@@ -101,7 +103,7 @@ def decode(content: bytes) -> Decoded:
         if isinstance(record, Begin):
             boot = record.boot
         elif isinstance(record, Hold):
-            live[record.entry.place.key] = record.entry
+            live[record.entry.attribute.key] = record.entry
         else:
             live.pop(record.key, None)
         number, position = number + 1, end + 1

@@ -1,8 +1,8 @@
-"""The enforcer, the only writer of the node agent: an agent's way in, and putting everything back after one that died.
+"""Life of an enforcer: opening it, and restoring the settings of an agent that died.
 
     enforcer = open_enforcer(settings.enforcer, tree)
-    events = enforcer.step(intents, cgroups)     # each tick, with everything that is wanted
-    enforcer.close()                             # puts everything back
+    events = enforcer.step(intents, cgroups)     # each tick, with all intents
+    enforcer.close()                             # restores everything
 
 `docs/enforcer.md` has the rules.
 """
@@ -14,7 +14,7 @@ from koordlet.config import EnforcerSettings
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks, EnforcerEvent
 from koordlet.enforcer.journal import Journal, NoJournal, peek
-from koordlet.enforcer.writer import DryRunWriter, KernelWriter
+from koordlet.enforcer.writer import DryRunWriter, KernelWriter, Writer
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
@@ -46,36 +46,42 @@ def open_knobs(settings: EnforcerSettings, tree: HostTree) -> Knobs:
 
 
 def open_enforcer(
-    settings: EnforcerSettings, tree: HostTree, *, knobs: Knobs | None = None, now: Clocks | None = None
-) -> "Enforcer":
-    """Take over the journal, put back what an earlier run left, and be ready for the first step.
+    settings: EnforcerSettings,
+    tree: HostTree,
+    *,
+    knobs: Knobs | None = None,
+    journal: Journal | None = None,
+    writer: Writer | None = None,
+    now: Clocks | None = None,
+) -> Enforcer:
+    """Take over the journal, restore what an earlier run left, and be ready for the first step.
 
-    Raises JournalError where the state directory cannot be used, Unsupported without a cpu hierarchy.
+    `knobs`, `journal` and `writer` are those that the settings ask for, unless given. Raises JournalError where the
+    state directory cannot be used, Unsupported without a cpu hierarchy.
     """
     boot = boot_id(tree)
-    hands: KernelWriter
-    journal: Journal | NoJournal
+    chosen: Journal | NoJournal
     if settings.dry_run:
         left = peek(Path(settings.state_dir), boot)
         if left:
             _log.warning("an earlier run left %d places changed, and a dry run cannot: `koordlet restore`", len(left))
-        hands, journal = DryRunWriter(), NoJournal(left.values())
+        writer, chosen = writer or DryRunWriter(), NoJournal(left.values())
     else:
-        hands, journal = KernelWriter(), Journal(Path(settings.state_dir), boot)
-    enforcer = Enforcer(settings, knobs or open_knobs(settings, tree), journal, hands=hands, own=own_cgroup(tree))
+        writer, chosen = writer or KernelWriter(), journal or Journal(Path(settings.state_dir), boot)
+    enforcer = Enforcer(settings, knobs or open_knobs(settings, tree), chosen, writer=writer, own=own_cgroup(tree))
     enforcer.adopt(now)
     return enforcer
 
 
 def restore(settings: EnforcerSettings, tree: HostTree) -> list[EnforcerEvent]:
-    """Put back what the journal says is not as it was found; one event for each place. Raises as `open_enforcer`.
+    """Restore every attribute that the journal names; return one event for each. Raises as `open_enforcer`.
 
     Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed.
     """
     if not (Path(settings.state_dir) / "journal").exists():
         return []
     journal = Journal(Path(settings.state_dir), boot_id(tree))
-    enforcer = Enforcer(settings, Knobs(tree), journal, hands=KernelWriter(), own=own_cgroup(tree))
+    enforcer = Enforcer(settings, Knobs(tree), journal, writer=KernelWriter(), own=own_cgroup(tree))
     try:
         return enforcer.adopt()
     finally:

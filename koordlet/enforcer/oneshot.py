@@ -1,84 +1,83 @@
-"""Wishes that are done once and leave nothing to put back: memory taken from a cgroup, and its end."""
+"""One-shot actions, which leave nothing to restore: memory reclaim, and eviction."""
 
 from collections.abc import Iterable
 
 from api.intents import Evict, Intent, Reclaim
 from api.plugin import Unsupported
-from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.budgets import Budgets
-from koordlet.enforcer.events import EnforcerEvent, of_intent
+from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_intent
 from koordlet.enforcer.evictions import Evictions
-from koordlet.enforcer.leases import Tell
+from koordlet.enforcer.journal import NOT_WRITTEN
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import JournalUnavailable, Reclaimer
-from koordlet.enforcer.writer import KernelWriter
-from koordlet.host.knobs.knobs import CgroupGone, Knobs
+from koordlet.host.knobs.knobs import CgroupGone
 
 
 class OneShotActions:
-    """Times are monotonic seconds."""
+    """Checks protection and budgets, then reclaims or evicts."""
 
     def __init__(
-        self, settings: EnforcerSettings, knobs: Knobs, hands: KernelWriter, budgets: Budgets, taking: Reclaimer
+        self, reclaimer: Reclaimer, evictions: Evictions, budgets: Budgets, log: EventLog, clock: StepClock
     ) -> None:
-        self._may_evict = settings.evict
+        self._reclaimer = reclaimer
+        self._evictions = evictions
         self._budgets = budgets
-        self._taking = taking
-        self._evictions = Evictions(
-            hands, lambda target: knobs.directory("cpu", target), settings.evict_cooldown_seconds
-        )
+        self._log = log
+        self._clock = clock
 
-    def is_ending(self, target: str) -> bool:
-        """Whether an eviction reaches into a cgroup: its own, of one above or of one below."""
+    def is_evicting(self, target: str) -> bool:
+        """Return whether an eviction is under way in a cgroup, in one above it or in one below."""
         prefix = target.rstrip("/") + "/"
         return any(f"{path}/".startswith(prefix) or prefix.startswith(f"{path}/") for path in self._evictions.targets)
 
-    def reclaim(self, wish: Reclaim, protection: ProtectedCgroups, now_seconds: float, tell: Tell) -> None:
-        """Take memory, unless the cgroup is protected."""
-        forbidden = protection.why(wish.target)
-        spent = "" if forbidden else self._budgets.take(wish.target, now_seconds)
+    def reclaim(self, intent: Reclaim, protection: ProtectedCgroups) -> None:
+        """Reclaim memory, unless the cgroup is protected."""
+        forbidden = protection.why(intent.target)
+        spent = "" if forbidden else self._budgets.spend(intent.target, self._clock.monotonic_seconds)
         if forbidden or spent:
-            tell(of_intent(wish, Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET, forbidden or spent))
+            outcome = Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET
+            self._log.emit(of_intent(intent, outcome, forbidden or spent))
             return
         try:
-            taken = self._taking.take(wish, tell)
+            reclaimed = self._reclaimer.reclaim(intent)
         except JournalUnavailable:
-            tell(of_intent(wish, Outcome.JOURNAL_UNAVAILABLE, "the journal cannot be written; nothing changed"))
+            self._log.emit(of_intent(intent, Outcome.JOURNAL_UNAVAILABLE, NOT_WRITTEN))
             return
         except (Unsupported, CgroupGone, OSError) as error:
-            tell(_failure(wish, error))
+            self._log.emit(_failure(intent, error))
             return
-        got = taken.amount_bytes
-        short = f"; no more than {got} bytes were to be had" if got < wish.amount_bytes else ""
-        tell(of_intent(wish, Outcome.RECLAIMED, wish.reason + short, file=taken.file))
+        got = reclaimed.amount_bytes
+        short = f"; no more than {got} bytes were to be had" if got < intent.amount_bytes else ""
+        self._log.emit(of_intent(intent, Outcome.RECLAIMED, intent.reason + short, file=reclaimed.file))
 
-    def evict(self, wishes: Iterable[Evict], protection: ProtectedCgroups, now_seconds: float, tell: Tell) -> None:
-        """Go on with what has begun, and begin what may begin."""
-        for event in self._evictions.advance(now_seconds):
-            tell(event)
-        for wish in sorted(wishes, key=lambda wish: (wish.target, wish.strategy)):
-            forbidden = protection.why(wish.target)
-            if not self._may_evict:
-                tell(of_intent(wish, Outcome.REFUSED, "[enforcer] evict is off"))
+    def evict(self, intents: Iterable[Evict], protection: ProtectedCgroups) -> None:
+        """Go on with the evictions under way, and begin those that may begin."""
+        for event in self._evictions.advance(self._clock.monotonic_seconds):
+            self._log.emit(event)
+        for intent in sorted(intents, key=lambda intent: (intent.target, intent.strategy)):
+            forbidden = protection.why(intent.target)
+            if not self._evictions.enabled:
+                self._log.emit(of_intent(intent, Outcome.REFUSED, "[enforcer] evict is off"))
             elif forbidden:
-                tell(of_intent(wish, Outcome.PROTECTED, forbidden))
+                self._log.emit(of_intent(intent, Outcome.PROTECTED, forbidden))
             else:
-                self._begin(wish, now_seconds, tell)
+                self._begin(intent)
 
-    def _begin(self, wish: Evict, now_seconds: float, tell: Tell) -> None:
+    def _begin(self, intent: Evict) -> None:
         event: EnforcerEvent | None
         try:
-            event = self._evictions.ask(wish, now_seconds)
+            event = self._evictions.begin(intent, self._clock.monotonic_seconds)
         except (Unsupported, CgroupGone, OSError) as error:
-            event = _failure(wish, error)
+            event = _failure(intent, error)
         if event is not None:
-            tell(event)
+            self._log.emit(event)
 
 
-def _failure(wish: Intent, error: Exception) -> EnforcerEvent:
+def _failure(intent: Intent, error: Exception) -> EnforcerEvent:
     if isinstance(error, Unsupported):
-        return of_intent(wish, Outcome.UNSUPPORTED, f"{error.reason}; {error.remedy}" if error.remedy else error.reason)
+        reason = f"{error.reason}; {error.remedy}" if error.remedy else error.reason
+        return of_intent(intent, Outcome.UNSUPPORTED, reason)
     if isinstance(error, CgroupGone):
-        return of_intent(wish, Outcome.GONE, "there is no such cgroup")
-    return of_intent(wish, Outcome.FAILED, str(error))
+        return of_intent(intent, Outcome.GONE, "there is no such cgroup")
+    return of_intent(intent, Outcome.FAILED, str(error))

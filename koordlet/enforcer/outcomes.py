@@ -1,31 +1,31 @@
-"""What became of each strategy's wishes in one step. Pure."""
+"""Results of each strategy's intents in one step. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from api.intents import Evict, Intent, Setting
+from api.intents import Intent
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.events import EnforcerEvent
+from koordlet.enforcer.events import EnforcerEvent, knob_name
 
-Wish = tuple[str, str, str]
+IntentKey = tuple[str, str, str]
 """Strategy, target and knob."""
 
 
 class IntentResult(StrEnum):
-    """What a wish came to."""
+    """Result of an intent."""
 
     REQUESTED = "requested"
-    """All of them."""
+    """Counts every intent."""
     APPLIED = "applied"
-    """It was done, or stands."""
+    """Done, or in effect already."""
     CONFLICT = "conflict"
-    """Another strategy's wish went first."""
+    """Another strategy's intent won."""
     DECLINED = "declined"
     """Settings, budgets, protection or the kernel did not allow it."""
 
 
-_FATES: Mapping[Outcome, IntentResult] = {
+_RESULTS: Mapping[Outcome, IntentResult] = {
     Outcome.SET: IntentResult.APPLIED,
     Outcome.UNCHANGED: IntentResult.APPLIED,
     Outcome.RECLAIMED: IntentResult.APPLIED,
@@ -45,22 +45,18 @@ _FATES: Mapping[Outcome, IntentResult] = {
 _WORST_FIRST = (IntentResult.CONFLICT, IntentResult.DECLINED, IntentResult.APPLIED)
 
 
-def intent_results(wishes: Iterable[Intent], events: Iterable[EnforcerEvent]) -> Mapping[tuple[str, IntentResult], int]:
-    """(strategy, fate) to how many wishes of one step; a wish of which one place failed was declined.
+def intent_results(
+    intents: Iterable[Intent], events: Iterable[EnforcerEvent]
+) -> Mapping[tuple[str, IntentResult], int]:
+    """Number of one step's intents by (strategy, result); an intent that failed at one attribute was declined.
 
-    A wish for what another strategy got is in none but `REQUESTED`: nobody lost, and it is the other's.
+    An intent for the value that another strategy set is in none but `REQUESTED`: it lost nothing.
     """
-    wanted = {(wish.strategy, wish.target, _knob(wish)) for wish in wishes}
-    fates: dict[Wish, IntentResult] = {}
+    requested = {(intent.strategy, intent.target, knob_name(intent)) for intent in intents}
+    results: dict[IntentKey, IntentResult] = {}
     for event in events:
-        wish, fate = (event.strategy, event.target, event.knob), _FATES.get(event.outcome)
-        if wish in wanted and fate is not None:
-            fates[wish] = min(fate, fates.get(wish, fate), key=_WORST_FIRST.index)
-    counts = Counter((wish[0], fate) for wish, fate in fates.items())
-    return counts + Counter((strategy, IntentResult.REQUESTED) for strategy, _target, _knob in wanted)
-
-
-def _knob(wish: Intent) -> str:
-    if isinstance(wish, Setting):
-        return wish.knob.value
-    return "evict" if isinstance(wish, Evict) else "reclaim"
+        key, result = (event.strategy, event.target, event.knob), _RESULTS.get(event.outcome)
+        if key in requested and result is not None:
+            results[key] = min(result, results.get(key, result), key=_WORST_FIRST.index)
+    counts = Counter((strategy, result) for (strategy, _, _), result in results.items())
+    return counts + Counter((strategy, IntentResult.REQUESTED) for strategy, _, _ in requested)

@@ -1,4 +1,4 @@
-"""From a wish to what would have to be written for it: looks, and writes nothing."""
+"""Plans: the writes and journal entries that a setting needs, found by reading the host and writing nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from api.intents import Knob, Setting
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.events import Clocks
+from koordlet.enforcer.events import StepClock
 from koordlet.enforcer.journal_format import JournalEntry
 from koordlet.enforcer.leases import Lease
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.write_order import KnobChange, interim
-from koordlet.enforcer.writer import KernelWriter
+from koordlet.enforcer.writer import Writer
 from koordlet.host.attributes import KernelFile
 from koordlet.host.knobs.direction import direction
 from koordlet.host.knobs.knobs import Assignment, CgroupGone, Knobs
 
 
 class Declined(Exception):
-    """A wish that is not followed, and why."""
+    """A setting that is not applied, with outcome and reason."""
 
     def __init__(self, outcome: Outcome, reason: str, file: str = "") -> None:
         super().__init__(reason)
@@ -29,58 +29,52 @@ class Declined(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What to do for one wish; nothing where `change.parts` is empty."""
+    """Writes of one setting; none where `change.assignments` is empty."""
 
     setting: Setting
     change: KnobChange
     entries: tuple[JournalEntry, ...]
-    """In the order of the parts."""
+    """In the order of the assignments."""
 
     @property
-    def wants_originals(self) -> bool:
-        """Whether everything is to be as it was found."""
+    def restores_originals(self) -> bool:
+        """Return whether everything would be as it was found."""
         return bool(self.entries) and all(entry.original == entry.ours[-1] for entry in self.entries)
 
 
 class Planner:
-    """Looks at a host through its hands."""
+    """Makes plans for one host."""
 
-    def __init__(self, knobs: Knobs, hands: KernelWriter) -> None:
+    def __init__(self, knobs: Knobs, writer: Writer, clock: StepClock) -> None:
         self._knobs = knobs
-        self._hands = hands
+        self._writer = writer
+        self._clock = clock
 
     def plan(
-        self,
-        setting: Setting,
-        held: Lease | None,
-        protection: ProtectedCgroups,
-        now: Clocks,
-        aliases: Mapping[str, str],
+        self, setting: Setting, lease: Lease | None, protection: ProtectedCgroups, aliases: Mapping[str, str]
     ) -> WritePlan:
-        """Raises Declined. `aliases` names the group that stands in for a resource group that cannot be made."""
-        parts = self._parts(setting, aliases)
-        found = [(part, self._text(part, held)) for part in parts]
-        before = [(part, _original(part, text, held)) for part, text in found]
-        forbidden = protection.forbids(setting.knob, setting.target, direction(setting.knob, before))
+        """Raises Declined. `aliases` maps a resource group that cannot be made to the one in its stead."""
+        assignments = self._assignments(setting, aliases)
+        found = [(one, self._text(one, lease)) for one in assignments]
+        originals = [(one, _original(one, text, lease)) for one, text in found]
+        forbidden = protection.forbids(setting.knob, setting.target, direction(setting.knob, originals))
         if forbidden:
-            raise Declined(Outcome.PROTECTED, forbidden, parts[0].place.key)
-        known = [(part, text) for part, text in found if text is not None]
-        differing = tuple((part, text) for part, text in known if part.by_kernel or text != part.value)
-        if all(part.by_kernel for part, _ in differing):
+            raise Declined(Outcome.PROTECTED, forbidden, assignments[0].attribute.key)
+        known = [(one, text) for one, text in found if text is not None]
+        differing = tuple((one, text) for one, text in known if one.by_kernel or text != one.value)
+        if all(one.by_kernel for one, _ in differing):
             differing = ()
         change = KnobChange(setting.knob, setting.target, differing, direction(setting.knob, differing))
-        return WritePlan(
-            setting, change, tuple(self._entry(setting, part, text, held, now) for part, text in differing)
-        )
+        return WritePlan(setting, change, tuple(self._entry(setting, one, text, lease) for one, text in differing))
 
-    def _parts(self, setting: Setting, aliases: Mapping[str, str]) -> tuple[Assignment, ...]:
+    def _assignments(self, setting: Setting, aliases: Mapping[str, str]) -> tuple[Assignment, ...]:
         target, value = setting.target, setting.value
         if setting.knob == Knob.RESCTRL_SCHEMATA:
             target = aliases.get(target, target)
         elif setting.knob == Knob.RESCTRL_GROUP:
             value = aliases.get(value, value)
         try:
-            return self._knobs.parts(setting.knob, target, value)
+            return self._knobs.assignments(setting.knob, target, value)
         except Unsupported as lack:
             raise Declined(
                 Outcome.UNSUPPORTED, f"{lack.reason}; {lack.remedy}" if lack.remedy else lack.reason
@@ -92,44 +86,48 @@ class Planner:
         except OSError as error:
             raise Declined(Outcome.FAILED, str(error)) from error
 
-    def _text(self, part: Assignment, held: Lease | None) -> str | None:
-        """What stands at a place; None where no process is there to have it."""
+    def _text(self, assignment: Assignment, lease: Lease | None) -> str | None:
+        """Present text of an attribute; None where no process is there to have it."""
+        attribute = assignment.attribute
         try:
-            texts = self._hands.read(part.place)
+            texts = self._writer.read(attribute)
         except OSError as error:
-            raise Declined(Outcome.FAILED, str(error), part.place.key) from error
+            raise Declined(Outcome.FAILED, str(error), attribute.key) from error
         if texts is None:
-            raise Declined(Outcome.GONE, "it is not there any more", part.place.key)
-        entry = held.entries.get(part.place.key) if held else None
-        if entry is not None and not isinstance(part.place, KernelFile):
+            raise Declined(Outcome.GONE, "it is not there any more", attribute.key)
+        entry = lease.entries.get(attribute.key) if lease else None
+        if entry is not None and not isinstance(attribute, KernelFile):
             texts -= {entry.original} if len(texts) > 1 else frozenset()
         if len(texts) > 1:
             shown = ", ".join(sorted(texts))
-            raise Declined(Outcome.REFUSED, f"its processes differ ({shown}): somebody sets them apart", part.place.key)
+            reason = f"its processes differ ({shown}): another program sets them apart"
+            raise Declined(Outcome.REFUSED, reason, attribute.key)
         return next(iter(texts), None)
 
-    def _entry(self, setting: Setting, part: Assignment, text: str, held: Lease | None, now: Clocks) -> JournalEntry:
-        identity = self._hands.identity(part.place)
+    def _entry(self, setting: Setting, assignment: Assignment, text: str, lease: Lease | None) -> JournalEntry:
+        attribute = assignment.attribute
+        identity = self._writer.identity(attribute)
         if identity is None:
-            raise Declined(Outcome.GONE, "it is not there any more", part.place.key)
-        known = held.entries.get(part.place.key) if held else None
+            raise Declined(Outcome.GONE, "it is not there any more", attribute.key)
+        known = lease.entries.get(attribute.key) if lease else None
         original = known.original if known and known.identity == identity else text
-        ways = (text if known else "", interim(part, text), interim(Assignment(part.place, original), part.value))
-        ours = (*part.also, *(way for way in ways if way), part.value)
+        from_original = Assignment(attribute, original)
+        passing = (text if known else "", interim(assignment, text), interim(from_original, assignment.value))
+        ours = (*assignment.also, *filter(None, passing), assignment.value)
         return JournalEntry(
-            place=part.place,
+            attribute=attribute,
             identity=identity,
             original=original,
             ours=tuple(dict.fromkeys(ours)),
-            by_kernel=part.by_kernel,
+            by_kernel=assignment.by_kernel,
             target=setting.target,
             knob=setting.knob.value,
             strategy=setting.strategy,
             verdict=setting.verdict,
-            lease_end=now.wall_seconds + setting.lease_seconds,
+            lease_end=self._clock.wall_seconds + setting.lease_seconds,
         )
 
 
-def _original(part: Assignment, text: str | None, held: Lease | None) -> str:
-    entry = held.entries.get(part.place.key) if held else None
-    return entry.original if entry else part.value if text is None else text
+def _original(assignment: Assignment, text: str | None, lease: Lease | None) -> str:
+    entry = lease.entries.get(assignment.attribute.key) if lease else None
+    return entry.original if entry else assignment.value if text is None else text

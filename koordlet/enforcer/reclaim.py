@@ -1,4 +1,4 @@
-"""Memory that is taken from a cgroup; on cgroup v1 by a limit that is lowered for a moment, which the journal knows."""
+"""Memory reclaim; on cgroup v1 by a limit that is lowered for a moment, with an entry in the journal."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +8,9 @@ import msgspec
 from api.intents import Knob, Reclaim
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.journal_format import JournalEntry
-from koordlet.enforcer.leases import Leases, Tell
-from koordlet.enforcer.writer import KernelWriter
-from koordlet.host.attribute_formats import Format
-from koordlet.host.cgroups.reclaim import LIMIT_FILE, REQUEST_FILE, lowered_limits, takes_by_limit
+from koordlet.enforcer.leases import Leases
+from koordlet.enforcer.writer import Writer
+from koordlet.host.cgroups.reclaim import LIMIT_FILE, REQUEST_FILE, SET_BACK, lowered_limits, reclaims_by_limit
 from koordlet.host.files import HostError
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 
@@ -22,69 +21,70 @@ class JournalUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """What came of it."""
+    """Bytes that were freed, and the file that was written."""
 
     amount_bytes: int
     file: str
 
 
 class Reclaimer:
-    """One way for each version."""
+    """Reclaims by memory.reclaim (cgroup v2) or by the limit (v1)."""
 
-    def __init__(self, knobs: Knobs, hands: KernelWriter, journal: Journal | NoJournal, holdings: Leases) -> None:
+    def __init__(self, knobs: Knobs, writer: Writer, journal: Journal | NoJournal, leases: Leases) -> None:
         self._knobs = knobs
-        self._hands = hands
+        self._writer = writer
         self._journal = journal
-        self._holdings = holdings
+        self._leases = leases
 
-    def take(self, wish: Reclaim, tell: Tell) -> Reclaimed:
-        """Take it now. Raises Unsupported, CgroupGone, OSError or NotWrittenDown."""
-        directory = self._knobs.directory("memory", wish.target)
-        if not takes_by_limit(directory):
-            taken = self._hands.reclaim(directory, wish.amount_bytes)
-            return Reclaimed(taken, str(directory / REQUEST_FILE))
-        limits = lowered_limits(directory, wish.amount_bytes)
-        taken = self._by_limit(wish, directory, limits, tell) if limits else 0
-        return Reclaimed(taken, str(directory / LIMIT_FILE))
+    def reclaim(self, intent: Reclaim) -> Reclaimed:
+        """Reclaim now. Raises Unsupported, CgroupGone, OSError or JournalUnavailable."""
+        directory = self._knobs.directory("memory", intent.target)
+        if not reclaims_by_limit(directory):
+            freed = self._writer.reclaim(directory, intent.amount_bytes)
+            return Reclaimed(freed, str(directory / REQUEST_FILE))
+        limits = lowered_limits(directory, intent.amount_bytes)
+        freed = self._by_limit(intent, directory, limits) if limits else 0
+        return Reclaimed(freed, str(directory / LIMIT_FILE))
 
-    def _by_limit(self, wish: Reclaim, directory: Path, limits: tuple[int, ...], tell: Tell) -> int:
-        (part,) = self._knobs.parts(Knob.MEMORY_MAX, wish.target, "max")
-        key, identity = part.place.key, self._hands.identity(part.place)
-        standing = next(iter(self._hands.read(part.place) or ()), None)
-        if identity is None or standing is None:
-            raise CgroupGone(wish.target)
+    def _by_limit(self, intent: Reclaim, directory: Path, limits: tuple[int, ...]) -> int:
+        (assignment,) = self._knobs.assignments(Knob.MEMORY_MAX, intent.target, "max")
+        attribute = assignment.attribute
+        identity = self._writer.identity(attribute)
+        present_limit = next(iter(self._writer.read(attribute) or ()), None)
+        if identity is None or present_limit is None:
+            raise CgroupGone(intent.target)
         lowered = tuple(map(str, limits))
-        held = self._journal.live.get(key)
-        if held is not None and held.identity == identity:
-            entry = msgspec.structs.replace(held, ours=(*lowered, *held.ours))
+        known = self._journal.live.get(attribute.key)
+        if known is not None and known.identity == identity:
+            entry = msgspec.structs.replace(known, ours=(*lowered, *known.ours))
         else:
-            held = None
+            known = None
             entry = JournalEntry(
-                place=part.place,
+                attribute=attribute,
                 identity=identity,
-                original=standing,
+                original=present_limit,
                 ours=lowered,
-                target=wish.target,
+                target=intent.target,
                 knob=Knob.MEMORY_MAX.value,
-                strategy=wish.strategy,
-                verdict=wish.verdict,
+                strategy=intent.strategy,
+                verdict=intent.verdict,
                 lease_end=0.0,
             )
         if not self._journal.hold([entry]):
             raise JournalUnavailable
         try:
-            taken = self._hands.reclaim_by_limit(directory, limits, Format.LIMIT_BYTES, standing)
+            freed = self._writer.reclaim_by_limit(directory, limits, present_limit)
         except HostError as error:
-            if error.operation == "put back":
-                self._holdings.adopt([entry], tell)
+            if error.operation == SET_BACK:
+                self._leases.adopt([entry])
             else:
-                self._forget(key, held)
+                self._forget(attribute.key, known)
             raise
-        self._forget(key, held)
-        return taken
+        self._forget(attribute.key, known)
+        return freed
 
-    def _forget(self, key: str, held: JournalEntry | None) -> None:
-        if held is None:
+    def _forget(self, key: str, known: JournalEntry | None) -> None:
+        if known is None:
             self._journal.drop([key])
         else:
-            self._journal.hold([held])
+            self._journal.hold([known])

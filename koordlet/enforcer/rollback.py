@@ -1,4 +1,4 @@
-"""Puts places back to what they were, if what stands there is still ours; used on start, on exit and in between."""
+"""Rollback: restore the originals of attributes that still hold a text of ours, in an order that the kernel accepts."""
 
 import errno
 from collections import defaultdict
@@ -10,28 +10,31 @@ from api.intents import Knob
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.journal_format import JournalEntry
 from koordlet.enforcer.write_order import KnobChange, order
-from koordlet.enforcer.writer import KernelWriter
-from koordlet.host.attributes import KernelFile, ResourceTasks, parents_list
+from koordlet.enforcer.writer import Writer
+from koordlet.host.attributes import KernelFile, ResourceTasks, parent_list
 from koordlet.host.knobs.direction import direction
 from koordlet.host.knobs.knobs import Assignment
 
 _GONE = (errno.ENOENT, errno.ENODEV)
 
+_Found = tuple[JournalEntry, str]
+"""An entry and the present text of its attribute."""
+
 
 class Ownership(Enum):
-    """What is found at a place that we changed."""
+    """State of an attribute that the agent changed."""
 
     OURS = "ours"
     PARTLY = "partly"
-    """Of several processes some hold our text and some the original."""
+    """Some processes have our text and some the original."""
     ORIGINAL = "original"
     FOREIGN = "foreign"
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """What became of one place; `before` is what stood there. FAILED ones are still ours."""
+class RollbackResult:
+    """Outcome for one attribute; `before` is the text found there. FAILED ones are still ours."""
 
     entry: JournalEntry
     outcome: Outcome
@@ -39,11 +42,11 @@ class Returned:
     reason: str
 
 
-def look(entry: JournalEntry, hands: KernelWriter) -> tuple[Ownership, str]:
-    """What stands at an entry's place, and its text. Raises OSError where it cannot be read."""
-    if hands.identity(entry.place) != entry.identity:
+def inspect(entry: JournalEntry, writer: Writer) -> tuple[Ownership, str]:
+    """State and present text of an entry's attribute. Raises OSError where it cannot be read."""
+    if writer.identity(entry.attribute) != entry.identity:
         return Ownership.GONE, ""
-    texts = hands.read(entry.place)
+    texts = writer.read(entry.attribute)
     if texts is None:
         return Ownership.GONE, ""
     shown = ",".join(sorted(texts))
@@ -56,96 +59,97 @@ def look(entry: JournalEntry, hands: KernelWriter) -> tuple[Ownership, str]:
     return (Ownership.PARTLY if entry.original in texts else Ownership.OURS), shown
 
 
-def put_back(entries: Iterable[JournalEntry], hands: KernelWriter) -> list[Returned]:
-    """Look at each place and put back what is ours, in the order that the kernel accepts."""
-    done: list[Returned] = []
-    ours: dict[tuple[str, str], list[tuple[JournalEntry, str]]] = defaultdict(list)
+def roll_back(entries: Iterable[JournalEntry], writer: Writer) -> list[RollbackResult]:
+    """Inspect each attribute and restore those that are ours."""
+    results: list[RollbackResult] = []
+    ours: dict[tuple[str, str], list[_Found]] = defaultdict(list)
     for entry in entries:
         try:
-            standing, text = look(entry, hands)
+            ownership, text = inspect(entry, writer)
         except OSError as error:
-            done.append(Returned(entry, Outcome.FAILED, "", str(error)))
+            results.append(RollbackResult(entry, Outcome.FAILED, "", str(error)))
             continue
-        if standing in (Ownership.OURS, Ownership.PARTLY):
+        if ownership in (Ownership.OURS, Ownership.PARTLY):
             ours[entry.target, entry.knob].append((entry, text))
         else:
-            done.append(Returned(entry, *_nothing_to_do(standing, text)))
-    done += _write_back(ours, hands)
-    return done
+            results.append(RollbackResult(entry, *_unwritten(ownership, text)))
+    results += _write_originals(ours, writer)
+    return results
 
 
-def _nothing_to_do(standing: Ownership, text: str) -> tuple[Outcome, str, str]:
-    if standing == Ownership.GONE:
+def _unwritten(ownership: Ownership, text: str) -> tuple[Outcome, str, str]:
+    if ownership == Ownership.GONE:
         return Outcome.GONE, "", "the cgroup is no more"
-    if standing == Ownership.ORIGINAL:
-        return Outcome.UNCHANGED, text, "it was back already"
-    return Outcome.FOREIGN_WRITE, text, "somebody else wrote there meanwhile"
+    if ownership == Ownership.ORIGINAL:
+        return Outcome.UNCHANGED, text, "the original was there already"
+    return Outcome.FOREIGN_WRITE, text, "another program wrote there meanwhile"
 
 
-def _write_back(ours: dict[tuple[str, str], list[tuple[JournalEntry, str]]], hands: KernelWriter) -> list[Returned]:
+def _write_originals(ours: dict[tuple[str, str], list[_Found]], writer: Writer) -> list[RollbackResult]:
     changes: list[KnobChange] = []
-    entries: dict[str, tuple[JournalEntry, str]] = {}
-    for (target, knob), found in ours.items():
-        parts = tuple(
-            (Assignment(entry.place, entry.original, entry.by_kernel), _single(entry, text)) for entry, text in found
+    found: dict[str, _Found] = {}
+    for (target, name), of_knob in ours.items():
+        assignments = tuple(
+            (Assignment(entry.attribute, entry.original, entry.by_kernel), _present_text(entry, text))
+            for entry, text in of_knob
         )
-        kind = _known(knob)
-        changes.append(KnobChange(kind, target, parts, direction(kind, parts)))
-        entries |= {entry.place.key: (entry, text) for entry, text in found}
+        knob = _known_knob(name)
+        changes.append(KnobChange(knob, target, assignments, direction(knob, assignments)))
+        found |= {entry.attribute.key: (entry, text) for entry, text in of_knob}
     failed: dict[str, str] = {}
     remarks: dict[str, str] = {}
     gone: set[str] = set()
     for write in order(changes):
-        entry, _ = entries[write.part.place.key]
+        key = write.assignment.attribute.key
         try:
-            remarks[entry.place.key] = _write(entry, write.value, hands)
-            failed.pop(entry.place.key, None)
+            remarks[key] = _write(found[key][0], write.value, writer)
+            failed.pop(key, None)
         except OSError as error:
             if error.errno in _GONE:
-                gone.add(entry.place.key)
+                gone.add(key)
             else:
-                failed[entry.place.key] = str(error)
-    # What was refused may be accepted once all the others are back.
+                failed[key] = str(error)
+    # A text that was refused may be accepted once all the others are restored.
     for key in list(failed):
-        entry, _ = entries[key]
+        entry, _ = found[key]
         try:
-            remarks[key] = _write(entry, entry.original, hands)
+            remarks[key] = _write(entry, entry.original, writer)
             del failed[key]
         except OSError as error:
             failed[key] = str(error)
-    done = []
-    for key, (entry, text) in entries.items():
+    results = []
+    for key, (entry, text) in found.items():
         if key in gone:
-            done.append(Returned(entry, *_nothing_to_do(Ownership.GONE, "")))
+            results.append(RollbackResult(entry, *_unwritten(Ownership.GONE, "")))
         elif key in failed:
-            done.append(Returned(entry, Outcome.FAILED, text, failed[key]))
+            results.append(RollbackResult(entry, Outcome.FAILED, text, failed[key]))
         else:
-            done.append(Returned(entry, Outcome.RESTORED, text, remarks[key]))
-    return done
+            results.append(RollbackResult(entry, Outcome.RESTORED, text, remarks[key]))
+    return results
 
 
-def _known(knob: str) -> Knob:
-    """A journal of another version may name a knob that is none here: it has no order among the others."""
-    return Knob(knob) if knob in Knob.__members__.values() else Knob.SYSCTL
+def _known_knob(name: str) -> Knob:
+    """The knob of that name; one of another version's journal has no order among the others, as a sysctl has none."""
+    return Knob(name) if name in Knob.__members__.values() else Knob.SYSCTL
 
 
-def _single(entry: JournalEntry, text: str) -> str:
-    """The text to judge the direction by; processes that differ count as having ours."""
-    return text if isinstance(entry.place, KernelFile) else entry.ours[-1]
+def _present_text(entry: JournalEntry, text: str) -> str:
+    """Text to tell the direction by; processes that differ count as having ours."""
+    return text if isinstance(entry.attribute, KernelFile) else entry.ours[-1]
 
 
-def _write(entry: JournalEntry, value: str, hands: KernelWriter) -> str:
-    """Write it back, or what comes closest to it; returns a remark on the latter."""
-    place = entry.place
+def _write(entry: JournalEntry, value: str, writer: Writer) -> str:
+    """Write a text, or the closest one that the kernel takes; return a remark in that case."""
+    attribute = entry.attribute
     try:
-        hands.write(place, value, entry.ours, entry.identity)
+        writer.write(attribute, value, entry.ours, entry.identity)
     except OSError as error:
-        if isinstance(place, ResourceTasks) and error.errno in _GONE:
-            hands.write(place, "", entry.ours, entry.identity)
+        if isinstance(attribute, ResourceTasks) and error.errno in _GONE:
+            writer.write(attribute, "", entry.ours, entry.identity)
             return "their group is no more, so they are in the root group"
-        everything = parents_list(place) if isinstance(place, KernelFile) and not value else ""
+        everything = parent_list(attribute) if isinstance(attribute, KernelFile) and not value else ""
         if error.errno != errno.ENOSPC or not everything:
             raise
-        hands.write(place, everything, entry.ours, entry.identity)
+        writer.write(attribute, everything, entry.ours, entry.identity)
         return "the kernel takes no empty list while processes are there, so it names all that the parent has"
     return ""

@@ -27,7 +27,7 @@ class KnobChange:
 
     knob: Knob
     target: str
-    parts: tuple[tuple[Assignment, str], ...]
+    assignments: tuple[tuple[Assignment, str], ...]
     direction: Direction
 
 
@@ -36,16 +36,16 @@ class KnobWrite:
     """One write: which change it belongs to, where, and what."""
 
     change: int
-    part: Assignment
+    assignment: Assignment
     value: str
 
 
-def interim(part: Assignment, old: str) -> str:
+def interim(assignment: Assignment, old: str) -> str:
     """What a list passes through on its way: both lists together. Empty where the way is straight."""
-    place = part.place
-    if not isinstance(place, KernelFile) or place.form != Format.CPUS:
+    attribute = assignment.attribute
+    if not isinstance(attribute, KernelFile) or attribute.format != Format.CPUS:
         return ""
-    before, after = parse_cpuset(old), parse_cpuset(part.value)
+    before, after = parse_cpuset(old), parse_cpuset(assignment.value)
     both = before | after
     return "" if not before or not after or both in (before, after) else format_cpuset(both)
 
@@ -54,12 +54,12 @@ def order(changes: Sequence[KnobChange]) -> list[KnobWrite]:
     """All writes, in the order in which to make them."""
     ranked: list[tuple[tuple[int, int, int], KnobWrite]] = []
     for number, change in enumerate(changes):
-        for position, (part, old) in enumerate(_within(change)):
-            passing = interim(part, old) if change.direction == Direction.ASIDE else ""
+        for position, (assignment, old) in enumerate(_within(change)):
+            passing = interim(assignment, old) if change.direction == Direction.ASIDE else ""
             if passing:
-                ranked.append(((_WIDEN, _depth(change.target), position), KnobWrite(number, part, passing)))
+                ranked.append(((_WIDEN, _depth(change.target), position), KnobWrite(number, assignment, passing)))
             rank = (_phase(change), _level(change), position)
-            ranked.append((rank, KnobWrite(number, part, part.value)))
+            ranked.append((rank, KnobWrite(number, assignment, assignment.value)))
     return [write for _, write in sorted(ranked, key=lambda item: item[0])]
 
 
@@ -79,37 +79,37 @@ def _level(change: KnobChange) -> int:
     if KNOBS[change.knob].write_phase == WritePhase.BY_LEVEL:
         depth = _depth(change.target)
         return depth if change.direction == Direction.WIDER else -depth
-    return max(_turn(part) for part, _ in change.parts)
+    return max(_rank_last(assignment) for assignment, _ in change.assignments)
 
 
 def _depth(target: str) -> int:
     return len([name for name in target.split("/") if name])
 
 
-def _turn(part: Assignment) -> int:
+def _rank_last(assignment: Assignment) -> int:
     """Among what has no level: weights before idle classes, groups before their schemata before their tasks."""
-    place = part.place
-    if isinstance(place, ResourceGroup):
-        return 9 if part.value == ABSENT else 0
-    if isinstance(place, ResourceTasks):
+    attribute = assignment.attribute
+    if isinstance(attribute, ResourceGroup):
+        return 9 if assignment.value == ABSENT else 0
+    if isinstance(attribute, ResourceTasks):
         return 3
-    if isinstance(place, ProcessFiles):
+    if isinstance(attribute, ProcessFiles):
         return 4
-    return 2 if place.path.endswith("/cpu.idle") else 1
+    return 2 if attribute.path.endswith("/cpu.idle") else 1
 
 
 def _within(change: KnobChange) -> list[tuple[Assignment, str]]:
     """A longer period goes before its quota and a shorter one after it; an idle class before the weight it hid."""
-    return sorted(change.parts, key=_inner_rank)
+    return sorted(change.assignments, key=_inner_rank)
 
 
 def _inner_rank(item: tuple[Assignment, str]) -> int:
-    part, old = item
-    place = part.place
-    if isinstance(place, KernelFile):
-        name = place.path.rpartition("/")[2]
+    assignment, old = item
+    attribute = assignment.attribute
+    if isinstance(attribute, KernelFile):
+        name = attribute.path.rpartition("/")[2]
         if name == "cpu.cfs_period_us":
-            return 0 if int(part.value) > int(old) else 2
+            return 0 if int(assignment.value) > int(old) else 2
         if name in ("cpu.shares", "cpu.weight"):
             return 2
     return 1

@@ -1,113 +1,125 @@
-"""The enforcer's hands: the one place where anything is read, written or signalled; and hands that only pretend.
+"""The writer: the one place where kernel files are written and processes signalled, and its dry run.
 
-A dry run uses the pretending hands and differs in nothing else. What they were told to write reads back as if it
-stood there, until somebody changes what really does.
+A dry run uses the other writer and differs in nothing else. A text that it was told to write reads back as if the file
+held it, until the file's own text changes.
 """
 
 import signal
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from koordlet.host.attribute_formats import Format, spelled
-from koordlet.host.attributes import PRESENT, KernelFile, Place, ResourceGroup
+from koordlet.host.attribute_formats import Format, written_text
+from koordlet.host.attributes import PRESENT, Attribute, KernelFile, ResourceGroup
 from koordlet.host.cgroups.processes import kill_below, on_cpus_of, pids_below, signal_below
 from koordlet.host.cgroups.reclaim import reclaim, reclaim_by_limit, usage_bytes
 
 Texts = frozenset[str] | None
 
 
+class Writer(Protocol):
+    """Access to a host. Every method raises HostError as the function of `koordlet.host` does that it stands for."""
+
+    is_dry: bool
+
+    def identity(self, attribute: Attribute) -> str | None:
+        """As `attribute.identity`."""
+
+    def read(self, attribute: Attribute) -> Texts:
+        """As `attribute.read`."""
+
+    def write(self, attribute: Attribute, value: str, expected: Collection[str], identity: str) -> None:
+        """As `attribute.write`."""
+
+    def expect(self, attribute: Attribute, value: str) -> None:
+        """Note that the kernel is about to set an attribute by itself."""
+
+    def signal(self, directory: Path, number: int) -> int:
+        """Signal every process below a cgroup; return their number."""
+
+    def reclaim(self, directory: Path, amount_bytes: int) -> int:
+        """Reclaim memory of a cgroup; return the bytes that were freed. Raises Unsupported, too."""
+
+    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], present_limit: str) -> int:
+        """Reclaim memory of a v1 cgroup by limits that are lowered and set back at once; return the bytes freed."""
+
+
 class KernelWriter:
-    """Act for real."""
+    """Writes to the kernel."""
 
     is_dry = False
 
-    def identity(self, place: Place) -> str | None:
-        """As `place.identity`."""
-        return place.identity()
+    def identity(self, attribute: Attribute) -> str | None:
+        return attribute.identity()
 
-    def read(self, place: Place) -> Texts:
-        """As `place.read`."""
-        return place.read()
+    def read(self, attribute: Attribute) -> Texts:
+        return attribute.read()
 
-    def write(self, place: Place, value: str, holding: Collection[str], identity: str) -> None:
-        """As `place.write`."""
-        place.write(value, holding, identity)
+    def write(self, attribute: Attribute, value: str, expected: Collection[str], identity: str) -> None:
+        attribute.write(value, expected, identity)
 
-    def expect(self, place: Place, value: str) -> None:
-        """The kernel is about to set a place by itself."""
+    def expect(self, attribute: Attribute, value: str) -> None:
+        pass
 
-    def processes(self, directory: Path) -> int:
-        """How many processes are below a cgroup."""
-        return len(pids_below(directory))
-
-    def terminate(self, directory: Path) -> int:
-        """SIGTERM to all of them; how many there were."""
-        return signal_below(directory, signal.SIGTERM)
-
-    def kill(self, directory: Path) -> int:
-        """SIGKILL to all of them; how many there were."""
-        return kill_below(directory)
+    def signal(self, directory: Path, number: int) -> int:
+        return kill_below(directory) if number == signal.SIGKILL else signal_below(directory, number)
 
     def reclaim(self, directory: Path, amount_bytes: int) -> int:
-        """Take memory from a cgroup; how much of it was given. Raises Unsupported or HostError."""
         with on_cpus_of(directory):
             return reclaim(directory, amount_bytes)
 
-    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], form: Format, standing: str) -> int:
-        """Take memory by limits that stand for a moment; how much it was. Raises HostError."""
+    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], present_limit: str) -> int:
         with on_cpus_of(directory):
-            return reclaim_by_limit(directory, limits, spelled(form, standing))
+            return reclaim_by_limit(directory, limits, written_text(Format.LIMIT_BYTES, present_limit))
 
 
-class DryRunWriter(KernelWriter):
-    """Change nothing."""
+class DryRunWriter:
+    """Reads from the kernel and changes nothing."""
 
     is_dry = True
 
     def __init__(self) -> None:
         self._pretended: dict[str, tuple[str, Texts]] = {}
-        """Place to the text it would hold, and what really stood there then."""
+        """By key of the attribute: the text it would hold, and the texts that it really held then."""
 
-    def identity(self, place: Place) -> str | None:
-        found = place.identity()
-        return "" if found is None and self._is_in_pretended_group(place) else found
+    def identity(self, attribute: Attribute) -> str | None:
+        found = attribute.identity()
+        return "" if found is None and self._is_in_pretended_group(attribute) else found
 
-    def read(self, place: Place) -> Texts:
-        real = self._really(place)
-        text, stood = self._pretended.get(place.key, ("", None))
-        if place.key not in self._pretended:
+    def read(self, attribute: Attribute) -> Texts:
+        real = self._real_texts(attribute)
+        pretended, real_then = self._pretended.get(attribute.key, ("", None))
+        if attribute.key not in self._pretended:
             return real
-        if real != stood:
-            del self._pretended[place.key]
+        if real != real_then:
+            del self._pretended[attribute.key]
             return real
-        return frozenset((text,))
+        return frozenset((pretended,))
 
-    def _really(self, place: Place) -> Texts:
-        """What stands there; in a group that is not there, what a fresh group has: the root's."""
-        if isinstance(place, KernelFile) and self._is_in_pretended_group(place):
-            path = Path(place.path)
-            return KernelFile(str(path.parent.parent / path.name), place.form, place.layout, place.item, False).read()
-        return place.read()
+    def _real_texts(self, attribute: Attribute) -> Texts:
+        """Texts on the host; in a resource group that is only pretended those of the root group, as a fresh one has."""
+        if isinstance(attribute, KernelFile) and self._is_in_pretended_group(attribute):
+            path = Path(attribute.path)
+            in_root = str(path.parent.parent / path.name)
+            return KernelFile(in_root, attribute.format, attribute.layout, attribute.item, is_cgroup=False).read()
+        return attribute.read()
 
-    def _is_in_pretended_group(self, place: Place) -> bool:
-        group = ResourceGroup(str(Path(place.path).parent))
+    def _is_in_pretended_group(self, attribute: Attribute) -> bool:
+        group = ResourceGroup(str(Path(attribute.path).parent))
         return self._pretended.get(group.key, ("", None))[0] == PRESENT and not Path(group.path).is_dir()
 
-    def write(self, place: Place, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
-        self._pretended[place.key] = (value, self._really(place))
+    def write(self, attribute: Attribute, value: str, expected: Collection[str], identity: str) -> None:  # noqa: ARG002
+        self._pretended[attribute.key] = (value, self._real_texts(attribute))
 
-    def expect(self, place: Place, value: str) -> None:
-        self._pretended[place.key] = (value, self._really(place))
+    def expect(self, attribute: Attribute, value: str) -> None:
+        self._pretended[attribute.key] = (value, self._real_texts(attribute))
 
-    def terminate(self, directory: Path) -> int:
-        return self.processes(directory)
-
-    def kill(self, directory: Path) -> int:
-        return self.processes(directory)
+    def signal(self, directory: Path, number: int) -> int:  # noqa: ARG002
+        return len(pids_below(directory))
 
     def reclaim(self, directory: Path, amount_bytes: int) -> int:
-        reclaim(directory, 0)
+        reclaim(directory, 0)  # raises Unsupported as the real one does
         return amount_bytes
 
-    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], form: Format, standing: str) -> int:  # noqa: ARG002
+    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], present_limit: str) -> int:  # noqa: ARG002
         return max(usage_bytes(directory) - limits[-1], 0)

@@ -59,10 +59,10 @@ class Layout(StrEnum):
     """A list of words; `NO_<item>` is 0 and `<item>` is 1."""
 
 
-def canonical(form: Format, text: str) -> str:
+def canonical(text_format: Format, text: str) -> str:
     """One spelling for all texts of the same meaning; raises ValueError for a text of another form."""
     text = text.strip()
-    match form:
+    match text_format:
         case Format.INTEGER:
             return str(int(text))
         case Format.CPU_MAX:
@@ -95,21 +95,23 @@ def _bytes(text: str) -> str:
     return MAX if amount < 0 or amount >= _V1_UNLIMITED // PAGE_BYTES * PAGE_BYTES else str(amount)
 
 
-def spelled(form: Format, value: str) -> str:
+def written_text(text_format: Format, value: str) -> str:
     """What is written for a canonical text."""
-    if value == MAX and form in (Format.QUOTA_US, Format.LIMIT_BYTES):
+    if value == MAX and text_format in (Format.QUOTA_US, Format.LIMIT_BYTES):
         return "-1"
-    if value == MAX and form == Format.THROTTLE:
+    if value == MAX and text_format == Format.THROTTLE:
         return "0"
     return value
 
 
-def absent(form: Format) -> str:
+def absent_text(text_format: Format) -> str:
     """What it means that a file has no such item."""
-    return {Format.RATE: MAX, Format.THROTTLE: MAX, Format.DEVICE_WEIGHT: "default", Format.INTEGER: "0"}.get(form, "")
+    return {Format.RATE: MAX, Format.THROTTLE: MAX, Format.DEVICE_WEIGHT: "default", Format.INTEGER: "0"}.get(
+        text_format, ""
+    )
 
 
-def pick(layout: Layout, item: str, text: str) -> str | None:
+def item_text(layout: Layout, item: str, text: str) -> str | None:
     """The value of `item` in a file's text, None where it has none."""
     match layout:
         case Layout.DEVICE:
@@ -124,7 +126,7 @@ def pick(layout: Layout, item: str, text: str) -> str | None:
     return text
 
 
-def place_in(layout: Layout, item: str, value: str) -> str:
+def item_command(layout: Layout, item: str, value: str) -> str:
     """The command that sets `item` alone."""
     match layout:
         case Layout.DEVICE:

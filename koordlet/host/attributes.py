@@ -14,7 +14,15 @@ from pathlib import Path
 import msgspec
 
 from koordlet.host import resctrl_groups
-from koordlet.host.attribute_formats import Format, Layout, absent, canonical, pick, place_in, spelled
+from koordlet.host.attribute_formats import (
+    Format,
+    Layout,
+    absent_text,
+    canonical,
+    item_command,
+    item_text,
+    written_text,
+)
 from koordlet.host.cgroups import processes
 from koordlet.host.files import HostError
 from koordlet.host.traffic.cgroup_class import CgroupTraffic
@@ -25,7 +33,7 @@ _READ_BYTES = 1 << 16
 PRESENT, ABSENT = "present", "absent"
 
 
-class _Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
 
     @property
@@ -38,10 +46,10 @@ class _Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ""
 
 
-class KernelFile(_Place, frozen=True, tag="file"):
+class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"}):
     """A file or one item in it."""
 
-    form: Format
+    format: Format
     layout: Layout = Layout.WHOLE
     item: str = ""
     is_cgroup: bool = True
@@ -67,14 +75,14 @@ class KernelFile(_Place, frozen=True, tag="file"):
                 return None
             raise HostError(self.path, "read", error.errno or errno.EIO) from error
         try:
-            found = pick(self.layout, self.item, text)
-            return frozenset((absent(self.form) if found is None else canonical(self.form, found),))
+            found = item_text(self.layout, self.item, text)
+            return frozenset((absent_text(self.format) if found is None else canonical(self.format, found),))
         except (ValueError, IndexError) as error:
             raise HostError(self.path, "read", errno.EINVAL, f"{text[:80]!r}: {error}") from error
 
     def write(self, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
         """One write(2); raises HostError with the kernel's reason, ENODEV if the cgroup is another by now."""
-        command = place_in(self.layout, self.item, spelled(self.form, value))
+        command = item_command(self.layout, self.item, written_text(self.format, value))
         above, _, name = self.path.rpartition("/")
         try:
             with _directory(above, identity) as directory:
@@ -93,7 +101,7 @@ class KernelFile(_Place, frozen=True, tag="file"):
             raise HostError(self.path, f"write {command!r} to", error.errno or errno.EIO) from error
 
 
-class ProcessFiles(_Place, frozen=True, tag="processes"):
+class ProcessFiles(_Attribute, frozen=True, tag="processes"):
     """`/proc/<pid>/<name>` of every process below the cgroup `path`."""
 
     proc: str
@@ -121,7 +129,7 @@ class ProcessFiles(_Place, frozen=True, tag="processes"):
             raise HostError(self.key, f"write {value!r} to", error.errno or errno.EIO) from error
 
 
-class ResourceTasks(_Place, frozen=True, tag="resource_tasks"):
+class ResourceTasks(_Attribute, frozen=True, tag="resource_tasks"):
     """The resource group that the threads below the cgroup `path` are in; "" is the root group."""
 
     root: str
@@ -145,11 +153,11 @@ class ResourceTasks(_Place, frozen=True, tag="resource_tasks"):
             resctrl_groups.move_below(Path(self.root), Path(self.path), value, holding)
 
 
-class ResourceGroup(_Place, frozen=True, tag="resource_group"):
+class ResourceGroup(_Attribute, frozen=True, tag="resource_group"):
     """Whether the control group `path` is there."""
 
     def read(self) -> frozenset[str] | None:
-        """`present` or `absent`; None where resctrl is not mounted any more."""
+        """`present` or `absent_text`; None where resctrl is not mounted any more."""
         if not (Path(self.path).parent / "schemata").exists():
             return None
         return frozenset((PRESENT if Path(self.path).is_dir() else ABSENT,))
@@ -162,7 +170,7 @@ class ResourceGroup(_Place, frozen=True, tag="resource_group"):
             resctrl_groups.remove_group(Path(self.path))
 
 
-class TrafficClass(_Place, frozen=True, tag="traffic_class"):
+class TrafficClass(_Attribute, frozen=True, tag="traffic_class"):
     """The traffic class of the cgroup `path` on an interface; see `CgroupTraffic`. It may outlive its cgroup."""
 
     device: str
@@ -191,14 +199,14 @@ class TrafficClass(_Place, frozen=True, tag="traffic_class"):
         return CgroupTraffic(Path(self.path), self.device, self.minor, self.level, self.link_rate)
 
 
-Place = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
+Attribute = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
 
 
-def parents_list(place: KernelFile) -> str:
+def parent_list(attribute: KernelFile) -> str:
     """The CPUs or memory nodes that the cgroup above may use; empty where the place is no list of them."""
-    if place.form != Format.CPUS:
+    if attribute.format != Format.CPUS:
         return ""
-    path = Path(place.path)
+    path = Path(attribute.path)
     for name in (f"{path.name}.effective", f"cpuset.effective_{path.name.rpartition('.')[2]}"):
         above = path.parent.parent / name
         if above.exists():

@@ -111,7 +111,7 @@ class ActionMetrics(PrometheusCollector):
 def _counted(control: ControlLoop, dry_run: str) -> Values:
     enforcer, response = control.enforcer, control.response
     standing: dict[tuple[str, ...], float] = {}
-    for setting in enforcer.held().values():
+    for setting in enforcer.active_settings().values():
         key = (setting.strategy, str(setting.knob))
         standing[key] = standing.get(key, 0.0) + 1
     rungs: dict[tuple[str, ...], float] = {}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.plugin import Unsupported
-from koordlet.host.attributes import Place
+from koordlet.host.attributes import Attribute
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.files import HostTree
 
@@ -15,7 +15,7 @@ _V1_NAMES = {"io": "blkio"}
 class Assignment:
     """One place and the canonical text that it is to hold."""
 
-    place: Place
+    attribute: Attribute
     value: str
     by_kernel: bool = False
     """The kernel sets it as a side effect of another part: it is not written, but put back."""
@@ -27,7 +27,7 @@ class CgroupGone(Exception):
     """The target is no cgroup any more."""
 
 
-class Directories:
+class ControllerDirectories:
     """Each controller is looked up for itself: on a hybrid host one may be on v1 and another on v2."""
 
     def __init__(self, tree: HostTree) -> None:

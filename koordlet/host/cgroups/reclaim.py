@@ -17,6 +17,8 @@ from koordlet.host.attribute_formats import PAGE_BYTES
 from koordlet.host.cgroups.memory import reclaimable_bytes
 from koordlet.host.files import HostError
 
+SET_BACK = "set back"
+"""Operation of the error that says that a lowered limit is still in the file."""
 LIMIT_FILE, USAGE_FILE, REQUEST_FILE = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.reclaim"
 _PIECE_BYTES = 16 << 20
 _MOST_SECONDS = 0.2
@@ -45,7 +47,7 @@ def reclaim(directory: Path, amount_bytes: int) -> int:
     return taken
 
 
-def takes_by_limit(directory: Path) -> bool:
+def reclaims_by_limit(directory: Path) -> bool:
     """Whether memory is taken from it by lowering its limit for a moment."""
     return (directory / LIMIT_FILE).exists() and not (directory / REQUEST_FILE).exists()
 
@@ -59,11 +61,11 @@ def lowered_limits(directory: Path, amount_bytes: int) -> tuple[int, ...]:
     return tuple(top - piece for piece in pieces if top > piece)
 
 
-def reclaim_by_limit(directory: Path, limits: Sequence[int], standing: str) -> int:
+def reclaim_by_limit(directory: Path, limits: Sequence[int], present_limit: str) -> int:
     """Set each limit and at once the `standing` one again; bytes by which usage fell.
 
     Stops where the kernel gets no further, where the page cache would fall below the reserve, and when time is up.
-    Raises HostError; where the standing limit could not be written back, with the operation "put back".
+    Raises HostError, with the operation SET_BACK where the present limit could not be written back.
     """
     taken, deadline = 0, time.monotonic() + _MOST_SECONDS
     for limit in limits:
@@ -79,7 +81,7 @@ def reclaim_by_limit(directory: Path, limits: Sequence[int], standing: str) -> i
                 break
             raise
         finally:
-            _write(directory, standing, "put back")
+            _write(directory, present_limit, SET_BACK)
         taken += max(usage - usage_bytes(directory), 0)
     return taken
 

@@ -23,11 +23,11 @@ def assign_quota(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tup
     """cpu.max, on v1 quota and period; without a period the present one is kept."""
     quota, _, period = value.strip().partition(" ")
     first, *rest = spec.files(host)
-    place = spec.kernel_file(host, target, first)
+    attribute = spec.kernel_file(host, target, first)
     if not rest:
-        kept = period or (next(iter(place.read() or ()), f"{MAX} 100000").partition(" ")[2])
-        return (Assignment(place, canonical(first.format, f"{quota} {kept}")),)
-    assigned = [Assignment(place, canonical(first.format, quota))]
+        kept = period or (next(iter(attribute.read() or ()), f"{MAX} 100000").partition(" ")[2])
+        return (Assignment(attribute, canonical(first.format, f"{quota} {kept}")),)
+    assigned = [Assignment(attribute, canonical(first.format, quota))]
     if period:
         (second,) = rest
         assigned.append(Assignment(spec.kernel_file(host, target, second), canonical(second.format, period)))
@@ -42,5 +42,5 @@ def assign_idle(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tupl
     if own.value != "1" or idle.read() != frozenset(("0",)):
         return (own,)
     weight = SHARES if host.directories.is_v1(spec.controller) else WEIGHT
-    place = spec.kernel_file(host, target, weight)
-    return (Assignment(place, _IDLE_TEXTS[weight], by_kernel=True, also=_FRESH_TEXTS[weight]), own)
+    attribute = spec.kernel_file(host, target, weight)
+    return (Assignment(attribute, _IDLE_TEXTS[weight], by_kernel=True, also=_FRESH_TEXTS[weight]), own)

@@ -26,32 +26,39 @@ class Direction(Enum):
 
 def direction(knob: Knob, changes: Iterable[tuple[Assignment, str]]) -> Direction:
     """Direction of a knob's assignments, each with the present text of its attribute."""
-    written = [(part, old) for part, old in changes if not part.by_kernel]
-    by_form = {part.place.form: (part.value, old) for part, old in written if isinstance(part.place, KernelFile)}
-    if Format.QUOTA_US in by_form:
-        new, old = (_v1_cpus(by_form, position) for position in (0, 1))
+    written = [(assignment, old) for assignment, old in changes if not assignment.by_kernel]
+    by_format = {
+        assignment.attribute.format: (assignment.value, old)
+        for assignment, old in written
+        if isinstance(assignment.attribute, KernelFile)
+    }
+    if Format.QUOTA_US in by_format:
+        new, old = (_v1_cpus(by_format, position) for position in (0, 1))
         return compare(old, new)
-    found = {compare(_text_amount(knob, part, old), _text_amount(knob, part, part.value)) for part, old in written}
+    found = {
+        compare(_text_amount(knob, assignment, old), _text_amount(knob, assignment, assignment.value))
+        for assignment, old in written
+    }
     found.discard(Direction.SAME)
     if not found:
         return Direction.SAME
     return found.pop() if len(found) == 1 else Direction.ASIDE
 
 
-def _v1_cpus(by_form: dict[Format, tuple[str, str]], position: int) -> float:
-    quota = by_form[Format.QUOTA_US][position]
+def _v1_cpus(by_format: dict[Format, tuple[str, str]], position: int) -> float:
+    quota = by_format[Format.QUOTA_US][position]
     # Without a period of its own the quota is compared under the same, unknown one.
-    period = by_form.get(Format.INTEGER, ("100000", "100000"))[position]
+    period = by_format.get(Format.INTEGER, ("100000", "100000"))[position]
     return math.inf if quota == MAX else int(quota) / int(period)
 
 
-def _text_amount(knob: Knob, part: Assignment, text: str) -> Amount | str:
+def _text_amount(knob: Knob, assignment: Assignment, text: str) -> Amount | str:
     """Amount of one attribute's canonical text; the text itself where it has no order."""
-    spec, place = KNOBS[knob], part.place
-    if not isinstance(place, KernelFile):
+    spec, attribute = KNOBS[knob], assignment.attribute
+    if not isinstance(attribute, KernelFile):
         amount = spec.amount(text)
         return text if amount is None else amount
-    match place.form:
+    match attribute.format:
         case Format.CPU_MAX:
             return quota_cpus(text)
         case Format.CPUS:

@@ -30,8 +30,8 @@ def assign_weights(host: KnobHost, spec: KnobSpec, target: str, value: str) -> t
     assigned = []
     for line in value.strip().splitlines():
         device, _, text = line.strip().rpartition(" ")
-        place = _weight_file(directory / name, device, is_v1=is_v1)
-        assigned.append(Assignment(place, str(min(int(text), most))))
+        attribute = _weight_file(directory / name, device, is_v1=is_v1)
+        assigned.append(Assignment(attribute, str(min(int(text), most))))
     return tuple(assigned)
 
 
@@ -68,9 +68,9 @@ def assign_device_keys(host: KnobHost, spec: KnobSpec, target: str, value: str) 
     path = spec.kernel_file(host, target, file).path
     assigned = []
     for item, text in device_items(value).items():
-        form = file.format
-        if form == Format.TEXT and item.split()[1] not in ("ctrl", "enable"):
-            form = Format.DECIMAL
-        rule = KernelFile(path, form, Layout.DEVICE_KEY, item)
-        assigned.append(Assignment(rule, canonical(form, text)))
+        text_format = file.format
+        if text_format == Format.TEXT and item.split()[1] not in ("ctrl", "enable"):
+            text_format = Format.DECIMAL
+        rule = KernelFile(path, text_format, Layout.DEVICE_KEY, item)
+        assigned.append(Assignment(rule, canonical(text_format, text)))
     return tuple(assigned)

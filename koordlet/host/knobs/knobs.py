@@ -7,7 +7,7 @@ from pathlib import Path
 
 from api.intents import Knob
 from koordlet.host.attributes import ResourceGroup
-from koordlet.host.cgroups.controllers import Assignment, CgroupGone, Directories
+from koordlet.host.cgroups.controllers import Assignment, CgroupGone, ControllerDirectories
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.spec import KnobHost
 from koordlet.host.knobs.table import KNOBS
@@ -23,12 +23,12 @@ class Knobs:
     """Translates for one host. `resctrl` is where resctrl is mounted, `traffic` the link that has traffic classes."""
 
     def __init__(self, tree: HostTree, resctrl: Path | None = None, traffic: TrafficLink | None = None) -> None:
-        self._directories = directories = Directories(tree)
+        self._directories = directories = ControllerDirectories(tree)
         self.resctrl = resctrl or tree.path(RESCTRL_MOUNT)
         traffic_knob = TrafficKnob(tree, directories, traffic or TrafficLink())
         self._host = KnobHost(tree, directories, self.resctrl, traffic_knob)
 
-    def parts(self, knob: Knob, target: str, value: str) -> tuple[Assignment, ...]:
+    def assignments(self, knob: Knob, target: str, value: str) -> tuple[Assignment, ...]:
         """The attributes to set, each with its text, in no particular order.
 
         Raises Unsupported where the host has no such knob, CgroupGone where it has no such cgroup, and ValueError

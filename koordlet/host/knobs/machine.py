@@ -34,8 +34,8 @@ def assign_feature(host: KnobHost, spec: KnobSpec, target: str, value: str) -> t
         if path.is_file():
             if not {target, f"NO_{target}"} & set(path.read_text().split()):
                 raise Unsupported(f"the scheduler has no feature {target}")
-            place = KernelFile(str(path), file.format, Layout.WORD, target, is_cgroup=False)
-            return (Assignment(place, canonical(file.format, value)),)
+            attribute = KernelFile(str(path), file.format, Layout.WORD, target, is_cgroup=False)
+            return (Assignment(attribute, canonical(file.format, value)),)
     return assign_nothing(host, spec, target, value)
 
 
@@ -54,9 +54,11 @@ def assign_schemata(host: KnobHost, spec: KnobSpec, target: str, value: str) -> 
     assigned = []
     for item, text in schemata_items(value).items():
         is_bandwidth = item.startswith("MB")
-        form = Format.INTEGER if is_bandwidth else Format.MASK
-        place = KernelFile(path, form, Layout.DOMAIN, item, is_cgroup=False)
-        assigned.append(Assignment(place, _rounded(host.resctrl, text) if is_bandwidth else canonical(form, text)))
+        text_format = Format.INTEGER if is_bandwidth else Format.MASK
+        attribute = KernelFile(path, text_format, Layout.DOMAIN, item, is_cgroup=False)
+        assigned.append(
+            Assignment(attribute, _rounded(host.resctrl, text) if is_bandwidth else canonical(text_format, text))
+        )
     if not assigned:
         raise ValueError("a schemata needs lines like L3:0=ff")
     return tuple(assigned)

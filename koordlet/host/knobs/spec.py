@@ -8,7 +8,7 @@ from pathlib import Path
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import Format, Layout, canonical
 from koordlet.host.attributes import KernelFile, ProcessFiles
-from koordlet.host.cgroups.controllers import Assignment, Directories
+from koordlet.host.cgroups.controllers import Assignment, ControllerDirectories
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.traffic import TrafficKnob
 from koordlet.host.knobs.values import Amount, ValueSyntax
@@ -71,7 +71,7 @@ class KnobHost:
     """The parts of a host that knobs are looked up in."""
 
     tree: HostTree
-    directories: Directories
+    directories: ControllerDirectories
     resctrl: Path
     """Mount point of resctrl."""
     traffic: TrafficKnob
@@ -141,8 +141,8 @@ def assign_process_file(host: KnobHost, spec: KnobSpec, target: str, value: str)
     """`/proc/<pid>/<name>` of every process below the target."""
     (file,) = spec.files(host)
     directory = host.directories.directory(spec.controller, target)
-    place = ProcessFiles(str(directory), str(host.tree.path("/proc")), file.name.rpartition("/")[2])
-    return (Assignment(place, canonical(file.format, value)),)
+    attribute = ProcessFiles(str(directory), str(host.tree.path("/proc")), file.name.rpartition("/")[2])
+    return (Assignment(attribute, canonical(file.format, value)),)
 
 
 def assign_nothing(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:  # noqa: ARG001

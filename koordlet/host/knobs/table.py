@@ -38,7 +38,7 @@ _NO_IO_COST = Lack("there is no io.cost here", "boot with cgroup v2 and CONFIG_B
 
 
 def _assign_traffic(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:  # noqa: ARG001
-    return host.traffic.parts(target, value)
+    return host.traffic.assignments(target, value)
 
 
 KNOBS: Mapping[Knob, KnobSpec] = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from api.plugin import Unsupported
 from koordlet.host.attributes import TrafficClass
-from koordlet.host.cgroups.controllers import Assignment, Directories
+from koordlet.host.cgroups.controllers import Assignment, ControllerDirectories
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.cgroups.processes import pids_below
 from koordlet.host.files import HostTree
@@ -32,14 +32,14 @@ class TrafficLink:
 class TrafficKnob:
     """Remembers which class each cgroup has, so that it keeps it."""
 
-    def __init__(self, tree: HostTree, directories: Directories, link: TrafficLink) -> None:
+    def __init__(self, tree: HostTree, directories: ControllerDirectories, link: TrafficLink) -> None:
         self._tree = tree
         self._directories = directories
         self._link = link
         self._minors: dict[str, int] = {}
 
-    def parts(self, target: str, value: str) -> tuple[Assignment, ...]:
-        """One place. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.parts`."""
+    def assignments(self, target: str, value: str) -> tuple[Assignment, ...]:
+        """One place. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.assignments`."""
         device = self._link.device or self._default_device()
         directory, level = self._locate(target)
         lack = traffic_programs.lack(by_mark=level == MARKED)
@@ -54,8 +54,8 @@ class TrafficKnob:
             standing = link.classes() if root == OURS else {}
         traffic = parse_traffic(value, link_rate)
         minor = self._minor(target, set(standing))
-        place = TrafficClass(str(directory), device, minor, level, link_rate)
-        return (Assignment(place, str(traffic), also=(BARE,)),)
+        attribute = TrafficClass(str(directory), device, minor, level, link_rate)
+        return (Assignment(attribute, str(traffic), also=(BARE,)),)
 
     def _default_device(self) -> str:
         routes, routes6 = (self._tree.text(f"/proc/self/net/{name}") or "" for name in ("route", "ipv6_route"))

@@ -21,7 +21,8 @@ from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks, EnforcerEvent
-from koordlet.enforcer.lifecycle import open_enforcer, restore
+from koordlet.enforcer.journal import Journal
+from koordlet.enforcer.lifecycle import boot_id, open_enforcer, restore
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
@@ -66,8 +67,8 @@ def want(cgroup: TestCgroup, knob: Knob, value: str) -> Setting:
 
 def stands(cgroup: TestCgroup, knob: Knob) -> list[str]:
     """What the places of a knob hold."""
-    parts = Knobs(HOST).parts(knob, cgroup.path, {Knob.CPU_MAX: "max 100000"}.get(knob, "1"))
-    return [",".join(sorted(part.place.read() or ())) for part in parts]
+    assignments = Knobs(HOST).assignments(knob, cgroup.path, {Knob.CPU_MAX: "max 100000"}.get(knob, "1"))
+    return [",".join(sorted(assignment.attribute.read() or ())) for assignment in assignments]
 
 
 def await_that(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -95,13 +96,13 @@ def failures(events: list[EnforcerEvent]) -> list[EnforcerEvent]:
     return [event for event in events if event.outcome not in (Outcome.SET, Outcome.RESTORED, Outcome.UNCHANGED)]
 
 
-def test_idle_and_back_keeps_the_weight(pod: TestCgroup, enforcer: Enforcer) -> None:
+def test_idle_and_back_keeps_the_weight(pod: TestCgroup, enforcer: Enforcer, tmp_path: Path) -> None:
     enforcer.step([want(pod, Knob.CPU_WEIGHT, "50")])
     weight = stands(pod, Knob.CPU_WEIGHT)
     enforcer.close()
     assert stands(pod, Knob.CPU_WEIGHT) != weight
     Path(pod.cpu_dir, "cpu.shares" if pod.tree.version == "v1" else "cpu.weight").write_text("700")
-    again = open_enforcer(enforcer._settings, HOST)
+    again = open_enforcer(settings(tmp_path), HOST)
     assert failures(again.step([want(pod, Knob.CPU_IDLE, "1")])) == []
     assert stands(pod, Knob.CPU_IDLE) == ["1"]
     assert stands(pod, Knob.CPU_WEIGHT) != ["700"]
@@ -407,16 +408,16 @@ def test_a_full_disk_changes_nothing_and_loses_nothing(pod: TestCgroup, small_di
 STORY = """
 import json, sys
 from pathlib import Path
-from koordlet.config import EnforcingSettings
+from koordlet.config import EnforcerSettings
 from koordlet.enforcer.lifecycle import open_enforcer
-from koordlet.host.knobs import Knobs
+from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.files import HostTree
 from api.intents import Evict, Knob, Reclaim, Setting
 
 state, resctrl, target, dry = sys.argv[1:]
 def want(knob, value, target=target):
     return Setting(strategy="calm", target=target, knob=knob, value=value, reason="because")
-settings = EnforcingSettings(
+settings = EnforcerSettings(
     enabled=True, strategies=("*",), evict=True, dry_run=dry == "dry", state_dir=state + "/state",
     audit_file=state + f"/audit-{dry}.jsonl",
 )
@@ -516,12 +517,13 @@ def test_the_command_puts_back_what_a_killed_run_left(pod: TestCgroup, tmp_path:
     config = tmp_path / "koordlet.toml"
     config.write_text(f'[enforcer]\nstate_dir = "{tmp_path}/state"\naudit_file = "{tmp_path}/audit.jsonl"\n')
     before = stands(pod, Knob.CPU_MAX)
-    running = open_enforcer(settings(tmp_path), HOST)
+    journal = Journal(tmp_path / "state", boot_id(HOST))
+    running = open_enforcer(settings(tmp_path), HOST, journal=journal)
     running.step([want(pod, Knob.CPU_MAX, "20000 100000"), want(pod, Knob.CPU_WEIGHT, "5")])
     refused = koordlet_restore(config)
     assert (refused.returncode, stands(pod, Knob.CPU_MAX) != before) == (1, True)
     assert "stop it first" in refused.stderr
-    running._journal.close()  # as the kernel does for who is killed
+    journal.close()  # as the kernel does for who is killed
     done = koordlet_restore(config)
     assert (done.returncode, stands(pod, Knob.CPU_MAX)) == (0, before), done.stderr
     assert "2 put back, 0 failed" in done.stdout

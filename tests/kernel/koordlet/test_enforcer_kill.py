@@ -17,7 +17,7 @@ from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.journal_format import decode
 from koordlet.enforcer.lifecycle import open_enforcer, restore
-from koordlet.host.attributes import KernelFile, Place, ProcessFiles
+from koordlet.host.attributes import Attribute, KernelFile, ProcessFiles
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from tests.cgroups import CgroupTree, TestCgroup
@@ -104,19 +104,19 @@ class Scene:
         """What every file of the living cgroups and the process hold, by the journal's keys."""
         found = {}
         for cgroup in self.living:
-            for place in self.places(cgroup):
-                texts = place.read()
+            for attribute in self.places(cgroup):
+                texts = attribute.read()
                 if texts:
-                    found[place.key] = ",".join(sorted(texts))
+                    found[attribute.key] = ",".join(sorted(texts))
         return found
 
-    def places(self, cgroup: TestCgroup) -> Iterator[Place]:
+    def places(self, cgroup: TestCgroup) -> Iterator[Attribute]:
         knobs = Knobs(HOST)
         for knob, values in VALUES.items():
             try:
-                for part in knobs.parts(knob, cgroup.path, values[-1]):
-                    if isinstance(part.place, KernelFile | ProcessFiles):
-                        yield part.place
+                for assignment in knobs.assignments(knob, cgroup.path, values[-1]):
+                    if isinstance(assignment.attribute, KernelFile | ProcessFiles):
+                        yield assignment.attribute
             except (Unsupported, CgroupGone):
                 continue
 
@@ -202,7 +202,7 @@ def test_killed_at_any_moment_everything_goes_back_once(scene: Scene, tmp_path: 
             entries = [
                 entry
                 for known, entry in journalled.live.items()
-                if known == key or ("#" in key and isinstance(entry.place, ProcessFiles))
+                if known == key or ("#" in key and isinstance(entry.attribute, ProcessFiles))
             ]
             allowed = {originals.get(key, text)}.union(*({entry.original, *entry.ours} for entry in entries))
             known = set(text.split(",")) <= allowed or is_back(key, text, originals.get(key, text))

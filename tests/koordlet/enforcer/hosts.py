@@ -1,5 +1,7 @@
 """Hosts made of plain files: cgroup v1 and v2 trees below a directory, and an enforcer on them."""
 
+import errno
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks, EnforcerEvent
+from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import open_enforcer
+from koordlet.enforcer.writer import Writer
 from koordlet.host.files import HostTree
 from tests.trees import make_tree
 
@@ -58,6 +62,18 @@ V2_FILES = {
     "io.max": "",
     "io.weight": "default 100\n",
 }
+
+
+@dataclass
+class Disk:
+    """A disk that the journal is written to, as its `write` fault; it may be full."""
+
+    is_full: bool = False
+
+    def write(self, fd: int, content: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "full")
+        os.write(fd, content)
 
 
 @dataclass
@@ -120,8 +136,12 @@ class FakeHost:
         }
         return EnforcerSettings(**(given | changes))
 
-    def enforcer(self, **changes: Any) -> Enforcer:
-        return open_enforcer(self.settings(**changes), self.tree, now=self.clock)
+    def journal(self, **faults: Any) -> Journal:
+        """The journal for an enforcer that is to die, or with injected faults."""
+        return Journal(self.root / "state", "boot-1", **faults)
+
+    def enforcer(self, *, journal: Journal | None = None, writer: Writer | None = None, **changes: Any) -> Enforcer:
+        return open_enforcer(self.settings(**changes), self.tree, journal=journal, writer=writer, now=self.clock)
 
 
 def want(knob: Knob, value: str, target: str = "/pod", strategy: str = "calm", **fields: Any) -> Setting:

@@ -1,17 +1,16 @@
 """Dying before and after every single journal batch and write of a story: the next start always finds the way back."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from api.intents import Knob
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import restore
 from koordlet.enforcer.writer import KernelWriter
+from koordlet.host.attributes import Attribute
 from tests.koordlet.enforcer.hosts import FakeHost, Wishes, want
 
 KILLED = 9
@@ -24,27 +23,31 @@ STORY: list[Wishes] = [
 ]
 
 
-def die_at(moment: int) -> None:
-    """Let the n-th journal batch or write be the last thing that is not done, or the last that is."""
-    seen = 0
+class Death:
+    """Ends the process before or after the n-th write to the journal or to a kernel file; nothing is tidied up."""
 
-    def pass_one() -> None:
-        nonlocal seen
-        seen += 1
-        if seen == moment:
-            os._exit(KILLED)  # nobody catches it, nothing is tidied up
+    def __init__(self, moment: int) -> None:
+        self.moments_left = moment
 
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            pass_one()
-            done = real(*args, **kwargs)
-            pass_one()
-            return done
+    def journal_write(self, fd: int, content: bytes) -> None:
+        self.pass_one()
+        os.write(fd, content)
+        self.pass_one()
 
-        return wrapped
+    def pass_one(self) -> None:
+        self.moments_left -= 1
+        if not self.moments_left:
+            os._exit(KILLED)
 
-    for owner, name in ((KernelWriter, "write"), (Journal, "_append"), (Journal, "_replace")):
-        setattr(owner, name, counted(getattr(owner, name)))
+
+class MortalWriter(KernelWriter):
+    def __init__(self, death: Death) -> None:
+        self.death = death
+
+    def write(self, attribute: Attribute, value: str, expected: Collection[str], identity: str) -> None:
+        self.death.pass_one()
+        super().write(attribute, value, expected, identity)
+        self.death.pass_one()
 
 
 def play(host: FakeHost, moment: int) -> bool:
@@ -52,8 +55,9 @@ def play(host: FakeHost, moment: int) -> bool:
     pid = os.fork()
     if pid == 0:
         try:
-            die_at(moment)
-            enforcer = host.enforcer()
+            death = Death(moment)
+            journal = host.journal(write=death.journal_write)
+            enforcer = host.enforcer(journal=journal, writer=MortalWriter(death))
             for wishes in STORY:
                 enforcer.step(wishes, now=host.later(1))
             enforcer.close(host.clock)

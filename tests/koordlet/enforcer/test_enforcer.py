@@ -19,7 +19,7 @@ from koordlet.enforcer.journal_format import JournalEntry
 from koordlet.enforcer.lifecycle import open_enforcer, restore
 from koordlet.host.attributes import KernelFile
 from koordlet.host.files import HostError
-from tests.koordlet.enforcer.hosts import FakeHost, infos, outcomes, want
+from tests.koordlet.enforcer.hosts import Disk, FakeHost, infos, outcomes, want
 
 QUOTA = want(Knob.CPU_MAX, "20000 100000")
 
@@ -64,7 +64,7 @@ def test_what_is_wanted_stands_and_what_no_longer_is_goes_back(host: FakeHost) -
     events = enforcer.step([], now=host.later(1))
     assert quota(host) == NO_QUOTA[host.version]
     assert [event.outcome for event in events] == [Outcome.RESTORED]
-    assert enforcer.held() == {}
+    assert enforcer.active_settings() == {}
 
 
 def test_nothing_is_written_where_it_already_stands(host: FakeHost) -> None:
@@ -169,7 +169,7 @@ def test_a_cgroup_that_died_is_nobodys(host: FakeHost) -> None:
         shutil.rmtree(folder)
     events = enforcer.step([QUOTA], now=host.later(1))
     assert {event.outcome for event in events} == {Outcome.GONE}
-    assert enforcer.held() == {}
+    assert enforcer.active_settings() == {}
     assert enforcer.close(host.clock) == []
 
 
@@ -204,9 +204,9 @@ def test_a_cgroup_that_is_made_again_just_before_the_write_stays_as_it_is(
 
 
 def test_a_run_that_ended_badly_is_put_back_by_the_next(host: FakeHost) -> None:
-    crashed = host.enforcer()
-    crashed.step([QUOTA], now=host.clock)
-    crashed._journal.close()  # as if killed: nothing is put back
+    journal = host.journal()
+    host.enforcer(journal=journal).step([QUOTA], now=host.clock)
+    journal.close()  # as if killed: nothing is put back
     assert quota(host) == "20000"
     events = restore(host.settings(), host.tree)
     assert [(event.outcome, event.reason) for event in events] == [(Outcome.RESTORED, "left by an earlier run")]
@@ -218,10 +218,11 @@ def test_a_run_that_ended_badly_is_put_back_by_the_next(host: FakeHost) -> None:
 
 def test_a_damaged_journal_restores_what_stood_before_the_damage(v2: FakeHost) -> None:
     v2.make("/other")
-    crashed = v2.enforcer()
+    journal = v2.journal()
+    crashed = v2.enforcer(journal=journal)
     crashed.step([QUOTA], now=v2.clock)
     crashed.step([QUOTA, want(Knob.CPU_MAX, "30000", "/other")], now=v2.clock)
-    crashed._journal.close()
+    journal.close()
     path = v2.root / "state/journal"
     path.write_bytes(path.read_bytes().replace(b"/cg/other", b"/cg/motor"))
     events = restore(v2.settings(), v2.tree)
@@ -234,17 +235,14 @@ def test_a_damaged_journal_restores_what_stood_before_the_damage(v2: FakeHost) -
     assert len(list((v2.root / "state").glob("journal.damaged-*"))) == 1
 
 
-def refuse(_journal: Journal, _records: object) -> bool:
-    return False
-
-
-def test_without_a_journal_nothing_is_written(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    enforcer = host.enforcer()
-    monkeypatch.setattr(Journal, "_append", refuse)
+def test_without_a_journal_nothing_is_written(host: FakeHost) -> None:
+    disk = Disk()
+    enforcer = host.enforcer(journal=host.journal(write=disk.write))
+    disk.is_full = True
     events = enforcer.step([QUOTA], now=host.clock)
     assert quota(host) == NO_QUOTA[host.version]
     assert [event.outcome for event in events] == [Outcome.JOURNAL_UNAVAILABLE]
-    monkeypatch.undo()
+    disk.is_full = False
     enforcer.step([QUOTA], now=host.later(1))
     assert quota(host) == "20000"
 
@@ -319,7 +317,7 @@ def test_budgets_hold_up_changes_but_never_putting_back(v2: FakeHost) -> None:
     assert len(enforcer.step([], now=v2.later(1))) == 2
     assert {v2.text(f"/p{number}", "cpu.weight") for number in range(4)} == {"100"}
     enforcer.step(wishes, now=v2.later(61))
-    assert len(enforcer.held()) == 2
+    assert len(enforcer.active_settings()) == 2
 
 
 def test_what_the_kernel_refuses_changes_nothing_and_is_not_tried_at_once_again(
@@ -334,7 +332,7 @@ def test_what_the_kernel_refuses_changes_nothing_and_is_not_tried_at_once_again(
         ("cpu.max.burst", Outcome.FAILED),
         ("cpu.max", Outcome.SET),
     }
-    assert set(enforcer.held()) == {("/pod", Knob.CPU_MAX)}
+    assert set(enforcer.active_settings()) == {("/pod", Knob.CPU_MAX)}
 
 
 def test_refusals_are_audited_once_until_they_change(v2: FakeHost) -> None:
@@ -427,9 +425,9 @@ def test_a_dry_run_sees_foreign_writes_too(v2: FakeHost) -> None:
 
 
 def test_a_dry_run_says_what_it_would_put_back_and_leaves_the_journal(v2: FakeHost) -> None:
-    crashed = v2.enforcer()
-    crashed.step([QUOTA], now=v2.clock)
-    crashed._journal.close()
+    crashed = v2.journal()
+    v2.enforcer(journal=crashed).step([QUOTA], now=v2.clock)
+    crashed.close()
     journal = (v2.root / "state/journal").read_bytes()
     dry = open_enforcer(v2.settings(dry_run=True), v2.tree, now=v2.clock)
     assert dry.counts["calm", "cpu.max", "restored"] == 1
@@ -446,10 +444,10 @@ def test_a_list_that_the_kernel_does_not_empty_names_all_that_the_parent_has(
     enforcer.step([want(Knob.CPUSET_CPUS, "2")], now=v2.clock)
     real = KernelFile.write
 
-    def write(place: KernelFile, value: str, holding: Any, identity: str) -> None:
+    def write(attribute: KernelFile, value: str, holding: Any, identity: str) -> None:
         if not value:
-            raise HostError(place.path, "write", errno.ENOSPC)
-        real(place, value, holding, identity)
+            raise HostError(attribute.path, "write", errno.ENOSPC)
+        real(attribute, value, holding, identity)
 
     monkeypatch.setattr(KernelFile, "write", write)
     events = enforcer.step([], now=v2.later(1))
@@ -558,19 +556,21 @@ def test_on_v1_a_limit_that_was_left_lowered_is_put_back_by_the_next_run(
         (directory / "memory.limit_in_bytes").write_text(f"{limits[0]}\n")
         raise KeyboardInterrupt
 
-    killed = old.enforcer()
+    journal = old.journal()
+    killed = old.enforcer(journal=journal)
     monkeypatch.setattr("koordlet.enforcer.writer.reclaim_by_limit", die)
     with pytest.raises(KeyboardInterrupt):
         take(old, 20 << 20, killed)
     assert old.text("/pod", "memory.limit_in_bytes") == str(84 << 20)
-    killed._journal.close()
+    journal.close()
     old.enforcer().close()
     assert old.text("/pod", "memory.limit_in_bytes") == "-1"
 
 
 def test_on_v1_nothing_is_taken_that_cannot_be_written_down(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    enforcer = old.enforcer()
-    monkeypatch.setattr(type(enforcer._journal), "hold", lambda _self, _entries: False)
+    disk = Disk()
+    enforcer = old.enforcer(journal=old.journal(write=disk.write))
+    disk.is_full = True
     seen: list[str] = []
     kernel(old, monkeypatch, seen)
     assert [event.outcome for event in take(old, 5 << 20, enforcer)] == [Outcome.JOURNAL_UNAVAILABLE]

@@ -14,7 +14,7 @@ from koordlet.host.attributes import KernelFile
 
 def entry(name: str, original: str = "1") -> JournalEntry:
     return JournalEntry(
-        place=KernelFile(f"/cg/{name}", Format.INTEGER),
+        attribute=KernelFile(f"/cg/{name}", Format.INTEGER),
         identity="7",
         original=original,
         ours=("2",),
@@ -64,7 +64,7 @@ def test_a_torn_tail_is_not_damage_and_is_cut_off(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"0badc0de {torn")
     second = Journal(tmp_path, "boot-1")
     assert list(second.live) == ["/cg/a"]
-    assert second.set_aside is None
+    assert second.damaged_copy is None
     second.hold([entry("b")])
     second.close()
     assert set(decode(path.read_bytes()).live) == {"/cg/a", "/cg/b"}
@@ -80,17 +80,16 @@ def test_damage_is_set_aside_and_what_stands_before_it_counts(tmp_path: Path) ->
     path.write_bytes(damaged)
     second = Journal(tmp_path, "boot-1")
     assert list(second.live) == ["/cg/a"]
-    assert second.set_aside is not None
-    assert second.set_aside.read_bytes() == damaged
+    assert second.damaged_copy is not None
+    assert second.damaged_copy.read_bytes() == damaged
     assert "record 3" in second.found.damage
     assert second.found.lost_bytes > 0
     second.close()
     assert not decode(path.read_bytes()).damage
 
 
-def test_it_is_replaced_when_it_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koordlet.enforcer.journal._COMPACT_BYTES", 4000)
-    journal = Journal(tmp_path, "boot-1")
+def test_it_is_replaced_when_it_has_grown(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "boot-1", compact_bytes=4000)
     for number in range(100):
         assert journal.hold([entry(f"{number % 3}", str(number))])
         journal.drop([f"/cg/{number % 3}"] if number % 2 else [])
@@ -99,18 +98,20 @@ def test_it_is_replaced_when_it_has_grown(tmp_path: Path, monkeypatch: pytest.Mo
     assert decode((tmp_path / "journal").read_bytes()).live == journal.live
 
 
-def test_half_a_batch_is_taken_away_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(tmp_path, "boot-1")
+def test_half_a_batch_is_taken_away_again(tmp_path: Path) -> None:
+    disk_is_full = False
+
+    def write(fd: int, content: bytes) -> None:
+        os.write(fd, content[: len(content) - 5] if disk_is_full else content)
+        if disk_is_full:
+            raise OSError(errno.ENOSPC, "full")
+
+    journal = Journal(tmp_path, "boot-1", write=write)
     journal.hold([entry("a")])
-
-    def half(fd: int, content: bytes) -> None:
-        os.write(fd, content[: len(content) - 5])
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr("koordlet.enforcer.journal._write_all", half)
+    disk_is_full = True
     assert not journal.hold([entry("b"), entry("long" * 50)])
     assert journal.failures == 1
-    monkeypatch.undo()
+    disk_is_full = False
     assert journal.hold([entry("c")])
     journal.close()
     found = decode((tmp_path / "journal").read_bytes())

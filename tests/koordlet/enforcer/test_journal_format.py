@@ -1,5 +1,7 @@
 """The journal's text under torn writes and damage: what is read back was once written, in order, up to the tear."""
 
+import zlib
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -10,14 +12,14 @@ from koordlet.host.attributes import KernelFile, ProcessFiles, ResourceGroup, Re
 words = st.text(st.characters(codec="utf-8"), max_size=12)
 paths = st.sampled_from(["/a", "/b", "/c d", "/ä"])
 places = st.one_of(
-    st.builds(KernelFile, path=paths, form=st.sampled_from(Format), item=words),
+    st.builds(KernelFile, path=paths, format=st.sampled_from(Format), item=words),
     st.builds(ProcessFiles, path=paths, proc=st.just("/proc"), name=st.just("oom_score_adj")),
     st.builds(ResourceTasks, path=paths, root=st.just("/sys/fs/resctrl")),
     st.builds(ResourceGroup, path=paths),
 )
 entries = st.builds(
     JournalEntry,
-    place=places,
+    attribute=places,
     identity=words,
     original=words,
     ours=st.lists(words, max_size=3).map(tuple),
@@ -35,7 +37,7 @@ def lived(records: list[Record]) -> dict[str, JournalEntry]:
     live = {}
     for record in records:
         if isinstance(record, Hold):
-            live[record.entry.place.key] = record.entry
+            live[record.entry.attribute.key] = record.entry
         elif isinstance(record, Drop):
             live.pop(record.key, None)
     return live
@@ -102,3 +104,16 @@ def test_a_lost_record_in_the_middle_is_damage() -> None:
 
 def test_another_schema_is_refused() -> None:
     assert "koord.journal/v9" in decode(encode([Begin("koord.journal/v9", "boot")], 0)).damage
+
+
+def test_names_on_disk_stay() -> None:
+    """A journal of an earlier version restores: its field names are a format, whatever the code calls them."""
+    body = (
+        b'{"number":1,"record":{"type":"hold","entry":{"place":{"type":"file","path":"/cg/a/cpu.max","form":"cpu.max",'
+        b'"layout":"whole","item":"","is_cgroup":true},"identity":"7","original":"max 100000","ours":["20000 100000"],'
+        b'"by_kernel":false,"target":"/a","knob":"cpu.max","strategy":"calm","verdict":"","lease_end":5.0}}}'
+    )
+    begin = encode([Begin(SCHEMA, "boot-1")], 0)
+    live = decode(begin + b"%08x %s\n" % (zlib.crc32(body), body)).live
+    assert live["/cg/a/cpu.max"].attribute == KernelFile("/cg/a/cpu.max", Format.CPU_MAX)
+    assert encode([Hold(live["/cg/a/cpu.max"])], 1).endswith(body + b"\n")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api.intents import Knob, Setting, Strength
 from api.qos import QoSClass
 from koordlet.enforcer.budgets import Budgets, pod_of
-from koordlet.enforcer.conflicts import settle
+from koordlet.enforcer.conflicts import resolve
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.write_order import KnobChange, interim, order
 from koordlet.host.attribute_formats import Format
@@ -103,7 +103,7 @@ CONFLICTS = [
 def test_who_wins(qos: QoSClass, wishes: list[tuple[str, str]], winner: str) -> None:
     for turn in itertools.permutations(wishes):
         settings = [want(Knob.CPU_MAX, value, strategy=strategy) for strategy, value in turn]
-        winners, losses = settle(settings, lambda _: qos)
+        winners, losses = resolve(settings, lambda _: qos)
         assert winners["/pod", Knob.CPU_MAX].strategy == winner
         assert {loss.loser.strategy for loss in losses} == {"a", "b"} - {winner}
 
@@ -111,12 +111,12 @@ def test_who_wins(qos: QoSClass, wishes: list[tuple[str, str]], winner: str) -> 
 def test_the_gentler_wins_where_values_have_no_order() -> None:
     hard = want(Knob.SYSCTL, "1", "vm.x", "a", strength=Strength.HARD)
     mild = want(Knob.SYSCTL, "2", "vm.x", "b", strength=Strength.MILD)
-    assert settle([hard, mild], lambda _: QoSClass.NONE)[0]["vm.x", Knob.SYSCTL] is mild
+    assert resolve([hard, mild], lambda _: QoSClass.NONE)[0]["vm.x", Knob.SYSCTL] is mild
 
 
 def test_an_idle_cgroup_has_no_weight() -> None:
     idle, weight = want(Knob.CPU_IDLE, "1", strategy="z"), want(Knob.CPU_WEIGHT, "50", strategy="a")
-    winners, losses = settle([weight, idle], lambda _: QoSClass.BE)
+    winners, losses = resolve([weight, idle], lambda _: QoSClass.BE)
     assert set(winners.values()) == {idle}
     assert [loss.loser for loss in losses] == [weight]
 
@@ -124,7 +124,7 @@ def test_an_idle_cgroup_has_no_weight() -> None:
 def test_of_nested_wishes_for_processes_the_lower_goes_first() -> None:
     upper, lower = want(Knob.OOM_SCORE_ADJ, "1", "/a"), want(Knob.OOM_SCORE_ADJ, "2", "/a/b/c")
     beside = want(Knob.OOM_SCORE_ADJ, "3", "/ab")
-    winners, losses = settle([upper, lower, beside], lambda _: QoSClass.BE)
+    winners, losses = resolve([upper, lower, beside], lambda _: QoSClass.BE)
     assert set(winners.values()) == {lower, beside}
     assert [(loss.loser, loss.winner) for loss in losses] == [(upper, lower)]
 
@@ -143,7 +143,7 @@ settings = st.builds(
 def test_the_rule_does_not_depend_on_the_order_of_wishes(wishes: list[Setting], qos: QoSClass, chance: object) -> None:
     shuffled = list(wishes)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    first, again = settle(wishes, lambda _: qos)[0], settle(shuffled, lambda _: qos)[0]
+    first, again = resolve(wishes, lambda _: qos)[0], resolve(shuffled, lambda _: qos)[0]
     assert {owner: (s.value, s.strategy, s.strength) for owner, s in first.items()} == {
         owner: (s.value, s.strategy, s.strength) for owner, s in again.items()
     }
@@ -194,9 +194,9 @@ def test_the_kubelets_own_directory_is_never_idle() -> None:
 
 def test_budgets_of_a_minute() -> None:
     budgets = Budgets(3, 2)
-    assert [bool(budgets.take(target, 0.0)) for target in ("/a", "/a", "/a", "/b", "/c")] == [0, 0, 1, 0, 1]
-    assert budgets.take("/a", 59.0)
-    assert budgets.take("/a", 60.0) == ""
+    assert [bool(budgets.spend(target, 0.0)) for target in ("/a", "/a", "/a", "/b", "/c")] == [0, 0, 1, 0, 1]
+    assert budgets.spend("/a", 59.0)
+    assert budgets.spend("/a", 60.0) == ""
 
 
 def test_a_container_counts_for_its_pod() -> None:
@@ -252,10 +252,10 @@ def test_the_kernel_accepts_every_write_in_our_order(
     changes = []
     for (target, knob), value in new.items():
         before = old[target, knob]
-        part = Assignment(KernelFile(f"{target}/{knob}", FORMS[knob]), value)
+        assignment = Assignment(KernelFile(f"{target}/{knob}", FORMS[knob]), value)
         way = compare(amount(knob, before), amount(knob, value))
         if way != Direction.SAME:
-            changes.append(KnobChange(knob, target, ((part, before),), way))
+            changes.append(KnobChange(knob, target, ((assignment, before),), way))
     kernel = Kernel(old)
     for write in order(changes):
         change = changes[write.change]
@@ -267,10 +267,10 @@ def test_the_kernel_accepts_every_write_in_our_order(
 
 
 def test_a_list_that_moves_passes_through_both() -> None:
-    part = Assignment(KernelFile("/a/cpuset.cpus", Format.CPUS), "2-3")
-    assert interim(part, "0-1") == "0-3"
-    assert interim(part, "2") == ""
-    assert interim(part, "") == ""
+    assignment = Assignment(KernelFile("/a/cpuset.cpus", Format.CPUS), "2-3")
+    assert interim(assignment, "0-1") == "0-3"
+    assert interim(assignment, "2") == ""
+    assert interim(assignment, "") == ""
 
 
 def test_a_longer_period_goes_before_its_quota_and_a_shorter_one_after() -> None:
@@ -278,7 +278,7 @@ def test_a_longer_period_goes_before_its_quota_and_a_shorter_one_after() -> None
         quota = Assignment(KernelFile("/a/cpu.cfs_quota_us", Format.QUOTA_US), "20000"), "10000"
         other = Assignment(KernelFile("/a/cpu.cfs_period_us", Format.INTEGER), period[1]), period[0]
         change = KnobChange(Knob.CPU_MAX, "/a", (quota, other), Direction.WIDER)
-        return [Path(write.part.place.path).name.split("_")[1] for write in order([change])]
+        return [Path(write.assignment.attribute.path).name.split("_")[1] for write in order([change])]
 
     assert files(("100000", "200000")) == ["period", "quota"]
     assert files(("100000", "50000")) == ["quota", "period"]

@@ -13,6 +13,7 @@ from api.intents import Knob, Setting
 from api.qos import QoSClass
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
+from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.host.knobs.knobs import Knobs
 from tests.koordlet.enforcer.hosts import FakeHost, infos, want
@@ -30,9 +31,9 @@ class Host(FakeHost):
     fs: MountedResctrl
     process: subprocess.Popen[bytes]
 
-    def enforcer_on(self, **changes: object) -> Enforcer:
+    def enforcer_on(self, *, journal: Journal | None = None, **changes: object) -> Enforcer:
         knobs = Knobs(self.tree, self.fs.path)
-        return open_enforcer(self.settings(**changes), self.tree, knobs=knobs, now=self.clock)
+        return open_enforcer(self.settings(**changes), self.tree, knobs=knobs, journal=journal, now=self.clock)
 
     def groups(self) -> dict[str, str]:
         """Every group with its schemata."""
@@ -136,9 +137,9 @@ def test_without_a_free_class_a_group_of_the_same_schemata_is_used(host: Host) -
 
 
 def test_a_run_that_ended_badly_leaves_no_group(host: Host) -> None:
-    crashed = host.enforcer_on()
-    crashed.step(wishes(), now=host.clock)
-    crashed._journal.close()
+    journal = host.journal()
+    host.enforcer_on(journal=journal).step(wishes(), now=host.clock)
+    journal.close()
     assert "squeezed" in host.groups()
     host.enforcer_on().close(host.clock)
     assert host.groups() == {}

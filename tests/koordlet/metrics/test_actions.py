@@ -42,7 +42,7 @@ def control_loop() -> ControlLoop:
         runner.decide(VIEW, float(second))
     made: dict[str, Any] = {
         "enforcer": SimpleNamespace(
-            held=lambda: {("/batch", Knob.CPU_IDLE): idle}, counts={("response", "cpu.idle", "set"): 4}
+            active_settings=lambda: {("/batch", Knob.CPU_IDLE): idle}, counts={("response", "cpu.idle", "set"): 4}
         ),
         "response": SimpleNamespace(standing={("/batch", "cpu"): ("idle",)}, refused={"protected": 2}),
         "steps": {("cpu", "idle", "kept"): 3},

@@ -4,7 +4,7 @@ import pytest
 
 from api.intents import Knob, Setting, Strength
 from api.qos import QoSClass
-from koordlet.enforcer.conflicts import settle
+from koordlet.enforcer.conflicts import resolve
 from tests.koordlet.strategies.views import BEST_EFFORT
 
 BE_POD, LS_POD = f"{BEST_EFFORT}/podbe", "/kubepods.slice/podls"
@@ -57,6 +57,6 @@ def want(strategy: str, target: str, knob: Knob, value: str, strength: Strength 
 )
 def test_who_wins(target: str, knob: Knob, wishes: dict[str, str], winner: str) -> None:
     settings = [want(strategy, target, knob, value) for strategy, value in wishes.items()]
-    winners, losses = settle(settings, lambda path: CLASSES.get(path, QoSClass.NONE))
+    winners, losses = resolve(settings, lambda path: CLASSES.get(path, QoSClass.NONE))
     assert winners[target, knob].strategy == winner
     assert {loss.loser.strategy for loss in losses} == set(wishes) - {winner}

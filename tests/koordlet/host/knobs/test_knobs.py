@@ -13,11 +13,11 @@ from koordlet.host.attribute_formats import (
     Format,
     Layout,
     canonical,
-    pick,
-    place_in,
+    item_command,
+    item_text,
     schemata_items,
     shares_of_weight,
-    spelled,
+    written_text,
 )
 from koordlet.host.attributes import KernelFile
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
@@ -27,10 +27,16 @@ from tests.koordlet.enforcer.hosts import FakeHost
 def parts_of(host: FakeHost, knob: Knob, value: str, target: str = "/pod") -> dict[str, str]:
     """Name of the file (and item) to the text that is written."""
     found = {}
-    for part in Knobs(host.tree).parts(knob, target, value):
-        assert isinstance(part.place, KernelFile)
-        name = part.place.path.rpartition("/")[2] + (f"#{part.place.item}" if part.place.item else "")
-        found[name] = place_in(part.place.layout, part.place.item, spelled(part.place.form, part.value))
+    for assignment in Knobs(host.tree).assignments(knob, target, value):
+        assert isinstance(assignment.attribute, KernelFile)
+        name = assignment.attribute.path.rpartition("/")[2] + (
+            f"#{assignment.attribute.item}" if assignment.attribute.item else ""
+        )
+        found[name] = item_command(
+            assignment.attribute.layout,
+            assignment.attribute.item,
+            written_text(assignment.attribute.format, assignment.value),
+        )
     return found
 
 
@@ -99,7 +105,7 @@ def test_v1_has_no_memory_protection_and_says_so(tmp_path: Path, knob: Knob) -> 
     host = FakeHost(tmp_path, version=1)
     host.make("/pod")
     with pytest.raises(Unsupported) as lack:
-        Knobs(host.tree).parts(knob, "/pod", "4096")
+        Knobs(host.tree).assignments(knob, "/pod", "4096")
     assert "soft limit is no equivalent" in lack.value.reason
     assert lack.value.remedy
 
@@ -109,31 +115,31 @@ def test_what_the_host_has_not_is_a_reason(tmp_path: Path, knob: Knob) -> None:
     host = FakeHost(tmp_path)
     host.make("/pod")
     with pytest.raises(Unsupported):
-        Knobs(host.tree).parts(knob, "/pod", "1")
+        Knobs(host.tree).assignments(knob, "/pod", "1")
 
 
 def test_a_cgroup_that_is_gone_and_one_that_another_hierarchy_lacks(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, version=1)
     with pytest.raises(CgroupGone):
-        Knobs(host.tree).parts(Knob.MEMORY_MAX, "/pod", "max")
+        Knobs(host.tree).assignments(Knob.MEMORY_MAX, "/pod", "max")
     (tmp_path / "cg/cpu/pod").mkdir()
     with pytest.raises(Unsupported, match="not in the memory hierarchy"):
-        Knobs(host.tree).parts(Knob.MEMORY_MAX, "/pod", "max")
+        Knobs(host.tree).assignments(Knob.MEMORY_MAX, "/pod", "max")
 
 
 def test_a_target_stays_in_its_hierarchy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="leaves"):
-        Knobs(FakeHost(tmp_path).tree).parts(Knob.CPU_WEIGHT, "/pod/../../etc", "1")
+        Knobs(FakeHost(tmp_path).tree).assignments(Knob.CPU_WEIGHT, "/pod/../../etc", "1")
 
 
 def test_of_several_words_the_chosen_one_is_the_value(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
-    part = Knobs(host.tree).parts(Knob.SYSCTL, "transparent_hugepage/enabled", "never")[0]
-    assert part.place.read() == {"madvise"}
+    assignment = Knobs(host.tree).assignments(Knob.SYSCTL, "transparent_hugepage/enabled", "never")[0]
+    assert assignment.attribute.read() == {"madvise"}
 
 
 @pytest.mark.parametrize(
-    ("form", "texts"),
+    ("text_format", "texts"),
     [
         pytest.param(Format.QUOTA_US, ("-1", "max", "-5\n"), id="quota-us"),
         pytest.param(Format.LIMIT_BYTES, ("max", "9223372036854771712", str((1 << 63) - 1), "-1"), id="limit-bytes"),
@@ -145,8 +151,8 @@ def test_of_several_words_the_chosen_one_is_the_value(tmp_path: Path) -> None:
         pytest.param(Format.DECIMAL, ("95", "95.00"), id="decimal"),
     ],
 )
-def test_texts_of_one_meaning(form: Format, texts: tuple[str, ...]) -> None:
-    assert len({canonical(form, text) for text in texts}) == 1
+def test_texts_of_one_meaning(text_format: Format, texts: tuple[str, ...]) -> None:
+    assert len({canonical(text_format, text) for text in texts}) == 1
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000))
@@ -164,7 +170,7 @@ def test_bytes_are_cut_to_pages_once(amount: int) -> None:
 def test_one_item_is_read_and_set_alone() -> None:
     text = "    MB:0=100;1=50\n    L3:0=7ff;1=00f\n"
     assert schemata_items(text) == {"MB:0": "100", "MB:1": "50", "L3:0": "7ff", "L3:1": "00f"}
-    assert place_in(Layout.DOMAIN, "L3:1", "3") == "L3:1=3"
-    assert pick(Layout.DEVICE_KEY, "8:16 wbps", "8:0 rbps=1 wbps=2\n8:16 rbps=3 wbps=4\n") == "4"
-    assert pick(Layout.DEVICE, "8:0", "8:16 5\n8:0 7\n") == "7"
-    assert pick(Layout.WORD, "HRTICK", "START_DEBIT NO_HRTICK") == "0"
+    assert item_command(Layout.DOMAIN, "L3:1", "3") == "L3:1=3"
+    assert item_text(Layout.DEVICE_KEY, "8:16 wbps", "8:0 rbps=1 wbps=2\n8:16 rbps=3 wbps=4\n") == "4"
+    assert item_text(Layout.DEVICE, "8:0", "8:16 5\n8:0 7\n") == "7"
+    assert item_text(Layout.WORD, "HRTICK", "START_DEBIT NO_HRTICK") == "0"

@@ -48,12 +48,12 @@ def test_a_host_has_the_files_of_a_row_or_says_what_it_lacks(tmp_path: Path, kno
     host.make("/pod")
     spec = KNOBS[knob]
     try:
-        found = Knobs(host.tree).parts(knob, "/pod", spec.probe)
+        found = Knobs(host.tree).assignments(knob, "/pod", spec.probe)
     except Unsupported as error:
         assert error.reason
         return
     names = {file.name.rpartition("/")[2] for file in (*spec.v2, *spec.v1)}
-    assert any(name in part.place.key for part in found for name in names)
+    assert any(name in assignment.attribute.key for assignment in found for name in names)
 
 
 def cell(files: tuple[KnobFile, ...]) -> str:
@@ -62,7 +62,7 @@ def cell(files: tuple[KnobFile, ...]) -> str:
 
 def test_the_document_lists_every_knob_as_its_row_has_it() -> None:
     lines = re.findall(r"^\| ([\w.]+) \| (.*)$", (ROOT / "docs/enforcer.md").read_text(), re.MULTILINE)
-    documented = {name: [part.strip() for part in rest.split("|")][:4] for name, rest in lines}
+    documented = {name: [assignment.strip() for assignment in rest.split("|")][:4] for name, rest in lines}
     for knob, spec in KNOBS.items():
         v1 = "same" if spec.v1 == spec.v2 and spec.v2 else cell(spec.v1)
         widening = "may be widened" if spec.may_widen_protected else "-"

@@ -17,15 +17,15 @@ VALUE = "rate=131072 prio=7"
 LINK = TrafficLink("koord-none", 1_000_000_000)
 
 
-def parts(tree: HostTree, link: TrafficLink = LINK, target: str = "/pod") -> object:
-    return Knobs(tree, traffic=link).parts(Knob.NET_CLASS, target, VALUE)
+def assignments(tree: HostTree, link: TrafficLink = LINK, target: str = "/pod") -> object:
+    return Knobs(tree, traffic=link).assignments(Knob.NET_CLASS, target, VALUE)
 
 
 def test_without_a_default_route_a_link_must_be_named(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     host.make("/pod")
     with pytest.raises(Unsupported, match="no default route") as lack:
-        parts(host.tree, TrafficLink())
+        assignments(host.tree, TrafficLink())
     assert "network_interface" in lack.value.remedy
 
 
@@ -33,15 +33,15 @@ def test_v1_without_net_cls_cannot_tell_packets_apart(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, version=1)
     host.make("/pod")
     with pytest.raises(Unsupported, match="neither in a net_cls nor in the unified hierarchy") as lack:
-        parts(host.tree)
+        assignments(host.tree)
     assert "cgroup v2" in lack.value.remedy
     with pytest.raises(CgroupGone):
-        parts(host.tree, target="/gone")
+        assignments(host.tree, target="/gone")
 
 
 def test_everybody_is_no_class(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="root cgroup"):
-        parts(FakeHost(tmp_path).tree, target="/")
+        assignments(FakeHost(tmp_path).tree, target="/")
 
 
 def instructions(program: bytes) -> list[tuple[int, int, int, int]]:
