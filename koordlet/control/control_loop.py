@@ -86,7 +86,7 @@ class ControlLoop:
         host = self._capabilities.host(tick.window.cgroups)
         observation = observe(tick.window, tick.delta, tick.open_verdicts, host)
         reads = cgroup_reads(observation, self.response.settings)
-        return replace(observation, reach=self._capabilities.with_cgroups(host, reads))
+        return replace(observation, capabilities=self._capabilities.with_cgroups(host, reads))
 
     def _measure(self, tick: Tick) -> None:
         lost_and_progress = tick_of(tick.delta)

@@ -115,7 +115,7 @@ def _counted(control: ControlLoop, dry_run: str) -> Values:
         key = (setting.strategy, str(setting.knob))
         standing[key] = standing.get(key, 0.0) + 1
     rungs: dict[tuple[str, ...], float] = {}
-    for (_culprit, resource), names in response.standing.items():
+    for (_culprit, resource), names in response.active_rungs.items():
         for name in names:
             rungs[resource, name] = rungs.get((resource, name), 0.0) + 1
     return {
@@ -123,7 +123,7 @@ def _counted(control: ControlLoop, dry_run: str) -> Values:
         "koord_settings_active": standing,
         "koord_response_steps": {key: float(count) for key, count in control.steps.items()},
         "koord_response_rungs_active": rungs,
-        "koord_culprits_skipped": {(why,): float(count) for why, count in response.refused.items()},
+        "koord_culprits_skipped": {(why,): float(count) for why, count in response.skipped.items()},
         "koord_tripwire_trips": {(what,): float(count) for what, count in control.trips.items()},
     }
 

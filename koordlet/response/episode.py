@@ -14,8 +14,8 @@ from enum import StrEnum
 import msgspec
 
 from api.intents import Intent, Setting, Strength
-from koordlet.response.ladders import LADDERS, Case, Rung, load_ratio
-from koordlet.response.limit_control import LimitState, begun, let_go, steered
+from koordlet.response.ladders import LADDERS, Interference, Rung, loss_over_budget
+from koordlet.response.limit_control import LimitState, first_limit, loosen, next_limit
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 
@@ -48,24 +48,24 @@ class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class _Pull:
+class _AppliedRung:
     rung: Rung
-    case: Case
+    interference: Interference
     intents: tuple[Intent, ...]
     at_seconds: float
     before: float
     turnaround_before: float
-    used_most: float
+    peak_use: float
     proven: bool = False
-    told: bool = False
-    course: LimitState | None = None
+    sent: bool = False
+    limit_state: LimitState | None = None
     """Of a steered rung."""
     disks: tuple[str, ...] = ()
     """Those that it limits."""
 
-    def standing_use(self) -> float:
+    def allowed_use(self) -> float:
         """What the culprit may use at most, of what it used."""
-        return self.used_most if self.course is None else min(self.used_most, self.course.limit)
+        return self.peak_use if self.limit_state is None else min(self.peak_use, self.limit_state.limit)
 
 
 @dataclass
@@ -76,8 +76,8 @@ class Episode:
     resource: str
     settings: ResponseSettings
     hold_seconds: float
-    pulls: list[_Pull] = field(default_factory=list)
-    useless: dict[str, float] = field(default_factory=dict)
+    applied_rungs: list[_AppliedRung] = field(default_factory=list)
+    ineffective: dict[str, float] = field(default_factory=dict)
     """Rungs that did not help, and when they were taken back."""
     named_at: float = 0.0
     """When a verdict last named the culprit."""
@@ -86,225 +86,242 @@ class Episode:
     acted: bool = False
     """Whether anything ever stood."""
     _turnaround: Sequence[float] = ()
-    _held: Sequence[float] = ()
+    _throttled: Sequence[float] = ()
 
     @property
     def active(self) -> bool:
         """Whether anything stands."""
-        return bool(self.pulls)
+        return bool(self.applied_rungs)
 
     def step(
         self,
-        sight: Observation,
-        case: Case | None,
-        strongest: Strength,
+        observation: Observation,
+        interference: Interference | None,
+        max_strength: Strength,
         lost: Sequence[float],
         turnaround: Sequence[float] = (),
-        held: Sequence[float] = (),
+        throttled: Sequence[float] = (),
     ) -> list[ResponseStep]:
         """One tick. `case` is today's accusation, None without one; `lost` is what the victim lost in recent ticks,
         `held` what its own quota cost it, `turnaround` the 99th percentile of the requests that it answered, in
         seconds, NaN without any; newest last, one number a tick."""
-        now = sight.now_seconds
-        self._turnaround, self._held = turnaround, held
-        used = self._activity(sight, sight.rows.get(self.culprit))
-        for pull in self.pulls:
-            pull.used_most = max(pull.used_most, used)  # the fast path acts before the first tick of a newcomer
-        if case is not None:
+        now = observation.now_seconds
+        self._turnaround, self._throttled = turnaround, throttled
+        used = self._activity(observation, observation.rows.get(self.culprit))
+        for applied in self.applied_rungs:
+            applied.peak_use = max(applied.peak_use, used)  # the fast path acts before the first tick of a newcomer
+        if interference is not None:
             self.named_at = now
-        self._steer(sight, case)
-        steps = list(self._end_briefs(now, lost))
-        steps += self._try(sight, lost)
-        if self._has_gone_quiet(sight):
-            steps += [self._drop(pull, StepKind.RELEASED, lost, "the culprit went quiet") for pull in list(self.pulls)]
-        elif case is None:
-            steps += self._let_go(now, lost)
+        self._adjust_limits(observation, interference)
+        steps = list(self._release_expired(now, lost))
+        steps += self._verify(observation, lost)
+        if self._is_quiet(observation):
+            steps += [
+                self._remove(applied, StepKind.RELEASED, lost, "the culprit went quiet")
+                for applied in list(self.applied_rungs)
+            ]
+        elif interference is None:
+            steps += self._release_due(now, lost)
         elif (
-            self._still_hurts(sight, case, lost)
-            and all(pull.proven for pull in self.pulls)
-            and not self._just_pulled(now)
+            self._still_loses(observation, interference, lost)
+            and all(applied.proven for applied in self.applied_rungs)
+            and not self._applied_lately(now)
         ):
-            steps += self._pull(sight, case, strongest, lost)
+            steps += self._apply_next(observation, interference, max_strength, lost)
         return steps
 
     def intents(self) -> Iterator[Intent]:
         """What is wanted this tick; of several values for one knob the latest."""
-        standing: dict[tuple[str, str], Setting] = {}
-        for pull in self.pulls:
-            for intent in pull.intents:
+        settings: dict[tuple[str, str], Setting] = {}
+        for applied in self.applied_rungs:
+            for intent in applied.intents:
                 if isinstance(intent, Setting):
-                    standing[intent.target, intent.knob] = intent
-                elif not pull.told:
+                    settings[intent.target, intent.knob] = intent
+                elif not applied.sent:
                     yield intent
-            pull.told = True
-        yield from standing.values()
+            applied.sent = True
+        yield from settings.values()
 
-    def pull_first(self, sight: Observation, case: Case, before: float) -> list[ResponseStep]:
+    def apply_first(self, observation: Observation, interference: Interference, before: float) -> list[ResponseStep]:
         """The first rung at once, on the fast path's word; nothing when something stands already."""
-        if self.pulls:
+        if self.applied_rungs:
             return []
-        self.named_at = sight.now_seconds
+        self.named_at = observation.now_seconds
         self._turnaround = ()  # it was measured before the harm: no rung can be asked to better that
-        return self._pull(sight, case, Strength.INVISIBLE, [before])
+        return self._apply_next(observation, interference, Strength.INVISIBLE, [before])
 
-    def _steer(self, sight: Observation, case: Case | None) -> None:
+    def _adjust_limits(self, observation: Observation, interference: Interference | None) -> None:
         """Move limits with what the victim lost; one that had to be lowered shows that the culprit still presses."""
         floor = self.settings.io_floor_bytes_per_second
-        row = sight.rows.get(self.culprit)
-        for pull in self.pulls:
-            if pull.course is None or pull.rung.steers is None:
+        row = observation.rows.get(self.culprit)
+        for applied in self.applied_rungs:
+            if applied.limit_state is None or applied.rung.set_limit is None:
                 continue
-            victims = {pull.case.victim} | ({case.victim} if case else set())
-            worst, used = load_ratio(sight, sorted(victims), self.settings), self._activity(sight, row)
-            before, pull.course = pull.course, steered(pull.course, strain=worst, used=used, floor=floor)
-            if pull.course.cut:
-                self.named_at = sight.now_seconds
-                if before.letting_go:
+            victims = {applied.interference.victim} | ({interference.victim} if interference else set())
+            worst, used = (
+                loss_over_budget(observation, sorted(victims), self.settings),
+                self._activity(observation, row),
+            )
+            before, applied.limit_state = (
+                applied.limit_state,
+                next_limit(applied.limit_state, loss_over_budget=worst, used=used, floor=floor),
+            )
+            if applied.limit_state.lowered:
+                self.named_at = observation.now_seconds
+                if before.releasing:
                     self.hold_seconds = min(
                         self.hold_seconds * self.settings.hold_factor, self.settings.max_hold_seconds
                     )
-            if pull.course.limit != before.limit:
-                pull.intents = pull.rung.steers(pull.case, self.settings, pull.disks, pull.course.limit)
+            if applied.limit_state.limit != before.limit:
+                applied.intents = applied.rung.set_limit(
+                    applied.interference, self.settings, applied.disks, applied.limit_state.limit
+                )
 
-    def _try(self, sight: Observation, lost: Sequence[float]) -> list[ResponseStep]:
+    def _verify(self, observation: Observation, lost: Sequence[float]) -> list[ResponseStep]:
         steps = []
-        now = sight.now_seconds
-        for pull in [pull for pull in self.pulls if not pull.proven]:
-            if now - pull.at_seconds < self.settings.settle_seconds + self.settings.verify_seconds:
+        now = observation.now_seconds
+        for applied in [applied for applied in self.applied_rungs if not applied.proven]:
+            if now - applied.at_seconds < self.settings.settle_seconds + self.settings.verify_seconds:
                 continue
-            if self._helped(sight, pull, lost):
-                pull.proven = True
+            if self._helped(observation, applied, lost):
+                applied.proven = True
                 self.named_at = now  # as good as a verdict: without it the victim would lose again
-                steps.append(self._told(pull, StepKind.KEPT, lost, "the victim's loss fell"))
-                if pull.rung.once:
-                    self.pulls.remove(pull)
+                steps.append(self._step_of(applied, StepKind.KEPT, lost, "the victim's loss fell"))
+                if applied.rung.one_shot:
+                    self.applied_rungs.remove(applied)
             else:
-                self.useless[pull.rung.name] = now
-                steps.append(self._drop(pull, StepKind.REVERTED, lost, "the victim's loss did not fall"))
+                self.ineffective[applied.rung.name] = now
+                steps.append(self._remove(applied, StepKind.REVERTED, lost, "the victim's loss did not fall"))
         return steps
 
-    def _helped(self, sight: Observation, pull: _Pull, lost: Sequence[float]) -> bool:
+    def _helped(self, observation: Observation, applied: _AppliedRung, lost: Sequence[float]) -> bool:
         settings = self.settings
-        after = self._after(self._felt(pull.rung, lost))
-        fell = after <= max(pull.before * (1 - settings.min_improvement_ratio), self._tolerated(sight, pull.case))
+        after = self._trial_mean(self._loss_to_lower(applied.rung, lost))
+        fell = after <= max(
+            applied.before * (1 - settings.min_improvement_ratio), self._loss_budget(observation, applied.interference)
+        )
         # False while either is NaN
-        grew = self._typical_turnaround() > pull.turnaround_before * (1 + settings.turnaround_slack)
+        grew = self._typical_turnaround() > applied.turnaround_before * (1 + settings.turnaround_slack)
         return fell and not grew
 
-    def _felt(self, rung: Rung, lost: Sequence[float]) -> Sequence[float]:
+    def _loss_to_lower(self, rung: Rung, lost: Sequence[float]) -> Sequence[float]:
         """What a rung is to lower."""
-        return self._held if rung.frees_victim else lost
+        return self._throttled if rung.relieves_victim else lost
 
     def _typical_turnaround(self) -> float:
         """Median over the ticks of a trial: the 99th percentile of one second's requests is little more than chance."""
         newest = [each for each in self._turnaround[-max(int(self.settings.verify_seconds), 1) :] if each == each]
         return statistics.median(newest) if newest else math.nan
 
-    def _after(self, lost: Sequence[float]) -> float:
+    def _trial_mean(self, lost: Sequence[float]) -> float:
         """Mean loss of the ticks on trial; a tick is taken for a second, which is the agent's default."""
         newest = list(lost)[-max(int(self.settings.verify_seconds), 1) :]
         return sum(newest) / len(newest) if newest else 0.0
 
-    def _pull(self, sight: Observation, case: Case, strongest: Strength, lost: Sequence[float]) -> list[ResponseStep]:
-        standing = {pull.rung.name for pull in self.pulls}
-        forgotten = sight.now_seconds - self.settings.remember_seconds
-        self.useless = {name: at for name, at in self.useless.items() if at > forgotten}
+    def _apply_next(
+        self, observation: Observation, interference: Interference, max_strength: Strength, lost: Sequence[float]
+    ) -> list[ResponseStep]:
+        active = {applied.rung.name for applied in self.applied_rungs}
+        forgotten = observation.now_seconds - self.settings.remember_seconds
+        self.ineffective = {name: at for name, at in self.ineffective.items() if at > forgotten}
         for rung in LADDERS[self.resource]:
-            blocked = rung.name in standing or rung.name in self.useless or rung.strength > strongest
-            if blocked or (rung.knob is not None and rung.knob not in sight.reach.knobs):
+            blocked = rung.name in active or rung.name in self.ineffective or rung.strength > max_strength
+            if blocked or (rung.knob is not None and rung.knob not in observation.capabilities.knobs):
                 continue
-            intents = rung.build(sight, case, self.settings)
+            intents = rung.build(observation, interference, self.settings)
             if not intents:
                 continue
-            culprit = sight.rows.get(self.culprit)
-            pull = _Pull(
+            culprit = observation.rows.get(self.culprit)
+            applied = _AppliedRung(
                 rung,
-                case,
+                interference,
                 intents,
-                sight.now_seconds,
-                self._after(self._felt(rung, lost)),
+                observation.now_seconds,
+                self._trial_mean(self._loss_to_lower(rung, lost)),
                 self._typical_turnaround(),
-                self._activity(sight, culprit),
+                self._activity(observation, culprit),
             )
-            if rung.steers is not None:
-                pull.disks = sight.disks_between(self.culprit, case.victim)
-                worst = load_ratio(sight, [case.victim], self.settings)
-                pull.course = begun(pull.used_most, worst, self.settings.io_floor_bytes_per_second)
-            self.pulls.append(pull)
+            if rung.set_limit is not None:
+                applied.disks = observation.disks_between(self.culprit, interference.victim)
+                worst = loss_over_budget(observation, [interference.victim], self.settings)
+                applied.limit_state = first_limit(applied.peak_use, worst, self.settings.io_floor_bytes_per_second)
+            self.applied_rungs.append(applied)
             self.acted = True
-            return [self._told(pull, StepKind.APPLIED, lost, case.reason)]
+            return [self._step_of(applied, StepKind.APPLIED, lost, interference.reason)]
         return []
 
-    def _still_hurts(self, sight: Observation, case: Case, lost: Sequence[float]) -> bool:
+    def _still_loses(self, observation: Observation, interference: Interference, lost: Sequence[float]) -> bool:
         """A verdict outlives the loss by a few ticks, and others cost the victim time too; no reason to climb on."""
         floor = self.settings.io_floor_bytes_per_second
-        if any(pull.course is not None and pull.course.limit > floor for pull in self.pulls):
+        if any(applied.limit_state is not None and applied.limit_state.limit > floor for applied in self.applied_rungs):
             return False  # a limit that can still be lowered will be
-        return not self.pulls or min(self._after(lost), case.lost) > self._tolerated(sight, case)
+        return not self.applied_rungs or min(self._trial_mean(lost), interference.lost) > self._loss_budget(
+            observation, interference
+        )
 
-    def _tolerated(self, sight: Observation, case: Case) -> float:
-        settings, row = self.settings, sight.rows.get(case.victim)
-        progress = float(sight.cpu_cores[row]) if row is not None and self.resource == "cpu" else 0.0
+    def _loss_budget(self, observation: Observation, interference: Interference) -> float:
+        settings, row = self.settings, observation.rows.get(interference.victim)
+        progress = float(observation.cpu_cores[row]) if row is not None and self.resource == "cpu" else 0.0
         return max(settings.loss_budget_seconds_per_second, settings.loss_budget_ratio * progress)
 
-    def _just_pulled(self, now: float) -> bool:
-        return bool(self.pulls) and now - self.pulls[-1].at_seconds < self.settings.verify_seconds
+    def _applied_lately(self, now: float) -> bool:
+        return bool(self.applied_rungs) and now - self.applied_rungs[-1].at_seconds < self.settings.verify_seconds
 
-    def _end_briefs(self, now: float, lost: Sequence[float]) -> Iterator[ResponseStep]:
-        for pull in [pull for pull in self.pulls if pull.rung.brief]:
-            if now - pull.at_seconds >= self.settings.freeze_seconds:
-                self.useless[pull.rung.name] = now
-                yield self._drop(pull, StepKind.RELEASED, lost, "its time is over")
+    def _release_expired(self, now: float, lost: Sequence[float]) -> Iterator[ResponseStep]:
+        for applied in [applied for applied in self.applied_rungs if applied.rung.temporary]:
+            if now - applied.at_seconds >= self.settings.freeze_seconds:
+                self.ineffective[applied.rung.name] = now
+                yield self._remove(applied, StepKind.RELEASED, lost, "its time is over")
 
-    def _let_go(self, now: float, lost: Sequence[float]) -> list[ResponseStep]:
-        if not self.pulls or now - self.named_at < self.hold_seconds:
+    def _release_due(self, now: float, lost: Sequence[float]) -> list[ResponseStep]:
+        if not self.applied_rungs or now - self.named_at < self.hold_seconds:
             return []
         if now - self.released_at < self.settings.release_seconds:
             return []
-        last = self.pulls[-1]
-        if last.course is not None and last.course.limit < last.course.most:
-            last.course = let_go(last.course)
+        last = self.applied_rungs[-1]
+        if last.limit_state is not None and last.limit_state.limit < last.limit_state.ceiling:
+            last.limit_state = loosen(last.limit_state)
             return []
         self.released_at = now
-        return [self._drop(last, StepKind.RELEASED, lost, "no verdict names the culprit any more")]
+        return [self._remove(last, StepKind.RELEASED, lost, "no verdict names the culprit any more")]
 
-    def _has_gone_quiet(self, sight: Observation) -> bool:
+    def _is_quiet(self, observation: Observation) -> bool:
         """Nothing to hold back: gone, or using almost nothing although the rung would let it."""
-        row = sight.rows.get(self.culprit)
-        if not self.pulls:
+        row = observation.rows.get(self.culprit)
+        if not self.applied_rungs:
             return False
         if row is None:
             return True
-        used = max(pull.used_most for pull in self.pulls)
-        if any(pull.course is not None for pull in self.pulls):
-            used = min(pull.standing_use() for pull in self.pulls)
-        if used <= 0 or self._activity(sight, row) > used * self.settings.quiet_ratio:
+        used = max(applied.peak_use for applied in self.applied_rungs)
+        if any(applied.limit_state is not None for applied in self.applied_rungs):
+            used = min(applied.allowed_use() for applied in self.applied_rungs)
+        if used <= 0 or self._activity(observation, row) > used * self.settings.quiet_ratio:
             self.quiet_since = None
             return False
         if self.quiet_since is None:
-            self.quiet_since = sight.now_seconds
+            self.quiet_since = observation.now_seconds
         growth = self.hold_seconds / self.settings.hold_seconds
         patience = min(self.settings.quiet_seconds * growth, max(_QUIET_MOST_SECONDS, self.settings.quiet_seconds))
-        return sight.now_seconds - self.quiet_since >= patience
+        return observation.now_seconds - self.quiet_since >= patience
 
-    def _activity(self, sight: Observation, row: int | None) -> float:
+    def _activity(self, observation: Observation, row: int | None) -> float:
         """What the culprit uses of the resource: bytes/s of block IO, else cores; nothing tells for memory."""
         if row is None or self.resource == "memory":
             return 0.0
-        return float((sight.io_bytes_per_second if self.resource == "blockio" else sight.cpu_cores)[row])
+        return float((observation.io_bytes_per_second if self.resource == "blockio" else observation.cpu_cores)[row])
 
-    def _drop(self, pull: _Pull, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
-        self.pulls.remove(pull)
-        return self._told(pull, kind, lost, reason)
+    def _remove(self, applied: _AppliedRung, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
+        self.applied_rungs.remove(applied)
+        return self._step_of(applied, kind, lost, reason)
 
-    def _told(self, pull: _Pull, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
+    def _step_of(self, applied: _AppliedRung, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
         return ResponseStep(
             kind=kind,
-            rung=pull.rung.name,
+            rung=applied.rung.name,
             culprit=self.culprit,
-            victim=pull.case.victim,
+            victim=applied.interference.victim,
             resource=self.resource,
-            before=pull.before,
-            after=self._after(self._felt(pull.rung, lost)),
+            before=applied.before,
+            after=self._trial_mean(self._loss_to_lower(applied.rung, lost)),
             reason=reason,
         )

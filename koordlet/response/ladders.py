@@ -14,7 +14,7 @@ from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import QoSClass
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads
-from koordlet.response.limit_control import begun
+from koordlet.response.limit_control import first_limit
 from koordlet.response.observation import PROTECTED_RANK, Observation
 from koordlet.response.settings import ResponseSettings
 
@@ -25,7 +25,7 @@ _LOW_TRAFFIC = "rate=131072 prio=7"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Interference:
     """Whom to act upon, for whom, and why."""
 
     culprit: str
@@ -37,8 +37,8 @@ class Case:
     """Seconds per second that the culprit costs the victim, as the accusation says."""
 
 
-Build = Callable[[Observation, Case, ResponseSettings], tuple[Intent, ...]]
-Steer = Callable[[Case, ResponseSettings, tuple[str, ...], float], tuple[Intent, ...]]
+Build = Callable[[Observation, Interference, ResponseSettings], tuple[Intent, ...]]
+LimitSetter = Callable[[Interference, ResponseSettings, tuple[str, ...], float], tuple[Intent, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ class Rung:
     strength: Strength
     knob: Knob | None
     build: Build
-    once: bool = False
+    one_shot: bool = False
     """Told in one tick only: nothing stands that could be taken back."""
-    brief: bool = False
+    temporary: bool = False
     """Taken back by itself after `freeze_seconds`."""
-    steers: Steer | None = None
+    set_limit: LimitSetter | None = None
     """Sets a limit of so many bytes/s on each of these disks. It follows the victim's loss while the rung stands, see
-    steering.py."""
-    frees_victim: bool = False
+    limit_control.py."""
+    relieves_victim: bool = False
     """Set on the victim, and judged by what its own quota costs it."""
 
 
-def branch(culprit: str, victim: str) -> str:
+def competing_ancestor(culprit: str, victim: str) -> str:
     """The culprit's ancestor, or itself, that competes with the victim's: just below what both have in common.
 
     Empty where one lies within the other. Weights and cpu.idle act between the children of one cgroup only.
@@ -74,26 +74,28 @@ def branch(culprit: str, victim: str) -> str:
     return "/" + "/".join(ours[: shared + 1])
 
 
-def lever(sight: Observation, case: Case) -> str:
+def weight_target(observation: Observation, interference: Interference) -> str:
     """Where a weight acts on the culprit: its branch if nobody of the victim's rank lives there, else itself.
 
     Never the kubelet's own directories: the kubelet writes their shares and fails to start when refused.
     """
-    whole = branch(case.culprit, case.victim)
-    if not whole or whole == case.culprit:
-        return case.culprit
-    limit = min(sight.rank(case.victim), PROTECTED_RANK)
-    lowly = sight.highest_rank(whole) < limit
+    whole = competing_ancestor(interference.culprit, interference.victim)
+    if not whole or whole == interference.culprit:
+        return interference.culprit
+    limit = min(observation.rank(interference.victim), PROTECTED_RANK)
+    lowly = observation.highest_rank(whole) < limit
     kubelets = whole.rpartition("/")[2].startswith("kubepods") or whole.endswith(("/besteffort", "/burstable"))
-    return whole if lowly and not kubelets else case.culprit
+    return whole if lowly and not kubelets else interference.culprit
 
 
-def _setting(case: Case, settings: ResponseSettings, strength: Strength, knob: Knob, *, at: str, value: str) -> Setting:
+def _setting(
+    interference: Interference, settings: ResponseSettings, strength: Strength, knob: Knob, *, at: str, value: str
+) -> Setting:
     return Setting(
         strategy=STRATEGY,
         target=at,
-        reason=case.reason,
-        verdict=case.verdict,
+        reason=interference.reason,
+        verdict=interference.verdict,
         strength=strength,
         knob=knob,
         value=value,
@@ -102,162 +104,200 @@ def _setting(case: Case, settings: ResponseSettings, strength: Strength, knob: K
 
 
 def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
-    def build(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-        return (_setting(case, settings, strength, knob, at=lever(sight, case), value=value),)
+    def build(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+        return (
+            _setting(interference, settings, strength, knob, at=weight_target(observation, interference), value=value),
+        )
 
     return build
 
 
-def _part_cpus(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _separate_cpus(
+    observation: Observation, interference: Interference, settings: ResponseSettings
+) -> tuple[Intent, ...]:
     """Leave the victim its CPUs with their SMT siblings; without CPUs of its own, half of the culprit's."""
-    reach = sight.reach
-    everywhere = frozenset(reach.cpus)
-    culprits, victims = (reach.cgroup_cpus.get(path) or everywhere for path in (case.culprit, case.victim))
+    capabilities = observation.capabilities
+    everywhere = frozenset(capabilities.cpus)
+    culprits, victims = (
+        capabilities.cgroup_cpus.get(path) or everywhere for path in (interference.culprit, interference.victim)
+    )
     if victims != everywhere:
-        cores = {reach.cores.get(cpu, cpu) for cpu in victims}
-        left = {cpu for cpu in culprits if reach.cores.get(cpu, cpu) not in cores}
+        cores = {capabilities.cores.get(cpu, cpu) for cpu in victims}
+        left = {cpu for cpu in culprits if capabilities.cores.get(cpu, cpu) not in cores}
     else:
-        left = _second_half(sight, culprits)
+        left = _later_half(observation, culprits)
     if not left or left == culprits:
         return ()
-    return (_setting(case, settings, Strength.MILD, Knob.CPUSET_CPUS, at=case.culprit, value=format_cpuset(left)),)
+    return (
+        _setting(
+            interference, settings, Strength.MILD, Knob.CPUSET_CPUS, at=interference.culprit, value=format_cpuset(left)
+        ),
+    )
 
 
-def _second_half(sight: Observation, cpus: frozenset[int]) -> set[int]:
+def _later_half(observation: Observation, cpus: frozenset[int]) -> set[int]:
     """The later half by NUMA node and core, whole cores only."""
-    reach = sight.reach
-    cores = sorted({reach.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (reach.nodes.get(core, 0), core))
+    capabilities = observation.capabilities
+    cores = sorted(
+        {capabilities.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (capabilities.nodes.get(core, 0), core)
+    )
     kept = set(cores[(len(cores) + 1) // 2 :])
-    return {cpu for cpu in cpus if reach.cores.get(cpu, cpu) in kept}
+    return {cpu for cpu in cpus if capabilities.cores.get(cpu, cpu) in kept}
 
 
 def _quota(ratio: float) -> Build:
-    def build(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-        row = sight.rows.get(case.culprit)
-        used = float(sight.cpu_cores[row]) if row is not None else 0.0
+    def build(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+        row = observation.rows.get(interference.culprit)
+        used = float(observation.cpu_cores[row]) if row is not None else 0.0
         cores = max(used * ratio, settings.quota_floor_millicores / 1000)
         if used <= cores:
             return ()
         text = f"{math.ceil(cores * PERIOD_US)} {PERIOD_US}"
-        return (_setting(case, settings, Strength.HARD, Knob.CPU_MAX, at=case.culprit, value=text),)
+        return (_setting(interference, settings, Strength.HARD, Knob.CPU_MAX, at=interference.culprit, value=text),)
 
     return build
 
 
-def _burst(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _burst(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Let a victim that must catch up do so: its quota may be exceeded by what it saved, up to as much again.
 
     Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
     """
-    row = sight.rows.get(case.victim)
-    if row is None or sight.held[row] <= settings.loss_budget_seconds_per_second:
+    row = observation.rows.get(interference.victim)
+    if row is None or observation.throttled[row] <= settings.loss_budget_seconds_per_second:
         return ()
-    if sight.rank(case.victim) >= PROTECTED_RANK:
+    if observation.rank(interference.victim) >= PROTECTED_RANK:
         return ()
-    quota_us = sight.reach.cgroup_quota_us.get(case.victim)
+    quota_us = observation.capabilities.cgroup_quota_us.get(interference.victim)
     if quota_us is None:
         return ()
-    return (_setting(case, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=case.victim, value=str(quota_us)),)
+    return (
+        _setting(
+            interference, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=interference.victim, value=str(quota_us)
+        ),
+    )
 
 
-def _freeze(_sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-    return (_setting(case, settings, Strength.DRASTIC, Knob.FREEZE, at=case.culprit, value="1"),)
+def _freeze(_observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+    return (_setting(interference, settings, Strength.DRASTIC, Knob.FREEZE, at=interference.culprit, value="1"),)
 
 
-def _evict(_sight: Observation, case: Case, _settings: ResponseSettings) -> tuple[Intent, ...]:
+def _evict(_observation: Observation, interference: Interference, _settings: ResponseSettings) -> tuple[Intent, ...]:
     evict = Evict(
         strategy=STRATEGY,
-        target=case.culprit,
-        reason=case.reason,
-        verdict=case.verdict,
+        target=interference.culprit,
+        reason=interference.reason,
+        verdict=interference.verdict,
         strength=Strength.DRASTIC,
     )
     return (evict,)
 
 
-def _reclaim(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-    row = sight.rows.get(case.culprit)
-    held = float(sight.memory_bytes[row]) if row is not None else 0.0
-    if not held > 0:
+def _reclaim(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = observation.rows.get(interference.culprit)
+    used = float(observation.memory_bytes[row]) if row is not None else 0.0
+    if not used > 0:
         return ()
     taken = Reclaim(
         strategy=STRATEGY,
-        target=case.culprit,
-        reason=case.reason,
-        verdict=case.verdict,
+        target=interference.culprit,
+        reason=interference.reason,
+        verdict=interference.verdict,
         strength=Strength.MILD,
-        amount_bytes=int(held * settings.reclaim_ratio),
+        amount_bytes=int(used * settings.reclaim_ratio),
     )
     return (taken,)
 
 
-def _memory_high(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-    row = sight.rows.get(case.culprit)
-    held = float(sight.memory_bytes[row]) if row is not None else 0.0
-    if not held > 0:
+def _memory_high(
+    observation: Observation, interference: Interference, settings: ResponseSettings
+) -> tuple[Intent, ...]:
+    row = observation.rows.get(interference.culprit)
+    used = float(observation.memory_bytes[row]) if row is not None else 0.0
+    if not used > 0:
         return ()
     page = 4096
-    text = str(max(int(held * 0.9) // page * page, page))
-    return (_setting(case, settings, Strength.HARD, Knob.MEMORY_HIGH, at=case.culprit, value=text),)
+    text = str(max(int(used * 0.9) // page * page, page))
+    return (_setting(interference, settings, Strength.HARD, Knob.MEMORY_HIGH, at=interference.culprit, value=text),)
 
 
-def _io_weight(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
+def _io_weight(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Nothing where no disk between the two heeds weights: a trial would only keep the victim waiting."""
-    heeding, disks = sight.reach.weighing_disks, sight.disks_between(case.culprit, case.victim)
-    if heeding is not None and heeding.isdisjoint(disks):
+    weighing, disks = (
+        observation.capabilities.weighing_disks,
+        observation.disks_between(interference.culprit, interference.victim),
+    )
+    if weighing is not None and weighing.isdisjoint(disks):
         return ()
     text = "default 1"
-    return (_setting(case, settings, Strength.INVISIBLE, Knob.IO_WEIGHT, at=lever(sight, case), value=text),)
+    return (
+        _setting(
+            interference,
+            settings,
+            Strength.INVISIBLE,
+            Knob.IO_WEIGHT,
+            at=weight_target(observation, interference),
+            value=text,
+        ),
+    )
 
 
-def _io_limit(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-    row = sight.rows.get(case.culprit)
-    used = float(sight.io_bytes_per_second[row]) if row is not None else 0.0
+def _io_limit(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+    row = observation.rows.get(interference.culprit)
+    used = float(observation.io_bytes_per_second[row]) if row is not None else 0.0
     if used <= settings.io_floor_bytes_per_second:
         return ()
-    first = begun(used, load_ratio(sight, [case.victim], settings), settings.io_floor_bytes_per_second)
-    return io_limit(case, settings, sight.disks_between(case.culprit, case.victim), first.limit)
+    first = first_limit(
+        used, loss_over_budget(observation, [interference.victim], settings), settings.io_floor_bytes_per_second
+    )
+    return io_limit(
+        interference, settings, observation.disks_between(interference.culprit, interference.victim), first.limit
+    )
 
 
 def io_limit(
-    case: Case, settings: ResponseSettings, disks: tuple[str, ...], bytes_per_second: float
+    interference: Interference, settings: ResponseSettings, disks: tuple[str, ...], bytes_per_second: float
 ) -> tuple[Intent, ...]:
     """So much for reading and as much for writing, on each disk."""
     if not disks:
         return ()
     limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
     text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in disks)
-    return (_setting(case, settings, Strength.HARD, Knob.IO_MAX, at=case.culprit, value=text),)
+    return (_setting(interference, settings, Strength.HARD, Knob.IO_MAX, at=interference.culprit, value=text),)
 
 
-def load_ratio(sight: Observation, victims: Iterable[str], settings: ResponseSettings) -> float:
+def loss_over_budget(observation: Observation, victims: Iterable[str], settings: ResponseSettings) -> float:
     """What the worst of them loses on disks, by what it may: part of the time that its IO takes undisturbed.
 
     Where that time is not measured, or next to nothing, it may lose what is tolerated anyway, or a tenth of that.
     """
     worst = 0.0
     for victim in victims:
-        row = sight.rows.get(victim)
+        row = observation.rows.get(victim)
         may = settings.loss_budget_seconds_per_second
-        if row is not None and sight.io_service is not None:
-            may = max(float(sight.io_service[row]) * settings.io_slowdown, may / 10)
-        worst = max(worst, sight.lost_by(victim, "blockio") / may)
+        if row is not None and observation.io_service is not None:
+            may = max(float(observation.io_service[row]) * settings.io_slowdown, may / 10)
+        worst = max(worst, observation.lost_by(victim, "blockio") / may)
     return worst
 
 
-def _traffic_class(_sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-    return (_setting(case, settings, Strength.MILD, Knob.NET_CLASS, at=case.culprit, value=_LOW_TRAFFIC),)
+def _traffic_class(
+    _observation: Observation, interference: Interference, settings: ResponseSettings
+) -> tuple[Intent, ...]:
+    return (
+        _setting(interference, settings, Strength.MILD, Knob.NET_CLASS, at=interference.culprit, value=_LOW_TRAFFIC),
+    )
 
 
 def _cache_part(percent: int) -> Build:
-    def build(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-        text = schemata(sight.reach.caches, percent)
+    def build(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+        text = schemata(observation.capabilities.caches, percent)
         if not text:
             return ()
         group = f"koord-squeezed-{percent}"
         return (
-            _setting(case, settings, Strength.MILD, Knob.RESCTRL_SCHEMATA, at=group, value=text),
-            _setting(case, settings, Strength.MILD, Knob.RESCTRL_GROUP, at=case.culprit, value=group),
+            _setting(interference, settings, Strength.MILD, Knob.RESCTRL_SCHEMATA, at=group, value=text),
+            _setting(interference, settings, Strength.MILD, Knob.RESCTRL_GROUP, at=interference.culprit, value=group),
         )
 
     return build
@@ -285,8 +325,8 @@ def schemata(caches: CacheCapabilities, percent: int) -> str:
 def _without_idle(build: Build) -> Build:
     """For kernels without cpu.idle, which does the same and better."""
 
-    def instead(sight: Observation, case: Case, settings: ResponseSettings) -> tuple[Intent, ...]:
-        return () if Knob.CPU_IDLE in sight.reach.knobs else build(sight, case, settings)
+    def instead(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+        return () if Knob.CPU_IDLE in observation.capabilities.knobs else build(observation, interference, settings)
 
     return instead
 
@@ -296,7 +336,7 @@ _WEIGHT = Rung(
     "weight", Strength.INVISIBLE, Knob.CPU_WEIGHT, _without_idle(_fixed(Knob.CPU_WEIGHT, "1", Strength.INVISIBLE))
 )
 _BVT = Rung("bvt", Strength.INVISIBLE, Knob.CPU_BVT, _without_idle(_fixed(Knob.CPU_BVT, "-1", Strength.INVISIBLE)))
-_EVICT = Rung("evict", Strength.DRASTIC, None, _evict, once=True)
+_EVICT = Rung("evict", Strength.DRASTIC, None, _evict, one_shot=True)
 _SQUEEZES = (
     Rung("squeeze-50", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(50)),
     Rung("squeeze-20", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(20)),
@@ -309,21 +349,21 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
         _IDLE,
         _WEIGHT,
         _BVT,
-        Rung("burst", Strength.INVISIBLE, Knob.CPU_BURST, _burst, frees_victim=True),
-        Rung("cpuset", Strength.MILD, Knob.CPUSET_CPUS, _part_cpus),
+        Rung("burst", Strength.INVISIBLE, Knob.CPU_BURST, _burst, relieves_victim=True),
+        Rung("cpuset", Strength.MILD, Knob.CPUSET_CPUS, _separate_cpus),
         Rung("quota-50", Strength.HARD, Knob.CPU_MAX, _quota(0.5)),
         Rung("quota-20", Strength.HARD, Knob.CPU_MAX, _quota(0.2)),
-        Rung("freeze", Strength.DRASTIC, Knob.FREEZE, _freeze, brief=True),
+        Rung("freeze", Strength.DRASTIC, Knob.FREEZE, _freeze, temporary=True),
         _EVICT,
     ),
     "memory": (
-        Rung("reclaim", Strength.MILD, None, _reclaim, once=True),
+        Rung("reclaim", Strength.MILD, None, _reclaim, one_shot=True),
         Rung("high", Strength.HARD, Knob.MEMORY_HIGH, _memory_high),
         _EVICT,
     ),
     "blockio": (
         Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _io_weight),
-        Rung("limit", Strength.HARD, Knob.IO_MAX, _io_limit, steers=io_limit),
+        Rung("limit", Strength.HARD, Knob.IO_MAX, _io_limit, set_limit=io_limit),
         _EVICT,
     ),
     "network": (Rung("class", Strength.MILD, Knob.NET_CLASS, _traffic_class), _EVICT),
@@ -342,7 +382,7 @@ def cgroup_reads(observation: Observation, settings: ResponseSettings) -> Cgroup
     verdicts = [verdict for verdict in observation.verdicts if verdict.resource == "cpu"]
     victims = {verdict.victim for verdict in verdicts}
     culprits = {culprit.path for verdict in verdicts for culprit in verdict.culprits}
-    throttled = np.flatnonzero(observation.held > settings.loss_budget_seconds_per_second).tolist()
+    throttled = np.flatnonzero(observation.throttled > settings.loss_budget_seconds_per_second).tolist()
     return CgroupReads(
         cpus=frozenset(path for path in victims | culprits if path.startswith("/")),
         quota=frozenset(

@@ -26,38 +26,43 @@ class LimitState:
     """A limit under way, in the unit of what is limited for each second."""
 
     limit: float
-    most: float
+    ceiling: float
     """What the culprit used without it; no limit is higher."""
     edge: float
     """Where it is thought to begin to hurt."""
-    cut: bool = False
+    lowered: bool = False
     """Whether the last step lowered it, or would have if it were not the lowest."""
-    letting_go: bool = False
+    releasing: bool = False
     """On the way to no limit at all, as long as nothing hurts."""
 
 
-def let_go(course: LimitState) -> LimitState:
+def loosen(limit_state: LimitState) -> LimitState:
     """Forget where it hurt: the limit is given back in a few steps."""
-    return replace(course, edge=course.most, letting_go=True)
+    return replace(limit_state, edge=limit_state.ceiling, releasing=True)
 
 
-def begun(used: float, strain: float, floor: float) -> LimitState:
+def first_limit(used: float, loss_over_budget: float, floor: float) -> LimitState:
     """The first limit on a culprit that uses so much, which must be above the floor."""
-    return steered(LimitState(used, used, used), strain=strain, used=used, floor=floor)
+    return next_limit(LimitState(used, used, used), loss_over_budget=loss_over_budget, used=used, floor=floor)
 
 
-def steered(course: LimitState, *, strain: float, used: float, floor: float) -> LimitState:
+def next_limit(limit_state: LimitState, *, loss_over_budget: float, used: float, floor: float) -> LimitState:
     """One tick. `strain` is what the victim lost in it, by what it may lose; `used` what the culprit used in it."""
-    presses = used >= course.limit * _PRESSES
-    if strain > 1 and presses:
-        part = min(max(1 / strain, _DEEPEST_CUT), _LEAST_CUT)
-        return LimitState(max(course.limit * part, min(floor, course.limit)), course.most, course.limit, cut=True)
-    grows = strain <= _CALM or (strain <= 1 and (course.letting_go or not presses))
+    presses = used >= limit_state.limit * _PRESSES
+    if loss_over_budget > 1 and presses:
+        part = min(max(1 / loss_over_budget, _DEEPEST_CUT), _LEAST_CUT)
+        return LimitState(
+            max(limit_state.limit * part, min(floor, limit_state.limit)),
+            limit_state.ceiling,
+            limit_state.limit,
+            lowered=True,
+        )
+    grows = loss_over_budget <= _CALM or (loss_over_budget <= 1 and (limit_state.releasing or not presses))
     if not grows:
-        return replace(course, cut=False)
-    edge = min(course.edge * _EDGE_GROWTH, course.most)
-    goal = course.most if edge >= course.most else edge * _NEAR
-    limit = math.sqrt(course.limit * max(goal, course.limit))
-    if limit < course.limit * _LEAST_GROWTH:
-        limit = goal if goal >= course.most else course.limit
-    return replace(course, limit=limit, edge=edge, cut=False)
+        return replace(limit_state, lowered=False)
+    edge = min(limit_state.edge * _EDGE_GROWTH, limit_state.ceiling)
+    goal = limit_state.ceiling if edge >= limit_state.ceiling else edge * _NEAR
+    limit = math.sqrt(limit_state.limit * max(goal, limit_state.limit))
+    if limit < limit_state.limit * _LEAST_GROWTH:
+        limit = goal if goal >= limit_state.ceiling else limit_state.limit
+    return replace(limit_state, limit=limit, edge=edge, lowered=False)

@@ -34,7 +34,7 @@ class Observation:
     """Those that stand."""
     lost: Mapping[str, Floats]
     """Seconds lost per second to others, by resource."""
-    held: Floats
+    throttled: Floats
     """Seconds per second in which a cgroup's own quota kept threads from running."""
     cpu_cores: Floats
     memory_bytes: Floats
@@ -42,7 +42,7 @@ class Observation:
     io_bytes_per_second: Floats
     turnaround_seconds: Floats
     """99th percentile of the requests that ended; NaN where none is seen."""
-    reach: HostCapabilities = field(default_factory=HostCapabilities)
+    capabilities: HostCapabilities = field(default_factory=HostCapabilities)
     io_service: Floats | None = None
     """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
     io_disks: Mapping[int, frozenset[str]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Observation:
         """Disks that both used; all of the host's where nobody knows of such."""
         ids = [self.cgroups[row].id for path in (culprit, victim) if (row := self.rows.get(path)) is not None]
         shared = frozenset.intersection(*(self.io_disks.get(id_, frozenset()) for id_ in ids)) if ids else frozenset()
-        return tuple(disk for disk in self.reach.disks if disk in shared) or self.reach.disks
+        return tuple(disk for disk in self.capabilities.disks if disk in shared) or self.capabilities.disks
 
     def _rank_of(self, path: str) -> int:
         row = self.rows.get(path)
@@ -98,7 +98,7 @@ class Observation:
         return max(said, default=0.0)
 
 
-def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: HostCapabilities) -> Observation:
+def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], capabilities: HostCapabilities) -> Observation:
     """The newest frames as the response sees them; `delta` is the window's own."""
     lost: dict[str, Floats] = {}
     for name, lost_ns in lost_to_others_ns(delta.table.columns).items():
@@ -116,12 +116,12 @@ def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], reach: 
         cgroups=window.cgroups,
         verdicts=verdicts,
         lost=lost,
-        held=_first(_rate(delta, "cpu.wait_own_quota_ns"), nothing) / 1e9,
+        throttled=_first(_rate(delta, "cpu.wait_own_quota_ns"), nothing) / 1e9,
         cpu_cores=usage,
         memory_bytes=np.asarray(columns.get("memstat.usage_bytes", unknown), dtype=np.float64),
         io_bytes_per_second=traffic,
         turnaround_seconds=delta.percentile_ns("turnaround.hist", 0.99) / 1e9 if requests else unknown,
-        reach=reach,
+        capabilities=capabilities,
         io_service=np.maximum(device - excess, 0.0) / 1e9 if device is not None and excess is not None else None,
         io_disks=_disks(window),
     )

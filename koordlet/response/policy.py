@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from api.intents import Intent, Strength
 from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode, ResponseStep
-from koordlet.response.ladders import LADDERS, Case, branch
+from koordlet.response.ladders import LADDERS, Interference, competing_ancestor
 from koordlet.response.observation import PROTECTED_RANK, SENSITIVE_RANK, Observation
 from koordlet.response.settings import ResponseSettings
 
@@ -25,11 +25,11 @@ _HISTORY_TICKS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
+class _PastEpisode:
     """What is remembered of a culprit that was let go."""
 
     hold_seconds: float
-    useless: Mapping[str, float]
+    ineffective: Mapping[str, float]
     ended: float
 
 
@@ -38,65 +38,71 @@ class ResponsePolicy:
 
     def __init__(self, settings: ResponseSettings | None = None) -> None:
         self.settings = settings or ResponseSettings()
-        self.refused: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
         """Accusations not answered, by why: protected, relative, small, gone, ourselves, no_ladder."""
         self.steps: list[ResponseStep] = []
         """What happened in the last tick."""
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._lost: dict[tuple[str, str], deque[float]] = {}
         self._turnaround: dict[str, deque[float]] = {}
-        self._held: dict[str, deque[float]] = {}
-        self._past: dict[tuple[str, str], _Past] = {}
+        self._throttled: dict[str, deque[float]] = {}
+        self._past: dict[tuple[str, str], _PastEpisode] = {}
 
     @property
-    def standing(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    def active_rungs(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Rungs that stand, by culprit and resource."""
         return {
-            key: tuple(pull.rung.name for pull in episode.pulls)
+            key: tuple(applied.rung.name for applied in episode.applied_rungs)
             for key, episode in sorted(self._episodes.items())
             if episode.active
         }
 
-    def step(self, sight: Observation) -> list[Intent]:
+    def step(self, observation: Observation) -> list[Intent]:
         """All that is wanted in this tick, in a fixed order."""
-        accused = self._accused(sight)
-        self._remember(sight, accused)
+        interferences = self._interferences(observation)
+        self._record_series(observation, interferences)
         self.steps = []
-        for key in sorted({*accused, *self._episodes}):
-            case, strongest = accused.get(key, (None, Strength.INVISIBLE))
-            episode = self._episodes.get(key) or self._begin(key, sight.now_seconds)
-            victim = case.victim if case else next((pull.case.victim for pull in episode.pulls), "")
+        for key in sorted({*interferences, *self._episodes}):
+            interference, max_strength = interferences.get(key, (None, Strength.INVISIBLE))
+            episode = self._episodes.get(key) or self._begin(key, observation.now_seconds)
+            victim = (
+                interference.victim
+                if interference
+                else next((applied.interference.victim for applied in episode.applied_rungs), "")
+            )
             lost = self._lost.get((victim, key[1]), ())
-            turnaround, held = self._turnaround.get(victim, ()), self._held.get(victim, ())
-            self.steps += episode.step(sight, case, strongest, list(lost), list(turnaround), list(held))
-            if case is None and not episode.active:
-                self._end(key, sight.now_seconds)
+            turnaround, throttled = self._turnaround.get(victim, ()), self._throttled.get(victim, ())
+            self.steps += episode.step(
+                observation, interference, max_strength, list(lost), list(turnaround), list(throttled)
+            )
+            if interference is None and not episode.active:
+                self._end(key, observation.now_seconds)
         return [intent for key in sorted(self._episodes) for intent in self._episodes[key].intents()]
 
-    def trip(self, sight: Observation, culprit: str, victim: str, *, resource: str, lost: float) -> list[Intent]:
+    def trip(self, observation: Observation, culprit: str, victim: str, *, resource: str, lost: float) -> list[Intent]:
         """The first rung at once, before any verdict; the following ticks confirm it or take it back.
 
         `lost` is in seconds per second at the moment of the trip.
         """
         key = (culprit, resource)
-        if resource not in self.settings.resources or self._why_not(sight, victim, culprit):
+        if resource not in self.settings.resources or self._pair_skip_reason(observation, victim, culprit):
             return []
         reason = f"{victim} loses {lost:.2f} s/s of {resource} to {culprit} at this moment"
-        case = Case(culprit, victim, resource, reason, "", lost)
-        episode = self._episodes.get(key) or self._begin(key, sight.now_seconds)
-        self.steps = episode.pull_first(sight, case, lost)
+        interference = Interference(culprit, victim, resource, reason, "", lost)
+        episode = self._episodes.get(key) or self._begin(key, observation.now_seconds)
+        self.steps = episode.apply_first(observation, interference, lost)
         return list(episode.intents()) if self.steps else []
 
-    def _accused(self, sight: Observation) -> dict[tuple[str, str], tuple[Case, Strength]]:
+    def _interferences(self, observation: Observation) -> dict[tuple[str, str], tuple[Interference, Strength]]:
         """The gravest accusation of each culprit and resource that may be answered, and how far one may go."""
-        found: dict[tuple[str, str], tuple[float, Case, Strength]] = {}
-        for verdict, culprit in _named(sight.verdicts):
-            why = self._reason_against(sight, verdict, culprit)
+        found: dict[tuple[str, str], tuple[float, Interference, Strength]] = {}
+        for verdict, culprit in _named_culprits(observation.verdicts):
+            why = self._skip_reason(observation, verdict, culprit)
             if why:
-                self.refused[why] += 1
+                self.skipped[why] += 1
                 continue
             lost = culprit.share * verdict.lost_seconds_per_second
-            case = Case(
+            interference = Interference(
                 culprit.path,
                 verdict.victim,
                 verdict.resource,
@@ -104,49 +110,56 @@ class ResponsePolicy:
                 f"{verdict.victim}|{verdict.rule}",
                 lost,
             )
-            strongest = self.settings.max_strength
+            max_strength = self.settings.max_strength
             if culprit.how is How.CORRELATED:
-                strongest = min(strongest, Strength.MILD)
-            if sight.rank(verdict.victim) < SENSITIVE_RANK:
-                strongest = Strength.INVISIBLE
+                max_strength = min(max_strength, Strength.MILD)
+            if observation.rank(verdict.victim) < SENSITIVE_RANK:
+                max_strength = Strength.INVISIBLE
             key = (culprit.path, verdict.resource)
             if key not in found or lost > found[key][0]:
-                found[key] = (lost, case, strongest)
-        return {key: (case, strongest) for key, (_lost, case, strongest) in found.items()}
+                found[key] = (lost, interference, max_strength)
+        return {key: (interference, max_strength) for key, (_lost, interference, max_strength) in found.items()}
 
-    def _reason_against(self, sight: Observation, verdict: Verdict, culprit: Culprit) -> str:
+    def _skip_reason(self, observation: Observation, verdict: Verdict, culprit: Culprit) -> str:
         if verdict.resource not in self.settings.resources or verdict.resource not in LADDERS:
             return "no_ladder"
         if culprit.share < self.settings.min_culprit_share:
             return "small"
-        return self._why_not(sight, verdict.victim, culprit.path)
+        return self._pair_skip_reason(observation, verdict.victim, culprit.path)
 
-    def _why_not(self, sight: Observation, victim: str, culprit: str) -> str:
-        if not culprit.startswith("/") or not branch(culprit, victim):
+    def _pair_skip_reason(self, observation: Observation, victim: str, culprit: str) -> str:
+        if not culprit.startswith("/") or not competing_ancestor(culprit, victim):
             return "relative"
-        if culprit not in sight.rows:
+        if culprit not in observation.rows:
             return "gone"
-        own = sight.reach.own
+        own = observation.capabilities.own
         if own and (own == culprit or own.startswith(culprit + "/")):
             return "ourselves"
-        rank = sight.highest_rank(culprit)
-        return "protected" if rank >= PROTECTED_RANK or rank >= sight.rank(victim) else ""
+        rank = observation.highest_rank(culprit)
+        return "protected" if rank >= PROTECTED_RANK or rank >= observation.rank(victim) else ""
 
-    def _remember(self, sight: Observation, accused: Mapping[tuple[str, str], tuple[Case, Strength]]) -> None:
-        watched = {(case.victim, case.resource) for case, _strongest in accused.values()}
+    def _record_series(
+        self, observation: Observation, interferences: Mapping[tuple[str, str], tuple[Interference, Strength]]
+    ) -> None:
+        watched = {
+            (interference.victim, interference.resource) for interference, _max_strength in interferences.values()
+        }
         for (_culprit, resource), episode in self._episodes.items():
-            watched |= {(pull.case.victim, resource) for pull in episode.pulls}
-        watched |= {(verdict.victim, verdict.resource) for verdict in sight.verdicts}
+            watched |= {(applied.interference.victim, resource) for applied in episode.applied_rungs}
+        watched |= {(verdict.victim, verdict.resource) for verdict in observation.verdicts}
         self._lost = {key: self._lost.get(key, deque(maxlen=_HISTORY_TICKS)) for key in watched}
         for (victim, resource), series in self._lost.items():
-            series.append(sight.lost_by(victim, resource))
+            series.append(observation.lost_by(victim, resource))
         victims = {victim for victim, _resource in watched}
-        for told, column in ((self._turnaround, sight.turnaround_seconds), (self._held, sight.held)):
-            for gone in told.keys() - victims:
-                del told[gone]
+        for series_of, column in (
+            (self._turnaround, observation.turnaround_seconds),
+            (self._throttled, observation.throttled),
+        ):
+            for gone in series_of.keys() - victims:
+                del series_of[gone]
             for victim in victims:
-                row = sight.rows.get(victim)
-                series = told.setdefault(victim, deque(maxlen=_HISTORY_TICKS))
+                row = observation.rows.get(victim)
+                series = series_of.setdefault(victim, deque(maxlen=_HISTORY_TICKS))
                 series.append(float(column[row]) if row is not None else math.nan)
 
     def _begin(self, key: tuple[str, str], now: float) -> Episode:
@@ -155,17 +168,17 @@ class ResponsePolicy:
         episode = Episode(key[0], key[1], settings, settings.hold_seconds)
         if past is not None and now - past.ended <= settings.remember_seconds:
             episode.hold_seconds = min(past.hold_seconds * settings.hold_factor, settings.max_hold_seconds)
-            episode.useless = dict(past.useless)
+            episode.ineffective = dict(past.ineffective)
         self._episodes[key] = episode
         return episode
 
     def _end(self, key: tuple[str, str], now: float) -> None:
         episode = self._episodes.pop(key)
         if episode.acted:
-            self._past[key] = _Past(episode.hold_seconds, episode.useless, now)
+            self._past[key] = _PastEpisode(episode.hold_seconds, episode.ineffective, now)
         limit = now - self.settings.remember_seconds
         self._past = {each: past for each, past in self._past.items() if past.ended > limit}
 
 
-def _named(verdicts: tuple[Verdict, ...]) -> Iterator[tuple[Verdict, Culprit]]:
+def _named_culprits(verdicts: tuple[Verdict, ...]) -> Iterator[tuple[Verdict, Culprit]]:
     return ((verdict, culprit) for verdict in verdicts for culprit in verdict.culprits)

@@ -104,5 +104,5 @@ def test_the_response_finds_the_quota_of_a_throttled_victim_in_its_observation(t
     frames = [make_frame(1.0, PATHS, {name: [0] * 4 for name in throttled}), make_frame(2.0, PATHS, throttled)]
     infos = tuple(replace(info, qos="LS") if info.path == POD else info for info in frames[0].cgroups)
     made.step(Tick.of(Window([replace(frame, cgroups=infos) for frame in frames])))
-    assert seen[0].reach.cgroup_quota_us == {POD: 50_000}
+    assert seen[0].capabilities.cgroup_quota_us == {POD: 50_000}
     made.close()

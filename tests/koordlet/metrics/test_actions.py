@@ -44,7 +44,7 @@ def control_loop() -> ControlLoop:
         "enforcer": SimpleNamespace(
             active_settings=lambda: {("/batch", Knob.CPU_IDLE): idle}, counts={("response", "cpu.idle", "set"): 4}
         ),
-        "response": SimpleNamespace(standing={("/batch", "cpu"): ("idle",)}, refused={"protected": 2}),
+        "response": SimpleNamespace(active_rungs={("/batch", "cpu"): ("idle",)}, skipped={"protected": 2}),
         "steps": {("cpu", "idle", "kept"): 3},
         "trips": {"acted": 1},
         "harm": meter,

@@ -16,10 +16,10 @@ from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from tests.koordlet.enforcer.hosts import FakeHost
-from tests.koordlet.response.test_policy import HOG, WEB, accuse, look
+from tests.koordlet.response.test_policy import HOG, WEB, look, verdict_on
 
 MIB = 1 << 20
-REACH = HostCapabilities(frozenset({Knob.IO_MAX}), disks=("8:0", "7:1"))
+CAPABILITIES = HostCapabilities(frozenset({Knob.IO_MAX}), disks=("8:0", "7:1"))
 SERVICE = 0.03
 MAY_LOSE = SERVICE * ResponseSettings().io_slowdown
 USED = 1e8
@@ -27,7 +27,9 @@ USED = 1e8
 
 def disk(now: float, *, lost: float, used: float, named: bool) -> Observation:
     """The victim's IO takes 30 ms a second undisturbed; the hog moves `used` bytes a second."""
-    seen = look(now, [accuse(resource="blockio")] if named else [], lost=lost, used=used / 1e8, reach=REACH)
+    seen = look(
+        now, [verdict_on(resource="blockio")] if named else [], lost=lost, used=used / 1e8, capabilities=CAPABILITIES
+    )
     return replace(seen, io_service=np.array([SERVICE if info.path == WEB else 0.0 for info in seen.cgroups]))
 
 
@@ -67,7 +69,7 @@ def test_the_limit_finds_the_edge_and_stays(edge: float) -> None:
 def test_a_held_limit_is_not_taken_for_quiet_and_outlasts_the_verdicts_while_the_culprit_presses() -> None:
     response = ResponsePolicy()
     played(response, 2e6, range(120))
-    assert response.standing == {(HOG, "blockio"): ("limit",)}
+    assert response.active_rungs == {(HOG, "blockio"): ("limit",)}
 
 
 def test_a_culprit_that_stops_is_free_within_ten_seconds() -> None:
@@ -75,7 +77,7 @@ def test_a_culprit_that_stops_is_free_within_ten_seconds() -> None:
     played(response, 2e6, range(30))
     for second in range(30, 40):
         response.step(disk(float(second), lost=0.0, used=0.0, named=False))
-    assert response.standing == {}
+    assert response.active_rungs == {}
 
 
 def test_one_that_presses_no_more_is_given_back_step_by_step_and_then_let_go() -> None:
@@ -83,7 +85,7 @@ def test_one_that_presses_no_more_is_given_back_step_by_step_and_then_let_go() -
     played(response, 2e6, range(30))
     limits = [1e6]
     second = 30
-    while response.standing:
+    while response.active_rungs:
         used = min(8e6, limits[-1])
         limits.append(limit_of(response.step(disk(float(second), lost=0.0, used=used, named=False))))
         second += 1
@@ -104,17 +106,17 @@ def test_a_release_that_hurts_ends_in_a_second_and_is_tried_later_each_time() ->
     assert painful <= 3 * len(tries)
     gaps = [later - earlier for earlier, later in itertools.pairwise(tries) if later - earlier > 5]
     assert gaps == sorted(gaps)
-    assert response.standing == {(HOG, "blockio"): ("limit",)}
+    assert response.active_rungs == {(HOG, "blockio"): ("limit",)}
 
 
 def test_a_limit_on_the_floor_that_does_not_help_is_taken_back() -> None:
     response = ResponsePolicy()
-    moments = []
+    steps = []
     limit = float("inf")
     for second in range(12):
         limit = limit_of(response.step(disk(float(second), lost=0.5, used=min(USED, limit), named=True)))
-        moments += [(step.kind, step.rung) for step in response.steps]
-    assert moments == [(StepKind.APPLIED, "limit"), (StepKind.REVERTED, "limit")]
+        steps += [(step.kind, step.rung) for step in response.steps]
+    assert steps == [(StepKind.APPLIED, "limit"), (StepKind.REVERTED, "limit")]
 
 
 def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
@@ -122,11 +124,11 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
     for second in range(9):
         seen = disk(float(second), lost=1.0 if second == 0 else 0.03, used=USED, named=True)
         response.step(replace(seen, io_service=np.full(len(seen.cgroups), 0.56)))
-    assert response.standing == {(HOG, "blockio"): ("limit",)}
+    assert response.active_rungs == {(HOG, "blockio"): ("limit",)}
 
 
 @pytest.mark.parametrize(
-    ("heeding", "first"),
+    ("weighing", "first"),
     [
         pytest.param(frozenset({"7:1"}), Knob.IO_WEIGHT, id="heeds"),
         pytest.param(None, Knob.IO_WEIGHT, id="unknown"),  # nobody knows
@@ -134,9 +136,9 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
         pytest.param(frozenset(), Knob.IO_MAX, id="none-heeds"),
     ],
 )
-def test_a_weight_is_tried_where_a_disk_heeds_it(heeding: frozenset[str] | None, first: Knob) -> None:
-    reach = replace(REACH, knobs=frozenset({Knob.IO_WEIGHT, Knob.IO_MAX}), weighing_disks=heeding)
-    (wanted,) = ResponsePolicy().step(replace(disk(0.0, lost=0.5, used=USED, named=True), reach=reach))
+def test_a_weight_is_tried_where_a_disk_heeds_it(weighing: frozenset[str] | None, first: Knob) -> None:
+    capabilities = replace(CAPABILITIES, knobs=frozenset({Knob.IO_WEIGHT, Knob.IO_MAX}), weighing_disks=weighing)
+    (wanted,) = ResponsePolicy().step(replace(disk(0.0, lost=0.5, used=USED, named=True), capabilities=capabilities))
     assert isinstance(wanted, Setting)
     assert wanted.knob == first
 
@@ -151,13 +153,15 @@ def test_every_step_reaches_the_kernel_and_the_last_one_puts_it_back(tmp_path: P
         host.make(path)
     rule = host.file(HOG, "blkio.throttle.read_bps_device")
     response, enforcer = ResponsePolicy(), host.enforcer()
-    reach = replace(REACH, disks=("8:0",))
+    capabilities = replace(CAPABILITIES, disks=("8:0",))
     seen = []
     used = USED
     for second in range(25):
         lost = MAY_LOSE * (used / 2e6) ** 2 if second < 15 else 0.0
-        sight = disk(float(second), lost=lost, used=used if second < 15 else 0.0, named=lost > 0.1)
-        enforcer.step(response.step(replace(sight, reach=reach)), sight.cgroups, host.later(1))
+        observation = disk(float(second), lost=lost, used=used if second < 15 else 0.0, named=lost > 0.1)
+        enforcer.step(
+            response.step(replace(observation, capabilities=capabilities)), observation.cgroups, host.later(1)
+        )
         limit = int(rule.read_text().split()[1])
         seen.append(limit)
         used = min(USED, limit or USED)

@@ -59,5 +59,5 @@ def test_disks_between_two_are_those_that_both_used() -> None:
 
 
 def test_all_disks_are_meant_where_nobody_knows_better() -> None:
-    tick = replace(seen(queue_ns=[0, 0]), reach=HostCapabilities(disks=("7:1", "254:0")))
+    tick = replace(seen(queue_ns=[0, 0]), capabilities=HostCapabilities(disks=("7:1", "254:0")))
     assert tick.disks_between("/batch/hog", "/online/web") == ("7:1", "254:0")

@@ -14,7 +14,7 @@ from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.response.episode import StepKind
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
-from koordlet.response.ladders import LADDERS, branch, cgroup_reads, schemata
+from koordlet.response.ladders import LADDERS, cgroup_reads, competing_ancestor, schemata
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
@@ -23,7 +23,7 @@ WEB, HOG, BYSTANDER = "/online/web", "/batch/hog", "/batch/bystander"
 CLASSES = {"/online": "", WEB: "LS", "/batch": "", HOG: "BE", BYSTANDER: "BE"}
 
 
-def accuse(
+def verdict_on(
     culprit: str = HOG, victim: str = WEB, *, resource: str = "cpu", share: float = 0.9, how: How = How.DIRECT
 ) -> Verdict:
     return Verdict(
@@ -47,9 +47,9 @@ def look(
     lost: float = 0.5,
     used: float = 1.0,
     classes: dict[str, str] | None = None,
-    reach: HostCapabilities | None = None,
+    capabilities: HostCapabilities | None = None,
     turnaround: float = float("nan"),
-    held: float = 0.0,
+    throttled: float = 0.0,
 ) -> Observation:
     given_classes = classes or CLASSES
     infos = tuple(
@@ -63,12 +63,12 @@ def look(
         cgroups=infos,
         verdicts=tuple(verdicts),
         lost={"cpu": victims, "memory": victims, "blockio": victims, "cache": victims},
-        held=np.array([held if info.path == WEB else 0.0 for info in infos]),
+        throttled=np.array([throttled if info.path == WEB else 0.0 for info in infos]),
         cpu_cores=np.array([used if info.path.startswith("/batch") else 0.3 for info in infos]),
         memory_bytes=np.full(count, 1e9),
         io_bytes_per_second=np.full(count, used * 1e8),
         turnaround_seconds=np.full(count, turnaround),
-        reach=reach or HostCapabilities(cpus=(0, 1), disks=("8:0",)),
+        capabilities=capabilities or HostCapabilities(cpus=(0, 1), disks=("8:0",)),
     )
 
 
@@ -77,27 +77,27 @@ def knobs(intents: Sequence[Intent]) -> list[tuple[str, str, str]]:
 
 
 def run(response: ResponsePolicy, seconds: Sequence[Observation]) -> list[list[Intent]]:
-    return [response.step(sight) for sight in seconds]
+    return [response.step(observation) for observation in seconds]
 
 
 def test_the_first_rung_is_invisible_and_kept_when_the_victim_recovers() -> None:
     response = ResponsePolicy()
-    first = response.step(look(0.0, [accuse()]))
+    first = response.step(look(0.0, [verdict_on()]))
     assert knobs(first) == [("/batch", Knob.CPU_IDLE, "1")]
     assert [step.kind for step in response.steps] == [StepKind.APPLIED]
     for second in range(1, 5):
-        wanted = response.step(look(float(second), [accuse()] if second < 3 else [], lost=0.01))
+        wanted = response.step(look(float(second), [verdict_on()] if second < 3 else [], lost=0.01))
         assert knobs(wanted) == [("/batch", Knob.CPU_IDLE, "1")]
     assert [step.kind for step in response.steps] == [StepKind.KEPT]
 
 
 def test_a_rung_that_does_not_help_is_taken_back_and_the_next_is_tried() -> None:
     response = ResponsePolicy()
-    moments = []
+    steps = []
     for second in range(12):
-        response.step(look(float(second), [accuse()], lost=0.5))
-        moments += [(step.kind, step.rung) for step in response.steps]
-    assert moments[:4] == [
+        response.step(look(float(second), [verdict_on()], lost=0.5))
+        steps += [(step.kind, step.rung) for step in response.steps]
+    assert steps[:4] == [
         (StepKind.APPLIED, "idle"),
         (StepKind.REVERTED, "idle"),
         (StepKind.APPLIED, "cpuset"),
@@ -107,23 +107,23 @@ def test_a_rung_that_does_not_help_is_taken_back_and_the_next_is_tried() -> None
 
 def test_a_rung_after_which_the_turnaround_grows_is_taken_back() -> None:
     response = ResponsePolicy()
-    response.step(look(0.0, [accuse()], turnaround=0.010))
+    response.step(look(0.0, [verdict_on()], turnaround=0.010))
     for second in range(1, 5):
-        response.step(look(float(second), [accuse()], lost=0.0, turnaround=0.020))
+        response.step(look(float(second), [verdict_on()], lost=0.0, turnaround=0.020))
     assert (response.steps[0].kind, response.steps[0].rung) == (StepKind.REVERTED, "idle")
 
 
 def test_a_culprit_that_goes_quiet_is_released_in_seconds_and_one_that_returns_is_held_longer() -> None:
     response = ResponsePolicy()
-    response.step(look(0.0, [accuse()]))
+    response.step(look(0.0, [verdict_on()]))
     second = 1
-    while response.standing:
+    while response.active_rungs:
         response.step(look(float(second), [], lost=0.0, used=0.0))
         second += 1
     assert second <= 6
-    response.step(look(float(second), [accuse()]))
+    response.step(look(float(second), [verdict_on()]))
     start = second
-    while response.standing:
+    while response.active_rungs:
         second += 1
         response.step(look(float(second), [], lost=0.0, used=0.0))
     assert 6 <= second - start <= 10
@@ -133,44 +133,44 @@ def test_the_hold_grows_when_a_culprit_comes_back() -> None:
     settings = ResponseSettings(hold_seconds=10.0)
     response = ResponsePolicy(settings)
 
-    def held(start: float) -> float:
-        response.step(look(start, [accuse()]))
+    def seconds_held(start: float) -> float:
+        response.step(look(start, [verdict_on()]))
         now = start
-        while response.standing:
+        while response.active_rungs:
             now += 1.0
             response.step(look(now, [], lost=0.0))
         return now - start
 
-    first = held(0.0)
+    first = seconds_held(0.0)
     assert 10.0 <= first < 16.0  # from the end of its trial
-    assert 20.0 <= held(100.0) < 26.0
+    assert 20.0 <= seconds_held(100.0) < 26.0
 
 
 def test_a_protected_culprit_is_left_alone_and_counted() -> None:
     for qos in ("LSR", "LSE", "SYSTEM", "LS"):
         response = ResponsePolicy()
-        assert response.step(look(0.0, [accuse()], classes=CLASSES | {HOG: qos})) == []
-        assert response.refused == {"protected": 1}
+        assert response.step(look(0.0, [verdict_on()], classes=CLASSES | {HOG: qos})) == []
+        assert response.skipped == {"protected": 1}
 
 
 def test_a_protected_child_protects_its_parent_and_a_protected_parent_its_children() -> None:
     response = ResponsePolicy()
-    assert response.step(look(0.0, [accuse()], classes=CLASSES | {f"{HOG}/inner": "LSR"})) == []
-    assert response.step(look(1.0, [accuse()], classes=CLASSES | {"/batch": "LSE"})) == []
+    assert response.step(look(0.0, [verdict_on()], classes=CLASSES | {f"{HOG}/inner": "LSR"})) == []
+    assert response.step(look(1.0, [verdict_on()], classes=CLASSES | {"/batch": "LSE"})) == []
 
 
 def test_of_two_that_hurt_each_other_only_the_lower_class_is_acted_upon() -> None:
     response = ResponsePolicy()
-    wanted = response.step(look(0.0, [accuse(), accuse(WEB, HOG)]))
+    wanted = response.step(look(0.0, [verdict_on(), verdict_on(WEB, HOG)]))
     assert {target for target, _knob, _value in knobs(wanted)} == {"/batch"}
     equal = ResponsePolicy()
-    assert equal.step(look(0.0, [accuse(), accuse(WEB, HOG)], classes=CLASSES | {HOG: "LS"})) == []
+    assert equal.step(look(0.0, [verdict_on(), verdict_on(WEB, HOG)], classes=CLASSES | {HOG: "LS"})) == []
 
 
 def test_correlation_alone_goes_no_further_than_mild() -> None:
     response = ResponsePolicy()
     for second in range(60):
-        for intent in response.step(look(float(second), [accuse(how=How.CORRELATED)])):
+        for intent in response.step(look(float(second), [verdict_on(how=How.CORRELATED)])):
             assert intent.strength <= Strength.MILD
 
 
@@ -178,45 +178,49 @@ def test_nothing_beyond_the_strongest_allowed_is_ever_wanted() -> None:
     response = ResponsePolicy()
     seen = set()
     for second in range(120):
-        for intent in response.step(look(float(second), [accuse()])):
+        for intent in response.step(look(float(second), [verdict_on()])):
             seen.add(intent.strength)
     assert seen == {Strength.INVISIBLE, Strength.MILD, Strength.HARD}
     drastic = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))
-    wanted = [intent for second in range(120) for intent in drastic.step(look(float(second), [accuse()]))]
+    wanted = [intent for second in range(120) for intent in drastic.step(look(float(second), [verdict_on()]))]
     assert sum(isinstance(intent, Evict) for intent in wanted) == 1
 
 
 def test_a_culprit_whose_cgroup_died_is_dropped_and_one_never_seen_is_not_acted_upon() -> None:
     response = ResponsePolicy()
-    response.step(look(0.0, [accuse()]))
+    response.step(look(0.0, [verdict_on()]))
     alone = {path: qos for path, qos in CLASSES.items() if path != HOG}
-    assert response.step(look(1.0, [accuse()], classes=alone)) == []
-    assert response.refused["gone"] == 1
-    assert ResponsePolicy().step(look(0.0, [accuse("[kernel]")])) == []
+    assert response.step(look(1.0, [verdict_on()], classes=alone)) == []
+    assert response.skipped["gone"] == 1
+    assert ResponsePolicy().step(look(0.0, [verdict_on("[kernel]")])) == []
 
 
 def test_the_agent_never_acts_on_its_own_cgroup() -> None:
     response = ResponsePolicy()
-    assert response.step(look(0.0, [accuse()], reach=HostCapabilities(own=f"{HOG}/agent"))) == []
-    assert response.refused == {"ourselves": 1}
+    assert response.step(look(0.0, [verdict_on()], capabilities=HostCapabilities(own=f"{HOG}/agent"))) == []
+    assert response.skipped == {"ourselves": 1}
 
 
 def test_missing_knobs_are_passed_over() -> None:
     response = ResponsePolicy()
-    wanted = response.step(look(0.0, [accuse()], reach=HostCapabilities(frozenset({Knob.CPU_MAX}), cpus=(0, 1))))
+    wanted = response.step(
+        look(0.0, [verdict_on()], capabilities=HostCapabilities(frozenset({Knob.CPU_MAX}), cpus=(0, 1)))
+    )
     assert knobs(wanted) == [(HOG, Knob.CPU_MAX, "50000 100000")]
 
 
 def test_without_idle_cgroups_the_weight_is_lowered() -> None:
-    reach = HostCapabilities(frozenset(Knob) - {Knob.CPU_IDLE}, cpus=(0, 1))
-    assert knobs(ResponsePolicy().step(look(0.0, [accuse()], reach=reach))) == [("/batch", Knob.CPU_WEIGHT, "1")]
+    capabilities = HostCapabilities(frozenset(Knob) - {Knob.CPU_IDLE}, cpus=(0, 1))
+    assert knobs(ResponsePolicy().step(look(0.0, [verdict_on()], capabilities=capabilities))) == [
+        ("/batch", Knob.CPU_WEIGHT, "1")
+    ]
 
 
 def test_memory_is_reclaimed_once_then_capped() -> None:
     response = ResponsePolicy()
     wanted: list[Intent] = []
     for second in range(8):
-        wanted += response.step(look(float(second), [accuse(resource="memory")]))
+        wanted += response.step(look(float(second), [verdict_on(resource="memory")]))
     assert [type(intent) for intent in wanted[:2]] == [Reclaim, Setting]
     assert sum(isinstance(intent, Reclaim) for intent in wanted) == 1
     assert wanted[-1].knob is Knob.MEMORY_HIGH  # type: ignore[union-attr]
@@ -224,18 +228,18 @@ def test_memory_is_reclaimed_once_then_capped() -> None:
 
 def test_flapping_verdicts_do_not_flap_the_rung() -> None:
     response = ResponsePolicy()
-    pulled = 0
+    applied = 0
     for second in range(60):
-        response.step(look(float(second), [accuse()] if second % 7 < 2 else [], lost=0.01, used=1.0))
-        pulled += sum(step.kind is StepKind.APPLIED for step in response.steps)
-    assert pulled == 1
+        response.step(look(float(second), [verdict_on()] if second % 7 < 2 else [], lost=0.01, used=1.0))
+        applied += sum(step.kind is StepKind.APPLIED for step in response.steps)
+    assert applied == 1
 
 
 def test_a_trip_pulls_the_first_rung_and_it_is_taken_back_unless_the_loss_fell() -> None:
     response = ResponsePolicy()
     assert knobs(response.trip(look(0.0), HOG, WEB, resource="cpu", lost=0.8)) == [("/batch", Knob.CPU_IDLE, "1")]
     second = 0
-    while response.standing:
+    while response.active_rungs:
         second += 1
         response.step(look(float(second), [], lost=0.8))
     assert 4 <= second <= 5
@@ -247,11 +251,11 @@ def test_one_that_was_tripped_before_its_first_tick_is_released_when_it_goes_qui
     response.step(look(0.0, lost=0.0, used=0.0))
     response.trip(look(0.0, lost=0.0, used=0.0), HOG, WEB, resource="cpu", lost=0.4)
     for second in range(1, 10):
-        response.step(look(second, [accuse()], lost=0.4 if second < 2 else 0.0))
-    assert response.standing
+        response.step(look(second, [verdict_on()], lost=0.4 if second < 2 else 0.0))
+    assert response.active_rungs
     for second in range(10, 15):
         response.step(look(second, lost=0.0, used=0.0))
-    assert not response.standing
+    assert not response.active_rungs
 
 
 def test_a_tripped_rung_that_proved_itself_is_held_though_no_verdict_ever_opened() -> None:
@@ -267,7 +271,9 @@ def test_for_a_victim_of_no_class_nothing_is_done_that_anybody_feels() -> None:
     response = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))
     classes = {"/": "", WEB: "", HOG: "BE"}
     wanted = [
-        intent for second in range(60) for intent in response.step(look(second, [accuse()], lost=0.5, classes=classes))
+        intent
+        for second in range(60)
+        for intent in response.step(look(second, [verdict_on()], lost=0.5, classes=classes))
     ]
     assert wanted
     assert {intent.strength for intent in wanted} == {Strength.INVISIBLE}
@@ -275,62 +281,74 @@ def test_for_a_victim_of_no_class_nothing_is_done_that_anybody_feels() -> None:
 
 def test_what_others_cost_the_victim_is_no_reason_to_climb_on() -> None:
     response = ResponsePolicy()
-    response.step(look(0.0, [accuse(share=0.9)], lost=0.5))
+    response.step(look(0.0, [verdict_on(share=0.9)], lost=0.5))
     for second in range(1, 20):  # 0.3 s/s are still lost, but hardly to this culprit
-        still = msgspec.structs.replace(accuse(share=0.1), lost_seconds_per_second=0.1)
+        still = msgspec.structs.replace(verdict_on(share=0.1), lost_seconds_per_second=0.1)
         wanted = response.step(look(second, [still], lost=0.3))
     assert [knob for _path, knob, _value in knobs(wanted)] == ["cpu.idle"]
 
 
 def test_a_weight_acts_where_the_two_compete() -> None:
-    assert branch("/a/b/c", "/a/d") == "/a/b"
-    assert branch("/a/b", "/a/b/c") == ""
-    assert branch("/a", "/b") == "/a"
+    assert competing_ancestor("/a/b/c", "/a/d") == "/a/b"
+    assert competing_ancestor("/a/b", "/a/b/c") == ""
+    assert competing_ancestor("/a", "/b") == "/a"
     shared = CLASSES | {"/batch/prod": "LS"}
-    wanted = ResponsePolicy().step(look(0.0, [accuse()], classes=shared))
+    wanted = ResponsePolicy().step(look(0.0, [verdict_on()], classes=shared))
     assert knobs(wanted) == [(HOG, Knob.CPU_IDLE, "1")]
 
 
 def test_the_kubelets_own_directories_are_never_written() -> None:
     pod = "/kubepods/besteffort/pod1"
     classes = {WEB: "LS", "/kubepods": "", "/kubepods/besteffort": "BE", pod: "BE", "/kubepods/burstable/web": "LS"}
-    wanted = ResponsePolicy().step(look(0.0, [accuse(pod, "/kubepods/burstable/web")], classes=classes))
+    wanted = ResponsePolicy().step(look(0.0, [verdict_on(pod, "/kubepods/burstable/web")], classes=classes))
     assert knobs(wanted) == [(pod, Knob.CPU_IDLE, "1")]
 
 
 def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved() -> None:
-    reach = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
+    capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
     response = ResponsePolicy()
     burst = (WEB, "cpu.max.burst", "50000")
     for second in range(4):  # idle helps, not enough
-        first = response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=0.3, reach=reach))
+        first = response.step(
+            look(second, [verdict_on()], lost=0.5 if second < 1 else 0.2, throttled=0.3, capabilities=capabilities)
+        )
     assert burst not in knobs(first)
-    assert burst in knobs(response.step(look(4.0, [accuse()], lost=0.2, held=0.3, reach=reach)))
+    assert burst in knobs(response.step(look(4.0, [verdict_on()], lost=0.2, throttled=0.3, capabilities=capabilities)))
     steps = []
     for second in range(5, 9):  # what its quota costs it falls, and that is what the rung was to do
-        kept = response.step(look(second, [accuse()], lost=0.2, held=0.05, reach=reach))
+        kept = response.step(look(second, [verdict_on()], lost=0.2, throttled=0.05, capabilities=capabilities))
         steps += response.steps
     assert burst in knobs(kept)
     assert ("burst", "kept") in {(step.rung, step.kind) for step in steps}
 
 
 def test_a_burst_that_changes_nothing_is_taken_back() -> None:
-    reach = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
+    capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
     response = ResponsePolicy()
     for second in range(12):
-        wanted = response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=0.3, reach=reach))
+        wanted = response.step(
+            look(second, [verdict_on()], lost=0.5 if second < 1 else 0.2, throttled=0.3, capabilities=capabilities)
+        )
     assert not {knob for _path, knob, _value in knobs(wanted)} & {"cpu.max.burst"}
 
 
 def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
-    for held, quota in ((0.0, 50_000), (0.3, None)):
-        reach = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: quota})
+    for throttled, quota in ((0.0, 50_000), (0.3, None)):
+        capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: quota})
         response = ResponsePolicy()
         wanted = {
             knob
             for second in range(12)
             for _path, knob, _value in knobs(
-                response.step(look(second, [accuse()], lost=0.5 if second < 1 else 0.2, held=held, reach=reach))
+                response.step(
+                    look(
+                        second,
+                        [verdict_on()],
+                        lost=0.5 if second < 1 else 0.2,
+                        throttled=throttled,
+                        capabilities=capabilities,
+                    )
+                )
             )
         }
         assert "cpu.max.burst" not in wanted
@@ -339,12 +357,12 @@ def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
 
 def test_a_trip_finds_the_quota_of_a_throttled_victim_read_in_the_last_tick() -> None:
     burst_alone = HostCapabilities(frozenset({Knob.CPU_BURST}), cpus=(0, 1))
-    last = look(0.0, held=0.3, reach=burst_alone)
+    last = look(0.0, throttled=0.3, capabilities=burst_alone)
     read = dict.fromkeys(cgroup_reads(last, ResponseSettings()).quota, 50_000)
     assert read == {WEB: 50_000}
     response = ResponsePolicy()
     assert response.trip(last, HOG, WEB, resource="cpu", lost=0.4) == []
-    known = replace(last, reach=replace(burst_alone, cgroup_quota_us=read))
+    known = replace(last, capabilities=replace(burst_alone, cgroup_quota_us=read))
     assert knobs(response.trip(known, HOG, WEB, resource="cpu", lost=0.4)) == [(WEB, Knob.CPU_BURST, "50000")]
 
 
@@ -352,32 +370,36 @@ def test_a_trip_finds_the_quota_of_a_throttled_victim_read_in_the_last_tick() ->
     ("verdicts", "throttled", "fast_path", "expected"),
     [
         pytest.param([], 0.0, True, CgroupReads(), id="calm"),
-        pytest.param([accuse()], 0.0, True, CgroupReads(frozenset({WEB, HOG})), id="cpu-verdict"),
-        pytest.param([accuse()], 0.3, False, CgroupReads(frozenset({WEB, HOG}), frozenset({WEB})), id="throttled"),
+        pytest.param([verdict_on()], 0.0, True, CgroupReads(frozenset({WEB, HOG})), id="cpu-verdict"),
+        pytest.param([verdict_on()], 0.3, False, CgroupReads(frozenset({WEB, HOG}), frozenset({WEB})), id="throttled"),
         pytest.param([], 0.3, True, CgroupReads(quota=frozenset({WEB})), id="throttled-before-a-trip"),
         pytest.param([], 0.3, False, CgroupReads(), id="throttled-without-fast-path"),
-        pytest.param([accuse(resource="memory")], 0.0, True, CgroupReads(), id="memory-verdict"),
-        pytest.param([accuse("[kernel]")], 0.0, True, CgroupReads(frozenset({WEB})), id="no-cgroup"),
+        pytest.param([verdict_on(resource="memory")], 0.0, True, CgroupReads(), id="memory-verdict"),
+        pytest.param([verdict_on("[kernel]")], 0.0, True, CgroupReads(frozenset({WEB})), id="no-cgroup"),
     ],
 )
 def test_only_the_cgroups_that_a_rung_may_need_are_read(
     verdicts: list[Verdict], throttled: float, fast_path: bool, expected: CgroupReads
 ) -> None:
-    tick = look(0.0, verdicts, held=throttled)
+    tick = look(0.0, verdicts, throttled=throttled)
     assert cgroup_reads(tick, ResponseSettings(fast_path=fast_path)) == expected
 
 
 def test_cpus_are_parted_by_whole_cores() -> None:
     cores = {0: 0, 1: 1, 2: 0, 3: 1}
-    reach = HostCapabilities(
+    capabilities = HostCapabilities(
         frozenset({Knob.CPUSET_CPUS}),
         cpus=(0, 1, 2, 3),
         cores=cores,
         cgroup_cpus={WEB: frozenset({0}), HOG: frozenset()},
     )
-    assert knobs(ResponsePolicy().step(look(0.0, [accuse()], reach=reach))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
+    assert knobs(ResponsePolicy().step(look(0.0, [verdict_on()], capabilities=capabilities))) == [
+        (HOG, Knob.CPUSET_CPUS, "1,3")
+    ]
     free = HostCapabilities(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cores=cores)
-    assert knobs(ResponsePolicy().step(look(0.0, [accuse()], reach=free))) == [(HOG, Knob.CPUSET_CPUS, "1,3")]
+    assert knobs(ResponsePolicy().step(look(0.0, [verdict_on()], capabilities=free))) == [
+        (HOG, Knob.CPUSET_CPUS, "1,3")
+    ]
 
 
 @given(
@@ -399,7 +421,7 @@ def test_whatever_happens_only_the_culprit_or_its_branch_is_touched_and_limits_h
 ) -> None:
     response = ResponsePolicy()
     for second, (lost, named, used) in enumerate(ticks):
-        for intent in response.step(look(float(second), [accuse()] if named else [], lost=lost, used=used)):
+        for intent in response.step(look(float(second), [verdict_on()] if named else [], lost=lost, used=used)):
             assert intent.target in {"/batch", HOG}
             if isinstance(intent, Setting) and intent.knob is Knob.CPU_MAX:
                 assert int(intent.value.split()[0]) >= 20_000

@@ -15,7 +15,7 @@ from koordlet.host.knobs.knobs import Knobs
 from koordlet.response.host_capabilities import HostCapabilities
 from koordlet.response.policy import ResponsePolicy
 from tests.koordlet.enforcer.hosts import FakeHost
-from tests.koordlet.response.test_policy import HOG, accuse, look
+from tests.koordlet.response.test_policy import HOG, look, verdict_on
 from tests.resctrl_fs.client import MountedResctrl, mounted
 from tests.resctrl_fs.hardware import INTEL
 
@@ -52,10 +52,10 @@ def test_the_squeeze_narrows_stepwise_and_is_put_back(fs: MountedResctrl, host: 
     response = ResponsePolicy()
     enforcer = open_enforcer(host.settings(), host.tree, knobs=Knobs(host.tree, fs.path), now=host.clock)
     seen: list[str] = []
-    accusation = accuse(resource="cache", how=How.CORRELATED)
+    accusation = verdict_on(resource="cache", how=How.CORRELATED)
     for second in range(14):
-        sight = look(float(second), [accusation], reach=HostCapabilities(caches=offered, cpus=(0, 1)))
-        enforcer.step(response.step(sight), now=host.later(1))
+        observation = look(float(second), [accusation], capabilities=HostCapabilities(caches=offered, cpus=(0, 1)))
+        enforcer.step(response.step(observation), now=host.later(1))
         for name in groups(fs):
             text = (fs.path / name / "schemata").read_text()
             if (fs.path / name / "tasks").read_text().strip() and text not in seen:
