@@ -1,1 +1,1 @@
-"""The answer to verdicts: a ladder of actions on the named culprit, each kept only if the victim recovers."""
+"""Response to verdicts: a ladder of actions on the named culprit, each kept only if the victim recovers."""

@@ -1,8 +1,9 @@
-"""One culprit on one resource: which rungs stand, which were proven, when they are let go. The clock is an argument.
+"""Episode of one culprit on one resource: rungs on trial, rungs kept, and their release. The clock is an argument.
 
-A rung stands on trial first. It is kept if the victim's loss fell (and its turnaround did not grow), else taken back
-and the next one tried. While kept ones stand and the victim still loses, the next is added. They are let go one by one
-when no verdict has named the culprit for the hold, which grows each time the culprit comes back.
+A rung is applied on trial. It is kept if the victim's loss fell and its turnaround did not grow, else it is reverted
+and the next one is tried. While all applied rungs are kept and the victim still loses, the next is added. They are
+released one by one when no verdict has named the culprit for the hold time, which grows each time the culprit comes
+back.
 """
 
 import math
@@ -20,11 +21,11 @@ from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 
 _QUIET_MOST_SECONDS = 8.0
-"""However often a culprit came back, its end is believed after this long."""
+"""Upper bound of the time that a culprit must be quiet, however often it came back."""
 
 
 class StepKind(StrEnum):
-    """What happened to a rung."""
+    """Kind of a step on the ladder."""
 
     APPLIED = "applied"
     KEPT = "kept"
@@ -33,7 +34,7 @@ class StepKind(StrEnum):
 
 
 class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the response's own story."""
+    """One step on the ladder, as it is logged and counted."""
 
     kind: StepKind
     rung: str
@@ -41,9 +42,9 @@ class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
     victim: str
     resource: str
     before: float
-    """Seconds lost per second by the victim when the rung was pulled."""
+    """Seconds lost per second by the victim when the rung was applied."""
     after: float
-    """The same at this moment, averaged over the trial."""
+    """Seconds lost per second by the victim now, averaged over the trial."""
     reason: str
 
 
@@ -59,18 +60,18 @@ class _AppliedRung:
     proven: bool = False
     sent: bool = False
     limit_state: LimitState | None = None
-    """Of a steered rung."""
+    """State of the limit, for a rung that adjusts one."""
     disks: tuple[str, ...] = ()
-    """Those that it limits."""
+    """Disks that the limit is set on."""
 
     def allowed_use(self) -> float:
-        """What the culprit may use at most, of what it used."""
+        """Return the most that the culprit may use now, in the unit of `peak_use`."""
         return self.peak_use if self.limit_state is None else min(self.peak_use, self.limit_state.limit)
 
 
 @dataclass
 class Episode:
-    """The ladder against one culprit."""
+    """Rungs applied to one culprit for one resource."""
 
     culprit: str
     resource: str
@@ -78,19 +79,19 @@ class Episode:
     hold_seconds: float
     applied_rungs: list[_AppliedRung] = field(default_factory=list)
     ineffective: dict[str, float] = field(default_factory=dict)
-    """Rungs that did not help, and when they were taken back."""
+    """Rungs that did not help, with the time of their revert."""
     named_at: float = 0.0
-    """When a verdict last named the culprit."""
+    """Time at which a verdict last named the culprit."""
     quiet_since: float | None = None
     released_at: float = 0.0
     acted: bool = False
-    """Whether anything ever stood."""
+    """Whether any rung was ever applied."""
     _turnaround: Sequence[float] = ()
     _throttled: Sequence[float] = ()
 
     @property
     def active(self) -> bool:
-        """Whether anything stands."""
+        """Return whether any rung is applied."""
         return bool(self.applied_rungs)
 
     def step(
@@ -102,14 +103,17 @@ class Episode:
         turnaround: Sequence[float] = (),
         throttled: Sequence[float] = (),
     ) -> list[ResponseStep]:
-        """One tick. `case` is today's accusation, None without one; `lost` is what the victim lost in recent ticks,
-        `held` what its own quota cost it, `turnaround` the 99th percentile of the requests that it answered, in
-        seconds, NaN without any; newest last, one number a tick."""
+        """Advance by one tick.
+
+        `interference` is what today's verdicts say of the culprit, None if they do not name it. `lost` is the victim's
+        loss in recent ticks, `throttled` what its own quota cost it, `turnaround` the 99th percentile of its requests'
+        turnaround in seconds, NaN without requests; one number a tick, newest last.
+        """
         now = observation.now_seconds
         self._turnaround, self._throttled = turnaround, throttled
         used = self._activity(observation, observation.rows.get(self.culprit))
         for applied in self.applied_rungs:
-            applied.peak_use = max(applied.peak_use, used)  # the fast path acts before the first tick of a newcomer
+            applied.peak_use = max(applied.peak_use, used)  # the fast path acts before the first tick of a new cgroup
         if interference is not None:
             self.named_at = now
         self._adjust_limits(observation, interference)
@@ -131,7 +135,7 @@ class Episode:
         return steps
 
     def intents(self) -> Iterator[Intent]:
-        """What is wanted this tick; of several values for one knob the latest."""
+        """Yield the intents of this tick; of several values for one knob the latest."""
         settings: dict[tuple[str, str], Setting] = {}
         for applied in self.applied_rungs:
             for intent in applied.intents:
@@ -143,15 +147,16 @@ class Episode:
         yield from settings.values()
 
     def apply_first(self, observation: Observation, interference: Interference, before: float) -> list[ResponseStep]:
-        """The first rung at once, on the fast path's word; nothing when something stands already."""
+        """Apply the first rung at once, for the fast path; nothing if a rung is applied already."""
         if self.applied_rungs:
             return []
         self.named_at = observation.now_seconds
-        self._turnaround = ()  # it was measured before the harm: no rung can be asked to better that
+        self._turnaround = ()  # measured before the interference began: no rung could improve on that
         return self._apply_next(observation, interference, Strength.INVISIBLE, [before])
 
     def _adjust_limits(self, observation: Observation, interference: Interference | None) -> None:
-        """Move limits with what the victim lost; one that had to be lowered shows that the culprit still presses."""
+        """Move the limits with the victim's loss; a limit that had to be lowered shows that the culprit still
+        presses."""
         floor = self.settings.io_floor_bytes_per_second
         row = observation.rows.get(self.culprit)
         for applied in self.applied_rungs:
@@ -185,7 +190,7 @@ class Episode:
                 continue
             if self._helped(observation, applied, lost):
                 applied.proven = True
-                self.named_at = now  # as good as a verdict: without it the victim would lose again
+                self.named_at = now  # counts as a verdict: without the rung the victim would lose again
                 steps.append(self._step_of(applied, StepKind.KEPT, lost, "the victim's loss fell"))
                 if applied.rung.one_shot:
                     self.applied_rungs.remove(applied)
@@ -205,16 +210,16 @@ class Episode:
         return fell and not grew
 
     def _loss_to_lower(self, rung: Rung, lost: Sequence[float]) -> Sequence[float]:
-        """What a rung is to lower."""
+        """Return the loss that a rung is judged by: to the victim's own quota, or to others."""
         return self._throttled if rung.relieves_victim else lost
 
     def _typical_turnaround(self) -> float:
-        """Median over the ticks of a trial: the 99th percentile of one second's requests is little more than chance."""
+        """Return the median over the trial: the 99th percentile of a single second's requests is too noisy."""
         newest = [each for each in self._turnaround[-max(int(self.settings.verify_seconds), 1) :] if each == each]
         return statistics.median(newest) if newest else math.nan
 
     def _trial_mean(self, lost: Sequence[float]) -> float:
-        """Mean loss of the ticks on trial; a tick is taken for a second, which is the agent's default."""
+        """Return the mean loss over the trial; a tick counts as one second, the agent's default."""
         newest = list(lost)[-max(int(self.settings.verify_seconds), 1) :]
         return sum(newest) / len(newest) if newest else 0.0
 
@@ -251,10 +256,14 @@ class Episode:
         return []
 
     def _still_loses(self, observation: Observation, interference: Interference, lost: Sequence[float]) -> bool:
-        """A verdict outlives the loss by a few ticks, and others cost the victim time too; no reason to climb on."""
+        """Return whether the victim still loses enough to this culprit to add a rung.
+
+        A verdict stays open for a few ticks after the loss has ended, and other culprits cost the victim time too:
+        neither is a reason.
+        """
         floor = self.settings.io_floor_bytes_per_second
         if any(applied.limit_state is not None and applied.limit_state.limit > floor for applied in self.applied_rungs):
-            return False  # a limit that can still be lowered will be
+            return False  # the next tick will lower it
         return not self.applied_rungs or min(self._trial_mean(lost), interference.lost) > self._loss_budget(
             observation, interference
         )
@@ -271,7 +280,7 @@ class Episode:
         for applied in [applied for applied in self.applied_rungs if applied.rung.temporary]:
             if now - applied.at_seconds >= self.settings.freeze_seconds:
                 self.ineffective[applied.rung.name] = now
-                yield self._remove(applied, StepKind.RELEASED, lost, "its time is over")
+                yield self._remove(applied, StepKind.RELEASED, lost, "its time is up")
 
     def _release_due(self, now: float, lost: Sequence[float]) -> list[ResponseStep]:
         if not self.applied_rungs or now - self.named_at < self.hold_seconds:
@@ -286,7 +295,7 @@ class Episode:
         return [self._remove(last, StepKind.RELEASED, lost, "no verdict names the culprit any more")]
 
     def _is_quiet(self, observation: Observation) -> bool:
-        """Nothing to hold back: gone, or using almost nothing although the rung would let it."""
+        """Return whether the culprit is gone, or uses almost nothing although its rungs would allow more."""
         row = observation.rows.get(self.culprit)
         if not self.applied_rungs:
             return False
@@ -305,7 +314,8 @@ class Episode:
         return observation.now_seconds - self.quiet_since >= patience
 
     def _activity(self, observation: Observation, row: int | None) -> float:
-        """What the culprit uses of the resource: bytes/s of block IO, else cores; nothing tells for memory."""
+        """Return the culprit's use of the resource: bytes/s of block IO, else cores; 0 for memory, which has no such
+        rate."""
         if row is None or self.resource == "memory":
             return 0.0
         return float((observation.io_bytes_per_second if self.resource == "blockio" else observation.cpu_cores)[row])

@@ -8,7 +8,7 @@ from api.intents import Knob
 
 @dataclass(frozen=True, slots=True)
 class CacheCapabilities:
-    """Cache ways and memory bandwidth that resctrl can part; empty domains where it cannot."""
+    """Cache ways and memory bandwidth that resctrl can divide; empty domains where it cannot."""
 
     l3_domains: tuple[int, ...] = ()
     l3_mask: int = 0
@@ -21,7 +21,7 @@ class CacheCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class HostCapabilities:
-    """Knobs that this host has, its CPUs and disks, and what was read of single cgroups for this tick."""
+    """Knobs of this host, its CPUs and disks, and the values of single cgroups that were read for this tick."""
 
     knobs: frozenset[Knob] = frozenset(Knob)
     cpus: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class HostCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class CgroupReads:
-    """Paths of the cgroups of which a value must be read before the decision."""
+    """Paths of the cgroups whose CPUs and quotas must be read before the decision."""
 
     cpus: frozenset[str] = frozenset()
     quota: frozenset[str] = frozenset()

@@ -1,7 +1,7 @@
-"""The rungs of every ladder, from invisible to drastic: a culprit, a victim and a tick in, intents out.
+"""Ladders of rungs by resource, from invisible to drastic: a culprit, a victim and a tick in, intents out.
 
-A rung that has nothing to set here (a missing knob, CPUs that cannot be parted) answers with nothing and is passed
-over. Limits have floors: zero never means unlimited, and nobody is starved.
+A rung that has nothing to set (a missing knob, CPUs that cannot be separated) returns nothing and is skipped. Limits
+have floors: zero never means unlimited, and no culprit is starved.
 """
 
 import math
@@ -21,12 +21,12 @@ from koordlet.response.settings import ResponseSettings
 STRATEGY = "response"
 PERIOD_US = 100_000
 _LOW_TRAFFIC = "rate=131072 prio=7"
-"""A megabit for sure, the rest after everybody else."""
+"""A guaranteed megabit per second, the rest with the lowest priority."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Whom to act upon, for whom, and why."""
+    """Interference of one culprit with one victim, and the verdict that found it."""
 
     culprit: str
     victim: str
@@ -34,7 +34,7 @@ class Interference:
     reason: str
     verdict: str
     lost: float = 0.0
-    """Seconds per second that the culprit costs the victim, as the accusation says."""
+    """Seconds per second that the culprit costs the victim, by the verdict's share."""
 
 
 Build = Callable[[Observation, Interference, ResponseSettings], tuple[Intent, ...]]
@@ -43,25 +43,25 @@ LimitSetter = Callable[[Interference, ResponseSettings, tuple[str, ...], float],
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One action; `knob` is None where it is none of a cgroup's files."""
+    """One action; `knob` is None where the action sets none."""
 
     name: str
     strength: Strength
     knob: Knob | None
     build: Build
     one_shot: bool = False
-    """Told in one tick only: nothing stands that could be taken back."""
+    """Sent in one tick only: nothing remains in effect that could be reverted."""
     temporary: bool = False
-    """Taken back by itself after `freeze_seconds`."""
+    """Released after `freeze_seconds`, whatever the loss."""
     set_limit: LimitSetter | None = None
-    """Sets a limit of so many bytes/s on each of these disks. It follows the victim's loss while the rung stands, see
-    limit_control.py."""
+    """Intents that set a limit of so many bytes/s on each of these disks; the limit follows the victim's loss while the
+    rung is applied, see limit_control.py."""
     relieves_victim: bool = False
-    """Set on the victim, and judged by what its own quota costs it."""
+    """Set on the victim, and judged by the time that its own quota costs it."""
 
 
 def competing_ancestor(culprit: str, victim: str) -> str:
-    """The culprit's ancestor, or itself, that competes with the victim's: just below what both have in common.
+    """Return the culprit's ancestor, or itself, that competes with the victim's: just below their common ancestor.
 
     Empty where one lies within the other. Weights and cpu.idle act between the children of one cgroup only.
     """
@@ -75,9 +75,10 @@ def competing_ancestor(culprit: str, victim: str) -> str:
 
 
 def weight_target(observation: Observation, interference: Interference) -> str:
-    """Where a weight acts on the culprit: its branch if nobody of the victim's rank lives there, else itself.
+    """Return the cgroup whose weight acts on the culprit: its competing ancestor, or itself.
 
-    Never the kubelet's own directories: the kubelet writes their shares and fails to start when refused.
+    Itself where the ancestor holds a cgroup of the victim's rank, and where it is one of the kubelet's directories: the
+    kubelet writes their shares and fails to start when it cannot.
     """
     whole = competing_ancestor(interference.culprit, interference.victim)
     if not whole or whole == interference.culprit:
@@ -115,7 +116,7 @@ def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
 def _separate_cpus(
     observation: Observation, interference: Interference, settings: ResponseSettings
 ) -> tuple[Intent, ...]:
-    """Leave the victim its CPUs with their SMT siblings; without CPUs of its own, half of the culprit's."""
+    """Leave the victim its CPUs and their SMT siblings; if it has none of its own, leave it half of the culprit's."""
     capabilities = observation.capabilities
     everywhere = frozenset(capabilities.cpus)
     culprits, victims = (
@@ -136,7 +137,7 @@ def _separate_cpus(
 
 
 def _later_half(observation: Observation, cpus: frozenset[int]) -> set[int]:
-    """The later half by NUMA node and core, whole cores only."""
+    """Return the later half of the CPUs by NUMA node and core, whole cores only."""
     capabilities = observation.capabilities
     cores = sorted(
         {capabilities.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (capabilities.nodes.get(core, 0), core)
@@ -159,7 +160,7 @@ def _quota(ratio: float) -> Build:
 
 
 def _burst(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
-    """Let a victim that must catch up do so: its quota may be exceeded by what it saved, up to as much again.
+    """Let a throttled victim exceed its quota by what it saved before, up to as much again.
 
     Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
     """
@@ -222,7 +223,8 @@ def _memory_high(
 
 
 def _io_weight(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
-    """Nothing where no disk between the two heeds weights: a trial would only keep the victim waiting."""
+    """Lower the IO weight; nothing where no disk between the two honours weights: a trial would only keep the victim
+    waiting."""
     weighing, disks = (
         observation.capabilities.weighing_disks,
         observation.disks_between(interference.culprit, interference.victim),
@@ -258,7 +260,7 @@ def _io_limit(observation: Observation, interference: Interference, settings: Re
 def io_limit(
     interference: Interference, settings: ResponseSettings, disks: tuple[str, ...], bytes_per_second: float
 ) -> tuple[Intent, ...]:
-    """So much for reading and as much for writing, on each disk."""
+    """Limit reads and writes to this rate each, on each disk."""
     if not disks:
         return ()
     limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
@@ -267,9 +269,9 @@ def io_limit(
 
 
 def loss_over_budget(observation: Observation, victims: Iterable[str], settings: ResponseSettings) -> float:
-    """What the worst of them loses on disks, by what it may: part of the time that its IO takes undisturbed.
+    """Return the worst victim's loss on disks over its budget, a share of the time that its IO takes undisturbed.
 
-    Where that time is not measured, or next to nothing, it may lose what is tolerated anyway, or a tenth of that.
+    Where that time is not measured the budget is the general one; it is never less than a tenth of that.
     """
     worst = 0.0
     for victim in victims:
@@ -304,7 +306,7 @@ def _cache_part(percent: int) -> Build:
 
 
 def schemata(caches: CacheCapabilities, percent: int) -> str:
-    """Lines for a resource group that may use so much of every cache and of the memory bandwidth; "" with neither.
+    """Return the lines of a resource group with this share of each cache and of the memory bandwidth; "" with neither.
 
     The lowest contiguous bits, at least as many as the hardware asks for; bandwidth rounded up to its granularity
     (Documentation/filesystems/resctrl.rst).
@@ -323,7 +325,7 @@ def schemata(caches: CacheCapabilities, percent: int) -> str:
 
 
 def _without_idle(build: Build) -> Build:
-    """For kernels without cpu.idle, which does the same and better."""
+    """Build only on kernels without cpu.idle, which does the same and better."""
 
     def instead(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
         return () if Knob.CPU_IDLE in observation.capabilities.knobs else build(observation, interference, settings)
@@ -370,14 +372,14 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "cache": _SQUEEZES,
     "memory_bandwidth": _SQUEEZES,
 }
-"""Resource of a verdict to its rungs, gentlest first."""
+"""Resource of a verdict to its rungs, mildest first."""
 
 
 def cgroup_reads(observation: Observation, settings: ResponseSettings) -> CgroupReads:
-    """Cgroups whose CPUs (for `cpuset`) and quota (for `burst`) this tick or a trip before the next one may need.
+    """Return the cgroups whose CPUs (for `cpuset`) or quota (for `burst`) a rung may need before the next tick.
 
-    A trip names its victim only when it comes, so the quotas of all latency-sensitive cgroups that are throttled are
-    among them; their CPUs are not, as the fast path goes no further than the invisible rungs.
+    A trip between two ticks may name any latency-sensitive victim, so the quotas of all that are throttled are
+    included. Their CPUs are not: the fast path applies invisible rungs only, and `cpuset` is none.
     """
     verdicts = [verdict for verdict in observation.verdicts if verdict.resource == "cpu"]
     victims = {verdict.victim for verdict in verdicts}

@@ -1,53 +1,54 @@
-"""A limit that looks for the most a culprit may use while its victim loses no more than it may.
+"""Limit control: find the most that a culprit may use while its victim stays within its loss budget.
 
-It is cut by as much as the victim loses too much, and given back in ever smaller steps towards the last limit that
-hurt, which is itself forgotten slowly: so the limit stays near the edge and finds out when the edge has moved. Steps
-are ratios, because losses on a disk differ by orders of magnitude.
+The limit is lowered by the factor by which the victim exceeds its budget, and raised in ever smaller steps towards the
+last limit that hurt. That edge is itself forgotten slowly, so the limit stays near it and finds out when it has moved.
+Steps are ratios, because losses on a disk differ by orders of magnitude.
 """
 
 import math
 from dataclasses import dataclass, replace
 
 _DEEPEST_CUT, _LEAST_CUT = 0.1, 0.8
-"""A limit becomes at least and at most this part of itself in one step."""
+"""Factors between which one step lowers a limit."""
 _CALM = 0.5
-"""Below this part of what is tolerated the limit grows; between the two it stays, unless it is to be let go."""
+"""Loss over budget below which the limit is raised; between this and 1 it stays, unless it is being released."""
 _PRESSES = 0.5
-"""A culprit that uses less than this part of its limit is not held back by it, so a lower one would not help."""
+"""Use over limit below which the limit does not hold the culprit back, so that a lower one would not help."""
 _NEAR = 0.9
 _EDGE_GROWTH = 1.05
-"""For each calm tick."""
+"""Growth of the edge in each tick without excess loss."""
 _LEAST_GROWTH = 1.05
-"""Smaller steps are saved up: each costs a write."""
+"""Growth below which a step is saved up: each step costs a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """A limit under way, in the unit of what is limited for each second."""
+    """A limit and its history, in units per second of what is limited."""
 
     limit: float
     ceiling: float
-    """What the culprit used without it; no limit is higher."""
+    """Use of the culprit without a limit; no limit is higher."""
     edge: float
-    """Where it is thought to begin to hurt."""
+    """Limit at which the victim is expected to exceed its budget."""
     lowered: bool = False
-    """Whether the last step lowered it, or would have if it were not the lowest."""
+    """Whether the last step lowered it, or would have but for the floor."""
     releasing: bool = False
-    """On the way to no limit at all, as long as nothing hurts."""
+    """Whether it is being raised until it can be removed, as long as the victim stays within its budget."""
 
 
 def loosen(limit_state: LimitState) -> LimitState:
-    """Forget where it hurt: the limit is given back in a few steps."""
+    """Forget the edge, so that the limit is raised to the ceiling in a few steps."""
     return replace(limit_state, edge=limit_state.ceiling, releasing=True)
 
 
 def first_limit(used: float, loss_over_budget: float, floor: float) -> LimitState:
-    """The first limit on a culprit that uses so much, which must be above the floor."""
+    """Return the first limit on a culprit with this use, which must be above the floor."""
     return next_limit(LimitState(used, used, used), loss_over_budget=loss_over_budget, used=used, floor=floor)
 
 
 def next_limit(limit_state: LimitState, *, loss_over_budget: float, used: float, floor: float) -> LimitState:
-    """One tick. `strain` is what the victim lost in it, by what it may lose; `used` what the culprit used in it."""
+    """Return the limit after one tick; `loss_over_budget` and `used` are the victim's and the culprit's in that
+    tick."""
     presses = used >= limit_state.limit * _PRESSES
     if loss_over_budget > 1 and presses:
         part = min(max(1 / loss_over_budget, _DEEPEST_CUT), _LEAST_CUT)

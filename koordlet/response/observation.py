@@ -1,4 +1,4 @@
-"""What the response looks at in one tick: verdicts, who loses what, what the culprits use, what this host can set."""
+"""Observation of one tick for the response: verdicts, losses, use of resources, capabilities of the host."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ Floats = NDArray[np.float64]
 
 _RANKS = {QoSClass.BE: 0, QoSClass.NONE: 1, QoSClass.LS: 2, QoSClass.LSR: 3, QoSClass.LSE: 4, QoSClass.SYSTEM: 5}
 SENSITIVE_RANK = _RANKS[QoSClass.LS]
-"""For cgroups of this rank or above more is done than what nobody feels."""
+"""Cgroups of this rank or above justify actions that a culprit feels."""
 PROTECTED_RANK = _RANKS[QoSClass.LSR]
 """Cgroups of this rank or above are never acted upon."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One tick; every array has a row for each of `cgroups`."""
+    """One tick; each array has a row for each of `cgroups`."""
 
     now_seconds: float
-    """Monotonic."""
+    """Monotonic clock."""
     cgroups: tuple[CgroupInfo, ...]
     verdicts: tuple[Verdict, ...]
-    """Those that stand."""
+    """Open verdicts."""
     lost: Mapping[str, Floats]
     """Seconds lost per second to others, by resource."""
     throttled: Floats
@@ -54,7 +54,7 @@ class Observation:
         return {info.path: row for row, info in enumerate(self.cgroups)}
 
     def rank(self, path: str) -> int:
-        """How much a cgroup is protected, from its class; whatever lies in a protected cgroup is protected."""
+        """Return the rank of a cgroup by its QoS class; a cgroup within a protected one is protected."""
         own = self._rank_of(path)
         above = path.rpartition("/")[0]
         while above:
@@ -63,12 +63,12 @@ class Observation:
         return own
 
     def highest_rank(self, path: str) -> int:
-        """The highest rank of a cgroup and all within it: whoever is acted upon takes these along."""
+        """Return the highest rank of a cgroup and its descendants: an action on it hits them all."""
         return max(self.rank(path), self._within.get(path, 0))
 
     @cached_property
     def _within(self) -> Mapping[str, int]:
-        """Path to the highest rank found in or below it."""
+        """Path to the highest rank at or below it."""
         found: dict[str, int] = {}
         for info in self.cgroups:
             rank, path = _RANKS[QoSClass(info.qos)], info.path
@@ -78,7 +78,7 @@ class Observation:
         return found
 
     def disks_between(self, culprit: str, victim: str) -> tuple[str, ...]:
-        """Disks that both used; all of the host's where nobody knows of such."""
+        """Return the disks that both used; all disks of the host where none is known."""
         ids = [self.cgroups[row].id for path in (culprit, victim) if (row := self.rows.get(path)) is not None]
         shared = frozenset.intersection(*(self.io_disks.get(id_, frozenset()) for id_ in ids)) if ids else frozenset()
         return tuple(disk for disk in self.capabilities.disks if disk in shared) or self.capabilities.disks
@@ -88,7 +88,7 @@ class Observation:
         return _RANKS[QoSClass.NONE] if row is None else _RANKS[QoSClass(self.cgroups[row].qos)]
 
     def lost_by(self, victim: str, resource: str) -> float:
-        """What a cgroup loses to others now, by the ledger or else by its verdict; 0 where it is gone."""
+        """Return the victim's current loss to others, from the ledger or else from its verdict; 0 if it is gone."""
         row, column = self.rows.get(victim), self.lost.get(resource)
         if row is None:
             return 0.0
@@ -99,7 +99,7 @@ class Observation:
 
 
 def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], capabilities: HostCapabilities) -> Observation:
-    """The newest frames as the response sees them; `delta` is the window's own."""
+    """Return the observation of the newest frames; `delta` is the window's own."""
     lost: dict[str, Floats] = {}
     for name, lost_ns in lost_to_others_ns(delta.table.columns).items():
         resource, rate = _RESOURCE_OF[name], lost_ns / 1e9 / delta.seconds
@@ -129,7 +129,7 @@ def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], capabil
 
 _BY_DISK = "blockio.device"
 _MINOR_BITS = 20
-"""Of a device's number, as the kernel and the probe pack it."""
+"""Minor bits of a device number, as the kernel and the probe pack it."""
 _SPELLED_OUT = {"net": "network"}
 _RESOURCE_OF = {cause.name: _SPELLED_OUT.get(cause.resource, cause.resource) for cause in LOSS_CAUSES}
 """Cause of the ledger to its resource as verdicts name it."""
@@ -142,7 +142,7 @@ def _rate(delta: Delta, column: str) -> Floats | None:
 def _disks(window: Window) -> Mapping[int, frozenset[str]]:
     try:
         delta = window.delta(_BY_DISK)
-    except (KeyError, ValueError):  # no probe tells, or for the first time
+    except (KeyError, ValueError):  # no probe measures it, or only since this tick
         return {}
     table = delta.table
     if not {"blockio.read_bytes", "blockio.write_bytes"} <= table.columns.keys():

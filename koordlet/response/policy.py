@@ -1,12 +1,12 @@
-"""From verdicts to actions: who may be acted upon for whom, one ladder for each culprit and resource.
+"""Response policy: which verdicts are answered, with one episode for each culprit and resource.
 
 Rules that hold before any rung is chosen:
 - A culprit must be a cgroup of a lower class than the victim (BE < unclassed < LS < LSR < LSE < SYSTEM) and is never
-  LSR or above: a culprit that is itself protected is left alone, and `refused` counts it. Of two that hurt each other
-  therefore at most one is acted upon.
-- What is known by correlation alone goes no further than the mild rungs, and for a victim below LS, of which nobody
-  said that it must not wait, nothing is done that anybody would feel.
-- An ancestor or a descendant of the victim is no neighbour.
+  LSR or above; `skipped` counts those that are protected. Of two cgroups that hurt each other at most one is acted
+  upon.
+- A culprit known by correlation alone gets no more than the mild rungs; for a victim below LS, which may be made to
+  wait, only the invisible rungs are applied.
+- An ancestor or a descendant of the victim is never a culprit.
 """
 
 import math
@@ -26,7 +26,7 @@ _HISTORY_TICKS = 60
 
 @dataclass(frozen=True, slots=True)
 class _PastEpisode:
-    """What is remembered of a culprit that was let go."""
+    """Settings kept from an episode that has ended."""
 
     hold_seconds: float
     ineffective: Mapping[str, float]
@@ -34,14 +34,14 @@ class _PastEpisode:
 
 
 class ResponsePolicy:
-    """Feed it every tick; it answers with all that is wanted in it."""
+    """State of the response between ticks: `step` every tick returns all its intents."""
 
     def __init__(self, settings: ResponseSettings | None = None) -> None:
         self.settings = settings or ResponseSettings()
         self.skipped: Counter[str] = Counter()
-        """Accusations not answered, by why: protected, relative, small, gone, ourselves, no_ladder."""
+        """Culprits not acted upon, by reason: protected, relative, small, gone, ourselves, no_ladder."""
         self.steps: list[ResponseStep] = []
-        """What happened in the last tick."""
+        """Steps of the last tick."""
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._lost: dict[tuple[str, str], deque[float]] = {}
         self._turnaround: dict[str, deque[float]] = {}
@@ -50,7 +50,7 @@ class ResponsePolicy:
 
     @property
     def active_rungs(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Rungs that stand, by culprit and resource."""
+        """Return the names of the applied rungs by culprit and resource."""
         return {
             key: tuple(applied.rung.name for applied in episode.applied_rungs)
             for key, episode in sorted(self._episodes.items())
@@ -58,7 +58,7 @@ class ResponsePolicy:
         }
 
     def step(self, observation: Observation) -> list[Intent]:
-        """All that is wanted in this tick, in a fixed order."""
+        """Return all intents of this tick, in a fixed order."""
         interferences = self._interferences(observation)
         self._record_series(observation, interferences)
         self.steps = []
@@ -80,9 +80,9 @@ class ResponsePolicy:
         return [intent for key in sorted(self._episodes) for intent in self._episodes[key].intents()]
 
     def trip(self, observation: Observation, culprit: str, victim: str, *, resource: str, lost: float) -> list[Intent]:
-        """The first rung at once, before any verdict; the following ticks confirm it or take it back.
+        """Apply the first rung before any verdict; the following ticks keep or revert it.
 
-        `lost` is in seconds per second at the moment of the trip.
+        `lost` is in seconds per second at the time of the trip.
         """
         key = (culprit, resource)
         if resource not in self.settings.resources or self._pair_skip_reason(observation, victim, culprit):
@@ -94,7 +94,8 @@ class ResponsePolicy:
         return list(episode.intents()) if self.steps else []
 
     def _interferences(self, observation: Observation) -> dict[tuple[str, str], tuple[Interference, Strength]]:
-        """The gravest accusation of each culprit and resource that may be answered, and how far one may go."""
+        """Return the worst interference of each culprit and resource that may be answered, with the strongest rung
+        allowed."""
         found: dict[tuple[str, str], tuple[float, Interference, Strength]] = {}
         for verdict, culprit in _named_culprits(observation.verdicts):
             why = self._skip_reason(observation, verdict, culprit)

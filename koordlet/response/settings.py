@@ -1,4 +1,4 @@
-"""What can be set of the response, with ranges."""
+"""Settings of the response, with their ranges."""
 
 from typing import Annotated
 
@@ -12,55 +12,55 @@ Ratio = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[response]: how far and how fast the ladder is climbed, and how slowly it is left."""
+    """[response]: speed and limits of escalation, and of release."""
 
     resources: tuple[str, ...] = ("cpu", "memory", "blockio", "network", "cache", "memory_bandwidth")
     """Resources whose verdicts are answered."""
     max_strength: Strength = Strength.HARD
-    """No action stronger than this; 3 allows freezing and eviction."""
+    """Strongest action allowed; 3 allows freezing and eviction."""
     min_culprit_share: Ratio = 0.1
-    """Culprits of a smaller share of the loss are left alone."""
+    """Least share of the loss that makes a culprit worth an action."""
     min_improvement_ratio: Ratio = 0.3
-    """An action is kept if the victim's loss fell by at least this part ..."""
+    """An action is kept if the victim's loss fell by at least this ratio ..."""
     loss_budget_seconds_per_second: Annotated[float, Meta(gt=0, le=1)] = 0.02
     """... or to less than this ..."""
     loss_budget_ratio: Ratio = 0.05
-    """... or, of CPU time, to less than this part of what the victim gets done meanwhile."""
+    """... or, for CPU time, to less than this ratio of the victim's progress in the same time."""
     turnaround_slack: Annotated[float, Meta(ge=0, le=10)] = 0.5
-    """... and its 99th percentile turnaround, where seen, did not grow by more than this part."""
+    """... and its 99th percentile turnaround, where measured, did not grow by more than this ratio."""
     settle_seconds: Seconds = 1.0
-    """After an action this long is not looked at ..."""
+    """Time after an action before the trial begins ..."""
     verify_seconds: Seconds = 3.0
-    """... and this long decides whether it is kept."""
+    """... and length of the trial."""
     hold_seconds: Seconds = 30.0
-    """A kept action stays at least this long after the last verdict on its culprit."""
+    """Least time that a kept action stays after the last verdict on its culprit."""
     hold_factor: Annotated[float, Meta(ge=1, le=10)] = 2.0
-    """A culprit that comes back is held so many times longer ..."""
+    """Factor by which the hold grows each time the culprit comes back ..."""
     max_hold_seconds: Seconds = 600.0
     """... up to this."""
     remember_seconds: Seconds = 900.0
-    """How long it is remembered that a culprit has been held, and what did not help against it."""
+    """Time that a culprit's hold, and the rungs that did not help against it, are remembered."""
     release_seconds: Seconds = 5.0
-    """Time between two actions' release."""
+    """Time between the release of two actions."""
     quiet_ratio: Ratio = 0.05
-    """A culprit that uses less than this part of what it used when it was acted upon has gone quiet ..."""
+    """A culprit that uses less than this ratio of its use when it was acted upon is quiet ..."""
     quiet_seconds: Seconds = 3.0
-    """... after this long, and is released at once."""
+    """... after this time, and is released at once."""
     fast_path: bool = True
-    """Whether the kernel wakes the agent at once when a latency-sensitive cgroup loses too much ..."""
+    """Whether a trip in the kernel wakes the agent at once when a latency-sensitive cgroup loses more than ..."""
     fast_path_budget_ratio: Ratio = 0.15
-    """... that is, this part of ..."""
+    """... this ratio of ..."""
     fast_path_window_seconds: Annotated[float, Meta(ge=0.01, le=1.0)] = 0.05
-    """... so short a time."""
+    """... this window."""
     quota_floor_millicores: Annotated[int, Meta(ge=10, le=1_000_000)] = 200
-    """No quota is lower."""
+    """Lowest CPU quota."""
     io_floor_bytes_per_second: Annotated[int, Meta(ge=4096)] = 1 << 20
-    """No limit on block IO is lower."""
+    """Lowest limit on block IO."""
     io_slowdown: Annotated[float, Meta(gt=0, le=10)] = 0.05
-    """A limit on block IO is steered so that the victim's IO takes at most this part longer."""
+    """Slowdown of the victim's IO that a limit on block IO aims at."""
     reclaim_ratio: Ratio = 0.25
-    """Part of the culprit's memory that one reclaim takes, page cache first as the kernel does."""
+    """Share of the culprit's memory that one reclaim takes, page cache first as the kernel does."""
     freeze_seconds: Seconds = 2.0
-    """How long a culprit is frozen at most."""
+    """Longest time that a culprit is frozen."""
     lease_seconds: Seconds = 15.0
-    """How long an action outlives the agent's word."""
+    """Time that an action outlives the agent's last renewal."""
