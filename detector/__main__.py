@@ -15,12 +15,12 @@ from api.verdicts import Verdict, in_words, to_json
 from detector.evaluation.labels import WrittenLabel, labels_of, load_labels
 from detector.evaluation.report import as_json, as_text
 from detector.evaluation.scoring import Score, score, total
-from detector.explain.moments import FORMS, clock, parse_when
 from detector.explain.story import NotRecorded, Story, parts_of, span_of, tell
 from detector.explain.symptom_table import symptom_table
 from detector.explain.text import in_text
 from detector.explain.timeline import timeline
 from detector.explain.timeline_png import draw
+from detector.explain.times import FORMS, clock, parse_when
 from detector.models.fit import FitPolicy, fit_profile
 from detector.models.format import SCHEMA, ModelFile, encode_models
 from detector.models.profiles import ProfilesRefused, by_workload, is_feature, read_profiles

@@ -7,7 +7,7 @@ import msgspec
 
 from api.settings import SettingsError, convert, parse
 from detector.evaluation.scoring import Label
-from detector.explain.moments import parse_when
+from detector.explain.times import parse_when
 
 Moment = float | str
 """Seconds since 1970, or text as `explain_when` reads it."""

@@ -8,7 +8,7 @@ from api.frame import CgroupInfo, Frame
 from api.loss import lost_ns
 from api.verdicts import Verdict
 from api.window import Window
-from detector.explain.moments import clock, stamp
+from detector.explain.times import clock, stamp
 from detector.explain.victims import listing, matching
 from detector.judging.diagnosis import RuleDiagnosis
 from detector.recording.files import RecordedSegment, segments

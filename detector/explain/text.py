@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from api.verdicts import How, VerdictState, culprit_in_words, in_words
-from detector.explain.moments import clock, since, stamp
 from detector.explain.story import Story, StoryTick
+from detector.explain.times import clock, since, stamp
 from detector.judging.diagnosis import RuleDiagnosis, Why
 from detector.registry import discover_symptoms
 from detector.rules import Rule

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from detector.explain.moments import clock, local
 from detector.explain.story import Story
 from detector.explain.timeline import OTHERS, Timeline
+from detector.explain.times import clock, local
 from detector.judging.diagnosis import Why
 
 _CAUSE_COLOURS = {

@@ -23,13 +23,14 @@ from detector.cgroup_tree import CgroupTree
 from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
 from detector.cpi2.published import Cpi2Policy
 from detector.cpi2.sampler import COUNTERS, Cpi2Sampler, Sampled, SamplerState
-from detector.judging import signals as observe
 from detector.judging.diagnosis import RuleDiagnosis, diagnose
 from detector.judging.engine import RuleEngine
 from detector.judging.engine_state import EngineState, engine_state, restore_engine
+from detector.judging.features import features
+from detector.judging.signals import SIGNAL_COLUMNS, Turnarounds, observe, turnarounds, workload_key
 from detector.judging.suspects import suspects
-from detector.models import features
 from detector.models.bank import ModelBank
+from detector.models.features import FEATURE_COLUMNS
 from detector.models.format import ModelFile
 from detector.registry import default_rules, discover_symptoms
 from detector.rules import Rule, SuspicionPolicy, check_rule
@@ -126,9 +127,9 @@ class Judge:
         return suspects(self._engine)
 
     @property
-    def turnarounds(self) -> observe.Turnarounds | None:
+    def turnarounds(self) -> Turnarounds | None:
         """Requests of the newest tick and what is usual for them; None where none are seen."""
-        return observe.turnarounds(self._engine.tick.view) if self._engine.tick else None
+        return turnarounds(self._engine.tick.view) if self._engine.tick else None
 
     def replace_rules(self, rules: tuple[Rule, ...]) -> None:
         """Judge by other rules from the next frame on; open verdicts of rules that stay as they are stand.
@@ -155,7 +156,7 @@ class Judge:
             return []
         now_seconds = frame.wall_ns / 1e9
         view = self._view()
-        seen = observe.observe(view, self._cgroups.keys)
+        seen = observe(view, self._cgroups.keys)
         view.judgements = self.baselines.judge(seen, now_seconds)
         view.cpi2 = self._sampled(view)
         verdicts = self._engine.step(view, frame.monotonic_ns, self._strange(view))
@@ -214,8 +215,8 @@ class Judge:
 
     @property
     def _columns(self) -> frozenset[str]:
-        wanted = self._engine.columns | observe.COLUMNS
-        return wanted | features.COLUMNS if self._bank else wanted
+        wanted = self._engine.columns | SIGNAL_COLUMNS
+        return wanted | FEATURE_COLUMNS if self._bank else wanted
 
     def _take(self, frame: Frame) -> None:
         """Remember a frame, and no more of the older ones than the next tick can ask for."""
@@ -249,7 +250,7 @@ class Judge:
     def _strange(self, view: View) -> NDArray[np.bool_] | None:
         if self._bank is None:
             return None
-        _names, matrix = features.features(view, self._bank.features)
+        _names, matrix = features(view, self._bank.features)
         return self._bank.evaluate(self._cgroups.keys, matrix).suspicious
 
 
@@ -264,7 +265,7 @@ class _Cgroups:
         self.tree = CgroupTree(infos)
         known = {info.id: (info, key) for info, key in zip(before.infos, before.keys, strict=True)} if before else {}
         self.keys: tuple[WorkloadKey, ...] = tuple(
-            key if info is earlier or info == earlier else observe.workload_key(info, node_type)
+            key if info is earlier or info == earlier else workload_key(info, node_type)
             for info in infos
             for earlier, key in (known.get(info.id, _NOBODY),)
         )
@@ -277,4 +278,4 @@ class _Cgroups:
 def judged_columns() -> frozenset[str]:
     """Columns of the dense table that some judge may look at."""
     symptoms = frozenset(column for symptom in discover_symptoms().values() for column in symptom.columns)
-    return symptoms | observe.COLUMNS | features.COLUMNS
+    return symptoms | SIGNAL_COLUMNS | FEATURE_COLUMNS

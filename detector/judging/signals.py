@@ -12,7 +12,7 @@ from detector.baselines.values import BaselineSample, Judgement, LoadKind, Workl
 from detector.symptom import ratio
 from detector.view import View
 
-COLUMNS = frozenset(
+SIGNAL_COLUMNS = frozenset(
     (
         "cpu.oncpu_ns",
         "cpu.wait_neighbour_ns",

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.window import Window
-from detector.models.features import COLUMNS, features
+from detector.judging.features import features
+from detector.models.features import FEATURE_COLUMNS
 from detector.view import View
 
 
@@ -45,7 +46,7 @@ class Rows:
 
         `victims` are the paths under a verdict: their rows are marked `interference` and never taken for ordinary.
         """
-        view = View(window, COLUMNS, span_seconds=self._span_seconds)
+        view = View(window, FEATURE_COLUMNS, span_seconds=self._span_seconds)
         rows = [row for row, info in enumerate(view.cgroups) if info.workload]
         if not rows:
             return 0

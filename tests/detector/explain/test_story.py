@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from api.frame import CgroupInfo
-from detector.explain.moments import clock
 from detector.explain.story import NotRecorded, parts_of, span_of, tell
 from detector.explain.text import in_text
 from detector.explain.timeline import Span, timeline
 from detector.explain.timeline_png import draw
+from detector.explain.times import clock
 from detector.explain.victims import listing, matching
 from detector.judging.diagnosis import Why
 from detector.recording.files import segment_paths

@@ -10,8 +10,9 @@ from api.verdicts import How, VerdictState
 from api.window import Window
 from detector.baselines.values import BaselinePolicy, WorkloadKey
 from detector.judging.diagnosis import RuleDiagnosis, Why
+from detector.judging.features import features
 from detector.judging.judge import Judge, JudgeSettings
-from detector.models.features import FEATURES, features
+from detector.models.features import FEATURE_COLUMNS
 from detector.models.format import SCHEMA, Mixture, ModelFile, WorkloadModel
 from detector.registry import discover_symptoms
 from detector.rules import Rule, Selector, SuspicionPolicy
@@ -167,7 +168,7 @@ def test_models_of_features_that_are_not_measured_suspect_nobody() -> None:
 
 def test_features_are_rates_in_base_units_and_only_what_is_measured() -> None:
     tick = Tick({"cpu.oncpu_ns": {1: 5e8}, "pmu.cycles": {1: 3e9}, "pmu.instructions": {1: 1e9}})
-    view = View(Window(frames([tick], (WEB, BATCH))), [c for columns, _ in FEATURES.values() for c in columns])
+    view = View(Window(frames([tick], (WEB, BATCH))), FEATURE_COLUMNS)
     names, matrix = features(view)
     assert names == ("cpu_cores", "cpi")
     assert matrix[0] == pytest.approx([0.5, 3.0])

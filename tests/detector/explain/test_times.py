@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from detector.explain.moments import clock, parse_when, since, stamp
+from detector.explain.times import clock, parse_when, since, stamp
 
 FIRST = round(datetime(2026, 3, 1, 23, 59, 0, tzinfo=UTC).timestamp()) * 10**9
 LAST = FIRST + 3600 * 10**9
