@@ -1,4 +1,7 @@
-"""A series of frames, and the only place that makes deltas, rates and percentiles of them.
+"""Series of frames, and their deltas, rates and percentiles: no other module subtracts counters.
+
+Blame between pairs of cgroups is the exception (`detector/blame.py`): a full table folds its smallest pairs into one,
+so that one's growth is known only with what was folded into it.
 
 Rows are matched by key, never by position: cgroups come and go between frames. A cgroup born inside the
 window counts from zero; a counter that went backwards (a probe restarted) counts from zero as well and is
@@ -89,7 +92,7 @@ def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
     """
     if not len(earlier) or not len(later):
         return later, 0
-    rows, found = _match(later, earlier)
+    matched = None if _same_keys(later, earlier) else _match(later, earlier)
     resets = np.zeros(len(later), dtype=np.bool_)
     columns: dict[str, Column] = {}
     for name, column in later.columns.items():
@@ -99,15 +102,24 @@ def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
             continue
         if name not in earlier.columns:
             continue
-        old: NDArray[Any] = np.zeros_like(column)
-        old[found] = earlier.columns[name][rows[found]].astype(column.dtype, copy=False)
         fresh: NDArray[Any] = column
+        old: NDArray[Any] = earlier.columns[name].astype(column.dtype, copy=False)
+        if matched is not None:
+            rows, found = matched
+            there, old = old, np.zeros_like(column)
+            old[found] = there[rows[found]]
         backwards = fresh < old
         if backwards.any():
             resets |= backwards.reshape(len(later), -1).any(axis=1)
-            old[backwards] = 0
+            old = np.where(backwards, 0, old).astype(column.dtype, copy=False)
         columns[name] = fresh - old
     return Table(later.keys, columns), int(resets.sum())
+
+
+def _same_keys(later: Table, earlier: Table) -> bool:
+    """Return whether both have the same keys in the same rows, as when no cgroup came or went."""
+    same = later.keys.keys() == earlier.keys.keys() and len(later) == len(earlier)
+    return same and all(np.array_equal(column, earlier.keys[name]) for name, column in later.keys.items())
 
 
 def _match(later: Table, earlier: Table) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

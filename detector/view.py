@@ -1,7 +1,6 @@
 """What symptoms look at: one tick as rates, each column and blame table computed once."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +48,8 @@ class View:
         """What CPI2 knows, where the settings ask for it."""
         self._recent = recent
         self._gone = gone
-        self._columns = _grown(recent.last.cgroup, recent.frames[0].cgroup, frozenset(columns))
+        last = _pick(recent.last.cgroup, frozenset(columns))
+        self._columns = subtract(last, recent.frames[0].cgroup)[0].columns
         self._rates: dict[str, Floats] = {}
         self._blame: dict[str, Blame | None] = {}
         self._names: dict[int, str] | None = None
@@ -141,26 +141,6 @@ class View:
             culprit = self.names.get(int(blame.culprits[row]), "")
             own[row] = is_below(culprit, self.names[int(blame.victims[row])])
         return own
-
-
-def _grown(last: Table, first: Table, wanted: frozenset[str]) -> Mapping[str, Column]:
-    """Growth of the wanted columns in the rows of `last`."""
-    if not np.array_equal(last.ids, first.ids):
-        return subtract(_pick(last, wanted), _pick(first, wanted))[0].columns
-    grown: dict[str, Column] = {}
-    for name in wanted & last.columns.keys():
-        if BY_COLUMN[name].kind is MetricKind.GAUGE:
-            grown[name] = last.columns[name]
-        elif name in first.columns:
-            grown[name] = _difference(last.columns[name], first.columns[name])
-    return grown
-
-
-def _difference(now: NDArray[Any], then: NDArray[Any]) -> Column:
-    backwards = now < then
-    if backwards.any():
-        then = np.where(backwards, 0, then)
-    return np.asarray(now - then.astype(now.dtype, copy=False))
 
 
 def _pick(table: Table, wanted: frozenset[str]) -> Table:

@@ -100,3 +100,11 @@ def test_keys_are_matched_whatever_the_order(
         key: value - earlier.get(key, 0) if value >= earlier.get(key, 0) else value for key, value in later.items()
     }
     assert found == expected
+
+
+def test_a_delta_leaves_its_frames_alone() -> None:
+    before = make_frame(0, {1: "/a", 2: "/b"}, {"cpu.wait_ns": [50, 5]})
+    after = make_frame(1, {1: "/a", 2: "/b"}, {"cpu.wait_ns": [7, 9]})
+    assert Window([before, after]).delta().table.columns["cpu.wait_ns"].tolist() == [7, 4]
+    assert before.cgroup.columns["cpu.wait_ns"].tolist() == [50, 5]
+    assert after.cgroup.columns["cpu.wait_ns"].tolist() == [7, 9]
