@@ -4,9 +4,11 @@ A column is what a frame carries (raw, native unit); a family is what Prometheus
 one family differ by constant labels, so `sum without (cause)` gives the whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from api.plugin import PluginError
 
 
 class MetricKind(StrEnum):
@@ -408,6 +410,28 @@ METRICS: tuple[Metric, ...] = (
         table="host.resctrl_group",
     ),
 )
-"""The table. Column names are unique."""
+"""The columns of this project. Names are unique."""
 
-BY_COLUMN: Mapping[str, Metric] = {metric.column: metric for metric in METRICS}
+_registered: dict[str, Metric] = {metric.column: metric for metric in METRICS}
+_owners: dict[str, str] = dict.fromkeys(_registered, "api/metrics.py")
+
+BY_COLUMN: Mapping[str, Metric] = _registered
+"""Every column by name: the table, then those that plugins registered."""
+
+
+def register(metrics: Iterable[Metric], owner: str) -> None:
+    """Add the columns that a plugin declares; the same ones of the same `owner` may be registered again.
+
+    Raises PluginError for a column of another owner, and for a series that has another kind, table or other labels.
+    """
+    for metric in metrics:
+        first = _owners.get(metric.column, owner)
+        if first != owner:
+            raise PluginError(f"{owner}: column {metric.column!r} is declared by {first} already; choose another name")
+        for other in _registered.values():
+            shape, others = ((each.kind, each.table, sorted(each.labels)) for each in (metric, other))
+            if metric.family and metric.series == other.series and shape != others:
+                place = f"{_owners[other.column]} ({other.column})"
+                raise PluginError(f"{owner}: series {metric.series} of {metric.column!r} differs from that of {place}")
+        _owners[metric.column] = owner
+        _registered[metric.column] = metric

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import probes
-from api.plugin import Unsupported, discover
+from api.plugin import Unsupported
 from detector.baselines.values import BaselinePolicy
 from koordlet.agent.agent import Agent
 from koordlet.agent.baseline_store import read_baselines, refused_files
+from koordlet.agent.plugins import discover_collectors, discover_probes
 from koordlet.config import AgentSettings, DetectionSettings
 from koordlet.host.files import HostTree
 from probes import libbpf
-from probes.probe import Kernel, Probe
+from probes.probe import Kernel
 
 MAIN_JOB = "cpu"
 
@@ -42,7 +42,7 @@ def examine(settings: AgentSettings) -> list[Finding]:
             f"cgroup v{agent.hierarchies.version}{' with a v2 tree beside it' if agent.hierarchies.hybrid else ''}"
         )
         findings.append(Finding("cgroups", able=True, why=f"{version}, cpu controller at {agent.hierarchies.cpu}"))
-        for name in (*discover(probes, Probe, "koord.probes"), *agent.collector_names):  # type: ignore[type-abstract]
+        for name in (*discover_probes(), *discover_collectors()):
             refused = agent.unsupported.get(name)
             if refused:
                 findings.append(Finding(name, able=False, why=refused.reason, remedy=refused.remedy))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import Reading
+from api.metrics import Metric
 from api.plugin import Unsupported
 from api.settings import SettingsError
 from probes.btf import Btf
@@ -97,6 +98,8 @@ class Probe(ABC):
     name: ClassVar[str]
     options: ClassVar[Mapping[str, Option]] = {}
     """What it takes under `[probes.options.<name>]`, with the defaults."""
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    """Its columns, except those that `api/metrics.py` has already."""
     focusable: ClassVar[bool] = False
     """Whether `focus` spares cost."""
     records: ClassVar[Mapping[str, np.dtype[Any]]] = {}

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import koordlet.collectors
 from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
-from api.plugin import Unsupported, discover
+from api.plugin import Unsupported
 from koordlet.agent.frame_store import FrameStore
+from koordlet.agent.plugins import discover_collectors
 from koordlet.agent.probe_set import ProbeSet, reported_ids
 from koordlet.collectors import Collector, Host, Round
 from koordlet.config import AgentSettings
@@ -68,7 +68,7 @@ class Agent:
 
     def _open_collectors(self, host: Host) -> dict[str, Collector]:
         opened: dict[str, Collector] = {}
-        for name, kind in discover(koordlet.collectors, Collector, "koord.collectors").items():  # type: ignore[type-abstract]
+        for name, kind in discover_collectors().items():
             try:
                 opened[name] = kind.open(host)
             except Unsupported as reason:
@@ -160,11 +160,6 @@ class Agent:
 
     def _unknown_among(self, reported: NDArray[np.uint64]) -> set[int]:
         return set(reported[~np.isin(reported, self._ids)].tolist())
-
-    @property
-    def collector_names(self) -> tuple[str, ...]:
-        """Every collector that was found, opened or not."""
-        return tuple(discover(koordlet.collectors, Collector, "koord.collectors"))  # type: ignore[type-abstract]
 
     def capabilities(self) -> dict[str, bool]:
         """Collectors and probes by name; true where one measures on this host."""

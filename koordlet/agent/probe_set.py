@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-import probes
 from api.frame import CGROUP, Reading
-from api.plugin import Unsupported, discover
+from api.plugin import Unsupported
+from koordlet.agent.plugins import discover_probes
 from koordlet.config import ProbeSettings
 from probes.bcc.choice import open_probe
 from probes.libbpf import ProgramStats, release_heap
@@ -46,7 +46,7 @@ class ProbeSet:
         refused: dict[str, Unsupported] = {}
         kernel = Kernel()
         limits = ProbeLimits(settings.max_cgroups, settings.max_pairs, settings.options)
-        kinds = discover(probes, Probe, "koord.probes")  # type: ignore[type-abstract]
+        kinds = discover_probes()
         check_options(limits, kinds)
         for name, kind in kinds.items():
             if name in settings.disabled or settings.backend == "none":

@@ -1,18 +1,21 @@
-"""Collectors: what the kernel already counts, as columns. They read and parse; they derive nothing and write nothing.
+"""Collectors: kernel counters of files as columns. They read and parse; they derive nothing and write nothing.
 
-To add a collector `x`, write `x.py` here with one class derived from `Collector`, a line in `api/metrics.py` for
-each column and `tests/koordlet/test_collector_x.py`. `open` raises `Unsupported(reason)` where the host lacks
-the files.
+To add a collector `x`, write two files: `x.py` here with one class derived from `Collector`, whose `metrics` declare
+its columns, and `tests/koordlet/collectors/test_x.py`. `open` raises `Unsupported(reason, remedy)` where the host lacks
+the files. The columns are then in frames, deltas and metrics; `python -m koordlet.metrics.page` documents them. A
+collector of another distribution is found by its entry point in the group `koord.collectors` and needs no change here.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CGROUP, CgroupInfo, Column, Reading, Table, align
+from api.metrics import Metric
 from koordlet.host.cgroups.hierarchies import Hierarchies
 from koordlet.host.files import HostTree, KeptFiles
 
@@ -35,6 +38,9 @@ class Round:
 
 class Collector(ABC):
     """One source of columns from kernel files."""
+
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    """Its columns, except those that `api/metrics.py` has already."""
 
     @classmethod
     @abstractmethod

@@ -6,8 +6,8 @@ import numpy as np
 
 from api.frame import HOST, CgroupInfo, Column, Reading, Table
 from koordlet.collectors import Collector, Host, Round
-from koordlet.collectors.pressure import RESOURCES, parse_pressure
 from koordlet.host.files import HostTree, flat_keyed
+from koordlet.host.pressure import RESOURCES, parse_pressure
 
 USER_HZ = 100
 _TICK_NS = 1_000_000_000 // USER_HZ

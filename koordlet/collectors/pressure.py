@@ -5,8 +5,7 @@ import errno
 from api.plugin import Unsupported
 from koordlet.collectors import FileCollector, Host, PerCgroupFile
 from koordlet.host.files import HostError, KeptFiles
-
-RESOURCES = ("cpu", "memory", "io")
+from koordlet.host.pressure import RESOURCES, parse_pressure
 
 
 class Pressure(FileCollector):
@@ -39,9 +38,3 @@ class Pressure(FileCollector):
                 for resource in RESOURCES
             ]
         )
-
-
-def parse_pressure(content: bytes) -> tuple[float, float]:
-    """Totals in microseconds of `some` and `full` (0 where the kernel has no `full` line)."""
-    totals = {line.split(b" ", 1)[0]: int(line.rpartition(b"total=")[2]) for line in content.splitlines()}
-    return totals[b"some"], totals.get(b"full", 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from api.plugin import Unsupported
+from api.plugin import PluginError, Unsupported
 from api.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def open_agent(settings: "AgentSettings") -> "Agent":
 
     try:
         return Agent(settings)
-    except SettingsError as error:
+    except (SettingsError, PluginError) as error:
         die(str(error), code=ASKED_WRONGLY)
     except Unsupported as reason:
         die(reason.reason, hint=reason.remedy, code=HOST_CANNOT)

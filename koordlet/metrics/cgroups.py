@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector as PrometheusCollector
 from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo
 from api.histogram import SLOTS, UPPER_EDGES_NS
 from api.loss import lost_ns, total_lost_ns
-from api.metrics import METRICS, Metric, MetricKind
+from api.metrics import BY_COLUMN, Metric, MetricKind
 from api.window import Delta, Window
 from koordlet.config import MetricsSettings
 from koordlet.snapshot.document import KERNEL_PATH, PathOf
@@ -102,7 +102,7 @@ class CgroupMetrics(PrometheusCollector):
             self._seat(pair.cgroups, delta)
             seat_of = self._seats.seat_of
             seats = np.array([seat_of.get(info.id, 0) for info in pair.cgroups], dtype=np.intp)
-            for metric in METRICS:
+            for metric in BY_COLUMN.values():
                 if metric.table == CGROUP and metric.family and metric.column in delta.table.columns:
                     self._add(metric, delta, seats)
             self._add_host(pair)
@@ -146,7 +146,7 @@ class CgroupMetrics(PrometheusCollector):
             np.add.at(totals, seats, np.nan_to_num(column) * metric.unit.scale)
 
     def _add_host(self, pair: Window) -> None:
-        for metric in METRICS:
+        for metric in BY_COLUMN.values():
             table = pair.last.tables.get(metric.table)
             if table is None or not metric.family or "cgroup" in table.keys or metric.column not in table.columns:
                 continue
@@ -180,7 +180,7 @@ class CgroupMetrics(PrometheusCollector):
         """All families, in the order of the metric table. Series that are still zero are left out."""
         with self._lock:
             families: dict[str, Family] = {}
-            for metric in METRICS:
+            for metric in BY_COLUMN.values():
                 if metric.family:
                     self._emit(metric, families)
             families |= self._self_families()

@@ -1,10 +1,16 @@
 """docs/metrics.md from the metric table: `python -m koordlet.metrics.page > docs/metrics.md`."""
 
 import sys
+from collections.abc import Iterator
 
+import koordlet.collectors
+import probes
 from api.metrics import METRICS, Metric, MetricKind
+from api.plugin import discover
+from koordlet.collectors import Collector
 from koordlet.metrics.actions import FAMILIES as ACTED
 from koordlet.metrics.verdicts import FAMILIES as JUDGED
+from probes.probe import Probe
 
 _HEAD = """# Metrics
 
@@ -41,12 +47,20 @@ _SELF = (
 def render() -> str:
     """The whole page."""
     rows: dict[str, list[Metric]] = {}
-    for metric in METRICS:
+    for metric in (*METRICS, *_declared()):
         if metric.family:
             rows.setdefault(metric.series, []).append(metric)
     lines = [_row(series, members) for series, members in rows.items()]
     lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in (*_SELF, *_families())]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _declared() -> Iterator[Metric]:
+    """Columns that collectors and probes of this project declare themselves."""
+    for kind in discover(koordlet.collectors, Collector).values():  # type: ignore[type-abstract]
+        yield from kind.metrics
+    for probe in discover(probes, Probe).values():  # type: ignore[type-abstract]
+        yield from probe.metrics
 
 
 def _families() -> list[tuple[str, str, str, str]]:
