@@ -1,11 +1,11 @@
 """A child that does one known piece of work at each call of `step`, and sleeps between: what it did can be counted."""
 
 import sys
-import time
 from pathlib import Path
 from typing import IO
 
 from tests.cgroups import TestCgroup
+from tests.waiting import wait_for
 
 _LOOP = """
 import os, sys
@@ -43,10 +43,7 @@ class Stepper:
 
     def _await(self) -> None:
         assert _pipe(self._process.stdout).read(1), f"the child died: {self._process.wait()}"
-        deadline = time.monotonic() + 60
-        while self._stat()[0] != "S":
-            assert time.monotonic() < deadline, "the child does not sleep"
-            time.sleep(0.001)
+        wait_for(lambda: self._stat()[0] == "S", interval_seconds=0.001)
 
     def _stat(self) -> list[str]:
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()

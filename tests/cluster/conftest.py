@@ -4,7 +4,6 @@ KUBEBUILDER_ASSETS names a folder with kube-apiserver and etcd; KUBECONFIG a clu
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,16 +106,6 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 PROMPTLY_SECONDS = 5.0
 """A stop that waited for the server would give up after ten."""
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
-    """Whether a condition comes true in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.01)
-    return holds()
 
 
 def config_map(site: Site, name: str, **data: str) -> Document:

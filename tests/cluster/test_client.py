@@ -21,7 +21,7 @@ from cluster import (
 )
 from cluster.client import contains
 from cluster.twin import Fault, FaultType, Twin
-from tests.cluster.conftest import eventually
+from tests.waiting import wait_for
 
 FEW = ClientSettings(requests_per_second=1e6, burst=1000, attempts=3, backoff=Backoff(0.001, 0.01))
 NODE = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
@@ -101,7 +101,7 @@ def test_one_unreadable_object_hides_no_other(twin: Twin) -> None:
             assert list(informer.snapshot()) == [Key("", "n")]
             assert informer.undecodable == 1
             client.patch(NODES, Key("", "odd"), merge_patch({"spec": {"unschedulable": True}}))
-            assert eventually(lambda: Key("", "odd") in informer.snapshot())
+            wait_for(lambda: Key("", "odd") in informer.snapshot())
 
 
 def test_a_namespace_is_needed_where_the_kind_has_one(twin: Twin) -> None:

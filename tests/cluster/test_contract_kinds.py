@@ -18,7 +18,8 @@ from cluster import (
     merge_patch,
     strategic_patch,
 )
-from tests.cluster.conftest import Site, eventually
+from tests.cluster.conftest import Site
+from tests.waiting import wait_for
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "crds"
 
@@ -35,7 +36,7 @@ def kinds(site: Site) -> Site:
             conditions = stored.get("status", {}).get("conditions", ())
             return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
-        assert eventually(established)
+        wait_for(established)
     return site
 
 

@@ -22,7 +22,8 @@ from cluster import (
 )
 from cluster.transport import Request
 from cluster.twin import UNLIMITED
-from tests.cluster.conftest import Site, config_map, eventually, version
+from tests.cluster.conftest import Site, config_map, version
+from tests.waiting import wait_for
 
 
 def test_selectors_choose(site: Site) -> None:
@@ -124,7 +125,7 @@ def test_an_informer_follows_and_tells(site: Site) -> None:
         site.client.create(PODS, site.pod("b"))
         bind(site.client, Binding(site.key("b"), "", "n1"))
         site.client.delete(PODS, site.key("a"))
-        assert eventually(lambda: len(heard) == 4)
+        wait_for(lambda: len(heard) == 4)
         assert {key.name for key in informer.snapshot()} == {"b"}
         late: list[StoreDelta[Document]] = []
         informer.subscribe(late.extend)

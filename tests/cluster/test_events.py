@@ -9,7 +9,8 @@ from cluster import EVENTS, Event, EventRecorder, RecorderSettings
 from cluster.events import NOTE_BYTES, EventSeries, Series, admitted, correlate, cut, remember
 from cluster.resources import Key
 from cluster.twin import Fault, FaultType, Twin
-from tests.cluster.conftest import Site, eventually
+from tests.cluster.conftest import Site
+from tests.waiting import wait_for
 
 SETTINGS = RecorderSettings("koord-scheduler", "scheduler-0", burst_per_object=3, remembered=4)
 
@@ -81,7 +82,7 @@ def test_an_expired_event_begins_anew(twin: Twin) -> None:
         recorder = EventRecorder(client, SETTINGS)
         recorder.start()
         recorder.record(about("a"))
-        assert eventually(lambda: recorder.counters.created == 1)
+        wait_for(lambda: recorder.counters.created == 1)
         (key,) = twin.objects(EVENTS)
         client.delete(EVENTS, key)
         recorder.record(about("a"))

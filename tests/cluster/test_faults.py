@@ -40,7 +40,8 @@ from cluster import (
     merge_patch,
 )
 from cluster.twin import Fault, FaultType, Twin, TwinSettings
-from tests.cluster.conftest import PROMPTLY_SECONDS, eventually, pod
+from tests.cluster.conftest import PROMPTLY_SECONDS, pod
+from tests.waiting import wait_for
 
 QUICK = Backoff(initial_seconds=0.002, maximum_seconds=0.02)
 PATIENT = ClientSettings(
@@ -155,7 +156,7 @@ def _converges(twin: Twin, steps: Sequence[tuple[str, int]], seed: int) -> Infor
             # Long enough for the informer's thread to be anywhere between list and watch.
             time.sleep(0.003)
         twin.faults.clear()
-        assert eventually(lambda: informer.versions() == truth(twin))
+        wait_for(lambda: informer.versions() == truth(twin))
         # What a subscriber was told adds up to the same state: no change lost, none told twice.
         assert not follower.wrong
         assert follower.state == truth(twin)
@@ -201,10 +202,10 @@ def test_the_copy_converges_in_a_storm_of_faults(seed: int) -> None:
 def test_a_silent_watch_is_noticed_and_resumed_without_a_list(twin: Twin) -> None:
     with twin.client() as client, Informer(client, PODS, settings=brisk()) as informer:
         assert informer.wait_synced(30)
-        assert eventually(lambda: twin.open_watches == 1)
+        wait_for(lambda: twin.open_watches == 1)
         twin.stall_watches()
         twin.load(PODS, [pod("a", "d")])
-        assert eventually(lambda: informer.get(Key("d", "a")) is not None)
+        wait_for(lambda: informer.get(Key("d", "a")) is not None)
         assert informer.counters.lists == 1
         assert informer.counters.watches >= 2
 
@@ -223,13 +224,13 @@ def test_what_was_deleted_out_of_sight_is_told(twin: Twin) -> None:
     with twin.client(PATIENT) as client, Informer(client, PODS, settings=brisk()) as informer:
         informer.subscribe(follower)
         assert informer.wait_synced(30)
-        assert eventually(lambda: twin.open_watches == 1)
+        wait_for(lambda: twin.open_watches == 1)
         twin.stall_watches()
         client.delete(PODS, keys[0])
         client.delete(PODS, keys[1])
         client.create(PODS, pod("b", "d"))
         twin.compact()
-        assert eventually(lambda: informer.counters.lists == 2)
+        wait_for(lambda: informer.counters.lists == 2)
         assert set(informer.snapshot()) == {Key("d", "b")}
         # The pod b of before was deleted, another one was added.
         assert follower.deltas == 5
@@ -240,12 +241,12 @@ def test_a_list_behind_what_was_seen_is_refused(twin: Twin) -> None:
     with twin.client(PATIENT) as client, Informer(client, PODS, settings=brisk()) as informer:
         assert informer.wait_synced(30)
         client.create(PODS, pod("a", "d"))
-        assert eventually(lambda: informer.get(Key("d", "a")) is not None)
+        wait_for(lambda: informer.get(Key("d", "a")) is not None)
         twin.faults.add(Fault(FaultType.STALE, frozenset({"list"}), writes=1, times=2))
         twin.faults.add(Fault(FaultType.ERROR, frozenset({"watch"}), status=410, times=1))
         twin.drop_watches()
-        assert eventually(lambda: informer.counters.stale_lists == 2)
-        assert eventually(lambda: informer.counters.lists == 2)
+        wait_for(lambda: informer.counters.stale_lists == 2)
+        wait_for(lambda: informer.counters.lists == 2)
         assert informer.get(Key("d", "a")) is not None
 
 
@@ -261,13 +262,13 @@ def test_a_reader_that_cannot_keep_up_is_dropped_and_recovers() -> None:
         with Informer(client, CONFIG_MAPS, settings=brisk(2.0)) as informer:
             informer.subscribe(slow)
             assert informer.wait_synced(30)
-            assert eventually(lambda: twin.open_watches == 1)
+            wait_for(lambda: twin.open_watches == 1)
             data = {"blob": "x" * 100_000}
             for number in range(150):
                 twin.load(CONFIG_MAPS, [{"metadata": {"name": f"m{number}", "namespace": "d"}, "data": data}])
-            assert eventually(lambda: twin.open_watches == 0)
+            wait_for(lambda: twin.open_watches == 0)
             release.set()
-            assert eventually(lambda: informer.versions() == truth(twin))
+            wait_for(lambda: informer.versions() == truth(twin))
 
 
 def test_a_subscriber_that_fails_does_not_stop_the_copy(twin: Twin) -> None:
@@ -280,7 +281,7 @@ def test_a_subscriber_that_fails_does_not_stop_the_copy(twin: Twin) -> None:
         informer.subscribe(follower)
         assert informer.wait_synced(30)
         twin.load(CONFIG_MAPS, [{"metadata": {"name": "a", "namespace": "d"}}])
-        assert eventually(lambda: follower.deltas == 1)
+        wait_for(lambda: follower.deltas == 1)
         assert informer.counters.subscriber_errors == 1
 
 
@@ -291,7 +292,7 @@ def test_a_kind_that_is_installed_late_is_found(twin: Twin) -> None:
         assert (informer.served, informer.snapshot()) == (False, {})
         twin.serve(profiles)
         twin.load(profiles, [{"metadata": {"name": "p", "namespace": "d"}}])
-        assert eventually(lambda: Key("d", "p") in informer.snapshot())
+        wait_for(lambda: Key("d", "p") in informer.snapshot())
         assert informer.served
 
 
@@ -300,11 +301,11 @@ def test_stopping_does_not_wait_for_the_server(twin: Twin) -> None:
         informer = Informer(client, PODS)
         informer.start()
         assert informer.wait_synced(30)
-        assert eventually(lambda: twin.open_watches == 1)
+        wait_for(lambda: twin.open_watches == 1)
         started = time.monotonic()
         informer.stop()
         assert time.monotonic() - started < PROMPTLY_SECONDS
-        assert eventually(lambda: twin.open_watches == 0)
+        wait_for(lambda: twin.open_watches == 0)
 
 
 def _bindings(twin: Twin) -> dict[Key, list[str]]:

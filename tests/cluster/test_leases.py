@@ -11,7 +11,8 @@ from api.kube.meta import ObjectMeta
 from cluster import LEASES, Backoff, ClientSettings, Elector, Key, LeaseSettings
 from cluster.leases import Lease, LeaseSpec, ObservedLease, claimed, may_take, observe
 from cluster.twin import Fault, FaultType, Twin
-from tests.cluster.conftest import Site, eventually
+from tests.cluster.conftest import Site
+from tests.waiting import wait_for
 
 KEY = Key("d", "scheduler")
 WALL = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -87,14 +88,14 @@ def test_one_leads_and_hands_over_on_stopping(site: Site) -> None:
     first = Elector(site.connect(IMPATIENT), run_for("a", key), teller("a"))
     second = Elector(site.connect(IMPATIENT), run_for("b", key), teller("b"))
     first.start()
-    assert eventually(lambda: first.leading)
+    wait_for(lambda: first.leading)
     second.start()
     time.sleep(0.3)
     assert not second.leading
     first.stop()
     assert not first.leading
     # The lease was given up, so the other need not wait until it is abandoned.
-    assert eventually(lambda: second.leading, 2.0)
+    wait_for(lambda: second.leading, 2.0)
     second.stop()
     assert changes == [("a", True), ("a", False), ("b", True), ("b", False)]
     assert site.client.get(LEASES, key)["spec"]["holderIdentity"] == ""
@@ -104,7 +105,7 @@ def test_the_leader_steps_down_before_another_can_take_over(twin: Twin) -> None:
     with twin.client(IMPATIENT) as near, twin.client(IMPATIENT) as far:
         first, second = Elector(near, run_for("a")), Elector(far, run_for("b"))
         first.start()
-        assert eventually(lambda: first.leading)
+        wait_for(lambda: first.leading)
         # Renewals hang: their answers come after the client gave up.
         twin.faults.add(Fault(FaultType.DROP, frozenset({"update"}), "leases"))
         second.start()
@@ -116,7 +117,7 @@ def test_the_leader_steps_down_before_another_can_take_over(twin: Twin) -> None:
         assert not first.leading
         assert not both
         twin.faults.clear()
-        assert eventually(lambda: first.leading != second.leading)
+        wait_for(lambda: first.leading != second.leading)
         first.stop()
         second.stop()
 
@@ -127,7 +128,7 @@ def test_a_slow_server_costs_nobody_the_lead(twin: Twin) -> None:
     with twin.client(IMPATIENT) as client:
         elector = Elector(client, run_for("a"), changes.append)
         elector.start()
-        assert eventually(lambda: elector.leading)
+        wait_for(lambda: elector.leading)
         time.sleep(2.0)
         assert elector.leading
         elector.stop()

@@ -15,7 +15,8 @@ import yaml
 
 from cluster import NODES, PODS, ClientSettings, Informer, Key, Unavailable, connect
 from cluster.twin import Twin
-from tests.cluster.conftest import PROMPTLY_SECONDS, eventually, pod
+from tests.cluster.conftest import PROMPTLY_SECONDS, pod
+from tests.waiting import wait_for
 
 
 class TlsFront:
@@ -104,11 +105,11 @@ def test_watches_run_and_stop_over_tls(
         informer.start()
         assert informer.wait_synced(10)
         client.create(PODS, pod("a", "d"))
-        assert eventually(lambda: informer.get(Key("d", "a")) is not None)
+        wait_for(lambda: informer.get(Key("d", "a")) is not None)
         started = time.monotonic()
         informer.stop()
         assert time.monotonic() - started < PROMPTLY_SECONDS
-        assert eventually(lambda: twin.open_watches == 0)
+        wait_for(lambda: twin.open_watches == 0)
         assert informer.counters.failures == 0
 
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
+from tests.waiting import alive, wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -46,10 +46,7 @@ def programs_of(pid: int) -> set[int]:
 
 def await_unloaded(programs: set[int]) -> None:
     """The kernel frees programs after a grace period; other agents may have theirs."""
-    deadline = time.monotonic() + 60
-    while programs & loaded_ids():
-        assert time.monotonic() < deadline, programs & loaded_ids()
-        time.sleep(0.2)
+    wait_for(lambda: not programs & loaded_ids(), interval_seconds=0.2)
 
 
 def loaded_ids() -> set[int]:
@@ -69,11 +66,9 @@ def running(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[
             [*KOORDLET, "run", "--standalone", "--config", str(config), *arguments], stderr=stream, text=True
         )
     try:
-        deadline = time.monotonic() + 60
-        while not (served := re.search(r"metrics on http://127\.0\.0\.1:(\d+)/", log.read_text())):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        served = wait_for(
+            lambda: re.search(r"metrics on http://127\.0\.0\.1:(\d+)/", log.read_text()), check=alive(process, log)
+        )
         yield process, int(served.group(1)), log
     finally:
         if process.poll() is None:
@@ -89,12 +84,12 @@ def scrape(port: int) -> str:
 
 def await_sample(port: int, series: str, at_least: float = 0.0) -> None:
     """Wait until a series that begins like this has a value above `at_least`."""
-    deadline = time.monotonic() + 60
-    while not any(
-        float(value) > at_least for value in re.findall(rf"^{series}.*\}} (\S+)$", scrape(port), re.MULTILINE)
-    ):
-        assert time.monotonic() < deadline, series
-        time.sleep(0.2)
+    wait_for(
+        lambda: any(
+            float(value) > at_least for value in re.findall(rf"^{series}.*\}} (\S+)$", scrape(port), re.MULTILINE)
+        ),
+        interval_seconds=0.2,
+    )
 
 
 def test_run_measures_serves_and_stops_cleanly(kernel: Kernel, tree: CgroupTree, tmp_path: Path) -> None:

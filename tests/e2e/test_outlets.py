@@ -5,9 +5,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from probes.probe import Kernel
 from scheduler.interference.verdicts import from_annotation
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.koordlet.kube.test_annotation import BATCH, WEB, pod
+from tests.waiting import alive, wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -54,7 +54,7 @@ def running(directory: Path, settings: str, interval: float = 0.25) -> Iterator[
         command = [*KOORDLET, "run", "--standalone", "--config", str(config)]
         process = subprocess.Popen(command, stderr=stream, text=True)
     try:
-        await_(lambda: "metrics on" in log.read_text(), process, log)
+        wait_for(lambda: "metrics on" in log.read_text(), check=alive(process, log))
         yield process, log
     finally:
         process.send_signal(signal.SIGINT)
@@ -63,14 +63,6 @@ def running(directory: Path, settings: str, interval: float = 0.25) -> Iterator[
         finally:
             process.kill()
             process.wait()
-
-
-def await_(holds: Callable[[], object], process: subprocess.Popen[str], log: Path, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()[-4000:]
-        time.sleep(0.1)
 
 
 def metric(log: Path, name: str) -> float | None:
@@ -100,7 +92,7 @@ def test_verdicts_are_read_from_the_socket(kernel: Kernel, tree: CgroupTree, tmp
         assert {each.name: each.able for each in node.capabilities}["cpu"]
         contend(victim, hog)
         wanted = VerdictFilter(victim.path, "cpu")
-        await_(lambda: client.standing(wanted), process, log)
+        wait_for(lambda: client.standing(wanted), interval_seconds=0.1, check=alive(process, log))
         told = next(client.follow(wanted))
         assert told.verdict is not None
         assert hog.path in [culprit.path for culprit in told.verdict.culprits]
@@ -134,7 +126,7 @@ def test_profiles_become_models_that_the_judge_loads(kernel: Kernel, tree: Cgrou
     with tree.make_cgroup("profiled") as cgroup:
         cgroup.spawn(["sh", "-c", "while :; do sleep 0.01; done"])
         with running(tmp_path, settings, interval=0.1) as (process, log):
-            await_(lambda: len(list(directory.glob("*.parquet"))) >= 3, process, log)
+            wait_for(lambda: len(list(directory.glob("*.parquet"))) >= 3, check=alive(process, log))
         files = sorted(map(str, directory.glob("*.parquet")))
         output = tmp_path / "models.json"
         wanted = [part for name in ("cpu_cores", "cpu_waits", "cpu_wait_self") for part in ("-f", name)]
@@ -148,21 +140,21 @@ def test_profiles_become_models_that_the_judge_loads(kernel: Kernel, tree: Cgrou
     assert Judge(JudgeSettings(models=models)).open_verdicts == ()
     settings = f'models_file = "{output}"\n'
     with running(tmp_path, settings) as (process, log):
-        await_(lambda: (metric(log, "koord_agent_cgroups") or 0) > 0, process, log)
+        wait_for(lambda: (metric(log, "koord_agent_cgroups") or 0) > 0, interval_seconds=0.1, check=alive(process, log))
         assert metric(log, "koord_judge_failures_total") in (0.0, None)
 
 
 def test_a_close_look_that_costs_too_much_is_given_up_and_said(
     kernel: Kernel, tree: CgroupTree, tmp_path: Path
 ) -> None:
-    settings = "[probes.options.pmu]\nstand_in = true\n[triage]\ncpu_budget_fraction = 1e-7\nmeasure_every_ticks = 2\n"
+    settings = "[probes.options.pmu]\nstand_in = true\n[triage]\ncpu_budget_ratio = 1e-7\nmeasure_every_ticks = 2\n"
     with (
         tree.make_cgroup("looked-at") as one,
         tree.make_cgroup("looked-at-too") as other,
         running(tmp_path, settings) as (process, log),
     ):
         contend(one, other)
-        await_(lambda: metric(log, "koord_triage_level") == 4.0, process, log)
+        wait_for(lambda: metric(log, "koord_triage_level") == 4.0, interval_seconds=0.1, check=alive(process, log))
         assert "close look: nothing" in log.read_text()
         assert metric(log, "koord_triage_focused_cgroups") == 0.0
         assert (metric(log, "koord_triage_shed_ticks_total") or 0) > 0
@@ -226,18 +218,23 @@ def test_the_cluster_hears_who_suffers_and_says_what_counts(
             text: str | None = metadata.get("annotations", {}).get(ANNOTATION_VERDICTS)
             return text
 
-        await_(lambda: any(each.victim == "shop/web-1" for each in from_annotation(stated())), process, log)
+        wait_for(
+            lambda: any(each.victim == "shop/web-1" for each in from_annotation(stated())), check=alive(process, log)
+        )
         entry = next(each for each in from_annotation(stated()) if each.victim == "shop/web-1")
         assert entry.resource == "cpu"
         assert "shop/batch" in entry.culprits
-        await_(lambda: any(each["regarding"]["name"] == "web-1" for each in _events(twin)), process, log)
+        wait_for(lambda: any(each["regarding"]["name"] == "web-1" for each in _events(twin)), check=alive(process, log))
         event = next(each for each in _events(twin) if each["regarding"]["name"] == "web-1")
         assert event["related"]["name"] == "batch"
         assert "waiting for CPU" in event["note"]
         assert "shop/batch" in event["note"]
         with AgentClient(tmp_path / "koordlet.sock") as client:
             wanted = VerdictFilter(web.path)
-            await_(lambda: {each.rule for each in client.standing(wanted)} == {"from-the-cluster"}, process, log)
+            wait_for(
+                lambda: {each.rule for each in client.standing(wanted)} == {"from-the-cluster"},
+                check=alive(process, log),
+            )
     assert stated() is None
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -11,6 +10,7 @@ import pytest
 
 from koordlet.demo.run import NAMES, DemoPlan, run
 from koordlet.demo.stage import ONLINE, ROOT, Stage, staged
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -31,37 +31,37 @@ def is_idle(stage: Stage) -> bool:
     return (stage.batch.directories[0] / "cpu.idle").read_text().strip() == "1"
 
 
-def wait_for(condition: Callable[[], bool], stage: Stage) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        stage.check()
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def audit(stage: Stage) -> list[dict[str, object]]:
     return [json.loads(line) for line in stage.audit.read_text().splitlines()] if stage.audit.exists() else []
+
+
+def checked(stage: Stage) -> Callable[[], str]:
+    """Return a check that the programs on stage run; the error of a wait shows the audit."""
+
+    def check() -> str:
+        stage.check()
+        return str(audit(stage))
+
+    return check
 
 
 def test_a_culprit_is_quieted_and_let_go_when_it_ends(stage: Stage) -> None:
     stage.start_agent(acts=True)
     stage.start_batch()
-    assert wait_for(lambda: is_idle(stage), stage), audit(stage)
-    assert wait_for(lambda: bool(audit(stage)), stage)
+    wait_for(lambda: is_idle(stage), PATIENCE_SECONDS, check=checked(stage))
+    wait_for(lambda: bool(audit(stage)), PATIENCE_SECONDS, check=checked(stage))
     first = audit(stage)[0]
     assert (first["schema"], first["strategy"], first["target"]) == ("koord.audit/v1", "response", f"{ROOT}/batch")
     assert (first["from"], first["to"], first["dry_run"]) == ("0", "1", False)
     assert ONLINE in str(first["reason"])
     stage.batch.kill()
-    assert wait_for(lambda: not is_idle(stage), stage), audit(stage)
+    wait_for(lambda: not is_idle(stage), PATIENCE_SECONDS, check=checked(stage))
 
 
 def test_an_agent_that_is_ended_puts_everything_back(stage: Stage) -> None:
     stage.start_agent(acts=True)
     stage.start_batch()
-    assert wait_for(lambda: is_idle(stage), stage), audit(stage)
+    wait_for(lambda: is_idle(stage), PATIENCE_SECONDS, check=checked(stage))
     stage.stop_programs()
     assert not is_idle(stage)
 
@@ -69,7 +69,7 @@ def test_an_agent_that_is_ended_puts_everything_back(stage: Stage) -> None:
 def test_without_enforcing_nothing_is_written_and_the_audit_says_what_would_be(stage: Stage) -> None:
     stage.start_agent(acts=False)
     stage.start_batch()
-    assert wait_for(lambda: bool(audit(stage)), stage)
+    wait_for(lambda: bool(audit(stage)), PATIENCE_SECONDS, check=checked(stage))
     assert not is_idle(stage)
     assert all(line["dry_run"] for line in audit(stage))
     assert (audit(stage)[0]["target"], audit(stage)[0]["to"]) == (f"{ROOT}/batch", "1")

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from api.verdicts import from_json
 from detector.recording.files import RecordedSegment, segment_paths
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
+from tests.waiting import alive, wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -45,15 +46,6 @@ def recording_agent(tmp_path: Path, name: str) -> Iterator[tuple[subprocess.Pope
         process.wait()
 
 
-def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], tmp_path: Path, seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        said = b"".join(path.read_bytes() for path in tmp_path.glob("*.log")).decode()
-        assert process.poll() is None, said
-        assert time.monotonic() < deadline, said
-        time.sleep(0.1)
-
-
 def detector(*arguments: object) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "detector", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, check=False, timeout=120)
@@ -64,9 +56,13 @@ def test_a_recording_says_what_the_agent_said(kernel: Kernel, tree: CgroupTree, 
         with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog:
             victim.spawn(BUSY, cpus="0")
             hog.spawn(BUSY, cpus="0")
-            until(lambda: b'"open"' in lines.read_bytes(), agent, tmp_path)
-            until(lambda: len(list(directory.glob("*.koordrec"))) >= 3, agent, tmp_path)
-        until(lambda: b'"close"' in lines.read_bytes(), agent, tmp_path)
+            wait_for(lambda: b'"open"' in lines.read_bytes(), 90.0, check=alive(agent, lines.with_suffix(".log")))
+            wait_for(
+                lambda: len(list(directory.glob("*.koordrec"))) >= 3,
+                90.0,
+                check=alive(agent, lines.with_suffix(".log")),
+            )
+        wait_for(lambda: b'"close"' in lines.read_bytes(), 90.0, check=alive(agent, lines.with_suffix(".log")))
         agent.send_signal(signal.SIGTERM)
         assert agent.wait(60) == 0
     told = lines.read_bytes()
@@ -89,12 +85,16 @@ def test_a_killed_agent_loses_nothing_it_said(kernel: Kernel, tree: CgroupTree, 
         victim.spawn(BUSY, cpus="0")
         hog.spawn(BUSY, cpus="0")
         with recording_agent(tmp_path, "killed") as (agent, lines, directory):
-            until(lambda: b'"open"' in lines.read_bytes(), agent, tmp_path)
-            until(lambda: len(list(directory.glob("*.koordrec"))) >= 2, agent, tmp_path)
+            wait_for(lambda: b'"open"' in lines.read_bytes(), 90.0, check=alive(agent, lines.with_suffix(".log")))
+            wait_for(
+                lambda: len(list(directory.glob("*.koordrec"))) >= 2,
+                90.0,
+                check=alive(agent, lines.with_suffix(".log")),
+            )
             agent.kill()
         first = lines.read_bytes()
         with recording_agent(tmp_path, "second") as (agent, lines, directory):
-            until(lambda: b'"open"' in lines.read_bytes(), agent, tmp_path)
+            wait_for(lambda: b'"open"' in lines.read_bytes(), 90.0, check=alive(agent, lines.with_suffix(".log")))
             agent.send_signal(signal.SIGTERM)
             assert agent.wait(60) == 0
         second = lines.read_bytes()

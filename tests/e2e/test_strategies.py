@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from koordlet.host.cgroups.scratch import ScratchCgroup
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import Knobs
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -53,15 +53,6 @@ def quota() -> str:
     return current(Knobs(HostTree(Path("/"))), Knob.CPU_MAX, DIRECTORY).split()[0]
 
 
-def wait_for(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_best_effort_work_is_suppressed_and_freed_again(pod: ScratchCgroup, tmp_path: Path) -> None:
     config = tmp_path / "koordlet.toml"
     config.write_text(SETTINGS.format(root=ROOT, directory=tmp_path))
@@ -69,7 +60,7 @@ def test_best_effort_work_is_suppressed_and_freed_again(pod: ScratchCgroup, tmp_
     program = [sys.executable, "-m", "koordlet", "run", "--standalone", "--config", str(config)]
     agent = subprocess.Popen(program, stderr=subprocess.PIPE, text=True)
     try:
-        assert wait_for(lambda: quota() != "max"), "the best-effort directory got no quota"
+        wait_for(lambda: quota() != "max", PATIENCE_SECONDS)
         given = int(quota())
         assert 2_000 <= given <= 65_000 * (os.cpu_count() or 1)
     finally:

@@ -17,6 +17,7 @@ from detector.baselines.values import BaselinePolicy
 from koordlet.agent.baseline_store import read_baselines, refused_files
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.waiting import alive, wait_for
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
 BUSY = ["sh", "-c", "while :; do :; done"]
@@ -69,7 +70,7 @@ def running(directory: Path, settings: str = "") -> Iterator[Told]:
         command = [*KOORDLET, "run", "--standalone", "--json", "--config", str(config)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream)
     try:
-        await_log(log, "measuring with", process)
+        wait_for(lambda: "measuring with" in log.read_text(), check=alive(process, log))
         yield Told(process, log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
@@ -78,14 +79,6 @@ def running(directory: Path, settings: str = "") -> Iterator[Told]:
         process.wait()
         if process.stdout:
             process.stdout.close()
-
-
-def await_log(log: Path, words: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while words not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
 
 
 @pytest.mark.kernel

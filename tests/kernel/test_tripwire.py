@@ -9,8 +9,9 @@ import pytest
 
 from probes.cpu import Cpu
 from probes.probe import Kernel, ProbeLimits
-from probes.tripwire import Trip, Tripwire
+from probes.tripwire import Tripwire
 from tests.cgroups import CgroupTree
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -31,10 +32,7 @@ def wire(kernel: Kernel) -> Iterator[Tripwire]:
 
 def await_run(pid: int) -> None:
     """Wait until a process has run for some 50 ms: it is what it is to be."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) < 5:
-        assert time.monotonic() < deadline, "the process does not run"
-        time.sleep(0.01)
+    wait_for(lambda: sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) >= 5)
 
 
 def test_a_loss_to_a_neighbour_is_told_within_moments_and_names_it(tree: CgroupTree, wire: Tripwire) -> None:
@@ -49,11 +47,7 @@ def test_a_loss_to_a_neighbour_is_told_within_moments_and_names_it(tree: CgroupT
         held.stdin.write(b"go\n")
         began = time.monotonic_ns()
         held.stdin.flush()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        found: list[Trip] = []
-        while time.monotonic() < deadline and not found:
-            found = [trip for trip in wire.wait(1.0) if trip.culprit == culprit]
-    assert found, "no trip named the hog"
+        found = wait_for(lambda: [trip for trip in wire.wait(1.0) if trip.culprit == culprit])
     assert found[0].victim == loser
     assert found[0].lost_ns >= WINDOW[0]
     assert found[0].lost_seconds_per_second > 0.1

@@ -12,6 +12,7 @@ import pytest
 
 from tests.resctrl_fs.client import MountedResctrl, mounted
 from tests.resctrl_fs.hardware import AMD, INTEL
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="no /dev/fuse")
 
@@ -77,10 +78,7 @@ def test_task_moves_and_takes_its_later_children_along(fs: MountedResctrl, sleep
     time.sleep(0.03)  # start times have a grain of 10 ms
     sleeper.stdin.write(b"\n")
     sleeper.stdin.flush()
-    deadline = time.monotonic() + 10
-    while len(tasks_in(group)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(tasks_in(group)) == 2
+    wait_for(lambda: len(tasks_in(group)) == 2)
     group.rmdir()
     assert sleeper.pid in tasks_in(fs.path)
 

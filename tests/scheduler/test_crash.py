@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -18,9 +18,9 @@ from cluster.twin import Twin
 from scheduler.plugins.deviceshare import DEVICES
 from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, random_pods, settle
 from tests.schedobjects import node, pod
+from tests.waiting import wait_for
 
 PODS_PER_KILL = 40
-PATIENCE_SECONDS = 60.0
 
 
 @contextmanager
@@ -37,15 +37,8 @@ def bound(twin: Twin) -> int:
     return sum(1 for item in twin.objects(PODS).values() if item["spec"].get("nodeName"))
 
 
-def wait_for(twin: Twin, count: int) -> None:
-    await_that(lambda: bound(twin) >= count)
-
-
-def await_that(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "did not come about"
-        time.sleep(0.002)
+def wait_for_bound(twin: Twin, count: int) -> None:
+    wait_for(lambda: bound(twin) >= count, interval_seconds=0.002)
 
 
 @pytest.mark.parametrize("seed", [0])
@@ -59,11 +52,11 @@ def test_kill_and_restart(seed: int) -> None:
             twin.load(PODS, [msgspec.to_builtins(pod(name, {"cpu": "1"}, uid="")) for name in names])
             killed_at = total + draw.randrange(1, PODS_PER_KILL)
             with scheduler(twin.url) as process:
-                wait_for(twin, killed_at)
+                wait_for_bound(twin, killed_at)
                 os.kill(process.pid, signal.SIGKILL)
             total += PODS_PER_KILL
         with scheduler(twin.url):
-            wait_for(twin, total)
+            wait_for_bound(twin, total)
         where: dict[str, str] = {}
         held: Counter[str] = Counter()
         for event in twin.history(PODS):
@@ -86,11 +79,11 @@ def test_devices_and_gangs_survive_kills() -> None:
             before = bound(twin)
             twin.load(PODS, random_pods(draw, batch))
             with scheduler(twin.url) as process:
-                wait_for(twin, before + draw.randrange(1, 4))
+                wait_for_bound(twin, before + draw.randrange(1, 4))
                 os.kill(process.pid, signal.SIGKILL)
-        await_that(lambda: twin.open_watches == 0)  # those of the killed one
+        wait_for(lambda: twin.open_watches == 0)  # those of the killed one
         with scheduler(twin.url):
-            await_that(lambda: twin.open_watches > 0)
+            wait_for(lambda: twin.open_watches > 0)
             time.sleep(1.0)
             settle(twin)
         placed = check(twin)

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -21,6 +21,7 @@ from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
 from tests.schedobjects import node, pod
+from tests.waiting import wait_for
 
 BIND = frozenset({"bind"})
 KINDS = {"prioritysort": PrioritySort, "noderesourcesfit": NodeResourcesFit, "defaultbinder": DefaultBinder}
@@ -45,13 +46,6 @@ def running(twin: Twin) -> Iterator[Loop]:
         loop.stop()
         thread.join(10)
         assert not thread.is_alive()
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "condition did not come true in time"
-        time.sleep(0.01)
 
 
 def nodes_of(twin: Twin) -> dict[str, str]:
@@ -80,8 +74,8 @@ def test_pods_are_bound_within_capacity_and_the_rest_is_told_why(twin: Twin) -> 
     twin.load(NODES, [document(node(f"n{index}")) for index in range(2)])
     twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"})) for index in range(9)])
     with running(twin):
-        until(lambda: sum(map(bool, nodes_of(twin).values())) == 8)
-        until(lambda: all(item["status"].get("conditions") for item in twin.objects(PODS).values()))
+        wait_for(lambda: sum(map(bool, nodes_of(twin).values())) == 8)
+        wait_for(lambda: all(item["status"].get("conditions") for item in twin.objects(PODS).values()))
     assert Counter(nodes_of(twin).values()) == {"n0": 4, "n1": 4, "": 1}
     left = next(item for item in twin.objects(PODS).values() if not item["spec"].get("nodeName"))
     assert left["status"]["conditions"][0]["message"] == "0/2 nodes are available: 2 Insufficient cpu."
@@ -91,13 +85,13 @@ def test_a_pod_that_leaves_makes_room(twin: Twin) -> None:
     twin.load(NODES, [document(node("n0"))])
     twin.load(PODS, [document(pod("old", {"cpu": "4"}))])
     with running(twin), twin.client() as client:
-        until(lambda: nodes_of(twin)["old"] == "n0")
+        wait_for(lambda: nodes_of(twin)["old"] == "n0")
         twin.load(PODS, [document(pod("new", {"cpu": "4"}))])
         time.sleep(0.1)
         assert nodes_of(twin)["new"] == ""
         done = merge_patch({"status": {"phase": "Succeeded"}})
         client.patch(PODS, Key("default", "old"), done, subresource="status")
-        until(lambda: nodes_of(twin)["new"] == "n0")
+        wait_for(lambda: nodes_of(twin)["new"] == "n0")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +110,7 @@ def test_lost_answers_bind_no_pod_twice(twin: Twin, fault: Fault) -> None:
     twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"})) for index in range(12)])
     twin.faults.add(fault)
     with running(twin):
-        until(lambda: all(nodes_of(twin).values()))
+        wait_for(lambda: all(nodes_of(twin).values()))
     assert Counter(nodes_of(twin).values()) == {"n0": 4, "n1": 4, "n2": 4}
     assert set(binds(twin).values()) == {1}
 
@@ -125,11 +119,11 @@ def test_a_restart_takes_over_what_is_bound(twin: Twin) -> None:
     twin.load(NODES, [document(node("n0")), document(node("n1"))])
     twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"})) for index in range(5)])
     with running(twin):
-        until(lambda: all(nodes_of(twin).values()))
+        wait_for(lambda: all(nodes_of(twin).values()))
     before = nodes_of(twin)
     twin.load(PODS, [document(pod(f"q{index}", {"cpu": "1"})) for index in range(4)])
     with running(twin):
-        until(lambda: sum(map(bool, nodes_of(twin).values())) == 8)
+        wait_for(lambda: sum(map(bool, nodes_of(twin).values())) == 8)
         time.sleep(0.1)
     after = nodes_of(twin)
     assert {name: after[name] for name in before} == before
@@ -143,7 +137,7 @@ def test_dropped_watches_lose_no_pod(twin: Twin) -> None:
         for index in range(10):
             twin.load(PODS, [document(pod(f"p{index}", {"cpu": "1"}))])
             twin.drop_watches()
-        until(lambda: all(nodes_of(twin).values()))
+        wait_for(lambda: all(nodes_of(twin).values()))
     assert max(Counter(nodes_of(twin).values()).values()) <= 4
 
 
@@ -161,7 +155,7 @@ def test_a_new_leader_sees_what_the_old_one_bound_last(twin: Twin) -> None:
         waiting = pod("mine", {"cpu": "2"}, uid="uid-mine")
         loop.call(lambda: loop.engine.on_pod(Action.ADD, waiting, time.time()))
         leads.set()
-        until(lambda: loop.call(lambda: loop.engine.queue.counts()["unschedulable"]) == 1)
+        wait_for(lambda: loop.call(lambda: loop.engine.queue.counts()["unschedulable"]) == 1)
         assert loop.call(lambda: len(loop.engine.snapshot.pods)) == 1
     finally:
         loop.stop()

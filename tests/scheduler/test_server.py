@@ -2,10 +2,9 @@
 
 import logging
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from scheduler.plugins.tainttoleration import TaintToleration
 from scheduler.profile import SchedulerSettings
 from scheduler.server import HttpApi, serve
 from tests.schedobjects import node, pod
+from tests.waiting import wait_for
 
 KINDS: dict[str, type[AnyPlugin]] = {
     "prioritysort": PrioritySort,
@@ -52,13 +52,6 @@ class Site:
 def document(item: Any) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(item)
     return made
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "condition did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -91,7 +84,7 @@ def test_health_needs_no_leadership_but_state_does(site: Site) -> None:
 
 def test_a_node_is_shown_as_held(site: Site) -> None:
     site.twin.load(PODS, [document(pod("p", {"cpu": "5"}))])
-    until(lambda: bool(site.ask("GET", "/apis/v1/nodes/big")["pods"]))
+    wait_for(lambda: bool(site.ask("GET", "/apis/v1/nodes/big")["pods"]))
     shown = site.ask("GET", "/apis/v1/nodes/big")
     assert shown["requested"]["cpu"] == "5"
     assert shown["allocatable"]["cpu"] == "8"
@@ -108,7 +101,7 @@ def test_the_score_table_is_switched_at_run_time(site: Site, caplog: pytest.LogC
     caplog.set_level(logging.INFO, "scheduler.explain.debug")
     site.ask("PUT", "/debug/flags/s", raw=b"2")
     site.twin.load(PODS, [document(pod("p", {"cpu": "1"}))])
-    until(lambda: "| # | Pod | Node | Score |" in caplog.text)
+    wait_for(lambda: "| # | Pod | Node | Score |" in caplog.text)
     assert "| # | Pod | Node | Score | NodeResourcesFit | TaintToleration |" in caplog.text
     assert "| 0 | default/p | big | 392 | 92 | 300 |" in caplog.text
     assert site.door.answer("PUT", "/debug/flags/s", b"many").status == 400
@@ -119,7 +112,7 @@ def test_the_filter_table_names_plugin_and_reason(site: Site, caplog: pytest.Log
     caplog.set_level(logging.INFO, "scheduler.explain.debug")
     site.ask("PUT", "/debug/flags/f", raw=b"true")
     site.twin.load(PODS, [document(pod("p", {"cpu": "9"}))])
-    until(lambda: "| default/p | small | NodeResourcesFit | Insufficient cpu |" in caplog.text)
+    wait_for(lambda: "| default/p | small | NodeResourcesFit | Insufficient cpu |" in caplog.text)
 
 
 def test_metrics_carry_the_stock_names(site: Site) -> None:
@@ -128,8 +121,8 @@ def test_metrics_carry_the_stock_names(site: Site) -> None:
     def text() -> str:
         return str(site.ask("GET", "/metrics"))
 
-    until(lambda: 'schedule_attempts_total{profile="koord-scheduler",result="scheduled"} 1.0' in text())
-    until(lambda: 'scheduler_pending_pods{queue="unschedulable"} 1.0' in text())
+    wait_for(lambda: 'schedule_attempts_total{profile="koord-scheduler",result="scheduled"} 1.0' in text())
+    wait_for(lambda: 'scheduler_pending_pods{queue="unschedulable"} 1.0' in text())
     for name in (
         "scheduler_scheduling_attempt_duration_seconds_bucket",
         "scheduler_pod_scheduling_sli_duration_seconds_bucket",
@@ -170,7 +163,7 @@ def test_the_extender_binds(site: Site) -> None:
         body = {"PodName": "p", "PodNamespace": "default", "PodUID": who, "Node": where}
         return str(site.ask("POST", "/extender/bind", body)["Error"])
 
-    until(lambda: site.door.answer("POST", "/extender/bind", _binding(uid, "small")).status == 200)
+    wait_for(lambda: site.door.answer("POST", "/extender/bind", _binding(uid, "small")).status == 200)
     assert "Insufficient cpu" in bind("small")
     assert site.door.answer("POST", "/extender/bind", _binding("another", "big")).status == 404
     assert bind("big") == ""
@@ -183,7 +176,7 @@ def _binding(uid: str, where: str) -> bytes:
 
 def test_preemption_keeps_nodes_where_leaving_helps(site: Site) -> None:
     site.twin.load(PODS, [document(pod("low", {"cpu": "7"}, nodeName="big", uid="", priority=1))])
-    until(lambda: bool(site.ask("GET", "/apis/v1/nodes/big")["pods"]))
+    wait_for(lambda: bool(site.ask("GET", "/apis/v1/nodes/big")["pods"]))
     uid = site.ask("GET", "/apis/v1/nodes/big")["pods"][0]["uid"]
     preemptor = document(pod("high", {"cpu": "6"}, priority=100))
     asked = {

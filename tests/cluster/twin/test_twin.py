@@ -29,7 +29,8 @@ from cluster import (
 )
 from cluster.transport import Request
 from cluster.twin import UNLIMITED, Twin, TwinSettings
-from tests.cluster.conftest import eventually, pod
+from tests.cluster.conftest import pod
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,7 +45,7 @@ def test_it_serves_from_a_process_of_its_own_and_ends_with_its_parent() -> None:
         client.create(PODS, pod("a", "d"))
         assert bind(client, Binding(Key("d", "a"), "", "n")) is BindOutcome.BOUND
         client.delete(PODS, Key("d", "a"))
-        assert eventually(lambda: client.find(PODS, Key("d", "a")) is None)
+        wait_for(lambda: client.find(PODS, Key("d", "a")) is None)
     process.stdin.close()
     assert process.wait(10) == 0
     process.stdout.close()
@@ -58,7 +59,7 @@ def test_kubelets_end_pods_after_a_while_unless_finalizers_hold_them() -> None:
         for key in keys:
             client.delete(PODS, key)
         assert set(twin.objects(PODS)) == set(keys)
-        assert eventually(lambda: set(twin.objects(PODS)) == {keys[1]})
+        wait_for(lambda: set(twin.objects(PODS)) == {keys[1]})
         client.modify(PODS, keys[1], lambda found: {**found, "metadata": {**found["metadata"], "finalizers": []}})
         assert not twin.objects(PODS)
 

@@ -4,12 +4,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cgroups import CgroupTree
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,11 +27,8 @@ def test_ctrl_c_leaves_nothing_behind(tree: CgroupTree, tmp_path: Path, scenario
     bench = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     top = tree.mount_of("cpu") / f"koord-test-{bench.pid}-{scenario}"
     procs = top / "victim" / "cgroup.procs"
-    deadline = time.monotonic() + READY_SECONDS
-    while not (procs.exists() and procs.read_text()):
-        assert bench.poll() is None, bench.stderr and bench.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: (procs.exists() and procs.read_text()) or bench.poll() is not None, READY_SECONDS)
+    assert bench.poll() is None, bench.stderr and bench.stderr.read()
     inside = [int(word) for word in procs.read_text().split()]
     bench.send_signal(signal.SIGINT)
     _, said = bench.communicate(timeout=READY_SECONDS)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
 from tests.cgroups import CgroupTree, TestCgroup, device_number
 from tests.disks import NoDiskError, scratch_disk
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -71,18 +72,9 @@ def stands(cgroup: TestCgroup, knob: Knob) -> list[str]:
     return [",".join(sorted(assignment.attribute.read() or ())) for assignment in assignments]
 
 
-def await_that(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not come about"
-        time.sleep(0.01)
-
-
 def sleeper(cgroup: TestCgroup, script: str = "exec sleep 1000") -> subprocess.Popen[bytes]:
     process = cgroup.spawn(["/bin/sh", "-c", f"{script}"])
-    await_that(
-        lambda: process.pid in cgroup.pids() and b"join" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    )
+    wait_for(lambda: process.pid in cgroup.pids() and b"join" not in Path(f"/proc/{process.pid}/cmdline").read_bytes())
     return process
 
 
@@ -189,7 +181,7 @@ def beside(cgroup: TestCgroup, controller: str) -> Iterator[Path]:
         yield directory
     finally:
         if made:
-            await_that(lambda: not (directory / "cgroup.procs").read_text())
+            wait_for(lambda: not (directory / "cgroup.procs").read_text())
             directory.rmdir()
 
 
@@ -314,7 +306,7 @@ def test_evicting_asks_first_and_kills_after_the_grace(pod: TestCgroup, enforcer
     with pod.make_cgroup("one") as one, pod.make_cgroup("other") as other:
         polite = sleeper(one)
         deaf = sleeper(other, "trap '' TERM; while :; do sleep 1; done")
-        await_that(lambda: ignores_sigterm(deaf))
+        wait_for(lambda: ignores_sigterm(deaf))
         evict = Evict(strategy="calm", target=pod.path, reason="because", grace_seconds=5.0)
         events = enforcer.step([evict], now=now(0))
         assert [event.outcome for event in events] == [Outcome.TERMINATED]
@@ -324,7 +316,7 @@ def test_evicting_asks_first_and_kills_after_the_grace(pod: TestCgroup, enforcer
         events = enforcer.step([], now=now(6))
         assert [event.outcome for event in events] == [Outcome.KILLED]
         assert deaf.wait(60) == -9
-        await_that(lambda: not one.pids() and not other.pids())
+        wait_for(lambda: not one.pids() and not other.pids())
         assert enforcer.step([], now=now(7)) == []
 
 
@@ -353,7 +345,7 @@ def test_an_eviction_waits_for_the_cool_down(pod: TestCgroup, tmp_path: Path) ->
         assert [event.outcome for event in events] == [Outcome.TERMINATED, Outcome.COOLDOWN]
         first.wait(60)
         assert second.poll() is None
-        await_that(lambda: not one.pids())
+        wait_for(lambda: not one.pids())
         enforcer.step(wishes, now=now(31))
         second.wait(60)
     enforcer.close()

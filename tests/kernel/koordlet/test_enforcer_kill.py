@@ -21,6 +21,7 @@ from koordlet.host.attributes import Attribute, KernelFile, ProcessFiles
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -66,13 +67,8 @@ class Scene:
         self.staying = [self.top, self.pod("a"), self.pod("b")]
         self.visitor: TestCgroup | None = None
         self.sleeper = self.staying[1].spawn(["sleep", "1000"])
-        self.wait_until_inside()
-
-    def wait_until_inside(self) -> None:
         comm = Path(f"/proc/{self.sleeper.pid}/comm")
-        deadline = time.monotonic() + 10
-        while comm.read_text().strip() != "sleep" and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: comm.read_text().strip() == "sleep")
 
     def pod(self, name: str) -> TestCgroup:
         pod = self.top.make_cgroup(name)

@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.waiting import alive, wait_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -157,13 +158,6 @@ def say(process: subprocess.Popen[bytes]) -> None:
     process.stdin.flush()
 
 
-def await_that(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not come about"
-        time.sleep(0.1)
-
-
 @contextmanager
 def agent(root: str, directory: Path) -> Iterator[Path]:
     """The real one, ready to act; yields its audit."""
@@ -174,8 +168,7 @@ def agent(root: str, directory: Path) -> Iterator[Path]:
         command = [sys.executable, "-m", "koordlet", "run", "--standalone", "--config", str(settings)]
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
     try:
-        await_that(lambda: (directory / "state/journal").exists() or process.poll() is not None)
-        assert process.poll() is None, log.read_text()
+        wait_for(lambda: (directory / "state/journal").exists(), PATIENCE_SECONDS, check=alive(process, log))
         time.sleep(3.0)
         yield audit
         assert process.poll() is None, log.read_text()

@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -28,6 +28,8 @@ TICK_SECONDS = 0.25
 BATCH_SECONDS = 1.0
 HEAVY = {"v1": ("cpu.shares", "8192"), "v2": ("cpu.weight", "800")}
 """Eight times the weight of the service."""
+HEAVIEST = {"v1": ("cpu.shares", "262144"), "v2": ("cpu.weight", "10000")}
+"""For both together, beside the machine's other work: the baseline is learned from what the CPU has left for them."""
 
 # Answers each line after `work` seconds of its own CPU time; prints its port.
 SERVER = """
@@ -92,20 +94,25 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def set_weight(cgroup: TestCgroup, weights: Mapping[str, tuple[str, str]]) -> None:
+    file, weight = weights[cgroup.tree.version]
+    (cgroup.cpu_dir / file).write_text(weight)
+
+
 def test_what_is_said_of_a_hogged_service_is_what_its_client_sees(kernel: Kernel, tree: CgroupTree) -> None:
     try:
         probe = Turnaround.open(kernel, ProbeLimits())
     except Unsupported as reason:
         pytest.xfail(f"no requests are seen here: {reason.reason}")
-    with tree.make_cgroup("service") as service, tree.make_cgroup("hog") as hog:
+    with tree.make_cgroup("stage") as stage, stage.make_cgroup("service") as service, stage.make_cgroup("hog") as hog:
+        set_weight(stage, HEAVIEST)
         server = service.spawn([sys.executable, "-c", SERVER, str(WORK_SECONDS)], CPU, stdout=subprocess.PIPE)
         assert server.stdout
         node = Node(probe, service, int(server.stdout.readline()))
         try:
             _, quiet_took = node.serve(12.0)
             quiet, more = node.serve(6.0)
-            file, weight = HEAVY[tree.version]
-            (hog.cpu_dir / file).write_text(weight)
+            set_weight(hog, HEAVY)
             hog.spawn(BUSY, CPU)
             hogged, hogged_took = node.serve(10.0)
         finally:

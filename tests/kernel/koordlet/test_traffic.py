@@ -31,6 +31,7 @@ from koordlet.host.traffic.classifiers import OfCgroup
 from koordlet.host.traffic.qdisc import link_identity
 from koordlet.host.traffic.veth_taps import can_tap, taps_of
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
@@ -120,10 +121,12 @@ class Wire:
     def rates(self, *ports: int, seconds: float = 2.0) -> list[float]:
         """Bytes per second that arrived, once all of them have arrived at all and some more."""
         for port in ports:
-            start, deadline = self.bytes[port], time.monotonic() + 60
-            while self.bytes[port] < start + 50_000:
-                assert time.monotonic() < deadline, f"nothing comes through to {port}\n{self.queueing()}"
-                time.sleep(0.05)
+            enough = self.bytes[port] + 50_000
+            try:
+                wait_for(lambda port=port, enough=enough: self.bytes[port] >= enough)
+            except AssertionError as error:
+                error.add_note(self.queueing())
+                raise
         before, began = [self.bytes[port] for port in ports], time.monotonic()
         time.sleep(seconds)
         spent = time.monotonic() - began

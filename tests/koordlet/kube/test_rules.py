@@ -1,7 +1,6 @@
 """Rules as objects: every field becomes what the settings make of it, errors name object and key, changes arrive."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -19,6 +18,7 @@ from cluster.twin import Fault, FaultType, Twin
 from detector.registry import default_rules, discover_symptoms
 from detector.rules import Rule, Selector, load_rules
 from koordlet.kube.rules import ClusterRules, rule_of
+from tests.waiting import wait_for
 
 SCHEMA = object_schema(INTERFERENCE_DETECTION_RULE.model)
 SYMPTOMS = frozenset(discover_symptoms())
@@ -134,13 +134,6 @@ def test_an_object_without_a_spec_is_told() -> None:
         rule_of({"metadata": {"name": "web"}}, SYMPTOMS)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return holds()
-
-
 @pytest.fixture
 def twin() -> Iterator[Twin]:
     with Twin() as running:
@@ -164,11 +157,7 @@ def rules(client: Client) -> Iterator[ClusterRules]:
 
 
 def await_rules(rules: ClusterRules) -> list[str]:
-    deadline = time.monotonic() + 20.0
-    while (found := rules.newest()) is None:
-        assert time.monotonic() < deadline, "no change arrived"
-        time.sleep(0.01)
-    return [rule.name for rule in found]
+    return [rule.name for rule in wait_for(rules.newest)]
 
 
 def test_rules_come_change_and_go(client: Client, rules: ClusterRules) -> None:
@@ -190,10 +179,10 @@ def test_a_wrong_object_keeps_the_last_good_rule(
     client.create(RULES, document("web", anyOf=["reclaim"], threshold=0.3))
     assert await_rules(rules) == ["web"]
     client.patch(RULES, Key("", "web"), merge_patch({"spec": {"anyOf": ["reclame"]}}))
-    assert eventually(lambda: rules.errors == 1)
+    wait_for(lambda: rules.errors == 1)
     assert rules.newest() is None
     client.create(RULES, document("never-good", anyOf=["reclame"]))
-    assert eventually(lambda: rules.errors == 2)
+    wait_for(lambda: rules.errors == 2)
     assert rules.informer.counters.subscriber_errors == 0
     assert "the rule stays as it was" in caplog.text
     assert "nothing is judged by it" in caplog.text
@@ -214,7 +203,7 @@ def test_a_server_that_is_away_keeps_the_rules(twin: Twin, client: Client, rules
     assert await_rules(rules) == ["web"]
     twin.faults.add(Fault(FaultType.ERROR, verbs=frozenset({"list", "watch"}), status=503))
     twin.drop_watches()
-    assert eventually(lambda: rules.informer.counters.failures >= 2)
+    wait_for(lambda: rules.informer.counters.failures >= 2)
     assert rules.newest() is None
     twin.faults.clear()
     client.create(RULES, document("more", anyOf=["reclaim"]))

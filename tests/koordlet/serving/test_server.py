@@ -23,6 +23,7 @@ from koordlet.serving.settings import ServingSettings
 from koordlet.serving.socket_file import SocketUnusable
 from koordlet.serving.status import AgentStatus, Capability
 from tests.verdicts import make_verdict
+from tests.waiting import wait_for
 
 STATUS = AgentStatus("n1", "0.1", "6.18", 1.0, (Capability("cpu", able=True),))
 EVERYTHING = VerdictFilter()
@@ -43,13 +44,6 @@ def server(path: Path) -> Iterator[AgentServer]:
     running.start()
     yield running
     running.close()
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return holds()
 
 
 def test_only_the_owner_may_connect(server: AgentServer, path: Path) -> None:
@@ -90,7 +84,7 @@ def test_a_client_that_leaves_frees_its_place(server: AgentServer, path: Path) -
             stream = client.follow(EVERYTHING)
             next(stream)
             assert server.hub.clients == 1
-        assert eventually(lambda: server.hub.clients == 0)
+        wait_for(lambda: server.hub.clients == 0)
 
 
 def test_one_follower_too_many_is_refused_and_told_why(server: AgentServer, path: Path) -> None:
@@ -208,7 +202,7 @@ def test_the_command_follows_until_the_agent_ends(path: Path) -> None:
     running.update(STATUS, [first], (first,))
 
     def go_on() -> None:
-        eventually(lambda: running.hub.clients == 1)
+        wait_for(lambda: running.hub.clients == 1)
         running.update(STATUS, [second], (first,))
         running.close()
 

@@ -1,0 +1,60 @@
+"""Waiting for a condition, with a deadline and an error that names the condition and its last value.
+
+found = wait_for(lambda: client.find(PODS, key))
+wait_for(lambda: "ready" in log.read_text(), check=alive(process, log))
+"""
+
+import inspect
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 60.0
+INTERVAL_SECONDS = 0.01
+LOG_CHARS = 4000
+
+
+def wait_for(
+    condition: Callable[[], T | None],
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    *,
+    interval_seconds: float = INTERVAL_SECONDS,
+    check: Callable[[], str] = str,
+) -> T:
+    """Return the first true value of `condition`, evaluated once more at the deadline.
+
+    `check` runs before each evaluation: it raises where waiting is pointless, and returns a text for the error.
+    Raises AssertionError with the source of the condition, its last value and that text.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        is_last = time.monotonic() >= deadline
+        context = check()
+        value = condition()
+        if value:
+            return value
+        if is_last:
+            raise AssertionError(f"not within {timeout_seconds:g} s: {_source(condition)}; last {value!r}\n{context}")
+        time.sleep(interval_seconds)
+
+
+def alive(process: subprocess.Popen[Any], log: Path) -> Callable[[], str]:
+    """Return a check that `process` runs; its error, and that of the wait, show the end of `log`."""
+
+    def check() -> str:
+        is_running, text = process.poll() is None, log.read_text()[-LOG_CHARS:]
+        assert is_running, f"ended with status {process.returncode}\n{text}"
+        return text
+
+    return check
+
+
+def _source(condition: Callable[[], object]) -> str:
+    try:
+        return " ".join(inspect.getsource(condition).split())
+    except (OSError, TypeError):
+        return repr(condition)
