@@ -15,7 +15,7 @@ UPPER_EDGES_NS: NDArray[np.uint64] = np.uint64(1) << np.arange(10, 10 + SLOTS, d
 
 
 def slot_of(duration_ns: int) -> int:
-    """The slot that counts `duration_ns`; the same arithmetic as `log2_slot` in maps.bpf.h."""
+    """The slot that counts `duration_ns`; the same arithmetic as `log2_slot` in probes/c/log2.h."""
     return min(max(int(duration_ns).bit_length() - 10, 0), SLOTS - 1)
 
 

@@ -51,7 +51,7 @@ IO_RECORD = np.dtype(
         ("cgroup", U64),
         ("disk", U32),
         ("seat", U32),
-        ("nobody_ahead", U32),
+        ("nothing_ahead", U32),
         ("ahead", U16, (SEATS + 1,)),
         ("again", U16),
     ]

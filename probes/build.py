@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "bpf"
+PLAIN_C = Path(__file__).resolve().parent / "c"
+"""Headers of plain C that the programs share with those that BCC compiles."""
 OBJECTS = Path(__file__).parent / "objects"
 TARGETS = {"x86_64": "x86", "aarch64": "arm64"}
 """Machine name to libbpf's target name."""
@@ -42,7 +44,7 @@ def object_path(stem: str, wanted: str | None = None) -> Path:
 
 def build(wanted: str) -> list[Path]:
     """Compile every source whose content changed; returns what was compiled. Raises BuildError."""
-    headers = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.bpf.h")))
+    headers = b"".join(path.read_bytes() for path in sorted((*SOURCES.glob("*.bpf.h"), *PLAIN_C.glob("*.h"))))
     built = []
     for source in sorted(SOURCES.glob("*.bpf.c")):
         destination = object_path(source.name.removesuffix(".bpf.c"), wanted)
@@ -58,9 +60,8 @@ def build(wanted: str) -> list[Path]:
 
 
 def _compile(source: Path, destination: Path, wanted: str) -> None:
-    clang = _first(_CLANGS, "clang", "install clang-14 (Debian/Ubuntu)")
     command = [
-        clang,
+        clang(),
         "-g",
         "-O2",
         "-target",
@@ -71,6 +72,7 @@ def _compile(source: Path, destination: Path, wanted: str) -> None:
         "-Werror",
         "-Wno-missing-declarations",
         f"-I{SOURCES}",
+        f"-I{PLAIN_C}",
         f"-I/usr/include/{platform.machine()}-linux-gnu",
         "-c",
         str(source),
@@ -83,6 +85,11 @@ def _compile(source: Path, destination: Path, wanted: str) -> None:
     strip = next((path for path in map(shutil.which, _STRIPS) if path), None)
     if strip:  # drops DWARF, keeps BTF
         subprocess.run([strip, "-g", str(destination)], check=True)
+
+
+def clang() -> str:
+    """Return the path of the compiler. Raises BuildError where none is installed."""
+    return _first(_CLANGS, "clang", "install clang-14 (Debian/Ubuntu)")
 
 
 def _first(names: tuple[str, ...], what: str, remedy: str) -> str:

@@ -33,11 +33,11 @@ CGROUP_RECORD = np.dtype(
     ]
 )
 PAIR_RECORD = np.dtype([("victim", U64), ("culprit", U64)])
-SLICE_RECORD = np.dtype([("end_ns", U64), ("who", U64)])
+SLICE_RECORD = np.dtype([("end_ns", U64), ("identity", U64)])
 STATE_RECORD = np.dtype(
     [
         ("since_ns", U64),
-        ("who", U64),
+        ("identity", U64),
         ("cgroup", U64),
         ("pid", U64),
         ("head", U64),
@@ -140,7 +140,7 @@ class Cpu(BpfProbe):
         """
         _, states = self._cpus.read()
         now = np.uint64(time.monotonic_ns())
-        running = (states["since_ns"] > 0) & (states["who"] > 0) & (states["since_ns"] < now)
+        running = (states["since_ns"] > 0) & (states["identity"] > 0) & (states["since_ns"] < now)
         slices_ns = np.where(running, now - states["since_ns"], np.uint64(0))
         order = np.argsort(ids)
         for owner, amounts, column in (

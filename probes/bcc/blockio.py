@@ -21,7 +21,7 @@ class BccBlockIo(blockio.BlockIo):
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "BccBlockIo":
         """Compile and attach; the end of an IO before its beginning."""
         constants = {
-            "LOST_PLACES": len(blockio.LOST_PLACES),
+            "NUM_LOST_PLACES": len(blockio.LOST_PLACES),
             "MAX_CGROUPS": 2 * limits.max_cgroups,
             "MAX_PAIRS": limits.max_pairs,
         }

@@ -6,47 +6,12 @@
 #error sched_switch has its arguments in another order in 5.18
 #endif
 
-#define RING 64
-#define SEEN 8
-
-enum cause { CAUSE_NEIGHBOUR, CAUSE_SELF, CAUSE_OWN, CAUSE_ANCESTOR, CAUSE_KERNEL, CAUSE_IDLE, CAUSE_UNKNOWN, CAUSES };
-enum lost_place { LOST_TASK, LOST_CGROUP, LOST_BLAME_NS, LOST_SWITCH };
+#include "run_slices.h"
 
 struct stamp {
 	u64 since_ns;
 	u64 segment_ns;
 	u64 cpu;
-};
-
-struct slice {
-	u64 end_ns;
-	u64 who;
-};
-
-struct cpu_state {
-	u64 since_ns;
-	u64 who;
-	u64 cgroup;
-	u64 pid;
-	u64 head;
-	u64 owed_cgroup;
-	u64 owed_oncpu_ns;
-	u64 owed_involuntary;
-	struct slice ring[RING];
-};
-
-struct cpu_cgroup {
-	u64 oncpu_ns;
-	u64 involuntary;
-	u64 wait_ns;
-	u64 wait_count;
-	u64 causes_ns[CAUSES];
-	u64 hist[SLOTS];
-};
-
-struct cpu_pair {
-	u64 victim;
-	u64 culprit;
 };
 
 BPF_TABLE("hash", u32, struct stamp, stamps, MAX_WAITERS);
@@ -87,111 +52,10 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 		count_lost(LOST_BLAME_NS, ns);
 }
 
-struct walk {
-	u64 victim;
-	u64 self, neighbour, kernel, idle;
-	struct slice seen[SEEN];
-};
-
-static __always_inline void charge(struct walk *walk, u64 who, u64 ns)
-{
-	struct slice *seat;
-
-	if (who == walk->victim) {
-		walk->self += ns;
-		return;
-	}
-	if (who == IDLE_ID) {
-		walk->idle += ns;
-		return;
-	}
-	if (who == UNSEEN_ID)
-		return;
-	if (who == KERNEL_ID)
-		walk->kernel += ns;
-	else
-		walk->neighbour += ns;
-	seat = &walk->seen[who & (SEEN - 1)];
-	if (seat->end_ns && seat->who != who) {
-		add_blame(walk->victim, seat->who, seat->end_ns);
-		seat->end_ns = 0;
-	}
-	seat->who = who;
-	seat->end_ns += ns;
-}
-
-static __always_inline void walk_ring(struct walk *walk, struct cpu_state *state, u64 begin, u64 end)
-{
-	u64 head = state->head, upper = end, lower = state->since_ns;
-
-	if (lower < upper) {
-		u64 from = lower > begin ? lower : begin;
-
-		charge(walk, state->who, upper - from);
-		upper = from;
-	}
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < RING - 1; i++) {
-		struct slice *slice = &state->ring[(head - 1 - i) & (RING - 1)];
-		u64 start = state->ring[(head - 2 - i) & (RING - 1)].end_ns;
-
-		if (upper <= begin || !start || start > slice->end_ns)
-			break;
-		if (slice->end_ns < upper)
-			upper = slice->end_ns;
-		if (start < begin)
-			start = begin;
-		if (start < upper) {
-			charge(walk, slice->who, upper - start);
-			upper = start;
-		}
-	}
-}
-
-static __always_inline bool charge_one_slice(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin,
-					     u64 end)
-{
-	struct slice *last = &state->ring[(state->head - 1) & (RING - 1)];
-	u64 start = state->ring[(state->head - 2) & (RING - 1)].end_ns, who = last->who;
-
-	if (last->end_ns != end || !start || start > begin)
-		return false;
-	if (who == IDLE_ID) {
-		stats->causes_ns[CAUSE_IDLE] += end - begin;
-	} else if (who == victim) {
-		stats->causes_ns[CAUSE_SELF] += end - begin;
-	} else if (who == UNSEEN_ID) {
-		stats->causes_ns[CAUSE_UNKNOWN] += end - begin;
-	} else {
-		stats->causes_ns[who == KERNEL_ID ? CAUSE_KERNEL : CAUSE_NEIGHBOUR] += end - begin;
-		add_blame(victim, who, end - begin);
-	}
-	return true;
-}
-
-static __always_inline void charge_slices(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin,
-					  u64 end)
-{
-	struct walk walk = {.victim = victim};
-
-	walk_ring(&walk, state, begin, end);
-	for (int i = 0; i < SEEN; i++)
-		if (walk.seen[i].end_ns)
-			add_blame(victim, walk.seen[i].who, walk.seen[i].end_ns);
-	stats->causes_ns[CAUSE_SELF] += walk.self;
-	stats->causes_ns[CAUSE_NEIGHBOUR] += walk.neighbour;
-	stats->causes_ns[CAUSE_KERNEL] += walk.kernel;
-	stats->causes_ns[CAUSE_IDLE] += walk.idle;
-	stats->causes_ns[CAUSE_UNKNOWN] += end - begin - walk.self - walk.neighbour - walk.kernel - walk.idle;
-}
-
 static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, struct cpu_state *state, u64 begin,
 					u64 now)
 {
-	if (!state || under_quota.lookup(&cgroup))
-		stats->causes_ns[CAUSE_UNKNOWN] += now - begin;
-	else if (!charge_one_slice(stats, cgroup, state, begin, now))
-		charge_slices(stats, cgroup, state, begin, now);
+	charge_wait(stats, cgroup, under_quota.lookup(&cgroup) ? NULL : state, begin, now);
 }
 
 static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
@@ -214,33 +78,8 @@ static __always_inline void settle(struct cpu_state *state)
 	u64 owed = state->owed_cgroup;
 	struct cpu_cgroup *stats = cgroups.lookup(&owed);
 
-	if (stats) {
-		stats->oncpu_ns += state->owed_oncpu_ns;
-		stats->involuntary += state->owed_involuntary;
-	} else if (owed) {
+	if (!pay_owed(state, stats))
 		count_lost(LOST_CGROUP, 1);
-	}
-	state->owed_cgroup = state->cgroup;
-	state->owed_oncpu_ns = 0;
-	state->owed_involuntary = 0;
-}
-
-static __always_inline void push_slice(struct cpu_state *state, u64 now)
-{
-	struct slice *last = &state->ring[(state->head - 1) & (RING - 1)];
-
-	if (state->head && last->who == state->who) {
-		last->end_ns = now;
-		return;
-	}
-	if (!state->head) {
-		state->ring[0].end_ns = state->since_ns;
-		state->head = 1;
-	}
-	last = &state->ring[state->head & (RING - 1)];
-	last->who = state->who;
-	last->end_ns = now;
-	state->head++;
 }
 
 static __always_inline void leave_cpu(struct cpu_state *state, struct task_struct *prev, bool preempt, u64 now, u32 cpu)
@@ -251,14 +90,13 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 
 	if (state->since_ns && state->pid != pid) {
 		count_lost(LOST_SWITCH, 1);
-		state->who = UNSEEN_ID;
+		state->identity = UNSEEN_ID;
 	}
-	if (state->since_ns)
-		push_slice(state, now);
+	push_slice(state, now);
 	if (!pid)
 		return;
 	runnable = still_runnable(prev, preempt);
-	if (state->since_ns && state->who != UNSEEN_ID) {
+	if (state->since_ns && state->identity != UNSEEN_ID) {
 		if (state->cgroup != state->owed_cgroup)
 			settle(state);
 		state->owed_oncpu_ns += now - state->since_ns;
@@ -275,26 +113,23 @@ static __always_inline void enter_cpu(struct cpu_state *state, struct task_struc
 	struct cpu_cgroup *stats;
 	struct stamp *stamp;
 	u32 pid = PEEK(next->pid);
-	u64 cgroup, wait;
+	u64 cgroup;
 
 	state->since_ns = now;
 	state->pid = pid;
 	if (!pid) {
-		state->who = IDLE_ID;
+		state->identity = IDLE_ID;
 		return;
 	}
 	cgroup = cgroup_of(next);
 	state->cgroup = cgroup;
-	state->who = task_identity(next, cgroup);
+	state->identity = task_identity(next, cgroup);
 	stamp = stamps.lookup(&pid);
 	if (!stamp)
 		return;
 	stats = cgroup_stats(cgroup);
 	if (stats) {
-		wait = now - stamp->since_ns;
-		stats->wait_ns += wait;
-		stats->wait_count++;
-		stats->hist[log2_slot(wait)]++;
+		count_wait(stats, now - stamp->since_ns);
 		end_segment(stats, cgroup, state, stamp->segment_ns, now);
 	}
 	stamps.delete(&pid);

@@ -49,7 +49,7 @@ class BccCpu(cpu.Cpu):
         """Compile, mark the cgroups under a quota, attach."""
         mount = cpu_mount(Path("/proc/self/mounts").read_text())
         constants = {
-            "LOST_PLACES": len(cpu.LOST_PLACES),
+            "NUM_LOST_PLACES": len(cpu.LOST_PLACES),
             "CPUS": possible_cpus(),
             "MAX_WAITERS": MAX_WAITERS,
             "MAX_CGROUPS": limits.max_cgroups,

@@ -15,9 +15,10 @@ import numpy as np
 
 from api.plugin import Unsupported
 from probes.bcc.compiler import PACKAGES
+from probes.build import PLAIN_C
 from probes.libbpf import BpfError, Map, ProgramStats, open_raw_tracepoint, program_stats, version
 
-SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 300.0
 """For one compilation; it takes 2 s on a server and a minute on an emulated CPU."""
 MAX_DESCRIPTORS = 64
@@ -116,7 +117,7 @@ def load(source: Source) -> BccObject:
 
 def _request(source: Source) -> str:
     text = (SOURCES / "prelude.h").read_text() + (SOURCES / f"{source.stem}.c").read_text()
-    flags = [f"-D{name}={value}" for name, value in source.constants.items()]
+    flags = [f"-I{PLAIN_C}", *(f"-D{name}={value}" for name, value in source.constants.items())]
     return json.dumps({"text": text, "flags": flags, "programs": list(source.programs), "maps": list(source.maps)})
 
 

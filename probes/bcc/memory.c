@@ -3,15 +3,12 @@
  * a task is the level with the least room (the charge that failed has been taken back by then), and a compaction is
  * an allocation's when the task has PF_MEMALLOC, which the page allocator sets around its own only. */
 #include <linux/memcontrol.h>
+#include "memory_stalls.h"
 
 #define SIGNAL_KILL 9
-#define MAX_DEPTH 16
-#define DIRECT_RECLAIM 0x400
 #define ROOM_PAGES 576 /* a huge page and a batch of charges */
 #define SMALLEST_POINTER (1ULL << 32)
 
-enum cause { OWN_LIMIT, ANCESTOR_LIMIT, GLOBAL, COMPACTION, CAUSES, NOT_A_STALL = CAUSES };
-enum lost_place { LOST_STAMP, LOST_CGROUP, LOST_PAGES, LOST_VICTIM };
 enum shortage { RECLAIMING, KSWAPDS_AWAKE, SHORTAGES };
 
 struct stall {
@@ -19,13 +16,6 @@ struct stall {
 	u64 cgroup;
 	u32 cause;
 	u32 depth;
-};
-
-struct memory_cgroup {
-	u64 stall_ns[CAUSES];
-	u64 stall_count[CAUSES];
-	u64 hist[CAUSES][SLOTS];
-	u64 oom_kills;
 };
 
 BPF_TABLE("hash", u32, struct stall, stalls, 4096);
@@ -77,22 +67,6 @@ static __always_inline void begin_stall(struct task_struct *task, u32 cause)
 		count_reclaiming(1);
 }
 
-static __always_inline void account(struct stall *stall)
-{
-	u64 length = bpf_ktime_get_ns() - stall->since_ns;
-	struct memory_cgroup *stats;
-	u32 cause = stall->cause, slot = log2_slot(length);
-
-	if (cause >= CAUSES || slot >= SLOTS)
-		return;
-	stats = cgroup_stats(stall->cgroup);
-	if (!stats)
-		return;
-	__sync_fetch_and_add(&stats->stall_ns[cause], length);
-	__sync_fetch_and_add(&stats->stall_count[cause], 1);
-	__sync_fetch_and_add(&stats->hist[cause][slot], 1);
-}
-
 static __always_inline int end_stall(void)
 {
 	u32 pid = bpf_get_current_pid_tgid();
@@ -106,7 +80,7 @@ static __always_inline int end_stall(void)
 	}
 	if (stall->cause == GLOBAL)
 		count_reclaiming(-1);
-	account(stall);
+	account_stall(stall->cgroup, stall->cause, bpf_ktime_get_ns() - stall->since_ns);
 	stalls.delete(&pid);
 	return 0;
 }
@@ -223,15 +197,6 @@ int on_page_alloc(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-static __always_inline int killed(u64 cgroup)
-{
-	struct memory_cgroup *stats = cgroup_stats(cgroup);
-
-	if (stats)
-		__sync_fetch_and_add(&stats->oom_kills, 1);
-	return 0;
-}
-
 /* Newer kernels name the victim by its task, older ones by a process id that has been sent SIGKILL, or is current. */
 int on_victim(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -239,12 +204,12 @@ int on_victim(struct bpf_raw_tracepoint_args *ctx)
 	u32 pid = victim;
 
 	if (victim >= SMALLEST_POINTER)
-		return killed(cgroup_of((struct task_struct *)victim));
+		return count_oom_kill(cgroup_of((struct task_struct *)victim));
 	cgroup = condemned.lookup(&pid);
 	if (cgroup)
-		return killed(*cgroup);
+		return count_oom_kill(*cgroup);
 	if ((u32)bpf_get_current_pid_tgid() == pid)
-		return killed(cgroup_of((struct task_struct *)bpf_get_current_task()));
+		return count_oom_kill(cgroup_of((struct task_struct *)bpf_get_current_task()));
 	count_lost(LOST_VICTIM, 1);
 	return 0;
 }

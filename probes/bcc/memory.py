@@ -32,7 +32,7 @@ class BccMemory(memory.Memory):
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "BccMemory":  # noqa: ARG003
         """Compile, attach all but the page counter; ends of stalls before their begins."""
-        constants = {"LOST_PLACES": len(memory.LOST_PLACES), "MAX_CGROUPS": limits.max_cgroups}
+        constants = {"NUM_LOST_PLACES": len(memory.LOST_PLACES), "MAX_CGROUPS": limits.max_cgroups}
         maps = ("cgroups", "allocators", "kswapd_wakes", "lost")
         bpf = loader.load(loader.Source("memory", PROGRAMS, maps, constants))
         loader.attach(bpf, *(program for program in PROGRAMS if program != memory.COUNT_PAGES))

@@ -7,12 +7,10 @@
 #include <linux/kernfs.h>
 #include <linux/version.h>
 
-#define SLOTS 26
+#define SUBPROGRAM static __always_inline /* BCC links no calls between functions */
 
-#define IDLE_ID 0ULL
-#define KERNEL_ID 0xFFFFFFFFFFFFFFFFULL
-#define OTHER_ID 0xFFFFFFFFFFFFFFFEULL
-#define UNSEEN_ID 0xFFFFFFFFFFFFFFFDULL
+#include "identity.h"
+#include "log2.h"
 
 #define PEEK(field)                                                                                                   \
 	({                                                                                                            \
@@ -21,7 +19,7 @@
 		read_value;                                                                                           \
 	})
 
-BPF_PERCPU_ARRAY(lost, u64, LOST_PLACES);
+BPF_PERCPU_ARRAY(lost, u64, NUM_LOST_PLACES);
 
 static __always_inline void count_lost(u32 place, u64 amount)
 {
@@ -30,38 +28,6 @@ static __always_inline void count_lost(u32 place, u64 amount)
 
 	if (value)
 		*value += amount;
-}
-
-static __always_inline u32 log2_slot(u64 duration_ns)
-{
-	u64 v = duration_ns >> 9;
-	u32 slot = 0;
-
-	if (!v)
-		return 0;
-	if (v >> 32) {
-		v >>= 32;
-		slot += 32;
-	}
-	if (v >> 16) {
-		v >>= 16;
-		slot += 16;
-	}
-	if (v >> 8) {
-		v >>= 8;
-		slot += 8;
-	}
-	if (v >> 4) {
-		v >>= 4;
-		slot += 4;
-	}
-	if (v >> 2) {
-		v >>= 2;
-		slot += 2;
-	}
-	if (v >> 1)
-		slot += 1;
-	return slot < SLOTS ? slot : SLOTS - 1;
 }
 
 static __always_inline u64 cgroup_of(struct task_struct *task)

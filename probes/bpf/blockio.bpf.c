@@ -9,22 +9,10 @@
  * Sums are shared by all CPUs and added to atomically: IOs are orders of magnitude rarer than switches, and a cgroup's
  * IOs on one disk seldom end on many CPUs at once.
  */
-#include "blockio_disk.bpf.h"
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
+#include "io_times.h"
 #include "maps.bpf.h"
-
-#define WEIGHTS 16 /* a power of two that holds a weight for each seat */
-#define MERGED 256 /* bios looked at in one request */
-#define OTHER_ID 0xFFFFFFFFFFFFFFFEULL
-#define MINOR_BITS 20
-
-#define OP_MASK 0xff
-#define OP_DISCARD 3
-#define OP_SECURE_ERASE 5
-#define OP_WRITE_ZEROES 9
-
-enum lost_place { LOST_IO, LOST_CGROUP, LOST_DISK, LOST_BLAME_NS, LOST_PLACES };
 
 struct gendisk {
 	int major;
@@ -62,29 +50,6 @@ struct cgroup_root;
 struct cgroup___root {
 	struct cgroup_root *root;
 } KERNEL_TYPE;
-
-struct blockio_key {
-	u64 cgroup;
-	u64 disk;
-};
-
-struct blockio_stats {
-	u64 queue_ns;
-	u64 device_ns;
-	u64 throttle_ns;
-	u64 excess_ns; /* device time beyond the undisturbed one */
-	u64 self_ns;   /* queue and excess with own IOs ahead, or none */
-	u64 ios;
-	u64 read_bytes;
-	u64 write_bytes;
-	u64 queue_hist[SLOTS];
-	u64 device_hist[SLOTS];
-};
-
-struct blockio_pair {
-	u64 victim;
-	u64 culprit;
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -194,7 +159,7 @@ static __always_inline void leave_late(struct io *io, u64 now)
 	struct disk *disk = bpf_map_lookup_elem(&disks, &io->disk);
 
 	if (disk)
-		stand_up(disk, io->seat, now);
+		leave_seat(disk, io->seat, now);
 }
 
 /* A bio enters the block layer: note when, whose it is and what is ahead of it. One that is known to have entered is
@@ -206,7 +171,6 @@ static __always_inline int enter(struct bio *bio, bool again)
 	struct io *held = bpf_map_lookup_elem(&ios, &key);
 	struct blockio_stats *stats;
 	struct disk *disk;
-	u32 total = 0;
 
 	if (again && held && held->queued_ns && !held->again) {
 		held->again = true;
@@ -226,15 +190,10 @@ static __always_inline int enter(struct bio *bio, bool again)
 	disk = disk_state(fresh.disk);
 	if (!disk)
 		return 0;
-	for (int i = 0; i <= OTHERS; i++) {
-		fresh.ahead[i] = outstanding(disk, i, seconds(now));
-		total += fresh.ahead[i];
-	}
-	fresh.nobody_ahead = !total;
-	fresh.seat = sit_down(disk, fresh.cgroup, now);
+	queue_io(&fresh, disk, now);
 	if (bpf_map_update_elem(&ios, &key, &fresh, BPF_ANY)) {
 		count_lost(LOST_IO, 1);
-		stand_up(disk, fresh.seat, now);
+		leave_seat(disk, fresh.seat, now);
 	}
 	return 0;
 }
@@ -242,7 +201,7 @@ static __always_inline int enter(struct bio *bio, bool again)
 static __always_inline void leave(u64 key, struct io *io, struct disk *disk, u64 now)
 {
 	if (io->queued_ns && disk)
-		stand_up(disk, io->seat, now);
+		leave_seat(disk, io->seat, now);
 	io->queued_ns = io->held_ns = 0; /* it has left, should the deletion fail */
 	bpf_map_delete_elem(&ios, &key);
 }
@@ -269,74 +228,6 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 		__sync_fetch_and_add(total, ns);
 	else
 		count_lost(LOST_BLAME_NS, ns);
-}
-
-/* Share a wait out by what was outstanding when it began and when it ends; returns the part that is others'. */
-static __noinline u64 share_out(struct disk *disk, struct io *io, u64 wait_ns, u64 now)
-{
-	u32 weights[WEIGHTS] = {}, total = 0, mine = io->seat;
-	u64 others_ns = 0, part, who;
-
-	for (int i = 0; i <= OTHERS; i++) {
-		weights[i] = outstanding(disk, i, seconds(now)) + io->ahead[i];
-		total += weights[i];
-	}
-	asm volatile("%0 &= 15" : "+r"(mine)); /* a bound that the verifier cannot lose sight of */
-	if (weights[mine]) { /* the IO itself is still outstanding */
-		weights[mine]--;
-		total--;
-	}
-	if (!total)
-		return 0;
-	for (int i = 0; i <= OTHERS; i++) {
-		if (!weights[i] || i == mine)
-			continue;
-		part = wait_ns * weights[i] / total;
-		others_ns += part;
-		who = OTHER_ID;
-		if (i < OTHERS && disk->owner_ns[i] <= io->queued_ns)
-			who = disk->cgroups[i];
-		add_blame(io->cgroup, who, part);
-	}
-	return others_ns;
-}
-
-static __always_inline void add_bytes(struct blockio_stats *stats, u32 operation, u32 bytes)
-{
-	if (!(operation & OP_WRITE_BIT))
-		__sync_fetch_and_add(&stats->read_bytes, bytes);
-	else if (operation != OP_DISCARD && operation != OP_SECURE_ERASE && operation != OP_WRITE_ZEROES)
-		__sync_fetch_and_add(&stats->write_bytes, bytes);
-}
-
-static __noinline int count_duration(u64 *histogram, u64 ns)
-{
-	u32 slot = log2_slot(ns);
-
-	if (histogram && slot < SLOTS)
-		__sync_fetch_and_add(&histogram[slot], 1);
-	return 0;
-}
-
-/* A request is done. One that was never issued (an empty flush) spent its time in the device's flush. */
-static __always_inline void finish(struct blockio_stats *stats, struct disk *disk, struct io *io, u32 operation,
-				   u32 bytes, u64 now)
-{
-	u64 issued = io->issued_ns ? io->issued_ns : io->queued_ns;
-	u64 queue_ns = issued - io->queued_ns, device_ns = now - issued;
-	u64 excess_ns = device_excess(disk, io, operation, bytes, device_ns);
-	u64 contended_ns = excess_ns + beyond(&disk->usual_queue_ns, io, queue_ns), others_ns = 0;
-
-	if (contended_ns)
-		others_ns = share_out(disk, io, contended_ns, now);
-	__sync_fetch_and_add(&stats->queue_ns, queue_ns);
-	__sync_fetch_and_add(&stats->device_ns, device_ns);
-	if (excess_ns)
-		__sync_fetch_and_add(&stats->excess_ns, excess_ns);
-	__sync_fetch_and_add(&stats->self_ns, queue_ns + excess_ns - others_ns);
-	__sync_fetch_and_add(&stats->ios, 1);
-	count_duration(stats->queue_hist, queue_ns);
-	count_duration(stats->device_hist, device_ns);
 }
 
 SEC("tp_btf/block_bio_queue")
@@ -411,7 +302,7 @@ static __always_inline int complete(struct request *request, u32 bytes, bool aga
 	now = bpf_ktime_get_ns();
 	disk = disk_state(io->disk);
 	if (disk)
-		finish(stats, disk, io, operation, bytes, now);
+		account_io(stats, disk, io, operation, bytes, now);
 	leave(key, io, disk, now);
 	leave_merged(request->bio->bi_next, disk, now);
 	return 0;

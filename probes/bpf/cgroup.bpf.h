@@ -3,12 +3,8 @@
 #ifndef KOORD_CGROUP_BPF_H
 #define KOORD_CGROUP_BPF_H
 
+#include "identity.h"
 #include "kernel.bpf.h"
-
-/* Culprit identities that are not cgroups (api/frame.py has the same values). */
-#define IDLE_ID 0ULL
-#define KERNEL_ID 0xFFFFFFFFFFFFFFFFULL
-#define UNSEEN_ID 0xFFFFFFFFFFFFFFFDULL /* somebody, but nobody saw who */
 
 /* Kernfs id of the task's cpu cgroup; for BTF-typed (trusted) task pointers. */
 static __always_inline u64 task_cgroup(struct task_struct *task)

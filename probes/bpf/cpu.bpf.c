@@ -111,13 +111,8 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 			throttled = length;
 	}
 	if (throttled)
-		stats->causes_ns[own_quota(stamp, queue) ? OWN_QUOTA : ANCESTOR_QUOTA] += throttled;
-	begin += throttled;
-	length -= throttled;
-	if (!state)
-		stats->causes_ns[UNKNOWN] += length;
-	else if (!charge_one_slice(stats, cgroup, state, begin, now))
-		charge_slices(stats, cgroup, state, begin, now);
+		stats->causes_ns[own_quota(stamp, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA] += throttled;
+	charge_wait(stats, cgroup, state, begin + throttled, now);
 }
 
 static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
@@ -129,25 +124,14 @@ static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
 	return stats;
 }
 
-/* Pay what is owed to the last cgroup and begin to owe the present one; saves a lookup while one cgroup runs on. */
 static __always_inline void settle(struct cpu_state *state)
 {
-	struct cpu_cgroup *stats = bpf_map_lookup_elem(&cgroups, &state->owed_cgroup);
-
-	if (stats) {
-		stats->oncpu_ns += state->owed_oncpu_ns;
-		stats->involuntary += state->owed_involuntary;
-	} else if (state->owed_cgroup) {
+	if (!pay_owed(state, bpf_map_lookup_elem(&cgroups, &state->owed_cgroup)))
 		count_lost(LOST_CGROUP, 1);
-	}
-	state->owed_cgroup = state->cgroup;
-	state->owed_oncpu_ns = 0;
-	state->owed_involuntary = 0;
 }
 
 static __always_inline void leave_cpu(struct cpu_state *state, struct task_struct *prev, bool preempt, u64 now, u32 cpu)
 {
-	struct slice *last = &state->ring[(state->head - 1) & (RING - 1)];
 	struct stamp *stamp;
 	bool runnable;
 
@@ -155,26 +139,13 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 	 * successor came. */
 	if (state->since_ns && state->pid != (u32)prev->pid) {
 		count_lost(LOST_SWITCH, 1);
-		state->who = UNSEEN_ID;
+		state->identity = UNSEEN_ID;
 	}
-	if (!state->since_ns) {
-		/* the first switch seen on this CPU: the slice has no known start */
-	} else if (state->head && last->who == state->who) {
-		last->end_ns = now;
-	} else {
-		if (!state->head) { /* a start for the first slice */
-			state->ring[0].end_ns = state->since_ns;
-			state->head = 1;
-		}
-		last = &state->ring[state->head & (RING - 1)];
-		last->who = state->who;
-		last->end_ns = now;
-		state->head++;
-	}
+	push_slice(state, now);
 	if (!prev->pid)
 		return;
 	runnable = still_runnable(prev, preempt);
-	if (state->since_ns && state->who != UNSEEN_ID) {
+	if (state->since_ns && state->identity != UNSEEN_ID) {
 		if (state->cgroup != state->owed_cgroup)
 			settle(state);
 		state->owed_oncpu_ns += now - state->since_ns;
@@ -193,26 +164,23 @@ static __always_inline void enter_cpu(struct cpu_state *state, struct task_struc
 {
 	struct cpu_cgroup *stats;
 	struct stamp *stamp;
-	u64 cgroup, wait;
+	u64 cgroup;
 
 	state->since_ns = now;
 	state->pid = (u32)next->pid;
 	if (!next->pid) {
-		state->who = IDLE_ID;
+		state->identity = IDLE_ID;
 		return;
 	}
 	cgroup = task_cgroup(next);
 	state->cgroup = cgroup;
-	state->who = task_identity(next, cgroup);
+	state->identity = task_identity(next, cgroup);
 	stamp = bpf_task_storage_get(&stamps, next, NULL, 0);
 	if (!stamp || !stamp->since_ns)
 		return;
 	stats = cgroup_stats(cgroup);
 	if (stats) {
-		wait = now - stamp->since_ns;
-		stats->wait_ns += wait;
-		stats->wait_count++;
-		stats->hist[log2_slot(wait)]++;
+		count_wait(stats, now - stamp->since_ns);
 		end_segment(stats, cgroup, next, stamp, state, now);
 	}
 	stamp->since_ns = 0;

@@ -24,6 +24,9 @@ typedef __s64 s64;
 
 #define PF_KTHREAD 0x00200000
 
+/* Begins a function of probes/c that is one BPF subprogram, verified for each call but not copied to it. */
+#define SUBPROGRAM static __noinline
+
 enum cgroup_subsys_id { cpu_cgrp_id = 1, memory_cgrp_id = 4, io_cgrp_id = 3 };
 
 struct kernfs_node {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The map idioms all probes use: lookup-or-init, losses, log2 slots (api/histogram.py has the same arithmetic). */
+/* Map idioms of all probes: lookup-or-init, and counters of what was lost. */
 #ifndef KOORD_MAPS_BPF_H
 #define KOORD_MAPS_BPF_H
 
 #include "kernel.bpf.h"
-
-#define SLOTS 26
 
 /* Losses by place, one per-CPU counter each; probes name their places in an enum that ends in LOST_PLACES. */
 #define LOST_MAP(places)                                                                                              \
@@ -23,38 +21,6 @@
 		if (lost_value)                                                                                       \
 			__sync_fetch_and_add(lost_value, amount); /* an interrupt's program may come between */       \
 	} while (0)
-
-static __always_inline u32 log2_slot(u64 duration_ns)
-{
-	u64 v = duration_ns >> 9;
-	u32 slot = 0;
-
-	if (!v)
-		return 0;
-	if (v >> 32) {
-		v >>= 32;
-		slot += 32;
-	}
-	if (v >> 16) {
-		v >>= 16;
-		slot += 16;
-	}
-	if (v >> 8) {
-		v >>= 8;
-		slot += 8;
-	}
-	if (v >> 4) {
-		v >>= 4;
-		slot += 4;
-	}
-	if (v >> 2) {
-		v >>= 2;
-		slot += 2;
-	}
-	if (v >> 1)
-		slot += 1;
-	return slot < SLOTS ? slot : SLOTS - 1;
-}
 
 /* Pointer to the value of `key`, made from `zero` if absent; NULL when the map is full. */
 static __always_inline void *lookup_or_init(void *map, const void *key, const void *zero)

@@ -10,14 +10,9 @@
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
 #include "maps.bpf.h"
+#include "memory_stalls.h"
 
 #define SIGKILL 9
-#define MAX_DEPTH 16		/* levels of cgroups looked through for the limit */
-#define GFP_DIRECT_RECLAIM 0x400 /* allowed to sleep, hence in process context: current is the one who allocates */
-
-enum cause { OWN_LIMIT, ANCESTOR_LIMIT, GLOBAL, COMPACTION, CAUSES, NOT_A_STALL = CAUSES };
-enum lost_place { LOST_STAMP, LOST_CGROUP, LOST_PAGES, LOST_VICTIM, LOST_PLACES };
-
 struct mem_cgroup {
 	struct cgroup_subsys_state css;
 } KERNEL_TYPE;
@@ -46,16 +41,6 @@ struct stall {
 	u64 cgroup;
 	u32 cause;
 	u32 again; /* the second program has seen it begin */
-};
-
-struct memory_cgroup {
-	u64 stall_ns[CAUSES];
-	u64 stall_count[CAUSES];
-	u64 own_limit_hist[SLOTS];
-	u64 ancestor_limit_hist[SLOTS];
-	u64 global_hist[SLOTS];
-	u64 compaction_hist[SLOTS];
-	u64 oom_kills;
 };
 
 struct {
@@ -134,36 +119,6 @@ static __always_inline int begin_stall(struct task_struct *task, u32 cause, bool
 	return 0;
 }
 
-static __always_inline u64 *histogram(struct memory_cgroup *stats, u32 cause)
-{
-	switch (cause) {
-	case OWN_LIMIT:
-		return stats->own_limit_hist;
-	case ANCESTOR_LIMIT:
-		return stats->ancestor_limit_hist;
-	case GLOBAL:
-		return stats->global_hist;
-	default:
-		return stats->compaction_hist;
-	}
-}
-
-static __always_inline void account(struct stall *stall)
-{
-	u64 length = bpf_ktime_get_ns() - stall->since_ns;
-	struct memory_cgroup *stats;
-	u32 cause = stall->cause, slot = log2_slot(length);
-
-	if (cause >= CAUSES || slot >= SLOTS)
-		return;
-	stats = cgroup_stats(stall->cgroup);
-	if (!stats)
-		return;
-	__sync_fetch_and_add(&stats->stall_ns[cause], length);
-	__sync_fetch_and_add(&stats->stall_count[cause], 1);
-	__sync_fetch_and_add(&histogram(stats, cause)[slot], 1);
-}
-
 static __always_inline int end_stall(void)
 {
 	u32 pid = bpf_get_current_pid_tgid();
@@ -178,7 +133,7 @@ static __always_inline int end_stall(void)
 	}
 	if (ended.cause == GLOBAL)
 		__sync_fetch_and_add(&reclaiming, -1);
-	account(&ended);
+	account_stall(ended.cgroup, ended.cause, bpf_ktime_get_ns() - ended.since_ns);
 	return 0;
 }
 
@@ -351,7 +306,7 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 
 	if (!reclaiming && !kswapds_awake)
 		return 0;
-	if (!page || !(gfp & GFP_DIRECT_RECLAIM))
+	if (!page || !(gfp & DIRECT_RECLAIM))
 		return 0;
 	task = bpf_get_current_task_btf();
 	who = task_identity(task, task_cgroup(task));
@@ -363,19 +318,10 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	return 0;
 }
 
-static __always_inline int killed(u64 cgroup)
-{
-	struct memory_cgroup *stats = cgroup_stats(cgroup);
-
-	if (stats)
-		__sync_fetch_and_add(&stats->oom_kills, 1);
-	return 0;
-}
-
 SEC("tp_btf/mark_victim")
 int BPF_PROG(on_victim, struct task_struct *victim)
 {
-	return killed(task_cgroup(victim));
+	return count_oom_kill(task_cgroup(victim));
 }
 
 /* Older kernels name the victim by process id; it has been sent SIGKILL just before, or is current. */
@@ -387,9 +333,9 @@ int BPF_PROG(on_victim_id, int pid)
 	u64 *cgroup = bpf_map_lookup_elem(&condemned, &key);
 
 	if (cgroup)
-		return killed(*cgroup);
+		return count_oom_kill(*cgroup);
 	if (task->pid == pid)
-		return killed(task_cgroup(task));
+		return count_oom_kill(task_cgroup(task));
 	count_lost(LOST_VICTIM, 1);
 	return 0;
 }

@@ -4,6 +4,7 @@
 #define KOORD_NET_BPF_H
 
 #include "maps.bpf.h"
+#include "log2.h"
 #include "owner.bpf.h"
 
 enum lost_place { LOST_CGROUP, LOST_REASON, LOST_STAMP, UNKEYED_PACKETS, UNKEYED_DROPS, UNKEYED_RX_NS, LOST_PLACES };

@@ -8,6 +8,7 @@
  */
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
+#include "log2.h"
 #include "maps.bpf.h"
 
 #define LEVELS 8

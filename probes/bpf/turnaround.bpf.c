@@ -5,6 +5,7 @@
  * local port is one its network namespace listens on. Only servers' sockets carry the storage, so clients leave early.
  */
 #include "maps.bpf.h"
+#include "log2.h"
 #include "socket.bpf.h"
 
 enum lost_place { LOST_SOCKET, LOST_PORT, LOST_LISTENER, LOST_PLACES };

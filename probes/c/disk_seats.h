@@ -1,31 +1,18 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the blockio probe knows of a disk: whose bios are outstanding on it, and how long IO takes with nothing ahead.
+/* State of a disk: how many bios each cgroup has outstanding on it, and how long IO takes with nothing ahead.
  *
- * Counts stand on SEATS seats, each held by one cgroup while it has bios outstanding. Some events go missing (a program
- * is not run again on a CPU where it was interrupted), so a count that has not moved for long is taken as mistaken.
+ * Counts are kept on SEATS seats, each held by one cgroup while it has bios outstanding. Some events go missing (a
+ * program is not run again on a CPU where it was interrupted), so a count that has not moved for STALE_SECONDS is taken
+ * as mistaken.
  */
-#ifndef KOORD_BLOCKIO_DISK_BPF_H
-#define KOORD_BLOCKIO_DISK_BPF_H
-
-#include "kernel.bpf.h"
+#ifndef KOORD_DISK_SEATS_H
+#define KOORD_DISK_SEATS_H
 
 #define SEATS 8
-#define OTHERS SEATS	 /* those without a seat */
-#define STALE_SECONDS 30 /* a count that has not moved for so long is mistaken */
+#define OTHERS SEATS	 /* the count of cgroups without a seat */
+#define STALE_SECONDS 30
 #define SIZES 12	 /* log2 classes of 4 KiB units */
 #define OP_WRITE_BIT 1
-
-struct io {
-	u64 held_ns;   /* when a limit stopped it, 0 if none did */
-	u64 queued_ns; /* when it entered the block layer for good, 0 before */
-	u64 issued_ns; /* when the driver got it, 0 before */
-	u64 cgroup;
-	u32 disk;
-	u32 seat;
-	u32 nobody_ahead;
-	u16 ahead[SEATS + 1];
-	u16 again; /* the second program has seen it enter */
-};
 
 struct disk {
 	s32 outstanding[SEATS + 1]; /* may dip below zero after a missed event */
@@ -51,7 +38,7 @@ static __always_inline u32 outstanding(struct disk *disk, u32 seat, u32 now_s)
 	return count & ~negative & fresh & 0xffff;
 }
 
-static __always_inline void move(struct disk *disk, u32 seat, s32 by, u32 now_s)
+static __always_inline void add_outstanding(struct disk *disk, u32 seat, s32 by, u32 now_s)
 {
 	if (now_s - disk->moved_s[seat] >= STALE_SECONDS)
 		disk->outstanding[seat] = 0;
@@ -60,7 +47,7 @@ static __always_inline void move(struct disk *disk, u32 seat, s32 by, u32 now_s)
 }
 
 /* Count one more for a cgroup, on its own seat, else on a free one, else among OTHERS; returns the seat. */
-static __noinline u32 sit_down(struct disk *disk, u64 cgroup, u64 now)
+SUBPROGRAM u32 take_seat(struct disk *disk, u64 cgroup, u64 now)
 {
 	u32 free = OTHERS;
 
@@ -79,14 +66,15 @@ static __noinline u32 sit_down(struct disk *disk, u64 cgroup, u64 now)
 		disk->cgroups[free] = cgroup;
 	}
 	if (free <= OTHERS)
-		move(disk, free, 1, seconds(now));
+		add_outstanding(disk, free, 1, seconds(now));
 	return free;
 }
 
-static __noinline int stand_up(struct disk *disk, u32 seat, u64 now)
+/* Count one less on a seat that take_seat returned. */
+SUBPROGRAM int leave_seat(struct disk *disk, u32 seat, u64 now)
 {
 	if (seat <= OTHERS)
-		move(disk, seat, -1, seconds(now));
+		add_outstanding(disk, seat, -1, seconds(now));
 	return 0;
 }
 
@@ -101,23 +89,16 @@ static __always_inline u32 size_class(u32 operation, u32 bytes)
 	return (operation & OP_WRITE_BIT) * SIZES + class;
 }
 
-/* What `ns` is beyond the usual; learns that from IOs with nothing ahead, and from the fastest where all have some. */
-static __always_inline u64 beyond(u64 *usual_ns, struct io *io, u64 ns)
+/* Time beyond the usual; learns that from IOs with nothing ahead, and from the fastest where all have some. */
+static __always_inline u64 excess(u64 *usual_ns, u64 ns, u32 nothing_ahead)
 {
 	u64 usual = *usual_ns;
 
 	if (!usual || ns < usual)
 		*usual_ns = ns;
-	else if (io->nobody_ahead)
+	else if (nothing_ahead)
 		*usual_ns = usual + (ns - usual) / 8;
-	return usual && ns > usual && !io->nobody_ahead ? ns - usual : 0;
-}
-
-static __noinline u64 device_excess(struct disk *disk, struct io *io, u32 operation, u32 bytes, u64 device_ns)
-{
-	u32 class = size_class(operation, bytes);
-
-	return class < 2 * SIZES ? beyond(&disk->usual_device_ns[class], io, device_ns) : 0;
+	return usual && ns > usual && !nothing_ahead ? ns - usual : 0;
 }
 
 #endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Runs the headers of probes/c on numbers from standard input, for test_plain_c.py.
+ *
+ *	slots	each number's log2 slot
+ *	charge	a wait charged to run slices: victim begin end, start of the first slice, identity that runs at the end,
+ *		number of slices, then identity and end of each; prints the causes, then `blame CULPRIT NS` lines
+ *	seats	bios on one disk: `+ CGROUP SECOND` or `- SEAT SECOND`; prints the seat, then the counts of all
+ *	share	a wait shared out: own seat, its length, queued ns, now, then a count, cgroup and owner ns for each seat and
+ *		the count of the others; prints what is others', then `blame` lines
+ */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int32_t s32;
+
+#define SUBPROGRAM static
+
+#include "disk_seats.h"
+#include "log2.h"
+#ifdef DISK
+#include "io_times.h"
+#else
+#include "run_slices.h"
+#endif
+
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+{
+	printf("blame %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", victim, culprit, ns);
+}
+
+static u64 number(void)
+{
+	u64 value = 0;
+
+	if (scanf("%" SCNu64, &value) != 1)
+		value = 0;
+	return value;
+}
+
+static void slots(void)
+{
+	u64 value;
+
+	while (scanf("%" SCNu64, &value) == 1)
+		printf("%" PRIu32 "\n", log2_slot(value));
+}
+
+#ifdef DISK
+static void seats(void)
+{
+	struct disk disk = {};
+	u64 value, second;
+	char sign;
+
+	while (scanf(" %c %" SCNu64 " %" SCNu64, &sign, &value, &second) == 3) {
+		if (sign == '+')
+			value = take_seat(&disk, value, second * 1000000000);
+		else
+			leave_seat(&disk, value, second * 1000000000);
+		printf("%" PRIu64, value);
+		for (int i = 0; i <= OTHERS; i++)
+			printf(" %" PRIu32, outstanding(&disk, i, second));
+		printf("\n");
+	}
+}
+
+static void share(void)
+{
+	struct disk disk = {};
+	struct io io = {};
+	u64 length, now;
+
+	io.seat = number();
+	length = number();
+	io.queued_ns = number();
+	now = number();
+	io.cgroup = 1;
+	for (int i = 0; i <= OTHERS; i++) {
+		disk.outstanding[i] = number();
+		disk.moved_s[i] = seconds(now);
+		if (i < OTHERS) {
+			disk.cgroups[i] = number();
+			disk.owner_ns[i] = number();
+		}
+	}
+	printf("others %" PRIu64 "\n", share_out(&disk, &io, length, now));
+}
+#else
+static void charge_from_input(void)
+{
+	u64 victim = number(), begin = number(), end = number();
+	struct cpu_state state = {.since_ns = number()};
+	struct cpu_cgroup stats = {};
+	u64 running = number(), count = number();
+
+	for (u64 i = 0; i < count; i++) {
+		state.identity = number();
+		u64 slice_end = number();
+
+		push_slice(&state, slice_end);
+		state.since_ns = slice_end;
+	}
+	state.identity = running;
+	charge_wait(&stats, victim, &state, begin, end);
+	for (int i = 0; i < WAIT_CAUSES; i++)
+		printf("cause %d %" PRIu64 "\n", i, stats.causes_ns[i]);
+}
+#endif
+
+int main(int count, char **arguments)
+{
+	if (count == 2 && !strcmp(arguments[1], "slots"))
+		slots();
+#ifdef DISK
+	else if (count == 2 && !strcmp(arguments[1], "seats"))
+		seats();
+	else if (count == 2 && !strcmp(arguments[1], "share"))
+		share();
+#else
+	else if (count == 2 && !strcmp(arguments[1], "charge"))
+		charge_from_input();
+#endif
+	else
+		return 2;
+	return 0;
+}

@@ -1,0 +1,225 @@
+"""The plain C that both kinds of BPF programs include, compiled for this machine and held against Python models."""
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.frame import KERNEL_ID, OTHER_ID
+from api.histogram import slot_of
+from api.metrics import WAIT_CAUSES
+from probes.blockio import SEATS
+from probes.build import PLAIN_C, clang
+from probes.cpu import RING
+
+DRIVER = Path(__file__).with_name("plain_c.c")
+VICTIM = 1
+START = 1000
+IDLE_ID, UNSEEN_ID = 0, OTHER_ID - 1
+REACHABLE_SLICES = RING - 1
+STALE_SECONDS = 30
+
+Run = Callable[[str, str], list[list[str]]]
+"""Takes a command of the driver and its input; returns the words of each line it prints."""
+
+
+def compiled(binary: Path, *flags: str) -> Run:
+    warnings = ("-Wall", "-Werror", "-Wno-unused-function")
+    subprocess.run([clang(), "-O1", *warnings, *flags, f"-I{PLAIN_C}", str(DRIVER), "-o", str(binary)], check=True)
+
+    def run(command: str, numbers: str) -> list[list[str]]:
+        done = subprocess.run([binary, command], input=numbers, capture_output=True, text=True, check=True)
+        return [line.split() for line in done.stdout.splitlines()]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def cpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return compiled(tmp_path_factory.mktemp("plain_c") / "cpu")
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return compiled(tmp_path_factory.mktemp("plain_c") / "disk", "-DDISK")
+
+
+def blame_of(lines: list[list[str]]) -> Counter[int]:
+    """Nanoseconds by culprit; every line must be of the victim."""
+    blame: Counter[int] = Counter()
+    for _, victim, culprit, ns in (words for words in lines if words[0] == "blame"):
+        assert int(victim) == VICTIM
+        blame[int(culprit)] += int(ns)
+    return blame
+
+
+def test_log2_slot_is_that_of_python(cpu: Run) -> None:
+    edges = [edge + offset for bit in range(64) for edge in [1 << bit] for offset in (-1, 0, 1)]
+    durations = [*range(5000), *range(0, 1 << 36, (1 << 36) // 5003), *edges, (1 << 64) - 1]
+    slots = [int(words[0]) for words in cpu("slots", "\n".join(map(str, durations)))]
+    assert slots == [slot_of(duration) for duration in durations]
+
+
+Slice = tuple[int, int, int]
+"""Begin and end of a run slice, and the identity that ran."""
+
+
+def ring(start: int, slices: list[tuple[int, int]]) -> list[Slice]:
+    """The slices that a ring still knows, from pairs of identity and length; the same identity goes on."""
+    known: list[Slice] = []
+    begin = start
+    for identity, length in slices:
+        if known and known[-1][2] == identity:
+            known[-1] = (known[-1][0], begin + length, identity)
+        else:
+            known.append((begin, begin + length, identity))
+        begin += length
+    return known[-REACHABLE_SLICES:]
+
+
+def expected(slices: list[Slice], begin: int, end: int) -> tuple[dict[str, int], Counter[int]]:
+    """Causes and blame of a wait by overlap."""
+    causes = dict.fromkeys(WAIT_CAUSES, 0)
+    blame: Counter[int] = Counter()
+    for since, until, identity in slices:
+        overlap = min(until, end) - max(since, begin)
+        if overlap <= 0 or identity == UNSEEN_ID:
+            continue
+        special = {VICTIM: "self", IDLE_ID: "idle", KERNEL_ID: "kernel"}
+        causes[special.get(identity, "neighbour")] += overlap
+        if identity not in (VICTIM, IDLE_ID):
+            blame[identity] += overlap
+    causes["unknown"] = end - begin - sum(causes.values())
+    return causes, blame
+
+
+IDENTITIES = st.sampled_from([VICTIM, IDLE_ID, KERNEL_ID, UNSEEN_ID, 2, 3, 10, 11])
+
+
+EDGES = st.tuples(st.integers(0, 2 * RING), st.integers(-2, 2))
+"""A slice, counted back from the last one, and a distance from its end."""
+
+
+def charged(
+    cpu: Run, slices: list[tuple[int, int]], running: int, begin: int, end: int
+) -> tuple[dict[str, int], Counter[int]]:
+    """Causes and blame of a wait as the C code tells them."""
+    until, pushed = START, []
+    for identity, length in slices:
+        until += length
+        pushed += [identity, until]
+    lines = cpu("charge", " ".join(map(str, [VICTIM, begin, end, START, running, len(slices), *pushed])))
+    return {WAIT_CAUSES[int(w[1])]: int(w[2]) for w in lines if w[0] == "cause"}, blame_of(lines)
+
+
+@settings(max_examples=300)
+@given(
+    slices=st.lists(st.tuples(IDENTITIES, st.integers(0, 6)), min_size=1, max_size=12),
+    running=IDENTITIES,
+    edges=st.tuples(EDGES, EDGES),
+    ends_with_slice=st.booleans(),
+)
+def test_wait_is_charged_by_overlap(
+    cpu: Run,
+    slices: list[tuple[int, int]],
+    running: int,
+    edges: tuple[tuple[int, int], tuple[int, int]],
+    ends_with_slice: bool,
+) -> None:
+    ends = [START + sum(length for _, length in slices[:count]) for count in range(len(slices), -1, -1)]
+    begin, end = sorted(ends[back % len(ends)] + offset for back, offset in edges)
+    if ends_with_slice:
+        begin, end = min(begin, ends[0]), ends[0]
+    known = [*ring(START, slices), (ends[0], max(end, ends[0]), running)]
+    assert charged(cpu, slices, running, begin, end) == expected(known, begin, end)
+
+
+def test_wait_before_the_oldest_slice_is_of_unknown_cause(cpu: Run) -> None:
+    slices = [(2 + index % 20, 10) for index in range(RING + 6)]
+    end = START + 10 * len(slices)
+    causes, blame = charged(cpu, slices, IDLE_ID, START, end)
+    assert causes["neighbour"] == blame.total() == 10 * REACHABLE_SLICES
+    assert causes["unknown"] == 10 * (len(slices) - REACHABLE_SLICES)
+
+
+@pytest.mark.parametrize(
+    ("identity", "cause"),
+    [
+        pytest.param(VICTIM, "self", id="self"),
+        pytest.param(IDLE_ID, "idle", id="idle"),
+        pytest.param(KERNEL_ID, "kernel", id="kernel"),
+        pytest.param(UNSEEN_ID, "unknown", id="unseen"),
+        pytest.param(7, "neighbour", id="neighbour"),
+    ],
+)
+def test_wait_within_the_last_slice_has_one_cause(cpu: Run, identity: int, cause: str) -> None:
+    causes, blame = charged(cpu, [(2, 10), (identity, 10)], 3, START + 10, START + 20)
+    assert {name for name, ns in causes.items() if ns} == {cause}
+    assert causes[cause] == 10
+    assert blame == ({identity: 10} if cause in ("kernel", "neighbour") else {})
+
+
+def seat_counts(lines: list[list[str]]) -> list[tuple[int, list[int]]]:
+    return [(int(seat), [int(count) for count in counts]) for seat, *counts in lines]
+
+
+def test_each_cgroup_has_its_seat_until_all_are_taken(disk: Run) -> None:
+    cgroups = [100 + index for index in range(SEATS + 2)]
+    lines = seat_counts(disk("seats", "\n".join(f"+ {cgroup} 1" for cgroup in [*cgroups, cgroups[0]])))
+    seats = [seat for seat, _ in lines]
+    assert sorted(seats[:SEATS]) == list(range(SEATS))
+    assert seats[SEATS : SEATS + 2] == [SEATS, SEATS]
+    assert seats[-1] == seats[0]
+    counts = lines[-1][1]
+    assert counts[SEATS] == 2
+    assert counts[seats[0]] == 2
+    assert sum(counts) == len(lines)
+
+
+def test_seat_is_free_again_when_nothing_is_outstanding(disk: Run) -> None:
+    taken = seat_counts(disk("seats", "+ 100 1"))[0][0]
+    lines = seat_counts(disk("seats", f"+ 100 1\n- {taken} 2\n+ {100 + SEATS} 3"))
+    assert [seat for seat, _ in lines] == [taken, taken, taken]
+    assert [counts[taken] for _, counts in lines] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        pytest.param(STALE_SECONDS - 1, [1, 1], id="moved_lately"),
+        pytest.param(STALE_SECONDS, [1, 0], id="stale"),
+    ],
+)
+def test_count_that_does_not_move_is_mistaken(disk: Run, later: int, left: list[int]) -> None:
+    seat = seat_counts(disk("seats", "+ 100 1"))[0][0]
+    other = (seat + 1) % SEATS
+    lines = seat_counts(disk("seats", f"+ 100 1\n+ {100 + other - seat} {1 + later}"))
+    assert [counts[seat] for _, counts in lines] == left
+
+
+@given(
+    mine=st.integers(0, SEATS),
+    length=st.integers(0, 1 << 30),
+    counts=st.lists(st.integers(-2, 40), min_size=SEATS + 1, max_size=SEATS + 1),
+    taken_late=st.lists(st.booleans(), min_size=SEATS, max_size=SEATS),
+)
+def test_io_wait_is_shared_by_what_is_outstanding(
+    disk: Run, mine: int, length: int, counts: list[int], taken_late: list[bool]
+) -> None:
+    queued, now = 5_000_000_000, 6_000_000_000
+    seats = [[count, 100 + i, queued + late] for i, (count, late) in enumerate(zip(counts, taken_late, strict=False))]
+    numbers = [mine, length, queued, now, *(number for seat in seats for number in seat), counts[SEATS]]
+    lines = disk("share", " ".join(map(str, numbers)))
+    weights = [max(count, 0) for count in counts]
+    weights[mine] = max(weights[mine] - 1, 0)
+    blame: Counter[int] = Counter()
+    for seat, weight in enumerate(weights):
+        if weight and seat != mine:
+            known = seat < SEATS and not taken_late[seat]
+            blame[100 + seat if known else OTHER_ID] += length * weight // sum(weights)
+    assert blame_of(lines) == blame
+    assert int(lines[-1][1]) == sum(blame.values()) <= length
