@@ -1,1 +1,1 @@
-"""The kernel side: BPF programs and the Python modules that read them as columns. Knows cgroup ids, never names."""
+"""BPF programs and the Python modules that read their maps as columns. Keyed by cgroup id, never by name."""

@@ -1,4 +1,4 @@
-"""Block IO of each cgroup and disk: time held back by a limit, queued, served; and who was ahead.
+"""Block IO of each cgroup and disk: time held back by a limit, queued, served; and the cgroups ahead of it.
 
 Queue time runs from the bio's entry into the block layer to the request's issue to the driver, so it holds the wait for
 a free tag and for a merge too; device time from there to completion. `excess` is the device time beyond what an IO of

@@ -1,4 +1,4 @@
-"""Reads BTF (Documentation/bpf/btf.rst) far enough to know struct layouts, variables and enum values. Pure: bytes in.
+"""Reader of BTF (Documentation/bpf/btf.rst): struct layouts, variables, enum values and function prototypes. Pure.
 
 Serves three uses: setting `const volatile` globals, checking that a probe's numpy records equal the C structs
 of its object, and asking the running kernel which types and functions it has.
@@ -115,11 +115,11 @@ class Btf:
         return None
 
     def has_function(self, name: str) -> bool:
-        """Whether the kernel's BTF has this function (fentry could name it)."""
+        """Return whether the kernel's BTF has this function (fentry could name it)."""
         return self._find(name, FUNC) is not None
 
     def has_tracepoint(self, name: str) -> bool:
-        """Whether a BTF-typed raw tracepoint of this name exists."""
+        """Return whether a BTF-typed raw tracepoint of this name exists."""
         return self._find(f"btf_trace_{name}", TYPEDEF) is not None
 
     def tracepoint_arguments(self, name: str) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ class Btf:
         return None if index is None else self._members(index)
 
     def has_field(self, struct_name: str, field: str) -> bool:
-        """Whether a struct has the field at top level (anonymous members are looked into)."""
+        """Return whether a struct has the field at top level, anonymous members included."""
         index = self._find(struct_name, STRUCT)
         return index is not None and self._has_field(index, field)
 

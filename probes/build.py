@@ -1,9 +1,9 @@
-"""Builds the BPF objects: clang on `bpf/*.bpf.c`, once for each target architecture, cached by content.
+"""Build the BPF objects: clang on `bpf/*.bpf.c`, once for each target architecture, cached by content.
 
 The programs bring their own definitions of the kernel fields they read (kernel.bpf.h) and CO-RE fits them to the
 running kernel at load, so the build needs no kernel headers, no BTF and gives the same object on every host.
 
-    python -m probes.build            build for this machine's architecture and say what was done
+    python -m probes.build            build for this machine's architecture and report it
     python -m probes.build x86 arm64  build for the named targets
 """
 
@@ -26,11 +26,11 @@ _STRIPS = ("llvm-strip-14", "llvm-strip", "llvm-strip-19", "llvm-strip-16", "llv
 
 
 class BuildError(RuntimeError):
-    """A compiler is missing or refused a source; the message is what a person needs to see."""
+    """A compiler is missing or refused a source; the message is for the user."""
 
 
 def target() -> str:
-    """This machine's target name. Raises BuildError for an architecture without one."""
+    """Return this machine's target name. Raises BuildError for an architecture without one."""
     machine = platform.machine()
     if machine not in TARGETS:
         raise BuildError(f"no BPF target is known for {machine}; known: {', '.join(TARGETS)}")
@@ -38,7 +38,7 @@ def target() -> str:
 
 
 def object_path(stem: str, wanted: str | None = None) -> Path:
-    """Where the object of `bpf/<stem>.bpf.c` stands for a target."""
+    """Return the path of the object of `bpf/<stem>.bpf.c` for a target."""
     return OBJECTS / (wanted or target()) / f"{stem}.bpf.o"
 
 

@@ -1,4 +1,4 @@
-"""The cpu hierarchy as directories: where it is mounted, which of its cgroups match, whose threads they hold."""
+"""Directories of the cpu hierarchy: its mount point, the cgroups that match a glob, the threads of a cgroup."""
 
 import fnmatch
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from api.plugin import Unsupported
 
 
 def cgroup_id(directory: Path) -> int:
-    """The cgroup's id; 0 when it vanished."""
+    """Return the id of the cgroup; 0 when it is gone."""
     try:
         return directory.stat().st_ino
     except FileNotFoundError:
@@ -16,7 +16,7 @@ def cgroup_id(directory: Path) -> int:
 
 
 def cpu_mount(mounts: str) -> Path:
-    """Mount point of the hierarchy with the cpu controller, from /proc/self/mounts; raises Unsupported without one."""
+    """Return the mount point of the cpu controller's hierarchy in /proc/self/mounts; raises Unsupported without one."""
     unified = None
     for line in mounts.splitlines():
         _, target, kind, options = line.split()[:4]
@@ -30,7 +30,7 @@ def cpu_mount(mounts: str) -> Path:
 
 
 def matching(mount: Path, patterns: Iterable[str]) -> Iterator[Path]:
-    """Topmost directories below `mount` whose path matches a glob."""
+    """Return the topmost directories below `mount` whose path matches a glob."""
     pending = [mount]
     while pending:
         try:
@@ -46,7 +46,7 @@ def matching(mount: Path, patterns: Iterable[str]) -> Iterator[Path]:
 
 
 def threads_below(directory: Path) -> frozenset[int]:
-    """Thread ids of a cgroup and all below it; what vanishes meanwhile is left out."""
+    """Return thread ids of a cgroup and all below it; those that exit meanwhile are left out."""
     tids: set[int] = set()
     pending = [directory]
     while pending:

@@ -1,4 +1,4 @@
-"""Run-queue wait for each cgroup: how long, why, and who ran meanwhile.
+"""Run-queue wait of each cgroup: duration, cause, and the cgroups that ran meanwhile.
 
 Columns of the dense table: on-CPU time, involuntary switches, the wait as sum, count and log2 histogram, and the
 wait split by cause (`api.metrics.WAIT_CAUSES`, which sum to the wait). Table `cpu.blame` holds nanoseconds of each
@@ -74,7 +74,7 @@ class Cpu(BpfProbe):
         self._pairs = PairLedger()
         self._floors: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
         self.tripwire: Tripwire | None = None
-        """Tells at once of cgroups that lose too much; with option `tripwire` only."""
+        """Reports at once cgroups that lose more than their budget; with option `tripwire` only."""
 
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Cpu":
@@ -134,7 +134,7 @@ class Cpu(BpfProbe):
         self._pairs.forget(ids)
 
     def _add_owed(self, ids: NDArray[np.uint64], columns: dict[str, NDArray[np.uint64]]) -> None:
-        """Add what the CPUs have not paid in yet, and the slices that still run.
+        """Add on-CPU time that the CPUs still hold back, and the slices that still run.
 
         Two maps cannot be read at one moment, so no total is reported below what it was before.
         """

@@ -2,11 +2,11 @@
 
 Dense columns `cpu.irq_ns` (handlers of hard interrupts, and the local timer's) and `cpu.softirq_ns` add up: a hard
 interrupt inside a soft one counts once. Table `irq.vector` has the host's totals by vector, and how much of each came
-on top of a cgroup's task; the rest came on top of idle or kernel threads and is nobody's loss. Inter-processor
+on top of a cgroup's task; the rest came on top of idle or kernel threads and is no cgroup's loss. Inter-processor
 interrupts and the entry and exit paths around handlers are not seen.
 
 A soft interrupt that a task's own system call raised (a send over loopback, say) runs in that task and cannot be told
-from one that serves somebody else: it counts as loss of the cgroup that made it. With a real-time kernel soft
+from one that serves another cgroup: it counts as loss of the cgroup that made it. With a real-time kernel soft
 interrupts run in threads of their own and can be switched out; their figures are then wall time, not CPU time.
 
 Cost by the kernel's BPF statistics under `redis-benchmark -t get -n 40000`: 98 ns at entry, 159 ns at

@@ -1,4 +1,4 @@
-"""The one file that knows C pointers: a thin ctypes binding of libbpf and of perf_event_open.
+"""A thin ctypes binding of libbpf and of perf_event_open: the one file that handles C pointers.
 
 Everything above it sees objects, maps as numpy arrays, and `BpfError` with the call and errno. Attachments
 are file descriptors of this process: when it dies, the kernel takes programs and maps away with it.
@@ -32,7 +32,7 @@ _TCX_INGRESS = 46
 
 
 class BpfError(OSError):
-    """A libbpf or bpf(2) call failed; `log` holds what libbpf and the verifier said."""
+    """A libbpf or bpf(2) call failed; `log` holds the messages of libbpf and the verifier."""
 
     def __init__(self, call: str, number: int, log: str = "") -> None:
         super().__init__(number, f"{call}: {os.strerror(number)}")
@@ -41,7 +41,7 @@ class BpfError(OSError):
 
 
 class _Library:
-    """libbpf, loaded once, with its log captured per call."""
+    """The library libbpf, loaded once, with its log captured per call."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -154,7 +154,7 @@ class _Library:
         return result
 
     def raw(self, name: str, *arguments: Any) -> Any:
-        """Call `name` and hand back whatever it returns."""
+        """Call `name` and return its result unchecked."""
         return getattr(self._lib, name)(*arguments)
 
 
@@ -162,7 +162,7 @@ _library: _Library | None = None
 
 
 def library() -> _Library:
-    """libbpf; raises Unsupported where it is not installed."""
+    """Return the library; raises Unsupported where libbpf is not installed."""
     global _library
     if _library is None:
         _library = _Library()
@@ -170,12 +170,12 @@ def library() -> _Library:
 
 
 def version() -> str:
-    """libbpf's own version string, for example `v1.1`."""
+    """Return libbpf's own version string, for example `v1.1`."""
     return str(library().raw("libbpf_version_string").decode())
 
 
 def possible_cpus() -> int:
-    """CPUs the kernel may ever bring up; the width of per-CPU values."""
+    """Return the number of CPUs the kernel may ever bring up; the width of per-CPU values."""
     return library().possible_cpus
 
 
@@ -249,7 +249,7 @@ class Map:
         self._raw: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
     def read(self, *, drain: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
-        """All keys and values; with `drain`, each pair is deleted as it is read.
+        """Return all keys and values; with `drain`, each pair is deleted as it is read.
 
         The arrays are views of buffers that the next read overwrites.
         """
@@ -295,7 +295,7 @@ class Map:
         return shaped.reshape(count, self._width) if self.per_cpu else shaped
 
     def lookup(self, key: int | NDArray[Any]) -> NDArray[Any] | None:
-        """The value of one key (shape (possible CPUs,) for per-CPU maps, else (1,)), None if absent."""
+        """Return the value of one key (shape (possible CPUs,) for per-CPU maps, else (1,)), None if absent."""
         value = np.zeros(self._stride * self._width, dtype=np.uint8)
         key_bytes = self._key(key)
         result = library().raw("bpf_map_lookup_elem", self.fd, key_bytes.ctypes.data, value.ctypes.data)
@@ -438,7 +438,7 @@ class RingBuffer:
 
 
 class LoadedBpf(Protocol):
-    """What a probe needs of its loaded programs, whoever loaded them."""
+    """Loaded programs and maps as a probe uses them, whether libbpf or BCC loaded them."""
 
     def map(self, name: str, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any]) -> Map:
         """A map as arrays; raises ValueError when the sizes differ from the kernel's."""
@@ -603,7 +603,7 @@ def release_heap() -> None:
 
 
 def enable_stats() -> int:
-    """Switch the kernel's BPF run-time statistics on for as long as the returned descriptor is open."""
+    """Switch the kernel's BPF run-time statistics on while the returned descriptor is open."""
     return int(library().call("bpf_enable_stats", 0))
 
 

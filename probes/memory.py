@@ -1,11 +1,11 @@
-"""Time each cgroup's tasks stall to find memory, by cause, and who took the pages meanwhile.
+"""Time each cgroup's tasks stall to find memory, by cause, and the cgroups that took pages meanwhile.
 
 Causes: the cgroup's own limit, an ancestor's limit, the node being short (`global`), and compaction that an allocation
 waits for. A stall is counted when it ends; compaction within reclaim belongs to that; a compaction stall is one pass
 over one zone. Reclaim asked for (`memory.reclaim`, a limit lowered from outside) is no stall, nor is the sleep that
 `memory.high` adds after its reclaim: no tracepoint shows it, pressure stall information does.
 
-Blame is for global stalls: each read shares out what victims stalled since the last one by the pages that everybody
+Blame is for global stalls: each read shares out what victims stalled since the last one by the pages that each cgroup
 took from the node while it was short (a task in global reclaim, or kswapd awake). Allocation, not usage, is what drains
 a node: a cgroup that streams files keeps its usage flat and yet takes every page. A victim's share of its own doing is
 `memory.stall_global_self_ns`; that and `memory.blame` sum to `memory.stall_global_ns`.
@@ -62,7 +62,7 @@ VICTIM_BY_ID = ("on_signal", "on_victim_id")
 
 
 class PageShares:
-    """Who took pages of late: counts lose half their weight each round, so a stall of several rounds is covered."""
+    """Pages taken lately, by cgroup: counts lose half their weight each round, which covers longer stalls."""
 
     def __init__(self) -> None:
         self._pages: dict[int, float] = {}
@@ -76,7 +76,7 @@ class PageShares:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is known to have taken pages."""
+        """True while no taker of pages is known."""
         return not any(self._pages.values())
 
     def split(self, amount_ns: int) -> dict[int, int]:
@@ -91,7 +91,7 @@ class PageShares:
 
 
 class GlobalBlame:
-    """Turns cumulative global stalls into victim-culprit totals, read by read."""
+    """Victim-culprit totals of global stalls, from their cumulative times, read by read."""
 
     def __init__(self) -> None:
         self.shares = PageShares()
@@ -103,7 +103,7 @@ class GlobalBlame:
     def update(self, victims: NDArray[np.uint64], stall_ns: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Blame what was added since the last call; returns each victim's own part so far, shape (n,).
 
-        While nobody is known to have taken pages, blame waits for one more call.
+        While no taker of pages is known, blame waits for one more call.
         """
         grown = {
             victim: total - self._blamed_ns.get(victim, 0)

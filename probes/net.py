@@ -1,8 +1,8 @@
-"""What the network does to each cgroup's sockets: TCP retransmits, drops, send queue delay and receive interrupt time.
+"""Network losses and delays of each cgroup's sockets: TCP retransmits, drops, send queue delay, receive softirq time.
 
 A socket's cgroup is that of the task that last used it (opened, listened, sent, received), which is right on cgroup
-v1, hybrid and v2; connections inherit their listener's until they are used. Where nobody was seen using a socket, v2
-hosts still know the cgroup that made it; elsewhere what happens to it is counted under `lost`:
+v1, hybrid and v2; connections inherit their listener's until they are used. Where no task was seen using a socket, v2
+hosts still know the cgroup that made it; elsewhere its events are counted under `lost`:
 `net.unkeyed_packets` (retransmits and queued sends), `net.unkeyed_drops` (mostly packets without any socket) and
 `net.unkeyed_rx_ns`.
 

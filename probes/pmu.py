@@ -95,7 +95,7 @@ class Pmu(BpfProbe):
             bpf.resize(name, possible_cpus())
         bpf.resize("cgroups", limits.max_cgroups)
         bpf.resize("focused", limits.max_cgroups)
-        bpf.set_rodata({"asked": sum(1 << bit for bit, name in enumerate(QUANTITIES) if name in events)})
+        bpf.set_rodata({"open_events": sum(1 << bit for bit, name in enumerate(QUANTITIES) if name in events)})
         load(bpf)
         probe = cls(bpf, events)
         try:
@@ -138,7 +138,7 @@ class Pmu(BpfProbe):
         self._as_floats |= ids is not None
 
     def _begin(self, ids: NDArray[np.uint64] | None) -> None:
-        """Who holds each CPU is asked anew: whoever the focus falls on now was not unseen until now."""
+        """Read the holder of each CPU anew: a cgroup that comes into focus now ran unseen until now."""
         for cpu in range(possible_cpus()):
             self._cpus.update(cpu, np.zeros((), dtype=CPU_RECORD))
         if ids is not None:
@@ -153,7 +153,7 @@ class Pmu(BpfProbe):
         self._focused.delete(np.setdiff1d(known, ids))
         for identity in np.setdiff1d(ids, known).tolist():
             self._focused.update(identity, np.ones((), dtype=np.uint32))
-        # Who left the focus takes no room from who came, and counts from zero when it is back.
+        # A cgroup that left the focus takes no room from one that came, and counts from zero when it is back.
         counted, _ = self._cgroups.read()
         self._cgroups.delete(np.setdiff1d(counted, ids))
         self._scaled.keep(ids)

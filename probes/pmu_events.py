@@ -1,4 +1,4 @@
-"""Which hardware events the `pmu` probe asks for on which CPU: a table, and how the CPU is recognised. Reads sysfs.
+"""Hardware events that the `pmu` probe opens, by CPU: a table, and how the CPU is recognised. Reads sysfs.
 
 The four quantities are cycles, instructions, and references to and misses of the last-level cache that this core's
 own execution caused. Cycles and instructions are the kernel's generic events everywhere. The generic cache events
@@ -11,7 +11,7 @@ are not the last-level cache everywhere, so they are replaced where they mislead
 | AMD 17h, Hygon 18h | 0x43, 0x5a: demand data-cache fills not from the own L2 | 0x43, 0x58: DRAM or another die |
 | Arm with ll_cache_rd | 0x36 LL_CACHE_RD | 0x37 LL_CACHE_MISS_RD |
 | Arm with l3d_cache | 0x2b L3D_CACHE | 0x2a L3D_CACHE_REFILL |
-| other | not asked | not asked |
+| other | not opened | not opened |
 
 The generic pair counts the L2 on AMD and the L1 data cache on Arm, which no neighbour on another core can spoil.
 AMD's L3 counters proper belong to the complex, not to a core, and cannot be told apart by cgroup; the core's fills
@@ -31,7 +31,7 @@ PERF_TYPE_RAW = 4
 PMU_TYPE_SHIFT = 32
 HYBRID_PMUS = ("cpu_core", "cpu_atom", "cpu_lowpower")
 QUANTITIES = ("cycles", "instructions", "llc_references", "llc_misses")
-"""What is measured, in the order of the program's record."""
+"""Quantities measured, in the order of the program's record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PerfEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventSet:
-    """What is opened for each quantity; None where no event means it on this CPU."""
+    """Event opened for each quantity; None where no event of this CPU measures it."""
 
     cpu: str
     cycles: PerfEvent
@@ -89,7 +89,7 @@ STAND_IN = EventSet(
 
 @dataclass(frozen=True, slots=True)
 class CpuIdentity:
-    """As /proc/cpuinfo tells it; `family` is 0 and `vendor` "Arm" on Arm."""
+    """Identity of a CPU from /proc/cpuinfo; `family` is 0 and `vendor` "Arm" on Arm."""
 
     vendor: str
     family: int

@@ -33,7 +33,7 @@ class Estimates:
 
 
 class ScaledCounts:
-    """Carries what was estimated so far for each cgroup."""
+    """Estimates accumulated for each cgroup."""
 
     def __init__(self, cpus: int, events: int) -> None:
         self._ids = np.empty(0, dtype=np.uint64)
@@ -68,7 +68,7 @@ class ScaledCounts:
         self._ids, self._base, self._total = self._ids[rows], self._base[rows], self._total[rows]
 
     def _factors(self, times: EventTimes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What to multiply each CPU's counts by (cpus, events), and each CPU's least running share (cpus,).
+        """Return the factors of each CPU's counts (cpus, events), and each CPU's least running share (cpus,).
 
         An event that did not run on a CPU counted nothing there; its time waits and weighs on the next interval.
         """

@@ -26,9 +26,9 @@ from probes.libbpf import BpfError, BpfObject, LoadedBpf, ProgramStats, possible
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
 AGAIN = "_again"
-"""Ends the name of a program's second one. The kernel does not run a program on a CPU where it is running already, and
-from 7.0 on may switch to another task in the midst of it: all events of the others are missed meanwhile. The second
-one stands on the same tracepoint, runs after the first, and acts only where that did not."""
+"""Suffix of the name of a second program on the same tracepoint. The kernel does not run a program on a CPU where it is
+running already, and from 7.0 on may preempt it: events of other tasks are missed meanwhile. The second program runs
+after the first, and acts only where that did not."""
 
 Option = bool | int | float | str
 OptionT = TypeVar("OptionT", bool, int, float, str)
@@ -46,11 +46,11 @@ class ProbeLimits:
     """Options of single probes, by probe name; each probe's class says which it takes."""
 
     def option(self, probe: str, key: str, default: OptionT) -> OptionT:
-        """One option of a probe; raises SettingsError naming it when its type is not the default's."""
+        """Return one option of a probe; raises SettingsError naming it when its type is not the default's."""
         return cast(OptionT, self.checked_option(probe, key, default))
 
     def checked_option(self, probe: str, key: str, default: Option) -> Option:
-        """The same, for a default of any type."""
+        """Return an option as `option` does, for a default of any type."""
         value = self.options.get(probe, {}).get(key, default)
         if type(default) is float and type(value) is int:
             return float(value)
@@ -61,7 +61,7 @@ class ProbeLimits:
 
 
 class Kernel:
-    """What the running kernel offers, asked once and shared by all probes."""
+    """Capabilities of the running kernel, read once and shared by all probes."""
 
     def __init__(self, btf_path: Path = KERNEL_BTF) -> None:
         self._btf_path = btf_path
@@ -80,8 +80,10 @@ class Kernel:
 
     @cached_property
     def preempts_tracepoints(self) -> bool:
-        """Whether a program on a tracepoint can be switched away from: SRCU guards tracepoints since 7.0, and fast SRCU
-        (6.15) is younger than the tracepoints' earlier use of SRCU (before 6.13)."""
+        """True when a program on a tracepoint can be preempted: SRCU guards tracepoints, as since 7.0.
+
+        Fast SRCU (6.15) sets these kernels apart from those before 6.13, which used SRCU there too.
+        """
         guarded = "tracepoint_srcu_srcu_data" in self.btf.variables(".data..percpu")
         return guarded and self.btf.struct_size("srcu_ctr") is not None
 
@@ -97,11 +99,11 @@ class Probe(ABC):
 
     name: ClassVar[str]
     options: ClassVar[Mapping[str, Option]] = {}
-    """What it takes under `[probes.options.<name>]`, with the defaults."""
+    """Options under `[probes.options.<name>]`, with their defaults."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
-    """Its columns, except those that `api/metrics.py` has already."""
+    """Columns declared by the probe itself, in place of lines in `api/metrics.py`."""
     focusable: ClassVar[bool] = False
-    """Whether `focus` spares cost."""
+    """True when `focus` reduces the cost."""
     records: ClassVar[Mapping[str, np.dtype[Any]]] = {}
     """C struct name to numpy record, for every map record; a test holds them against the object's BTF."""
 
@@ -125,7 +127,7 @@ class Probe(ABC):
     def focus(self, ids: NDArray[np.uint64] | None) -> None:  # noqa: B027 - most probes have nothing to spare
         """Measure only these cgroups, or all with None; none at all is allowed. Raises BpfError.
 
-        What is not measured has no rows, or its columns are left out: never a zero. It does nothing by default.
+        Cgroups that are not measured have no rows, or columns are left out: never a zero. Does nothing by default.
         """
 
     def stats(self) -> tuple[ProgramStats, ...]:
@@ -133,9 +135,9 @@ class Probe(ABC):
         return ()
 
     def missed(self) -> dict[str, int]:
-        """By program, how many events were not seen because it was running on their CPU already; an upper bound.
+        """Return missed events by program, an upper bound: the program was running on their CPU already.
 
-        What its second program saw is not missed. Cumulative; programs that missed nothing are absent.
+        An event that the second program saw is not missed. Cumulative; programs that missed nothing are absent.
         """
         counts = {program.name: program.missed_count for program in self.stats()}
         firsts = {name: count for name, count in counts.items() if not name.endswith(AGAIN)}
@@ -191,21 +193,21 @@ def open_object(path: Path, kernel: Kernel) -> BpfObject:
 
 
 def load(bpf: BpfObject) -> None:
-    """Load; a kernel that refuses is Unsupported with the last words of the verifier, and the object is closed."""
+    """Load; a refusal by the kernel is Unsupported with the verifier's last lines, and the object is closed."""
     try:
         bpf.load()
     except BpfError as error:
         bpf.close()
-        raise Unsupported(f"{bpf.name} was refused by the kernel: {_last_words(error)}", _remedy(error)) from error
+        raise Unsupported(f"{bpf.name} was refused by the kernel: {_last_lines(error)}", _remedy(error)) from error
 
 
 def again(*programs: str) -> tuple[str, ...]:
-    """Names of the second programs."""
+    """Return the names of the second programs."""
     return tuple(program + AGAIN for program in programs)
 
 
 def in_turn(*programs: str) -> tuple[str, ...]:
-    """Each program, then its second one: in this order they must be attached."""
+    """Return each program followed by its second one, the order in which they must be attached."""
     return tuple(name for program in programs for name in (program, program + AGAIN))
 
 
@@ -221,7 +223,7 @@ def attach(bpf: BpfObject, *programs: str) -> list[int]:
     return links
 
 
-def _last_words(error: BpfError) -> str:
+def _last_lines(error: BpfError) -> str:
     lines = [line.strip() for line in error.log.splitlines() if line.strip() and not line.startswith("processed")]
     noise = ("libbpf: --", "libbpf: failed to load object", "libbpf: permission error while running as root")
     telling = [line for line in lines if not line.startswith(noise) and ": failed to load: " not in line]

@@ -1,12 +1,12 @@
 """Last-level cache occupancy and memory bandwidth, by resctrl monitor groups.
 
-Table `host.resctrl_group` has what every group that somebody made reads, and the whole host's ("/", the root; like
+Table `host.resctrl_group` has the readings of every group that others made, and the whole host's ("/", the root; like
 any control group it includes its own monitor groups). Nothing is written for it.
 
 With `[probes.options.resctrl] monitor_groups = true` the probe makes a monitor group `koord-<cgroup id>` for each
 cgroup whose path matches `match`, and the dense table has `resctrl.llc_occupancy_bytes` (gauge),
 `resctrl.mbm_total_bytes` and `resctrl.mbm_local_bytes` (NaN where the hardware gives no number). Off by default: a
-monitor group limits nobody, but making one is a write. When there are more cgroups than free monitor ids they
+monitor group limits no cgroup, but making one is a write. When there are more cgroups than free monitor ids they
 take turns of `turn_seconds`; bandwidth between turns is assumed to go on as last measured, and `resctrl.sampled` is 1.
 Fresh groups begin with an occupancy of nothing, since lines already cached keep their old owner.
 
@@ -38,7 +38,7 @@ MATCH = (
     "/machine.slice/*.scope,/user.slice/*.slice"
 )
 RESERVED_MONITORS = 8
-"""Left to others: a control group of somebody else needs a monitor id as well."""
+"""Monitor ids left to others: a control group made by another program needs one as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ResctrlOptions:
     """Comma-separated globs of paths under the cpu hierarchy (`*` crosses slashes); the topmost match counts."""
     turn_seconds: float = 10.0
     sync_seconds: float = 5.0
-    """How often cgroups and their threads are listed."""
+    """Interval at which cgroups and their threads are listed."""
 
     @classmethod
     def of(cls, limits: ProbeLimits) -> "ResctrlOptions":
@@ -67,7 +67,7 @@ class _Watched:
     meter: Meter
     group: MonitoredGroup | None = None
     reading: Metered | None = None
-    """The last one; None before the first turn."""
+    """Its last monitor group; None before the first turn."""
 
 
 class Resctrl(Probe):
@@ -83,9 +83,9 @@ class Resctrl(Probe):
         self._others: dict[str, Meter] = {}
         self._watched: dict[int, _Watched] = {}
         self._serving: dict[int, float] = {}
-        """Who has a monitor group, and since when, in the order they started."""
+        """Cgroups that have a monitor group, and since when, in the order they started."""
         self._rested: list[int] = []
-        """Who had one, longest ago first."""
+        """Cgroups that had one, longest ago first."""
         self._synced_seconds = float("-inf")
         self._lost = {"resctrl.vanished": 0, "resctrl.tasks": 0, "resctrl.refused": 0}
         if options.monitor_groups:
@@ -155,7 +155,7 @@ class Resctrl(Probe):
             if watched.group is None:
                 continue
             readings = self._tree.read(watched.group)
-            if readings is None:  # somebody removed our group
+            if readings is None:  # our group was removed from outside
                 self._lost["resctrl.vanished"] += 1
                 self._end_turn(cgroup, watched, now_seconds, is_gone=True)
             else:

@@ -1,4 +1,4 @@
-"""One group's readings as cumulative bytes that never shrink, and what is assumed while nobody measures. Pure.
+"""Meter of one resctrl group: readings as cumulative bytes that never shrink, extrapolated between turns. Pure.
 
 Bandwidth counters belong to a monitor id, not to a cgroup: a reading below the last one means that the counter
 began again (the id was reused, or an event was configured anew), and what it shows was counted since.
@@ -14,7 +14,7 @@ BANDWIDTH = ("mbm_total_bytes", "mbm_local_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """What a frame carries for one group; NaN where there is no number."""
+    """Columns of one group; NaN where there is no number."""
 
     llc_occupancy_bytes: float = math.nan
     mbm_total_bytes: float = math.nan
@@ -31,7 +31,7 @@ class _Turn:
 
 
 class Meter:
-    """Adds up one group's readings over its turns.
+    """Sums of one group's readings over its turns.
 
     While it rests (`rest`), bandwidth is assumed to go on as in the last turn, like a multiplexed perf event's count,
     and occupancy to stay. Time is in seconds on any one clock.

@@ -1,4 +1,4 @@
-"""The resctrl file system below a root: which groups there are, what they read, and monitor groups of our own.
+"""The resctrl file system below a root: its groups, their readings, and monitor groups of our own.
 
 Follows Documentation/filesystems/resctrl.rst. A reading that is not a number ("Unavailable", "Error", "Unassigned")
 is NaN, never 0. Files are opened anew for each read, as kernfs fixes a text when it is opened.
@@ -52,7 +52,7 @@ class ResctrlTree:
             return None
 
     def groups(self) -> list[MonitoredGroup]:
-        """Every group that is there, the root first."""
+        """Return every group, the root first."""
         found = [MonitoredGroup(control) for control in ("", *self._controls())]
         for control in list(found):
             below = self._path(control) / "mon_groups"
@@ -64,7 +64,7 @@ class ResctrlTree:
         return [name for name in _directories(self.root) if name not in reserved]
 
     def read(self, group: MonitoredGroup) -> Readings | None:
-        """Every event in every domain; None if the group is gone."""
+        """Return every event in every domain; None if the group is gone."""
         readings: dict[tuple[str, int], float] = {}
         data = self._path(group) / "mon_data"
         for name in _directories(data):
@@ -110,7 +110,7 @@ class ResctrlTree:
         return refused
 
     def remove(self, group: MonitoredGroup) -> None:
-        """Remove one of our groups; its tasks go back to the parent. Raises ValueError for anybody else's."""
+        """Remove one of our groups; its tasks go back to the parent. Raises ValueError for any other group."""
         if not OWN_NAME.fullmatch(group.monitor):
             raise ValueError(f"{group.name} is not a group of ours")
         try:

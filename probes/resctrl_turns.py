@@ -1,4 +1,4 @@
-"""Whose turn it is to be monitored: monitor ids are few, and cgroups take turns when they do not suffice. Pure."""
+"""Turns of cgroups at monitor ids, which are few: round robin where they do not suffice. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ def next_turns(
     room: int,
     turn_seconds: float,
 ) -> Turns:
-    """Who stops and who starts.
+    """Return the cgroups that stop and those that start being monitored.
 
     `serving` maps the monitored to since when, in the order they started; `rested` lists those who had a turn, longest
-    ago first; `room` is how many can be monitored at once. Who never had a turn comes first, then who waits longest;
-    nobody is stopped before `turn_seconds` unless gone or out of room.
+    ago first; `room` is how many can be monitored at once. A cgroup that never had a turn comes first, then the one
+    that waits longest; none is stopped before `turn_seconds` unless gone or out of room.
     """
     gone = [cgroup for cgroup in serving if cgroup not in wanted]
     stay = [cgroup for cgroup in serving if cgroup in wanted]

@@ -2,12 +2,12 @@
 
 Column of the dense table: `cpu.smt_foreign_ns`. Table `smt.blame` holds it by culprit; its rows sum to the column.
 Threads of a core share its execution units and inner caches, so this is exposure, not loss: how much each nanosecond
-costs depends on what the two do. Idle and kernel threads do not count as somebody else.
+costs depends on what the two do. Idle and kernel threads do not count as another cgroup.
 
 On a 2-CPU AMD EPYC guest whose CPUs were declared siblings, a switch between cgroups costs about 120 ns while the
 sibling idles and 165 ns while it works, one inside a cgroup 70 ns; 58 ns of each is an empty program's
-(`python -m bench.probe_cost smt`). Whom a cgroup meets may be anybody, so a focus spares nothing but when it is empty:
-the program is then detached and nothing is reported.
+(`python -m bench.probe_cost smt`). Any cgroup may run on the sibling thread, so a focus saves nothing unless it is
+empty: the program is then detached and nothing is reported.
 
 Option `[probes.options.smt] siblings = "0-1,2-3"` declares pairs in place of the kernel's topology, for guests that
 are not told which of their CPUs share a core.
@@ -36,7 +36,9 @@ MAX_CORES = 1024
 
 U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 SEAT_RECORD = np.dtype([("core", U32), ("thread", U32)])
-CORE_RECORD = np.dtype([("settled_ns", U64), ("who", U64, (2,)), ("since_ns", U64, (2,)), ("padding", U64, (3,))])
+CORE_RECORD = np.dtype(
+    [("settled_ns", U64), ("identities", U64, (2,)), ("since_ns", U64, (2,)), ("padding", U64, (3,))]
+)
 PAIR_RECORD = np.dtype([("low", U64), ("high", U64)])
 LOST_PLACES = ("smt.pair_ns", "smt.unseen_ns")
 
@@ -104,7 +106,7 @@ class Smt(BpfProbe):
         self._ledger.add(keys["high"], keys["low"], met_ns)
 
     def focus(self, ids: NDArray[np.uint64] | None) -> None:
-        """Detach the program when nobody is in the focus; with anybody in it, all are watched."""
+        """Detach the program when the focus is empty; else all cgroups are watched."""
         wanted = ids is None or len(ids) > 0
         if wanted and self._link < 0:
             for core in range(len(self._watched)):
@@ -116,7 +118,7 @@ class Smt(BpfProbe):
             self._link = -1
 
     def _sit_down(self, link: int) -> None:
-        """Tell the attached program who is where before the first switch."""
+        """Record the cgroup that runs on each CPU before the first switch."""
         self._link = link
         for cpu in sorted(cpu for core in self._watched for cpu in core):
             _sit_down(self._object, cpu)
@@ -126,7 +128,7 @@ class Smt(BpfProbe):
 
 
 def _seat(bpf: BpfObject, cores: list[Core]) -> None:
-    """Tell the program where each CPU sits."""
+    """Write the core and thread of each CPU into the program's map."""
     seats = bpf.map("seats", U32, SEAT_RECORD)
     for cpu in range(possible_cpus()):
         seats.update(cpu, np.array((NO_CORE, 0), dtype=SEAT_RECORD))
@@ -139,7 +141,7 @@ def _sit_down(bpf: BpfObject, cpu: int) -> None:
     try:
         bpf.run("sit_down", cpu)
     except BpfError as error:
-        if error.errno != errno.ENXIO:  # offline: nobody sits there
+        if error.errno != errno.ENXIO:  # offline: nothing runs there
             bpf.close()
             raise
 

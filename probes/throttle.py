@@ -1,4 +1,4 @@
-"""Throttle episodes of each cgroup's own quota, and how long they last.
+"""Throttle episodes of each cgroup's own quota: count, duration and distribution.
 
 The kernel throttles each CPU's queue of a cgroup by itself, so one episode is one CPU's queue held back, and
 `throttle.throttled_ns` is the sum over CPUs, as in the kernel's own cpu.stat: a cgroup that runs on two CPUs can be
@@ -8,7 +8,7 @@ something (read at context switch); queues without a task that waits are not hel
 Where functions cannot be traced, an episode whose tasks all left the CPU merges with the next one there, and a quota
 that held a queue together with an ancestor's is credited with no more than its own account gained.
 
-Cost by the kernel's BPF statistics under `perf bench sched pipe` with nobody throttled: 58 to 65 ns a switch where
+Cost by the kernel's BPF statistics under `perf bench sched pipe` with nothing throttled: 58 to 65 ns a switch where
 functions cannot be traced (an empty program shows 58), else nothing but at the episodes themselves.
 """
 
@@ -46,7 +46,7 @@ class Throttle(BpfProbe):
     def __init__(self, bpf: BpfObject, way: str) -> None:
         super().__init__(bpf)
         self.way = way
-        """`traced` or `switched`: where the episodes come from."""
+        """Source of the episodes: `traced` or `switched`."""
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
 
@@ -100,6 +100,6 @@ class Throttle(BpfProbe):
 
 
 def has_queue_clock(kernel: Kernel) -> bool:
-    """Whether queues keep a throttle clock (6.5) and groups an array of their queues (7.x has them per CPU)."""
+    """Return whether queues keep a throttle clock (6.5) and groups an array of their queues (7.x has them per CPU)."""
     has_clock = kernel.btf.has_field("cfs_rq", "throttled_clock_self_time")
     return has_clock and kernel.btf.field_type("task_group", "cfs_rq") == "struct cfs_rq * *"

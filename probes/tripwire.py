@@ -1,4 +1,4 @@
-"""Cgroups that are watched in the kernel, and word at once when one loses too much to those that may be quieted."""
+"""Tripwire in the kernel: reports a watched cgroup at once when it loses more than its budget to possible culprits."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ WATCHED_RECORD = np.dtype(
         ("lost_ns", U64),
         ("culprit", U64),
         ("votes_ns", U64),
-        ("told_ns", U64),
+        ("reported_ns", U64),
     ]
 )
 TRIP_RECORD = np.dtype([("victim", U64), ("culprit", U64), ("lost_ns", U64), ("span_ns", U64), ("at_ns", U64)])
@@ -24,16 +24,16 @@ TRIP_RECORD = np.dtype([("victim", U64), ("culprit", U64), ("lost_ns", U64), ("s
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """One cgroup lost more than its budget to those that may be quieted."""
+    """One cgroup lost more than its budget to cgroups that may be acted on."""
 
     victim: int
     culprit: int
-    """Who took most of it."""
+    """Cgroup that took most of it."""
     lost_ns: int
     span_ns: int
-    """In which it was lost."""
+    """Duration in which it was lost."""
     at_ns: int
-    """Monotonic."""
+    """Monotonic time of the report."""
 
     @property
     def lost_seconds_per_second(self) -> float:
@@ -42,7 +42,7 @@ class Trip:
 
 
 class Tripwire:
-    """Which cgroups are watched, and the trips that wait to be read."""
+    """Watched cgroups, and the trips that wait to be read."""
 
     def __init__(self, bpf: BpfObject) -> None:
         self._watched = bpf.map("watched", U64, WATCHED_RECORD)
@@ -55,7 +55,7 @@ class Tripwire:
     def watch(self, budgets: dict[int, tuple[int, int]], culprits: AbstractSet[int]) -> None:
         """Watch these cgroups and no others: id to (budget_ns, window_ns); what stays as it was is left alone.
 
-        Only what they lose to `culprits` counts: those about whom something can be done.
+        Only what they lose to `culprits` counts: the cgroups that may be acted on.
         """
         self._allow(culprits)
         gone = [identity for identity in self._budgets if identity not in budgets]
@@ -77,7 +77,7 @@ class Tripwire:
         self._culprits = frozenset(culprits)
 
     def wait(self, timeout_seconds: float) -> list[Trip]:
-        """Trips that wait, or the first to come in this time; empty when none does."""
+        """Return the trips that wait, or the first that comes within the timeout; empty when none does."""
         self._ring.poll(int(timeout_seconds * 1000))
         trips, self._waiting = self._waiting, []
         return trips

@@ -28,7 +28,7 @@ PORT_RECORD = np.dtype([("cgroup", U64), ("port", U64)])
 STATS_RECORD = np.dtype([("requests", U64), ("sum_ns", U64), ("hist", U64, (SLOTS,))])
 LISTENER_RECORD = np.dtype([("net", U64), ("port", U64)])
 FOLD_ABOVE = 0.75
-"""Part of the map that ports may fill before idle ones are folded into their cgroup."""
+"""Ratio of the map that ports may fill before idle ones are folded into their cgroup."""
 EMPTY = Table(
     {"cgroup": np.empty(0, np.uint64), "port": np.empty(0, np.uint16)},
     {
@@ -87,7 +87,7 @@ class Turnaround(BpfProbe):
         )
 
     def _fold(self, by_port: Table) -> Table:
-        """Keep of ports that went idle only what they add to their cgroup, and give their places to new ones."""
+        """Fold ports that went idle into their cgroup, and free their rows for new ones."""
         idle = idle_rows(by_port, self._before)
         self._folded = sum_by_cgroup(self._folded, by_port.take(idle))
         self._ports.delete(self._known[idle])
@@ -99,7 +99,7 @@ class Turnaround(BpfProbe):
 
 
 def idle_rows(now: Table, before: Table) -> NDArray[np.bool_]:
-    """Which rows of `now` (by cgroup and port) stand as they stood `before`."""
+    """Return which rows of `now` (by cgroup and port) are as they were `before`."""
     rows_before = zip(*_identities(before), strict=True)
     stood = set(rows_before)
     return np.array([row in stood for row in zip(*_identities(now), strict=True)], dtype=np.bool_)

@@ -11,7 +11,7 @@ from api.frame import CGROUP, Reading
 from api.plugin import Unsupported
 from koordlet.agent.plugins import discover_probes
 from koordlet.config import ProbeSettings
-from probes.bcc.choice import open_probe
+from probes.bcc.backend import open_probe
 from probes.libbpf import ProgramStats, release_heap
 from probes.probe import Kernel, Probe, ProbeLimits, check_options
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Block IO as in bpf/blockio.bpf.c, without what only the block layer knows: the cgroup on a bio, and when a limit holds
- * one back. What a kernel thread submits (writeback, IO that a limit held) is therefore the kernel's. */
+/* Block IO as in bpf/blockio.bpf.c, without the private data of the block layer: the cgroup on a bio, and when a limit
+ * holds one back. IO that a kernel thread submits (writeback, IO that a limit held) is therefore the kernel's. */
 #include <linux/blk-mq.h>
 #include "io_times.h"
 
@@ -23,7 +23,7 @@ static __always_inline u32 disk_of(struct bio *bio)
 	return (u32)PEEK(disk->major) << MINOR_BITS | PEEK(disk->first_minor);
 }
 
-/* Whose IO this is: a thread that submits for itself tells. For whom a kernel thread does is private to the block layer. */
+/* Cgroup of an IO: that of the submitting thread. The one a kernel thread submits for is private to the block layer. */
 static __always_inline u64 submitter(void)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();

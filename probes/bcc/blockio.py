@@ -1,7 +1,7 @@
 """Block IO from a program compiled on the node: the columns of `probes.blockio` but throttle time.
 
-The cgroup on a bio and a limit's hold are private to the block layer. What a kernel thread submits for somebody
-(writeback, IO that `io.max` held back) is `KERNEL_ID`'s, and `Kernel.refusals` says so.
+The cgroup on a bio and a limit's hold are private to the block layer. What a kernel thread submits for a cgroup
+(writeback, IO that `io.max` held back) is charged to `KERNEL_ID`, and `Kernel.refusals` says so.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,9 @@ from probes.bcc import loader
 from probes.probe import Kernel, ProbeLimits
 
 PROGRAMS: Mapping[str, str] = {program: point for point, program in blockio.TRACEPOINTS.items()}
-WHY_UNTOLD = "header packages do not describe who a bio is for; writeback and IO held by a limit are the kernel's"
+WHY_UNMEASURED = (
+    "header packages do not describe the cgroup of a bio; writeback and IO held by a limit are the kernel's"
+)
 
 
 class BccBlockIo(blockio.BlockIo):
@@ -28,5 +30,5 @@ class BccBlockIo(blockio.BlockIo):
         maps = ("cgroups", "blame", "ios", "lost")
         bpf = loader.load(loader.Source("blockio", PROGRAMS, maps, constants))
         loader.attach(bpf, *PROGRAMS)
-        kernel.refusals["blockio.throttle_ns"] = WHY_UNTOLD
+        kernel.refusals["blockio.throttle_ns"] = WHY_UNMEASURED
         return cls(bpf, throttle=False)

@@ -1,7 +1,7 @@
-"""The child process that compiles: `python -m probes.bcc.compiler FD` reads a request and sends descriptors on FD.
+"""Child process that compiles with BCC: `python -m probes.bcc.compiler FD` reads a request, sends descriptors on FD.
 
 Standard input holds one JSON object {"text", "flags", "programs", "maps"}. The answer is one message with a
-descriptor for each program and then each map, in the order asked. What BCC says goes to standard error.
+descriptor for each program and then each map, in the order asked. Messages of BCC go to standard error.
 """
 
 import importlib
@@ -17,7 +17,7 @@ PACKAGES = Path("/usr/lib/python3/dist-packages")
 
 
 def import_bcc() -> ModuleType:
-    """BCC's Python module; raises ImportError where it is not installed."""
+    """Import BCC's Python module; raises ImportError where it is not installed."""
     sys.path.append(str(PACKAGES))
     try:
         return importlib.import_module("bcc")

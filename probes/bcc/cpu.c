@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Run-queue wait as in bpf/cpu.bpf.c, with what header packages and kernels without BTF leave: stamps stand in a hash
- * by thread id instead of task storage, and only while the thread waits. Run queues are private to the scheduler, so
- * nobody can tell throttled time: the wait of a cgroup that `under_quota` names is of unknown cause. */
+/* Run-queue wait as in bpf/cpu.bpf.c, as far as header packages and kernels without BTF allow: stamps are kept in a
+ * hash by thread id instead of task storage, and only while the thread waits. Run queues are private to the scheduler,
+ * so throttled time cannot be told apart: the wait of a cgroup that `under_quota` names is of unknown cause. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(5, 19, 0)
 #error sched_switch has its arguments in another order in 5.18
 #endif

@@ -1,9 +1,9 @@
 """Run-queue wait from a program compiled on the node: the columns of `probes.cpu`, without the two quota causes.
 
 Run queues and quotas are private to the scheduler: header packages do not hold them. The wait of every cgroup that a
-quota can hold back is of unknown cause, and `Kernel.refusals` says why. Which those are is looked up in the cgroup tree
+quota can hold back is of unknown cause, and `Kernel.refusals` says why. These cgroups are looked up in the cgroup tree
 (`quotas.under_quota`, 16 ms for 700 cgroups) by each read that finds a new cgroup, and by one in five others. Until
-then, wait for a quota passes for contention or idleness: a tick for a new cgroup, five for a quota set anew.
+then, wait for a quota is counted as contention or idle: one tick for a new cgroup, five for a new quota.
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ PROGRAMS: Mapping[str, str] = {
     "on_migrate": "sched_migrate_task",
     "on_switch": "sched_switch",
 }
-UNTOLD = ("cpu.wait_own_quota_ns", "cpu.wait_ancestor_quota_ns")
-WHY_UNTOLD = "header packages do not describe run queues; the wait of cgroups under a quota is of unknown cause"
+UNMEASURED = ("cpu.wait_own_quota_ns", "cpu.wait_ancestor_quota_ns")
+WHY_UNMEASURED = "header packages do not describe run queues; the wait of cgroups under a quota is of unknown cause"
 
 
 class BccCpu(cpu.Cpu):
@@ -59,16 +59,16 @@ class BccCpu(cpu.Cpu):
         bpf = loader.load(loader.Source("cpu", PROGRAMS, maps, constants))
         opened = cls(bpf, mount)
         loader.attach(bpf, *PROGRAMS)
-        kernel.refusals |= dict.fromkeys(UNTOLD, WHY_UNTOLD)
+        kernel.refusals |= dict.fromkeys(UNMEASURED, WHY_UNMEASURED)
         return opened
 
     def read(self) -> Reading:
         reading = super().read()
         table = reading.tables[CGROUP]
         self._mark_quotas_when_due(frozenset(table.ids.tolist()))
-        told = {name: column for name, column in table.columns.items() if name not in UNTOLD}
+        measured = {name: column for name, column in table.columns.items() if name not in UNMEASURED}
         return Reading(
-            {**reading.tables, CGROUP: Table(table.keys, told)}, {**reading.lost, "cpu.under_quota": self._unmarked}
+            {**reading.tables, CGROUP: Table(table.keys, measured)}, {**reading.lost, "cpu.under_quota": self._unmarked}
         )
 
     def _mark_quotas_when_due(self, ids: frozenset[int]) -> None:

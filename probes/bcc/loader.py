@@ -1,4 +1,4 @@
-"""Has a program compiled by BCC in a child process, and holds what came of it: programs, maps, attachments."""
+"""Loader of programs that BCC compiles in a child process: their descriptors, maps and attachments."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from probes.libbpf import BpfError, Map, ProgramStats, open_raw_tracepoint, prog
 
 SOURCES = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 300.0
-"""For one compilation; it takes 2 s on a server and a minute on an emulated CPU."""
+"""Limit of one compilation; it takes 2 s on a server and a minute on an emulated CPU."""
 MAX_DESCRIPTORS = 64
 _REMEDY = "check that the headers are those of the running kernel"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What to compile: `<stem>.c` here, its programs by the raw tracepoint each is for, its maps, and its constants."""
+    """A program to compile: `<stem>.c` here, its functions with the raw tracepoint of each, its maps, its constants."""
 
     stem: str
     programs: Mapping[str, str]
@@ -36,7 +36,7 @@ class Source:
 
 
 def headers() -> Path | None:
-    """The running kernel's header files, or None."""
+    """Return the directory of the running kernel's headers, or None."""
     place = Path("/lib/modules", platform.release(), "build")
     return place if (place / "include").is_dir() else None
 
@@ -62,7 +62,7 @@ class BccObject:
         self._links: list[int] = []
 
     def map(self, name: str, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any]) -> Map:
-        """A map as arrays; raises ValueError when the sizes differ from the kernel's."""
+        """Return a map as arrays; raises ValueError when the sizes differ from the kernel's."""
         return Map(self._maps[name], key_dtype, value_dtype)
 
     def attach(self, program: str) -> int:
@@ -90,7 +90,7 @@ class BccObject:
 
 
 def load(source: Source) -> BccObject:
-    """Compile and load. Raises Unsupported with the last words of compiler or verifier."""
+    """Compile and load. Raises Unsupported with the last errors of compiler or verifier."""
     require()
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -105,12 +105,12 @@ def load(source: Source) -> BccObject:
         )
         with child:
             try:
-                _, said = child.communicate(_request(source), timeout=TIMEOUT_SECONDS)
+                _, messages = child.communicate(_request(source), timeout=TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired as error:
                 child.kill()
                 raise Unsupported(f"compiling {source.stem}.c took over {TIMEOUT_SECONDS:.0f} s") from error
         if child.returncode != 0:
-            raise Unsupported(f"BCC cannot load {source.stem}.c: {_last_words(said)}", _REMEDY)
+            raise Unsupported(f"BCC cannot load {source.stem}.c: {_last_errors(messages)}", _REMEDY)
         _, fds, _, _ = socket.recv_fds(ours, 16, MAX_DESCRIPTORS)
     return BccObject(source, fds[: len(source.programs)], fds[len(source.programs) :])
 
@@ -121,9 +121,9 @@ def _request(source: Source) -> str:
     return json.dumps({"text": text, "flags": flags, "programs": list(source.programs), "maps": list(source.maps)})
 
 
-def _last_words(said: str) -> str:
-    """What compiler or verifier said, without the traceback between that and the exception's own line."""
-    tools, _, traceback = said.partition("Traceback (most recent call last):")
+def _last_errors(messages: str) -> str:
+    """Errors of compiler or verifier, without the traceback between them and the exception's own line."""
+    tools, _, traceback = messages.partition("Traceback (most recent call last):")
     lines = [line.strip() for line in tools.splitlines() if line.strip()]
     errors = [line for line in lines if ": error: " in line]
     return "; ".join([*(errors[:2] or lines[-2:]), *traceback.strip().splitlines()[-1:]]) or "no reason given"

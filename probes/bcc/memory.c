@@ -22,7 +22,7 @@ BPF_TABLE("hash", u32, struct stall, stalls, 4096);
 BPF_TABLE("hash", u64, struct memory_cgroup, cgroups, MAX_CGROUPS);
 BPF_ARRAY(zero_cgroups, struct memory_cgroup, 1);
 BPF_TABLE("percpu_hash", u64, u64, allocators, MAX_CGROUPS);
-BPF_TABLE("lru_hash", u32, u64, condemned, 256);
+BPF_TABLE("lru_hash", u32, u64, sent_sigkill, 256);
 BPF_PERCPU_ARRAY(kswapd_wakes, u64, 1);
 BPF_ARRAY(shortage, u64, SHORTAGES);
 
@@ -182,14 +182,14 @@ int on_page_alloc(struct bpf_raw_tracepoint_args *ctx)
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	int reclaim_key = RECLAIMING, awake_key = KSWAPDS_AWAKE;
 	u64 *reclaiming = shortage.lookup(&reclaim_key), *awake = shortage.lookup(&awake_key);
-	u64 who, none = 0, *pages;
+	u64 taker, none = 0, *pages;
 
 	if (!reclaiming || !awake || (!*reclaiming && !*awake))
 		return 0;
 	if (!ctx->args[0] || !(ctx->args[2] & DIRECT_RECLAIM))
 		return 0;
-	who = task_identity(task, cgroup_of(task));
-	pages = allocators.lookup_or_try_init(&who, &none);
+	taker = task_identity(task, cgroup_of(task));
+	pages = allocators.lookup_or_try_init(&taker, &none);
 	if (pages)
 		*pages += 1ULL << (ctx->args[1] & 31);
 	else
@@ -205,7 +205,7 @@ int on_victim(struct bpf_raw_tracepoint_args *ctx)
 
 	if (victim >= SMALLEST_POINTER)
 		return count_oom_kill(cgroup_of((struct task_struct *)victim));
-	cgroup = condemned.lookup(&pid);
+	cgroup = sent_sigkill.lookup(&pid);
 	if (cgroup)
 		return count_oom_kill(*cgroup);
 	if ((u32)bpf_get_current_pid_tgid() == pid)
@@ -224,6 +224,6 @@ int on_signal(struct bpf_raw_tracepoint_args *ctx)
 		return 0;
 	pid = PEEK(task->pid);
 	cgroup = cgroup_of(task);
-	condemned.update(&pid, &cgroup);
+	sent_sigkill.update(&pid, &cgroup);
 	return 0;
 }

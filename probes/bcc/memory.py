@@ -1,7 +1,7 @@
 """Memory stalls from a program compiled on the node: the columns of `probes.memory`.
 
-Which limit stalled a task is told by the level with the least room when reclaim begins, not by the kernel's own word:
-reclaim on request (`memory.reclaim`) of a task within 2 MiB of a limit passes for a stall, and where two levels are
+The limit that stalls a task is inferred: it is the level with the least room when reclaim begins. So reclaim on
+request (`memory.reclaim`) of a task within 2 MiB of a limit counts as a stall, and where two levels are
 nearly full at once the wrong one may be named. The sum of the two limit causes is exact apart from the former.
 """
 

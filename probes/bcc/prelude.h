@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Put before each program: what probes/bpf has in kernel, maps and cgroup.bpf.h, over the kernel's own headers.
+/* Put before each program: the definitions of kernel, maps and cgroup.bpf.h, over the kernel's own headers.
  *
  * BCC rewrites `map.lookup()` and the like only where they stand in a function's own text, never in a macro. */
 #include <linux/sched.h>

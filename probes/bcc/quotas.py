@@ -1,4 +1,4 @@
-"""Which cgroups a CPU quota can hold back: those that have one, and all below them."""
+"""Cgroups that a CPU quota can hold back: those that have one, and all below them."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ QUOTA_FILES = (("cpu.max", b"max"), ("cpu.cfs_quota_us", b"-1"))
 
 
 def under_quota(mount: Path) -> frozenset[int]:
-    """Ids of the cgroups of the cpu hierarchy with a quota of their own or above; one small file is read for each."""
+    """Return ids of the cgroups with a quota of their own or above; reads one small file for each."""
     return frozenset(filter(None, (cgroup_id(Path(directory)) for directory in _limited(str(mount), above=False))))
 
 
@@ -29,7 +29,7 @@ def _limited(directory: str, *, above: bool) -> Iterator[str]:
 
 
 def has_quota(directory: str) -> bool:
-    """Whether the cgroup itself is limited; False when it vanished."""
+    """Return whether the cgroup itself is limited; False when it is gone."""
     for name, unlimited in QUOTA_FILES:
         try:
             descriptor = os.open(f"{directory}/{name}", os.O_RDONLY)

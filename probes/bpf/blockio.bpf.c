@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Block IO of each cgroup and disk: held back by a limit, queued, served; and who was ahead.
+/* Block IO of each cgroup and disk: held back by a limit, queued, served; and the cgroups ahead.
  *
  * An IO is followed by its bio, because the request does not exist yet while it waits for a free tag, and because the
- * submitter is known only then: at completion current is nobody in particular. A request is told by its first bio.
+ * submitter is known only then: at completion current is an arbitrary task. A request is identified by its first bio.
  * Each disk counts outstanding bios of up to SEATS cgroups; an IO remembers the counts it found on arrival, and its
  * wait is shared out by those and by what is outstanding when it ends.
  *
@@ -79,7 +79,7 @@ struct {
 	__type(value, u64);
 } blame SEC(".maps");
 
-/* On cgroup v1: the cpu cgroup of whoever last submitted from a blkio cgroup. */
+/* On cgroup v1: the cpu cgroup of the task that last submitted from a blkio cgroup. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 2048);
@@ -108,8 +108,8 @@ static __always_inline bool same_hierarchy(struct task_struct *task, struct cgro
 	return by_cpu->root == by_io->root;
 }
 
-/* Whose IO this is. A thread that submits for itself tells; a kernel thread (writeback, a limit's dispatcher, a loop
- * device) submits for the cgroup on the bio, which on cgroup v1 is known by who submitted from there before. */
+/* Cgroup of an IO: that of the submitting thread; a kernel thread (writeback, a limit's dispatcher, a loop device)
+ * submits for the cgroup on the bio, which on cgroup v1 is known by the task that submitted from there before. */
 static __always_inline u64 submitter(struct bio *bio)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -162,8 +162,8 @@ static __always_inline void leave_late(struct io *io, u64 now)
 		leave_seat(disk, io->seat, now);
 }
 
-/* A bio enters the block layer: note when, whose it is and what is ahead of it. One that is known to have entered is
- * either noted by the first program just now, or its end was missed. */
+/* A bio enters the block layer: note the time, the cgroup and the bios ahead of it. One that is known to have entered
+ * is either noted by the first program just now, or its end was missed. */
 static __always_inline int enter(struct bio *bio, bool again)
 {
 	u64 key = (u64)bio, now = bpf_ktime_get_ns();
@@ -282,7 +282,7 @@ int BPF_PROG(on_requeue, struct request *request)
 	return requeue(request);
 }
 
-/* Of a part the second program cannot tell whether the first one has counted it. */
+/* The second program ignores a part of a request: it cannot tell whether the first one has counted it. */
 static __always_inline int complete(struct request *request, u32 bytes, bool again)
 {
 	u64 key, now;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Which cgroup a task belongs to: always by the cpu controller, which is right on cgroup v1, hybrid and v2. */
+/* Cgroup of a task: always by the cpu controller, which is right on cgroup v1, hybrid and v2. */
 #ifndef KOORD_CGROUP_BPF_H
 #define KOORD_CGROUP_BPF_H
 
@@ -19,7 +19,7 @@ static __always_inline bool is_kernel_thread(struct task_struct *task)
 	return task->flags & PF_KTHREAD;
 }
 
-/* Who a task is when it stands in another's way. */
+/* Identity of a task as a culprit. */
 static __always_inline u64 task_identity(struct task_struct *task, u64 cgroup)
 {
 	return is_kernel_thread(task) ? KERNEL_ID : cgroup;

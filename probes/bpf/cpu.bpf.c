@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Run-queue wait for each cgroup, split by cause, and blamed on whoever ran meanwhile.
+/* Run-queue wait for each cgroup, split by cause, and blamed on the cgroups that ran meanwhile.
  *
  * A task is stamped when it becomes runnable (woken, or switched away while still runnable) and its wait ends when it
  * is switched in. Every CPU keeps a ring of its last run slices; a wait is charged by its overlap with them. Throttled
@@ -88,7 +88,8 @@ static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *t
 	stamp->since_ns = now;
 }
 
-/* Which quota held the task: what its queue said when stamped, else whether its own cgroup has a quota at all. */
+/* Return whether its own quota held the task, not an ancestor's: by its queue when stamped, else by having one at all.
+ */
 static __always_inline bool own_quota(struct stamp *stamp, struct cfs_rq *queue)
 {
 	if (stamp->flags & STAMP_THROTTLED)
@@ -135,8 +136,8 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 	struct stamp *stamp;
 	bool runnable;
 
-	/* Some kernels keep BPF away from privileged tasks: a switch made by one is not seen, and nobody knows when its
-	 * successor came. */
+	/* Some kernels keep BPF away from privileged tasks: a switch made by one is not seen, and its successor has
+	 * no known start. */
 	if (state->since_ns && state->pid != (u32)prev->pid) {
 		count_lost(LOST_SWITCH, 1);
 		state->identity = UNSEEN_ID;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Time interrupts take on top of whoever runs: charged to the interrupted task's cgroup, and to each vector.
+/* Time that interrupts take on top of the running task: charged to the interrupted task's cgroup, and to each vector.
  *
  * A hard interrupt inside a soft one is taken out of it, so the two add up to the time lost. The idle task and kernel
- * threads (ksoftirqd among them) lose nothing that is anybody's: their share is in the vectors only.
+ * threads (ksoftirqd among them) are no cgroup's: their share is in the vectors only.
  */
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
@@ -64,7 +64,7 @@ static __always_inline struct irq_cpu *this_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &key);
 }
 
-/* The interrupted cgroup's account, NULL when nobody's time was taken. */
+/* The interrupted cgroup's account, NULL when no cgroup was interrupted. */
 static __always_inline struct irq_cgroup *robbed(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

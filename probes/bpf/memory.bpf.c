@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Time tasks stall to find memory, for each cgroup, by cause: its own limit, an ancestor's limit, the whole node being
+/* Memory stalls of each cgroup's tasks by cause: its own limit, an ancestor's limit, the whole node being
  * short, or compaction. Begin and end of a stall run in the stalled task, so one stamp a task suffices: reclaim never
  * runs within reclaim, and compaction within reclaim belongs to that. While the node is short, page allocations are
  * counted by cgroup, for the blame.
@@ -71,7 +71,7 @@ struct {
 	__uint(max_entries, 256);
 	__type(key, u32);
 	__type(value, u64);
-} condemned SEC(".maps");
+} sent_sigkill SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -156,8 +156,8 @@ static __always_inline struct cgroup *limited_cgroup(struct task_struct *task)
 	return BPF_CORE_READ(scan, target_mem_cgroup, css.cgroup);
 }
 
-/* Whose limit stalls the task. Reclaim of a cgroup the task is not under is work done on request (memory.reclaim, a
- * limit written by somebody else), not a stall for memory. */
+/* Cause of a stall by the limit's owner. Reclaim of a cgroup the task is not under is work done on request
+ * (memory.reclaim, a limit written from outside), not a stall for memory. */
 static __always_inline u32 limit_cause(struct task_struct *task)
 {
 	int memory_id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
@@ -190,7 +190,7 @@ static __always_inline int begin_global(bool again)
 	return is_kernel_thread(task) ? 0 : begin_stall(task, GLOBAL, again);
 }
 
-/* Compaction that an allocation waits for; one that an administrator or kcompactd runs is nobody's stall. Before 5.18
+/* Compaction that an allocation waits for; one that an administrator or kcompactd runs is no stall. Before 5.18
  * the first argument is no compact_control, and nothing is counted. */
 static __always_inline int begin_compaction(struct compact_control *control, bool again)
 {
@@ -302,15 +302,15 @@ SEC("tp_btf/mm_page_alloc")
 int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int gfp)
 {
 	struct task_struct *task;
-	u64 who, *pages;
+	u64 taker, *pages;
 
 	if (!reclaiming && !kswapds_awake)
 		return 0;
 	if (!page || !(gfp & DIRECT_RECLAIM))
 		return 0;
 	task = bpf_get_current_task_btf();
-	who = task_identity(task, task_cgroup(task));
-	pages = lookup_or_init(&allocators, &who, &zero);
+	taker = task_identity(task, task_cgroup(task));
+	pages = lookup_or_init(&allocators, &taker, &zero);
 	if (pages)
 		*pages += 1ULL << (order & 31);
 	else
@@ -330,7 +330,7 @@ int BPF_PROG(on_victim_id, int pid)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	u32 key = pid;
-	u64 *cgroup = bpf_map_lookup_elem(&condemned, &key);
+	u64 *cgroup = bpf_map_lookup_elem(&sent_sigkill, &key);
 
 	if (cgroup)
 		return count_oom_kill(*cgroup);
@@ -350,7 +350,7 @@ int BPF_PROG(on_signal, int signal, void *info, struct task_struct *task)
 		return 0;
 	key = task->pid;
 	cgroup = task_cgroup(task);
-	bpf_map_update_elem(&condemned, &key, &cgroup, BPF_ANY);
+	bpf_map_update_elem(&sent_sigkill, &key, &cgroup, BPF_ANY);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* What the network does to each cgroup's sockets: TCP retransmits, drops, the wait in send queues, and the receive
+/* Network losses and delays of each cgroup's sockets: TCP retransmits, drops, the wait in send queues, and the receive
  * interrupt's time.
  *
  * A send's wait runs from its entry to a device with a queue to its first leave of the queue. Of a receive interrupt,
@@ -16,7 +16,7 @@ static __always_inline int retransmitted(const struct sock *sk)
 	u64 owner = owner_of((void *)sk);
 	struct net_cgroup *stats;
 
-	if (owner == NOBODY) {
+	if (owner == NO_OWNER) {
 		count_lost(UNKEYED_PACKETS, 1);
 		return 0;
 	}
@@ -39,7 +39,7 @@ int BPF_PROG(on_retransmit_result, const struct sock *sk, const struct sk_buff *
 	return error ? 0 : retransmitted(sk);
 }
 
-/* What a socket still held when it was closed is not a loss of the network. */
+/* Packets that a socket still held when it was closed are not a loss of the network. */
 static __always_inline bool is_drop(u32 reason)
 {
 	if (bpf_core_enum_value_exists(enum skb_drop_reason, SKB_CONSUMED) &&
@@ -71,7 +71,7 @@ static __always_inline int dropped(struct sk_buff *skb, struct sock *sk, u32 rea
 	if (!is_drop(reason))
 		return 0;
 	owner = owner_of(sk);
-	if (owner == NOBODY)
+	if (owner == NO_OWNER)
 		count_lost(UNKEYED_DROPS, 1);
 	else
 		add_drop(owner, reason);
@@ -84,8 +84,8 @@ int BPF_PROG(on_drop, struct sk_buff *skb, void *location, u32 reason)
 	return dropped(skb, skb->sk, reason);
 }
 
-/* Since 6.10 the receiving socket comes along. It may be NULL where the verifier takes it for valid, so whether it is
- * there is asked of the bare word. */
+/* Since 6.10 the receiving socket comes along. It may be NULL where the verifier takes it for valid, so it is
+ * compared as an integer. */
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(on_drop_received, struct sk_buff *skb, void *location, u32 reason, struct sock *receiver)
 {
@@ -100,7 +100,7 @@ static __always_inline bool has_queue(struct sk_buff *skb)
 	return skb->dev->_tx->qdisc->enqueue;
 }
 
-/* In a system call the sender is the socket's user; in a soft interrupt current is whoever was interrupted. */
+/* In a system call the sender is the socket's user; in a soft interrupt current is the interrupted task. */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(on_send, struct sk_buff *skb)
 {
@@ -141,7 +141,7 @@ int BPF_PROG(on_enqueue, struct Qdisc *qdisc, void *queue, struct sk_buff *skb)
 	} else {
 		return 0;
 	}
-	if (stamp.owner == NOBODY)
+	if (stamp.owner == NO_OWNER)
 		count_lost(UNKEYED_PACKETS, 1);
 	else if (bpf_map_update_elem(&stamps, &key, &stamp, BPF_ANY))
 		count_lost(LOST_STAMP, 1);
@@ -197,14 +197,14 @@ static __always_inline void end_segment(struct net_cpu *cpu, u64 now)
 	struct net_cgroup *stats;
 
 	cpu->segment_ns = now;
-	if (cpu->receiver == NOBODY) {
+	if (cpu->receiver == NO_OWNER) {
 		count_lost(UNKEYED_RX_NS, length);
 		return;
 	}
 	stats = stats_of(cpu->receiver);
 	if (stats)
 		stats->rx_ns += length;
-	cpu->receiver = NOBODY;
+	cpu->receiver = NO_OWNER;
 }
 
 SEC("tp_btf/softirq_entry")
@@ -215,7 +215,7 @@ int BPF_PROG(on_softirq_entry, unsigned int vector)
 	if (!cpu)
 		return 0;
 	cpu->softirq = vector + 1;
-	cpu->receiver = NOBODY;
+	cpu->receiver = NO_OWNER;
 	if (vector == NET_RX_SOFTIRQ)
 		cpu->segment_ns = bpf_ktime_get_ns();
 	return 0;
@@ -253,9 +253,9 @@ static __always_inline int reached(struct sock *sk)
 	if (!cpu || cpu->softirq != NET_RX_SOFTIRQ + 1)
 		return 0;
 	owner = owner_of(sk);
-	if (owner == cpu->receiver || owner == NOBODY)
+	if (owner == cpu->receiver || owner == NO_OWNER)
 		return 0;
-	if (cpu->receiver != NOBODY)
+	if (cpu->receiver != NO_OWNER)
 		end_segment(cpu, bpf_ktime_get_ns());
 	cpu->receiver = owner;
 	return 0;

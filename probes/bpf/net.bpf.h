@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the network's programs read of packets and devices, and what they keep. */
+/* Packet and device types that the network programs read, and the records they keep. */
 #ifndef KOORD_NET_BPF_H
 #define KOORD_NET_BPF_H
 
@@ -47,7 +47,7 @@ struct net_drop {
 struct net_cpu {
 	u64 softirq;	/* vector being handled, plus one; 0 for none */
 	u64 segment_ns; /* start of the packet that is being received */
-	u64 receiver;	/* owner of the socket it reached, NOBODY if none yet */
+	u64 receiver;	/* owner of the socket it reached, NO_OWNER if none yet */
 	u64 send_skb;	/* packet on its way to a device's queue */
 	u64 send_ns;
 	u64 send_owner;

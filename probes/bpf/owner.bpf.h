@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Which cgroup a socket belongs to: that of the task that last used it, kept with the socket, because its packets are
- * mostly handled where current is nobody. The kernel's own note on the socket names a cgroup of the v2 hierarchy, which
- * holds the cpu controller only where everything is v2; it is asked where we have not seen a user. */
+/* Owner of a socket: the cgroup of the task that last used it, kept with the socket, because its packets are mostly
+ * handled where current is an arbitrary task. The kernel's own pointer on the socket names a cgroup of the v2
+ * hierarchy, which holds the cpu controller only where everything is v2; it is used where no task was seen using the
+ * socket. */
 #ifndef KOORD_OWNER_BPF_H
 #define KOORD_OWNER_BPF_H
 
 #include "socket.bpf.h"
 
-#define NOBODY 0
+#define NO_OWNER 0
 #define V2_LEVELS 12
 
 #define TCP_TIME_WAIT 6
@@ -56,7 +57,7 @@ static __always_inline u64 v2_cgroup(struct sock *sk)
 			break;
 		cgroup = cgroup->self.parent->cgroup;
 	}
-	return NOBODY;
+	return NO_OWNER;
 }
 
 static __always_inline u64 owner_of(struct sock *sk)
@@ -64,7 +65,7 @@ static __always_inline u64 owner_of(struct sock *sk)
 	struct net_owner *owner;
 
 	if (!sk || !is_inet(sk) || !is_full(sk))
-		return NOBODY;
+		return NO_OWNER;
 	owner = bpf_sk_storage_get(&owners, sk, NULL, 0);
 	if (owner && owner->cgroup)
 		return owner->cgroup;

@@ -2,8 +2,9 @@
 /* Hardware events for each cgroup: CPU-wide perf events read whenever a CPU passes from one cgroup to another.
  *
  * The growth since the last reading belongs to the cgroup that held the CPU. Between threads of one cgroup nothing is
- * read, and while `filtering` is on, all cgroups that are not in `focused` are nobody, like idle. `settle` is run on a CPU by the reader: it charges the slice that still runs, and reads how long each event
- * had a hardware counter, which is the same for all cgroups of the CPU.
+ * read, and while `filtering` is on, cgroups that are not in `focused` are treated as idle. `settle`
+ * is run on a CPU by the reader: it charges the slice that still runs, and reads how long each event had a hardware
+ * counter, which is the same for all cgroups of the CPU.
  */
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
@@ -14,7 +15,7 @@ enum lost_place { LOST_CGROUP, LOST_READ, LOST_UNSEEN_NS, LOST_PLACES };
 
 #define MAX_ERRNO 4095
 
-const volatile u32 asked = 15; /* a bit for each event that is open */
+const volatile u32 open_events = 15; /* a bit for each event that is open */
 
 struct pmu_cgroup {
 	u64 counts[EVENTS];
@@ -22,7 +23,7 @@ struct pmu_cgroup {
 };
 
 struct pmu_cpu {
-	u64 cgroup; /* who holds the CPU; 0 for idle */
+	u64 cgroup; /* holds the CPU; 0 for idle */
 	u64 since_ns;
 	u64 passes;
 	u64 known; /* a bit for each event whose base is valid */
@@ -121,13 +122,13 @@ static __always_inline void read_times(void *array, struct pmu_cpu *cpu, u32 eve
 
 #define READ_ALL(read, cpu, total)                                                                                    \
 	do {                                                                                                          \
-		if (asked & 1 << CYCLES)                                                                              \
+		if (open_events & 1 << CYCLES)                                                                        \
 			read(&cycles, cpu, CYCLES, total);                                                            \
-		if (asked & 1 << INSTRUCTIONS)                                                                        \
+		if (open_events & 1 << INSTRUCTIONS)                                                                  \
 			read(&instructions, cpu, INSTRUCTIONS, total);                                                \
-		if (asked & 1 << LLC_REFERENCES)                                                                      \
+		if (open_events & 1 << LLC_REFERENCES)                                                                \
 			read(&llc_references, cpu, LLC_REFERENCES, total);                                            \
-		if (asked & 1 << LLC_MISSES)                                                                          \
+		if (open_events & 1 << LLC_MISSES)                                                                    \
 			read(&llc_misses, cpu, LLC_MISSES, total);                                                    \
 	} while (0)
 
@@ -138,8 +139,9 @@ static __always_inline bool is_filtering(void)
 	return on && *on;
 }
 
-/* Whose the growth since the last reading is, its time already charged; NULL for nobody's. Growth is nobody's when
- * `leaves` is not the one who was thought to hold the CPU: it moved to another cgroup, or the kernel hid its coming. */
+/* Record that the growth since the last reading belongs to, its time already charged; NULL where it is dropped, as when
+ * `leaves` is not the task that was thought to hold the CPU: it moved to another cgroup, or the kernel hid its coming.
+ */
 static __always_inline struct pmu_cgroup *charge_holder(struct pmu_cpu *cpu, u64 leaves, u64 now)
 {
 	u64 holder = cpu->cgroup, since = cpu->since_ns;
@@ -167,7 +169,7 @@ static __always_inline u64 cgroup_of(struct task_struct *task)
 	return task->pid ? task_cgroup(task) : IDLE_ID;
 }
 
-/* The cgroup where it is measured, else nobody. */
+/* The cgroup if it is measured, else idle. */
 static __always_inline u64 watched(u64 cgroup)
 {
 	if (!cgroup || !is_filtering())

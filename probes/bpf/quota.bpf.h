@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* How long a run queue has been held back by CPU quotas, by the kernel's own clock, on every kernel. */
+/* Throttle clock of a run queue: time held back by CPU quotas, by the kernel's own count, on every kernel. */
 #ifndef KOORD_QUOTA_BPF_H
 #define KOORD_QUOTA_BPF_H
 

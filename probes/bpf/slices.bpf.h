@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Who held a CPU when: each CPU's ring of run slices, and waits charged to causes and culprits by overlap with it. */
+/* Maps of the cpu probe: each CPU's ring of run slices, and nanoseconds of blame. */
 #ifndef KOORD_SLICES_BPF_H
 #define KOORD_SLICES_BPF_H
 
@@ -37,7 +37,7 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 	else
 		count_lost(LOST_BLAME_NS, ns);
 	if (tripwire)
-		step_on_wire(victim, culprit, ns);
+		check_budget(victim, culprit, ns);
 }
 
 #endif

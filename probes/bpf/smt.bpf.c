@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Time two cgroups ran on the two threads of one core, for each pair of cgroups.
  *
- * A core's state says who holds each thread and up to when their meeting is charged. A switch on either thread first
- * charges the time since then to the pair that met, so one switch settles both sides. The claim on that time is a
- * compare-and-exchange: each nanosecond is charged once, whichever thread is faster. Kernel threads and idle are
- * nobody's neighbour. Time whose holder turns out to have been another one is not charged but counted as lost.
+ * A core's state holds the cgroup on each thread and the time up to which their overlap is charged. A switch on either
+ * thread first charges the time since then to that pair, so one switch settles both sides. The claim on that time is a
+ * compare-and-exchange: each nanosecond is charged once, whichever thread is faster. Kernel threads and idle are no
+ * neighbours. Time whose holder turns out to have been another one is not charged but counted as lost.
  */
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
@@ -24,13 +24,13 @@ struct smt_seat {
 };
 
 struct smt_core {
-	u64 settled_ns; /* up to when the meeting is charged */
-	u64 who[THREADS];
+	u64 settled_ns; /* up to when the overlap is charged */
+	u64 identities[THREADS];
 	u64 since_ns[THREADS]; /* since when that is known */
 	u64 padding[3];	       /* a cache line of its own */
 };
 
-struct smt_pair { /* in ascending order: a meeting has no direction */
+struct smt_pair { /* in ascending order: an overlap has no direction */
 	u64 low;
 	u64 high;
 };
@@ -71,15 +71,15 @@ static __always_inline void charge(u64 one, u64 other, u64 ns)
 		count_lost(LOST_PAIR_NS, ns);
 }
 
-static __always_inline bool is_cgroup(u64 who)
+static __always_inline bool is_cgroup(u64 id)
 {
-	return who != IDLE_ID && who != KERNEL_ID;
+	return id != IDLE_ID && id != KERNEL_ID;
 }
 
 /* Charge what is not charged yet. A lost claim means that the other thread has just done it. */
 static __always_inline void settle(struct smt_core *core, u64 now)
 {
-	u64 settled = core->settled_ns, one = core->who[0], other = core->who[1];
+	u64 settled = core->settled_ns, one = core->identities[0], other = core->identities[1];
 
 	if (now <= settled || __sync_val_compare_and_swap(&core->settled_ns, settled, now) != settled)
 		return;
@@ -104,14 +104,15 @@ static __always_inline struct smt_core *own_core(u32 *thread)
 	return bpf_map_lookup_elem(&cores, &core);
 }
 
-/* The one who leaves is not the one who was thought there: it moved to another cgroup, or the kernel hid its coming. */
+/* The task that leaves is not the one that was thought there: it moved to another cgroup, or the kernel hid its coming.
+ */
 static __always_inline void forget(struct smt_core *core, u32 thread, u64 now)
 {
 	u64 since = core->since_ns[thread];
 
 	if (since && now > since)
 		count_lost(LOST_UNSEEN_NS, now - since);
-	core->who[thread] = IDLE_ID;
+	core->identities[thread] = IDLE_ID;
 }
 
 SEC("tp_btf/sched_switch")
@@ -122,18 +123,18 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	u32 thread;
 
 	core = own_core(&thread);
-	if (!core || (comes == leaves && core->who[thread] == leaves))
+	if (!core || (comes == leaves && core->identities[thread] == leaves))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (core->who[thread] != leaves)
+	if (core->identities[thread] != leaves)
 		forget(core, thread, now);
 	settle(core, now);
-	core->who[thread] = comes;
+	core->identities[thread] = comes;
 	core->since_ns[thread] = now;
 	return 0;
 }
 
-/* Run on each thread once: who is there before the first switch. */
+/* Run on each thread once, before the first switch: note the running cgroup. */
 SEC("raw_tp")
 int sit_down(void *ctx)
 {
@@ -145,11 +146,11 @@ int sit_down(void *ctx)
 		return 0;
 	core->since_ns[thread] = bpf_ktime_get_ns();
 	settle(core, core->since_ns[thread]);
-	core->who[thread] = identity(bpf_get_current_task_btf());
+	core->identities[thread] = identity(bpf_get_current_task_btf());
 	return 0;
 }
 
-/* Run by the reader: meetings that go on are charged too. */
+/* Run by the reader: charge overlaps that go on, too. */
 SEC("raw_tp")
 int settle_cores(void *ctx)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Throttle episodes of each cgroup's own quota: one episode is one CPU's queue held back from throttle to unthrottle.
  *
- * Two ways, the loader picks one. Around unthrottle_cfs_rq the kernel tells each episode as it ends. Where functions
+ * Two ways, the loader picks one. Programs around unthrottle_cfs_rq see each episode as it ends. Where functions
  * cannot be traced, the queue's own throttle clock is read when a task of it is switched in: what the clock gained
  * since the last time is the episode. That clock runs for an ancestor's quota too, so each level is credited only with
  * what its own bandwidth account gained meanwhile.
@@ -174,7 +174,7 @@ static long settle_baseline(u32 cpu, struct baseline *base)
 	return 0;
 }
 
-/* What was throttled before the probe started is nobody's episode; run once, before on_switch. */
+/* Skip throttling from before the probe started; run once, before on_switch. */
 SEC("iter/task")
 int take_baseline(struct bpf_iter__task *ctx)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* A watched cgroup that loses more than its budget within its window, to neighbours that may be quieted, is told of at
- * once. What it loses to others is nobody's call for help. */
+/* Tripwire: a watched cgroup that loses more than its budget within its window, to culprits that may be acted on, is
+ * reported at once. Losses to other culprits do not count. */
 #ifndef KOORD_TRIPWIRE_BPF_H
 #define KOORD_TRIPWIRE_BPF_H
 
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
 
-#define TRIP_REST_NS 100000000ULL /* one cgroup is told of at most ten times a second */
+#define TRIP_REST_NS 100000000ULL /* one cgroup is reported at most ten times a second */
 
 /* Off unless asked for: the verifier then removes every trace of it. */
 const volatile bool tripwire = false;
@@ -17,9 +17,9 @@ struct watched {
 	u64 window_ns;
 	u64 since_ns; /* start of the window that runs */
 	u64 lost_ns;  /* lost in it */
-	u64 culprit;  /* who took most of it (Boyer and Moore's majority vote) */
+	u64 culprit;  /* took most of it (Boyer and Moore's majority vote) */
 	u64 votes_ns;
-	u64 told_ns;
+	u64 reported_ns;
 };
 
 struct trip {
@@ -51,21 +51,21 @@ struct {
 	__uint(max_entries, 4096);
 } trips SEC(".maps");
 
-static __always_inline void vote(struct watched *watch, u64 who, u64 ns)
+static __always_inline void vote(struct watched *watch, u64 culprit, u64 ns)
 {
-	if (who == watch->culprit) {
+	if (culprit == watch->culprit) {
 		watch->votes_ns += ns;
 	} else if (watch->votes_ns > ns) {
 		watch->votes_ns -= ns;
 	} else {
-		watch->culprit = who;
+		watch->culprit = culprit;
 		watch->votes_ns = ns - watch->votes_ns;
 	}
 }
 
 /* `culprit` ran for `lost` while `victim` waited. CPUs may race: a sum may miss a part, and the next wait makes up for
- * it. A global function, so that the verifier looks at it once and not at every place in the loops that call it. */
-__noinline int step_on_wire(u64 victim, u64 culprit, u64 lost)
+ * it. A global function, so that the verifier checks it once and not at every place in the loops that call it. */
+__noinline int check_budget(u64 victim, u64 culprit, u64 lost)
 {
 	struct watched *watch = bpf_map_lookup_elem(&watched, &victim);
 	struct trip trip = {};
@@ -81,9 +81,9 @@ __noinline int step_on_wire(u64 victim, u64 culprit, u64 lost)
 	}
 	watch->lost_ns += lost;
 	vote(watch, culprit, lost);
-	if (watch->lost_ns < watch->budget_ns || now - watch->told_ns < TRIP_REST_NS)
+	if (watch->lost_ns < watch->budget_ns || now - watch->reported_ns < TRIP_REST_NS)
 		return 0;
-	watch->told_ns = now;
+	watch->reported_ns = now;
 	trip.victim = victim;
 	trip.culprit = watch->culprit;
 	trip.lost_ns = watch->lost_ns;

@@ -28,7 +28,8 @@ static __always_inline u32 seconds(u64 ns)
 	return ns / 1000000000;
 }
 
-/* Outstanding bios of a seat, 0 if the count is mistaken. Without branches, which would multiply the verifier's paths. */
+/* Outstanding bios of a seat, 0 if the count is mistaken. Without branches, which would multiply the verifier's paths.
+ */
 static __always_inline u32 outstanding(struct disk *disk, u32 seat, u32 now_s)
 {
 	s32 count = disk->outstanding[seat], negative = count >> 31;

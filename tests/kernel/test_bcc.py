@@ -1,4 +1,4 @@
-"""What BCC compiles against the CO-RE programs: both watch the same load, and must tell the same.
+"""Programs that BCC compiles against the CO-RE programs: both measure the same load, and must report the same.
 
 At one event programs run one after the other, and an emulated CPU may stand still between them. Where single waits are
 compared, the compiled program runs between two copies of the CO-RE one, which show how far apart equal programs are.
@@ -20,7 +20,7 @@ from api.metrics import MEMORY_CAUSES
 from api.plugin import Unsupported
 from probes.bcc import loader
 from probes.bcc.blockio import BccBlockIo
-from probes.bcc.cpu import MARK_EVERY_READS, UNTOLD, BccCpu
+from probes.bcc.cpu import MARK_EVERY_READS, UNMEASURED, BccCpu
 from probes.bcc.memory import BccMemory
 from probes.blockio import BlockIo
 from probes.cpu import Cpu
@@ -50,7 +50,7 @@ def host(running_kernel: Kernel) -> Kernel:
 
 @pytest.fixture(scope="module")
 def bcc(host: Kernel) -> None:
-    """Skips with the reason where BCC or the kernel's headers are missing."""
+    """Skip with the reason where BCC or the kernel's headers are missing."""
     try:
         loader.require()
         _ = host.btf
@@ -91,7 +91,7 @@ def nearly(amount: float, slack_ns: float = SLACK_NS) -> Any:
 
 
 def alike(first: float, last: float) -> Any:
-    """What may be told between two copies of the CO-RE program: their mean, as nearly as they agree."""
+    """Expected value between two copies of the CO-RE program: their mean, with the tolerance by which they differ."""
     return nearly((first + last) / 2, max(SLACK_NS, abs(last - first) / 2))
 
 
@@ -100,7 +100,7 @@ def readings(probes: tuple[Probe, ...]) -> tuple[Reading, ...]:
     return tuple(probe.read() for probe in probes)
 
 
-def test_cpu_contention_is_told_alike(cpu_pair: tuple[Cpu, Cpu], tree: CgroupTree) -> None:
+def test_cpu_contention_is_measured_alike(cpu_pair: tuple[Cpu, Cpu], tree: CgroupTree) -> None:
     with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog:
         running = [victim.spawn(BUSY, cpus=CPU), victim.spawn(BUSY, cpus=CPU), hog.spawn(BUSY, cpus=CPU)]
         for process in running:
@@ -109,7 +109,7 @@ def test_cpu_contention_is_told_alike(cpu_pair: tuple[Cpu, Cpu], tree: CgroupTre
         assert total(core, victim, "cpu.wait_neighbour_ns") > 0.3 * BUSY_SECONDS * 1e9
         assert total(core, victim, "cpu.wait_self_ns") > 0.3 * BUSY_SECONDS * 1e9
         for column in core.tables[CGROUP].columns:
-            if column in UNTOLD:
+            if column in UNMEASURED:
                 assert column not in compiled.tables[CGROUP].columns
             elif column.endswith("_ns"):
                 # one wait that an emulated CPU interrupts between the two programs is a large part of a small cause
@@ -132,7 +132,7 @@ def test_cpu_wait_under_a_quota_is_of_unknown_cause(cpu_pair: tuple[Cpu, Cpu], t
         assert total(core, worker, "cpu.wait_ancestor_quota_ns") > 0.5 * wait > 0.3 * BUSY_SECONDS * 1e9
         assert total(compiled, worker, "cpu.wait_ns") == nearly(wait)
         assert total(compiled, worker, "cpu.wait_unknown_ns") == total(compiled, worker, "cpu.wait_ns")
-        assert set(UNTOLD) <= host.refusals.keys()
+        assert set(UNMEASURED) <= host.refusals.keys()
 
 
 MIB = 1 << 20
@@ -158,7 +158,7 @@ def python(cgroup: TestCgroup, program: str, *arguments: str) -> int:
 
 @pytest.fixture
 def hole(tmp_path: Path) -> Path:
-    """A hole: reading it fills the page cache of whoever reads, and nothing is cached before."""
+    """A hole: reading it fills the page cache of the reader, and nothing is cached before."""
     path = tmp_path / "hole"
     with path.open("wb") as stream:
         stream.truncate(5 * LIMIT_BYTES)
@@ -166,7 +166,7 @@ def hole(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("level", ["own", "ancestor"])
-def test_memory_stalls_are_told_alike(
+def test_memory_stalls_are_measured_alike(
     memory_trio: tuple[Memory, Memory, Memory], tree: CgroupTree, hole: Path, level: str
 ) -> None:
     with tree.make_cgroup("outer") as outer, outer.make_cgroup("inner") as inner:
@@ -176,11 +176,11 @@ def test_memory_stalls_are_told_alike(
         cause = f"memory.stall_{level}_limit"
         assert total(first, inner, f"{cause}_count") > 100
         for column in first.tables[CGROUP].columns:
-            before, told, after = (total(reading, inner, column) for reading in (first, compiled, last))
+            before, compiled_total, after = (total(reading, inner, column) for reading in (first, compiled, last))
             if column.endswith("_ns"):
-                assert told == alike(before, after), column
+                assert compiled_total == alike(before, after), column
             elif column.endswith("_count"):
-                assert before == told == after, column
+                assert before == compiled_total == after, column
         assert not any(compiled.lost.values())
 
 
@@ -195,7 +195,7 @@ def test_what_is_asked_for_is_no_stall(memory_trio: tuple[Memory, ...], tree: Cg
             assert sum(total(reading, asker, f"memory.stall_{cause}_count") for cause in MEMORY_CAUSES) == 0
 
 
-def test_oom_kills_are_told_alike(memory_trio: tuple[Memory, ...], tree: CgroupTree) -> None:
+def test_oom_kills_are_measured_alike(memory_trio: tuple[Memory, ...], tree: CgroupTree) -> None:
     with tree.make_cgroup("greedy") as greedy:
         greedy.set_memory_limit(LIMIT_BYTES)
         for _ in range(3):
@@ -229,7 +229,7 @@ def block_io_ns(reading: Reading, cgroup: TestCgroup) -> int:
     return sum(total(reading, cgroup, f"blockio.{part}_ns") for part in ("queue", "device"))
 
 
-def test_block_io_is_told_alike(
+def test_block_io_is_measured_alike(
     blockio_trio: tuple[BlockIo, BlockIo, BlockIo], tree: CgroupTree, disk: Path, host: Kernel
 ) -> None:
     with tree.make_cgroup("reader") as reader, tree.make_cgroup("writer") as writer:
@@ -246,8 +246,10 @@ def test_block_io_is_told_alike(
             for column in ("blockio.ios", "blockio.read_bytes", "blockio.write_bytes"):
                 assert len({total(reading, cgroup, column) for reading in (first, compiled, last)}) == 1, column
             assert block_io_ns(compiled, cgroup) == alike(block_io_ns(first, cgroup), block_io_ns(last, cgroup))
-            before, told, after = (total(reading, cgroup, "blockio.device_ns") for reading in (first, compiled, last))
-            assert told == alike(before, after)
+            before, compiled_total, after = (
+                total(reading, cgroup, "blockio.device_ns") for reading in (first, compiled, last)
+            )
+            assert compiled_total == alike(before, after)
             parts = [total(compiled, cgroup, f"blockio.{part}_ns") for part in ("queue", "excess", "self")]
             pairs = compiled.tables["blockio.blame"]
             blame = pairs.columns["blockio.blame_ns"][pairs.ids == cgroup.cgroup_id].sum()
@@ -257,7 +259,7 @@ def test_block_io_is_told_alike(
 
 
 def koordlet(hide: str, *arguments: str) -> dict[str, Any]:
-    """What the agent prints as JSON where `hide` (shell commands) has been done to a private view of the files."""
+    """JSON that the agent prints where `hide` (shell commands) has been done to a private view of the files."""
     command = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$@"', "sh", sys.executable, "-m", "koordlet", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert "Traceback" not in done.stderr, done.stderr
@@ -271,7 +273,7 @@ def test_without_btf_the_agent_picks_bcc_and_says_so(bcc: None) -> None:
     for name in ("cpu", "memory", "blockio"):
         assert found[name]["able"] is True
         assert "compiled by BCC: the kernel offers no BTF" in found[name]["why"]
-    for column in (*UNTOLD, "blockio.throttle_ns"):
+    for column in (*UNMEASURED, "blockio.throttle_ns"):
         assert found[column]["able"] is False
     assert found["irq"]["able"] is False
 

@@ -1,4 +1,4 @@
-"""Block IO of the running kernel: a known number of reads, whose they are, and whose stood ahead."""
+"""Block IO of the running kernel: a known number of reads, their cgroup, and the cgroups ahead."""
 
 import subprocess
 import sys
@@ -175,7 +175,7 @@ def test_buffered_reads_merge_and_leave_nothing_behind(probe: BlockIo, tree: Cgr
 def test_writeback_is_its_cgroups_where_the_kernel_knows(
     probe: BlockIo, tree: CgroupTree, disk: Path, tmp_path: Path
 ) -> None:
-    """On cgroup v1 nobody knows whose dirty pages the flusher writes; on v2 the bio says so."""
+    """On cgroup v1 the owner of the dirty pages that the flusher writes is unknown; on v2 the bio names it."""
     size = 8 * MIB
     where = tmp_path / "mount"
     where.mkdir()

@@ -1,4 +1,4 @@
-"""What the running kernel's cgroup files do, by direct access: the facts that strategies and probes build on."""
+"""Behaviour of the running kernel's cgroup files, by direct access: facts that strategies and probes rely on."""
 
 import ctypes
 import errno

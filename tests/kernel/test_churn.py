@@ -49,7 +49,7 @@ while True:
     due += 1 / per_second
     time.sleep(max(0.0, due - time.monotonic()))
 """
-"""Makes a cgroup, runs a process in it, removes it, so many times a second; a dot for each."""
+"""Script that makes a cgroup, runs a process in it and removes it, at a given rate; prints a dot for each."""
 
 
 def descriptors() -> int:
@@ -120,7 +120,7 @@ def test_nothing_leaks(kernel: Kernel, tree: CgroupTree) -> None:
 
 
 def test_a_cgroup_that_took_anothers_place_is_named_in_the_same_tick(kernel: Kernel, tree: CgroupTree) -> None:
-    """The directory's link count is as it was, so only what the probes report tells."""
+    """The directory's link count is as it was, so only the probes' reports show it."""
     agent = Agent(AgentSettings())
     try:
         with tree.make_cgroup("places") as parent:

@@ -1,4 +1,4 @@
-"""The cpu probe against known waits: who is blamed, which cause, and that the parts are the whole."""
+"""The cpu probe against known waits: culprit, cause, and parts that sum to the whole."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def hog(tree: CgroupTree, probe: Cpu) -> Iterator[TestCgroup]:
 
 
 class Growth:
-    """What the probe counted for one cgroup between two readings."""
+    """Columns of one cgroup between two readings of the probe."""
 
     def __init__(self, before: Reading, after: Reading, cgroup: TestCgroup) -> None:
         self._before, self._after, self._id = before, after, cgroup.cgroup_id
@@ -85,7 +85,7 @@ def measure(probe: Cpu, cgroup: TestCgroup, work: Callable[[], Any] = lambda: ti
 
 
 def in_attempts(attempt: Callable[[], None], attempts: int = 3) -> None:
-    """A host where others run too may hide a clean figure once; it must show within a few attempts."""
+    """Other load on the host may blur the figure; a clean one must show within a few attempts."""
     for remaining in reversed(range(attempts)):
         try:
             attempt()
@@ -115,7 +115,7 @@ def test_a_competitor_on_the_same_cpu_is_blamed(probe: Cpu, victim: TestCgroup, 
     in_attempts(attempt)
 
 
-def test_own_threads_are_told_from_neighbours(probe: Cpu, victim: TestCgroup) -> None:
+def test_own_threads_are_distinguished_from_neighbours(probe: Cpu, victim: TestCgroup) -> None:
     for _ in range(2):
         victim.spawn(BUSY, cpus=str(CPU))
     time.sleep(0.2)
@@ -169,7 +169,7 @@ def test_a_prime_number_of_wakeups_is_counted_exactly(probe: Cpu, victim: TestCg
         slept = voluntary_switches(stepper.pid) - before
         assert unseen_switches(probe) == unseen, "the kernel hid switches; that is counted, but not exact"
         # one more wakeup starts the step; every further wait follows a switch away while runnable. A timer that
-        # fires before its sleeper has left the CPU wakes nobody, so the kernel's own count of sleeps is the truth.
+        # fires before its sleeper has left the CPU wakes no task, so the kernel's own count of sleeps is the truth.
         assert abs(slept - (WAKEUPS + 1)) <= 3
         assert grown["wait_count"] - grown["involuntary_switches"] == slept
         assert grown["wait_hist"] == grown["wait_count"]

@@ -1,4 +1,4 @@
-"""Interrupt time: vectors against the kernel's own counts, cgroups against vectors, idle against nobody."""
+"""Interrupt time: vectors against the kernel's own counts, cgroups against vectors, idle against no cgroup."""
 
 import os
 import sys

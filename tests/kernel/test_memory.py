@@ -35,7 +35,7 @@ for _ in range(rounds):
 print("done", flush=True)
 sys.stdin.readline()
 """
-# Forks children that each take more than the limit; says how many were killed.
+# Forks children that each take more than the limit; prints how many were killed.
 GREEDY = """
 import os, signal, sys
 killed = 0
@@ -49,7 +49,7 @@ for _ in range(int(sys.argv[1])):
     killed += os.waitpid(child, 0)[1] == signal.SIGKILL
 print(killed, flush=True)
 """
-# Writes a word to a file when told.
+# Writes a word to a file for each line of input.
 WRITER = """
 import sys
 sys.stdin.readline()
@@ -72,7 +72,7 @@ def probe(kernel: Kernel) -> Iterator[Memory]:
 
 @pytest.fixture
 def big_file(tmp_path: Path) -> Path:
-    """A hole: reading it fills the page cache of whoever reads, and nothing is cached before."""
+    """A hole: reading it fills the page cache of the reader, and nothing is cached before."""
     path = tmp_path / "big"
     with path.open("wb") as stream:
         stream.truncate(3 * LIMIT_BYTES)
@@ -85,7 +85,7 @@ def start(cgroup: TestCgroup, program: str, *arguments: str) -> subprocess.Popen
 
 
 def go(process: subprocess.Popen[bytes]) -> bytes:
-    """Let a waiting child work; returns the line it says when it is done."""
+    """Let a waiting child work; returns the line it prints when it is done."""
     assert process.stdin and process.stdout
     process.stdin.write(b"go\n")
     process.stdin.flush()

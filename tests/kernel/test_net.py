@@ -99,11 +99,11 @@ def cgroup(tree: CgroupTree) -> Iterator[TestCgroup]:
         yield made
 
 
-def told_by(cgroup: TestCgroup, *command: str) -> Any:
+def printed_by(cgroup: TestCgroup, *command: str) -> Any:
     process = cgroup.spawn(command, stdout=subprocess.PIPE)
-    told, _ = process.communicate()
+    printed, _ = process.communicate()
     assert process.returncode == 0
-    return json.loads(told)
+    return json.loads(printed)
 
 
 def of_cgroup(reading: Reading, cgroup: TestCgroup, column: str) -> int:
@@ -119,17 +119,17 @@ def drops_by_reason(reading: Reading, cgroup: TestCgroup) -> dict[str, int]:
 
 
 def test_segments_sent_again_are_counted_exactly(kernel: Kernel, probe: Net, cgroup: TestCgroup) -> None:
-    told = told_by(cgroup, sys.executable, "-c", LOSSY)
+    told = printed_by(cgroup, sys.executable, "-c", LOSSY)
     reading = probe.read()
     assert told["retransmits"] >= 2
     assert of_cgroup(reading, cgroup, "tcp_retransmits") == told["retransmits"]
-    if len(kernel.btf.tracepoint_arguments("kfree_skb")) > 3:  # else the receiving socket is not told
+    if len(kernel.btf.tracepoint_arguments("kfree_skb")) > 3:  # else the receiving socket is not known
         assert of_cgroup(reading, cgroup, "drops") == told["retransmits"]  # all sent but the last
         assert drops_by_reason(reading, cgroup) == {"socket_filter": told["retransmits"]}
 
 
 def test_queued_and_dropped_sends_agree_with_the_queue(probe: Net, cgroup: TestCgroup) -> None:
-    told = told_by(cgroup, "unshare", "-n", sys.executable, "-c", QUEUED)
+    told = printed_by(cgroup, "unshare", "-n", sys.executable, "-c", QUEUED)
     reading = probe.read()
     assert told["drops"] > 10
     assert told["packets"] + told["drops"] == 101

@@ -50,7 +50,7 @@ def _value(reading: Reading, column: str, cgroup: TestCgroup) -> int:
 
 
 class Step(NamedTuple):
-    """What one step of a child was, by the kernel's counts and by the probe's."""
+    """One step of a child process, by the kernel's counts and by the probe's."""
 
     faults: int
     run_ns: int
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 
 def _step(probe: Pmu, cgroup: TestCgroup, child: Stepper) -> Step:
-    """Measure steps until the probe saw every switch of one (some kernels do not tell of all)."""
+    """Measure steps until the probe saw every switch of one (some kernels hide some)."""
     for _ in range(20):
         faults, run_ns, switches, first = child.minor_faults, child.run_ns, child.switches, probe.read()
         child.step()

@@ -1,4 +1,4 @@
-"""A focus on some cgroups: they are counted as before, the others have no row, and nobody's time goes astray."""
+"""A focus on some cgroups: they are counted as before, the others have no row, and no time is charged wrongly."""
 
 import contextlib
 from collections.abc import Iterator

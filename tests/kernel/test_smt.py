@@ -1,8 +1,8 @@
-"""CPU 0 and CPU 1 are declared siblings; how long two cgroups met is bounded from both sides by when they ran.
+"""CPU 0 and CPU 1 are declared siblings; the overlap of two cgroups is bounded from both sides by their run times.
 
 Two that run `a` and `b` ns within `wall` ns meet for at least a + b - wall and at most min(a, b): the bounds hold on
-a busy machine, and are tight on a quiet one. Time that the probe itself calls unseen widens them: some kernels do not
-tell of every switch.
+a busy machine, and are tight on a quiet one. Time that the probe itself reports as unseen widens them: some kernels
+hide switches.
 """
 
 import os
@@ -52,7 +52,7 @@ def _foreign(reading: Reading, victim: TestCgroup) -> int:
 
 
 class Stretch:
-    """What two children ran, and what the probe said, between two moments."""
+    """Run times of two children, and the probe's figures, between two readings."""
 
     def __init__(self, probe: Smt, one: tuple[TestCgroup, Stepper], other: tuple[TestCgroup, Stepper]) -> None:
         self._probe, self._one, self._other = probe, one, other
@@ -66,7 +66,7 @@ class Stretch:
         return (wall, *ran, *met, reading.lost["smt.unseen_ns"])
 
     def end(self) -> tuple[int, int, int]:
-        """Least and most that the two can have met, and what was measured (the same from both sides)."""
+        """Least and most that the two can have overlapped, and what was measured (the same from both sides)."""
         grown = (now - first for now, first in zip(self._now(), self._first, strict=True))
         wall, one, other, there, back, unseen = grown
         assert there == back
@@ -169,7 +169,7 @@ def test_with_nobody_in_the_focus_nothing_is_reported_and_the_pause_is_nobodys(p
 
 
 def test_the_topology_of_this_host_is_read(kernel: Kernel) -> None:
-    """Where the host has siblings the probe opens on them; elsewhere it says why not."""
+    """Where the host has siblings the probe opens on them; elsewhere it is Unsupported with a reason."""
     try:
         probe = Smt.open(kernel, ProbeLimits())
     except Unsupported as refusal:

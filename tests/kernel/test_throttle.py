@@ -1,4 +1,4 @@
-"""Throttle episodes against the kernel's own account, at the level whose quota it is."""
+"""Throttle episodes against the kernel's own account, at the level that has the quota."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ THROTTLED_NS = 900_000_000  # some 80 episodes and more on one CPU
 
 @pytest.fixture(params=["traced", "switched"])
 def probe(kernel: Kernel, request: pytest.FixtureRequest) -> Iterator[Throttle]:
-    """The probe by each way this kernel allows, whichever `open` would choose."""
+    """The probe by each way this kernel allows, not only the one that `open` chooses."""
     if request.param == "switched" and not has_queue_clock(kernel):
         pytest.xfail("this kernel's queues keep no throttle clock that can be reached")
     try:
@@ -48,7 +48,7 @@ def kernel_ns(cgroup: TestCgroup) -> int:
 
 
 def await_throttled(cgroup: TestCgroup, least_ns: int = THROTTLED_NS) -> None:
-    """Wait until the cgroup has been throttled for so long since now."""
+    """Wait until the cgroup has been throttled for the given time from now."""
     enough_ns = kernel_ns(cgroup) + least_ns
     wait_for(lambda: kernel_ns(cgroup) >= enough_ns)
 

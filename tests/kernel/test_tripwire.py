@@ -1,4 +1,4 @@
-"""The tripwire: a watched cgroup's loss is told within moments, with the culprit's name, and nobody else's."""
+"""The tripwire: a watched cgroup's loss is reported within milliseconds, with its culprit; no other cgroup's is."""
 
 import subprocess
 import time
@@ -31,7 +31,7 @@ def wire(kernel: Kernel) -> Iterator[Tripwire]:
 
 
 def await_run(pid: int) -> None:
-    """Wait until a process has run for some 50 ms: it is what it is to be."""
+    """Wait until a process has run for some 50 ms: it has executed its program by then."""
     wait_for(lambda: sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) >= 5)
 
 

@@ -83,7 +83,7 @@ def test_requests_are_counted_exactly_on_the_servers_side(kernel: Kernel, servic
         assert by_port.columns["turnaround.requests"][rows].tolist() == [1009]
         assert by_port.columns["turnaround.hist"][rows].sum() == 1009
         assert requests(reading, service) == 1009
-        assert by_port.keys["port"].tolist() == [port]  # the client's side is nobody's service
+        assert by_port.keys["port"].tolist() == [port]  # the client's side serves nothing
         assert not any(reading.lost.values())
     finally:
         probe.close()
@@ -111,7 +111,7 @@ def test_the_time_is_the_services_own(kernel: Kernel, service: TestCgroup) -> No
                 began_ns = time.monotonic_ns()
                 ask(client, 1)
                 asked_ns += time.monotonic_ns() - began_ns
-                time.sleep(0.02)  # between an answer and the next question the service owes nothing
+                time.sleep(0.02)  # between an answer and the next request no time counts
         columns = probe.read().tables["turnaround.port"].columns
         assert 13 * 20_000_000 <= columns["turnaround.sum_ns"][0] < asked_ns
         assert columns["turnaround.hist"][0, :15].sum() == 0

@@ -1,4 +1,4 @@
-"""What a change of a source rebuilds, and which sources an installed package carries."""
+"""Rebuilds after a changed source, and the C sources that an installed package carries."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Interrupt records as columns. No kernel is asked."""
+"""Interrupt records as columns. Needs no kernel."""
 
 from typing import Any, cast
 

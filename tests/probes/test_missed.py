@@ -1,4 +1,4 @@
-"""Events that found every program of theirs running already, told from the kernel's count for each program."""
+"""Events that found all of their programs running already, from the kernel's count for each program."""
 
 from typing import Self, cast
 
@@ -22,7 +22,7 @@ class Loaded:
 
 
 class Seeing(BpfProbe):
-    """Reads nothing but what it lost elsewhere."""
+    """A reading that has losses and no columns."""
 
     name = "seeing"
 

@@ -1,4 +1,4 @@
-"""Which programs fit a kernel, and how drop reasons are spelled. No kernel is asked."""
+"""Programs that fit a kernel, and the spelling of drop reasons. Needs no kernel."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Which CPU gets which events, from the text and trees a host would show."""
+"""Events chosen for each CPU, from the text and trees of such hosts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Scaling by enabled/running: right per interval, never backwards, nothing made of nothing."""
+"""Scaling by enabled/running: right per interval, never backwards, zero from zero."""
 
 import numpy as np
 import pytest

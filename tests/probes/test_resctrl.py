@@ -34,7 +34,7 @@ MakePod = Callable[[str], tuple[Path, int]]
 
 @pytest.fixture
 def make_pod(tmp_path: Path) -> Iterator[MakePod]:
-    """Make a cgroup directory that lists one sleeping process; gives the directory and the process."""
+    """Make a cgroup directory that lists one sleeping process; returns the directory and the process."""
     sleepers: list[subprocess.Popen[bytes]] = []
 
     def make(name: str) -> tuple[Path, int]:

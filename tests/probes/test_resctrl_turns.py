@@ -1,4 +1,4 @@
-"""Who is monitored when there are more cgroups than monitor ids."""
+"""Turns of cgroups when there are more of them than monitor ids."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ from probes.resctrl_turns import Turns, next_turns
         pytest.param([1, 2, 3], {}, [], 2, Turns((), (1, 2)), id="room-for-two"),
         pytest.param([1, 2], {1: 0.0, 2: 0.0}, [], 5, Turns((), ()), id="long-turns-without-waiters-go-on"),
         pytest.param([1, 2, 3], {1: 0.0, 2: 95.0}, [], 2, Turns((1,), (3,)), id="the-longest-served-makes-room"),
-        pytest.param([1, 2, 3], {1: 95.0, 2: 96.0}, [], 2, Turns((), ()), id="nobody-is-stopped-early"),
+        pytest.param([1, 2, 3], {1: 95.0, 2: 96.0}, [], 2, Turns((), ()), id="no-turn-ends-early"),
         pytest.param([2, 3], {1: 99.0, 2: 95.0}, [], 2, Turns((1,), (3,)), id="the-gone-are-stopped-at-once"),
         pytest.param([1, 2, 3], {1: 0.0}, [2], 1, Turns((1,), (3,)), id="the-never-served-come-first"),
         pytest.param([1, 2, 3], {1: 0.0}, [3, 2], 1, Turns((1,), (3,)), id="then-who-waits-longest"),

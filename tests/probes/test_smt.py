@@ -1,4 +1,4 @@
-"""Which CPUs share a core, and how meetings become columns."""
+"""CPUs that share a core, and overlaps as columns."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which way of watching throttling a kernel gets. No kernel is asked."""
+"""Choice of how throttling is traced on a kernel. Needs no kernel."""
 
 from typing import cast
 

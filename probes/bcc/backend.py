@@ -1,4 +1,4 @@
-"""Which of its two makings a BPF probe runs from: the CO-RE object, or a program that BCC compiles on the node."""
+"""Backend of a BPF probe: the CO-RE object, or a program that BCC compiles on the node."""
 
 import importlib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ COMPILED: Mapping[str, tuple[str, str]] = {
 
 
 def open_probe(kind: type[Probe], kernel: Kernel, limits: ProbeLimits, backend: Backend) -> tuple[Probe, str]:
-    """Open by the backend that the settings and the kernel leave; returns the probe and what it rests on.
+    """Open by the backend that the settings and the kernel leave; returns the probe and a description of its source.
 
     `auto` is CO-RE, or BCC where the kernel has no BTF. Raises Unsupported with the reasons against each backend tried.
     """

@@ -1,4 +1,4 @@
-"""Which backend a probe runs from, and what is said when none can."""
+"""Choice of the backend of a probe, and the reasons given when none can run."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.plugin import Unsupported
-from probes.bcc import choice, loader
+from probes.bcc import backend, loader
 from probes.bcc.cpu import BccCpu
 from probes.bcc.quotas import under_quota
 from probes.cpu import Cpu
@@ -32,41 +32,41 @@ class KernelWithBtf(Kernel):
 
 
 def test_auto_is_core_where_there_is_btf(opened: list[type[Probe]]) -> None:
-    _, source = choice.open_probe(Cpu, KernelWithBtf(), ProbeLimits(), "auto")
+    _, source = backend.open_probe(Cpu, KernelWithBtf(), ProbeLimits(), "auto")
     assert opened == [Cpu]
     assert "CO-RE" in source
 
 
 def test_auto_is_bcc_without_btf(opened: list[type[Probe]], tmp_path: Path) -> None:
-    _, source = choice.open_probe(Cpu, without_btf(tmp_path), ProbeLimits(), "auto")
+    _, source = backend.open_probe(Cpu, without_btf(tmp_path), ProbeLimits(), "auto")
     assert opened == [BccCpu]
     assert "compiled by BCC: the kernel offers no BTF" in source
 
 
 def test_forced_bcc_does_not_ask_for_btf(opened: list[type[Probe]]) -> None:
-    _, source = choice.open_probe(Cpu, KernelWithBtf(), ProbeLimits(), "bcc")
+    _, source = backend.open_probe(Cpu, KernelWithBtf(), ProbeLimits(), "bcc")
     assert opened == [BccCpu]
     assert "as set" in source
 
 
 def test_forced_core_never_compiles(opened: list[type[Probe]], tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="no BTF"):
-        choice.open_probe(Cpu, without_btf(tmp_path), ProbeLimits(), "core")
+        backend.open_probe(Cpu, without_btf(tmp_path), ProbeLimits(), "core")
     assert not opened
 
 
 def test_probe_that_bcc_does_not_compile_says_so(opened: list[type[Probe]], tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="BCC compiles only cpu"):
-        choice.open_probe(Irq, KernelWithBtf(), ProbeLimits(), "bcc")
+        backend.open_probe(Irq, KernelWithBtf(), ProbeLimits(), "bcc")
     with pytest.raises(Unsupported, match="no BTF"):
-        choice.open_probe(Irq, without_btf(tmp_path), ProbeLimits(), "auto")
+        backend.open_probe(Irq, without_btf(tmp_path), ProbeLimits(), "auto")
     assert not opened
 
 
 def test_both_reasons_are_given_where_neither_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(loader, "PACKAGES", tmp_path)
     with pytest.raises(Unsupported, match=r"no BTF .*BCC is not installed") as refusal:
-        choice.open_probe(Cpu, without_btf(tmp_path), ProbeLimits(), "auto")
+        backend.open_probe(Cpu, without_btf(tmp_path), ProbeLimits(), "auto")
     assert refusal.value.remedy == "install python3-bpfcc"
 
 
