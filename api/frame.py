@@ -8,6 +8,7 @@ Counters stand as the kernel keeps them; rates are made by `api.window` alone.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,9 +66,28 @@ class Reading:
     lost: Mapping[str, int] = field(default_factory=dict)
 
 
+class CgroupKind(StrEnum):
+    """Role of a cgroup in the layouts of systemd, the kubelet and the container runtimes."""
+
+    ROOT = "root"
+    UNIT = "unit"
+    """A systemd unit: a slice, service, scope, socket or mount."""
+    KUBEPODS = "kubepods"
+    """A directory of the kubelet above the pods: `kubepods` itself or that of a QoS class."""
+    POD = "pod"
+    CONTAINER = "container"
+    PLAIN = "plain"
+    """Any other directory."""
+    UNKNOWN = ""
+    """Not classified, as in recordings of earlier versions."""
+
+
+UNKNOWN_UID = -1
+
+
 @dataclass(frozen=True, slots=True)
 class CgroupInfo:
-    """What is known of one cgroup besides its numbers."""
+    """Identity of one cgroup: names, class, role. The agent fills it once; nothing derives it from the path again."""
 
     id: int
     """Kernfs id of the cpu controller's directory (its inode number)."""
@@ -81,6 +101,14 @@ class CgroupInfo:
     """What its successors are known by: owner as `Kind/namespace/name`; or the service, image, unit, path."""
     container: str = ""
     """Name of the container within the workload's pods; empty where the workload is the container."""
+    kind: CgroupKind = CgroupKind.UNKNOWN
+    pod_uid: str = ""
+    """Of the pod and its containers; empty outside pods."""
+    container_id: str = ""
+    kube_qos: str = ""
+    """Kubernetes QoS class that the kubelet's layout implies: Guaranteed, Burstable, BestEffort or empty."""
+    owner_uid: int = UNKNOWN_UID
+    """User id of the owner of the cgroup's directory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,22 @@ from typing import Any
 import numpy as np
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
+from koordlet.identity.cgroup_names import name_cgroup
+
+
+def cgroup_info(identity: int, path: str, name: str = "", qos: str = "") -> CgroupInfo:
+    """A cgroup of the kind that its path implies, as the agent describes it."""
+    found = name_cgroup(path)
+    return CgroupInfo(
+        identity,
+        path,
+        name or found.name,
+        qos,
+        kind=found.kind,
+        pod_uid=found.pod_uid,
+        container_id=found.container_id,
+        kube_qos=found.kube_qos,
+    )
 
 
 def make_frame(
@@ -27,5 +43,5 @@ def make_frame(
             {"cgroup": pairs[:, 0], "culprit": pairs[:, 1]},
             {"cpu.blame_ns": np.array(list(blame.values()), dtype=np.uint64)},
         )
-    infos = tuple(CgroupInfo(identity, path, path.rpartition("/")[2] or "/") for identity, path in cgroups.items())
+    infos = tuple(cgroup_info(identity, path, path.rpartition("/")[2] or "/") for identity, path in cgroups.items())
     return Frame(int(seconds * 1e9), int(1.7e18 + seconds * 1e9), infos, tables)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
+from api.frame import HOST, UNKNOWN_UID, CgroupInfo, Frame, Reading, Table, merge
 from api.plugin import Unsupported
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.plugins import discover_collectors
@@ -98,16 +98,19 @@ class Agent:
         change = self._walk.look(everything=everything)
         for identity, path in change.added.items():
             if not any(fnmatchcase(path, pattern) for pattern in self.settings.cgroups.ignore):
-                self._infos[identity] = self._describe(identity, path)
+                self._infos[identity] = self._describe(identity, path, change.owners.get(identity, UNKNOWN_UID))
+        chowned = [identity for identity in change.owners.keys() - change.added.keys() if identity in self._infos]
+        for identity in chowned:
+            self._infos[identity] = replace(self._infos[identity], owner_uid=change.owners[identity])
         removed = [self._infos.pop(identity) for identity in change.removed if identity in self._infos]
         if removed:
             self._forget(removed)
-        if removed or change.added:
+        if removed or change.added or chowned:
             self._names = None
             self._cgroups = tuple(self._infos.values())
             self._ids = np.array([info.id for info in self._cgroups], dtype=np.uint64)
 
-    def _describe(self, identity: int, path: str) -> CgroupInfo:
+    def _describe(self, identity: int, path: str, owner_uid: int) -> CgroupInfo:
         name = name_cgroup(path)
         facts = container_facts(self._tree, name.container_id) if name.container_id else ContainerFacts()
         name = replace(name, name=facts.full_name or name.name)
@@ -118,6 +121,11 @@ class Agent:
             qos=qos_of(path, name, self._rules).value,
             workload=printable(workload_of(path, name, facts)),
             container=printable(facts.container),
+            kind=name.kind,
+            pod_uid=name.pod_uid,
+            container_id=name.container_id,
+            kube_qos=name.kube_qos,
+            owner_uid=owner_uid,
         )
 
     def _forget(self, removed: Sequence[CgroupInfo]) -> None:

@@ -5,13 +5,12 @@ from the cgroup's files. What is not known is None.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from resource import getpagesize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import HOST, CgroupInfo
+from api.frame import HOST, CgroupInfo, CgroupKind
 from api.intents import Knob
 from api.kube.resources import CPU, MEMORY
 from api.plugin import Unsupported
@@ -26,7 +25,6 @@ from koordlet.host.filesystems import used_ratio
 from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.topology import cpu_places, disks
-from koordlet.identity.cgroup_names import CgroupName, name_cgroup
 from koordlet.identity.pods import FactsOf, PodFacts, no_pod_facts
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
 from koordlet.strategies.view import CacheControl, CpuThread, Group, GroupKind, KubeQoS, NodeInfo, NodeView
@@ -34,7 +32,11 @@ from koordlet.tick import Tick
 
 _READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
 """Those whose present value strategies start from."""
-_KINDS = {"kubepods": GroupKind.QOS_DIR, "pod": GroupKind.POD, "container": GroupKind.CONTAINER}
+_KINDS = {
+    CgroupKind.KUBEPODS: GroupKind.QOS_DIR,
+    CgroupKind.POD: GroupKind.POD,
+    CgroupKind.CONTAINER: GroupKind.CONTAINER,
+}
 
 
 class NodeViewBuilder:
@@ -62,8 +64,8 @@ class NodeViewBuilder:
         """The tick as strategies see it; `evictions` are recent ones by path, `with_memory` adds the memory domains."""
         window, delta = tick.window, tick.delta
         measured = _Measured(delta)
-        kept = ((row, info, _named(info.path)) for row, info in enumerate(window.cgroups))
-        found = [self._group(row, info, name, measured) for row, info, name in kept if _kind(info, name) is not None]
+        kinds = ((row, info, _kind(info)) for row, info in enumerate(window.cgroups))
+        found = [self._group(row, info, kind, measured) for row, info, kind in kinds if kind is not None]
         host = window.last.tables.get(HOST)
         memory = _host_number(host.columns, "hostwide.memory_total_bytes") if host else None
         free = _host_number(host.columns, "hostwide.memory_available_bytes") if host else None
@@ -119,10 +121,8 @@ class NodeViewBuilder:
             )
         return self._node
 
-    def _group(self, row: int, info: CgroupInfo, name: CgroupName, measured: "_Measured") -> Group:
-        kind = _kind(info, name)
-        assert kind is not None
-        facts = self._facts_of(name.pod_uid) if name.pod_uid else None
+    def _group(self, row: int, info: CgroupInfo, kind: GroupKind, measured: "_Measured") -> Group:
+        facts = self._facts_of(info.pod_uid) if info.pod_uid else None
         knobs = self._knobs_of(info.path)
         pod = info.path.rpartition("/")[0] if kind is GroupKind.CONTAINER else ""
         # Strategies scale the quotas of pods: what stands there is no limit to scale again.
@@ -132,11 +132,11 @@ class NodeViewBuilder:
             path=info.path,
             kind=kind,
             name=facts.name if kind is not GroupKind.CONTAINER else info.container or info.name,
-            uid=name.pod_uid,
+            uid=info.pod_uid,
             pod=pod,
             qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else facts.qos,
-            kube_qos=KubeQoS(name.kube_qos)
-            if name.kube_qos
+            kube_qos=KubeQoS(info.kube_qos)
+            if info.kube_qos
             else KubeQoS.GUARANTEED
             if kind is GroupKind.QOS_DIR
             else KubeQoS.BURSTABLE,
@@ -164,18 +164,13 @@ class NodeViewBuilder:
         return found
 
 
-@lru_cache(maxsize=4096)
-def _named(path: str) -> CgroupName:
-    return name_cgroup(path)
-
-
-def _kind(info: CgroupInfo, name: CgroupName) -> GroupKind | None:
-    """What a cgroup is to strategies; None if nothing."""
-    if name.kind == "container" and not name.pod_uid:
+def _kind(info: CgroupInfo) -> GroupKind | None:
+    """The role of a cgroup for strategies; None where it has none."""
+    if info.kind is CgroupKind.CONTAINER and not info.pod_uid:
         return GroupKind.HOST_APP if info.qos else None
-    if name.kind in _KINDS:
-        return _KINDS[name.kind]
-    return GroupKind.HOST_APP if info.qos and name.kind != "root" and not name.pod_uid else None
+    if info.kind in _KINDS:
+        return _KINDS[info.kind]
+    return GroupKind.HOST_APP if info.qos and info.kind is not CgroupKind.ROOT and not info.pod_uid else None
 
 
 def _limits(knobs: Mapping[Knob, str], memory_bytes: int | None) -> Mapping[str, int]:

@@ -1,8 +1,12 @@
 """How many changes a node and each pod may see in a minute. Pure: the time comes in."""
 
 from collections import deque
+from collections.abc import Mapping
 
-from koordlet.identity.cgroup_names import name_cgroup
+from api.frame import CgroupKind
+from koordlet.identity.cgroup_names import kind_at
+
+_NOTHING_KNOWN: Mapping[str, CgroupKind] = {}
 
 _WINDOW_SECONDS = 60.0
 
@@ -15,13 +19,15 @@ class Budgets:
         self._pod = pod_per_minute
         self._granted: deque[tuple[float, str]] = deque()
         self._counts: dict[str, int] = {}
+        self.kinds = _NOTHING_KNOWN
+        """Kinds of the cgroups of the newest frame, by path."""
 
     def spend(self, target: str, now_seconds: float) -> str:
         """Grant one change, or say which budget is used up."""
         self._expire(now_seconds)
         if len(self._granted) >= self._node:
             return f"the node has seen {self._node} changes in a minute"
-        pod = pod_of(target)
+        pod = pod_of(target, self.kinds)
         if self._counts.get(pod, 0) >= self._pod:
             return f"{pod} has seen {self._pod} changes in a minute"
         self._granted.append((now_seconds, pod))
@@ -36,11 +42,11 @@ class Budgets:
                 del self._counts[pod]
 
 
-def pod_of(target: str) -> str:
-    """The pod's cgroup that a target lies in, or the target itself."""
+def pod_of(target: str, kinds: Mapping[str, CgroupKind] = _NOTHING_KNOWN) -> str:
+    """Return the pod's cgroup that a target lies in, or the target itself."""
     path = target
     while path not in ("", "/"):
-        if name_cgroup(path).kind == "pod":
+        if kind_at(path, kinds) is CgroupKind.POD:
             return path
         path = path.rpartition("/")[0]
     return target

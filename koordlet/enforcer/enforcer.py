@@ -116,8 +116,9 @@ class Enforcer:
         if present != self._cgroups or marked != self._protection.annotated:
             self._cgroups = present
             classes = {info.path: QoSClass(info.qos) for info in present}
+            self._budgets.kinds = kinds = {info.path: info.kind for info in present}
             self._protection = ProtectedCgroups(
-                self._settings.protected, classes, marked, self._own, self._settings.only
+                self._settings.protected, classes, marked, self._own, self._settings.only, kinds
             )
 
     def _is_allowed(self, intent: Intent) -> bool:

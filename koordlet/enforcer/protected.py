@@ -8,23 +8,24 @@ cgroup that has none is that of its nearest classified ancestor.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from api.frame import CgroupKind
 from api.intents import Knob
 from api.qos import QoSClass
 from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.spec import Scope
 from koordlet.host.knobs.table import KNOBS
-from koordlet.identity.cgroup_names import name_cgroup
+from koordlet.identity.cgroup_names import kind_at
 
 _PROTECTED_CLASSES = frozenset({QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR})
 
 
 @dataclass(frozen=True)
 class ProtectedCgroups:
-    """`classes` and `annotated` speak of the cgroups there are, by path."""
+    """`classes`, `annotated` and `kinds` are of the cgroups of the newest frame, by path."""
 
     patterns: tuple[str, ...]
     classes: Mapping[str, QoSClass]
@@ -33,6 +34,7 @@ class ProtectedCgroups:
     """Path of the agent's own cgroup; empty if it is in none."""
     only: tuple[str, ...] = ()
     """Patterns of the cgroups that may be changed at all, widening included; empty is all."""
+    kinds: Mapping[str, CgroupKind] = field(default_factory=dict)
 
     def is_out_of_bounds(self, target: str) -> bool:
         """Whether the settings leave a cgroup alone altogether."""
@@ -90,7 +92,8 @@ class ProtectedCgroups:
         spec = KNOBS[knob]
         if not spec.targets_cgroup or (spec.scope == Scope.ROOT_CGROUP and target == "/"):
             return ""
-        if knob == Knob.CPU_IDLE and name_cgroup(target).kind == "kubepods" and direction != Direction.WIDER:
+        is_kubelets = knob == Knob.CPU_IDLE and kind_at(target, self.kinds) is CgroupKind.KUBEPODS
+        if is_kubelets and direction != Direction.WIDER:
             return f"{target} is the kubelet's own, which would fail to start on an idle cgroup"
         widens = direction in (Direction.WIDER, Direction.SAME)
         if spec.may_widen_protected and widens and not self.is_out_of_bounds(target):

@@ -1,9 +1,11 @@
 """What to call a cgroup, by the layouts of systemd, docker, containerd, cri-o, podman and the kubelet. Pure."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from api.frame import CgroupKind
 from api.qos import QoSClass
 
 _RUNTIME_SCOPE = re.compile(
@@ -19,8 +21,7 @@ _UNIT_SUFFIXES = (".service", ".scope", ".slice", ".socket", ".mount")
 class CgroupName:
     """What a path says about a cgroup."""
 
-    kind: str
-    """One of: root, unit, container, pod, kubepods, plain."""
+    kind: CgroupKind
     name: str
     pod_uid: str = ""
     container_id: str = ""
@@ -39,7 +40,7 @@ class QoSRule:
 def name_cgroup(path: str) -> CgroupName:
     """Recognise a path under the cpu hierarchy; unknown layouts are `plain` with their last component."""
     if path == "/":
-        return CgroupName("root", "/")
+        return CgroupName(CgroupKind.ROOT, "/")
     last = path.rpartition("/")[2]
     pod = _POD.search(path) if "kubepods" in path else None
     uid = pod.group("uid").replace("_", "-") if pod else ""
@@ -47,17 +48,22 @@ def name_cgroup(path: str) -> CgroupName:
     container = _container(path, last, in_pod=bool(pod))
     if container:
         return CgroupName(
-            "container", f"{uid[:8]}/{container[:12]}" if uid else container[:12], uid, container, kube_qos
+            CgroupKind.CONTAINER, f"{uid[:8]}/{container[:12]}" if uid else container[:12], uid, container, kube_qos
         )
     if pod and _POD.search(last):
-        return CgroupName("pod", f"pod {uid[:8]}", uid, "", kube_qos)
+        return CgroupName(CgroupKind.POD, f"pod {uid[:8]}", uid, "", kube_qos)
     if "kubepods" in last:
-        return CgroupName("kubepods", last.removesuffix(".slice"), kube_qos=kube_qos if "-" in last else "")
+        return CgroupName(CgroupKind.KUBEPODS, last.removesuffix(".slice"), kube_qos=kube_qos if "-" in last else "")
     if path.endswith(_QOS_PARENTS):
-        return CgroupName("kubepods", f"kubepods-{last}", kube_qos=kube_qos)
+        return CgroupName(CgroupKind.KUBEPODS, f"kubepods-{last}", kube_qos=kube_qos)
     if last.endswith(_UNIT_SUFFIXES):
-        return CgroupName("unit", unescape_unit(last))
-    return CgroupName("plain", last, uid)
+        return CgroupName(CgroupKind.UNIT, unescape_unit(last))
+    return CgroupName(CgroupKind.PLAIN, last, uid)
+
+
+def kind_at(path: str, known: Mapping[str, CgroupKind]) -> CgroupKind:
+    """Return the kind of a cgroup: as known, or by its path where it came after the newest frame."""
+    return known.get(path) or name_cgroup(path).kind
 
 
 def _container(path: str, last: str, *, in_pod: bool) -> str:

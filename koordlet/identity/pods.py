@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from api.frame import CgroupInfo
+from api.frame import CgroupInfo, CgroupKind
 from api.qos import QoSClass
-from koordlet.identity.cgroup_names import name_cgroup
 
 ANNOTATION_PROTECTED = "koordlet.koordinator.sh/protected"
 """Pod annotation; `true` keeps a pod from everything but gifts."""
@@ -40,6 +39,5 @@ def annotated(cgroups: Iterable[CgroupInfo], facts_of: FactsOf) -> frozenset[str
     """Paths of the pods that are protected by annotation."""
     if facts_of is no_pod_facts:
         return frozenset()
-    named = ((info.path, name_cgroup(info.path)) for info in cgroups)
-    pods = ((path, facts_of(name.pod_uid)) for path, name in named if name.kind == "pod")
+    pods = ((info.path, facts_of(info.pod_uid)) for info in cgroups if info.kind is CgroupKind.POD)
     return frozenset(path for path, facts in pods if facts and facts.annotations.get(ANNOTATION_PROTECTED) == "true")

@@ -6,6 +6,7 @@ A pod's owner is told from the pod's name, as the controllers of Kubernetes make
 import re
 from dataclasses import dataclass
 
+from api.frame import CgroupKind
 from koordlet.identity.cgroup_names import CgroupName
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]{5}"
@@ -53,11 +54,11 @@ def workload_of(path: str, name: CgroupName, facts: ContainerFacts | None = None
 
     Empty for what has no workload of its own or is not known: the root, pods' parents, containers nothing is told of.
     """
-    if name.kind == "container":
+    if name.kind is CgroupKind.CONTAINER:
         return _of_container(facts) if facts else ""
-    if name.kind == "unit":
+    if name.kind is CgroupKind.UNIT:
         return generalise(name.name) if name.name.endswith(_NUMBERED_UNITS) else _INSTANCE.sub(r"\1@\2", name.name)
-    return generalise(path) if name.kind == "plain" and not name.pod_uid else ""
+    return generalise(path) if name.kind is CgroupKind.PLAIN and not name.pod_uid else ""
 
 
 def _of_container(facts: ContainerFacts) -> str:

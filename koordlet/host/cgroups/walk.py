@@ -17,14 +17,17 @@ class _Directory:
     id: int
     children: set[str] = field(default_factory=set)
     links: int = -1
+    owner_uid: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupChange:
-    """What a look found: ids with paths that came, and ids with paths that went."""
+    """Difference between two looks: paths by id of cgroups that came and that went."""
 
     added: dict[int, str]
     removed: dict[int, str]
+    owners: dict[int, int] = field(default_factory=dict)
+    """Owner of the directory by id, of those that came and of those that were chowned (systemd's delegation)."""
 
 
 class CgroupWalk:
@@ -37,6 +40,7 @@ class CgroupWalk:
         self._directories: dict[str, _Directory] = {}
         self._added: dict[int, str] = {}
         self._removed: dict[int, str] = {}
+        self._owners: dict[int, int] = {}
 
     @property
     def paths(self) -> dict[int, str]:
@@ -46,7 +50,7 @@ class CgroupWalk:
     def look(self, *, everything: bool = False) -> CgroupChange:
         """Bring the picture up to date and say what changed since the last look; `everything` lists all anew."""
         self._turn += 1
-        self._added, self._removed = {}, {}
+        self._added, self._removed, self._owners = {}, {}, {}
         if "/" not in self._directories:
             self._enter("/")
         for position, path in enumerate(list(self._directories)):
@@ -55,7 +59,7 @@ class CgroupWalk:
                 continue
             forced = everything or (position + self._turn) % self._relist_every == 0
             self._revisit(path, directory, forced=forced)
-        return CgroupChange(self._added, self._removed)
+        return CgroupChange(self._added, self._removed, self._owners)
 
     def _enter(self, path: str) -> None:
         try:
@@ -72,12 +76,16 @@ class CgroupWalk:
 
     def _revisit(self, path: str, directory: _Directory, *, forced: bool) -> None:
         try:
-            links = os.fstat(directory.fd).st_nlink
+            status = os.fstat(directory.fd)
         except OSError:
-            links = 0
+            self._leave(path)
+            return
+        links = status.st_nlink
         if links == 0 or (forced and path != "/" and not self._still_there(path, directory)):
             self._leave(path)
             return
+        if status.st_uid != directory.owner_uid:
+            directory.owner_uid = self._owners[directory.id] = status.st_uid
         if links == directory.links and not forced:
             return
         directory.links = links
@@ -111,6 +119,7 @@ class CgroupWalk:
         for name in directory.children:
             self._leave(_join(path, name))
         os.close(directory.fd)
+        self._owners.pop(directory.id, None)
         if self._added.get(directory.id) == path:
             del self._added[directory.id]
         else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.frame import CGROUP, CgroupInfo, Column, Frame, Table
+from api.frame import CGROUP, UNKNOWN_UID, CgroupInfo, CgroupKind, Column, Frame, Table
 from detector.recording.columns import TableState, apply, differ, state_of
 from detector.recording.files import RecordedSegment, segment_paths, segments
 from detector.recording.format import (
@@ -227,3 +227,15 @@ def test_a_segment_that_is_deleted_meanwhile_is_left_out(tmp_path: Path) -> None
 def test_symptoms_find_their_columns_recorded() -> None:
     assert {"cpu.wait_neighbour_ns", "pmu.llc_misses", "pressure.io_some_us"} <= recorded_columns()
     assert {"cpu.blame", "memory.blame", "blockio.blame", "smt.blame"} == recorded_tables()
+
+
+def test_cgroups_recorded_before_they_had_a_kind_and_an_owner_are_read() -> None:
+    made = make_frame(1.0, {7: "/batch"}, {"cpu.oncpu_ns": [5]})
+    block = FrameEncoder().encode(made)
+    kind, _length, checksum = prefix_of(block[:PREFIX_BYTES])
+    fields = msgspec.msgpack.decode(unpack_block(kind, block[PREFIX_BYTES:], checksum))
+    positions, (info,) = fields[2]
+    later = {"kind", "pod_uid", "container_id", "kube_qos", "owner_uid"}
+    fields[2] = [positions, [{name: value for name, value in info.items() if name not in later}]]
+    (read,) = FrameDecoder().decode(msgspec.msgpack.encode(fields)).cgroups
+    assert read == CgroupInfo(7, "/batch", "batch", kind=CgroupKind.UNKNOWN, owner_uid=UNKNOWN_UID)

@@ -1,5 +1,6 @@
 """The agent on a host of plain files: cgroups that come and go, sources that fail, ids of removed cgroups, names."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from api.frame import CGROUP, HOST, Frame, Reading, Table
+from api.frame import CGROUP, HOST, CgroupKind, Frame, Reading, Table
 from api.plugin import Unsupported
 from api.qos import QoSClass
 from koordlet.agent.agent import Agent
@@ -85,6 +86,32 @@ def make_cgroups(host: FakeHost, *paths: str) -> None:
     for usage_usec, path in enumerate(paths):
         host.make(path)
         make_tree(host.root / "cg" / path.strip("/"), {"cpu.stat": STAT.format(usage_usec)})
+
+
+POD_UID = "12345678-1234-1234-1234-123456789012"
+POD = f"/kubepods/burstable/pod{POD_UID}"
+
+
+def test_what_a_cgroup_is_stands_in_the_frame(host: FakeHost, agent: Agent) -> None:
+    make_cgroups(host, "/kubepods", "/kubepods/burstable", POD, f"{POD}/{'a' * 64}")
+    os.chown(host.root / "cg/web", 1000 if os.geteuid() == 0 else -1, -1)
+    found = {info.path: info for info in agent.collect().cgroups}
+    assert {path: info.kind for path, info in found.items()} == {
+        "/": CgroupKind.ROOT,
+        "/web": CgroupKind.PLAIN,
+        "/batch": CgroupKind.PLAIN,
+        "/kubepods": CgroupKind.KUBEPODS,
+        "/kubepods/burstable": CgroupKind.KUBEPODS,
+        POD: CgroupKind.POD,
+        f"{POD}/{'a' * 64}": CgroupKind.CONTAINER,
+    }
+    container = found[f"{POD}/{'a' * 64}"]
+    assert (container.pod_uid, container.container_id, container.kube_qos) == (POD_UID, "a" * 64, "Burstable")
+    assert found["/batch"].owner_uid == os.geteuid()
+    assert found["/web"].owner_uid == (1000 if os.geteuid() == 0 else os.geteuid())
+    if os.geteuid() == 0:
+        os.chown(host.root / "cg/web", 1001, -1)
+        assert {info.path: info.owner_uid for info in agent.collect().cgroups}["/web"] == 1001
 
 
 def remove(host: FakeHost, path: str) -> None:

@@ -17,6 +17,7 @@ from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.enforcer.writer import Writer
 from koordlet.host.files import HostTree
+from tests.frames import cgroup_info
 from tests.trees import make_tree
 
 V1_FILES = {
@@ -151,7 +152,7 @@ def want(knob: Knob, value: str, target: str = "/pod", strategy: str = "calm", *
 def infos(**classes: QoSClass) -> tuple[CgroupInfo, ...]:
     """Cgroups by path, slashes spelled as two underscores: `kube__pod=QoSClass.BE`."""
     return tuple(
-        CgroupInfo(number, "/" + name.replace("__", "/"), name, qos.value)
+        cgroup_info(number, "/" + name.replace("__", "/"), name, qos.value)
         for number, (name, qos) in enumerate(classes.items(), 1)
     )
 

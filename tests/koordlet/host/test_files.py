@@ -1,5 +1,6 @@
 """Readers of kernel files: absent is a value, malformed is an error or a counted row."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,18 @@ def test_the_walk_tells_what_came_and_went(tmp_path: Path) -> None:
     assert set(walk.look().removed.values()) == {"/c", "/c/d"}
     assert set(walk.paths.values()) == {"/", "/a"}
     walk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_the_walk_reports_owners_of_new_directories_and_of_those_that_were_given_away(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"a": {}, "b": {}})
+    os.chown(tmp_path / "b", 1000, 1000)
+    walk = CgroupWalk(tmp_path)
+    ids = {path: identity for identity, path in walk.paths.items()} if walk.look().added else {}
+    os.chown(tmp_path / "a", 1001, 1001)  # as systemd does after mkdir, with Delegate= and User=
+    assert walk.look().owners == {ids["/a"]: 1001}
+    assert walk.look().owners == {}
+    (tmp_path / "a").rmdir()
+    assert walk.look().owners == {}
+    walk.close()
+    assert CgroupWalk(tmp_path).look().owners == {ids["/"]: os.geteuid(), ids["/b"]: 1000}

@@ -2,12 +2,12 @@
 
 import pytest
 
-from api.frame import CgroupInfo
 from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, annotated, no_pod_facts
+from tests.frames import cgroup_info
 
 UID = "12345678-1234-1234-1234-123456789012"
 POD = f"/kubepods/besteffort/pod{UID}"
-CGROUPS = [CgroupInfo(number, path, "", "") for number, path in enumerate(("/", POD, f"{POD}/{'a' * 64}", "/batch"))]
+CGROUPS = [cgroup_info(number, path) for number, path in enumerate(("/", POD, f"{POD}/{'a' * 64}", "/batch"))]
 
 
 @pytest.mark.parametrize(
