@@ -123,7 +123,7 @@ class Capping(Strategy[StrategySettings]):
     settings_type = StrategySettings
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        return [self.want("/batch", Knob.CPU_MAX, "50000 100000", "because")]
+        return [self.set_knob("/batch", Knob.CPU_MAX, "50000 100000", "because")]
 
 
 def test_strategies_run_without_a_judge(tmp_path: Path) -> None:
