@@ -1,6 +1,8 @@
 """The architecture as tests: import rules, linters, types, plugin conventions, documents that name files."""
 
+import ast
 import contextlib
+import graphlib
 import re
 import subprocess
 import sys
@@ -76,6 +78,29 @@ def test_a_parameter_without_a_readable_id_is_refused(
     make_id = request.config.hook.pytest_make_parametrize_id
     with contextlib.nullcontext() if readable else pytest.raises(TypeError, match="no readable id"):
         make_id(config=request.config, val=value, argname="value")
+
+
+def imports_of(module: str, path: Path, known: set[str]) -> set[str]:
+    """Modules of this project that a file imports, anywhere in it and under TYPE_CHECKING too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {name if (name := f"{node.module}.{alias.name}") in known else node.module for alias in node.names}
+    return (found & known) - {module}
+
+
+def test_no_modules_import_each_other() -> None:
+    files = {
+        path.relative_to(ROOT).with_suffix(""): path for package in PACKAGES for path in (ROOT / package).rglob("*.py")
+    }
+    paths = {".".join(name.parts).removesuffix(".__init__"): path for name, path in files.items()}
+    order = graphlib.TopologicalSorter({name: imports_of(name, path, set(paths)) for name, path in paths.items()})
+    try:
+        order.prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"modules import each other: {' <- '.join(error.args[1])}")
 
 
 def test_names_say_something() -> None:
