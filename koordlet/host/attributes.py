@@ -80,7 +80,7 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
         except (ValueError, IndexError) as error:
             raise HostError(self.path, "read", errno.EINVAL, f"{text[:80]!r}: {error}") from error
 
-    def write(self, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
+    def write(self, value: str, expected: Collection[str], identity: str) -> None:  # noqa: ARG002
         """One write(2); raises HostError with the kernel's reason, ENODEV if the cgroup is another by now."""
         command = item_command(self.layout, self.item, written_text(self.format, value))
         above, _, name = self.path.rpartition("/")
@@ -120,11 +120,11 @@ class ProcessFiles(_Attribute, frozen=True, tag="processes"):
             return None
         return processes.values_below(Path(self.path), Path(self.proc), self.name)
 
-    def write(self, value: str, holding: Collection[str], identity: str) -> None:
-        """Set it for the processes that hold one of `holding`, and for no other; ENODEV as for a file."""
+    def write(self, value: str, expected: Collection[str], identity: str) -> None:
+        """Set it for the processes that hold one of `expected`, and for no other; ENODEV as for a file."""
         try:
             with _directory(self.path, identity):
-                processes.set_values_below(Path(self.path), Path(self.proc), self.name, value, holding)
+                processes.set_values_below(Path(self.path), Path(self.proc), self.name, value, expected)
         except OSError as error:
             raise HostError(self.key, f"write {value!r} to", error.errno or errno.EIO) from error
 
@@ -147,10 +147,10 @@ class ResourceTasks(_Attribute, frozen=True, tag="resource_tasks"):
             return None
         return resctrl_groups.groups_of(Path(self.root), Path(self.path))
 
-    def write(self, value: str, holding: Collection[str], identity: str) -> None:
-        """Move the threads that are in one of `holding`, and no other; ENODEV as for a file."""
+    def write(self, value: str, expected: Collection[str], identity: str) -> None:
+        """Move the threads that are in one of `expected`, and no other; ENODEV as for a file."""
         with _directory(self.path, identity):
-            resctrl_groups.move_below(Path(self.root), Path(self.path), value, holding)
+            resctrl_groups.move_below(Path(self.root), Path(self.path), value, expected)
 
 
 class ResourceGroup(_Attribute, frozen=True, tag="resource_group"):
@@ -162,7 +162,7 @@ class ResourceGroup(_Attribute, frozen=True, tag="resource_group"):
             return None
         return frozenset((PRESENT if Path(self.path).is_dir() else ABSENT,))
 
-    def write(self, value: str, holding: Collection[str], identity: str) -> None:  # noqa: ARG002
+    def write(self, value: str, expected: Collection[str], identity: str) -> None:  # noqa: ARG002
         """Make or remove it."""
         if value == PRESENT:
             resctrl_groups.make_group(Path(self.path))
@@ -189,7 +189,7 @@ class TrafficClass(_Attribute, frozen=True, tag="traffic_class"):
         """As `CgroupTraffic.read`."""
         return self._traffic().read()
 
-    def write(self, value: str, holding: Collection[str], identity: str = "") -> None:  # noqa: ARG002
+    def write(self, value: str, expected: Collection[str], identity: str = "") -> None:  # noqa: ARG002
         """As `CgroupTraffic.write`; raises HostError with ENODEV if the interface is another by now."""
         if identity and identity != self.identity():
             raise HostError(self.device, f"set {value!r} on", errno.ENODEV)

@@ -35,12 +35,12 @@ def groups_of(root: Path, cgroup: Path) -> frozenset[str]:
     return frozenset(_owners(root, tids).values())
 
 
-def move_below(root: Path, cgroup: Path, group: str, holding: Collection[str]) -> None:
-    """Move the threads below a cgroup that are in one of `holding`; raises HostError when a move is refused."""
+def move_below(root: Path, cgroup: Path, group: str, expected: Collection[str]) -> None:
+    """Move the threads below a cgroup that are in one of `expected`; raises HostError when a move is refused."""
     tasks = group_directory(root, group) / "tasks"
     for _ in range(_PASSES):
         owners = _owners(root, tids_below(cgroup))
-        pending = [tid for tid, owner in owners.items() if owner in holding and owner != group]
+        pending = [tid for tid, owner in owners.items() if owner in expected and owner != group]
         for tid in pending:
             _move(root, tasks, tid)
         # A thread may have been started by one that was not moved yet.

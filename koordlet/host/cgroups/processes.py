@@ -129,14 +129,14 @@ def values_below(directory: Path, proc: Path, name: str) -> frozenset[str]:
     return frozenset(found - {None})  # type: ignore[arg-type]
 
 
-def set_values_below(directory: Path, proc: Path, name: str, value: str, holding: Collection[str]) -> None:
-    """Write `/proc/<pid>/<name>` of the processes that hold one of `holding`; raises OSError when refused."""
+def set_values_below(directory: Path, proc: Path, name: str, value: str, expected: Collection[str]) -> None:
+    """Write `/proc/<pid>/<name>` of the processes that hold one of `expected`; raises OSError when refused."""
     for _ in range(_PASSES):
         with ExitStack() as stack:
             held = {pid: stack.enter_context(_process(proc, pid)) for pid in pids_below(directory)}
             # Membership is read again while each process is held: a pid used again is not below.
             inside = [fd for pid in pids_below(directory) if (fd := held.get(pid)) is not None]
-            pending = [fd for fd in inside if (text := _read(fd, name)) in holding and text != value]
+            pending = [fd for fd in inside if (text := _read(fd, name)) in expected and text != value]
             for fd in pending:
                 _write(fd, name, value)
         if not pending:

@@ -27,7 +27,7 @@ class ScratchCgroup:
         self.path = path
         self.directories = tuple(dict.fromkeys(mount / path.lstrip("/") for mount in _mounts(v1, unified)))
         if "cpu" not in v1 and unified is not None:
-            _pass_down(unified, path)
+            _delegate_controllers(unified, path)
         for directory in self.directories:
             directory.mkdir(parents=True, exist_ok=True)
 
@@ -88,7 +88,7 @@ def _mounts(v1: dict[str, Path], unified: Path | None) -> list[Path]:
     return [v1[name] for name in _V1 if name in v1] + ([unified] if unified is not None else [])
 
 
-def _pass_down(unified: Path, path: str) -> None:
+def _delegate_controllers(unified: Path, path: str) -> None:
     """Hand the controllers to every level above the cgroup."""
     directory = unified
     for part in path.strip("/").split("/"):

@@ -9,12 +9,12 @@ from koordlet.host.cgroups.controllers import Assignment, ControllerDirectories
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.cgroups.processes import pids_below
 from koordlet.host.files import HostTree
-from koordlet.host.traffic import classifiers as traffic_programs
-from koordlet.host.traffic.cgroup_class import BARE, MARKED
+from koordlet.host.traffic import classifiers
+from koordlet.host.traffic.cgroup_class import BARE, NET_CLS
 from koordlet.host.traffic.classes import choose_minor, default_interface, parse_traffic
-from koordlet.host.traffic.net_cls import is_foreign, mark_of
+from koordlet.host.traffic.net_cls import classid_of, is_foreign
 from koordlet.host.traffic.qdisc import DEFAULT, OURS, Link
-from koordlet.host.traffic.veth_taps import can_tap
+from koordlet.host.traffic.veth_taps import has_tcx
 
 _BITS_PER_MEGABIT = 1_000_000
 _MANY = 4096
@@ -42,18 +42,18 @@ class TrafficKnob:
         """One place. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.assignments`."""
         device = self._link.device or self._default_device()
         directory, level = self._locate(target)
-        lack = traffic_programs.lack(by_mark=level == MARKED)
-        if lack is not None:
-            raise lack
+        unsupported = classifiers.missing_support(by_classid=level == NET_CLS)
+        if unsupported is not None:
+            raise unsupported
         self._check_namespace(target, directory)
         link_rate = self._link_rate(device)
         with Link(device) as link:
             root = link.root()
             if root not in (DEFAULT, OURS):
                 raise Unsupported(f"somebody else set {root} on {device}", f"tc qdisc del dev {device} root")
-            standing = link.classes() if root == OURS else {}
+            present = link.classes() if root == OURS else {}
         traffic = parse_traffic(value, link_rate)
-        minor = self._minor(target, set(standing))
+        minor = self._minor(target, set(present))
         attribute = TrafficClass(str(directory), device, minor, level, link_rate)
         return (Assignment(attribute, str(traffic), also=(BARE,)),)
 
@@ -70,11 +70,11 @@ class TrafficKnob:
         if not names:
             raise ValueError("the root cgroup's class is that of everybody who has none")
         v1, unified = find_mounts(self._tree)
-        for mount, level in ((v1.get("net_cls"), MARKED), (unified, len(names))):
+        for mount, level in ((v1.get("net_cls"), NET_CLS), (unified, len(names))):
             if mount is not None and (directory := mount.joinpath(*names)).is_dir():
-                mark = mark_of(directory) if level == MARKED else 0
-                if mark and is_foreign(mark):
-                    raise Unsupported(f"{target} has the net_cls.classid {mark:#x} of somebody else", "set it to 0")
+                classid = classid_of(directory) if level == NET_CLS else 0
+                if classid and is_foreign(classid):
+                    raise Unsupported(f"{target} has the net_cls.classid {classid:#x} of somebody else", "set it to 0")
                 return directory, level
         self._directories.directory("cpu", target)
         raise Unsupported(
@@ -84,7 +84,7 @@ class TrafficKnob:
 
     def _check_namespace(self, target: str, directory: Path) -> None:
         """Without taps nobody knows whose a packet out of another network namespace is once it comes to the link."""
-        if can_tap():
+        if has_tcx():
             return
         own = _namespace(self._tree.path("/proc/self"))
         pids = sorted(pids_below(directory))[:_PIDS_LOOKED_AT]
@@ -107,11 +107,11 @@ class TrafficKnob:
             raise Unsupported(f"{device} does not say how fast it is", "say so in [enforcer] network_bits_per_second")
         return megabits * _BITS_PER_MEGABIT // 8
 
-    def _minor(self, target: str, standing: set[int]) -> int:
+    def _minor(self, target: str, present: set[int]) -> int:
         if target not in self._minors:
             if len(self._minors) >= _MANY:
-                self._minors = {path: minor for path, minor in self._minors.items() if minor in standing}
-            self._minors[target] = choose_minor(target, standing | set(self._minors.values()))
+                self._minors = {path: minor for path, minor in self._minors.items() if minor in present}
+            self._minors[target] = choose_minor(target, present | set(self._minors.values()))
         return self._minors[target]
 
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koordlet.host.files import HostError
-from koordlet.host.traffic import classifiers as traffic_programs
+from koordlet.host.traffic import classifiers
 from koordlet.host.traffic.classes import ROOT, Traffic, parse_traffic
-from koordlet.host.traffic.classifiers import OfCgroup, OfMark, Test
-from koordlet.host.traffic.net_cls import clear_marks, mark_of, set_marks
-from koordlet.host.traffic.qdisc import DEFAULT, OURS, Link, link_identity, look_at
-from koordlet.host.traffic.veth_taps import can_tap, taps_of
+from koordlet.host.traffic.classifiers import CgroupMatch, ClassidMatch, PacketMatch
+from koordlet.host.traffic.net_cls import classid_of, clear_classids, set_classids
+from koordlet.host.traffic.qdisc import DEFAULT, OURS, Link, link_identity, link_state
+from koordlet.host.traffic.veth_taps import has_tcx, taps_of
 
 NONE = "none"
 BARE = "bare"
 """Our root without any class: an agent died between the two."""
-MARKED = 0
+NET_CLS = 0
 """In place of a level: the cgroup is in v1's net_cls hierarchy."""
-_LAST_TURN = 1000
+_LOWEST_PREFERENCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,23 @@ class CgroupTraffic:
         identity = link_identity(self.device)
         if identity is None:
             return None
-        standing = look_at(self.device, identity)
-        if standing.root != OURS:
-            return frozenset((NONE if standing.root == DEFAULT else standing.root,))
-        classes = standing.classes
+        state = link_state(self.device, identity)
+        if state.root != OURS:
+            return frozenset((NONE if state.root == DEFAULT else state.root,))
+        classes = state.classes
         if self.minor not in classes:
             return frozenset((NONE if classes else BARE,))
         found = {str(classes[self.minor])}
-        return frozenset(found if self._is_filled(standing.filters.get(self.minor), identity) else found | {NONE})
+        return frozenset(found if self._is_classified(state.filters.get(self.minor), identity) else found | {NONE})
 
-    def _is_filled(self, name: str | None, identity: str) -> bool:
+    def _is_classified(self, name: str | None, identity: str) -> bool:
         """Whether the cgroup's packets go there; so too where the cgroup is no more."""
-        test = self._test()
-        if name is None or test is None:
+        match = self._match()
+        if name is None or match is None:
             return name is not None
-        if self.level == MARKED and mark_of(self.directory) == 0:
+        if self.level == NET_CLS and classid_of(self.directory) == 0:
             return False
-        return name == _name(test) and (not can_tap() or taps_of(identity).has(self.minor, test))
+        return name == _name(match) and (not has_tcx() or taps_of(identity).has(self.minor, match))
 
     def write(self, value: str) -> None:
         """Make it or change it, or remove it for a value that is no class. Raises HostError."""
@@ -74,49 +74,49 @@ class CgroupTraffic:
     def _make(self, link: Link, traffic: Traffic) -> None:
         link.make_root(self.link_rate)
         link.set_class(self.minor, traffic)
-        link.promise_rest(self.link_rate)
-        test = self._test()
-        if test is None:
+        link.set_default_class(self.link_rate)
+        match = self._match()
+        if match is None:
             raise HostError(self.directory, "stat", errno.ENOENT)
-        self._fill(link, test)
-        if self.level == MARKED:
-            set_marks(self.directory, ROOT | self.minor)
-        if can_tap():
-            taps_of(link.identity).add(self.minor, test)
+        self._set_filter(link, match)
+        if self.level == NET_CLS:
+            set_classids(self.directory, ROOT | self.minor)
+        if has_tcx():
+            taps_of(link.identity).add(self.minor, match)
 
-    def _fill(self, link: Link, test: Test) -> None:
-        program = traffic_programs.load(traffic_programs.classifier(test, self.minor))
+    def _set_filter(self, link: Link, match: PacketMatch) -> None:
+        program = classifiers.load_program(classifiers.classifier_program(match, self.minor))
         try:
-            link.set_filter(self.minor, self._turn, program, _name(test))
+            link.set_filter(self.minor, self._preference, program, _name(match))
         finally:
             os.close(program)
 
     def _remove(self, link: Link, *, is_ours: bool) -> None:
         taps_of(link.identity).remove(self.minor)
-        if self.level == MARKED:
-            clear_marks(self.directory, ROOT | self.minor)
+        if self.level == NET_CLS:
+            clear_classids(self.directory, ROOT | self.minor)
         if not is_ours:
             return
         if not link.classes().keys() - {self.minor}:
             link.remove_root()
             return
-        link.remove_filter(self.minor, self._turn)
+        link.remove_filter(self.minor, self._preference)
         link.remove_class(self.minor)
-        link.promise_rest(self.link_rate)
+        link.set_default_class(self.link_rate)
 
     @property
-    def _turn(self) -> int:
+    def _preference(self) -> int:
         """Cgroups further down are asked for first."""
-        return _LAST_TURN - self.level
+        return _LOWEST_PREFERENCE - self.level
 
-    def _test(self) -> Test | None:
+    def _match(self) -> PacketMatch | None:
         """What tells the cgroup's packets; None if it is gone."""
         try:
             inode = self.directory.stat().st_ino
         except FileNotFoundError:
             return None
-        return OfMark(ROOT | self.minor) if self.level == MARKED else OfCgroup(inode, self.level)
+        return ClassidMatch(ROOT | self.minor) if self.level == NET_CLS else CgroupMatch(inode, self.level)
 
 
-def _name(test: Test) -> str:
-    return f"koord-{test.cgroup_id}" if isinstance(test, OfCgroup) else "koord"
+def _name(match: PacketMatch) -> str:
+    return f"koord-{match.cgroup_id}" if isinstance(match, CgroupMatch) else "koord"

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 MAJOR = 0x4B64
 ROOT = MAJOR << 16
-LINK = ROOT | 1
-REST = ROOT | 2
+LINK_CLASS = ROOT | 1
+DEFAULT_CLASS = ROOT | 2
 FIRST_MINOR, LAST_MINOR = 0x10, 0xFFFE
-REST_PRIORITY = 1
+DEFAULT_CLASS_PRIORITY = 1
 """That of system traffic: after nobody."""
 LEAST_RATE_BYTES = 1000
 """Per second. At less than that one packet waits for longer than a connection lives."""
 _MOST_BYTES = (1 << 63) - 1
 _PRIORITIES = range(8)
-_REST_FRACTION = 10
+_DEFAULT_CLASS_FRACTION = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ def choose_minor(target: str, taken: Collection[int]) -> int:
     raise ValueError(f"net.class: all {count} traffic classes of the link are taken")
 
 
-def rest_rate(link_rate: int, promised: Iterable[int]) -> int:
+def default_class_rate(link_rate: int, promised: Iterable[int]) -> int:
     """What is promised to whoever has no class: what is left of the link, and never less than a tenth of it."""
-    return max(link_rate - sum(promised), link_rate // _REST_FRACTION, LEAST_RATE_BYTES)
+    return max(link_rate - sum(promised), link_rate // _DEFAULT_CLASS_FRACTION, LEAST_RATE_BYTES)
 
 
 def default_interface(routes: str, routes6: str) -> str | None:

@@ -26,7 +26,7 @@ _R0, _R1, _R2, _PACKET = 0, 1, 2, 6
 
 
 @dataclass(frozen=True, slots=True)
-class OfCgroup:
+class CgroupMatch:
     """Packets of sockets made in a v2 cgroup or below; `level` is its depth, the root's is 0."""
 
     cgroup_id: int
@@ -45,14 +45,14 @@ class OfCgroup:
 
 
 @dataclass(frozen=True, slots=True)
-class OfMark:
+class ClassidMatch:
     """Packets of cgroups whose net_cls.classid is that."""
 
     classid: int
     level: int = 0
 
     def instructions(self) -> bytes:
-        """As `OfCgroup.instructions`."""
+        """As `CgroupMatch.instructions`."""
         return b"".join(
             (
                 _instruction(_MOV, _R1, _PACKET),
@@ -62,16 +62,16 @@ class OfMark:
         )
 
 
-Test = OfCgroup | OfMark
+PacketMatch = CgroupMatch | ClassidMatch
 
 
-def classifier(test: Test, minor: int) -> bytes:
+def classifier_program(match: PacketMatch, minor: int) -> bytes:
     """The program of a class's filter: takes what passes the test, and what a tap gave to the class."""
     taken = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
     return b"".join(
         (
             _instruction(_MOV, _PACKET, _R1),
-            test.instructions(),
+            match.instructions(),
             _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=2),
             taken,
             _instruction(_LOAD_32, _R0, _PACKET, offset=_TC_INDEX),
@@ -84,12 +84,12 @@ def classifier(test: Test, minor: int) -> bytes:
     )
 
 
-def tap(tests: Mapping[int, Test]) -> bytes:
+def tap_program(tests: Mapping[int, PacketMatch]) -> bytes:
     """Writes the minor number of the first test that a packet passes, the deepest cgroup first, and lets all go on."""
     going_on = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
     program = _instruction(_MOV, _PACKET, _R1)
-    for minor, test in sorted(tests.items(), key=lambda item: (-item[1].level, item[0])):
-        program += test.instructions()
+    for minor, match in sorted(tests.items(), key=lambda item: (-item[1].level, item[0])):
+        program += match.instructions()
         program += _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=4)
         program += _instruction(_MOV_IMM, _R2, value=minor)
         program += _instruction(_STORE_32, _PACKET, _R2, offset=_TC_INDEX)
@@ -107,16 +107,16 @@ def _instruction(code: int, target: int = 0, source: int = 0, offset: int = 0, v
     return struct.pack("=BBhi", code, target | source << 4, offset, value)
 
 
-def load(instructions: bytes) -> int:
+def load_program(instructions: bytes) -> int:
     """A descriptor of the loaded program, for the caller to close. Raises BpfError, or Unsupported without libbpf."""
     return load_classifier("koord_traffic", instructions)
 
 
 @cache
-def lack(*, by_mark: bool) -> Unsupported | None:
+def missing_support(*, by_classid: bool) -> Unsupported | None:
     """Why packets cannot be told apart by cgroup here; None if they can. Loads a program and lets it go."""
     try:
-        os.close(load(classifier(OfMark(0) if by_mark else OfCgroup(0, 1), 0)))
+        os.close(load_program(classifier_program(ClassidMatch(0) if by_classid else CgroupMatch(0, 1), 0)))
     except BpfError as error:
         reason = f"the kernel refuses a classifier by cgroup ({error.strerror})"
         return Unsupported(

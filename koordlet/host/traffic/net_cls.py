@@ -13,7 +13,7 @@ _FILE = "net_cls.classid"
 _PASSES = 4
 
 
-def mark_of(directory: Path) -> int | None:
+def classid_of(directory: Path) -> int | None:
     """A cgroup's mark; 0 is none, None that the cgroup is gone."""
     try:
         return int((directory / _FILE).read_text())
@@ -23,34 +23,34 @@ def mark_of(directory: Path) -> int | None:
         raise HostError(directory / _FILE, "read", error.errno or 0) from error
 
 
-def is_foreign(mark: int) -> bool:
+def is_foreign(classid: int) -> bool:
     """Whether somebody else set it."""
-    return mark != 0 and mark >> 16 != MAJOR
+    return classid != 0 and classid >> 16 != MAJOR
 
 
-def set_marks(directory: Path, mark: int) -> None:
+def set_classids(directory: Path, classid: int) -> None:
     """Mark a cgroup and those below that have no class of their own."""
     for _ in range(_PASSES):
-        pending = [one for one, has in _region(directory, mark) if has != mark]
+        pending = [one for one, has in _subtree(directory, classid) if has != classid]
         for one in pending:
-            _write(one, mark)
+            _write(one, classid)
         # A cgroup may have been made below one that was not marked yet.
         if not pending:
             return
 
 
-def clear_marks(directory: Path, mark: int) -> None:
+def clear_classids(directory: Path, classid: int) -> None:
     """Take a mark away: what had it gets the mark that the parent has of us."""
-    above = mark_of(directory.parent) or 0
+    above = classid_of(directory.parent) or 0
     inherited = 0 if is_foreign(above) else above
-    for one, has in _region(directory, mark):
-        if has == mark:
+    for one, has in _subtree(directory, classid):
+        if has == classid:
             _write(one, inherited)
 
 
-def _region(directory: Path, mark: int) -> list[tuple[Path, int]]:
-    """Cgroups of a class with their marks, from the top: below one, those that have its mark, none, or `mark`."""
-    top = mark_of(directory)
+def _subtree(directory: Path, classid: int) -> list[tuple[Path, int]]:
+    """Cgroups of a class with their marks, from the top: below one, those that have its mark, none, or `classid`."""
+    top = classid_of(directory)
     if top is None or is_foreign(top):
         return []
     found, pending = [], [(directory, top)]
@@ -58,16 +58,16 @@ def _region(directory: Path, mark: int) -> list[tuple[Path, int]]:
         one, has = pending.pop()
         found.append((one, has))
         for below in sorted(path for path in one.iterdir() if path.is_dir()):
-            its = mark_of(below)
-            if its is not None and its in (0, has, mark):
+            its = classid_of(below)
+            if its is not None and its in (0, has, classid):
                 pending.append((below, its))
     return found
 
 
-def _write(directory: Path, mark: int) -> None:
+def _write(directory: Path, classid: int) -> None:
     try:
-        (directory / _FILE).write_text(str(mark))
+        (directory / _FILE).write_text(str(classid))
     except FileNotFoundError:
         return
     except OSError as error:
-        raise HostError(directory / _FILE, f"write {mark:#x} to", error.errno or 0) from error
+        raise HostError(directory / _FILE, f"write {classid:#x} to", error.errno or 0) from error

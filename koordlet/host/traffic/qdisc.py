@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from koordlet.host.files import HostError
-from koordlet.host.traffic.classes import FIRST_MINOR, LINK, MAJOR, REST, REST_PRIORITY, ROOT, Traffic, rest_rate
+from koordlet.host.traffic.classes import (
+    DEFAULT_CLASS,
+    DEFAULT_CLASS_PRIORITY,
+    FIRST_MINOR,
+    LINK_CLASS,
+    MAJOR,
+    ROOT,
+    Traffic,
+    default_class_rate,
+)
 
 DEFAULT, OURS = "default", "ours"
 _TO_ROOT = 0xFFFFFFFF
@@ -49,7 +58,7 @@ class Link:
 
     def root(self) -> str:
         """`default` for what the kernel sets by itself (its handle is 0), `ours`, or what somebody else set."""
-        with self._saying("read the queueing of"):
+        with self._naming_errors("read the queueing of"):
             for qdisc in self._netlink.get_qdiscs(index=self._index):
                 kind, handle = qdisc.get_attr("TCA_KIND"), qdisc["handle"]
                 if qdisc["parent"] == _TO_ROOT and handle == ROOT and kind == "htb":
@@ -60,14 +69,14 @@ class Link:
 
     def classes(self) -> dict[int, Traffic]:
         """The cgroups' classes by minor number."""
-        with self._saying("read the classes of"):
+        with self._naming_errors("read the classes of"):
             dumped = list(self._netlink.get_classes(index=self._index))
-        return {one["handle"] & 0xFFFF: _traffic(one) for one in dumped if _is_of_a_cgroup(one["handle"])}
+        return {one["handle"] & 0xFFFF: _traffic(one) for one in dumped if _is_cgroup_class(one["handle"])}
 
     def filters(self) -> dict[int, str]:
         """Names of the filters that fill them, by minor number."""
         found: dict[int, str] = {}
-        with self._saying("read the filters of"):
+        with self._naming_errors("read the filters of"):
             for one in self._netlink.get_filters(index=self._index, parent=ROOT):
                 options = one.get_attr("TCA_OPTIONS")
                 if options is not None:
@@ -78,18 +87,22 @@ class Link:
         """HTB with the link's class, and the one of those who have none; what is there already stays."""
         if self.root() == DEFAULT:
             with self._changing("queue by class on"):
-                self._netlink.tc("add", "htb", self._index, ROOT, default=REST & 0xFFFF)
-        self._set(LINK, ROOT, Traffic(link_rate, link_rate, 0))
-        self.promise_rest(link_rate)
+                self._netlink.tc("add", "htb", self._index, ROOT, default=DEFAULT_CLASS & 0xFFFF)
+        self._set(LINK_CLASS, ROOT, Traffic(link_rate, link_rate, 0))
+        self.set_default_class(link_rate)
 
-    def promise_rest(self, link_rate: int) -> None:
+    def set_default_class(self, link_rate: int) -> None:
         """Promise what is left to those who have no class."""
         promised = [traffic.rate for traffic in self.classes().values()]
-        self._set(REST, LINK, Traffic(rest_rate(link_rate, promised), link_rate, REST_PRIORITY))
+        self._set(
+            DEFAULT_CLASS,
+            LINK_CLASS,
+            Traffic(default_class_rate(link_rate, promised), link_rate, DEFAULT_CLASS_PRIORITY),
+        )
 
     def set_class(self, minor: int, traffic: Traffic) -> None:
         """Make or change one."""
-        self._set(ROOT | minor, LINK, traffic)
+        self._set(ROOT | minor, LINK_CLASS, traffic)
 
     def _set(self, handle: int, parent: int, traffic: Traffic) -> None:
         with self._changing(f"set the class {handle & 0xFFFF:x} of"):
@@ -107,7 +120,7 @@ class Link:
                 quantum=min(max(traffic.rate // 100, _QUANTUM_BYTES[0]), _QUANTUM_BYTES[1]),
             )
 
-    def set_filter(self, minor: int, turn: int, program: int, name: str) -> None:
+    def set_filter(self, minor: int, preference: int, program: int, name: str) -> None:
         """Make or change the filter of a class; those of a lower turn are asked first."""
         with self._changing(f"classify traffic of class {minor:x} on"):
             self._netlink.tc(
@@ -119,13 +132,13 @@ class Link:
                 name=name,
                 parent=ROOT,
                 classid=ROOT | minor,
-                prio=turn,
+                prio=preference,
             )
 
-    def remove_filter(self, minor: int, turn: int) -> None:
+    def remove_filter(self, minor: int, preference: int) -> None:
         """What is gone already is as good."""
         with self._changing("remove a filter from", but=errno.ENOENT):
-            self._netlink.tc("del-filter", "bpf", self._index, minor, parent=ROOT, prio=turn)
+            self._netlink.tc("del-filter", "bpf", self._index, minor, parent=ROOT, prio=preference)
 
     def remove_class(self, minor: int) -> None:
         """What is gone already is as good; its filter must be."""
@@ -140,13 +153,13 @@ class Link:
     @contextmanager
     def _changing(self, operation: str, but: int = 0) -> Iterator[None]:
         try:
-            with self._saying(operation, but):
+            with self._naming_errors(operation, but):
                 yield
         finally:
             _seen.clear()
 
     @contextmanager
-    def _saying(self, operation: str, but: int = 0) -> Iterator[None]:
+    def _naming_errors(self, operation: str, but: int = 0) -> Iterator[None]:
         from pyroute2.netlink.exceptions import NetlinkError
 
         try:
@@ -169,19 +182,19 @@ class LinkState:
 _seen: dict[str, tuple[float, LinkState]] = {}
 
 
-def look_at(device: str, identity: str) -> LinkState:
+def link_state(device: str, identity: str) -> LinkState:
     """All of it at once, for the many places that are looked at together; as of at most 50 ms ago.
 
     `identity` is that of the link. Raises HostError.
     """
-    at, standing = _seen.get(identity, (-_FRESH_SECONDS, None))
+    at, state = _seen.get(identity, (-_FRESH_SECONDS, None))
     now = time.monotonic()
-    if standing is None or now - at >= _FRESH_SECONDS:
+    if state is None or now - at >= _FRESH_SECONDS:
         with Link(device) as link:
             root = link.root()
-            standing = LinkState(root, link.classes(), link.filters()) if root == OURS else LinkState(root, {}, {})
-        _seen[identity] = (now, standing)
-    return standing
+            state = LinkState(root, link.classes(), link.filters()) if root == OURS else LinkState(root, {}, {})
+        _seen[identity] = (now, state)
+    return state
 
 
 def link_identity(device: str) -> str | None:
@@ -192,7 +205,7 @@ def link_identity(device: str) -> str | None:
         return None
 
 
-def _is_of_a_cgroup(handle: int) -> bool:
+def _is_cgroup_class(handle: int) -> bool:
     return handle >> 16 == MAJOR and handle & 0xFFFF >= FIRST_MINOR
 
 

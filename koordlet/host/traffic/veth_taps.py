@@ -4,22 +4,22 @@ A tap is a BPF link of this process: no queueing is set up for it, nobody else's
 away when the agent ends, however it ends. So taps need no journal.
 """
 
+import errno
 import os
 import socket
 from functools import cache
 from pathlib import Path
 
 from koordlet.host.files import HostError
-from koordlet.host.traffic import classifiers as traffic_programs
-from koordlet.host.traffic.classifiers import Test
+from koordlet.host.traffic import classifiers
+from koordlet.host.traffic.classifiers import PacketMatch
 from probes.libbpf import BpfError, attach_to_arrivals
 
 _BTF = Path("/sys/kernel/btf/vmlinux")
-_GONE = 19
 
 
 @cache
-def can_tap() -> bool:
+def has_tcx() -> bool:
     """Whether the kernel has tcx (Linux 6.6), as its type information tells."""
     try:
         return b"BPF_TCX_INGRESS" in _BTF.read_bytes()
@@ -31,22 +31,22 @@ class Taps:
     """Those of one link's network namespace."""
 
     def __init__(self) -> None:
-        self._tests: dict[int, Test] = {}
+        self._matches: dict[int, PacketMatch] = {}
         self._links: list[int] = []
         self._interfaces: list[tuple[int, str]] = []
 
-    def has(self, minor: int, test: Test) -> bool:
+    def has(self, minor: int, match: PacketMatch) -> bool:
         """Whether every namespace that is there now is tapped for a class."""
-        return self._tests.get(minor) == test and self._interfaces == socket.if_nameindex()
+        return self._matches.get(minor) == match and self._interfaces == socket.if_nameindex()
 
-    def add(self, minor: int, test: Test) -> None:
+    def add(self, minor: int, match: PacketMatch) -> None:
         """Tap for one class more; raises HostError."""
-        self._tests[minor] = test
+        self._matches[minor] = match
         self._renew()
 
     def remove(self, minor: int) -> None:
         """One class less."""
-        if self._tests.pop(minor, None) is not None:
+        if self._matches.pop(minor, None) is not None:
             self._renew()
 
     def _renew(self) -> None:
@@ -54,26 +54,26 @@ class Taps:
         old, self._links = self._links, []
         self._interfaces = socket.if_nameindex()
         try:
-            if self._tests:
+            if self._matches:
                 self._attach()
         finally:
             for link in old:
                 os.close(link)
 
     def _attach(self) -> None:
-        program = traffic_programs.load(traffic_programs.tap(self._tests))
+        program = classifiers.load_program(classifiers.tap_program(self._matches))
         try:
-            for interface in _ends():
+            for interface in _veths_to_namespaces():
                 try:
                     self._links.append(attach_to_arrivals(program, interface))
                 except BpfError as error:
-                    if error.errno != _GONE:
+                    if error.errno != errno.ENODEV:
                         raise HostError(f"interface {interface}", "tap", error.errno or 0) from error
         finally:
             os.close(program)
 
 
-def _ends() -> list[int]:
+def _veths_to_namespaces() -> list[int]:
     """Interfaces whose other end is in another network namespace."""
     from pyroute2 import IPRoute
 

@@ -27,9 +27,9 @@ from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, restore
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.files import HostTree
 from koordlet.host.traffic.classes import choose_minor
-from koordlet.host.traffic.classifiers import OfCgroup
+from koordlet.host.traffic.classifiers import CgroupMatch
 from koordlet.host.traffic.qdisc import link_identity
-from koordlet.host.traffic.veth_taps import can_tap, taps_of
+from koordlet.host.traffic.veth_taps import has_tcx, taps_of
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.waiting import wait_for
 
@@ -315,7 +315,7 @@ def test_a_cgroup_in_another_network_namespace_is_known_where_it_comes_in(
     idle = wire.tc(wire.router, "qdisc show")
     with contextlib.closing(open_enforcer(at_router, HOST)) as enforcer:
         (event,) = enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3"))
-        if not can_tap():
+        if not has_tcx():
             assert event.outcome == Outcome.UNSUPPORTED
             assert "network namespace of its own" in event.reason
             return
@@ -332,10 +332,10 @@ def test_a_cgroup_in_another_network_namespace_is_known_where_it_comes_in(
 def test_a_namespace_that_comes_later_is_tapped_in_the_next_step(
     wire: Wire, flood: TestCgroup, at_router: EnforcerSettings
 ) -> None:
-    if not can_tap():
+    if not has_tcx():
         pytest.skip("the kernel has no tcx (Linux 6.6)")
     assert flood.unified_dir is not None
-    test = OfCgroup(flood.unified_dir.stat().st_ino, 1)
+    test = CgroupMatch(flood.unified_dir.stat().st_ino, 1)
     identity = link_identity("down1")
     assert identity is not None
     with contextlib.closing(open_enforcer(at_router, HOST)) as enforcer:

@@ -10,7 +10,7 @@ from api.plugin import Unsupported
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.knobs.traffic import TrafficLink
-from koordlet.host.traffic.classifiers import OfCgroup, OfMark, classifier, tap
+from koordlet.host.traffic.classifiers import CgroupMatch, ClassidMatch, classifier_program, tap_program
 from tests.koordlet.enforcer.hosts import FakeHost
 
 VALUE = "rate=131072 prio=7"
@@ -24,17 +24,17 @@ def assignments(tree: HostTree, link: TrafficLink = LINK, target: str = "/pod") 
 def test_without_a_default_route_a_link_must_be_named(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     host.make("/pod")
-    with pytest.raises(Unsupported, match="no default route") as lack:
+    with pytest.raises(Unsupported, match="no default route") as unsupported:
         assignments(host.tree, TrafficLink())
-    assert "network_interface" in lack.value.remedy
+    assert "network_interface" in unsupported.value.remedy
 
 
 def test_v1_without_net_cls_cannot_tell_packets_apart(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, version=1)
     host.make("/pod")
-    with pytest.raises(Unsupported, match="neither in a net_cls nor in the unified hierarchy") as lack:
+    with pytest.raises(Unsupported, match="neither in a net_cls nor in the unified hierarchy") as unsupported:
         assignments(host.tree)
-    assert "cgroup v2" in lack.value.remedy
+    assert "cgroup v2" in unsupported.value.remedy
     with pytest.raises(CgroupGone):
         assignments(host.tree, target="/gone")
 
@@ -49,7 +49,7 @@ def instructions(program: bytes) -> list[tuple[int, int, int, int]]:
 
 
 def test_a_classifier_names_its_cgroup_and_its_class() -> None:
-    program = instructions(classifier(OfCgroup(0x1_8000_0002, 3), 0x20))
+    program = instructions(classifier_program(CgroupMatch(0x1_8000_0002, 3), 0x20))
     assert (0xB7, 2, 0, 3) in program
     assert [one[3] & 0xFFFFFFFF for one in program if one[0] in (0x18, 0)] == [0x8000_0002, 1]
     assert (0xB7, 1, 0, 0x20) in program
@@ -57,11 +57,11 @@ def test_a_classifier_names_its_cgroup_and_its_class() -> None:
 
 
 def test_a_classifier_names_its_mark() -> None:
-    assert (0xB4, 1, 0, 0x4B64FFFE) in instructions(classifier(OfMark(0x4B64FFFE), 0xFFFE))
+    assert (0xB4, 1, 0, 0x4B64FFFE) in instructions(classifier_program(ClassidMatch(0x4B64FFFE), 0xFFFE))
 
 
 def test_a_tap_asks_for_the_deepest_cgroup_first() -> None:
-    program = instructions(tap({0x10: OfCgroup(7, 1), 0x11: OfCgroup(8, 3), 0x12: OfCgroup(9, 2)}))
+    program = instructions(tap_program({0x10: CgroupMatch(7, 1), 0x11: CgroupMatch(8, 3), 0x12: CgroupMatch(9, 2)}))
     assert [value for code, registers, _, value in program if (code, registers) == (0xB7, 2)] == [
         3,
         0x11,
@@ -70,4 +70,4 @@ def test_a_tap_asks_for_the_deepest_cgroup_first() -> None:
         1,
         0x10,
     ]
-    assert instructions(tap({}))[-2:] == [(0xB7, 0, 0, -1), (0x95, 0, 0, 0)]
+    assert instructions(tap_program({}))[-2:] == [(0xB7, 0, 0, -1), (0x95, 0, 0, 0)]

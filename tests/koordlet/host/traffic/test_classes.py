@@ -9,27 +9,27 @@ from koordlet.host.traffic.classes import (
     LAST_MINOR,
     Traffic,
     choose_minor,
+    default_class_rate,
     default_interface,
     parse_traffic,
-    rest_rate,
 )
 
-LINK = 125_000_000
+LINK_CLASS = 125_000_000
 RATES = st.integers(1000, 1 << 40)
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        pytest.param("rate=131072 prio=7", Traffic(131_072, LINK, 7), id="without-a-ceiling-up-to-the-link"),
-        pytest.param("rate=37500000 ceil=125000000 prio=2", Traffic(37_500_000, LINK, 2), id="all-of-it"),
+        pytest.param("rate=131072 prio=7", Traffic(131_072, LINK_CLASS, 7), id="without-a-ceiling-up-to-the-link"),
+        pytest.param("rate=37500000 ceil=125000000 prio=2", Traffic(37_500_000, LINK_CLASS, 2), id="all-of-it"),
         pytest.param("prio=0  ceil=2000 rate=1000", Traffic(1000, 2000, 0), id="in-any-order"),
-        pytest.param("rate=300000000 ceil=400000000 prio=1", Traffic(LINK, LINK, 1), id="cut-to-the-link"),
-        pytest.param("rate=300000000 prio=1", Traffic(LINK, LINK, 1), id="a-promise-beyond-the-link"),
+        pytest.param("rate=300000000 ceil=400000000 prio=1", Traffic(LINK_CLASS, LINK_CLASS, 1), id="cut-to-the-link"),
+        pytest.param("rate=300000000 prio=1", Traffic(LINK_CLASS, LINK_CLASS, 1), id="a-promise-beyond-the-link"),
     ],
 )
 def test_what_a_wish_says(text: str, meant: Traffic) -> None:
-    assert parse_traffic(text, LINK) == meant
+    assert parse_traffic(text, LINK_CLASS) == meant
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_a_wish_says(text: str, meant: Traffic) -> None:
 )
 def test_what_a_wish_may_not_say(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        parse_traffic(text, LINK)
+        parse_traffic(text, LINK_CLASS)
 
 
 @given(rate=RATES, ceiling=RATES, priority=st.integers(0, 7), link=RATES)
@@ -91,7 +91,7 @@ def test_a_taken_class_goes_on_to_the_next_round_the_corner_too() -> None:
 
 @given(link=RATES, promised=st.lists(RATES))
 def test_those_without_a_class_are_promised_what_is_left_and_a_tenth_at_least(link: int, promised: list[int]) -> None:
-    left = rest_rate(link, promised)
+    left = default_class_rate(link, promised)
     assert left >= link // 10
     assert left == link - sum(promised) or left <= max(link // 10, 1000)
 

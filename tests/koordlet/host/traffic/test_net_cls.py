@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.host.traffic.classes import ROOT
-from koordlet.host.traffic.net_cls import clear_marks, is_foreign, mark_of, set_marks
+from koordlet.host.traffic.net_cls import classid_of, clear_classids, is_foreign, set_classids
 
 PODS, BEST_EFFORT, CULPRIT = ROOT | 0x10, ROOT | 0x11, ROOT | 0x12
 FOREIGN = 0x10001
@@ -25,7 +25,7 @@ class Tree:
         """As css_online: a new cgroup has its parent's mark."""
         directory = self.root / path
         directory.mkdir(exist_ok=True)
-        mark = mark_of(directory.parent) if path else 0
+        mark = classid_of(directory.parent) if path else 0
         (directory / "net_cls.classid").write_text(f"{mark or 0}\n")
         return directory
 
@@ -40,8 +40,8 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def test_a_mark_reaches_all_below_but_those_who_have_their_own(tree: Tree) -> None:
-    set_marks(tree.root / "pods/be", BEST_EFFORT)
-    set_marks(tree.root / "pods", PODS)
+    set_classids(tree.root / "pods/be", BEST_EFFORT)
+    set_classids(tree.root / "pods", PODS)
     assert tree.marks() == {
         ".": 0,
         "pods": PODS,
@@ -53,11 +53,11 @@ def test_a_mark_reaches_all_below_but_those_who_have_their_own(tree: Tree) -> No
 
 
 def test_what_loses_its_mark_gets_that_of_its_parent(tree: Tree) -> None:
-    set_marks(tree.root / "pods", PODS)
-    set_marks(tree.root / "pods/be/a", CULPRIT)
-    clear_marks(tree.root / "pods/be/a", CULPRIT)
+    set_classids(tree.root / "pods", PODS)
+    set_classids(tree.root / "pods/be/a", CULPRIT)
+    clear_classids(tree.root / "pods/be/a", CULPRIT)
     assert set(tree.marks().values()) == {0, PODS}
-    clear_marks(tree.root / "pods", PODS)
+    clear_classids(tree.root / "pods", PODS)
     assert set(tree.marks().values()) == {0}
 
 
@@ -65,18 +65,18 @@ def test_marks_of_somebody_else_stay(tree: Tree) -> None:
     (tree.root / "pods/be/net_cls.classid").write_text(str(FOREIGN))
     before = tree.marks()
     assert is_foreign(FOREIGN) and not is_foreign(0) and not is_foreign(PODS)
-    set_marks(tree.root / "pods", PODS)
+    set_classids(tree.root / "pods", PODS)
     assert tree.marks()["pods/be"] == FOREIGN
     assert tree.marks()["pods/be/a"] == 0
-    clear_marks(tree.root / "pods", PODS)
-    set_marks(tree.root / "pods/be", BEST_EFFORT)
+    clear_classids(tree.root / "pods", PODS)
+    set_classids(tree.root / "pods/be", BEST_EFFORT)
     assert tree.marks() == before
 
 
 def test_a_cgroup_that_is_gone_needs_nothing(tree: Tree) -> None:
-    set_marks(tree.root / "gone", PODS)
-    clear_marks(tree.root / "gone", PODS)
-    assert mark_of(tree.root / "gone") is None
+    set_classids(tree.root / "gone", PODS)
+    clear_classids(tree.root / "gone", PODS)
+    assert classid_of(tree.root / "gone") is None
 
 
 TARGETS = ("pods", "pods/be", "pods/be/a", "pods/ls", "pods/be/late", "pods/late")
@@ -94,13 +94,13 @@ def test_whatever_the_order_each_cgroup_has_the_mark_of_its_nearest_class_and_al
         mark = ROOT | (0x10 + TARGETS.index(target))
         if wanted:
             held[target] = mark
-            set_marks(tree.root / target, mark)
+            set_classids(tree.root / target, mark)
         else:
             held.pop(target, None)
-            clear_marks(tree.root / target, mark)
+            clear_classids(tree.root / target, mark)
         for path, found in tree.marks().items():
             above = [path, *map(str, Path(path).parents)]
             assert found == next((held[one] for one in above if one in held), 0), (path, held)
     for target in list(held):
-        clear_marks(tree.root / target, held[target])
+        clear_classids(tree.root / target, held[target])
     assert set(tree.marks().values()) == {0}
