@@ -13,17 +13,17 @@ SCHEMA = "koord.audit/v1"
 
 
 class Outcome(StrEnum):
-    """What became of a wish, or of something that stood."""
+    """Outcome of an intent, or of a setting in effect."""
 
     SET = "set"
     UNCHANGED = "unchanged"
-    """It was so already."""
+    """The value was there already."""
     RESTORED = "restored"
     RECLAIMED = "reclaimed"
     TERMINATED = "terminated"
     KILLED = "killed"
     CONFLICT = "conflict"
-    """Another strategy's wish went first."""
+    """Another strategy's intent won."""
     REFUSED = "refused"
     """The settings or the value forbid it."""
     PROTECTED = "protected"
@@ -31,9 +31,9 @@ class Outcome(StrEnum):
     COOLDOWN = "cooldown"
     """Too soon after another eviction."""
     FOREIGN_WRITE = "foreign_write"
-    """Somebody else wrote there; left alone."""
+    """Another program wrote there; its value stays."""
     BACKING_OFF = "backing_off"
-    """Left alone for a while after somebody else wrote there, or after a failure."""
+    """Not written for some seconds after a foreign write or a failure."""
     GONE = "gone"
     """The cgroup is no more, or another of the same path."""
     UNSUPPORTED = "unsupported"
@@ -54,7 +54,7 @@ ACTIONS = frozenset(
         Outcome.GONE,
     }
 )
-"""Told every time; any other outcome once, until it changes."""
+"""Outcomes that are audited each time; any other is audited once, until it changes."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
@@ -65,10 +65,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from", 
     """RFC 3339, UTC."""
     strategy: str
     verdict: str
-    """`victim|rule` that the wish answers."""
+    """`victim|rule` that the intent answers."""
     target: str
     file: str
-    """The place: a path, `#` and the item in it."""
+    """Key of the attribute: a path, `#` and the item in it."""
     before: str
     after: str
     reason: str

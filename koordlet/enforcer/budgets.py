@@ -1,4 +1,4 @@
-"""How many changes a node and each pod may see in a minute. Pure: the time comes in."""
+"""Budgets of changes per minute, for the node and for each pod. Pure: the time is a parameter."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Budgets:
         """Kinds of the cgroups of the newest frame, by path."""
 
     def spend(self, target: str, now_seconds: float) -> str:
-        """Grant one change, or say which budget is used up."""
+        """Grant one change and return "", or return which budget is used up."""
         self._expire(now_seconds)
         if len(self._granted) >= self._node:
             return f"the node has seen {self._node} changes in a minute"

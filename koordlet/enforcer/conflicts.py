@@ -1,14 +1,14 @@
-"""Two strategies want different values of one knob of one cgroup: who gets it. Pure.
+"""Conflicts: two strategies ask for different values of one knob of one cgroup. Pure.
 
 The rule, in this order:
 1. An idle cgroup has no weight of its own: `cpu.idle` 1 beats any `cpu.weight` of the same cgroup.
 2. For a protected or latency-sensitive cgroup (SYSTEM, LSE, LSR, LS) the value that gives it more wins; for any other
-   the one that gives it less. What has no order (resource groups, sysctls) goes on to the next line.
-3. The gentler wish wins (`Strength`).
+   the one that gives it less. Values without an order (resource groups, sysctls) go on to the next line.
+3. The gentler intent wins (`Strength`).
 4. The strategy whose name sorts first wins.
 
-What is set on processes (`oom_score_adj`, resource group, core scheduling group) reaches those of the cgroups below as
-well, so of a cgroup and one below it the one below gets its wish and the other gives way.
+A knob of processes (`oom_score_adj`, resource group, core scheduling group) applies to those of the cgroups below as
+well, so of a cgroup and one below it the lower one wins.
 """
 
 import math
@@ -26,7 +26,7 @@ Owner = tuple[str, Knob]
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A wish that gave way, and to which."""
+    """A setting that lost, and the one that won."""
 
     loser: Setting
     winner: Setting
@@ -35,7 +35,7 @@ class Override:
 def resolve(
     settings: Iterable[Setting], class_of: Callable[[str], QoSClass]
 ) -> tuple[Mapping[Owner, Setting], list[Override]]:
-    """One wish for each target and knob, and those that gave way. Values must have been checked."""
+    """The winner for each target and knob, and the settings that lost. Values must have been checked."""
     groups: dict[Owner, list[Setting]] = {}
     for setting in settings:
         groups.setdefault((setting.target, setting.knob), []).append(setting)

@@ -250,7 +250,7 @@ def _audit_file(settings: EnforcerSettings) -> AuditFile | None:
 def _damage(journal: Journal) -> EnforcerEvent:
     found = journal.found
     reason = (
-        f"the journal is damaged ({found.damage}): the {len(found.live)} places before it are put back, "
+        f"the journal is damaged ({found.damage}): the {len(found.live)} attributes before it are restored, "
         f"{found.lost_bytes} bytes after it are lost; it is kept as {journal.damaged_copy}"
     )
     return EnforcerEvent(

@@ -1,8 +1,8 @@
-"""The journal on disk: what has been changed and what it was before, so that the next run can put it back.
+"""The journal on disk: the original of every attribute that is changed, so that the next run can restore it.
 
 A record is in the file before the change it announces. It is not forced to the disk, which would cost the fast path
-tens of milliseconds: it must survive the agent, not the kernel, for what it announces ends with the kernel too and a
-journal of another boot is never put back. The file is replaced as a whole (written beside, synced, renamed) when it has
+tens of milliseconds: it must survive the agent, not the kernel, for the changes end with the kernel too and a journal
+of another boot is never restored. The file is replaced as a whole (written beside, synced, renamed) when it has
 grown, so that it is whole at any moment. One agent at a time holds it, by a lock on the file `lock` beside it, which
 the kernel lets go when the agent dies.
 """
@@ -25,7 +25,7 @@ class JournalError(Exception):
 
 
 class Journal:
-    """`live` is what would be put back. `failures` counts batches that could not be written."""
+    """`live` holds the attributes that would be restored, `failures` counts batches that could not be written."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Journal:
             self.failures += 1
 
     def hold(self, entries: Iterable[JournalEntry]) -> bool:
-        """Write down that these places are about to be changed; False where that failed: then change nothing."""
+        """Record that these attributes are about to be changed; return False where that failed: then change nothing."""
         new = list(entries)
         if not new:
             return True
@@ -91,7 +91,7 @@ class Journal:
         return True
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Write down that these places are as they should be; where that fails it is made up for later."""
+        """Record that these attributes are restored; where that fails it is made up for by a later call."""
         self._unrecorded.update(key for key in keys if self.live.pop(key, None) is not None)
         if self._unrecorded and self._append([Drop(key) for key in sorted(self._unrecorded)]):
             self._unrecorded.clear()
@@ -115,7 +115,7 @@ class Journal:
         return True
 
     def _is_replaced(self) -> bool:
-        """Whether somebody removed or replaced the file."""
+        """Return whether another program removed or replaced the file."""
         return os.fstat(self._fd).st_nlink == 0
 
     def _truncate(self) -> None:
@@ -128,7 +128,7 @@ class Journal:
             self._fd = -1
 
     def _replace(self) -> None:
-        """Write all that is live to a new file and put it in the old one's place."""
+        """Write all live entries to a new file and rename it over the old one."""
         records: list[Record] = [Begin(SCHEMA, self._boot), *map(Hold, self.live.values())]
         content = encode(records, 0)
         beside = self.path.with_name("journal.new")
@@ -148,7 +148,7 @@ class Journal:
         self._unrecorded.clear()
 
     def close(self) -> None:
-        """Let go; what is live stays on the disk. Idempotent."""
+        """Release the lock; live entries stay on the disk. Idempotent."""
         for fd in (self._fd, self._lock):
             if fd >= 0:
                 os.close(fd)
@@ -184,7 +184,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 class NoJournal:
-    """Remembers as a journal does, and writes nothing: for dry runs."""
+    """A journal in memory, for dry runs."""
 
     def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
         self.live = {entry.attribute.key: entry for entry in entries}
@@ -201,11 +201,11 @@ class NoJournal:
             self.live.pop(key, None)
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing."""
 
 
 def peek(directory: Path, boot: str) -> dict[str, JournalEntry]:
-    """What a journal would have put back, without taking it over; empty where there is none to be read."""
+    """Entries that a journal would restore, without taking it over; empty where none can be read."""
     try:
         found = decode((directory / "journal").read_bytes())
     except OSError:

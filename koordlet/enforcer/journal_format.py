@@ -1,7 +1,7 @@
 """The journal's text: one record a line, `<crc32> <json>`, numbered without gaps. Pure.
 
-What is torn at the end was being written when the agent died; the change that it announced was not made, since a
-record is on the disk before its change. What is unreadable further up is damage: only what stands before it counts.
+A record that is torn at the end was being written when the agent died; the change that it announced was not made, since
+a record is in the file before its change. An unreadable record further up is damage: only those before it count.
 """
 
 import zlib
@@ -18,22 +18,22 @@ SCHEMA = "koord.journal/v1"
 class JournalEntry(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"attribute": "place"}
 ):
-    """One place that is not as it was found."""
+    """One attribute that is not as it was found. Field names on disk are a format: `rename` keeps them."""
 
     attribute: Attribute
     identity: str
-    """The cgroup's; a later cgroup of the same path is left alone."""
+    """Inode number of the cgroup; a later cgroup of the same path is not written."""
     original: str
     ours: tuple[str, ...]
-    """Every text of ours that may stand there, the wanted one last."""
+    """Every text of ours that the attribute may hold, the requested one last."""
     by_kernel: bool = False
-    """Changed as a side effect; put back, never written."""
+    """Changed by the kernel as a side effect; restored, never set."""
     target: str
     knob: str
     strategy: str
     verdict: str
     lease_end: float
-    """Seconds since the epoch at which it would have ended when it was written down; for people, not for deciding."""
+    """Seconds since the epoch at which the lease was to end when it was recorded; for people, not for deciding."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
@@ -45,13 +45,13 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold", forbid_unknown_fields=True):
-    """The place is about to be changed."""
+    """The attribute is about to be changed."""
 
     entry: JournalEntry
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop", forbid_unknown_fields=True):
-    """The place is none of ours any more."""
+    """The attribute is restored or given up."""
 
     key: str
 
@@ -66,7 +66,7 @@ class _Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a journal says. `damage` is empty or names line and problem; `lost_bytes` are not accounted for."""
+    """Content of a journal. `damage` is empty or names record and problem; `lost_bytes` are not accounted for."""
 
     boot: str = ""
     live: dict[str, JournalEntry] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Decoded:
 
 
 def encode(records: Iterable[Record], first_number: int) -> bytes:
-    """The lines of some records."""
+    """Encode records as lines."""
     lines = []
     for number, record in enumerate(records, first_number):
         body = msgspec.json.encode(_Numbered(number, record))

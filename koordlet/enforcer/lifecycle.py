@@ -64,7 +64,9 @@ def open_enforcer(
     if settings.dry_run:
         left = peek(Path(settings.state_dir), boot)
         if left:
-            _log.warning("an earlier run left %d places changed, and a dry run cannot: `koordlet restore`", len(left))
+            _log.warning(
+                "an earlier run left %d attributes changed, which a dry run leaves: use `koordlet restore`", len(left)
+            )
         writer, chosen = writer or DryRunWriter(), NoJournal(left.values())
     else:
         writer, chosen = writer or KernelWriter(), journal or Journal(Path(settings.state_dir), boot)

@@ -1,4 +1,4 @@
-"""Which cgroups are never touched, but to be given something. Pure.
+"""Protected cgroups, which are never changed but to be given more. Pure.
 
 Protected are: cgroups that match a pattern of the settings, that are annotated so, of class SYSTEM, LSE or LSR, the
 agent's own, and every cgroup above one of these (what is done to a parent is done to its children).
@@ -25,7 +25,7 @@ _PROTECTED_CLASSES = frozenset({QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR})
 
 @dataclass(frozen=True)
 class ProtectedCgroups:
-    """`classes`, `annotated` and `kinds` are of the cgroups of the newest frame, by path."""
+    """Rules of protection for the cgroups of the newest frame; `classes`, `annotated` and `kinds` are by path."""
 
     patterns: tuple[str, ...]
     classes: Mapping[str, QoSClass]
@@ -37,7 +37,7 @@ class ProtectedCgroups:
     kinds: Mapping[str, CgroupKind] = field(default_factory=dict)
 
     def is_out_of_bounds(self, target: str) -> bool:
-        """Whether the settings leave a cgroup alone altogether."""
+        """Return whether `[enforcer] only` excludes a cgroup from any change."""
         return bool(self.only) and not any(fnmatchcase(target, pattern) for pattern in self.only)
 
     def class_of(self, target: str) -> QoSClass:
@@ -48,7 +48,7 @@ class ProtectedCgroups:
         return QoSClass.NONE
 
     def why(self, target: str) -> str:
-        """Why a cgroup is protected; empty if it is not."""
+        """Reason why a cgroup is protected; empty if it is not."""
         if self.is_out_of_bounds(target):
             return f"{target} is not among those that [enforcer] only names"
         if target not in self._reasons:
@@ -63,7 +63,7 @@ class ProtectedCgroups:
             if path in self.annotated:
                 return f"{path} is annotated as protected"
         if target == "/" and "/" in self.patterns:
-            return "the root cgroup is everybody's"
+            return "the root cgroup holds all others"
         qos = self.class_of(target)
         if qos in _PROTECTED_CLASSES:
             return f"{target} is of class {qos}"
@@ -71,12 +71,12 @@ class ProtectedCgroups:
 
     @cached_property
     def _reasons(self) -> dict[str, str]:
-        """Answers given so far: the same cgroups are asked about in every step."""
+        """Cache of reasons: each step asks about the same cgroups."""
         return {}
 
     @cached_property
     def _above(self) -> dict[str, str]:
-        """Every cgroup that has a protected one below it, with what is there."""
+        """Reason for every cgroup that has a protected one below it."""
         found: dict[str, str] = {}
         if self.own:
             found |= dict.fromkeys(_upwards(self.own), "the agent itself runs there")
@@ -88,13 +88,13 @@ class ProtectedCgroups:
         return found
 
     def forbids(self, knob: Knob, target: str, direction: Direction) -> str:
-        """Why a setting may not be made; empty if it may."""
+        """Reason why a setting may not be made; empty if it may."""
         spec = KNOBS[knob]
         if not spec.targets_cgroup or (spec.scope == Scope.ROOT_CGROUP and target == "/"):
             return ""
         is_kubelets = knob == Knob.CPU_IDLE and kind_at(target, self.kinds) is CgroupKind.KUBEPODS
         if is_kubelets and direction != Direction.WIDER:
-            return f"{target} is the kubelet's own, which would fail to start on an idle cgroup"
+            return f"{target} belongs to the kubelet, which would fail to start on an idle cgroup"
         widens = direction in (Direction.WIDER, Direction.SAME)
         if spec.may_widen_protected and widens and not self.is_out_of_bounds(target):
             return ""

@@ -1,6 +1,6 @@
-"""In which order the changes of one step are written, so that the kernel accepts each. Pure.
+"""Order of the writes of one step, in which the kernel accepts each. Pure.
 
-1. Bursts are lowered, idle classes lifted: a quota may not fall below its burst, an idle cgroup takes no weight.
+1. Bursts are lowered and cpu.idle cleared: a quota may not fall below its burst, an idle cgroup takes no weight.
 2. Limits and protections widen, parents before children.
 3. They tighten, children before parents. A list of CPUs that moves widens to both lists first and tightens here.
 4. Everything else; resource groups are made before they are filled and removed when they are empty.
@@ -23,7 +23,7 @@ _FIRST, _WIDEN, _TIGHTEN, _LAST = range(4)
 
 @dataclass(frozen=True, slots=True)
 class KnobChange:
-    """One knob of one target: its parts, each with the text that stands now."""
+    """Change of one knob of one target: its assignments, each with the present text."""
 
     knob: Knob
     target: str
@@ -33,7 +33,7 @@ class KnobChange:
 
 @dataclass(frozen=True, slots=True)
 class KnobWrite:
-    """One write: which change it belongs to, where, and what."""
+    """One write: index of its change, assignment, and text."""
 
     change: int
     assignment: Assignment
@@ -41,7 +41,7 @@ class KnobWrite:
 
 
 def interim(assignment: Assignment, old: str) -> str:
-    """What a list passes through on its way: both lists together. Empty where the way is straight."""
+    """Union of both lists, which a list of CPUs passes through where neither holds the other; else empty."""
     attribute = assignment.attribute
     if not isinstance(attribute, KernelFile) or attribute.format != Format.CPUS:
         return ""
@@ -87,7 +87,7 @@ def _depth(target: str) -> int:
 
 
 def _rank_last(assignment: Assignment) -> int:
-    """Among what has no level: weights before idle classes, groups before their schemata before their tasks."""
+    """Rank among knobs without a level: weights before cpu.idle, groups before their schemata before their tasks."""
     attribute = assignment.attribute
     if isinstance(attribute, ResourceGroup):
         return 9 if assignment.value == ABSENT else 0
@@ -99,7 +99,7 @@ def _rank_last(assignment: Assignment) -> int:
 
 
 def _within(change: KnobChange) -> list[tuple[Assignment, str]]:
-    """A longer period goes before its quota and a shorter one after it; an idle class before the weight it hid."""
+    """Assignments in order: a longer period before its quota and a shorter one after it; cpu.idle before its weight."""
     return sorted(change.assignments, key=_inner_rank)
 
 

@@ -1,1 +1,1 @@
-"""The only door to /proc, /sys and the cgroup trees: readers take their root and return values."""
+"""Access to /proc, /sys and the cgroup trees, for the whole agent: readers take their root and return values."""

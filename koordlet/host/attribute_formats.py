@@ -1,7 +1,7 @@
-"""How kernel files spell their values: canonical texts to compare by meaning, and the text that is written. Pure.
+"""Formats of kernel attributes: canonical texts to compare by meaning, and the texts that are written. Pure.
 
-A canonical text is what the kernel is expected to read back: limits are cut to whole pages, lists sorted, unlimited
-is "max" however a file says it.
+A canonical text is the one that the kernel is expected to read back: limits are cut to whole pages, lists sorted,
+unlimited is "max" however a file spells it.
 """
 
 import re
@@ -19,7 +19,7 @@ _V1_UNLIMITED = (1 << 63) - 1
 
 
 class Format(StrEnum):
-    """What kind of text a file, or one item of it, holds."""
+    """Kind of text that a file, or one item of it, holds."""
 
     TEXT = "text"
     """Words; white space does not matter. Of `always [madvise] never` the bracketed word counts."""
@@ -46,7 +46,7 @@ class Format(StrEnum):
 
 
 class Layout(StrEnum):
-    """Where in its file a value stands."""
+    """Position of a value in its file."""
 
     WHOLE = "whole"
     DEVICE = "device"
@@ -60,7 +60,7 @@ class Layout(StrEnum):
 
 
 def canonical(text_format: Format, text: str) -> str:
-    """One spelling for all texts of the same meaning; raises ValueError for a text of another form."""
+    """One spelling for all texts of the same meaning; raises ValueError for a text of another format."""
     text = text.strip()
     match text_format:
         case Format.INTEGER:
@@ -96,7 +96,7 @@ def _bytes(text: str) -> str:
 
 
 def written_text(text_format: Format, value: str) -> str:
-    """What is written for a canonical text."""
+    """Text that is written for a canonical one."""
     if value == MAX and text_format in (Format.QUOTA_US, Format.LIMIT_BYTES):
         return "-1"
     if value == MAX and text_format == Format.THROTTLE:
@@ -105,7 +105,7 @@ def written_text(text_format: Format, value: str) -> str:
 
 
 def absent_text(text_format: Format) -> str:
-    """What it means that a file has no such item."""
+    """Canonical text where a file has no such item."""
     return {Format.RATE: MAX, Format.THROTTLE: MAX, Format.DEVICE_WEIGHT: "default", Format.INTEGER: "0"}.get(
         text_format, ""
     )
@@ -160,7 +160,7 @@ def device_items(text: str) -> dict[str, str]:
 
 
 def schemata_items(text: str) -> dict[str, str]:
-    """`L3:0=7ff;1=7ff` lines as `L3:0` to 7ff and so on; raises ValueError naming a part of another shape."""
+    """`L3:0=7ff;1=7ff` lines as `L3:0` to 7ff and so on; raises ValueError naming a line of another shape."""
     found = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, domains = line.partition(":")

@@ -1,8 +1,9 @@
-"""Places that hold one value each: a kernel file, an item in one, what a cgroup's processes have, a resource group,
-a traffic class.
+"""Kernel attributes of one value each: a file or an item in it, a value of a cgroup's processes, a resource group, a
+traffic class.
 
-Places are plain data, so that a journal can name them and a later run can find them again. A place reads as the set
-of canonical texts found there, since the processes of a cgroup may differ; None means that it is gone.
+Attributes are plain data, so that a journal can name them and a later run can find them again. Field names on disk are
+a format: `rename` keeps them. An attribute reads as the set of canonical texts found, since the processes of a cgroup
+may differ; None means that it is gone.
 """
 
 import errno
@@ -38,11 +39,11 @@ class _Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> str:
-        """Names the place among all others."""
+        """Unique name of the attribute."""
         return self.path
 
     def identity(self) -> str | None:
-        """Tells a cgroup from a later one of the same path; "" where there is nothing to tell, None if gone."""
+        """Number that tells a cgroup from a later one of the same path; "" without a cgroup, None if it is gone."""
         return ""
 
 
@@ -53,7 +54,7 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
     layout: Layout = Layout.WHOLE
     item: str = ""
     is_cgroup: bool = True
-    """Whether the file lives and dies with a cgroup, by whose inode number it is known again."""
+    """True if the file lives and dies with a cgroup, by whose inode number it is identified."""
 
     @property
     def key(self) -> str:
@@ -63,7 +64,7 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
         return inode(os.path.dirname(self.path)) if self.is_cgroup else ""
 
     def read(self) -> frozenset[str] | None:
-        """The one text. Raises HostError where the file cannot be read or its text not be understood."""
+        """The file's text. Raises HostError where it cannot be read or parsed."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -81,7 +82,7 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
             raise HostError(self.path, "read", errno.EINVAL, f"{text[:80]!r}: {error}") from error
 
     def write(self, value: str, expected: Collection[str], identity: str) -> None:  # noqa: ARG002
-        """One write(2); raises HostError with the kernel's reason, ENODEV if the cgroup is another by now."""
+        """Write by one write(2); raises HostError with the kernel's reason, ENODEV if the cgroup was replaced."""
         command = item_command(self.layout, self.item, written_text(self.format, value))
         above, _, name = self.path.rpartition("/")
         try:
@@ -115,13 +116,13 @@ class ProcessFiles(_Attribute, frozen=True, tag="processes"):
         return inode(Path(self.path))
 
     def read(self) -> frozenset[str] | None:
-        """Every distinct text; empty without processes."""
+        """Distinct texts of all processes; empty without any."""
         if not Path(self.path).is_dir():
             return None
         return processes.values_below(Path(self.path), Path(self.proc), self.name)
 
     def write(self, value: str, expected: Collection[str], identity: str) -> None:
-        """Set it for the processes that hold one of `expected`, and for no other; ENODEV as for a file."""
+        """Set it for the processes that have one of the `expected` texts, and for no other; ENODEV as for a file."""
         try:
             with _directory(self.path, identity):
                 processes.set_values_below(Path(self.path), Path(self.proc), self.name, value, expected)
@@ -142,22 +143,22 @@ class ResourceTasks(_Attribute, frozen=True, tag="resource_tasks"):
         return inode(Path(self.path))
 
     def read(self) -> frozenset[str] | None:
-        """Every group that has any of them; empty without threads."""
+        """Groups that have any of them; empty without threads."""
         if not Path(self.path).is_dir():
             return None
         return resctrl_groups.groups_of(Path(self.root), Path(self.path))
 
     def write(self, value: str, expected: Collection[str], identity: str) -> None:
-        """Move the threads that are in one of `expected`, and no other; ENODEV as for a file."""
+        """Move the threads that are in one of the `expected` groups, and no other; ENODEV as for a file."""
         with _directory(self.path, identity):
             resctrl_groups.move_below(Path(self.root), Path(self.path), value, expected)
 
 
 class ResourceGroup(_Attribute, frozen=True, tag="resource_group"):
-    """Whether the control group `path` is there."""
+    """Presence of the resctrl group `path`."""
 
     def read(self) -> frozenset[str] | None:
-        """`present` or `absent_text`; None where resctrl is not mounted any more."""
+        """`present` or `absent`; None where resctrl is not mounted any more."""
         if not (Path(self.path).parent / "schemata").exists():
             return None
         return frozenset((PRESENT if Path(self.path).is_dir() else ABSENT,))
@@ -190,7 +191,7 @@ class TrafficClass(_Attribute, frozen=True, tag="traffic_class"):
         return self._traffic().read()
 
     def write(self, value: str, expected: Collection[str], identity: str = "") -> None:  # noqa: ARG002
-        """As `CgroupTraffic.write`; raises HostError with ENODEV if the interface is another by now."""
+        """As `CgroupTraffic.write`; raises HostError with ENODEV if the interface was replaced."""
         if identity and identity != self.identity():
             raise HostError(self.device, f"set {value!r} on", errno.ENODEV)
         self._traffic().write(value)
@@ -203,7 +204,7 @@ Attribute = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficC
 
 
 def parent_list(attribute: KernelFile) -> str:
-    """The CPUs or memory nodes that the cgroup above may use; empty where the place is no list of them."""
+    """CPUs or memory nodes that the parent cgroup may use; empty where the attribute is no list of them."""
     if attribute.format != Format.CPUS:
         return ""
     path = Path(attribute.path)
@@ -216,18 +217,18 @@ def parent_list(attribute: KernelFile) -> str:
 
 @contextmanager
 def _directory(path: str, identity: str) -> Iterator[int]:
-    """A descriptor of a cgroup's directory, if it is still the one that was looked at."""
+    """Descriptor of a cgroup's directory, if it has the expected inode number."""
     fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if identity and str(os.fstat(fd).st_ino) != identity:
-            raise HostError(path, "write to", errno.ENODEV, "it is another cgroup by now")
+            raise HostError(path, "write to", errno.ENODEV, "the cgroup was replaced")
         yield fd
     finally:
         os.close(fd)
 
 
 def inode(directory: Path | str) -> str | None:
-    """The inode number of a directory, which the kernel gives to one cgroup in a boot; None if it is gone."""
+    """Inode number of a directory, which the kernel gives to one cgroup in a boot; None if it is gone."""
     try:
         return str(os.stat(directory).st_ino)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What docker, containerd, podman, nerdctl and cri-o keep on disk of a container: names, image, pod. Read only."""
+"""Container metadata that docker, containerd, podman, nerdctl and cri-o keep on disk: names, image, pod. Read only."""
 
 import json
 import re
@@ -27,9 +27,9 @@ _ID = re.compile(r"^[0-9a-f]{12,64}$")
 
 
 def container_facts(tree: HostTree, container_id: str) -> ContainerFacts:
-    """What is known of the container.
+    """Metadata of the container.
 
-    Torn or foreign files count as telling nothing: a name is a convenience, never a reason to fail.
+    Torn or foreign files count as empty: a name is a convenience, never a reason to fail.
     """
     if not _ID.match(container_id):
         return ContainerFacts()

@@ -1,4 +1,4 @@
-"""The CPU model, within which ordinary behaviour is compared."""
+"""The CPU model; baselines are compared within one model only."""
 
 import re
 

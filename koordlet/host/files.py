@@ -1,4 +1,4 @@
-"""Reads kernel files below a root: absent is a value, anything else unexpected is an error with its path."""
+"""Kernel files below a root: absent is a value, any other failure an error with its path."""
 
 import errno
 import os
@@ -76,7 +76,7 @@ class KeptFiles:
         return fd
 
     def drop(self, cgroup: str) -> None:
-        """Close what is kept for a cgroup."""
+        """Close the file of a cgroup."""
         fd = self._fds.pop(cgroup, None)
         if fd is not None:
             os.close(fd)

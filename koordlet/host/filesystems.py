@@ -1,4 +1,4 @@
-"""How full file systems are."""
+"""Usage of file systems."""
 
 import os
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from koordlet.host.files import HostTree
 
 
 def used_ratio(tree: HostTree, paths: Iterable[str]) -> float | None:
-    """Of the fullest of the file systems that hold `paths`, as df counts: without what only root may fill.
+    """Usage of the fullest of the file systems that hold `paths`, as df counts: without the blocks reserved for root.
 
     None where none of them can be asked. A network file system that does not answer would hold up the caller.
     """
@@ -16,7 +16,7 @@ def used_ratio(tree: HostTree, paths: Iterable[str]) -> float | None:
         try:
             found = os.statvfs(tree.path(path))
         except OSError:
-            continue  # not there on this node, which is nobody's fault
+            continue  # not on every node
         used = found.f_blocks - found.f_bfree
         if used + found.f_bavail:
             ratios.append(used / (used + found.f_bavail))

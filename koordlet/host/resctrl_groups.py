@@ -1,4 +1,4 @@
-"""Control groups of resctrl: which one a cgroup's threads are in, moving them, making and removing groups.
+"""Control groups of resctrl: membership of a cgroup's threads, moving them, making and removing groups.
 
 Follows Documentation/filesystems/resctrl.rst. A refused command leaves its reason in info/last_cmd_status, which
 every error here carries.
@@ -36,7 +36,7 @@ def groups_of(root: Path, cgroup: Path) -> frozenset[str]:
 
 
 def move_below(root: Path, cgroup: Path, group: str, expected: Collection[str]) -> None:
-    """Move the threads below a cgroup that are in one of `expected`; raises HostError when a move is refused."""
+    """Move the threads below a cgroup that are in one of the `expected` groups. Raises HostError."""
     tasks = group_directory(root, group) / "tasks"
     for _ in range(_PASSES):
         owners = _owners(root, tids_below(cgroup))
@@ -78,7 +78,7 @@ def _command(path: Path, text: str) -> None:
 
 
 def make_group(directory: Path) -> None:
-    """Make a control group; one that is there already is as good. Raises HostError (ENOSPC: no CLOSID is free)."""
+    """Make a control group, if it is not there. Raises HostError (ENOSPC: no CLOSID is free)."""
     try:
         directory.mkdir()
     except FileExistsError:
@@ -97,7 +97,7 @@ def remove_group(directory: Path) -> None:
 
 
 def refusal(root: Path, path: Path, operation: str, error: OSError) -> HostError:
-    """The error with what resctrl says about it."""
+    """The error, with the reason in info/last_cmd_status."""
     try:
         said = (root / "info/last_cmd_status").read_text().strip()
     except OSError:

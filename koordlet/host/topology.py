@@ -1,4 +1,4 @@
-"""The CPUs of this host: which share a core, a socket, a NUMA node; and its disks."""
+"""CPU topology of this host (core, socket, NUMA node), and its disks."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class CpuPlace:
 
 
 def cpu_places(tree: HostTree) -> tuple[CpuPlace, ...]:
-    """Every online CPU in the order of its number; a host that tells no topology has cores of one CPU each."""
+    """Every online CPU in the order of its number; without topology files each CPU is a core of its own."""
     online = sorted(parse_cpuset(tree.text(f"{_CPUS}/online") or ""))
     nodes = _nodes(tree)
     return tuple(
@@ -43,7 +43,7 @@ def disks(tree: HostTree) -> tuple[str, ...]:
 
 
 def bfq_disks(tree: HostTree) -> frozenset[str]:
-    """Those of them that the bfq scheduler serves."""
+    """Disks with the bfq scheduler."""
     found = _disks(tree)
     return frozenset(
         number for name, number in found if "[bfq]" in (tree.text(f"/sys/block/{name}/queue/scheduler") or "")

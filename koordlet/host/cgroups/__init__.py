@@ -1,1 +1,1 @@
-"""Cgroup hierarchies: where they are mounted, which cgroups there are, their processes and memory."""
+"""Cgroup hierarchies: mounts, the present cgroups, their processes and memory."""

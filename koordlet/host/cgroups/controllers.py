@@ -13,14 +13,14 @@ _V1_NAMES = {"io": "blkio"}
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One place and the canonical text that it is to hold."""
+    """An attribute and the canonical text that it is to hold."""
 
     attribute: Attribute
     value: str
     by_kernel: bool = False
-    """The kernel sets it as a side effect of another part: it is not written, but put back."""
+    """The kernel sets it as a side effect of another assignment: it is restored, but never set."""
     also: tuple[str, ...] = ()
-    """Further texts that the kernel leaves there by itself on the way back."""
+    """Further texts that the kernel leaves there by itself when the other assignment is restored."""
 
 
 class CgroupGone(Exception):
@@ -28,14 +28,14 @@ class CgroupGone(Exception):
 
 
 class ControllerDirectories:
-    """Each controller is looked up for itself: on a hybrid host one may be on v1 and another on v2."""
+    """Directories of cgroups by controller: on a hybrid host one may be on v1 and another on v2."""
 
     def __init__(self, tree: HostTree) -> None:
         self.tree = tree
         self._v1, self._unified = find_mounts(tree)
 
     def is_v1(self, controller: str) -> bool:
-        """Whether the controller has a v1 hierarchy."""
+        """Return whether the controller has a v1 hierarchy."""
         return _V1_NAMES.get(controller, controller) in self._v1
 
     def directory(self, controller: str, target: str) -> Path:

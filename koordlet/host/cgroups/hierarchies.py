@@ -1,4 +1,4 @@
-"""Where each cgroup controller is mounted: v1, hybrid and v2 behind one value."""
+"""Mount points of the cgroup controllers: v1, hybrid and v2 behind one value."""
 
 from dataclasses import dataclass
 from pathlib import Path

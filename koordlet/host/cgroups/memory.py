@@ -1,4 +1,4 @@
-"""What cgroups hold of memory at this moment, from files kept open: for decisions that cannot wait for their turn."""
+"""Present memory usage of cgroups, from files kept open, for decisions that cannot wait for the next collection."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class MemoryFiles:
         return None if limit >= _UNLIMITED_V1 else limit
 
     def reclaimable_bytes(self, path: str, *, swap: bool = False) -> int | None:
-        """As the function of that name, of the cgroup's own statistics."""
+        """Bytes that can be reclaimed at once, by the function of that name."""
         content = self._read(self._stat, path)
         return reclaimable_bytes(content, swap=swap) if content else None
 
@@ -65,7 +65,7 @@ _V2 = _Names((b"inactive_file", b"active_file"), (b"file_dirty", b"file_writebac
 
 
 def reclaimable_bytes(stat: bytes, *, swap: bool = False) -> int:
-    """What a memory.stat says can be taken at once: page cache that is on disk; with `swap` also cold anonymous memory.
+    """Bytes of a memory.stat that can be reclaimed at once: clean page cache; with `swap` also cold anonymous memory.
 
     Raises ValueError for a text of another shape.
     """

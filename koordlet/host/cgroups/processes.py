@@ -29,8 +29,8 @@ def first_pid_below(directory: Path) -> int | None:
 def on_cpus_of(directory: Path) -> Iterator[None]:
     """Run this thread on the CPUs of a cgroup's first process meanwhile, if it may run on one of them.
 
-    What is done to a cgroup in the kernel, such as reclaim, cannot be preempted on many hosts: whoever else runs on
-    that CPU waits for it. It should be the one to whom it is done.
+    Work in the kernel on behalf of a cgroup, such as reclaim, cannot be preempted on many hosts: other tasks on that
+    CPU wait for it. They should be the cgroup's own.
     """
     own = os.sched_getaffinity(0)
     theirs: set[int] = set()
@@ -60,7 +60,7 @@ def _numbers_below(directory: Path, names: tuple[str, ...]) -> set[int]:
 
 
 def _numbers_in(folder: str, names: tuple[str, ...]) -> set[int]:
-    """Those of the first of the files that is there."""
+    """Numbers in the first of the files that is there."""
     for name in names:
         try:
             return set(map(int, Path(folder, name).read_text().split()))
@@ -71,7 +71,7 @@ def _numbers_in(folder: str, names: tuple[str, ...]) -> set[int]:
 
 
 def signal_below(directory: Path, number: int) -> int:
-    """Signal every process below but this one; returns how many were there to be signalled.
+    """Signal every process below but this one; return their number.
 
     A process is held by its pidfd before its membership is read again, so that a recycled pid is never hit.
     """
@@ -96,7 +96,7 @@ def signal_below(directory: Path, number: int) -> int:
 
 
 def kill_below(directory: Path) -> int:
-    """SIGKILL to everything below, by the kernel at once where it can (cgroup v2); returns how many were there."""
+    """Kill every process below, by cgroup.kill where there is one (cgroup v2); return their number."""
     present = len(pids_below(directory))
     if not _kernel_kills(directory):
         for _ in range(_PASSES):
@@ -130,7 +130,7 @@ def values_below(directory: Path, proc: Path, name: str) -> frozenset[str]:
 
 
 def set_values_below(directory: Path, proc: Path, name: str, value: str, expected: Collection[str]) -> None:
-    """Write `/proc/<pid>/<name>` of the processes that hold one of `expected`; raises OSError when refused."""
+    """Write `/proc/<pid>/<name>` of the processes that have one of the `expected` texts."""
     for _ in range(_PASSES):
         with ExitStack() as stack:
             held = {pid: stack.enter_context(_process(proc, pid)) for pid in pids_below(directory)}

@@ -1,10 +1,10 @@
-"""Takes memory from a cgroup at once, in pieces, so that a tick is never held up for long.
+"""Memory reclaim from a cgroup at once, in pieces, so that a tick is never held up for long.
 
 Cgroup v2 has memory.reclaim for that. On v1 a limit below usage does the same: the kernel reclaims until usage fits,
 sets the limit only then, and gives up with EBUSY where it gets no further (mem_cgroup_resize_max,
-page_counter_set_max). So the limit never cuts into what is used; written back at once, it leaves nothing but less page
-cache. For the moment in between whoever allocates there reclaims its own page cache, and without any it would be
-killed: hence the reserve.
+page_counter_set_max). So the limit never cuts into usage; set back at once, it leaves nothing but less page cache. A
+process of the cgroup that allocates in between reclaims the cgroup's page cache, and without any it would be killed:
+hence the reserve.
 """
 
 import errno
@@ -27,7 +27,7 @@ RESERVE_BYTES = 32 << 20
 
 
 def reclaim(directory: Path, amount_bytes: int) -> int:
-    """Bytes that the kernel took, at most `amount_bytes`; fewer where no more is to be had or time is up.
+    """Reclaim at most `amount_bytes` and return the bytes freed; fewer where no more is to be had or time is up.
 
     Raises Unsupported without memory.reclaim (cgroup v1, Linux before 5.19): v1's force_empty takes everything.
     """
@@ -48,12 +48,12 @@ def reclaim(directory: Path, amount_bytes: int) -> int:
 
 
 def reclaims_by_limit(directory: Path) -> bool:
-    """Whether memory is taken from it by lowering its limit for a moment."""
+    """Return whether memory is reclaimed by lowering the limit (cgroup v1)."""
     return (directory / LIMIT_FILE).exists() and not (directory / REQUEST_FILE).exists()
 
 
 def lowered_limits(directory: Path, amount_bytes: int) -> tuple[int, ...]:
-    """The limits that take so much piece by piece, highest first; none where that would touch the reserve."""
+    """Limits that free the amount piece by piece, highest first; none where that would touch the reserve."""
     usage, spare = _usage_and_spare(directory)
     most = min(amount_bytes, spare) // PAGE_BYTES * PAGE_BYTES
     top = usage // PAGE_BYTES * PAGE_BYTES
@@ -62,7 +62,7 @@ def lowered_limits(directory: Path, amount_bytes: int) -> tuple[int, ...]:
 
 
 def reclaim_by_limit(directory: Path, limits: Sequence[int], present_limit: str) -> int:
-    """Set each limit and at once the `standing` one again; bytes by which usage fell.
+    """Set each limit and at once the present one again; return the bytes by which usage fell.
 
     Stops where the kernel gets no further, where the page cache would fall below the reserve, and when time is up.
     Raises HostError, with the operation SET_BACK where the present limit could not be written back.
@@ -87,7 +87,7 @@ def reclaim_by_limit(directory: Path, limits: Sequence[int], present_limit: str)
 
 
 def usage_bytes(directory: Path) -> int:
-    """What is charged to it on v1."""
+    """Bytes that are charged to a v1 cgroup."""
     try:
         return int((directory / USAGE_FILE).read_text())
     except OSError as error:
@@ -95,7 +95,7 @@ def usage_bytes(directory: Path) -> int:
 
 
 def _usage_and_spare(directory: Path) -> tuple[int, int]:
-    """What is charged, and what of it can be taken without touching the reserve; swap is left alone."""
+    """Bytes that are charged, and those of them that can be reclaimed without swap or touching the reserve."""
     try:
         cache = reclaimable_bytes((directory / "memory.stat").read_bytes())
     except OSError as error:

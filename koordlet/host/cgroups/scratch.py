@@ -1,4 +1,4 @@
-"""Cgroups of our own: made, filled with programs, emptied and removed. Nobody else's are ever touched."""
+"""Scratch cgroups for demos, benches and tests: made, filled with programs, emptied and removed."""
 
 import contextlib
 import os
@@ -57,7 +57,7 @@ class ScratchCgroup:
         raise FileNotFoundError(f"{self.path} has no {name}")
 
     def kill(self) -> None:
-        """Kill whatever runs inside and wait until it is empty; raises TimeoutError naming who stays."""
+        """Kill whatever runs inside and wait until it is empty; raises TimeoutError naming the processes that stay."""
         deadline = time.monotonic() + _EMPTY_SECONDS
         while pids := self._pids():
             for pid in pids:
@@ -89,7 +89,7 @@ def _mounts(v1: dict[str, Path], unified: Path | None) -> list[Path]:
 
 
 def _delegate_controllers(unified: Path, path: str) -> None:
-    """Hand the controllers to every level above the cgroup."""
+    """Enable the controllers in every level above the cgroup (cgroup.subtree_control)."""
     directory = unified
     for part in path.strip("/").split("/"):
         directory.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
-"""Knows every cgroup of the cpu hierarchy from tick to tick without walking the whole tree each time.
+"""The present cgroups of the cpu hierarchy from tick to tick, without walking the whole tree each time.
 
 A kernfs directory's link count is two plus its children, so one fstat on a kept descriptor tells whether a
-directory must be listed again. A slow turn through all directories catches a removal and a creation that
-cancelled out between two looks.
+directory must be listed again. Listing every directory in a slow rotation catches a removal and a creation that
+cancelled out between two ticks.
 """
 
 import os
@@ -22,7 +22,7 @@ class _Directory:
 
 @dataclass(frozen=True, slots=True)
 class CgroupChange:
-    """Difference between two looks: paths by id of cgroups that came and that went."""
+    """Cgroups that appeared and disappeared: paths by id."""
 
     added: dict[int, str]
     removed: dict[int, str]
@@ -48,7 +48,7 @@ class CgroupWalk:
         return {directory.id: path for path, directory in self._directories.items()}
 
     def look(self, *, everything: bool = False) -> CgroupChange:
-        """Bring the picture up to date and say what changed since the last look; `everything` lists all anew."""
+        """Return the changes since the last call; `everything` lists all directories anew."""
         self._turn += 1
         self._added, self._removed, self._owners = {}, {}, {}
         if "/" not in self._directories:

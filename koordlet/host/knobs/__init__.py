@@ -1,1 +1,1 @@
-"""Knobs: from a knob, a target and a value to the kernel files that carry it."""
+"""Knobs: one specification for each, and their translation to the kernel files of a host."""

@@ -1,4 +1,4 @@
-"""What a knob reads at present, in the syntax of cgroup v2 whatever the host has."""
+"""Present values of knobs, in the syntax of cgroup v2 whatever the host has."""
 
 from api.intents import Knob
 from koordlet.host.knobs.knobs import Knobs

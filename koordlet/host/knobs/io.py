@@ -1,4 +1,4 @@
-"""The io knobs: rules stand by device and key, and each is an item of its own, so that other rules stay as they are."""
+"""The io knobs: each device and key is an item of its own, so that rules for others stay as they are."""
 
 from pathlib import Path
 

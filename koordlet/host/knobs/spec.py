@@ -99,11 +99,11 @@ class KnobSpec:
     """Files under cgroup v2, or wherever they are; empty where the agent cannot set it."""
     v1: tuple[KnobFile, ...]
     probe: str
-    """Valid value by which the host is asked whether it has the knob; it is never written."""
+    """Valid value that tests for support on a host; it is never written."""
     scope: Scope = Scope.CGROUP
     write_phase: WritePhase = WritePhase.LAST
     may_widen_protected: bool = False
-    """Whether a protected cgroup may be given more by it."""
+    """True if a protected cgroup may be given more by it."""
     assign: Assign = assign_file
     lack: Lack | None = None
     """None: the message names the missing file and its controller."""
@@ -112,7 +112,7 @@ class KnobSpec:
 
     @property
     def targets_cgroup(self) -> bool:
-        """Whether a setting's target is the path of a cgroup."""
+        """Return whether a setting's target is the path of a cgroup."""
         return self.scope in (Scope.CGROUP, Scope.ROOT_CGROUP, Scope.PROCESSES)
 
     def amount(self, text: str) -> Amount:

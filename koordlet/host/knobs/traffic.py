@@ -1,4 +1,4 @@
-"""`net.class` on this host: which interface, how fast it is, and how a cgroup's packets are known on it."""
+"""The `net.class` knob of a host: interface, its rate, and the match of a cgroup's packets."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +23,14 @@ _PIDS_LOOKED_AT = 256
 
 @dataclass(frozen=True, slots=True)
 class TrafficLink:
-    """Which interface, and its rate; what is empty or 0 is asked of the host."""
+    """Interface and rate; an empty or zero field is read from the host."""
 
     device: str = ""
     bits_per_second: int = 0
 
 
 class TrafficKnob:
-    """Remembers which class each cgroup has, so that it keeps it."""
+    """Traffic classes of cgroups; each keeps its minor number."""
 
     def __init__(self, tree: HostTree, directories: ControllerDirectories, link: TrafficLink) -> None:
         self._tree = tree
@@ -39,7 +39,7 @@ class TrafficKnob:
         self._minors: dict[str, int] = {}
 
     def assignments(self, target: str, value: str) -> tuple[Assignment, ...]:
-        """One place. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.assignments`."""
+        """The one attribute. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.assignments`."""
         device = self._link.device or self._default_device()
         directory, level = self._locate(target)
         unsupported = classifiers.missing_support(by_classid=level == NET_CLS)
@@ -50,7 +50,7 @@ class TrafficKnob:
         with Link(device) as link:
             root = link.root()
             if root not in (DEFAULT, OURS):
-                raise Unsupported(f"somebody else set {root} on {device}", f"tc qdisc del dev {device} root")
+                raise Unsupported(f"another program set {root} on {device}", f"tc qdisc del dev {device} root")
             present = link.classes() if root == OURS else {}
         traffic = parse_traffic(value, link_rate)
         minor = self._minor(target, set(present))
@@ -65,25 +65,27 @@ class TrafficKnob:
         return found
 
     def _locate(self, target: str) -> tuple[Path, int]:
-        """The cgroup's directory where packets can be told apart by it, and its depth there."""
+        """Directory in the hierarchy that packets can be matched by, and the cgroup's depth there."""
         names = [name for name in target.split("/") if name]
         if not names:
-            raise ValueError("the root cgroup's class is that of everybody who has none")
+            raise ValueError("the root cgroup has no class: traffic without a class is the default class")
         v1, unified = find_mounts(self._tree)
         for mount, level in ((v1.get("net_cls"), NET_CLS), (unified, len(names))):
             if mount is not None and (directory := mount.joinpath(*names)).is_dir():
                 classid = classid_of(directory) if level == NET_CLS else 0
                 if classid and is_foreign(classid):
-                    raise Unsupported(f"{target} has the net_cls.classid {classid:#x} of somebody else", "set it to 0")
+                    raise Unsupported(
+                        f"{target} has the net_cls.classid {classid:#x} of another program", "set it to 0"
+                    )
                 return directory, level
         self._directories.directory("cpu", target)
         raise Unsupported(
-            f"packets of {target} cannot be told from others: it is neither in a net_cls nor in the unified hierarchy",
+            f"packets of {target} cannot be matched: it is neither in a net_cls nor in the unified hierarchy",
             "boot with cgroup v2, or mount net_cls and let the container runtime use it",
         )
 
     def _check_namespace(self, target: str, directory: Path) -> None:
-        """Without taps nobody knows whose a packet out of another network namespace is once it comes to the link."""
+        """Raise Unsupported for a cgroup in another network namespace where the kernel has no tcx for its packets."""
         if has_tcx():
             return
         own = _namespace(self._tree.path("/proc/self"))
@@ -104,7 +106,7 @@ class TrafficKnob:
         except (OSError, ValueError):
             megabits = -1
         if megabits <= 0:
-            raise Unsupported(f"{device} does not say how fast it is", "say so in [enforcer] network_bits_per_second")
+            raise Unsupported(f"{device} does not report its speed", "set [enforcer] network_bits_per_second")
         return megabits * _BITS_PER_MEGABIT // 8
 
     def _minor(self, target: str, present: set[int]) -> int:

@@ -1,4 +1,4 @@
-"""Syntax of knob values, spoken as in cgroup v2: which texts are valid, and how much each grants. Pure.
+"""Syntax of knob values, as in cgroup v2: validity of a text, and the amount that it grants. Pure.
 
 Zero never means unlimited: where the kernel has no limit a value says `max`.
 """
@@ -117,7 +117,7 @@ class DeviceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words whose meaning the kernel checks; `empty` tells whether no word at all is valid."""
+    """Words whose meaning the kernel checks; with `empty`, no word at all is valid too."""
 
     empty: bool = False
 

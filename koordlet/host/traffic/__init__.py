@@ -1,1 +1,1 @@
-"""Traffic classes: HTB classes of a link, and how packets are assigned to them."""
+"""Traffic classes: HTB classes of a link, and the classifiers that assign packets to them."""

@@ -1,7 +1,7 @@
-"""The traffic class of one cgroup, in all its parts: HTB on the link, the class, its filter, and v1's marks.
+"""The traffic class of one cgroup: HTB on the link, the class, its filter, and net_cls.classid on v1.
 
-The parts are made in that order and removed in the opposite one, the root with the last class. So what a killed agent
-left is always told apart from what is whole, and can be taken away by another one.
+These are made in that order and removed in the opposite one, the root with the last class. So the remains of a killed
+agent can be told from a complete class, and another agent can remove them.
 """
 
 import errno
@@ -19,15 +19,15 @@ from koordlet.host.traffic.veth_taps import has_tcx, taps_of
 
 NONE = "none"
 BARE = "bare"
-"""Our root without any class: an agent died between the two."""
+"""Text for our root qdisc without any class: an agent died between the two."""
 NET_CLS = 0
-"""In place of a level: the cgroup is in v1's net_cls hierarchy."""
+"""In place of a level: the cgroup is in the net_cls hierarchy of v1."""
 _LOWEST_PREFERENCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupTraffic:
-    """`level` is the depth of `directory` in the unified hierarchy, or MARKED."""
+    """Class of the cgroup `directory`; `level` is its depth in the unified hierarchy, or NET_CLS."""
 
     directory: Path
     device: str
@@ -38,7 +38,7 @@ class CgroupTraffic:
 
     def read(self) -> frozenset[str] | None:
         """The class as `rate= ceil= prio=`, `none`, both where it does not take all the cgroup's packets, `bare`, or
-        what somebody else set on the link; None if there is no such interface."""
+        the root qdisc that another program set; None if there is no such interface."""
         identity = link_identity(self.device)
         if identity is None:
             return None
@@ -52,7 +52,7 @@ class CgroupTraffic:
         return frozenset(found if self._is_classified(state.filters.get(self.minor), identity) else found | {NONE})
 
     def _is_classified(self, name: str | None, identity: str) -> bool:
-        """Whether the cgroup's packets go there; so too where the cgroup is no more."""
+        """Return whether the cgroup's packets go there; True where the cgroup is no more."""
         match = self._match()
         if name is None or match is None:
             return name is not None
@@ -61,13 +61,13 @@ class CgroupTraffic:
         return name == _name(match) and (not has_tcx() or taps_of(identity).has(self.minor, match))
 
     def write(self, value: str) -> None:
-        """Make it or change it, or remove it for a value that is no class. Raises HostError."""
+        """Make or change the class, or remove it for NONE and BARE. Raises HostError."""
         with Link(self.device) as link:
             root = link.root()
             if value in (NONE, BARE):
                 self._remove(link, is_ours=root == OURS)
             elif root not in (DEFAULT, OURS):
-                raise HostError(self.device, "queue by class on", errno.EBUSY, f"somebody else set {root}")
+                raise HostError(self.device, "queue by class on", errno.EBUSY, f"another program set {root}")
             else:
                 self._make(link, parse_traffic(value, self.link_rate))
 
@@ -106,11 +106,11 @@ class CgroupTraffic:
 
     @property
     def _preference(self) -> int:
-        """Cgroups further down are asked for first."""
+        """Filter preference: those of deeper cgroups come first."""
         return _LOWEST_PREFERENCE - self.level
 
     def _match(self) -> PacketMatch | None:
-        """What tells the cgroup's packets; None if it is gone."""
+        """Match of the cgroup's packets; None if it is gone."""
         try:
             inode = self.directory.stat().st_ino
         except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""Traffic classes as values: what `net.class` says, handles on the link, and who is promised what. Pure.
+"""Traffic classes as values: the text of `net.class`, handles on the link, and guaranteed rates. Pure.
 
-    4b64:    HTB, the root of the link; its handle is how it is known as ours
-    4b64:1   everything that leaves: the link's rate
-    4b64:2   whoever has no class of its own: promised what is promised to nobody else
-    4b64:N   a cgroup: promised its rate, up to its ceiling while the link has room; N from 16
+    4b64:    HTB, the root of the link; its handle identifies it as ours
+    4b64:1   all egress: the link's rate
+    4b64:2   the default class, for traffic without a class: guaranteed the rest of the link
+    4b64:N   a cgroup: guaranteed its rate, up to its ceiling while the link has room; N from 16
 
-HTB serves classes within their promise first, then those that borrow, the lower `prio` first (tc-htb(8)).
+HTB serves classes within their guaranteed rate first, then those that borrow, the lower `prio` first (tc-htb(8)).
 """
 
 import zlib
@@ -18,7 +18,7 @@ LINK_CLASS = ROOT | 1
 DEFAULT_CLASS = ROOT | 2
 FIRST_MINOR, LAST_MINOR = 0x10, 0xFFFE
 DEFAULT_CLASS_PRIORITY = 1
-"""That of system traffic: after nobody."""
+"""Priority of system traffic: no class comes before it."""
 LEAST_RATE_BYTES = 1000
 """Per second. At less than that one packet waits for longer than a connection lives."""
 _MOST_BYTES = (1 << 63) - 1
@@ -28,7 +28,7 @@ _DEFAULT_CLASS_FRACTION = 10
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Rates are bytes per second."""
+    """A class; rates are bytes per second."""
 
     rate: int
     ceiling: int
@@ -39,7 +39,7 @@ class Traffic:
 
 
 def parse_traffic(text: str, link_rate: int) -> Traffic:
-    """`rate=1000 ceil=2000 prio=1`, cut to the link's rate, which is the ceiling where none is said.
+    """`rate=1000 ceil=2000 prio=1`, cut to the link's rate, which is the ceiling where none is given.
 
     Raises ValueError for anything else; 0 is not unlimited.
     """
@@ -85,7 +85,7 @@ def choose_minor(target: str, taken: Collection[int]) -> int:
 
 
 def default_class_rate(link_rate: int, promised: Iterable[int]) -> int:
-    """What is promised to whoever has no class: what is left of the link, and never less than a tenth of it."""
+    """Guaranteed rate of the default class: the rest of the link, and never less than a tenth of it."""
     return max(link_rate - sum(promised), link_rate // _DEFAULT_CLASS_FRACTION, LEAST_RATE_BYTES)
 
 

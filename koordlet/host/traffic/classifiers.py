@@ -1,7 +1,7 @@
 """The classifiers of traffic classes: BPF programs of a few instructions, with no maps.
 
-On the link each class has one. It says -1 (the class that its filter names) for packets of its cgroup and 0 (ask the
-next) for others; the kernel frees it with its filter, so what stands in the kernel says all, whoever put it there.
+On the link each class has one. It returns -1 (the class that its filter names) for packets of its cgroup and 0 (go on
+to the next filter) for others; the kernel frees it with its filter, so no state outlives the filter.
 
 A packet out of another network namespace is routed, and the kernel forgets its socket before it comes to the link. At
 the host's end of a namespace's veth it still has it: there a tap writes the class into `tc_index`, which lasts.
@@ -33,7 +33,7 @@ class CgroupMatch:
     level: int
 
     def instructions(self) -> bytes:
-        """Leaves two equal numbers in r0 and r1 for a packet of the cgroup."""
+        """Instructions that leave two equal numbers in r0 and r1 for a packet of the cgroup."""
         return b"".join(
             (
                 _instruction(_MOV, _R1, _PACKET),
@@ -46,7 +46,7 @@ class CgroupMatch:
 
 @dataclass(frozen=True, slots=True)
 class ClassidMatch:
-    """Packets of cgroups whose net_cls.classid is that."""
+    """Packets of cgroups with that net_cls.classid."""
 
     classid: int
     level: int = 0
@@ -66,7 +66,7 @@ PacketMatch = CgroupMatch | ClassidMatch
 
 
 def classifier_program(match: PacketMatch, minor: int) -> bytes:
-    """The program of a class's filter: takes what passes the test, and what a tap gave to the class."""
+    """Program of a class's filter: takes packets that match, and those that a tap gave to the class."""
     taken = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
     return b"".join(
         (
@@ -85,7 +85,7 @@ def classifier_program(match: PacketMatch, minor: int) -> bytes:
 
 
 def tap_program(tests: Mapping[int, PacketMatch]) -> bytes:
-    """Writes the minor number of the first test that a packet passes, the deepest cgroup first, and lets all go on."""
+    """Program of a tap: writes the minor of the first match, the deepest cgroup first, and passes all packets."""
     going_on = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
     program = _instruction(_MOV, _PACKET, _R1)
     for minor, match in sorted(tests.items(), key=lambda item: (-item[1].level, item[0])):
@@ -108,13 +108,13 @@ def _instruction(code: int, target: int = 0, source: int = 0, offset: int = 0, v
 
 
 def load_program(instructions: bytes) -> int:
-    """A descriptor of the loaded program, for the caller to close. Raises BpfError, or Unsupported without libbpf."""
+    """Load a program; return a descriptor for the caller to close. Raises BpfError, or Unsupported without libbpf."""
     return load_classifier("koord_traffic", instructions)
 
 
 @cache
 def missing_support(*, by_classid: bool) -> Unsupported | None:
-    """Why packets cannot be told apart by cgroup here; None if they can. Loads a program and lets it go."""
+    """Reason why packets cannot be matched by cgroup here; None if they can. Loads a program and closes it."""
     try:
         os.close(load_program(classifier_program(ClassidMatch(0) if by_classid else CgroupMatch(0, 1), 0)))
     except BpfError as error:

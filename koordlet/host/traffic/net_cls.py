@@ -1,7 +1,7 @@
-"""Marks that cgroup v1 puts on traffic: net_cls.classid of a cgroup and those below.
+"""net_cls.classid of a v1 cgroup and those below, which marks their traffic.
 
-The kernel copies a mark when a cgroup is made, and to nobody afterwards. So a class marks each cgroup below as well,
-but not those that have a class of their own; when it goes, they get what their parent has.
+The kernel copies the classid when a cgroup is made, and never afterwards. So a class sets it in each cgroup below as
+well, but not in those that have a class of their own; when it is removed, they get the classid of their parent.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ _PASSES = 4
 
 
 def classid_of(directory: Path) -> int | None:
-    """A cgroup's mark; 0 is none, None that the cgroup is gone."""
+    """Classid of a cgroup; 0 is none, None if the cgroup is gone."""
     try:
         return int((directory / _FILE).read_text())
     except FileNotFoundError:
@@ -24,23 +24,23 @@ def classid_of(directory: Path) -> int | None:
 
 
 def is_foreign(classid: int) -> bool:
-    """Whether somebody else set it."""
+    """Return whether another program set it."""
     return classid != 0 and classid >> 16 != MAJOR
 
 
 def set_classids(directory: Path, classid: int) -> None:
-    """Mark a cgroup and those below that have no class of their own."""
+    """Set the classid of a cgroup and of those below that have no class of their own."""
     for _ in range(_PASSES):
         pending = [one for one, has in _subtree(directory, classid) if has != classid]
         for one in pending:
             _write(one, classid)
-        # A cgroup may have been made below one that was not marked yet.
+        # A cgroup may have been made below one that had no classid yet.
         if not pending:
             return
 
 
 def clear_classids(directory: Path, classid: int) -> None:
-    """Take a mark away: what had it gets the mark that the parent has of us."""
+    """Remove a classid: cgroups that had it get the one that the parent has of ours."""
     above = classid_of(directory.parent) or 0
     inherited = 0 if is_foreign(above) else above
     for one, has in _subtree(directory, classid):
@@ -49,7 +49,7 @@ def clear_classids(directory: Path, classid: int) -> None:
 
 
 def _subtree(directory: Path, classid: int) -> list[tuple[Path, int]]:
-    """Cgroups of a class with their marks, from the top: below one, those that have its mark, none, or `classid`."""
+    """Cgroups of a class with their classids, from the top: below one, those with the same, none, or `classid`."""
     top = classid_of(directory)
     if top is None or is_foreign(top):
         return []

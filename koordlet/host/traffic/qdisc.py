@@ -1,4 +1,4 @@
-"""The queueing of one interface by netlink: its root, HTB classes, and the filters that fill them."""
+"""Root qdisc, HTB classes and filters of one interface, by netlink."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ _BURSTS_PER_SECOND = 250
 
 
 class Link:
-    """A context: netlink is open within. Raises HostError, with ENODEV where there is no such interface."""
+    """An interface, as a context in which netlink is open. Raises HostError, with ENODEV for a missing interface."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -57,7 +57,7 @@ class Link:
         self._netlink.close()
 
     def root(self) -> str:
-        """`default` for what the kernel sets by itself (its handle is 0), `ours`, or what somebody else set."""
+        """Root qdisc: `default` for the kernel's own (its handle is 0), `ours`, or kind and handle of another one."""
         with self._naming_errors("read the queueing of"):
             for qdisc in self._netlink.get_qdiscs(index=self._index):
                 kind, handle = qdisc.get_attr("TCA_KIND"), qdisc["handle"]
@@ -68,13 +68,13 @@ class Link:
         return DEFAULT
 
     def classes(self) -> dict[int, Traffic]:
-        """The cgroups' classes by minor number."""
+        """Classes of cgroups by minor number."""
         with self._naming_errors("read the classes of"):
             dumped = list(self._netlink.get_classes(index=self._index))
         return {one["handle"] & 0xFFFF: _traffic(one) for one in dumped if _is_cgroup_class(one["handle"])}
 
     def filters(self) -> dict[int, str]:
-        """Names of the filters that fill them, by minor number."""
+        """Names of their filters, by minor number."""
         found: dict[int, str] = {}
         with self._naming_errors("read the filters of"):
             for one in self._netlink.get_filters(index=self._index, parent=ROOT):
@@ -84,7 +84,7 @@ class Link:
         return found
 
     def make_root(self, link_rate: int) -> None:
-        """HTB with the link's class, and the one of those who have none; what is there already stays."""
+        """Make HTB with the link's class and the default class, if it is not there."""
         if self.root() == DEFAULT:
             with self._changing("queue by class on"):
                 self._netlink.tc("add", "htb", self._index, ROOT, default=DEFAULT_CLASS & 0xFFFF)
@@ -92,7 +92,7 @@ class Link:
         self.set_default_class(link_rate)
 
     def set_default_class(self, link_rate: int) -> None:
-        """Promise what is left to those who have no class."""
+        """Guarantee the rest of the link to the default class."""
         promised = [traffic.rate for traffic in self.classes().values()]
         self._set(
             DEFAULT_CLASS,
@@ -121,7 +121,7 @@ class Link:
             )
 
     def set_filter(self, minor: int, preference: int, program: int, name: str) -> None:
-        """Make or change the filter of a class; those of a lower turn are asked first."""
+        """Make or change the filter of a class; a lower preference comes first."""
         with self._changing(f"classify traffic of class {minor:x} on"):
             self._netlink.tc(
                 "replace-filter",
@@ -136,17 +136,17 @@ class Link:
             )
 
     def remove_filter(self, minor: int, preference: int) -> None:
-        """What is gone already is as good."""
+        """Remove a filter, if it is there."""
         with self._changing("remove a filter from", but=errno.ENOENT):
             self._netlink.tc("del-filter", "bpf", self._index, minor, parent=ROOT, prio=preference)
 
     def remove_class(self, minor: int) -> None:
-        """What is gone already is as good; its filter must be."""
+        """Remove a class, if it is there; its filter must be gone."""
         with self._changing("remove a class from", but=errno.ENOENT):
             self._netlink.tc("del-class", None, self._index, ROOT | minor)
 
     def remove_root(self) -> None:
-        """With all below it; the kernel sets its default again."""
+        """Remove HTB with all below it; the kernel sets its default again."""
         with self._changing("remove the classes from", but=errno.ENOENT):
             self._netlink.tc("del", None, self._index, ROOT, parent=_TO_ROOT)
 
@@ -172,7 +172,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """What stands on a link; nothing but `root` where that is not ours."""
+    """State of a link; nothing but `root` where that is not ours."""
 
     root: str
     classes: Mapping[int, Traffic]
@@ -183,7 +183,7 @@ _seen: dict[str, tuple[float, LinkState]] = {}
 
 
 def link_state(device: str, identity: str) -> LinkState:
-    """All of it at once, for the many places that are looked at together; as of at most 50 ms ago.
+    """State of a link, at most 50 ms old, since all classes of a link are read together.
 
     `identity` is that of the link. Raises HostError.
     """
@@ -198,7 +198,7 @@ def link_state(device: str, identity: str) -> LinkState:
 
 
 def link_identity(device: str) -> str | None:
-    """Tells an interface from others of its name, those of other network namespaces too; None if there is none."""
+    """Number that tells an interface from others of its name in any network namespace; None if there is none."""
     try:
         return f"{Path(_NETNS).stat().st_ino}:{socket.if_nametoindex(device)}"
     except OSError:

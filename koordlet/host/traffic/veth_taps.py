@@ -1,7 +1,7 @@
-"""Taps on the host's ends of other network namespaces: there packets are given to their class before they are routed.
+"""Taps on the host's ends of veth pairs: BPF programs (tcx) that give packets to their class before they are routed.
 
-A tap is a BPF link of this process: no queueing is set up for it, nobody else's is touched, and the kernel takes it
-away when the agent ends, however it ends. So taps need no journal.
+A tap is a BPF link of this process: no qdisc is set up or changed for it, and the kernel removes it when the agent
+ends, however it ends. So taps need no journal.
 """
 
 import errno
@@ -20,7 +20,7 @@ _BTF = Path("/sys/kernel/btf/vmlinux")
 
 @cache
 def has_tcx() -> bool:
-    """Whether the kernel has tcx (Linux 6.6), as its type information tells."""
+    """Return whether the kernel has tcx (Linux 6.6), by its BTF."""
     try:
         return b"BPF_TCX_INGRESS" in _BTF.read_bytes()
     except OSError:
@@ -28,7 +28,7 @@ def has_tcx() -> bool:
 
 
 class Taps:
-    """Those of one link's network namespace."""
+    """Taps for one link, in its network namespace."""
 
     def __init__(self) -> None:
         self._matches: dict[int, PacketMatch] = {}
@@ -36,21 +36,21 @@ class Taps:
         self._interfaces: list[tuple[int, str]] = []
 
     def has(self, minor: int, match: PacketMatch) -> bool:
-        """Whether every namespace that is there now is tapped for a class."""
+        """Return whether every present namespace is tapped for a class."""
         return self._matches.get(minor) == match and self._interfaces == socket.if_nameindex()
 
     def add(self, minor: int, match: PacketMatch) -> None:
-        """Tap for one class more; raises HostError."""
+        """Tap for one more class; raises HostError."""
         self._matches[minor] = match
         self._renew()
 
     def remove(self, minor: int) -> None:
-        """One class less."""
+        """Remove the taps of a class."""
         if self._matches.pop(minor, None) is not None:
             self._renew()
 
     def _renew(self) -> None:
-        """New taps come before old ones go, so that no packet slips by."""
+        """Attach the new taps before the old ones are closed, so that no packet slips by."""
         old, self._links = self._links, []
         self._interfaces = socket.if_nameindex()
         try:
@@ -74,7 +74,7 @@ class Taps:
 
 
 def _veths_to_namespaces() -> list[int]:
-    """Interfaces whose other end is in another network namespace."""
+    """Veth interfaces whose other end is in another network namespace."""
     from pyroute2 import IPRoute
 
     with IPRoute() as netlink:
@@ -87,5 +87,5 @@ _taps: dict[str, Taps] = {}
 
 
 def taps_of(link_identity: str) -> Taps:
-    """This process's taps for a link."""
+    """Taps of this process for a link."""
     return _taps.setdefault(link_identity, Taps())

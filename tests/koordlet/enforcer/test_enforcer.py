@@ -228,7 +228,7 @@ def test_a_damaged_journal_restores_what_stood_before_the_damage(v2: FakeHost) -
     events = restore(v2.settings(), v2.tree)
     damage = events[0]
     assert damage.outcome == Outcome.FAILED
-    assert "1 places" in damage.reason
+    assert "1 attributes" in damage.reason
     assert "lost" in damage.reason
     assert quota(v2) == "max"
     assert quota(v2, "/other") == "30000"
