@@ -9,6 +9,7 @@ from bench.detect.claims import Claim, Proof, Scenario, labels_of
 from bench.detect.measures import MEMORY_BYTES, USAGE, WAIT, Sample
 from bench.detect.report import as_report, as_values, line_of, scored, totals, wrong_lines
 from bench.detect.runner import Proven, Run, mean
+from tests.verdicts import make_verdict
 
 PATHS = {"victim": "/top/victim", "hog": "/top/hog"}
 HARM = (10.0, 20.0)
@@ -17,16 +18,8 @@ HARM = (10.0, 20.0)
 def verdict(
     time: float, state: VerdictState = VerdictState.OPEN, victim: str = "/top/victim", culprit: str = "/top/hog"
 ) -> Verdict:
-    return Verdict(
-        time=time,
-        state=state,
-        victim=victim,
-        resource="cpu",
-        cause="contention",
-        lost_seconds_per_second=0.3,
-        severity=Severity.LOW,
-        culprits=(Culprit(culprit, 1.0, How.DIRECT),),
-        rule="cpu-contention",
+    return make_verdict(
+        victim, time=time, state=state, lost=0.3, severity=Severity.LOW, culprits=(Culprit(culprit, 1.0, How.DIRECT),)
     )
 
 

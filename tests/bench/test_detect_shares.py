@@ -6,19 +6,18 @@ from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from bench.detect.claims import Claim
 from bench.detect.measures import USAGE, Sample
 from bench.detect.shares import Division, division
+from tests.verdicts import make_verdict
 
 PATHS = {"victim": "/victim", "big": "/big", "small": "/small"}
 SHARED = Claim("victim", "cpu", "contention", "big", beside="small")
 
 
 def verdict(big: float, small: float, state: VerdictState = VerdictState.OPEN, victim: str = "/victim") -> Verdict:
-    return Verdict(
+    return make_verdict(
+        victim,
         time=1.0,
         state=state,
-        victim=victim,
-        resource="cpu",
-        cause="contention",
-        lost_seconds_per_second=0.5,
+        lost=0.5,
         severity=Severity.LOW,
         culprits=tuple(Culprit(path, share, How.DIRECT) for path, share in (("/big", big), ("/small", small)) if share),
     )

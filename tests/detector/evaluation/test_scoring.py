@@ -4,21 +4,14 @@ from typing import Any
 
 import pytest
 
-from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from api.verdicts import Culprit, How, Verdict, VerdictState
 from detector.evaluation.scoring import NOTHING, Label, episodes, score, total
+from tests.verdicts import make_verdict
 
 
 def line(time: float, state: VerdictState = VerdictState.OPEN, *, culprit: str = "/hog", **changed: Any) -> Verdict:
-    told: dict[str, Any] = {
-        "victim": "/web",
-        "resource": "cpu",
-        "cause": "contention",
-        "rule": "cpu",
-        "lost_seconds_per_second": 0.5,
-        "severity": Severity.LOW,
-        "culprits": (Culprit(culprit, 0.9, How.DIRECT),) if culprit else (),
-    }
-    return Verdict(time=time, state=state, **told | changed)
+    culprits = (Culprit(culprit, 0.9, How.DIRECT),) if culprit else ()
+    return make_verdict(time=time, state=state, **{"culprits": culprits, "rule": "cpu"} | changed)
 
 
 def label(start: float = 10, end: float = 20, **changed: Any) -> Label:

@@ -7,6 +7,7 @@ from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from detector.explain.story import Story, StoryTick
 from detector.judging.diagnosis import RuleDiagnosis, SymptomDiagnosis, Why
 from tests.detector.recording.recordings import header
+from tests.verdicts import make_verdict
 
 FIRST_NS = 1_760_000_000 * 10**9
 LOSSES = [0.004, 0.002, 0.31, 0.01, 0.003, *[0.42, 0.55, 0.61, 0.38, 0.44, 0.5], 0.02, 0.01, 0.0, 0.06, 0.09, 0.0, 0.0]
@@ -16,16 +17,13 @@ BATCH = "/kubepods/besteffort/pod2/batch"
 
 
 def verdict(second: int, state: VerdictState) -> Verdict:
-    return Verdict(
+    return make_verdict(
+        WEB.path,
         time=FIRST_NS / 1e9 + second,
         state=state,
-        victim=WEB.path,
-        resource="cpu",
-        cause="contention",
-        lost_seconds_per_second=LOSSES[second],
+        lost=LOSSES[second],
         severity=Severity.HIGH,
         culprits=(Culprit(BATCH, 0.8, How.DIRECT),),
-        rule="cpu-contention",
     )
 
 

@@ -9,22 +9,17 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from api.verdicts import Culprit, How, Severity, VerdictState
 from koordlet.agent.detection import DetectionState
 from koordlet.metrics.verdicts import FAMILIES, VerdictMetrics
+from tests.verdicts import make_verdict
 
-OPEN = Verdict(
+OPEN = make_verdict(
+    "/kube/web",
     time=100.0,
-    state=VerdictState.OPEN,
-    victim="/kube/web",
-    resource="cpu",
-    cause="contention",
-    lost_seconds_per_second=0.4,
     severity=Severity.HIGH,
     culprits=(Culprit("/batch", 0.75, How.DIRECT), Culprit("/cron", 0.1, How.DIRECT)),
     confidence=0.85,
-    rule="cpu-contention",
-    since=100.0,
 )
 STATE = DetectionState(run_seconds=2.5, ready_cells=7, warming_cells=3, refused_samples=1, saves=4, files_refused=1)
 

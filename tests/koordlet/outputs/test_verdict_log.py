@@ -6,19 +6,9 @@ import msgspec
 
 from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.outputs.verdict_log import MOST_LINES, VerdictLog
+from tests.verdicts import make_verdict
 
-OPEN = Verdict(
-    time=100.0,
-    state=VerdictState.OPEN,
-    victim="/web",
-    resource="cpu",
-    cause="contention",
-    lost_seconds_per_second=0.4,
-    severity=Severity.HIGH,
-    culprits=(Culprit("/batch", 1.0, How.DIRECT),),
-    rule="cpu-contention",
-    since=100.0,
-)
+OPEN = make_verdict(time=100.0, severity=Severity.HIGH, culprits=(Culprit("/batch", 1.0, How.DIRECT),))
 
 
 def changed(lost: float, culprit: str = "/batch") -> Verdict:

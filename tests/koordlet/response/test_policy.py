@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
-from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from api.verdicts import Culprit, How, Severity, Verdict
 from koordlet.response.episode import StepKind
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
 from koordlet.response.ladders import LADDERS, cgroup_reads, competing_ancestor, schemata
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
+from tests.verdicts import make_verdict
 
 WEB, HOG, BYSTANDER = "/online/web", "/batch/hog", "/batch/bystander"
 CLASSES = {"/online": "", WEB: "LS", "/batch": "", HOG: "BE", BYSTANDER: "BE"}
@@ -26,13 +27,11 @@ CLASSES = {"/online": "", WEB: "LS", "/batch": "", HOG: "BE", BYSTANDER: "BE"}
 def verdict_on(
     culprit: str = HOG, victim: str = WEB, *, resource: str = "cpu", share: float = 0.9, how: How = How.DIRECT
 ) -> Verdict:
-    return Verdict(
+    return make_verdict(
+        victim,
         time=0.0,
-        state=VerdictState.OPEN,
-        victim=victim,
         resource=resource,
-        cause="contention",
-        lost_seconds_per_second=0.5,
+        lost=0.5,
         severity=Severity.HIGH,
         culprits=(Culprit(culprit, share, how),),
         confidence=share,

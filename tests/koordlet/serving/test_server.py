@@ -190,7 +190,7 @@ def test_the_command_tells_what_stands(server: AgentServer, path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     assert from_json(ran.stdout.encode()) == verdict
     words = CliRunner().invoke(verdicts_command, ["--socket", str(path)])
-    assert "/web lost 0.40 s/s to cpu neighbour" in words.stdout
+    assert "/web lost 0.40 s/s waiting for CPU: 0.30 to /batch" in words.stdout
     none = CliRunner().invoke(verdicts_command, ["--socket", str(path), "--resource", "memory"])
     assert (none.exit_code, none.stdout) == (0, "")
 

@@ -8,12 +8,13 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from api.frame import Frame
-from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from api.verdicts import Culprit, How, Severity, Verdict
 from api.window import Window
 from koordlet.top.app import DetailScreen, HelpScreen, TopApp, Verdicts
 from koordlet.top.rows import Order
 from koordlet.top.trend import Trend
 from tests.frames import make_frame
+from tests.verdicts import make_verdict
 
 PATHS = {1: "/system.slice/mild.service", 2: "/batch/hog", 3: "/kubepods/victim", 4: "/idle"}
 Drive = Callable[[TopApp, "Pilot[None]"], Awaitable[None]]
@@ -198,18 +199,14 @@ def test_a_cgroup_that_goes_while_it_is_open_is_said_to_be_gone() -> None:
 
 
 def verdict(victim: str) -> Verdict:
-    return Verdict(
+    return make_verdict(
+        victim,
         time=1.7e9 + 1,
-        state=VerdictState.OPEN,
-        victim=victim,
-        resource="cpu",
-        cause="contention",
-        lost_seconds_per_second=0.5,
+        lost=0.5,
         severity=Severity.HIGH,
         culprits=(Culprit("/batch/hog", 1.0, How.DIRECT),),
         confidence=0.9,
         evidence={"cpu.wait_neighbour_ns": 0.5},
-        rule="cpu-contention",
         since=1.7e9 - 89,
     )
 

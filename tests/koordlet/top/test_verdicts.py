@@ -5,21 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.verdicts import OWN_THREADS, Culprit, How, Severity, Verdict, VerdictState
+from api.verdicts import OWN_THREADS, Culprit, How, Severity
 from koordlet.top.verdicts import MOST_LINES, evidence, pane, ranked, room_for
+from tests.verdicts import make_verdict
 
-VERDICT = Verdict(
+VERDICT = make_verdict(
+    "/kube/web",
     time=100.0,
-    state=VerdictState.OPEN,
-    victim="/kube/web",
-    resource="cpu",
-    cause="contention",
-    lost_seconds_per_second=0.4,
-    severity=Severity.MEDIUM,
     culprits=(Culprit("/batch", 0.75, How.DIRECT), Culprit("/cron", 0.1, How.CORRELATED)),
     confidence=0.85,
-    evidence={"cpu_contention.lost": 0.4},
-    rule="cpu-contention",
     since=88.0,
 )
 
