@@ -1,1 +1,1 @@
-"""One module, one strategy: what a node should have set now, decided from an immutable view and a time."""
+"""Node strategies: values in, intents out, from an immutable view of the node; see strategy.py for writing one."""

@@ -1,6 +1,6 @@
-"""What best-effort work as a whole may have: how its quota and its CPUs move, and which groups it is made of.
+"""CPU of best-effort work as a whole: its quota, its CPUs, and the groups that it consists of.
 
-Steps, floors and the choice of CPUs are Koordinator's; CPUs get the dead band that quotas have.
+Steps, floors and the choice of CPUs are Koordinator's; the number of CPUs gets the dead band that quotas have.
 """
 
 from api.qos import QoSClass
@@ -11,13 +11,14 @@ from koordlet.strategies.view import CpuThread, Group, KubeQoS, NodeView
 MIN_CPUS = 2
 MIN_QUOTA_US = 2_000
 GROWTH_PERCENT = 10
-"""Of the node, at most, in one tick."""
+"""Largest growth in one tick, in percent of the node."""
 DEAD_BAND_PERCENT = 1
-"""Of the node: smaller changes are not worth a write."""
+"""Smallest change that is worth a write, in percent of the node."""
 
 
 def next_quota_us(allowed_millicores: int, current_us: int | None, capacity_millicores: int, floor_us: int = 0) -> int:
-    """Quota per 100 ms: cut at once, grown by at most a tenth of the node, unchanged within one percent of it."""
+    """Return the quota per 100 ms: lowered at once, raised by at most a tenth of the node, kept within one percent of
+    it."""
     wanted = max(allowed_millicores * PERIOD_US // 1000, MIN_QUOTA_US)
     if current_us is None:
         return wanted
@@ -28,7 +29,8 @@ def next_quota_us(allowed_millicores: int, current_us: int | None, capacity_mill
 
 
 def next_count(allowed_millicores: int, current: int | None, total: int) -> int:
-    """Number of CPUs: cut at once, grown by at most a tenth of the node, and only past one percent of it."""
+    """Return the number of CPUs: lowered at once, raised by at most a tenth of the node, and only past one percent of
+    it."""
     wanted = min(max(-(-allowed_millicores // 1000), MIN_CPUS), total)
     if current is None or wanted <= current:
         return wanted
@@ -38,7 +40,8 @@ def next_count(allowed_millicores: int, current: int | None, total: int) -> int:
 
 
 def best_effort_roots(view: NodeView) -> list[Group]:
-    """The groups that hold all best-effort work: the kubelet's directory, or else the applications so classed."""
+    """Return the groups that hold all best-effort work: the kubelet's directory, or else the applications classed
+    BE."""
     directory = view.qos_dir(KubeQoS.BEST_EFFORT)
     if directory is not None:
         return [directory]
@@ -46,13 +49,13 @@ def best_effort_roots(view: NodeView) -> list[Group]:
 
 
 def lendable_cpus(view: NodeView) -> list[CpuThread]:
-    """CPUs that best-effort work may run on: never those of LSE pods, the reserved or the system's own."""
+    """Return the CPUs that best-effort work may run on: not those of LSE pods, the reserved or the system's own."""
     barred = view.node.reserved_cpus | view.node.system_cpus | bound_cpus(view, QoSClass.LSE)
     return [cpu for cpu in view.node.cpus if cpu.id not in barred]
 
 
 def best_effort_cpus(view: NodeView, count: int) -> list[int]:
-    """Lendable CPUs, at most `count`; of LSR pods' CPUs as many in proportion as there are."""
+    """Return lendable CPUs, at most `count`; of LSR pods' CPUs in proportion to their number."""
     lsr = bound_cpus(view, QoSClass.LSR)
     free = lendable_cpus(view)
     shared = [cpu for cpu in free if cpu.id not in lsr]
@@ -63,12 +66,12 @@ def best_effort_cpus(view: NodeView, count: int) -> list[int]:
 
 
 def bound_cpus(view: NodeView, *classes: QoSClass) -> frozenset[int]:
-    """CPUs that pods and applications of these classes, or of any, were given for themselves."""
+    """Return the CPUs bound to pods and applications of these classes, or of any class."""
     owners = [group for group in (*view.pods, *view.host_apps) if not classes or group.effective_qos in classes]
     return frozenset(cpu for group in owners for cpu in group.own_cpus)
 
 
 def below_directory(view: NodeView, directory: Group, bound: bool = True) -> list[Group]:
-    """Best-effort pods and their containers, but for protected ones and, unless `bound`, those with own CPUs."""
+    """Return best-effort pods and their containers, without protected ones and, unless `bound`, those with own CPUs."""
     pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and not pod.protected]
     return [group for pod in pods if bound or not pod.own_cpus for group in (pod, *view.containers(pod))]

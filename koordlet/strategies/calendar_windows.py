@@ -1,4 +1,4 @@
-"""Windows of the day in which something is open, in a time zone, over midnight if need be."""
+"""Daily time windows in a time zone, over midnight if need be."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ Clock = Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
 
 class DayWindow(StrategySettings, frozen=True):
-    """From a time of day until another; until an earlier one is until tomorrow."""
+    """Window from one time of day to another; an end before the start is on the next day."""
 
     start: Clock = msgspec.field(name="from")
     end: Clock = msgspec.field(name="to")
     percent: Annotated[int, Meta(ge=1, le=100)] = 100
-    """Of what could be given, in this window."""
+    """Percent of the budget that may be used in this window."""
 
     def __post_init__(self) -> None:
         if self.start == self.end:
@@ -30,19 +30,19 @@ class DayWindow(StrategySettings, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """What holds at a moment."""
+    """Window that is open at a given time."""
 
     percent: int
-    """0 where closed."""
+    """0 while closed."""
     closes_in_seconds: float
-    """Until no window is open; infinite where it never closes."""
+    """Seconds until no window is open; infinite if one always is."""
 
 
 ALWAYS = OpenWindow(100, float("inf"))
 
 
 def opening(windows: Sequence[DayWindow], zone: str, time_seconds: float) -> OpenWindow:
-    """The percent of the widest window that is open at a moment since the epoch; without windows it is always open.
+    """Return the percent of the widest window open at a time since the epoch; without windows it is always open.
 
     Times of day are wall-clock times of the zone; across a change of its offset a closing may be an hour off.
     """
@@ -61,7 +61,7 @@ def opening(windows: Sequence[DayWindow], zone: str, time_seconds: float) -> Ope
 
 
 def _rest(window: DayWindow, now: int) -> int:
-    """Seconds that a window stays open; 0 where it is closed."""
+    """Return the seconds that a window stays open; 0 while it is closed."""
     start, end = _seconds(window.start), _seconds(window.end)
     length = (end - start) % DAY_SECONDS
     since = (now - start) % DAY_SECONDS

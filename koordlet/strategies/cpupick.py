@@ -8,10 +8,10 @@ from koordlet.strategies.view import CpuThread
 
 
 def pick_cpus(candidates: Iterable[CpuThread], count: int) -> list[int]:
-    """`count` CPUs in the order of choice; empty when there are not so many.
+    """Return `count` CPUs in the order of choice; empty when there are fewer.
 
-    The order is Koordinator's: NUMA nodes by size, then by first CPU; round and round, first two threads of one
-    core at a time, then single threads from where that ended.
+    The order is Koordinator's: NUMA nodes by size, then by first CPU; round robin, first two threads of one core at a
+    time, then single threads from where that ended.
     """
     buckets = _buckets(candidates)
     if count <= 0 or count > sum(len(bucket) for bucket in buckets):
@@ -22,9 +22,9 @@ def pick_cpus(candidates: Iterable[CpuThread], count: int) -> list[int]:
 
 
 def pick_cores(cpus: Sequence[CpuThread], candidates: Iterable[CpuThread], count: int) -> list[int]:
-    """At most `count` CPUs, all threads of each core or none, from cores whose threads are all candidates.
+    """Return at most `count` CPUs, all threads of each core or none, from cores whose threads are all candidates.
 
-    Nobody else then runs on a sibling of a chosen CPU. At least one core where there is any.
+    No other work then runs on a sibling of a chosen CPU. At least one core where there is any.
     """
     threads = Counter(cpu.core for cpu in cpus)
     cores: dict[int, list[CpuThread]] = {}
@@ -49,7 +49,8 @@ def _buckets(candidates: Iterable[CpuThread]) -> list[list[CpuThread]]:
 def _rounds(
     buckets: list[list[CpuThread]], count: int, turn: int, first: Callable[[list[CpuThread], int], list[CpuThread]]
 ) -> tuple[list[int], int]:
-    """Take from the buckets in turn until `count` is reached or nobody gives; what was taken, and whose turn it is."""
+    """Take from the buckets in turn until `count` is reached or none has any left; returns the CPUs and the next
+    turn."""
     taken: list[int] = []
     fruitless = 0
     while len(taken) < count and fruitless < len(buckets):

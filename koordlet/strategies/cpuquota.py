@@ -1,12 +1,12 @@
-"""CPU quotas as `cpu.max` writes them, always per 100 ms. None is no limit; a number never means that."""
+"""CPU quotas in the syntax of `cpu.max`, always per 100 ms. None is no limit; a number never means that."""
 
 PERIOD_US = 100_000
 MIN_US = 1_000
-"""The kernel takes no smaller quota."""
+"""Smallest quota that the kernel accepts."""
 
 
 def parse_quota(text: str) -> int | None:
-    """Quota per 100 ms of a `cpu.max`, whatever its period; None for `max`. Raises ValueError."""
+    """Return the quota per 100 ms of a `cpu.max`, whatever its period; None for `max`. Raises ValueError."""
     quota, _, period = text.strip().partition(" ")
     if quota == "max":
         return None
@@ -14,10 +14,10 @@ def parse_quota(text: str) -> int | None:
 
 
 def format_quota(quota_us: int | None) -> str:
-    """`cpu.max` of a quota per 100 ms, not below what the kernel takes."""
+    """Return the `cpu.max` of a quota per 100 ms, at least the smallest that the kernel accepts."""
     return f"{'max' if quota_us is None else max(quota_us, MIN_US)} {PERIOD_US}"
 
 
 def quota_of(millicores: int) -> int:
-    """Quota per 100 ms that gives so many millicores."""
+    """Return the quota per 100 ms of this many millicores."""
     return max(millicores * PERIOD_US // 1000, MIN_US)

@@ -1,4 +1,4 @@
-"""Who may be evicted, in which order, and until enough is released; for all strategies that evict."""
+"""Eviction candidates, their order, and how many are needed; for all strategies that evict."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,30 +18,30 @@ from koordlet.strategies.strategy import StrategySettings
 from koordlet.strategies.view import Group, NodeView
 
 USED = "used"
-"""Name under which usage is released, beside the names of resources."""
+"""Name under which released usage is counted, beside the names of resources."""
 PENDING_SECONDS = 120.0
-"""How long an eviction counts as on its way."""
+"""Time for which an eviction counts as pending."""
 
 _DEFAULT_PRIORITY = {PriorityBand.PROD: 9500, PriorityBand.MID: 7500, PriorityBand.BATCH: 5500, PriorityBand.FREE: 3500}
 
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Threshold = Annotated[int, Meta(ge=1, le=100)]
-"""Where eviction starts: at 0 it would never end."""
+"""Level at which eviction starts: at 0 it would never end."""
 
 
 class EvictSettings(StrategySettings, frozen=True):
-    """What both evicting strategies read of resourceUsedThresholdWithBE."""
+    """Settings of resourceUsedThresholdWithBE that both evicting strategies read."""
 
     enable: bool = False
     evict_enabled_priority_threshold: int | None = None
     """Highest priority of pods that opted in to eviction by usage; unset switches that off."""
     allocatable_evict_priority_threshold: Annotated[int, Meta(ge=0, le=7999)] | None = None
-    """Highest priority of pods that opted in to eviction by ledger; unset switches that off."""
+    """Highest priority of pods that opted in to eviction by requests; unset switches that off."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionGoal:
-    """So much of a resource is to be released by ending pods in this order."""
+    """Amount of a resource to release by evicting pods in this order."""
 
     feature: str
     resource: str
@@ -53,14 +53,14 @@ class EvictionGoal:
 
 @dataclass(slots=True)
 class RecentEvictions:
-    """What a strategy ended lately: cooling, and what is already on its way to be released."""
+    """Evictions of a strategy in the last minutes: its cooldown, and the amounts about to be released."""
 
     cooldown_seconds: float
     last: float | None = None
     evicted: dict[str, float] = field(default_factory=dict)
 
     def cooling(self, now: float) -> bool:
-        """Whether it is too early for another; the start counts as an eviction."""
+        """Return whether it is too early for another eviction; the start of the agent counts as one."""
         if self.last is None:
             self.last = now
         return now - self.last < self.cooldown_seconds
@@ -68,9 +68,9 @@ class RecentEvictions:
     def choose(
         self, view: NodeView, goals: Iterable[EvictionGoal], used: Callable[[Group], int], now: float
     ) -> list[tuple[Group, EvictionGoal]]:
-        """Victims of the tasks in turn; what one releases counts for all tasks of that resource.
+        """Choose candidates of the goals in turn; what one releases counts for all goals of that resource.
 
-        Who would release nothing of a task's resource, or is not known to, is passed over.
+        Candidates that release nothing of a goal's resource, or an unknown amount, are skipped.
         """
         self.evicted = {path: when for path, when in self.evicted.items() if now - when < PENDING_SECONDS}
         leaving = [pod for pod in view.pods if pod.path in self.evicted or pod.path in view.evictions]
@@ -101,7 +101,8 @@ def _credit(released: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 def evictable(pod: Group, feature: str) -> bool:
-    """Active, not protected, and its eviction policy, if it has one, names the feature; an unreadable one forbids."""
+    """Return whether a pod is active, not protected, and its eviction policy, if any, names the feature; an unreadable
+    policy forbids it."""
     if not pod.active or pod.protected:
         return False
     policy = pod.annotations.get(ANNOTATION_EVICTION_POLICY)
@@ -116,7 +117,7 @@ def _names(text: str) -> list[Any]:
 
 
 def opted_in(view: NodeView, feature: str, priority_threshold: int) -> list[Group]:
-    """Pods that may be evicted by feature, carry the opt-in label and are not above the priority."""
+    """Return the pods evictable by this feature that carry the opt-in label and are not above the priority."""
     return [
         pod
         for pod in view.pods
@@ -127,12 +128,12 @@ def opted_in(view: NodeView, feature: str, priority_threshold: int) -> list[Grou
 
 
 def priority_of(pod: Group) -> int:
-    """The pod's priority, or its band's default where it has none or zero."""
+    """Return the pod's priority, or its band's default where it has none or zero."""
     return pod.priority or _DEFAULT_PRIORITY[pod.band]
 
 
 def by_eviction_order(pods: Iterable[Group], size: Callable[[Group], float]) -> list[Group]:
-    """Eviction priority, priority, sub-priority, each lowest first; then the biggest."""
+    """Sort by eviction priority, priority and sub-priority, each lowest first; then by size, biggest first."""
 
     def order(pod: Group) -> tuple[float, ...]:
         priority = priority_of(pod)
@@ -143,7 +144,7 @@ def by_eviction_order(pods: Iterable[Group], size: Callable[[Group], float]) -> 
 
 
 def by_priority(pods: Iterable[Group], size: Callable[[Group], float]) -> list[Group]:
-    """Lowest priority first, then the biggest, then the last by name."""
+    """Sort by priority, lowest first, then by size, biggest first, then by name, last first."""
     named = sorted(pods, key=lambda pod: pod.name, reverse=True)
     return sorted(named, key=lambda pod: (priority_of(pod), -size(pod)))
 
@@ -156,7 +157,7 @@ def _number(text: str | None, default: int) -> int:
 
 
 def stop_level(threshold_percent: int | None, lower_percent: int | None, key: str, gap: int = 2) -> int:
-    """The level at which to stop: as set, else `gap` below the threshold.
+    """Return the level at which to stop: as set, else `gap` below the threshold.
 
     Raises ValueError when it is not below the threshold, because each eviction would then call for the next.
     """

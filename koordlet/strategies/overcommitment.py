@@ -1,4 +1,4 @@
-"""Requests of low-priority pods held against what is allocatable to them: what must go when promises exceed means."""
+"""Overcommitment: requests of low-priority pods over the amount allocatable to them, and evictions that end it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,27 +11,27 @@ from koordlet.strategies.eviction_order import EvictionGoal, by_eviction_order, 
 from koordlet.strategies.view import Group, NodeView
 
 STEADY_TICKS = 3
-"""A resource must be over in so many ticks in a row: allocatable amounts jump."""
+"""Ticks in a row that a resource must be overcommitted: allocatable amounts jump."""
 
 LedgerPercent = Annotated[int, Meta(ge=1, le=10000)]
 LedgerLowerPercent = Annotated[int, Meta(ge=0, le=10000)]
 GAP_PERCENT = 10
-"""How far below the threshold to stop, where that is not set."""
+"""Distance from the threshold to the level at which to stop, where that is not set."""
 
 
 @dataclass(slots=True)
 class Overcommitment:
-    """One feature: its name and which resource of a pod it counts."""
+    """One eviction feature: its name, and the resource of a pod that it counts."""
 
     feature: str
     name_of: Callable[[Group], str]
     over: dict[str, int] = field(default_factory=dict)
-    """For how many ticks in a row a resource has been over."""
+    """Number of ticks in a row that each resource has been overcommitted."""
 
     def goals(
         self, view: NodeView, threshold: int | None, lower: int | None, priority: int | None
     ) -> list[EvictionGoal]:
-        """One goal for each resource of batch and mid pods that is over; none where threshold or priority is unset."""
+        """Return one goal for each overcommitted resource of batch and mid pods; none without threshold or priority."""
         if threshold is None or priority is None:
             return []
         stop = stop_level(threshold, lower, self.feature, GAP_PERCENT)
@@ -59,7 +59,7 @@ def overcommitment_releases(
     threshold_percent: int,
     lower_percent: int,
 ) -> dict[str, int]:
-    """By resource, what must go where more is requested than so many percent of what is allocatable.
+    """Return the amount to release of each resource requested above this percent of its allocatable amount.
 
     All of it where nothing is allocatable; resources whose allocatable amount is not known are left out.
     """

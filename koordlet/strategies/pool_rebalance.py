@@ -1,7 +1,7 @@
-"""How capacity flows between pools of descending rank: up to who needs it, down to the lowest when it does not.
+"""Rebalancing of capacity between pools of descending rank: up to a pool that needs it, else down to the lowest.
 
-The rules are those of Meituan's LAR: all pools together have everything; a pool whose load leaves its band is sized
-anew; what it lacks it takes from lower pools, the lowest first, what it does not need goes to the lowest.
+The rules are those of Meituan's LAR: the pools together hold all CPUs; a pool whose load leaves its band is resized;
+what it lacks it takes from lower pools, the lowest first, and what it does not need goes to the lowest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,15 +15,16 @@ class CpuPool:
     size: int
     used_millicores: float
     cap: int
-    """Most that its pods have asked for."""
+    """CPUs that its pods have requested at most."""
     least: int
-    """What it keeps even when others need more; 0 where it has no pods."""
+    """CPUs that it keeps even when others need more; 0 where it has no pods."""
     low_percent: int
     high_percent: int
 
     @property
     def wanted(self) -> int:
-        """Size with the load in the middle of the band if it is outside, as it is inside; within least and cap."""
+        """Return its size, or the size that puts the load into the middle of the band if it is outside; within least
+        and cap."""
         most = max(self.cap, self.least)
         load = self.used_millicores / 10 / self.size if self.size else float("inf") if self.used_millicores else 0.0
         if self.size and self.low_percent <= load <= self.high_percent:
@@ -33,9 +34,9 @@ class CpuPool:
 
 
 def rebalance(pools: Sequence[CpuPool]) -> list[int]:
-    """Sizes after one tick, highest rank first; their sum stays. The lowest pool has what the others leave.
+    """Return the sizes after one tick, highest rank first; their sum is constant. The lowest pool has the rest.
 
-    Where there is enough for it, every pool has its least: none with pods is ever left without CPUs.
+    Where there are enough CPUs, every pool has its least: a pool with pods is never left without CPUs.
     """
     sizes = [pool.size for pool in pools]
     for rank, pool in enumerate(pools):
@@ -49,7 +50,7 @@ def rebalance(pools: Sequence[CpuPool]) -> list[int]:
 
 
 def _take(sizes: list[int], pools: Sequence[CpuPool], rank: int, wanted: int, donors: Iterable[int]) -> None:
-    """Fill a pool up from the donors in turn, who keep their least."""
+    """Fill a pool up from the donors in turn, which keep their least."""
     for donor in donors:
         if donor != rank:
             taken = min(max(wanted - sizes[rank], 0), max(sizes[donor] - pools[donor].least, 0))

@@ -31,7 +31,7 @@ class ByClass(Protocol[C_co]):
 
 
 def block_of(settings: ByClass[C], qos: QoSClass) -> C:
-    """The block that holds for a class; for no class, that of LS."""
+    """Return the block that applies to a class; without a class, that of LS."""
     if qos in (QoSClass.LSE, QoSClass.LSR):
         return settings.lsr_class
     if qos is QoSClass.BE:
@@ -40,12 +40,12 @@ def block_of(settings: ByClass[C], qos: QoSClass) -> C:
 
 
 def block_of_directory(settings: ByClass[C], kube_qos: KubeQoS) -> C:
-    """The block that holds for one of the kubelet's directories."""
+    """Return the block that applies to one of the kubelet's directories."""
     if kube_qos is KubeQoS.GUARANTEED:
         return settings.lsr_class
     return settings.be_class if kube_qos is KubeQoS.BEST_EFFORT else settings.ls_class
 
 
 def in_each_class(block: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """A resourceQOSStrategy table that holds the same block for every class and for the root cgroup."""
+    """Return a resourceQOSStrategy table with the same block for every class and for the root cgroup."""
     return dict.fromkeys(("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"), block)

@@ -1,4 +1,4 @@
-"""A NodeSLO's spec, from the cluster or from a file, to each strategy's settings: checked, merged over defaults."""
+"""Settings of the strategies from a NodeSLO's spec, from the cluster or a file: checked, merged over the defaults."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ S = TypeVar("S", bound=StrategySettings)
 
 
 def settings_of(kind: type[S], section: str, spec: Mapping[str, Any], source: str) -> S:
-    """The settings of one strategy: its section of `spec` over the defaults; null is as good as absent.
+    """Return the settings of one strategy: its section of `spec` over the defaults; null counts as absent.
 
     Raises SettingsError naming the key, what is wrong and what would be right.
     """
@@ -29,7 +29,7 @@ def settings_of(kind: type[S], section: str, spec: Mapping[str, Any], source: st
 
 
 def overridden(settings: S, text: str, source: str) -> S:
-    """`settings` with the fields of a JSON object laid over them, as pods carry it in annotations.
+    """Return `settings` with the fields of a JSON object merged over them, as pods carry it in annotations.
 
     Raises SettingsError naming the annotation.
     """
@@ -42,7 +42,7 @@ def overridden(settings: S, text: str, source: str) -> S:
 
 
 def read_annotation(pod: Group, key: str, default: S, problems: dict[str, str]) -> S:
-    """`default` with the pod's annotation laid over it; one that cannot be used is noted and ignored."""
+    """Return `default` with the pod's annotation merged over it; one that cannot be used is noted and ignored."""
     text = pod.annotations.get(key)
     if text is None:
         return default
@@ -54,9 +54,9 @@ def read_annotation(pod: Group, key: str, default: S, problems: dict[str, str]) 
 
 
 def configure(strategies: Mapping[str, Strategy[Any]], spec: Mapping[str, Any], source: str) -> list[SettingsError]:
-    """Give each strategy its settings out of `spec`; one whose settings are refused keeps those it has.
+    """Give each strategy its settings out of `spec`; one whose settings are refused keeps its present ones.
 
-    Returns what was refused; keys that no strategy and no protocol knows are among it.
+    Returns what was refused, keys unknown to the strategies and to the protocol included.
     """
     refused = [SettingsError(source, key, "unknown key; see docs/strategies.md") for key in unknown_keys(spec)]
     for name in sorted(strategies):
@@ -69,9 +69,10 @@ def configure(strategies: Mapping[str, Strategy[Any]], spec: Mapping[str, Any], 
 
 
 def unknown_keys(spec: Mapping[str, Any]) -> list[str]:
-    """Keys of a spec, dotted, that neither the protocol nor a strategy's extension knows.
+    """Return the keys of a spec, dotted, that neither the protocol nor a strategy's extension knows.
 
-    Extensions may be anybody's, so only those are told that look like a slip of the pen.
+    Other programs may keep extensions of their own, so an unknown extension is reported only if it looks like a typing
+    error.
     """
     known = dict(spec)
     extensions = known.pop(EXTENSIONS, None) or {}

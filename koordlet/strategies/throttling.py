@@ -1,4 +1,4 @@
-"""Caps on the CPU of single pods that go down and up again step by step."""
+"""CPU caps on single pods that are lowered and raised step by step."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,23 +15,24 @@ Percent = Annotated[int, Meta(ge=1, le=100)]
 
 
 class CpuThrottle(StrategySettings, frozen=True):
-    """How far and how fast a pod is throttled."""
+    """Depth and speed of throttling a pod."""
 
     min_cpu_ratio: Percent = msgspec.field(default=10, name="minCPURatio")
-    """Of the limit, or of usage at the start without one; no pod gets less, nor less than it requests."""
+    """Percent of the limit, or without one of usage at the start; no pod gets less, nor less than it requests."""
     step_cpu_ratio: Percent = msgspec.field(default=10, name="stepCPURatio")
-    """Of the present cap, each time."""
+    """Percent of the present cap, each step."""
 
 
 @dataclass(slots=True)
 class Caps:
-    """CPU of throttled pods in millicores, and where each began."""
+    """Caps of throttled pods in millicores, and their first values."""
 
     now: dict[str, int] = field(default_factory=dict)
     start: dict[str, int] = field(default_factory=dict)
 
     def lower(self, pod: Group, throttle: CpuThrottle) -> int:
-        """One step down, not below the pod's floor; what it takes from present usage in millicores."""
+        """Lower a pod's cap by one step, not below its floor; returns the millicores that this takes from present
+        usage."""
         used = int(pod.cpu_millicores or 0)
         if pod.path not in self.now:
             self.start[pod.path] = self.now[pod.path] = pod.limits.get(pod.cpu_name) or max(used, 1)
@@ -42,7 +43,7 @@ class Caps:
         return max(before - self.now[pod.path], 0)
 
     def lower_until(self, pods: Iterable[Group], throttle: CpuThrottle, target: int) -> None:
-        """One step down for one pod after another, until so many millicores are taken."""
+        """Lower one pod after another by one step, until so many millicores are taken."""
         freed = 0
         for pod in pods:
             if freed >= target:
@@ -50,7 +51,7 @@ class Caps:
             freed += self.lower(pod, throttle)
 
     def raise_all(self, throttle: CpuThrottle) -> None:
-        """One step up for all; those that are back where they began are free."""
+        """Raise all caps by one step; those back at their first value are removed."""
         for path, cap in list(self.now.items()):
             self.now[path] = cap + max(cap * throttle.step_cpu_ratio // 100, 1)
             if self.now[path] >= self.start[path]:

@@ -1,4 +1,4 @@
-"""What strategies see: one tick of the node as immutable values. Absent measurements are None, never zero.
+"""View of the node that strategies decide from: one tick as immutable values. Absent measurements are None, never 0.
 
 CPU is millicores (usage and amounts), memory is bytes, shares are fractions 0..1 and named `_ratio`.
 """
@@ -25,14 +25,14 @@ from api.protocol import (
 from api.qos import PriorityBand, QoSClass, priority_band
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
-"""Kubernetes' system-cluster-critical and system-node-critical pods are at or above it."""
+"""Least priority of Kubernetes' system-cluster-critical and system-node-critical pods."""
 
 
 class GroupKind(StrEnum):
-    """What a cgroup is to the node."""
+    """Kind of a cgroup on the node."""
 
     QOS_DIR = "qos-dir"
-    """One of the kubelet's directories, told apart by `kube_qos`; Guaranteed is the one above the others."""
+    """One of the kubelet's directories, distinguished by `kube_qos`; Guaranteed is the one above the others."""
     POD = "pod"
     CONTAINER = "container"
     HOST_APP = "host-app"
@@ -58,7 +58,7 @@ class CpuThread:
 
 @dataclass(frozen=True, slots=True)
 class CacheControl:
-    """What resctrl can set, as its info files say."""
+    """Cache and bandwidth that resctrl can set, from its info files."""
 
     mask: int
     """All ways of the last-level cache, contiguous from bit 0."""
@@ -78,24 +78,24 @@ class CacheControl:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeInfo:
-    """What the node is and has; amounts by resource name as in `api.kube.resources`."""
+    """Hardware, capacity and configuration of the node; amounts by resource name as in `api.kube.resources`."""
 
     cpus: tuple[CpuThread, ...]
     memory_bytes: int
     allocatable: Mapping[str, int] = field(default_factory=dict)
-    """As the cluster or the settings tell, with batch and mid resources; a missing name is not known."""
+    """From the cluster or the settings, with batch and mid resources; a missing name is not known."""
     reserved: Mapping[str, int] = field(default_factory=dict)
-    """By the node's reservation annotation."""
+    """From the node's reservation annotation."""
     reserved_cpus: frozenset[int] = frozenset()
     system_cpus: frozenset[int] = frozenset()
-    """That the system class has to itself."""
+    """CPUs exclusive to the system class."""
     kubelet_static: bool = False
-    """The kubelet hands out CPUs itself; upper directories are its own."""
+    """Whether the kubelet assigns CPUs itself; upper directories are then its own."""
     cpu_normalization_ratio: float = 1.0
-    """How much faster a core is than the one that limits are meant for."""
+    """Speed of a core over that of the cores which limits are meant for."""
     page_bytes: int = 4096
     disks: Mapping[str, str] = field(default_factory=dict)
-    """Device or volume group name to major:minor."""
+    """Name of a device or volume group to major:minor."""
     cache: CacheControl | None = None
     network_bits_per_second: int = 0
     """0 is not known."""
@@ -104,7 +104,7 @@ class NodeInfo:
 
     @cached_property
     def cpu_millicores(self) -> int:
-        """Capacity."""
+        """CPU capacity."""
         return len(self.cpus) * 1000
 
     @property
@@ -115,7 +115,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One cgroup that strategies may care for."""
+    """One cgroup that strategies may act on."""
 
     path: str
     kind: GroupKind
@@ -125,34 +125,34 @@ class Group:
     pod: str = ""
     """Path of a container's pod."""
     qos: QoSClass = QoSClass.NONE
-    """As labelled; containers have their pod's."""
+    """QoS class by label; containers have their pod's."""
     kube_qos: KubeQoS = KubeQoS.BURSTABLE
     priority: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
-    """As its owner states them. Not what its knobs hold: strategies set those, and steps would be taken upon steps."""
+    """As its owner states them. Not what its knobs hold: strategies set those, and steps would build upon steps."""
     bound_cpus: frozenset[int] = frozenset()
-    """CPUs that its cpuset, or its containers', gives to it alone; see `own_cpus`."""
+    """CPUs exclusive to it by its cpuset or its containers'; see `own_cpus`."""
     volumes: Mapping[str, str] = field(default_factory=dict)
     """A pod's volumes on block devices, name to major:minor."""
     cpu_millicores: float | None = None
     throttled_ratio: float | None = None
-    """Throttled periods of all periods since the last tick."""
+    """Throttled periods over all periods of the last tick."""
     memory_bytes: int | None = None
     """Without page cache."""
     cache_bytes: int | None = None
     memory_pressure_ratio: float | None = None
-    """Time with some task stalled on memory, since the last tick."""
+    """Share of the last tick with some task stalled on memory."""
     knobs: Mapping[Knob, str] = field(default_factory=dict)
-    """What stands now, where it was read."""
+    """Present values of the knobs that were read."""
     active: bool = True
-    """Running and not on its way out."""
+    """Running and not terminating."""
 
     @property
     def effective_qos(self) -> QoSClass:
-        """The label, or what Koordinator's protocol derives from Kubernetes' class where there is none."""
+        """QoS class by label, or as Koordinator's protocol derives it from Kubernetes' class."""
         return self.qos or _BY_KUBE_QOS[self.kube_qos]
 
     @property
@@ -163,12 +163,12 @@ class Group:
 
     @property
     def own_cpus(self) -> frozenset[int]:
-        """CPUs given to it alone, by the kubelet or by the scheduler's annotation."""
+        """CPUs exclusive to it, by the kubelet or by the scheduler's annotation."""
         return self.bound_cpus | _scheduled_cpus(self.annotations.get(ANNOTATION_RESOURCE_STATUS, ""))
 
     @property
     def best_effort(self) -> bool:
-        """By label or by Kubernetes' class."""
+        """Best-effort by label or by Kubernetes' class."""
         return self.qos is QoSClass.BE or self.kube_qos is KubeQoS.BEST_EFFORT
 
     @property
@@ -182,18 +182,18 @@ class Group:
 
     @property
     def cpu_name(self) -> str:
-        """Resource that its CPU is counted in: batch, mid or the node's own."""
+        """Name of the resource that its CPU is counted in: batch, mid or the node's own."""
         return {PriorityBand.BATCH: BATCH_CPU, PriorityBand.MID: MID_CPU}.get(self.band, CPU)
 
     @property
     def memory_name(self) -> str:
-        """Resource that its memory is counted in."""
+        """Name of the resource that its memory is counted in."""
         return {PriorityBand.BATCH: BATCH_MEMORY, PriorityBand.MID: MID_MEMORY}.get(self.band, MEMORY)
 
 
 @lru_cache(maxsize=4096)
 def _scheduled_cpus(status: str) -> frozenset[int]:
-    """CPUs of a resource-status annotation; none where it names none or cannot be read."""
+    """Return the CPUs of a resource-status annotation; none where it names none or cannot be read."""
     try:
         return parse_cpuset(msgspec.json.decode(status, type=ResourceStatus).cpuset) if status else frozenset()
     except (msgspec.MsgspecError, ValueError):
@@ -202,17 +202,18 @@ def _scheduled_cpus(status: str) -> frozenset[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDomain:
-    """Memory that online and best-effort work share: the node, or a cgroup above both that has a limit."""
+    """Memory shared by online and best-effort work: the node, or a cgroup above both that has a limit."""
 
     path: str
     """`/` is the node."""
     limit_bytes: int
     free_bytes: int
-    """Below the limit; of the node what is available, since the kernel reclaims there before anybody waits for it."""
+    """Free below the limit; of the node what is available, since the kernel reclaims there before a task waits
+    for it."""
     usage_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Pods and applications in it to all that is charged to them at this moment; empty while there is plenty."""
+    """Pods and applications in it to all memory charged to them now; empty while there is plenty."""
     reclaimable_bytes: Mapping[str, int] = field(default_factory=dict)
-    """The best-effort ones among these to what could be taken from them at once."""
+    """Best-effort ones among these to the memory that could be reclaimed from them at once."""
 
 
 def _above(path: str) -> list[str]:
@@ -235,33 +236,33 @@ class NodeView:
     node: NodeInfo
     groups: tuple[Group, ...] = ()
     time_seconds: float = 0.0
-    """Wall clock, since the epoch; for calendars. Durations go by the monotonic time given to a strategy."""
+    """Wall clock, since the epoch, for calendars. Durations go by the monotonic time passed to a strategy."""
     interval_seconds: float = 1.0
     cpu_millicores: float | None = None
-    """Used by all of the node."""
+    """Usage of the whole node."""
     memory_bytes: int | None = None
-    """Used by all of the node, without what can be reclaimed."""
+    """Usage of the whole node, without reclaimable memory."""
     load: float | None = None
     """Load average of the last minute."""
     cpu_pressure_ratio: float | None = None
     memory_pressure_ratio: float | None = None
     io_pressure_ratio: float | None = None
-    """Time with some task stalled, since the last tick."""
+    """Share of the last tick with some task stalled."""
     disk_used_ratio: float | None = None
     """Of the fullest file system that pods write to."""
     evictions: Mapping[str, float] = field(default_factory=dict)
     """Path of each recently evicted pod to the monotonic time of its eviction."""
     memory_domains: tuple[MemoryDomain, ...] | None = None
-    """Innermost last; None where no strategy asked for them, or nothing of them is known."""
+    """Innermost last; None where no strategy needs them, or they are not known."""
 
     @cached_property
     def pods(self) -> tuple[Group, ...]:
-        """All pods, those on their way out included."""
+        """All pods, terminating ones included."""
         return tuple(group for group in self.groups if group.kind is GroupKind.POD)
 
     @cached_property
     def host_apps(self) -> tuple[Group, ...]:
-        """Applications on the node that are no pods, without those that are part of another: nothing counts twice."""
+        """Applications on the node that are no pods, without those within another: nothing counts twice."""
         apps = [group for group in self.groups if group.kind is GroupKind.HOST_APP]
         paths = {app.path for app in apps}
         return tuple(app for app in apps if not paths & set(_above(app.path)))
@@ -275,11 +276,11 @@ class NodeView:
         return found
 
     def containers(self, pod: Group) -> tuple[Group, ...]:
-        """Containers of a pod, in the view's order."""
+        """Return the containers of a pod, in the view's order."""
         return self._containers.get(pod.path, ())
 
     def qos_dir(self, kube_qos: KubeQoS) -> Group | None:
-        """The kubelet's directory of a class; None where there is no Kubernetes."""
+        """Return the kubelet's directory of a class; None without Kubernetes."""
         return self._qos_dirs.get(kube_qos)
 
     @cached_property

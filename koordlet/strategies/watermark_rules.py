@@ -1,4 +1,4 @@
-"""Rules of the node's watermarks and their actions, in Crane's words; what a rule is held against, and by how much."""
+"""Watermark rules of the node and their actions, in Crane's words; measured values, and excess over a watermark."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from koordlet.strategies.throttling import CpuThrottle
 from koordlet.strategies.view import NodeView
 
 EXCESS_PERCENT = 110
-"""Of the way back to the watermark: what an action is to cover."""
+"""Percent of the excess that an action is to cover."""
 
 Metric = Literal[
     "cpu_total_usage",
@@ -43,7 +43,7 @@ class MetricRule(StrategySettings, frozen=True):
 
 
 class WatermarkRule(StrategySettings, frozen=True):
-    """When which action is taken."""
+    """Rule: a watermark, the action above it, and when it is taken."""
 
     name: str
     metric_rule: MetricRule
@@ -51,30 +51,30 @@ class WatermarkRule(StrategySettings, frozen=True):
     avoidance_threshold: Times = 2
     """Hits in a row before the action is taken."""
     restored_threshold: Times = 2
-    """Misses in a row before it is taken back."""
+    """Misses in a row before the action is reverted."""
     strategy: Literal["None", "Preview"] = "None"
-    """Preview only says what would be done."""
+    """With Preview the action is reported and not taken."""
 
 
 class ThrottleAction(StrategySettings, frozen=True):
-    """What is taken from pods."""
+    """Throttling of pods."""
 
     cpu_throttle: CpuThrottle | None = None
     force_gc: bool = msgspec.field(default=False, name="forceGC")
-    """Page cache of the pods is reclaimed."""
+    """Whether page cache of the pods is reclaimed."""
 
 
 class EvictAction(StrategySettings, frozen=True):
-    """How pods are ended."""
+    """Eviction of pods."""
 
     termination_grace_period_seconds: Annotated[int, Meta(ge=0, le=3600)] = 30
 
 
 class WatermarkAction(StrategySettings, frozen=True):
-    """What is done above a watermark; parts that are left out are not done."""
+    """Action above a watermark; parts that are left out are not done."""
 
     cool_down_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 300
-    """After the last hit, before new pods are welcome again."""
+    """Time after the last hit in which no new pods are scheduled here."""
     disable_schedule: bool = True
     throttle: ThrottleAction | None = None
     eviction: EvictAction | None = None
@@ -84,12 +84,12 @@ class WatermarksSettings(StrategySettings, frozen=True):
     """extensions.watermarks; without rules nothing is done."""
 
     interval_seconds: Annotated[int, Meta(ge=1, le=3600)] = 10
-    """How often the rules are looked at: each look is one hit or miss, and one step."""
+    """Interval between evaluations of the rules: each counts one hit or miss, and takes one step."""
     rules: tuple[WatermarkRule, ...] = ()
     actions: dict[str, WatermarkAction] = msgspec.field(default_factory=dict)
     throttle_classes: tuple[Literal["BE", "LS"], ...] = ("BE",)
     evict_classes: tuple[Literal["BE", "LS"], ...] = ("BE",)
-    """Whose pods an action may hit; protected ones never."""
+    """Classes of pods that an action may hit; never protected ones."""
     effect: Literal["PreferNoSchedule", "NoSchedule"] = "NoSchedule"
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class WatermarksSettings(StrategySettings, frozen=True):
 
 
 def measured(view: NodeView, metric: str) -> int | None:
-    """What a watermark is held against: millicores, bytes or whole percents; None where it is not known."""
+    """Return the value compared with a watermark: millicores, bytes or whole percents; None where it is not known."""
     ratios = {
         "load_per_cpu": None if view.load is None else view.load / len(view.node.cpus),
         "cpu_pressure": view.cpu_pressure_ratio,
@@ -125,9 +125,9 @@ def measured(view: NodeView, metric: str) -> int | None:
 
 
 def excess(view: NodeView, rule: MetricRule) -> int:
-    """Millicores or bytes above the watermark and a tenth of that; at least 1 once it is reached.
+    """Return millicores or bytes above the watermark and a tenth more; at least 1 once it is reached.
 
-    It is 1, which one pod covers, where nothing says how much of what the watermark counts a pod is good for.
+    It is 1, which one pod covers, where the share of a pod in what the watermark counts is not known.
     """
     above = max((measured(view, rule.name) or 0) - rule.value, 0)
     if rule.name not in (*CPU_AMOUNTS, *MEMORY_AMOUNTS, ELASTIC):

@@ -1,1 +1,2 @@
-"""One module, one strategy."""
+"""Strategy plugins: one module, one strategy, named by its file; koordlet/strategies/strategy.py says how to
+write one."""

@@ -1,7 +1,7 @@
-"""Limits and weights of block devices for best-effort work and single pods, and the cost model of the whole disk.
+"""Block device limits and weights for best-effort work and single pods, and the cost model of the whole disk.
 
-Koordinator's fields in cgroup v2 words. A rate of 0 is, as its protocol has it, one that is not limited; it is
-left out, never written.
+Koordinator's fields in cgroup v2 syntax. A rate of 0 means not limited, as in its protocol; it is left out, never
+written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,19 +43,19 @@ class BlkioDevice(StrategySettings, frozen=True):
 
     @property
     def limits(self) -> str:
-        """As `io.max` takes them; empty where nothing is limited."""
+        """Return the limits in the syntax of `io.max`; empty where nothing is limited."""
         rates = {"rbps": self.read_bps, "wbps": self.write_bps, "riops": self.read_iops, "wiops": self.write_iops}
         return " ".join(f"{key}={rate or 'max'}" for key, rate in rates.items()) if any(rates.values()) else ""
 
     @property
     def quality(self) -> str:
-        """As `io.cost.qos` takes it."""
+        """Return the latency targets in the syntax of `io.cost.qos`."""
         reads = f"rpct={self.read_latency_percent} rlat={self.read_latency}"
         return f"enable=1 ctrl=user {reads} wpct={self.write_latency_percent} wlat={self.write_latency}"
 
     @property
     def model(self) -> str:
-        """As `io.cost.model` takes it."""
+        """Return the cost model in the syntax of `io.cost.model`."""
         if not self.enable_user_model:
             return "ctrl=auto"
         return " ".join(["ctrl=user model=linear", *(f"{key}={amount}" for key, amount in self._modelled.items())])
@@ -127,7 +127,7 @@ class BlkioQos(Strategy[BlkioQosSettings]):
     )
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay."""
+        """Return the same on every tick in which pods and settings stay."""
         if not self.gates["BlkIOReconcile"]:
             return []
         disks = view.node.disks
@@ -142,7 +142,7 @@ class BlkioQos(Strategy[BlkioQosSettings]):
         return intents
 
     def _devices(self, block: BlkioBlock, disks: Mapping[str, str]) -> list[tuple[str, BlkioDevice]]:
-        """Configured devices by major:minor; what the node does not have is noted."""
+        """Return the configured devices by major:minor, and note those that the node lacks."""
         if not block.enable:
             return []
         for named in block.blocks:

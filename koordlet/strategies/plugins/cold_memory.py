@@ -1,6 +1,6 @@
-"""Takes memory from groups that do not miss it, a little at a time and less the more they stall.
+"""Reclaim of cold memory: a little at a time, and less the more the group stalls on memory.
 
-The step is that of Katalyst's reclaim: usage times percent times what is left until the tolerated pressure.
+The step is that of Katalyst's reclaim: usage times percent times the distance to the tolerated pressure.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ class ColdMemorySettings(StrategySettings, frozen=True):
 
     enable: bool = False
     classes: tuple[Literal["BE", "LS"], ...] = field(default=("BE",), name="qosClasses")
-    """Whose memory is taken; never that of protected pods."""
+    """Classes that memory is taken from; never from protected pods."""
     interval_seconds: Annotated[int, Meta(ge=5, le=3600)] = 30
     step_percent: Annotated[int, Meta(ge=1, le=10)] = 1
-    """Of usage, at no pressure at all."""
+    """Percent of usage taken in one step at no pressure."""
     pressure_percent: Annotated[int, Meta(ge=1, le=100)] = 10
-    """Share of the interval with a task stalled on memory, from where nothing is taken."""
+    """Share of the interval with a task stalled on memory from which nothing is taken."""
 
 
 class ColdMemory(Strategy[ColdMemorySettings]):
@@ -48,10 +48,10 @@ class ColdMemory(Strategy[ColdMemorySettings]):
         self._pressure: dict[str, Samples] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """One reclaim for each pod and interval, the first an interval after the pod was first seen."""
+        """Return one reclaim for each pod and interval, the first one interval after the pod was first seen."""
         if not self.settings.enable:
             return []
-        pods = {pod.path: pod for pod in view.pods if self._takes_part(pod)}
+        pods = {pod.path: pod for pod in view.pods if self._is_selected(pod)}
         self._next = {path: self._next.get(path, now + self.settings.interval_seconds) for path in pods}
         self._pressure = {path: self._pressure.get(path, Samples()) for path in pods}
         intents: list[Intent] = []
@@ -69,13 +69,13 @@ class ColdMemory(Strategy[ColdMemorySettings]):
                 intents.append(self.reclaim(path, amount, reason))
         return intents
 
-    def _takes_part(self, pod: Group) -> bool:
+    def _is_selected(self, pod: Group) -> bool:
         chosen = pod.effective_qos in {QoSClass(name) for name in self.settings.classes}
         return chosen and pod.active and not pod.protected
 
 
 def step_bytes(pod: Group, pressure_ratio: float | None, settings: ColdMemorySettings) -> int:
-    """What to take in one step; nothing where usage or pressure is not known."""
+    """Return the bytes to take in one step; 0 where usage or pressure is not known."""
     if pod.memory_bytes is None or pressure_ratio is None:
         return 0
     calm = max(1 - pressure_ratio * 100 / settings.pressure_percent, 0.0)

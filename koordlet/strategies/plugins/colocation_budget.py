@@ -1,8 +1,8 @@
-"""One frame around all best-effort work: what a safe water level leaves beside the online work, and by the clock.
+"""Budget of all best-effort work: what a safe utilization of the node leaves beside the online work, by time of day.
 
-After Bilibili's co-location: least weight, a quota that follows the load, CPUs by whole cores so that no sibling is
-shared with online work, a memory cap, eviction where memory does not come back by itself, and windows of the day
-that close gently. Quotas move as Koordinator's do.
+After Bilibili's co-location: lowest weight, a quota that follows the load, whole cores so that no sibling is shared
+with online work, a memory cap, eviction where memory is not given back, and daily windows that close gently. Quotas
+move as Koordinator's do.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from koordlet.strategies.view import Group, GroupKind, KubeQoS, NodeView
 
 TAINT = "node.koordinator.sh/colocation-closed"
 FEATURE = "ColocationBudget"
-"""Name under which a pod's eviction policy may allow it."""
+"""Name by which a pod's eviction policy may allow it."""
 COOLDOWN_SECONDS = 30.0
 LEAST_WEIGHT = "1"
 
@@ -35,18 +35,18 @@ class ColocationBudgetSettings(StrategySettings, frozen=True):
 
     enable: bool = False
     cpu_safe_percent: Percent | None = 65
-    """Of capacity: what all work together may use; unset leaves CPU alone."""
+    """Percent of CPU capacity that all work together may use; unset leaves CPU alone."""
     memory_safe_percent: Percent | None = 80
-    """The same for memory."""
+    """Percent of memory that all work together may use; unset leaves memory alone."""
     pair_siblings: bool = True
     """Whether best-effort work gets CPUs, by whole cores, beside its quota."""
     windows: tuple[DayWindow, ...] = ()
-    """When best-effort work is welcome; always, where there are none."""
+    """Times of day at which best-effort work may run; always, without any."""
     time_zone: str = "UTC"
     grace_period_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 1800
-    """Before closing: no new pods, while those that run may end."""
+    """Time before closing in which no new pods come and running ones may finish."""
     effect: Literal["PreferNoSchedule", "NoSchedule"] = "PreferNoSchedule"
-    """A taint holds for all pods that do not tolerate it, latency-sensitive ones too."""
+    """Effect of the taint; it applies to all pods that do not tolerate it, latency-sensitive ones too."""
 
     def __post_init__(self) -> None:
         try:
@@ -76,7 +76,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         self._evictions = RecentEvictions(COOLDOWN_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which nothing changes; CPU and memory each only where usage is known."""
+        """Return the same on every tick in which nothing changes; CPU and memory each only where usage is known."""
         directory = view.qos_dir(KubeQoS.BEST_EFFORT)
         if not self.settings.enable or directory is None:
             return []
@@ -127,7 +127,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
             yield self.set_knob(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD)
 
     def _memory(self, view: NodeView, directory: Group, opened: OpenWindow, now: float) -> Iterator[Intent]:
-        """The cap, in whole percents of memory, never falls below what is used: that would end processes at random.
+        """Cap memory in whole percents, never below present use: that would kill processes at random.
 
         Pods are evicted instead.
         """
@@ -154,6 +154,6 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
 
 
 def budget(capacity: int, safe_percent: int, online: float, opened: OpenWindow) -> int:
-    """What a safe water level leaves beside online work, and of that the window's percent; may be negative."""
+    """Return what a safe utilization leaves beside online work, times the window's percent; may be negative."""
     left = capacity * safe_percent // 100 - int(online)
     return left * opened.percent // 100 if left > 0 else left

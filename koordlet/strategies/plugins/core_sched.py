@@ -1,4 +1,4 @@
-"""Which groups may share a core at the same moment: core scheduling groups, as Koordinator names them."""
+"""Core scheduling groups, as Koordinator names them: which containers may share a core at the same time."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -32,7 +32,7 @@ class CoreClass(StrategySettings, frozen=True):
 
 
 class CorePolicies(StrategySettings, frozen=True):
-    """Which mechanism; core scheduling and identities exclude each other."""
+    """Mechanism; core scheduling and identities exclude each other."""
 
     cpu_policy: Literal["groupIdentity", "coreSched"] = "groupIdentity"
 
@@ -63,7 +63,7 @@ class CoreSched(Strategy[CoreSchedSettings]):
     example: ClassVar[Mapping[str, Any]] = in_each_class({"cpuQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay."""
+        """Return the same on every tick in which pods and settings stay."""
         if not self.gates["CoreSched"] or self.settings.policies.cpu_policy != "coreSched":
             return []
         return [
@@ -77,7 +77,7 @@ class CoreSched(Strategy[CoreSchedSettings]):
 
 
 def core_group(pod: Group, settings: CoreSchedSettings) -> str:
-    """Name of a pod's group: its label, its own, or the one that all share; empty where its class has none."""
+    """Return a pod's group: that of its label, its own, or the shared one; empty where its class has none."""
     block = block_of(settings, pod.effective_qos).cpu_qos
     if pod.effective_qos is QoSClass.SYSTEM or not block.enable:
         return ""

@@ -1,7 +1,7 @@
-"""Lets latency-sensitive containers exceed their CPU limit for a while: kernel burst, and a quota that breathes.
+"""CPU burst of latency-sensitive containers: the kernel's burst, and a quota that grows and shrinks.
 
-Burst, steps, share-pool states and token bucket are Koordinator's. The burst is held to the base quota, because
-mainline kernels refuse one above the quota: so it fits whatever quota stands before and after it.
+Burst, steps, share-pool states and token bucket are Koordinator's. The burst is at most the base quota, because
+mainline kernels refuse one above the quota: so it fits any quota set before and after it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,36 +25,36 @@ from koordlet.strategies.view import Group, NodeView
 
 UP, DOWN = 1.2, 0.8
 COOLING_RATIO = 0.9
-"""Of the threshold: where quotas no longer grow."""
+"""Share of the threshold from which quotas no longer grow."""
 _OWN_CPUS_OR_NONE = (QoSClass.LSE, QoSClass.LSR, QoSClass.BE)
 
 
 class CpuBurstSettings(StrategySettings, frozen=True):
-    """All of cpuBurstStrategy; pods override fields by annotation."""
+    """cpuBurstStrategy; pods override fields by annotation."""
 
     policy: Literal["none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto"] = "none"
     cpu_burst_percent: Annotated[int, Meta(ge=1, le=10000)] = 1000
-    """Of the limit: what may be saved up."""
+    """Percent of the limit that may be saved up."""
     cfs_quota_burst_percent: Annotated[int, Meta(ge=100, le=10000)] = 300
-    """Of the limit: how far the quota may grow."""
+    """Percent of the limit up to which the quota may grow."""
     cfs_quota_burst_period_seconds: Annotated[int, Meta(ge=-1, le=86400)] = -1
-    """How long a container may use its grown quota in full; -1 as long as it likes, 0 not at all."""
+    """Time that a container may use its grown quota in full; -1 is unlimited, 0 is none."""
     share_pool_threshold_percent: Annotated[int, Meta(ge=0, le=100)] = 50
-    """Use of the CPUs that are nobody's own, from where quotas shrink."""
+    """Usage of the shared CPUs from which quotas shrink."""
 
     @property
     def bursts(self) -> bool:
-        """Whether the kernel's burst is set."""
+        """Return whether the kernel's burst is set."""
         return self.policy in ("cpuBurstOnly", "auto")
 
     @property
     def scales(self) -> bool:
-        """Whether quotas are scaled."""
+        """Return whether quotas are scaled."""
         return self.policy in ("cfsQuotaBurstOnly", "auto")
 
 
 class SharePool(IntEnum):
-    """State of the CPUs that are nobody's own."""
+    """State of the shared CPUs, which no pod has for itself."""
 
     UNKNOWN = 0
     IDLE = 1
@@ -63,7 +63,7 @@ class SharePool(IntEnum):
 
 
 class QuotaStep(IntEnum):
-    """What happens to a quota."""
+    """Change of a quota."""
 
     DOWN = -1
     REMAIN = 0
@@ -72,21 +72,21 @@ class QuotaStep(IntEnum):
 
 @dataclass(slots=True)
 class Bucket:
-    """Percent-seconds that a container may still use beyond its limit."""
+    """Token bucket in percent-seconds that a container may still use beyond its limit."""
 
     capacity: float
     tokens: float
     filled: float
-    """When it was last filled or drained, in whole seconds since it was made."""
+    """Time of the last fill or drain, in whole seconds since its creation."""
 
     @classmethod
     def of(cls, path: str, settings: CpuBurstSettings, now: float) -> "Bucket":
-        """A bucket less than half full, by a share that differs between containers and stays for one."""
+        """Return a bucket less than half full, by a share that differs between containers and is constant for one."""
         capacity = settings.cfs_quota_burst_period_seconds * (settings.cfs_quota_burst_percent - 100)
         return cls(capacity, capacity * 0.5 * (crc32(path.encode()) / 2**32), now)
 
     def allows(self, usage_percent: int, now: float) -> bool:
-        """Drain above the limit, fill below 60 percent of it; whether anything is left."""
+        """Drain above the limit, fill below 60 percent of it; returns whether any tokens are left."""
         seconds = int(now - self.filled)
         self.filled += seconds
         if usage_percent >= 100:
@@ -120,7 +120,7 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         self._buckets: dict[str, tuple[CpuBurstSettings, Bucket]] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """Bursts, and quotas that are not at their base."""
+        """Return bursts, and quotas that are not at their base."""
         if not self.gates["CPUBurst"]:
             return []
         ratio = self._pool_ratio(view, now)
@@ -164,7 +164,7 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         return self.set_knob(path, Knob.CPU_MAX, format_quota(quota), reason, Strength.INVISIBLE)
 
     def _quota(self, group: Group, base: int, settings: CpuBurstSettings, pool: SharePool, now: float) -> int:
-        """The base for a container that somebody freed from its quota: any other would be less."""
+        """Return the base for a container whose quota was removed: any other would be less."""
         allowed = self._allowed(group, settings, now)
         step = adjusted(step_of(allowed, group.throttled_ratio), pool)
         current = parse_quota(group.knobs.get(Knob.CPU_MAX, format_quota(base)))
@@ -190,18 +190,18 @@ class CpuBurst(Strategy[CpuBurstSettings]):
 
 
 def static_burst_us(limit_millicores: int, percent: int) -> int:
-    """What may be saved up: so many percent of what the limit gives in 100 ms."""
+    """Return the burst: this percent of what the limit gives in 100 ms."""
     return limit_millicores * percent
 
 
 def base_quota_us(group: Group, normalization: float) -> int:
-    """Quota that the limit stands for, on cores that are faster by the normalization ratio."""
+    """Return the quota of a limit, on cores that are faster by the normalization ratio."""
     quota = quota_of(group.limits[CPU])
     return max(ceil(quota / normalization), 1) if normalization > 1 else quota
 
 
 def share_pool_ratio(view: NodeView) -> float | None:
-    """Use of the CPUs that are not LSE's or LSR's by request; 1 where there are none, None where it is unknown."""
+    """Return the usage of CPUs not requested by LSE or LSR; 1 where there are none, None where it is not known."""
     if view.cpu_millicores is None:
         return None
     own = sum(pod.requests.get(CPU, 0) for pod in view.pods if pod.qos in (QoSClass.LSE, QoSClass.LSR))
@@ -211,7 +211,7 @@ def share_pool_ratio(view: NodeView) -> float | None:
 
 
 def pool_state(ratio: float | None, threshold_percent: int) -> SharePool:
-    """Overload from the threshold on, cooling from nine tenths of it."""
+    """Return overload from the threshold on, cooling from nine tenths of it."""
     if ratio is None:
         return SharePool.UNKNOWN
     threshold = threshold_percent / 100
@@ -221,21 +221,21 @@ def pool_state(ratio: float | None, threshold_percent: int) -> SharePool:
 
 
 def step_of(allowed: bool, throttled_ratio: float | None) -> QuotaStep:
-    """Down when the container has used up its burst, up when it was throttled."""
+    """Return down when the container has used up its burst, up when it was throttled."""
     if not allowed:
         return QuotaStep.DOWN
     return QuotaStep.UP if throttled_ratio else QuotaStep.REMAIN
 
 
 def adjusted(step: QuotaStep, pool: SharePool) -> QuotaStep:
-    """In overload all quotas shrink; while cooling or unknown none grows."""
+    """Return the change after the pool's state: in overload all quotas shrink; while cooling or unknown none grows."""
     if pool is SharePool.OVERLOAD:
         return QuotaStep.DOWN
     return min(step, QuotaStep.REMAIN) if pool in (SharePool.COOLING, SharePool.UNKNOWN) else step
 
 
 def next_quota_us(current: int, base: int, burst_percent: int, step: QuotaStep) -> int:
-    """A fifth more or less of the current quota, between the base and its ceiling."""
+    """Return a fifth more or less than the current quota, between the base and its ceiling."""
     ceiling = base * burst_percent // 100 if burst_percent > 100 else base
     target = current if step is QuotaStep.REMAIN else int(current * (UP if step is QuotaStep.UP else DOWN))
     return min(max(target, base), ceiling)

@@ -1,7 +1,7 @@
-"""Ends pods for CPU: best-effort ones that get too little to be worth their place, and others that opted in.
+"""Eviction for CPU: best-effort pods that get too little to make progress, and others that opted in.
 
-Three features of Koordinator's, in its order: satisfaction of best-effort work, requests against what is
-allocatable, usage of the node. At least 20 s pass between evictions.
+Three features of Koordinator's, in its order: satisfaction of best-effort work, requests over the allocatable amount,
+usage of the node. At least 20 s pass between evictions.
 """
 
 from collections.abc import Mapping
@@ -45,14 +45,14 @@ class CpuEvictSettings(EvictSettings, frozen=True):
     """Part of resourceUsedThresholdWithBE; an unset threshold leaves its feature off."""
 
     be_upper_percent: Percent | None = field(default=None, name="cpuEvictBESatisfactionUpperPercent")
-    """Satisfaction to reach by evicting."""
+    """Satisfaction that evictions are to reach."""
     be_lower_percent: Percent | None = field(default=None, name="cpuEvictBESatisfactionLowerPercent")
-    """Satisfaction at which to evict, at most 60."""
+    """Satisfaction below which pods are evicted, at most 60."""
     be_usage_percent: Percent = field(default=90, name="cpuEvictBEUsageThresholdPercent")
-    """How much of what it has best-effort work must use for that."""
+    """Percent of its CPUs that best-effort work must use before pods are evicted."""
     window_seconds: Annotated[int, Meta(ge=1, le=3600)] | None = field(default=None, name="cpuEvictTimeWindowSeconds")
     policy: Literal["evictByRealLimit", "evictByAllocatable"] = field(default="evictByRealLimit", name="cpuEvictPolicy")
-    """Against what best-effort requests are held: what it really has, or what was promised."""
+    """Base of satisfaction: the real limit, or the allocatable amount."""
     threshold_percent: Threshold | None = field(default=None, name="cpuEvictThresholdPercent")
     lower_percent: Percent | None = field(default=None, name="cpuEvictLowerPercent")
     allocatable_threshold_percent: LedgerPercent | None = field(
@@ -109,7 +109,7 @@ class CpuEvict(Strategy[CpuEvictSettings]):
         self._evictions = RecentEvictions(COOLDOWN_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """Evictions of this tick, most expendable first."""
+        """Return this tick's evictions, most expendable first."""
         if not self.settings.enable:
             return []
         goals = [
@@ -173,7 +173,7 @@ class CpuEvict(Strategy[CpuEvictSettings]):
 
 
 def best_effort_values(view: NodeView, policy: str) -> tuple[float, float, float] | None:
-    """Usage, request and limit of best-effort work in millicores; None where its usage is not known.
+    """Return usage, request and limit of best-effort work in millicores; None where its usage is not known.
 
     The real limit is the smaller of its CPUs and its quota; -1 stands for an allocatable amount that is not known.
     """
@@ -191,7 +191,7 @@ def best_effort_values(view: NodeView, policy: str) -> tuple[float, float, float
 
 
 def satisfaction_release(usage: float, request: float, limit: float, settings: CpuEvictSettings) -> int:
-    """Millicores of requests to release so that the limit satisfies the upper percent of what is left; 0 for none."""
+    """Return millicores of requests to release until the limit covers the upper percent of the rest; 0 for none."""
     lower, upper = settings.be_lower_percent, settings.be_upper_percent
     if lower is None or upper is None or limit <= 0 or request <= 0:
         return 0

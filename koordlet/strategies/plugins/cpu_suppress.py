@@ -1,4 +1,4 @@
-"""Leaves best-effort work the CPU that others do not use: fewer CPUs, or one quota over all of it.
+"""CPU suppression: best-effort work gets what others leave, as fewer CPUs or as one quota over all of it.
 
 Allowance, cuts at once and growth by at most a tenth of the node are Koordinator's.
 """
@@ -29,9 +29,9 @@ class CpuSuppressSettings(StrategySettings, frozen=True):
 
     enable: bool = False
     threshold_percent: Annotated[int, Meta(ge=0, le=100)] = field(default=65, name="cpuSuppressThresholdPercent")
-    """Of capacity: what all of the node may use."""
+    """Percent of capacity that the whole node may use."""
     min_percent: Annotated[int, Meta(ge=0, le=100)] | None = field(default=None, name="cpuSuppressMinPercent")
-    """Of capacity: what best-effort work keeps in any case."""
+    """Percent of capacity that best-effort work always keeps."""
     policy: Literal["cpuset", "cfsQuota"] = field(default="cpuset", name="cpuSuppressPolicy")
 
 
@@ -53,7 +53,7 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
     example: ClassVar[Mapping[str, Any]] = {"enable": True}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which nothing changes; nothing where the node's usage is not known."""
+        """Return the same on every tick in which nothing changes; nothing where the node's usage is not known."""
         if not (self.settings.enable and self.gates["BECPUSuppress"]) or self.gates["BECPUManager"]:
             return []
         roots = best_effort_roots(view)
@@ -70,7 +70,7 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
         return self._cpuset(view, roots, allowed, reason)
 
     def _quota(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
-        """One quota for all; single ones would hold back below it what the whole could have."""
+        """Set one quota for all and remove single ones, which would limit a pod while the whole has room."""
         if len(roots) > 1:
             self.problems[self.section] = "one quota cannot hold for several cgroups; use cpuSuppressPolicy cpuset"
             return []
@@ -101,10 +101,10 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
 
 
 def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int | None:
-    """Threshold less what all others use, not below the configured minimum; may be negative without one.
+    """Return the threshold less the usage of others, not below the configured minimum; may be negative without one.
 
-    What the system uses is the rest of the node's usage, at least what is reserved. Pods whose usage is not
-    measured thereby count as system. None where the node's usage is not known.
+    Usage of the system is the rest of the node's usage, at least what is reserved. Pods whose usage is not measured
+    thereby count as system. None where the node's usage is not known.
     """
     if view.cpu_millicores is None:
         return None
@@ -120,12 +120,12 @@ def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int |
 
 
 def _lent(view: NodeView, app: Group) -> bool:
-    """Whether an application lives on what best-effort work is given."""
+    """Return whether an application lives on what best-effort work is given."""
     roots = best_effort_roots(view)
     return app.qos is QoSClass.BE and any(f"{app.path}/".startswith(f"{root.path}/") for root in roots)
 
 
 def _current_count(groups: list[Group]) -> int | None:
-    """CPUs that the first group has now, which stands for all; None where it is not limited."""
+    """Return the number of CPUs of the first group, which stands for all; None where it is not limited."""
     listed = groups[0].knobs.get(Knob.CPUSET_CPUS, "") if groups else ""
     return len(parse_cpuset(listed)) or None

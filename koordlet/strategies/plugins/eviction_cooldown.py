@@ -1,4 +1,4 @@
-"""Keeps new pods off a node that just had to evict some, or they come straight back: a pause, as at Bilibili."""
+"""Cooldown after an eviction: new pods stay off a node that just evicted some, as at Bilibili."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,9 +17,9 @@ class EvictionCooldownSettings(StrategySettings, frozen=True):
 
     enable: bool = False
     seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
-    """Since the last eviction, whoever made it."""
+    """Time since the last eviction by any component."""
     effect: Literal["PreferNoSchedule", "NoSchedule"] = "PreferNoSchedule"
-    """A taint holds for all pods that do not tolerate it, latency-sensitive ones too."""
+    """Effect of the taint; it applies to all pods that do not tolerate it, latency-sensitive ones too."""
 
 
 class EvictionCooldown(Strategy[EvictionCooldownSettings]):
@@ -36,7 +36,7 @@ class EvictionCooldown(Strategy[EvictionCooldownSettings]):
     example: ClassVar[Mapping[str, Any]] = {"enable": True}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The taint, while the last eviction is recent."""
+        """Return the taint while the last eviction is recent."""
         last = max(view.evictions.values(), default=None)
         if not self.settings.enable or last is None or now - last >= self.settings.seconds:
             return []

@@ -1,8 +1,8 @@
-"""Scheduling identity by class: bvt on kernels that have it, and cpu.idle for work that may wait for every idle cycle.
+"""Scheduling identity by class: bvt on kernels that have it, and cpu.idle for work that runs on idle cycles only.
 
-Values are Koordinator's. cpu.idle is set on pods, never on the kubelet's directories: the kubelet writes weights
-there and fails to start where the kernel refuses. Where bvt is lacking, best-effort pods with a negative identity
-become idle instead.
+Values are Koordinator's. cpu.idle is set on pods, never on the kubelet's directories: the kubelet writes weights there
+and fails to start where the kernel refuses. Where bvt is missing, best-effort pods with a negative identity become idle
+instead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class CpuClass(StrategySettings, frozen=True):
 
 
 class CpuPolicies(StrategySettings, frozen=True):
-    """Which mechanism; core scheduling and identities exclude each other."""
+    """Mechanism; core scheduling and identities exclude each other."""
 
     cpu_policy: Literal["groupIdentity", "coreSched"] = "groupIdentity"
 
@@ -77,7 +77,7 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
     example: ClassVar[Mapping[str, Any]] = in_each_class({"cpuQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay."""
+        """Return the same on every tick in which pods and settings stay."""
         if not self.gates["GroupIdentity"]:
             return []
         intents: list[Intent] = list(self._idle(view))
@@ -107,7 +107,8 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
                 yield self.set_knob(group.path, Knob.CPU_BVT, str(identity), reason, Strength.INVISIBLE)
 
     def _identity(self, group: Group) -> int:
-        """0 for those that are to be left alone, the Guaranteed directory and containers among them."""
+        """Return the identity of a group; 0 for those left alone, the Guaranteed directory and containers among
+        them."""
         if group.kind is GroupKind.CONTAINER or (
             group.kind is GroupKind.QOS_DIR and group.kube_qos is KubeQoS.GUARANTEED
         ):

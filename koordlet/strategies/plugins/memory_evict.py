@@ -1,7 +1,7 @@
-"""Ends pods for memory: when the node is too full, or when more is promised than there is.
+"""Eviction for memory: when the node is too full, or when more is requested than allocatable.
 
-Three features of Koordinator's, in its order: best-effort pods, requests against what is allocatable, pods that
-opted in. At least 4 s pass between evictions.
+Three features of Koordinator's, in its order: best-effort pods, requests over the allocatable amount, pods that opted
+in. At least 4 s pass between evictions.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ class MemoryEvictSettings(EvictSettings, frozen=True):
     """Part of resourceUsedThresholdWithBE."""
 
     threshold_percent: Threshold = field(default=70, name="memoryEvictThresholdPercent")
-    """Of capacity used, without what can be reclaimed."""
+    """Percent of capacity used, without reclaimable memory."""
     lower_percent: Percent | None = field(default=None, name="memoryEvictLowerPercent")
-    """Where to stop; two below the threshold where unset."""
+    """Level at which to stop; two below the threshold where unset."""
     allocatable_threshold_percent: LedgerPercent | None = field(
         default=None, name="memoryAllocatableEvictThresholdPercent"
     )
@@ -85,7 +85,7 @@ class MemoryEvict(Strategy[MemoryEvictSettings]):
         self._evictions = RecentEvictions(COOLDOWN_SECONDS)
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """Evictions of this tick, most expendable first."""
+        """Return this tick's evictions, most expendable first."""
         if not self.settings.enable:
             return []
         goals = [
@@ -131,7 +131,8 @@ class MemoryEvict(Strategy[MemoryEvictSettings]):
 
 
 def usage_release_bytes(view: NodeView, settings: MemoryEvictSettings) -> int:
-    """Bytes above the lower level, by whole percents, from the threshold on; 0 below it and where usage is unknown."""
+    """Return bytes above the lower level, by whole percents, from the threshold on; 0 below it or without a
+    measurement."""
     if view.memory_bytes is None:
         return 0
     percent = view.memory_bytes * 100 // view.node.memory_bytes

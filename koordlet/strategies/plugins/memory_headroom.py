@@ -1,10 +1,10 @@
-"""Keeps memory free for online work before it has to wait for it: reclaim from best-effort work, cap it, end it.
+"""Memory headroom for online work before it has to wait: reclaim from best-effort work, cap it, evict it.
 
-Looked at for each memory domain, that is the node and every limited cgroup that both kinds of work share. It is short
+Each memory domain is checked: the node, and every limited cgroup that online and best-effort work share. It is short
 where less is free than the high watermark, or than online work will have taken in `lookaheadSeconds` at the speed of
-the last seconds. Each step waits for the one before: page cache and cold memory are taken first, caps follow where the
-domain is short again or nothing can be taken, an end where caps stand and it goes on. Only a domain that is exhausted
-sooner than an end takes does not wait.
+the last seconds. Each step waits for the one before: page cache and cold memory are reclaimed first; caps follow where
+the domain is short again or nothing can be reclaimed; pods are evicted where the shortage goes on under caps. Only a
+domain that would be exhausted before an eviction takes effect does not wait.
 """
 
 import math
@@ -20,19 +20,19 @@ from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, MemoryDomain, NodeView
 
 FEATURE = "MemoryHeadroom"
-"""Name under which a pod's eviction policy may allow it."""
+"""Name by which a pod's eviction policy may allow it."""
 GROWTH_SECONDS = 5.0
-"""How far back the speed of online work is looked for."""
+"""Window over which the growth of online work is measured."""
 MIN_RECLAIM_BYTES = 1 << 20
-"""Less is not worth a write."""
+"""Smallest reclaim that is worth a write."""
 DEAD_BAND_PERCENT = 2
-"""Of a cap: smaller changes are not worth a write."""
+"""Smallest change of a cap that is worth a write, in percent."""
 MAX_GROUPS_RECLAIMED = 8
-"""From no more is taken in one tick, which each of them holds up."""
+"""Most groups reclaimed from in one tick; each of them delays the tick."""
 ENDING_SECONDS = 5.0
-"""Beyond its grace, how long one that ends counts as on its way."""
+"""Time beyond its grace for which an eviction counts as pending."""
 STEADY_TICKS = 2
-"""So long caps stand, or exhaustion is near, before somebody is ended: a leap is no growth."""
+"""Ticks that caps hold, or that exhaustion is near, before an eviction: a single jump is no growth."""
 
 Percent = Annotated[int, Meta(ge=1, le=40)]
 
@@ -42,23 +42,23 @@ class MemoryHeadroomSettings(StrategySettings, frozen=True):
 
     enable: bool = False
     low_percent: Percent = 5
-    """Below it caps have not sufficed."""
+    """Free percent below which caps have not sufficed."""
     high_percent: Percent = 10
-    """Below it memory is taken."""
+    """Free percent below which memory is reclaimed."""
     target_percent: Percent = 15
-    """Taken until so much is free; caps are let go above it."""
+    """Free percent up to which memory is reclaimed, and above which caps are raised."""
     lookahead_seconds: Annotated[int, Meta(ge=1, le=60)] = 5
-    """What online work will take in this time is to be free, too."""
+    """Seconds of online work's growth that must be free too."""
     evict_seconds: Annotated[int, Meta(ge=1, le=60)] = 3
-    """What an end takes: one is not put off where the domain would be exhausted before."""
+    """Time that an eviction takes: one is not delayed where the domain would be exhausted before."""
     reclaim_percent: Percent = 20
-    """Most that is taken from one domain in a tick."""
+    """Percent of one domain that is reclaimed in a tick at most."""
     step_percent: Annotated[int, Meta(ge=1, le=50)] = 10
-    """How far below present use, and below itself, a cap goes in a tick."""
+    """Percent by which a cap is lowered below present use, or below itself, in a tick."""
     floor_bytes: Annotated[int, Meta(ge=1 << 20)] = 64 << 20
-    """No cap is lower."""
+    """Lowest cap."""
     release_seconds: Annotated[int, Meta(ge=1, le=3600)] = 10
-    """Caps rise after so much calm, by a step each time."""
+    """Time without a shortage between two steps that raise caps."""
     termination_grace_period_seconds: Annotated[int, Meta(ge=0, le=3600)] = 10
 
     def __post_init__(self) -> None:
@@ -71,32 +71,35 @@ class MemoryHeadroomSettings(StrategySettings, frozen=True):
 
 @dataclass(slots=True)
 class Shortage:
-    """What is remembered of one domain."""
+    """State of one domain between ticks."""
 
     online: list[tuple[float, int]] = field(default_factory=list)
     """Monotonic time and memory of online work, oldest first."""
-    taken: bool = False
-    """Whether memory was taken in an earlier tick of this shortage."""
+    reclaimed: bool = False
+    """Whether memory was reclaimed in an earlier tick of this shortage."""
     capped_ticks: int = 0
     """Short ticks that began with caps."""
-    hurried_ticks: int = 0
-    """Ticks in a row in which an end would have come too late had it been put off."""
+    urgent_ticks: int = 0
+    """Ticks in a row in which waiting would have made an eviction come too late."""
     last_short: float = -math.inf
     raised_at: float = -math.inf
     caps: dict[str, int] = field(default_factory=dict)
 
-    def see(self, now: float, online_bytes: int) -> tuple[float, float]:
-        """Note what online work holds; returns its growth in bytes per second, over the last seconds or since the last
-        tick, whichever is faster, and the latter alone."""
+    def add_online(self, now: float, online_bytes: int) -> tuple[float, float]:
+        """Add the memory of online work.
+
+        Returns its growth in bytes per second, over the last seconds or since the last tick, whichever is faster, and
+        the latter alone.
+        """
         self.online = [*(sample for sample in self.online if now - sample[0] <= GROWTH_SECONDS), (now, online_bytes)]
         (end, last), first, before = self.online[-1], self.online[0], self.online[-2:][0]
-        over, lately = ((last - held) / (end - at) if end > at else 0.0 for at, held in (first, before))
-        return max(over, lately), lately
+        over, latest_growth = ((last - held) / (end - at) if end > at else 0.0 for at, held in (first, before))
+        return max(over, latest_growth), latest_growth
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """How a domain stands in one tick."""
+    """Need of a domain in one tick."""
 
     missing: int
     """Bytes."""
@@ -131,7 +134,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         return self.settings.enable
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """Reclaims and ends of this tick, and the caps that stand."""
+        """Return this tick's reclaims, evictions and caps."""
         if not self.settings.enable:
             return []
         if view.memory_domains is None:
@@ -141,24 +144,26 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
         self._evicted = {path: at for path, at in self._evicted.items() if now - at < pending}
         groups = {group.path: group for group in (*view.pods, *view.host_apps)}
-        happens: list[Intent] = []
+        intents: list[Intent] = []
         asked: set[str] = set()
         for domain in reversed(view.memory_domains):
-            for intent in self._look(view, domain, groups, now):
+            for intent in self._step_domain(view, domain, groups, now):
                 if intent.target not in asked:
-                    happens.append(intent)
-            asked = {intent.target for intent in happens}
-        return [*happens, *self._caps(view)]
+                    intents.append(intent)
+            asked = {intent.target for intent in intents}
+        return [*intents, *self._caps(view)]
 
-    def _look(self, view: NodeView, domain: MemoryDomain, groups: Mapping[str, Group], now: float) -> Iterator[Intent]:
+    def _step_domain(
+        self, view: NodeView, domain: MemoryDomain, groups: Mapping[str, Group], now: float
+    ) -> Iterator[Intent]:
         shortage = self._shortages[domain.path]
         inside = {path: groups[path] for path in domain.usage_bytes if path in groups}
         online = sum(domain.usage_bytes[path] for path, group in inside.items() if not group.best_effort)
-        growth, lately = shortage.see(now, online) if inside else (0.0, 0.0)
+        growth, latest_growth = shortage.add_online(now, online) if inside else (0.0, 0.0)
         need = need_of(domain, growth, self.settings)
-        theirs = {path: group for path, group in inside.items() if may_be_taken_from(group)}
+        groups_below = {path: group for path, group in inside.items() if may_reclaim_from(group)}
         shortage.caps = {
-            path: cap for path, cap in shortage.caps.items() if path in groups and may_be_taken_from(groups[path])
+            path: cap for path, cap in shortage.caps.items() if path in groups and may_reclaim_from(groups[path])
         }
         if not need.short:
             self._relax(domain, shortage, need, now)
@@ -167,34 +172,36 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         if shortage.caps:
             shortage.capped_ticks += 1
         hard = Knob.MEMORY_HIGH in view.node.lacking
-        caps = {path: next_cap(domain, path, shortage.caps.get(path), self.settings, hard=hard) for path in theirs}
-        takes = takes_of(domain, need.missing, self.settings, view.node.page_bytes)
+        caps = {
+            path: next_cap(domain, path, shortage.caps.get(path), self.settings, hard=hard) for path in groups_below
+        }
+        plan = reclaim_plan(domain, need.missing, self.settings, view.node.page_bytes)
         spent = domain.free_bytes < domain.limit_bytes * self.settings.low_percent // 100
         grows = growth * self.settings.lookahead_seconds > domain.limit_bytes // 100
-        for path, amount in takes.items():
-            # What a cap that goes no lower leaves comes back at once; it is taken only where every page counts.
-            if path in theirs and (grows or spent or caps[path] != shortage.caps.get(path)):
+        for path, amount in plan.items():
+            # Below a cap at its floor, reclaimed page cache grows back at once; reclaim only where every page counts.
+            if path in groups_below and (grows or spent or caps[path] != shortage.caps.get(path)):
                 yield self.reclaim(path, amount, need.reason)
-        reserve = 0 if domain.path == "/" else sum(domain.reclaimable_bytes.get(path, 0) for path in theirs)
-        late = domain.free_bytes < lately * self.settings.evict_seconds and reserve < need.missing
-        shortage.hurried_ticks = shortage.hurried_ticks + 1 if late else 0
-        hurried = shortage.hurried_ticks >= STEADY_TICKS
-        if shortage.taken or not takes or late:
+        reserve = 0 if domain.path == "/" else sum(domain.reclaimable_bytes.get(path, 0) for path in groups_below)
+        late = domain.free_bytes < latest_growth * self.settings.evict_seconds and reserve < need.missing
+        shortage.urgent_ticks = shortage.urgent_ticks + 1 if late else 0
+        urgent = shortage.urgent_ticks >= STEADY_TICKS
+        if shortage.reclaimed or not plan or late:
             shortage.caps |= caps
-        shortage.taken = shortage.taken or bool(takes)
-        if hurried or (shortage.capped_ticks >= STEADY_TICKS and spent and reserve < need.missing):
-            for path in self._to_evict(view, domain, theirs, need.missing - reserve, now):
+        shortage.reclaimed = shortage.reclaimed or bool(plan)
+        if urgent or (shortage.capped_ticks >= STEADY_TICKS and spent and reserve < need.missing):
+            for path in self._to_evict(view, domain, groups_below, need.missing - reserve, now):
                 self._evicted[path] = now
                 grace = float(self.settings.termination_grace_period_seconds)
                 yield self.evict(path, need.reason, grace)
 
     def _relax(self, domain: MemoryDomain, shortage: Shortage, need: Need, now: float) -> None:
-        """Let caps rise once it has been calm for a while; the shortage is over when none is left."""
-        shortage.hurried_ticks = 0
+        """Raise caps after some time without a shortage; the shortage is over when no cap is left."""
+        shortage.urgent_ticks = 0
         pause = self.settings.release_seconds
         if now - shortage.last_short < pause:
             return
-        shortage.taken, shortage.capped_ticks = False, 0
+        shortage.reclaimed, shortage.capped_ticks = False, 0
         room = domain.free_bytes - domain.limit_bytes * self.settings.target_percent // 100
         if not shortage.caps or now - shortage.raised_at < pause or need.missing or room <= 0:
             return
@@ -216,18 +223,18 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             yield self.set_knob(path, knob, str(cap // page * page), reason, Strength.HARD)
 
     def _to_evict(
-        self, view: NodeView, domain: MemoryDomain, theirs: Mapping[str, Group], release: int, now: float
+        self, view: NodeView, domain: MemoryDomain, groups_below: Mapping[str, Group], release: int, now: float
     ) -> list[str]:
-        """Who ends, least important first, until what they hold for good covers what is missing."""
+        """Return pods to evict, least important first, until their unreclaimable memory covers what is missing."""
 
         def held(group: Group) -> int:
             return domain.usage_bytes[group.path] - domain.reclaimable_bytes.get(group.path, 0)
 
         pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
         ending = {path for path, at in {**view.evictions, **self._evicted}.items() if now - at < pending}
-        released = sum(held(group) for path, group in theirs.items() if path in ending)
+        released = sum(held(group) for path, group in groups_below.items() if path in ending)
         chosen = []
-        for group in by_priority((each for each in theirs.values() if evictable(each, FEATURE)), held):
+        for group in by_priority((each for each in groups_below.values() if evictable(each, FEATURE)), held):
             if released >= release:
                 break
             if group.path not in ending and held(group) > MIN_RECLAIM_BYTES:
@@ -236,13 +243,13 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         return chosen
 
 
-def may_be_taken_from(group: Group) -> bool:
-    """Best-effort, running, and not protected."""
+def may_reclaim_from(group: Group) -> bool:
+    """Return whether a group is best-effort, running, and not protected."""
     return group.best_effort and group.active and not group.protected
 
 
 def need_of(domain: MemoryDomain, growth: float, settings: MemoryHeadroomSettings) -> Need:
-    """How a domain stands; `growth` is that of online work in bytes per second."""
+    """Return the need of a domain; `growth` is that of online work in bytes per second."""
     limit, free = domain.limit_bytes, domain.free_bytes
     ahead = min(int(max(growth, 0.0) * settings.lookahead_seconds), limit // 2)
     short = free < max(limit * settings.high_percent // 100, ahead)
@@ -252,27 +259,28 @@ def need_of(domain: MemoryDomain, growth: float, settings: MemoryHeadroomSetting
     return Need(max(wanted - free, 0), short, reason)
 
 
-def takes_of(
+def reclaim_plan(
     domain: MemoryDomain, missing_bytes: int, settings: MemoryHeadroomSettings, page_bytes: int
 ) -> dict[str, int]:
-    """What to take from whom: the biggest holder of what can be taken first, bounded for one tick; whole pages."""
+    """Return bytes to reclaim by path: biggest holder of reclaimable memory first, bounded for one tick; whole
+    pages."""
     left = min(missing_bytes, domain.limit_bytes * settings.reclaim_percent // 100)
-    takes: dict[str, int] = {}
+    plan: dict[str, int] = {}
     for path, held in sorted(domain.reclaimable_bytes.items(), key=lambda item: (-item[1], item[0])):
         amount = min(held, left) // page_bytes * page_bytes
-        if amount < MIN_RECLAIM_BYTES or len(takes) == MAX_GROUPS_RECLAIMED:
+        if amount < MIN_RECLAIM_BYTES or len(plan) == MAX_GROUPS_RECLAIMED:
             break
-        takes[path] = amount
+        plan[path] = amount
         left -= amount
-    return takes
+    return plan
 
 
 def next_cap(
     domain: MemoryDomain, path: str, current: int | None, settings: MemoryHeadroomSettings, *, hard: bool
 ) -> int:
-    """A step below what it uses or was capped at, but never below what it cannot give up.
+    """Return a cap one step below present use or below the present cap, but never below unreclaimable memory.
 
-    Above the latter stays room to work in: a cap that is a `hard` limit kills whoever has no page cache left.
+    Some room stays above that: a cap that is a `hard` limit kills a group without page cache left.
     """
     used = domain.usage_bytes[path]
     kept = used - domain.reclaimable_bytes.get(path, 0)
@@ -283,6 +291,6 @@ def next_cap(
 
 
 def _is_idle(domain: MemoryDomain, path: str, cap: int, step: int) -> bool:
-    """Whether a cap holds nothing back any more."""
+    """Return whether a cap no longer holds anything back."""
     used = domain.usage_bytes.get(path)
     return cap >= domain.limit_bytes or (used is not None and cap - used >= 2 * step)

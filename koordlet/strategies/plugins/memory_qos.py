@@ -1,7 +1,7 @@
 """Memory protection, throttling and background reclaim by class; formulas and defaults are Koordinator's.
 
-Protected pods are protected only: nothing here throttles them. What the settings leave at its neutral value is
-not wanted, so that the kernel's and the kubelet's own values stay.
+Protected pods are only protected, never throttled. A setting at its neutral value sets nothing, so that the kernel's
+and the kubelet's own values stay.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,15 +27,15 @@ class MemoryBlock(StrategySettings, frozen=True):
 
     enable: bool = False
     policy: Literal["default", "none", "auto"] = "default"
-    """Of a pod: as its class, not at all, or as recommended for its class."""
+    """For a pod: as its class, none, or as recommended for its class."""
     min_limit_percent: Percent = 0
-    """Of the request: memory that is never reclaimed."""
+    """Percent of the request that is never reclaimed."""
     low_limit_percent: Percent = 0
-    """Of the request: memory that is reclaimed last."""
+    """Percent of the request that is reclaimed last."""
     throttling_percent: Percent = 0
-    """Of the way from request to limit: where the container is slowed down and reclaimed; 0 nowhere."""
+    """Percent of the way from request to limit at which the container is throttled and reclaimed; 0 is nowhere."""
     wmark_ratio: Percent = 0
-    """Of the limit or memory.high: where background reclaim starts; 0 nowhere."""
+    """Percent of the limit or memory.high at which background reclaim starts; 0 is nowhere."""
     wmark_scale_permill: Annotated[int, Meta(ge=1, le=1000)] = 50
     wmark_min_adj: Annotated[int, Meta(ge=-25, le=50)] = 0
     priority_enable: Switch = 0
@@ -91,7 +91,7 @@ class MemoryQos(Strategy[MemoryQosSettings]):
     )
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay."""
+        """Return the same on every tick in which pods and settings stay."""
         if not self.gates["CgroupReconcile"]:
             return []
         protected: dict[KubeQoS, list[tuple[int, int]]] = {kube_qos: [] for kube_qos in KubeQoS}
@@ -107,7 +107,7 @@ class MemoryQos(Strategy[MemoryQosSettings]):
         return [*intents, *self._directories(view, protected)]
 
     def _block_of(self, pod: Group) -> MemoryBlock | None:
-        """What holds for a pod; None where neither its class nor the pod itself asks for anything."""
+        """Return the block that applies to a pod; None where neither its class nor the pod asks for anything."""
         of_class = block_of(self.settings, pod.effective_qos).memory_qos
         if ANNOTATION_MEMORY_QOS not in pod.annotations:
             return of_class if of_class.enable else None
@@ -164,16 +164,16 @@ class MemoryQos(Strategy[MemoryQosSettings]):
 
 
 def protection_bytes(group: Group, block: MemoryBlock) -> tuple[int, int]:
-    """memory.min and memory.low; the latter, where set at all, is not below the former."""
+    """Return memory.min and memory.low; the latter, where set at all, is not below the former."""
     request = group.requests.get(_name(group), 0)
     least, low = request * block.min_limit_percent // 100, request * block.low_limit_percent // 100
     return least, max(low, least) if low else 0
 
 
 def high_bytes(group: Group, block: MemoryBlock, node: NodeInfo) -> int | None:
-    """memory.high in whole pages, at least one; None where nothing is to be throttled.
+    """Return memory.high in whole pages, at least one; None where nothing is to be throttled.
 
-    Without a limit what the node can allocate stands for it.
+    Without a limit, the node's allocatable memory is used.
     """
     if not block.throttling_percent:
         return None

@@ -1,7 +1,7 @@
-"""Shares of the network by class, and limits of single pods, as traffic classes of cgroups.
+"""Network shares by class, and limits of single pods, as traffic classes of cgroups.
 
 Classes and shares are those of Koordinator's tc plugin: system first with 40 percent, then latency-sensitive and
-best-effort work with 30 each, every class up to all of it while nobody else wants it.
+best-effort work with 30 each, each class up to all of it while the others leave it idle.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, KubeQoS, NodeView
 
 Bandwidth = Annotated[int, Meta(ge=0, le=100)] | str
-"""A percent of the node's bandwidth, or bits per second as a quantity; 0 is not stated."""
+"""Percent of the node's bandwidth, or bits per second as a quantity; 0 is not stated."""
 
 
 class NetworkBlock(StrategySettings, frozen=True):
@@ -47,7 +47,7 @@ class NetworkClass(StrategySettings, frozen=True):
 
 
 class Policies(StrategySettings, frozen=True):
-    """Which mechanism; with terway-qos nothing is wanted here."""
+    """Mechanism; with terway-qos this strategy sets nothing."""
 
     net_qos_policy: str = field(default="tc", name="netQOSPolicy")
 
@@ -63,7 +63,7 @@ class NetworkQosSettings(StrategySettings, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a class has where nothing is stated, and how urgent it is."""
+    """Default share and priority of a class."""
 
     percent: int
     priority: int
@@ -89,7 +89,7 @@ class NetworkQos(Strategy[NetworkQosSettings]):
     example: ClassVar[Mapping[str, Any]] = in_each_class({"networkQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay."""
+        """Return the same on every tick in which pods and settings stay."""
         if not self.gates["TCNetworkQoS"] or self.settings.policies.net_qos_policy != "tc":
             return []
         total = view.node.network_bits_per_second
@@ -140,7 +140,7 @@ class NetworkQos(Strategy[NetworkQosSettings]):
 
 
 def bytes_per_second(asked: int | str, total_bits: int) -> int:
-    """A percent of the total, or bits per second as a quantity, in whole bytes per second and at least 1.
+    """Return whole bytes per second, at least 1, of a percent of the total or of bits per second as a quantity.
 
     Raises ValueError where a percent has no total or the text is no quantity.
     """

@@ -1,4 +1,4 @@
-"""Whom the kernel ends first when memory runs out: by class, and as pods ask for themselves.
+"""OOM score by class, and as pods ask for it by annotation: the order in which the kernel kills for memory.
 
 Best-effort work first, as in Bilibili's co-location; the annotations are Koordinator's.
 """
@@ -42,7 +42,7 @@ class OomScore(Strategy[OomScoreSettings]):
     example: ClassVar[Mapping[str, Any]] = {"enable": True, "LS": -100}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay."""
+        """Return the same on every tick in which pods and settings stay."""
         return [intent for pod in view.pods if pod.active for intent in self._of_pod(view, pod)]
 
     def _of_pod(self, view: NodeView, pod: Group) -> Iterator[Intent]:
@@ -57,7 +57,8 @@ class OomScore(Strategy[OomScoreSettings]):
                 yield self.set_knob(container.path, Knob.OOM_SCORE_ADJ, str(score), reason, Strength.INVISIBLE)
 
     def _asked(self, pod: Group) -> dict[str, int]:
-        """What the pod asks for by container, under the empty name for all others; unusable annotations are noted."""
+        """Return the scores that the pod asks for by container, under the empty name for all others, and note unusable
+        ones."""
         asked: dict[str, int] = {}
         for key, kind in ((ANNOTATION_OOM_SCORE_ADJ, Score), (ANNOTATION_OOM_SCORE_ADJ_SPEC, dict[str, Score])):
             text = pod.annotations.get(key)

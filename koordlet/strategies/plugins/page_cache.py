@@ -1,4 +1,4 @@
-"""Bounds the page cache of pods on kernels that can; sizes are Koordinator's, zero switches a bound off."""
+"""Page cache limits of pods on kernels that have them; sizes are Koordinator's, zero switches a limit off."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
@@ -19,13 +19,13 @@ class PageCacheBlock(StrategySettings, frozen=True):
 
     enable: bool = False
     page_cache_enable: bool | None = None
-    """Overrides what follows from the size."""
+    """Switch; without it the size decides."""
     page_cache_limit_percent: Annotated[int, Meta(ge=0, le=100)] | None = None
-    """Of the memory limit."""
+    """Percent of the memory limit."""
     page_cache_limit_size: Annotated[int, Meta(ge=0)] | None = None
-    """Bytes; goes before the percent, and not above the memory limit."""
+    """Bytes; takes precedence over the percent, and is at most the memory limit."""
     page_cache_reclaim_sync: bool = False
-    """Whether who reads too much waits for the reclaim."""
+    """Whether a reader over the limit waits for the reclaim."""
 
 
 class PageCacheClass(StrategySettings, frozen=True):
@@ -59,7 +59,7 @@ class PageCache(Strategy[PageCacheSettings]):
     example: ClassVar[Mapping[str, Any]] = in_each_class({"memoryQOS": {"enable": True, "pageCacheLimitPercent": 30}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay."""
+        """Return the same on every tick in which pods and settings stay."""
         if not self.gates["CgroupReconcile"]:
             return []
         return [intent for pod in view.pods if pod.active and not pod.protected for intent in self._of_pod(pod)]
@@ -80,7 +80,7 @@ class PageCache(Strategy[PageCacheSettings]):
 
 
 def cache_bytes(block: PageCacheBlock, limit_bytes: int | None) -> int | None:
-    """The bound; None where none is set, or a percent of a limit that is not there. 0 is no bound of nothing."""
+    """Return the limit; None where none is set, or a percent of a missing limit. 0 is no limit of nothing."""
     if block.page_cache_limit_size is not None:
         size = block.page_cache_limit_size if limit_bytes is None else min(block.page_cache_limit_size, limit_bytes)
     elif block.page_cache_limit_percent is not None and limit_bytes is not None:

@@ -1,7 +1,7 @@
-"""Gives classes and single pods their part of the last-level cache and of memory bandwidth, through resctrl.
+"""Last-level cache and memory bandwidth by class and for single pods, through resctrl.
 
-Masks and rounding are Koordinator's, but an empty range is widened to what the hardware takes instead of being
-dropped. Protected pods stay in the root group, which has everything: others are kept out of their ways.
+Masks and rounding are Koordinator's, but an empty range is widened to the least that the hardware accepts instead of
+being dropped. Protected pods stay in the root group, which has all ways: others are kept out of some.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,23 +53,23 @@ class ResctrlQosSettings(StrategySettings, frozen=True):
 
 
 class Schemata(StrategySettings, frozen=True):
-    """A part of one resource, as a pod's annotation asks for it."""
+    """Share of one resource in a pod's annotation."""
 
     percent: Share = 100
     range: tuple[Annotated[int, Meta(ge=0, le=99)], Share] | None = None
-    """From and to in percent; goes before `percent`, which counts from 0."""
+    """From and to in percent; takes precedence over `percent`, which counts from 0."""
     cache_id: int | None = field(default=None, name="cacheID")
 
 
 class ResctrlPolicy(StrategySettings, frozen=True):
-    """One resource: for all domains, and for single ones."""
+    """Shares of one resource: for all domains, and for single ones."""
 
     schemata: Schemata | None = None
     schemata_per_cache: tuple[Schemata, ...] = ()
 
 
 class PodResctrl(StrategySettings, frozen=True):
-    """The resctrl annotation of a pod."""
+    """Resctrl annotation of a pod."""
 
     llc: ResctrlPolicy = ResctrlPolicy()
     mb: ResctrlPolicy = ResctrlPolicy()
@@ -99,7 +99,7 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
     example: ClassVar[Mapping[str, Any]] = in_each_class({"resctrlQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick in which pods and settings stay; nothing where the hardware cannot."""
+        """Return the same on every tick in which pods and settings stay; nothing where the hardware has no resctrl."""
         control = view.node.cache
         if control is None:
             return []
@@ -159,14 +159,14 @@ def _range(asked: Schemata) -> tuple[int, int]:
 
 
 def schemata(domains: Domains, control: CacheControl) -> str:
-    """Schemata lines."""
+    """Return the schemata lines."""
     ways = [f"{domain}={cache_mask(control, *ends):x}" for domain, ends in sorted(domains.ranges.items())]
     rates = [f"{domain}={bandwidth(control, percent)}" for domain, percent in sorted(domains.percents.items())]
     return "\n".join([f"L3:{';'.join(ways)}", *([f"MB:{';'.join(rates)}"] if rates else [])])
 
 
 def cache_mask(control: CacheControl, start_percent: int, end_percent: int) -> int:
-    """Contiguous ways from start to end, both rounded up; at least as many as the hardware takes."""
+    """Return contiguous ways from start to end, both rounded up; at least as many as the hardware accepts."""
     ways = control.mask.bit_length()
     start, end = (-(-ways * percent // 100) for percent in (start_percent, end_percent))
     least = min(max(control.least_ways, 1), ways)
@@ -176,7 +176,7 @@ def cache_mask(control: CacheControl, start_percent: int, end_percent: int) -> i
 
 
 def bandwidth(control: CacheControl, percent: int) -> int:
-    """Percent rounded up to the hardware's step, or the absolute figure where it wants one; never 0."""
+    """Return the percent rounded up to the hardware's step, or the absolute figure where it takes one; never 0."""
     if control.bandwidth_full is None:
         stepped = -(-percent // control.bandwidth_step) * control.bandwidth_step
         return min(max(stepped, control.bandwidth_floor), 100)

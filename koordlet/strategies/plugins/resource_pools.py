@@ -1,6 +1,6 @@
-"""Pools of CPUs by rank of service, each kept within its band of load; after Meituan's LAR.
+"""CPU pools by priority band, each kept within its band of load; after Meituan's LAR.
 
-Ranks are priority bands. Protected pods and those with CPUs of their own are in no pool, nor are their CPUs.
+Protected pods and those with CPUs of their own are in no pool, nor are their CPUs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +32,11 @@ class PoolSettings(StrategySettings, frozen=True):
     name: str
     bands: tuple[Band, ...] = msgspec.field(name="priorityClasses")
     low_percent: Percent
-    """Load below which the pool gives CPUs away."""
+    """Load below which the pool releases CPUs."""
     high_percent: Percent
     """Load above which it takes some from lower pools."""
     least_cpus: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """What is left to it while it has pods."""
+    """CPUs that it keeps while it has pods."""
 
     def __post_init__(self) -> None:
         if self.low_percent >= self.high_percent:
@@ -44,7 +44,7 @@ class PoolSettings(StrategySettings, frozen=True):
 
 
 class Degrade(StrategySettings, frozen=True):
-    """When a pool is overloaded and no lower one can lend: single pods are throttled, step by step."""
+    """Throttling of single pods, step by step, when a pool is overloaded and no lower one can lend."""
 
     load_percent: Percent = 95
     interval_seconds: Annotated[int, Meta(ge=1, le=3600)] = 10
@@ -52,7 +52,7 @@ class Degrade(StrategySettings, frozen=True):
 
 
 class ResourcePoolsSettings(StrategySettings, frozen=True):
-    """extensions.resourcePools; highest rank first, the last one has what the others leave."""
+    """extensions.resourcePools; highest rank first, the last pool has the rest."""
 
     enable: bool = False
     pools: tuple[PoolSettings, ...] = (
@@ -62,9 +62,9 @@ class ResourcePoolsSettings(StrategySettings, frozen=True):
     )
 
     release_seconds: Annotated[int, Meta(ge=0, le=3600)] = 30
-    """How long a load must be below its band before the pool gives CPUs away; what it lacks it takes at once."""
+    """Time that a load must be below its band before the pool releases CPUs; it takes CPUs at once."""
     degrade: Degrade | None = None
-    """Unset, no pod is throttled."""
+    """Without it no pod is throttled."""
 
     def __post_init__(self) -> None:
         bands = [band for pool in self.pools for band in pool.bands]
@@ -97,7 +97,8 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._low_since: dict[int, float] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """CPUs of every pool with pods; the same on every tick in which all loads stay within their bands."""
+        """Return the CPUs of every pool with pods; the same on every tick in which all loads stay within their
+        bands."""
         if not self.settings.enable:
             self._owned, self._caps = [], []
             return []
@@ -111,14 +112,14 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._used = {pod.path: self._usage(pod) for pods in members for pod in pods}
         self._adopt(cpus)
         pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
-        self._move(rebalance([self._patient(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
+        self._move(rebalance([self._damped(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
         intents = [
             intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)
         ]
         return [*intents, *self._degraded(self.settings.degrade, members, now)]
 
     def _degraded(self, degrade: Degrade | None, members: Sequence[Sequence[Group]], now: float) -> Iterator[Intent]:
-        """Caps of single pods; steps are made in intervals, up again once the load is normal."""
+        """Return caps of single pods; steps are made in intervals, up again once the load is normal."""
         if degrade is None or len(self._caps) != len(members):
             self._caps = [Caps() for _ in members]
         if degrade is None:
@@ -138,7 +139,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
                 yield self.set_knob(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
 
     def _usage(self, pod: Group) -> float:
-        """As measured now, else last, else what it requests."""
+        """Return usage as measured now, else last, else by request."""
         requested = float(pod.requests.get(pod.cpu_name, 0))
         return self._used.get(pod.path, requested) if pod.cpu_millicores is None else pod.cpu_millicores
 
@@ -163,8 +164,8 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             high_percent=settings.high_percent,
         )
 
-    def _patient(self, rank: int, pool: CpuPool, now: float) -> CpuPool:
-        """A pool that does not give CPUs away before its load has been low for long enough."""
+    def _damped(self, rank: int, pool: CpuPool, now: float) -> CpuPool:
+        """Return the pool with its size kept until its load has been low for long enough."""
         if pool.used_millicores >= pool.size * 10 * pool.low_percent or pool.least == 0:
             self._low_since.pop(rank, None)
             return pool
@@ -172,7 +173,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         return pool if now - since >= self.settings.release_seconds else replace(pool, low_percent=0)
 
     def _move(self, sizes: Sequence[int], cpus: dict[int, CpuThread]) -> None:
-        """Hand CPUs over, whole cores first, so that every pool has its size and keeps what it can."""
+        """Move CPUs, whole cores first, so that every pool has its size and keeps as many of its CPUs as possible."""
         spare: list[int] = []
         for owned, size in zip(self._owned, sizes, strict=True):
             keep = set(pick_cpus([cpus[cpu] for cpu in owned], min(size, len(owned))))

@@ -1,4 +1,4 @@
-"""Settings of the whole kernel, each only where it is configured; the formula of min_free_kbytes is Koordinator's."""
+"""Kernel settings of the whole node, each only where it is configured; min_free_kbytes by Koordinator's formula."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -54,7 +54,7 @@ class SystemTunables(Strategy[SystemTunablesSettings]):
     }
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """The same on every tick."""
+        """Return the same on every tick."""
         if not self.gates["SystemConfig"]:
             return []
         values = {name: getattr(self.settings, attribute) for attribute, name in _SYSCTLS.items()}
@@ -71,5 +71,5 @@ class SystemTunables(Strategy[SystemTunablesSettings]):
 
 
 def min_free_kbytes(memory_bytes: int, factor: int) -> int:
-    """So many ten-thousandths of memory, in KiB."""
+    """Return this many ten-thousandths of memory, in KiB."""
     return memory_bytes // 1024 * factor // 10_000

@@ -1,8 +1,7 @@
-"""Watermarks of the node with actions that avoid worse: no new pods, throttling step by step, eviction.
+"""Watermarks of the node with early actions: a taint, throttling step by step, eviction.
 
-Rules, counts, steps and cool-down are Crane's; its least ratio is read as the percent it is documented to be. Who is
-throttled or evicted is chosen as by the other evicting strategies, until the way back to the watermark and a tenth
-more is covered.
+Rules, counts, steps and cooldown are Crane's; its least ratio is read as the percent that it is documented to be. Pods
+to throttle or evict are chosen as by the other evicting strategies, until the excess and a tenth more is covered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,23 +29,23 @@ from koordlet.strategies.watermark_rules import (
 
 TAINT = "node.koordinator.sh/watermark"
 FEATURE = "Watermarks"
-"""Name under which a pod's eviction policy may allow it."""
+"""Name by which a pod's eviction policy may allow it."""
 
 
 @dataclass(slots=True)
 class Fortune:
-    """How a rule has fared lately."""
+    """State of a rule between evaluations."""
 
     hits: int = 0
     misses: int = 0
     active: bool = False
     last_hit: float | None = None
-    """When it was last active and hit."""
+    """Time at which it was last active and hit."""
     reason: str = ""
     caps: Caps = field(default_factory=Caps)
 
     def see(self, hit: bool, rule: WatermarkRule, now: float) -> None:
-        """Count one look; in between the two thresholds the rule stays as it is."""
+        """Count one evaluation; between the two thresholds the rule stays as it is."""
         self.hits, self.misses = (self.hits + 1, 0) if hit else (0, self.misses + 1)
         if self.hits >= rule.avoidance_threshold:
             self.active, self.last_hit = True, now
@@ -54,7 +53,7 @@ class Fortune:
             self.active = False
 
     def closed(self, action: WatermarkAction, now: float) -> bool:
-        """Whether new pods are unwelcome."""
+        """Return whether the node is tainted against new pods."""
         cooling = self.last_hit is not None and now - self.last_hit < action.cool_down_seconds
         return action.disable_schedule and (self.active or cooling)
 
@@ -89,7 +88,7 @@ class Watermarks(Strategy[WatermarksSettings]):
         self._next_look = 0.0
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """What stands between two looks at the rules, and what happens at a look."""
+        """Return what holds between two evaluations of the rules, and the actions of an evaluation."""
         rules = self.settings.rules
         self._fortunes = {rule.name: self._fortunes.get(rule.name, Fortune()) for rule in rules}
         happens: list[Intent] = []

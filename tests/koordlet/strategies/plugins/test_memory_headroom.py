@@ -13,7 +13,7 @@ from koordlet.strategies.plugins.memory_headroom import (
     Shortage,
     need_of,
     next_cap,
-    takes_of,
+    reclaim_plan,
 )
 from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import Group, MemoryDomain, NodeInfo, NodeView
@@ -42,14 +42,14 @@ ON = MemoryHeadroomSettings(enable=True)
 WEB, SCAN, SORT = "/shop/web", "/shop/scan", "/shop/sort"
 
 
-def domain(free: int, held: Mapping[str, int], taken: Mapping[str, int] | None = None, path: str = "/shop") -> Any:
+def domain(free: int, held: Mapping[str, int], reclaimed: Mapping[str, int] | None = None, path: str = "/shop") -> Any:
     """Sizes in MiB."""
     return MemoryDomain(
         path=path,
         limit_bytes=LIMIT,
         free_bytes=free * MIB,
         usage_bytes={name: size * MIB for name, size in held.items()},
-        reclaimable_bytes={name: size * MIB for name, size in (taken or {}).items()},
+        reclaimable_bytes={name: size * MIB for name, size in (reclaimed or {}).items()},
     )
 
 
@@ -101,13 +101,13 @@ def test_need(free: int, growth: int, short: bool, missing: int) -> None:
 def test_growth_is_the_faster_of_the_last_seconds_and_the_last_moments() -> None:
     shortage = Shortage()
     online = [100, 100, 160, 160, 220]
-    found = [shortage.see(float(second), size) for second, size in enumerate(online)]
+    found = [shortage.add_online(float(second), size) for second, size in enumerate(online)]
     assert found == [(0, 0), (0, 0), (60, 60), (20, 0), (60, 60)]
-    assert shortage.see(20.0, 300) == (0, 0), "what is long ago does not count"
+    assert shortage.add_online(20.0, 300) == (0, 0), "what is long ago does not count"
 
 
 @pytest.mark.parametrize(
-    ("taken", "missing", "takes"),
+    ("reclaimed", "missing", "plan"),
     [
         pytest.param({SCAN: 300, SORT: 50}, 100, {SCAN: 100}, id="the-biggest-first"),
         pytest.param({SCAN: 60, SORT: 50}, 100, {SCAN: 60, SORT: 40}, id="then-the-next"),
@@ -116,9 +116,9 @@ def test_growth_is_the_faster_of_the_last_seconds_and_the_last_moments() -> None
         pytest.param({f"/{n}": 2 for n in range(9)}, 100, {f"/{n}": 2 for n in range(8)}, id="few-in-a-tick"),
     ],
 )
-def test_takes(taken: dict[str, int], missing: int, takes: dict[str, int]) -> None:
-    found = takes_of(domain(0, {}, taken), missing * MIB, ON, 4096)
-    assert found == {path: size * MIB for path, size in takes.items()}
+def test_takes(reclaimed: dict[str, int], missing: int, plan: dict[str, int]) -> None:
+    found = reclaim_plan(domain(0, {}, reclaimed), missing * MIB, ON, 4096)
+    assert found == {path: size * MIB for path, size in plan.items()}
 
 
 @pytest.mark.parametrize(
@@ -186,11 +186,11 @@ def test_nobody_is_ended_while_page_cache_covers_what_is_missing() -> None:
 def test_the_least_important_is_ended_first_and_no_more_than_needed() -> None:
     groups = (pod("web", "LS"), pod("dear", "BE", priority=5900), pod("cheap", "BE", priority=5100))
     held = {group.path: 200 for group in groups}
-    taken = {group.path: 0 for group in groups[1:]}
+    reclaimed = {group.path: 0 for group in groups[1:]}
     strategy = MemoryHeadroom(ON)
     evicted = []
     for second in range(6):
-        looked = seen(domain(40, held, taken, "/"), groups=groups)
+        looked = seen(domain(40, held, reclaimed, "/"), groups=groups)
         intents = strategy.decide(looked, float(second))
         evicted += [intent.target.rpartition("/pod")[2] for intent in intents if isinstance(intent, Evict)]
     assert evicted == ["cheap"]
@@ -255,8 +255,8 @@ def test_without_memory_high_the_limit_is_set() -> None:
 
 
 def test_the_inner_domain_goes_first_and_nobody_is_taken_from_twice() -> None:
-    held, taken = {WEB: 240, SCAN: 300, SORT: 400}, {SCAN: 200, SORT: 0}
-    both = seen(domain(60, held, taken, "/"), domain(40, held, taken))
+    held, reclaimed = {WEB: 240, SCAN: 300, SORT: 400}, {SCAN: 200, SORT: 0}
+    both = seen(domain(60, held, reclaimed, "/"), domain(40, held, reclaimed))
     assert said(MemoryHeadroom(ON).decide(both, 0.0)) == [("reclaim", "scan", 110)]
 
 
