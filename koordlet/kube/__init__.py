@@ -1,6 +1,6 @@
-"""Verdicts for the cluster: Events on the victim's pod, and an annotation of the node that the scheduler reads.
+"""Reporting to the cluster: Events on the victim's pod, and an annotation of the node that the scheduler reads.
 
-`[cluster] enabled = true` asks for it; only then is `cluster` imported, which adds about 19 MB to the agent. The tick
-hands over values and never waits for the API server: a server that is away costs failures that are counted, and
-nothing else.
+`[cluster] enabled = true` turns it on; only then is `cluster` imported, which adds about 19 MB to the agent. The tick
+passes values and never waits for the API server: a server that is away costs failures that are counted, and nothing
+else.
 """

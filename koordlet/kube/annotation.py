@@ -1,4 +1,4 @@
-"""What the node's annotation says of the verdicts that stand, and when to write it. Pure."""
+"""Node annotation of the open verdicts: its entries, its text, and the schedule of its writes. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ import msgspec
 from api.kube.interference import WireVerdict
 from api.kube.times import rfc3339
 from api.verdicts import Verdict
-from koordlet.kube.pods import PodBook
+from koordlet.kube.pods import PodIndex
 
 MAX_ENTRIES = 64
-"""Entries in the annotation, those that lose most; all annotations of an object share 256 KiB."""
+"""Entries in the annotation, biggest losses first; all annotations of an object share 256 KiB."""
 MAX_CULPRITS = 4
-LEAST_SECONDS = 5.0
-"""Time between two writes, whatever comes and goes: thousands of nodes share one API server."""
-HELD_TIMES = 3.0
-"""An entry ends so many write distances after it was written: an agent that is gone accuses nobody for long."""
+MIN_WRITE_SECONDS = 5.0
+"""Least time between two writes: thousands of nodes share one API server."""
+LIFETIME_INTERVALS = 3.0
+"""Lifetime of an entry in write intervals: entries of an agent that has died end soon."""
 
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "blockio": "block-io", "network": "network", "cache": "cache"}
 _BY_CAUSE = {
@@ -26,15 +26,16 @@ _BY_CAUSE = {
     ("cpu", "cpi2"): "cache",
     ("memory", "bandwidth"): "memory-bandwidth",
 }
-"""Where a resource's name does not tell; more cycles per instruction come of what caches no longer hold."""
+"""Resource of a cause where the verdict's own does not say it; cycles per instruction rise when cache lines are
+lost."""
 OWN_DOING = frozenset({"own_threads", "own_quota", "own_limit", "ancestor_quota", "ancestor_limit", "limit"})
-"""Causes that lie in the victim or its limits: no neighbour is at fault, and no other node would be better."""
+"""Causes that lie in the victim or its limits: no neighbour is at fault, and another node would not help."""
 
 
-def entries_of(standing: Iterable[Verdict], pods: PodBook) -> tuple[WireVerdict, ...]:
-    """One entry for each resource and victim that somebody else harms, biggest loss first; `until` is not set."""
+def entries_of(open_verdicts: Iterable[Verdict], pods: PodIndex) -> tuple[WireVerdict, ...]:
+    """Return one entry for each resource and victim that loses to others, biggest loss first; `until` is not set."""
     whole: dict[tuple[str, str], WireVerdict] = {}
-    for verdict in standing:
+    for verdict in open_verdicts:
         resource = _BY_CAUSE.get((verdict.resource, verdict.cause), _RESOURCES.get(verdict.resource))
         if resource is None or verdict.cause in OWN_DOING:
             continue
@@ -49,8 +50,8 @@ def entries_of(standing: Iterable[Verdict], pods: PodBook) -> tuple[WireVerdict,
     return tuple(sorted(whole.values(), key=lambda each: -each.lost_seconds_per_second)[:MAX_ENTRIES])
 
 
-def _culprits(verdict: Verdict, pods: PodBook) -> list[str]:
-    """Workloads of the culprits' pods, paths of other cgroups; never the victim's own pod, nor nobody in particular."""
+def _culprits(verdict: Verdict, pods: PodIndex) -> list[str]:
+    """Return the workloads of the culprits' pods and the paths of other cgroups, without the victim's own pod."""
     own = pods.of_path(verdict.victim)
     named = []
     for culprit in verdict.culprits:
@@ -61,25 +62,26 @@ def _culprits(verdict: Verdict, pods: PodBook) -> list[str]:
 
 
 def annotation_text(entries: Sequence[WireVerdict], until_seconds: float) -> str:
-    """The annotation's value; every entry holds until the given wall-clock time."""
+    """Return the annotation's value; each entry is valid until the given wall-clock time."""
     until = rfc3339(until_seconds)
     return msgspec.json.encode([msgspec.structs.replace(each, until=until) for each in entries]).decode()
 
 
 @dataclass(slots=True)
-class AnnotationPace:
-    """Decides when the annotation is written again. What it gives out counts as written."""
+class AnnotationSchedule:
+    """Schedule of writes of the annotation; a value taken from `write` counts as written."""
 
     every_seconds: float
     _present: bool | None = None
-    """None before the first write: an agent of before may have left one."""
+    """None before the first write: an earlier agent may have left an annotation."""
     _stated: frozenset[tuple[str, str]] = frozenset()
     _written_seconds: float = field(default=float("-inf"))
 
     def due(self, entries: Sequence[WireVerdict], now_seconds: float) -> bool:
-        """Whether to write now: soon when an entry came or went, else after the pace's time; never nothing twice."""
+        """Return whether to write now: soon when an entry came or went, else after the interval; never an absent one
+        twice."""
         passed_seconds = now_seconds - self._written_seconds
-        if passed_seconds < LEAST_SECONDS:
+        if passed_seconds < MIN_WRITE_SECONDS:
             return False
         if not entries:
             return self._present is not False
@@ -87,8 +89,8 @@ class AnnotationPace:
         return stated != self._stated or passed_seconds >= self.every_seconds
 
     def write(self, entries: Sequence[WireVerdict], now_seconds: float) -> str | None:
-        """The value to write; None to remove the annotation."""
+        """Return the value to write; None to remove the annotation."""
         self._present = bool(entries)
         self._stated = frozenset((each.resource, each.victim) for each in entries)
         self._written_seconds = now_seconds
-        return annotation_text(entries, now_seconds + HELD_TIMES * self.every_seconds) if entries else None
+        return annotation_text(entries, now_seconds + LIFETIME_INTERVALS * self.every_seconds) if entries else None

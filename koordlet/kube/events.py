@@ -1,31 +1,31 @@
-"""Verdicts as Kubernetes Events, worded so that what happens again continues a series. Pure."""
+"""Verdicts as Kubernetes Events, with the same text for a repetition, so that it continues a series. Pure."""
 
 from collections import OrderedDict
 
 from api.verdicts import Verdict, VerdictState, in_words
 from cluster.events import Event
 from koordlet.kube.annotation import OWN_DOING
-from koordlet.kube.pods import PodBook, pod_uid
+from koordlet.kube.pods import PodIndex, pod_uid
 
-REMEMBERED = 1024
-QUIET_SECONDS = 30.0
-"""The same again within so long is not told: each time costs the API server a write."""
+MAX_RECENT = 1024
+REPEAT_SECONDS = 30.0
+"""Time in which a repetition makes no Event: each costs the API server a write."""
 ACTION = "JudgeInterference"
 
 
-class EventWords:
-    """Makes an Event of a verdict that opens or closes; none of one that merely changes, or was told just now."""
+class VerdictEvents:
+    """Events of verdicts that open or close; none of a mere update, nor of a repetition within seconds."""
 
-    def __init__(self, pods: PodBook) -> None:
+    def __init__(self, pods: PodIndex) -> None:
         self.unknown = 0
-        """Verdicts about pods that the API server has not told of, which have no Event."""
+        """Verdicts about pods that the API server has not reported, which have no Event."""
         self.held_back = 0
-        """Events that were told just before."""
+        """Repetitions that made no Event."""
         self._pods = pods
-        self._told: OrderedDict[tuple[str, ...], tuple[str, float]] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, ...], tuple[str, float]] = OrderedDict()
 
     def event(self, verdict: Verdict) -> Event | None:
-        """The Event on the victim's pod; None where the victim is no pod that is known."""
+        """Return the Event on the victim's pod; None where the victim is no known pod."""
         if verdict.state is VerdictState.UPDATE:
             return None
         pod = self._pods.of_path(verdict.victim)
@@ -50,18 +50,19 @@ class EventWords:
         )
 
     def _note(self, verdict: Verdict) -> str | None:
-        """The words of the first time for the same victim, cause and first culprit: equal Events become one series.
+        """Return the note of the first Event for the same victim, cause and first culprit: equal Events become one
+        series.
 
-        None when they were told just now.
+        None for a repetition within REPEAT_SECONDS.
         """
         who = (verdict.state, verdict.victim, verdict.resource, verdict.cause)
         key = (*who, *(culprit.path for culprit in verdict.culprits[:1]))
-        note, told_seconds = self._told.get(key, ("", float("-inf")))
-        if verdict.time - told_seconds < QUIET_SECONDS:
+        note, sent_seconds = self._recent.get(key, ("", float("-inf")))
+        if verdict.time - sent_seconds < REPEAT_SECONDS:
             return None
         note = note or in_words(verdict, self._pods.name_of)
-        self._told[key] = (note, verdict.time)
-        self._told.move_to_end(key)
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        self._recent[key] = (note, verdict.time)
+        self._recent.move_to_end(key)
+        while len(self._recent) > MAX_RECENT:
+            self._recent.popitem(last=False)
         return note

@@ -1,4 +1,4 @@
-"""Writes one annotation of the node object in a thread of its own: always the latest wish, until it is there."""
+"""Writer of one annotation of the node object, in a thread of its own: always the latest value, until it is written."""
 
 import logging
 import threading
@@ -12,8 +12,9 @@ _log = logging.getLogger(__name__)
 _NODES = NODES.of(dict)
 
 
-class NodeAnnotation:
-    """`wish` never waits; what the server refuses is tried again with back-off, unless a newer wish took its place."""
+class NodeAnnotationWriter:
+    """Annotation writer; `request` never waits, and a refused write is retried with back-off unless a newer value
+    came."""
 
     def __init__(self, client: Client, node: str, annotation: str, *, backoff: Backoff, random: Random | None = None):
         self.failures = 0
@@ -24,23 +25,23 @@ class NodeAnnotation:
         self._backoff = backoff
         self._random = random or Random()
         self._changed = threading.Condition()
-        self._wish: str | None = None
+        self._requested: str | None = None
         self._pending = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="node-annotation", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
-    def wish(self, value: str | None) -> None:
-        """What the annotation shall say; None that it shall not be there."""
+    def request(self, value: str | None) -> None:
+        """Request a value of the annotation; None removes it."""
         with self._changed:
-            self._wish, self._pending = value, True
+            self._requested, self._pending = value, True
             self._changed.notify_all()
 
     def stop(self, timeout_seconds: float) -> None:
-        """End, after the last wish was tried once more."""
+        """Stop, after one more try of the last value."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -53,13 +54,13 @@ class NodeAnnotation:
                 self._changed.wait_for(lambda: self._pending or self._stopping)
                 if not self._pending:
                     return
-                wish, self._pending = self._wish, False
-            in_a_row = 0 if self._write(wish, in_a_row) else in_a_row + 1
+                request, self._pending = self._requested, False
+            in_a_row = 0 if self._write(request, in_a_row) else in_a_row + 1
             if in_a_row and not self._retry(in_a_row):
                 return
 
     def _retry(self, in_a_row: int) -> bool:
-        """Wait, and wish again what failed unless something newer is wished; False when asked to end."""
+        """Wait, and retry unless a newer value was requested; returns False when asked to stop."""
         with self._changed:
             wait_seconds = self._backoff.delay_seconds(in_a_row - 1, self._random)
             self._changed.wait_for(lambda: self._stopping, wait_seconds)

@@ -1,4 +1,4 @@
-"""Which pod a cgroup belongs to, by the pod's uid in the path. Pure."""
+"""Pods of this node, looked up by the pod's uid in a cgroup's path. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from api.kube.workload import workload_of
 from koordlet.identity.cgroup_names import name_cgroup
 
 CONFIG_HASH = "kubernetes.io/config.hash"
-"""Annotation of a static pod's mirror: the uid that the kubelet's cgroups carry in place of the mirror's own."""
+"""Annotation of a static pod's mirror: the uid in the kubelet's cgroup names, which is not the mirror's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOnNode:
-    """What verdicts need to know of a pod."""
+    """Reference and owner of a pod."""
 
     reference: ObjectReference
     workload: str
@@ -26,29 +26,29 @@ class PodOnNode:
         return f"{self.reference.namespace}/{self.reference.name}"
 
 
-class PodBook:
-    """The pods of this node. Written by one thread, read by others: each lookup is one step."""
+class PodIndex:
+    """Index of the pods of this node. Written by one thread, read by others: each lookup is one step."""
 
     def __init__(self) -> None:
         self._by_uid: Mapping[str, PodOnNode] = {}
 
-    def change(self, gone: Pod | None, come: Pod | None) -> None:
-        """A pod came, changed or went."""
+    def change(self, old: Pod | None, new: Pod | None) -> None:
+        """Add, replace or remove a pod."""
         pods = dict(self._by_uid)
-        if gone is not None:
-            for uid in _uids(gone):
+        if old is not None:
+            for uid in _uids(old):
                 pods.pop(uid, None)
-        if come is not None:
-            pods.update(dict.fromkeys(_uids(come), _on_node(come)))
+        if new is not None:
+            pods.update(dict.fromkeys(_uids(new), _on_node(new)))
         self._by_uid = pods
 
     def of_path(self, path: str) -> PodOnNode | None:
-        """The pod of a cgroup; also of cgroups that a container made; None outside pods and for unknown pods."""
+        """Return the pod of a cgroup, also of one made inside a container; None outside pods and for unknown pods."""
         uid = pod_uid(path)
         return self._by_uid.get(uid) if uid else None
 
     def name_of(self, path: str) -> str:
-        """What people call it: `namespace/pod`, or the path."""
+        """Return the name to show: `namespace/pod`, or the path."""
         pod = self.of_path(path)
         return pod.key if pod else path
 
@@ -57,7 +57,7 @@ class PodBook:
 
 
 def pod_uid(path: str) -> str:
-    """The uid in a cgroup's path or in that of a parent; empty outside pods."""
+    """Return the uid in a cgroup's path or in that of a parent; empty outside pods."""
     while path:
         uid = name_cgroup(path).pod_uid
         if uid:

@@ -1,4 +1,4 @@
-"""The agent's hand in the cluster: watches this node's pods, sends Events, keeps the node's annotation true."""
+"""Reporter of one agent to the cluster: watches this node's pods, sends Events, keeps the node's annotation current."""
 
 import os
 import socket
@@ -20,10 +20,10 @@ from cluster import (
     StoreDelta,
     load_endpoint,
 )
-from koordlet.kube.annotation import AnnotationPace, entries_of
-from koordlet.kube.events import EventWords
-from koordlet.kube.node_writer import NodeAnnotation
-from koordlet.kube.pods import PodBook
+from koordlet.kube.annotation import AnnotationSchedule, entries_of
+from koordlet.kube.events import VerdictEvents
+from koordlet.kube.node_writer import NodeAnnotationWriter
+from koordlet.kube.pods import PodIndex
 from koordlet.kube.settings import ClusterSettings
 
 PACE = ClientSettings(
@@ -35,60 +35,60 @@ PACE = ClientSettings(
     patience_seconds=10.0,
     user_agent="koordlet",
 )
-"""Thousands of agents share one API server."""
+"""Rate of requests of one agent; thousands share one API server."""
 RETRY = Backoff(initial_seconds=1.0, maximum_seconds=60.0)
 
 
 def node_name(settings: ClusterSettings) -> str:
-    """Name of this node's object."""
+    """Return the name of this node's object."""
     return settings.node_name or os.environ.get("NODE_NAME") or socket.gethostname().lower()
 
 
 def connect(settings: ClusterSettings) -> Client:
-    """A client at the agent's pace. Raises `cluster.NotConfigured`."""
+    """Return a client at the agent's rate. Raises `cluster.NotConfigured`."""
     kubeconfig = Path(settings.kubeconfig) if settings.kubeconfig else None
     return Client(load_endpoint(kubeconfig=kubeconfig, pool_size=4), PACE)
 
 
 class Reporter:
-    """`update` after each tick; it hands over values and never waits. The client stays the caller's."""
+    """Reporter of verdicts; `update` after each tick passes values and never waits. The client stays the caller's."""
 
     def __init__(self, client: Client, settings: ClusterSettings, node: str, *, retry: Backoff = RETRY) -> None:
-        self.pods = PodBook()
+        self.pods = PodIndex()
         self._settings = settings
-        self._words = EventWords(self.pods)
-        self._pace = AnnotationPace(settings.annotation_seconds)
+        self._words = VerdictEvents(self.pods)
+        self._pace = AnnotationSchedule(settings.annotation_seconds)
         self.informer = Informer(client, PODS.of(Pod), Query(fields=f"spec.nodeName={node}"))
         self.informer.subscribe(self._on_pods)
         self.recorder = EventRecorder(client, RecorderSettings("koordlet", node))
-        self.annotation = NodeAnnotation(client, node, ANNOTATION_VERDICTS, backoff=retry)
+        self.annotation = NodeAnnotationWriter(client, node, ANNOTATION_VERDICTS, backoff=retry)
 
     def start(self) -> None:
-        """Begin to watch and to write."""
+        """Start to watch and to write."""
         self.informer.start()
         self.recorder.start()
         self.annotation.start()
 
-    def update(self, changes: Sequence[Verdict], standing: Sequence[Verdict], now_seconds: float) -> None:
-        """What a tick changed and what stands after it, at a wall-clock time."""
+    def update(self, changes: Sequence[Verdict], open_verdicts: Sequence[Verdict], now_seconds: float) -> None:
+        """Report a tick's changes and the verdicts open after it, at a wall-clock time."""
         if self._settings.events:
             for event in filter(None, map(self._words.event, changes)):
                 self.recorder.record(event)
         if self._settings.annotation:
-            entries = entries_of(standing, self.pods)
+            entries = entries_of(open_verdicts, self.pods)
             if self._pace.due(entries, now_seconds):
-                self.annotation.wish(self._pace.write(entries, now_seconds))
+                self.annotation.request(self._pace.write(entries, now_seconds))
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Take the annotation back, as nobody watches any more, and end; idempotent."""
+        """Remove the annotation, which would no longer be kept current, and stop; idempotent."""
         if self._settings.annotation:
-            self.annotation.wish(None)
+            self.annotation.request(None)
         self.annotation.stop(timeout_seconds)
         self.recorder.stop(timeout_seconds)
         self.informer.stop(timeout_seconds)
 
     def counters(self) -> Mapping[str, int]:
-        """What became of it all, ever."""
+        """Return the counters since the start."""
         events = self.recorder.counters
         return {
             "events_sent": events.created + events.continued,

@@ -1,7 +1,7 @@
-"""Rules from the cluster: InterferenceDetectionRule objects become what `[rules.<name>]` tables become.
+"""Rules from the cluster: InterferenceDetectionRule objects, in place of the `[rules.<name>]` tables.
 
-An object that is wrong keeps the last good rule of its name, if there was one, and its error is logged and counted;
-an API server that is away keeps all. Without any object the rules of the settings stand.
+An invalid object keeps the last valid rule of its name, if there was one, and its error is logged and counted. While
+the API server is away all rules stay. Without any object the rules of the settings apply.
 """
 
 import logging
@@ -25,7 +25,8 @@ _WIRE_KEY_OF = {key: wire for wire, key in _KEY_OF.items()}
 
 
 def rule_of(document: Mapping[str, Any], symptoms: frozenset[str]) -> Rule:
-    """The rule of an object, checked as a rule of the settings is. Raises SettingsError naming object and key."""
+    """Return the rule of an object, checked as a rule of the settings is. Raises SettingsError naming object and
+    key."""
     name = str(document.get("metadata", {}).get("name", ""))
     spec = document.get("spec")
     source = INTERFERENCE_DETECTION_RULE.kind
@@ -44,17 +45,17 @@ def rule_of(document: Mapping[str, Any], symptoms: frozenset[str]) -> Rule:
 
 
 def _on_the_wire(location: str) -> str:
-    """A table's key as the object spells it: `[selector] paths` becomes `selector.paths`."""
+    """Return a table's key as the object spells it: `[selector] paths` becomes `selector.paths`."""
     dotted = re.sub(r"^\[(.+)\] ", r"\1.", location)
     return re.sub(r"[a-z_]+", lambda word: _WIRE_KEY_OF.get(word.group(), word.group()), dotted)
 
 
 class ClusterRules:
-    """The rules of the cluster as they change; the informer's thread writes, `newest` is asked in the tick."""
+    """Rules of the cluster as they change; the informer's thread writes, the tick reads `newest`."""
 
     def __init__(self, client: Client, symptoms: frozenset[str], fallback: tuple[Rule, ...]) -> None:
         self.errors = 0
-        """Objects that were refused, counted each time they came."""
+        """Objects refused, counted at each event."""
         self._symptoms = symptoms
         self._fallback = fallback
         self._lock = threading.Lock()
@@ -64,7 +65,7 @@ class ClusterRules:
         self.informer.subscribe(self._on_objects)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self.informer.start()
 
     def close(self) -> None:
@@ -72,7 +73,7 @@ class ClusterRules:
         self.informer.stop()
 
     def newest(self) -> tuple[Rule, ...] | None:
-        """The rules by name when they changed since the last call, else None."""
+        """Return the rules by name when they changed since the last call, else None."""
         with self._lock:
             if not self._changed:
                 return None

@@ -1,4 +1,4 @@
-"""[cluster]: what the agent tells the API server, and what it takes from it."""
+"""Settings of [cluster]: reports to the API server, and rules from it."""
 
 from typing import Annotated
 
@@ -10,13 +10,13 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     enabled: bool = False
     kubeconfig: str = ""
-    """Where it is empty: $KUBECONFIG, ~/.kube/config, then the pod's service account."""
+    """Path of a kubeconfig; where empty, $KUBECONFIG, ~/.kube/config, then the pod's service account."""
     node_name: str = ""
     """Name of this node's object; $NODE_NAME, then the host's name, where it is empty."""
     events: bool = True
     """Events on pods that lose time."""
     annotation: bool = True
-    """The annotation of the node object that lists what stands."""
+    """Whether the node object is annotated with the open verdicts."""
     annotation_seconds: Annotated[float, msgspec.Meta(ge=5, le=3600)] = 60.0
     """Time between two writes of the annotation while only amounts change; openings and closings wait 5 s at most."""
     rules: bool = False
