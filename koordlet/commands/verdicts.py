@@ -8,7 +8,7 @@ from typing import IO, Any
 import click
 
 from api.verdicts import Verdict, in_words, to_json
-from koordlet.serving.hub import Told, VerdictFilter
+from koordlet.serving.broadcast import StreamMessage, VerdictFilter
 from koordlet.serving.settings import DEFAULT_SOCKET
 
 ENABLING = "enable it with `[serving] enabled = true` in the agent's settings, and run this as the same user"
@@ -47,7 +47,7 @@ def verdicts(follow: bool, as_lines: bool, victim: str, resource: str, socket: P
       koordlet verdicts --follow --json --resource cpu | jq .victim
     """
     try:
-        from koordlet.serving.client import AgentAway, AgentClient
+        from koordlet.serving.client import AgentClient, AgentUnavailable
     except ImportError as error:
         raise Refused(f"reading the socket needs grpcio ({error})", "pip install 'koord[grpc]'") from error
     wanted = VerdictFilter(victim, resource)
@@ -56,15 +56,15 @@ def verdicts(follow: bool, as_lines: bool, victim: str, resource: str, socket: P
             if follow:
                 _follow(client.follow(wanted), as_lines=as_lines)
             else:
-                for verdict in client.standing(wanted):
+                for verdict in client.open_verdicts(wanted):
                     _tell(verdict, as_lines=as_lines)
-    except AgentAway as error:
+    except AgentUnavailable as error:
         raise Refused(str(error), ENABLING) from error
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _follow(stream: Iterable[Told], *, as_lines: bool) -> None:
+def _follow(stream: Iterable[StreamMessage], *, as_lines: bool) -> None:
     dropped = 0
     for told in stream:
         if told.dropped > dropped:

@@ -74,7 +74,7 @@ def _serving(stack: ExitStack, agent: "Agent", settings: "AgentSettings", versio
         seconds = tick.window.last.wall_ns / 1e9
         now = replace(status, ticks=ticks, last_tick_seconds=seconds, cgroups=len(tick.window.cgroups))
         server.update(now, tick.verdicts, tick.open_verdicts)
-        agent.lost["serving.verdicts"] = server.hub.dropped
+        agent.lost["serving.verdicts"] = server.broadcast.dropped
 
     return serve
 

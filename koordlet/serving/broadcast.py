@@ -1,7 +1,7 @@
-"""Between the tick, which never waits, and the clients' threads, which do: bounded queues of verdicts.
+"""Broadcast of verdicts from the tick, which never waits, to the clients' threads, which do: bounded queues.
 
-A client that falls behind loses its queue, hears how many messages that were, and gets a new snapshot: what it
-believes to stand is right again without asking.
+A client that falls behind loses its queue, is told how many messages that were, and gets a new snapshot, so that its
+set of open verdicts is right again without asking.
 """
 
 import threading
@@ -15,54 +15,54 @@ from api.verdicts import Verdict
 
 @dataclass(frozen=True, slots=True)
 class VerdictFilter:
-    """Which verdicts a client wants; empty fields select all."""
+    """Filter of verdicts; empty fields select all."""
 
     victim: str = ""
     """Shell pattern of cgroup paths."""
     resource: str = ""
 
     def admits(self, verdict: Verdict) -> bool:
-        """Whether the verdict is among them."""
+        """Return whether the filter selects the verdict."""
         by_path = not self.victim or fnmatchcase(verdict.victim, self.victim)
         return by_path and self.resource in ("", verdict.resource)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamMessage:
     """One message to a client: a verdict, or (None) that the snapshot before it is complete."""
 
     verdict: Verdict | None
     dropped: int
-    """Messages this client has lost so far."""
+    """Messages that this client has lost so far."""
 
 
-class VerdictHub:
-    """Holds what stands and hands changes to every subscription."""
+class VerdictBroadcast:
+    """Broadcast of open verdicts and their changes to every subscription."""
 
     def __init__(self, queue_size: int) -> None:
         self._queue_size = queue_size
         self._changed = threading.Condition()
-        self._standing: tuple[Verdict, ...] = ()
+        self._open_verdicts: tuple[Verdict, ...] = ()
         self._subscriptions: list[Subscription] = []
         self._closed = False
         self._dropped_of_gone = 0
 
-    def publish(self, changes: Sequence[Verdict], standing: tuple[Verdict, ...]) -> None:
-        """What one tick changed, and what stands after it. Never waits for a client."""
+    def publish(self, changes: Sequence[Verdict], open_verdicts: tuple[Verdict, ...]) -> None:
+        """Publish one tick's changes and the verdicts open after it. Never waits for a client."""
         with self._changed:
-            self._standing = standing
+            self._open_verdicts = open_verdicts
             if not changes:
                 return
             for subscription in self._subscriptions:
                 subscription.push(changes)
             self._changed.notify_all()
 
-    def standing(self, wanted: VerdictFilter) -> list[Verdict]:
-        """The verdicts that stand, by victim and rule."""
-        return [verdict for verdict in self._standing if wanted.admits(verdict)]
+    def open_verdicts(self, wanted: VerdictFilter) -> list[Verdict]:
+        """Return the open verdicts, by victim and rule."""
+        return [verdict for verdict in self._open_verdicts if wanted.admits(verdict)]
 
     def subscribe(self, wanted: VerdictFilter) -> "Subscription":
-        """A new client, which first hears what stands. Leave it by `Subscription.close`."""
+        """Add a client, which first gets a snapshot. End it by `Subscription.close`."""
         with self._changed:
             subscription = Subscription(self, wanted, self._queue_size)
             self._subscriptions.append(subscription)
@@ -76,25 +76,25 @@ class VerdictHub:
 
     @property
     def clients(self) -> int:
-        """Subscriptions that are open."""
+        """Number of open subscriptions."""
         return len(self._subscriptions)
 
     @property
     def dropped(self) -> int:
-        """Messages lost to clients that did not keep up, ever."""
+        """Messages lost since the start to clients that fell behind."""
         with self._changed:
             return self._dropped_of_gone + sum(each.dropped for each in self._subscriptions)
 
-    def take(self, subscription: "Subscription", timeout_seconds: float | None) -> list[Told] | None:
-        """Wait for messages; empty when the time is up, None when the subscription has ended."""
+    def take(self, subscription: "Subscription", timeout_seconds: float | None) -> list[StreamMessage] | None:
+        """Wait for messages; returns none when the time is up, and None when the subscription has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or subscription.ended or subscription.ready, timeout_seconds)
             if self._closed or subscription.ended:
                 return None
-            return subscription.pop(self._standing)
+            return subscription.pop(self._open_verdicts)
 
     def leave(self, subscription: "Subscription") -> None:
-        """Forget a client and wake its thread."""
+        """Remove a client and wake its thread."""
         with self._changed:
             subscription.ended = True
             if subscription in self._subscriptions:
@@ -104,12 +104,12 @@ class VerdictHub:
 
 
 class Subscription:
-    """One client's queue. The hub's lock guards everything but `take` and `close`."""
+    """Queue of one client. The broadcast's lock guards everything but `take` and `close`."""
 
-    def __init__(self, hub: VerdictHub, wanted: VerdictFilter, queue_size: int) -> None:
+    def __init__(self, broadcast: VerdictBroadcast, wanted: VerdictFilter, queue_size: int) -> None:
         self.dropped = 0
         self.ended = False
-        self._hub = hub
+        self._broadcast = broadcast
         self._wanted = wanted
         self._queue_size = queue_size
         self._pending: deque[Verdict] = deque()
@@ -118,14 +118,14 @@ class Subscription:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to take."""
+        """Return whether there are messages to take."""
         return self._snapshot_due or bool(self._pending)
 
     def push(self, changes: Iterable[Verdict]) -> None:
-        """Queue what the client wants; with no room left, drop it all and owe a snapshot."""
+        """Queue the messages for this client; without room, drop all of them and schedule a snapshot."""
         wanted = [verdict for verdict in changes if self._wanted.admits(verdict)]
         if self._snapshot_due:
-            # The first snapshot will tell of these; a client that fell behind has lost how it came to be.
+            # The first snapshot includes these; a client that fell behind has lost the changes that led to it.
             self.dropped += len(wanted) if self._behind else 0
         elif len(self._pending) + len(wanted) > self._queue_size:
             self.dropped += len(self._pending) + len(wanted)
@@ -134,20 +134,20 @@ class Subscription:
         else:
             self._pending.extend(wanted)
 
-    def pop(self, standing: Iterable[Verdict]) -> list[Told]:
-        """Everything there is to tell."""
+    def pop(self, open_verdicts: Iterable[Verdict]) -> list[StreamMessage]:
+        """Return all pending messages."""
         if not self._snapshot_due:
-            told = [Told(verdict, self.dropped) for verdict in self._pending]
+            message = [StreamMessage(verdict, self.dropped) for verdict in self._pending]
             self._pending.clear()
-            return told
+            return message
         self._snapshot_due = self._behind = False
-        stands = [Told(verdict, self.dropped) for verdict in standing if self._wanted.admits(verdict)]
-        return [*stands, Told(None, self.dropped)]
+        stands = [StreamMessage(verdict, self.dropped) for verdict in open_verdicts if self._wanted.admits(verdict)]
+        return [*stands, StreamMessage(None, self.dropped)]
 
-    def take(self, timeout_seconds: float | None = None) -> list[Told] | None:
-        """See `VerdictHub.take`."""
-        return self._hub.take(self, timeout_seconds)
+    def take(self, timeout_seconds: float | None = None) -> list[StreamMessage] | None:
+        """See `VerdictBroadcast.take`."""
+        return self._broadcast.take(self, timeout_seconds)
 
     def close(self) -> None:
-        """Leave; a `take` that waits returns None."""
-        self._hub.leave(self)
+        """End the subscription; a waiting `take` returns None."""
+        self._broadcast.leave(self)

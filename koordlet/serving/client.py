@@ -1,4 +1,4 @@
-"""A client of the agent on this node."""
+"""Client of the agent on this node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,18 +9,18 @@ import grpc
 
 from api.verdicts import Verdict
 from koordlet.serving import koordlet_pb2 as pb
-from koordlet.serving.hub import Told, VerdictFilter
-from koordlet.serving.wire import told_of, verdict_of
+from koordlet.serving.broadcast import StreamMessage, VerdictFilter
+from koordlet.serving.wire import stream_message_of, verdict_of
 
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['Koordlet'].full_name}/"
 
 
-class AgentAway(Exception):
-    """Nobody answers on the socket, or it broke off; the message says which and why."""
+class AgentUnavailable(Exception):
+    """No agent answers on the socket, or it broke off; the message says which and why."""
 
 
 class AgentClient:
-    """Speaks to the agent behind one unix socket; use it in `with`."""
+    """Client of the agent behind one unix socket, a context manager."""
 
     def __init__(self, socket: Path, *, timeout_seconds: float = 10.0) -> None:
         self._socket = socket
@@ -44,35 +44,35 @@ class AgentClient:
     ) -> None:
         self._channel.close()
 
-    def standing(self, wanted: VerdictFilter) -> list[Verdict]:
-        """The verdicts that stand. Raises AgentAway."""
+    def open_verdicts(self, wanted: VerdictFilter) -> list[Verdict]:
+        """Return the open verdicts. Raises AgentUnavailable."""
         try:
             answer = self._list(_message(wanted), timeout=self._timeout_seconds)
         except grpc.RpcError as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         return [verdict_of(each) for each in answer.verdicts]
 
     def node(self) -> pb.NodeStatus:
-        """What the node can measure. Raises AgentAway."""
+        """Return the node's status and capabilities. Raises AgentUnavailable."""
         try:
             return self._node(pb.NodeRequest(), timeout=self._timeout_seconds)
         except grpc.RpcError as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
 
-    def follow(self, wanted: VerdictFilter) -> Iterator[Told]:
-        """What stands, a mark, and every change until the agent leaves. Raises AgentAway then."""
+    def follow(self, wanted: VerdictFilter) -> Iterator[StreamMessage]:
+        """Yield a snapshot, its end mark, and every change until the agent leaves; then raises AgentUnavailable."""
         stream = self._verdicts(_message(wanted))
         try:
             for event in stream:
-                yield told_of(event)
+                yield stream_message_of(event)
         except grpc.RpcError as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         finally:
             stream.cancel()
-        raise AgentAway(f"the agent on {self._socket} ended")
+        raise AgentUnavailable(f"the agent on {self._socket} ended")
 
-    def _away(self, error: grpc.RpcError) -> AgentAway:
-        return AgentAway(f"no answer on {self._socket}: {error.details()}")
+    def _unavailable(self, error: grpc.RpcError) -> AgentUnavailable:
+        return AgentUnavailable(f"no answer on {self._socket}: {error.details()}")
 
 
 def _message(wanted: VerdictFilter) -> pb.VerdictFilter:

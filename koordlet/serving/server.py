@@ -1,4 +1,4 @@
-"""The gRPC server: a thread for each stream, none of which the tick ever waits for."""
+"""gRPC server on a unix socket: one thread for each stream; the tick waits for none of them."""
 
 import contextlib
 import logging
@@ -13,9 +13,9 @@ from grpc_reflection.v1alpha import reflection
 
 from api.verdicts import Verdict
 from koordlet.serving import koordlet_pb2 as pb
-from koordlet.serving.hub import VerdictFilter, VerdictHub
+from koordlet.serving.broadcast import VerdictBroadcast, VerdictFilter
 from koordlet.serving.settings import ServingSettings
-from koordlet.serving.socket_file import SocketUnusable, clear_the_way, owner_only
+from koordlet.serving.socket_file import SocketUnusable, owner_only, prepare_socket
 from koordlet.serving.status import AgentStatus
 from koordlet.serving.wire import event_message, filter_of, status_message, verdict_message
 
@@ -23,14 +23,14 @@ _log = logging.getLogger(__name__)
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Koordlet"].full_name
 _SPARE_THREADS = 4
-"""Beside those of streams, so that short calls are answered while all streams are taken."""
+"""Threads beside those of streams, so that short calls are answered while all streams are taken."""
 
 
 class AgentServer:
-    """Serves from `start` to `close`; `update` takes what a tick brought."""
+    """Server of verdicts and status from `start` to `close`; `update` passes a tick's changes."""
 
     def __init__(self, settings: ServingSettings, status: AgentStatus) -> None:
-        self.hub = VerdictHub(settings.queue_size)
+        self.broadcast = VerdictBroadcast(settings.queue_size)
         self._path = Path(settings.socket)
         self._inode = -1
         self._status = status
@@ -43,7 +43,7 @@ class AgentServer:
 
     def start(self) -> None:
         """Listen. Raises SocketUnusable."""
-        clear_the_way(self._path)
+        prepare_socket(self._path)
         try:
             with owner_only():
                 self._server.add_insecure_port(f"unix:{self._path}")
@@ -53,17 +53,17 @@ class AgentServer:
         self._server.start()
         _log.info("verdicts on unix:%s", self._path)
 
-    def update(self, status: AgentStatus, changes: Sequence[Verdict], standing: tuple[Verdict, ...]) -> None:
-        """Take a tick's news; never waits for a client."""
+    def update(self, status: AgentStatus, changes: Sequence[Verdict], open_verdicts: tuple[Verdict, ...]) -> None:
+        """Publish a tick's changes; never waits for a client."""
         self._status = status
-        self.hub.publish(changes, standing)
+        self.broadcast.publish(changes, open_verdicts)
 
     def close(self) -> None:
         """End all streams and remove the socket; idempotent."""
-        self.hub.close()
+        self.broadcast.close()
         self._server.stop(grace=1.0).wait(5.0)
         with contextlib.suppress(OSError):
-            if self._path.stat().st_ino == self._inode:  # not that of an agent that has started meanwhile
+            if self._path.stat().st_ino == self._inode:  # not the socket of an agent that has started meanwhile
                 self._path.unlink()
 
     def _handler(self) -> grpc.GenericRpcHandler:
@@ -83,20 +83,22 @@ class AgentServer:
     def _verdicts(self, request: pb.VerdictFilter, context: grpc.ServicerContext) -> Iterator[pb.VerdictEvent]:
         if not self._streams.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._max_streams} clients follow already")
-        subscription = self.hub.subscribe(filter_of(request))
-        # Called when the client has left, also while this thread waits for news.
+        subscription = self.broadcast.subscribe(filter_of(request))
+        # Called when the client has left, also while this thread waits for messages.
         if not context.add_callback(subscription.close):
             subscription.close()
         try:
             while (news := subscription.take()) is not None:
-                for told in news:
-                    yield event_message(told)
+                for message in news:
+                    yield event_message(message)
         finally:
             subscription.close()
             self._streams.release()
 
     def _list(self, request: pb.VerdictFilter, _context: grpc.ServicerContext) -> pb.VerdictList:
-        return pb.VerdictList(verdicts=[verdict_message(each) for each in self.hub.standing(filter_of(request))])
+        return pb.VerdictList(
+            verdicts=[verdict_message(each) for each in self.broadcast.open_verdicts(filter_of(request))]
+        )
 
     def _node(self, _request: pb.NodeRequest, _context: grpc.ServicerContext) -> pb.NodeStatus:
-        return status_message(self._status, len(self.hub.standing(VerdictFilter())))
+        return status_message(self._status, len(self.broadcast.open_verdicts(VerdictFilter())))

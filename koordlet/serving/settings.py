@@ -1,4 +1,4 @@
-"""[serving]: whether and where the agent answers on a unix socket."""
+"""Settings of [serving]: the agent's unix socket."""
 
 from typing import Annotated
 
@@ -16,4 +16,4 @@ class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_streams: Annotated[int, msgspec.Meta(ge=1, le=100)] = 8
     """Clients that may follow verdicts at once; each takes a thread."""
     queue_size: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 256
-    """Verdicts kept for a client that does not read; what it misses is counted, and it is told anew what stands."""
+    """Verdicts queued for a client that does not read; further ones are counted as lost, and it gets a new snapshot."""

@@ -1,4 +1,4 @@
-"""The socket's place in the file system: ours alone to open, and never taken from a living server."""
+"""Path of the unix socket: accessible to its owner only, and never taken from a running server."""
 
 import contextlib
 import os
@@ -8,19 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MAX_PATH_BYTES = 107
-"""sockaddr_un holds no more (unix(7))."""
+"""Length limit of sockaddr_un (unix(7))."""
 
 
 class SocketUnusable(Exception):
-    """The socket cannot be served on; the message names the path, and `remedy` says what to do."""
+    """The server cannot listen on the socket; the message names the path, and `remedy` says how to mend it."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
         self.remedy = remedy
 
 
-def clear_the_way(path: Path) -> None:
-    """Make the directory and remove what a dead server left. Raises SocketUnusable, also where somebody serves."""
+def prepare_socket(path: Path) -> None:
+    """Make the directory and remove the socket of a dead server. Raises SocketUnusable, also while another one
+    listens."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise SocketUnusable(f"{path}: longer than {MAX_PATH_BYTES} bytes", "set a shorter [serving] socket")
     try:
@@ -38,21 +39,21 @@ def clear_the_way(path: Path) -> None:
 
 
 def is_served(path: Path) -> bool:
-    """Whether a process listens on the socket."""
+    """Return whether a process listens on the socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except OSError:  # a full backlog or a slow process: somebody is there
+        except OSError:  # a full backlog or a slow process: a server is there
             return True
     return True
 
 
 @contextlib.contextmanager
 def owner_only() -> Iterator[None]:
-    """Files made inside the block are for their owner only: there is no moment at which others could connect."""
+    """Create files inside the block for their owner only, so that no other user can ever connect."""
     before = os.umask(0o177)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the node says of itself when asked: a value that the tick replaces and any thread may read."""
+"""Status of the node: a value that the tick replaces and any thread may read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from api.plugin import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One probe or collector: whether it measures here, and why not or what it cannot see."""
+    """One probe or collector: whether it measures on this host, and the reason or the limits if not fully."""
 
     name: str
     able: bool
@@ -18,7 +18,7 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """The node at one tick."""
+    """Status of the node at one tick."""
 
     hostname: str
     version: str
@@ -34,7 +34,7 @@ class AgentStatus:
 def capabilities(
     able: Mapping[str, bool], refused: Mapping[str, Unsupported], partly: Mapping[str, str]
 ) -> tuple[Capability, ...]:
-    """All sources by name; `partly` holds what an able one cannot measure here."""
+    """Return all sources by name; `partly` holds what an available one cannot measure here."""
     found = []
     for name in sorted(able):
         refusal = refused.get(name)

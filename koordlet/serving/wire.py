@@ -2,7 +2,7 @@
 
 from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.serving import koordlet_pb2 as pb
-from koordlet.serving.hub import Told, VerdictFilter
+from koordlet.serving.broadcast import StreamMessage, VerdictFilter
 from koordlet.serving.status import AgentStatus
 
 _STATES = {VerdictState.OPEN: pb.STATE_OPEN, VerdictState.UPDATE: pb.STATE_UPDATE, VerdictState.CLOSE: pb.STATE_CLOSE}
@@ -18,7 +18,7 @@ _HOW_OF = {number: how for how, number in _HOWS.items()}
 
 
 def verdict_message(verdict: Verdict) -> pb.Verdict:
-    """The verdict on the wire."""
+    """Return the verdict as a protobuf message."""
     return pb.Verdict(
         time=verdict.time,
         state=_STATES[verdict.state],
@@ -36,7 +36,7 @@ def verdict_message(verdict: Verdict) -> pb.Verdict:
 
 
 def verdict_of(message: pb.Verdict) -> Verdict:
-    """Raises KeyError for a state, severity or kind of knowledge that this version does not know."""
+    """Return the verdict of a message. Raises KeyError for an enum value that this version does not know."""
     return Verdict(
         time=message.time,
         state=_STATE_OF[message.state],
@@ -53,26 +53,26 @@ def verdict_of(message: pb.Verdict) -> Verdict:
     )
 
 
-def event_message(told: Told) -> pb.VerdictEvent:
-    """One message of the stream."""
-    if told.verdict is None:
-        return pb.VerdictEvent(snapshot_complete=True, dropped=told.dropped)
-    return pb.VerdictEvent(verdict=verdict_message(told.verdict), dropped=told.dropped)
+def event_message(message: StreamMessage) -> pb.VerdictEvent:
+    """Return one message of the stream as protobuf."""
+    if message.verdict is None:
+        return pb.VerdictEvent(snapshot_complete=True, dropped=message.dropped)
+    return pb.VerdictEvent(verdict=verdict_message(message.verdict), dropped=message.dropped)
 
 
-def told_of(message: pb.VerdictEvent) -> Told:
-    """The same, read."""
+def stream_message_of(message: pb.VerdictEvent) -> StreamMessage:
+    """Return one message of the stream from protobuf."""
     verdict = verdict_of(message.verdict) if message.HasField("verdict") else None
-    return Told(verdict, message.dropped)
+    return StreamMessage(verdict, message.dropped)
 
 
 def filter_of(message: pb.VerdictFilter) -> VerdictFilter:
-    """What a client asks for."""
+    """Return the filter of a request."""
     return VerdictFilter(message.victim, message.resource)
 
 
 def status_message(status: AgentStatus, open_verdicts: int) -> pb.NodeStatus:
-    """The node's state on the wire."""
+    """Return the node's status as a protobuf message."""
     return pb.NodeStatus(
         hostname=status.hostname,
         version=status.version,

@@ -21,8 +21,8 @@ from cluster.twin import Twin
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.format import decode_models
 from detector.registry import default_rules
+from koordlet.serving.broadcast import VerdictFilter
 from koordlet.serving.client import AgentClient
-from koordlet.serving.hub import VerdictFilter
 from probes.probe import Kernel
 from scheduler.interference.verdicts import from_annotation
 from tests.cgroups import CgroupTree, TestCgroup
@@ -92,7 +92,7 @@ def test_verdicts_are_read_from_the_socket(kernel: Kernel, tree: CgroupTree, tmp
         assert {each.name: each.able for each in node.capabilities}["cpu"]
         contend(victim, hog)
         wanted = VerdictFilter(victim.path, "cpu")
-        wait_for(lambda: client.standing(wanted), interval_seconds=0.1, check=alive(process, log))
+        wait_for(lambda: client.open_verdicts(wanted), interval_seconds=0.1, check=alive(process, log))
         told = next(client.follow(wanted))
         assert told.verdict is not None
         assert hog.path in [culprit.path for culprit in told.verdict.culprits]
@@ -232,7 +232,7 @@ def test_the_cluster_hears_who_suffers_and_says_what_counts(
         with AgentClient(tmp_path / "koordlet.sock") as client:
             wanted = VerdictFilter(web.path)
             wait_for(
-                lambda: {each.rule for each in client.standing(wanted)} == {"from-the-cluster"},
+                lambda: {each.rule for each in client.open_verdicts(wanted)} == {"from-the-cluster"},
                 check=alive(process, log),
             )
     assert stated() is None

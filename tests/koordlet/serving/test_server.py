@@ -16,8 +16,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from api.verdicts import VerdictState, from_json
 from koordlet.commands.verdicts import verdicts as verdicts_command
-from koordlet.serving.client import AgentAway, AgentClient
-from koordlet.serving.hub import Told, VerdictFilter
+from koordlet.serving.broadcast import StreamMessage, VerdictFilter
+from koordlet.serving.client import AgentClient, AgentUnavailable
 from koordlet.serving.server import AgentServer
 from koordlet.serving.settings import ServingSettings
 from koordlet.serving.socket_file import SocketUnusable
@@ -54,14 +54,14 @@ def test_what_stands_then_what_changes(server: AgentServer, path: Path) -> None:
     one, other = make_verdict("/a"), make_verdict("/b")
     server.update(STATUS, [one], (one,))
     with AgentClient(path) as client:
-        assert client.standing(EVERYTHING) == [one]
+        assert client.open_verdicts(EVERYTHING) == [one]
         stream = client.follow(EVERYTHING)
-        assert [next(stream), next(stream)] == [Told(one, 0), Told(None, 0)]
+        assert [next(stream), next(stream)] == [StreamMessage(one, 0), StreamMessage(None, 0)]
         closed = make_verdict("/a", state=VerdictState.CLOSE)
         server.update(STATUS, [closed, other], (other,))
-        assert [next(stream), next(stream)] == [Told(closed, 0), Told(other, 0)]
-        assert client.standing(VerdictFilter("/b")) == [other]
-        assert client.standing(VerdictFilter(resource="memory")) == []
+        assert [next(stream), next(stream)] == [StreamMessage(closed, 0), StreamMessage(other, 0)]
+        assert client.open_verdicts(VerdictFilter("/b")) == [other]
+        assert client.open_verdicts(VerdictFilter(resource="memory")) == []
 
 
 def test_the_node_says_what_it_can(server: AgentServer, path: Path) -> None:
@@ -83,8 +83,8 @@ def test_a_client_that_leaves_frees_its_place(server: AgentServer, path: Path) -
         with AgentClient(path) as client:
             stream = client.follow(EVERYTHING)
             next(stream)
-            assert server.hub.clients == 1
-        wait_for(lambda: server.hub.clients == 0)
+            assert server.broadcast.clients == 1
+        wait_for(lambda: server.broadcast.clients == 0)
 
 
 def test_one_follower_too_many_is_refused_and_told_why(server: AgentServer, path: Path) -> None:
@@ -92,9 +92,9 @@ def test_one_follower_too_many_is_refused_and_told_why(server: AgentServer, path
         streams = [first.follow(EVERYTHING), second.follow(EVERYTHING)]
         for stream in streams:
             next(stream)
-        with pytest.raises(AgentAway, match="2 clients follow already"):
+        with pytest.raises(AgentUnavailable, match="2 clients follow already"):
             next(third.follow(EVERYTHING))
-        assert third.standing(EVERYTHING) == []
+        assert third.open_verdicts(EVERYTHING) == []
 
 
 def test_a_client_that_sleeps_neither_slows_the_tick_nor_misses_the_end(server: AgentServer, path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_client_that_sleeps_neither_slows_the_tick_nor_misses_the_end(server: 
         next(stream)
         longest = 0.0
         number = 0
-        while not server.hub.dropped:  # the transport takes some before the queue fills
+        while not server.broadcast.dropped:  # the transport takes some before the queue fills
             batch = [make_verdict(f"/{number}/{'x' * 2000}/{each}") for each in range(20)]
             started = time.monotonic()
             server.update(STATUS, batch, (batch[-1],))
@@ -112,8 +112,8 @@ def test_a_client_that_sleeps_neither_slows_the_tick_nor_misses_the_end(server: 
             assert number < 20_000
         last = make_verdict("/last")
         server.update(STATUS, [last], (last,))
-        told = next(each for each in stream if each.verdict == last)
-        assert told.dropped > 0
+        message = next(each for each in stream if each.verdict == last)
+        assert message.dropped > 0
     assert longest < 5.0, "the tick waited for a client"
 
 
@@ -140,17 +140,17 @@ def test_a_served_socket_is_not_taken(server: AgentServer, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         pytest.param(lambda path: path.write_text("x"), "no socket", id="a file"),
         pytest.param(lambda path: path.mkdir(), "no socket", id="a directory"),
         pytest.param(lambda path: os.mkfifo(path), "no socket", id="a pipe"),
     ],
 )
-def test_what_is_no_socket_is_left_alone(path: Path, make: Callable[[Path], object], told: str) -> None:
+def test_what_is_no_socket_is_left_alone(path: Path, make: Callable[[Path], object], message: str) -> None:
     path.parent.mkdir()
     make(path)
-    with pytest.raises(SocketUnusable, match=told):
+    with pytest.raises(SocketUnusable, match=message):
         AgentServer(settings(path), STATUS).start()
     assert path.exists()
 
@@ -168,12 +168,12 @@ def test_clients_hear_that_the_agent_ends_and_find_the_next_one(path: Path) -> N
             assert client.node().hostname == hostname
             stream = client.follow(EVERYTHING)
             next(stream)
-            ended: list[AgentAway] = []
+            ended: list[AgentUnavailable] = []
 
-            def wait(stream: Iterator[Told] = stream, ended: list[AgentAway] = ended) -> None:
+            def wait(stream: Iterator[StreamMessage] = stream, ended: list[AgentUnavailable] = ended) -> None:
                 try:
                     next(stream)
-                except AgentAway as error:
+                except AgentUnavailable as error:
                     ended.append(error)
 
             thread = threading.Thread(target=wait)
@@ -202,7 +202,7 @@ def test_the_command_follows_until_the_agent_ends(path: Path) -> None:
     running.update(STATUS, [first], (first,))
 
     def go_on() -> None:
-        wait_for(lambda: running.hub.clients == 1)
+        wait_for(lambda: running.broadcast.clients == 1)
         running.update(STATUS, [second], (first,))
         running.close()
 

@@ -8,9 +8,9 @@ import pytest
 from api.plugin import Unsupported
 from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.serving import koordlet_pb2 as pb
-from koordlet.serving.hub import Told
+from koordlet.serving.broadcast import StreamMessage
 from koordlet.serving.status import AgentStatus, Capability, capabilities
-from koordlet.serving.wire import event_message, status_message, told_of, verdict_message, verdict_of
+from koordlet.serving.wire import event_message, status_message, stream_message_of, verdict_message, verdict_of
 from tests.verdicts import make_verdict
 
 ROOT = Path(__file__).parents[3]
@@ -31,8 +31,8 @@ def test_every_field_of_a_verdict_but_its_schema_is_on_the_wire() -> None:
 
 
 def test_the_mark_is_no_verdict() -> None:
-    for told in (Told(None, 7), Told(make_verdict(), 3)):
-        assert told_of(pb.VerdictEvent.FromString(event_message(told).SerializeToString())) == told
+    for message in (StreamMessage(None, 7), StreamMessage(make_verdict(), 3)):
+        assert stream_message_of(pb.VerdictEvent.FromString(event_message(message).SerializeToString())) == message
 
 
 def test_status_says_why_not() -> None:
