@@ -20,7 +20,7 @@ _EVERY_TICKS = 60
 
 
 class CapabilityReader:
-    """Reads the values that a decision needs; keeps what does not change from tick to tick."""
+    """Reader of the values that a decision needs; keeps those that do not change from tick to tick."""
 
     def __init__(self, tree: HostTree, knobs: Knobs, own: str) -> None:
         """`own` is the path of the agent's own cgroup."""
@@ -65,11 +65,11 @@ class CapabilityReader:
         except Unsupported:
             return False
         except (CgroupGone, OSError, ValueError):
-            return True  # something else is in the way of this one cgroup
+            return True  # this one cgroup has another problem; the knob exists
         return True
 
     def _costed_disks(self) -> frozenset[str]:
-        """Disks that io.cost shares out by weight: `8:0 enable=1 ...` lines of the root cgroup."""
+        """Return disks that io.cost divides by weight: `8:0 enable=1 ...` lines of the root cgroup."""
         try:
             lines = _text(self._knobs.directory("io", "/") / "io.cost.qos").splitlines()
         except (Unsupported, CgroupGone):
@@ -77,7 +77,7 @@ class CapabilityReader:
         return frozenset(line.split()[0] for line in lines if "enable=1" in line.split())
 
     def _cpus_of(self, path: str) -> frozenset[int]:
-        """CPUs that a cgroup's first process may run on, by cpuset or by affinity; empty if not known."""
+        """Return the CPUs that a cgroup's first process may run on, by cpuset or by affinity; empty if not known."""
         try:
             pid = first_pid_below(self._knobs.directory("cpu", path))
             status = self._tree.text(f"/proc/{pid}/status") if pid else None
@@ -89,7 +89,7 @@ class CapabilityReader:
         return frozenset()
 
     def _quota_us_of(self, path: str) -> int | None:
-        """CPU quota in the cgroup's file; None without one."""
+        """Return the CPU quota in the cgroup's file; None without one."""
         try:
             quota = current(self._knobs, Knob.CPU_MAX, path).partition(" ")[0]
         except (Unsupported, CgroupGone, OSError, ValueError):
@@ -98,7 +98,7 @@ class CapabilityReader:
 
 
 def caches(resctrl: Path) -> CacheCapabilities:
-    """What resctrl's info says of the last-level cache and the memory bandwidth; nothing where it is not mounted."""
+    """Return last-level cache and memory bandwidth from resctrl's info files; empty where it is not mounted."""
     schemata = _text(resctrl / "schemata")
     lines = {name.strip(): rest for name, _, rest in (line.partition(":") for line in schemata.splitlines())}
     l3, bandwidth = resctrl / "info/L3", resctrl / "info/MB"

@@ -1,1 +1,1 @@
-"""`koordlet demo`: a real service and real best-effort work on this machine, alone, unprotected and protected."""
+"""`koordlet demo`: a real service and real best-effort work on this machine: alone, unprotected and protected."""

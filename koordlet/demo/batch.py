@@ -1,4 +1,4 @@
-"""The best-effort work: processes that compress blocks as fast as they are let, each counting in a shared file."""
+"""Best-effort work: processes that compress blocks as fast as they can, each counting in a shared file."""
 
 import mmap
 import os
@@ -21,7 +21,7 @@ def work(counter: mmap.mmap, place: int) -> None:
 
 
 def blocks_done(path: Path) -> int:
-    """Blocks of all workers so far."""
+    """Return the blocks of all workers so far."""
     data = path.read_bytes()
     return sum(value for (value,) in COUNT.iter_unpack(data[: len(data) // COUNT.size * COUNT.size]))
 

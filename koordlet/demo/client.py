@@ -1,8 +1,8 @@
-"""Open-loop load: requests start when they should, whether or not earlier ones were answered.
+"""Open-loop load: requests start on schedule, whether or not earlier ones were answered.
 
-A latency counts from the moment at which the request should have started, so that a stall hides nothing
-(coordinated omission; Tene, "How NOT to Measure Latency", 2013). Run as a program; it takes a real-time priority where
-it may, because it is the instrument and not the patient.
+A latency counts from the time at which the request should have started, so that a stall hides nothing (coordinated
+omission; Tene, "How NOT to Measure Latency", 2013). Run as a program; it takes a real-time priority where it may,
+because it is the instrument and must not be measured itself.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ LAST_WAIT_SECONDS = 5.0
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> Iterator[float]:
-    """Times of a Poisson process; equal seeds give equal times."""
+    """Yield the times of a Poisson process; equal seeds give equal times."""
     draw = random.Random(seed)
     at = draw.expovariate(rate)
     while at < seconds:
@@ -38,7 +38,7 @@ class Load:
         self._waiting: dict[int, tuple[socket.socket, float]] = {}
 
     def run(self, times: Iterator[float]) -> Iterator[tuple[float, float]]:
-        """(intended start, latency) of each request as it ends; what is not answered in time is NaN."""
+        """Yield (intended start, latency) of each request as it ends; NaN for one not answered in time."""
         began = time.monotonic()
         for at in times:
             while (left := began + at - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""What the demo measured, as values: one phase each, and the table that compares them. Pure."""
+"""Results of the demo as values: one for each phase, and the table that compares them. Pure."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class DemoPhase:
     name: str
     seconds: float
     at: Floats
-    """When each request should have started."""
+    """Intended start of each request."""
     latency: Floats
     """Seconds; NaN where it was not answered."""
     blocks: int
@@ -25,7 +25,7 @@ class DemoPhase:
 
     @property
     def quantiles(self) -> Floats:
-        """p50, p99 and p99.9 in seconds; a request without an answer counts as slower than all others."""
+        """Return p50, p99 and p99.9 in seconds; a request without an answer counts as slower than all others."""
         if not len(self.latency):
             return np.full(len(QUANTILES), np.nan)
         ranked = np.sort(np.where(np.isnan(self.latency), np.inf, self.latency))
@@ -34,26 +34,26 @@ class DemoPhase:
 
     @property
     def blocks_per_second(self) -> float:
-        """Best-effort work."""
+        """Best-effort blocks per second."""
         return self.blocks / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class DemoRow:
-    """One line of the comparison."""
+    """One row of the comparison."""
 
     name: str
     quantiles: Floats
     p99_ratio: float
-    """Over the phase alone."""
+    """Over that of the phase alone."""
     blocks_per_second: float
     work_ratio: float
-    """Over the phase unprotected; NaN without one."""
+    """Over that of the phase unprotected; NaN without one."""
     requests: int
 
 
 def compare(phases: list[DemoPhase]) -> list[DemoRow]:
-    """The first phase is the service alone, the second unprotected."""
+    """Return one row for each phase; the first is the service alone, the second unprotected."""
     rows = []
     for phase in phases:
         alone = phases[0].quantiles[1]
@@ -72,7 +72,7 @@ def compare(phases: list[DemoPhase]) -> list[DemoRow]:
 
 
 def rolling_p99(at: Floats, latency: Floats, seconds: float, *, step: float = 0.5, span: float = 3.0) -> Floats:
-    """99th percentile of the requests of the last `span` seconds, every `step`; shape (seconds / step,)."""
+    """Return the 99th percentile of the requests of the last `span` seconds, every `step`; shape (seconds / step,)."""
     ends = np.arange(step, seconds + step / 2, step)
     found = np.full(len(ends), np.nan)
     for number, end in enumerate(ends.tolist()):

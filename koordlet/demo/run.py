@@ -1,4 +1,4 @@
-"""`koordlet demo`: three phases, a live view, a table, a picture; nothing stays behind."""
+"""`koordlet demo`: three phases, a live view, a table, a picture; nothing stays behind on the machine."""
 
 import os
 import time
@@ -21,36 +21,36 @@ from koordlet.demo.stage import BATCH, ONLINE, ROOT, Records, Stage, read_lines,
 
 NAMES = ("alone", "unprotected", "protected")
 _SETTLE_SECONDS = 3.0
-"""Between the start of the programs and the first request that counts."""
+"""Time between the start of the programs and the first request that counts."""
 _REFRESH_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """How the demo runs."""
+    """Plan of the demo."""
 
     phase_seconds: float = 30.0
     service_seconds: float = 0.010
     """CPU time of a request."""
     load: float = 0.3
-    """Part of the machine that the requests need."""
+    """Share of the machine that the requests need."""
     seed: int = 1
 
 
 @dataclass
-class _Voice:
-    """What the agent says in a phase, in words, and when it acted."""
+class _AgentOutput:
+    """Verdicts and actions of the agent in a phase, in words, with the times of the actions."""
 
     stage: Stage
     pipe: IO[bytes]
     began: float
     lines: list[str] = field(default_factory=list)
-    moments: list[tuple[float, str]] = field(default_factory=list)
+    actions: list[tuple[float, str]] = field(default_factory=list)
     _rest: bytes = b""
     _read: int = 0
 
-    def listen(self) -> None:
-        """Take new verdicts and audit lines."""
+    def read_new(self) -> None:
+        """Read new verdicts and audit lines."""
         verdicts, self._rest = read_lines(self.pipe, self._rest)
         for line in verdicts:
             verdict = verdict_from(line)
@@ -65,15 +65,15 @@ class _Voice:
             for line in data[:whole].splitlines():
                 self._act(msgspec.json.decode(line))
 
-    def _act(self, said: dict[str, object]) -> None:
-        file = str(said.get("file", "")).rpartition("/")[2]
-        target = _short(str(said.get("target", "")))
-        would = "would set" if said.get("dry_run") else "sets"
+    def _act(self, entry: dict[str, object]) -> None:
+        file = str(entry.get("file", "")).rpartition("/")[2]
+        target = _short(str(entry.get("target", "")))
+        would = "would set" if entry.get("dry_run") else "sets"
         self.lines.append(
-            f"{would} {file} of {target} from {said.get('from')} to {said.get('to')} ({said.get('outcome')})"
+            f"{would} {file} of {target} from {entry.get('from')} to {entry.get('to')} ({entry.get('outcome')})"
         )
-        if said.get("outcome") in ("set", "restored"):
-            self.moments.append((time.monotonic() - self.began, f"{target}: {file} = {said.get('to')}"))
+        if entry.get("outcome") in ("set", "restored"):
+            self.actions.append((time.monotonic() - self.began, f"{target}: {file} = {entry.get('to')}"))
 
 
 def _short(path: str) -> str:
@@ -83,11 +83,11 @@ def _short(path: str) -> str:
 def run(plan: DemoPlan, picture: Path | None, console: Console, stop: Event) -> Sequence[DemoPhase]:
     """Run all phases; fewer when stopped. Raises StageError, and OSError where cgroups cannot be made."""
     finished: list[DemoPhase] = []
-    moments: list[tuple[float, str]] = []
+    actions: list[tuple[float, str]] = []
     with staged(plan.service_seconds) as stage, Live(console=console, refresh_per_second=4, transient=True) as screen:
         for name in NAMES:
-            phase, moments = _phase(
-                stage, plan, name, stop, lambda now, left, said: screen.update(live(finished, now, left, said))
+            phase, actions = _phase(
+                stage, plan, name, stop, lambda now, left, lines: screen.update(live(finished, now, left, lines))
             )
             if stop.is_set():
                 break
@@ -95,7 +95,7 @@ def run(plan: DemoPlan, picture: Path | None, console: Console, stop: Event) -> 
     if finished:
         console.print(table(finished, title=f"requests of {plan.service_seconds * 1e3:g} ms, open loop"))
     if picture is not None and len(finished) == len(NAMES):
-        save_picture(finished, picture, moments)
+        save_picture(finished, picture, actions)
         console.print(f"picture: {picture}")
     return finished
 
@@ -113,7 +113,7 @@ def _phase(
     if name != "alone":
         stage.start_batch()
     stop.wait(_SETTLE_SECONDS)
-    voice = _Voice(stage, agent, time.monotonic())
+    output = _AgentOutput(stage, agent, time.monotonic())
     records = Records(stage.start_client(rate, plan.phase_seconds, plan.seed))
     blocks, began = stage.blocks_done(), time.monotonic()
     done, seconds = blocks, 1e-9
@@ -121,16 +121,16 @@ def _phase(
         stop.wait(_REFRESH_SECONDS)
         stage.check()
         records.read()
-        voice.listen()
+        output.read_new()
         if time.monotonic() - began <= plan.phase_seconds:
             done, seconds = stage.blocks_done(), time.monotonic() - began
         at, latency = records.columns()
         update(
             DemoPhase(name, seconds, at, latency, done - blocks),
             plan.phase_seconds - (time.monotonic() - began),
-            voice.lines,
+            output.lines,
         )
     stage.stop_programs()
     at, latency = records.columns()
     order = np.argsort(at, kind="stable")
-    return DemoPhase(name, seconds, at[order], latency[order], done - blocks), voice.moments
+    return DemoPhase(name, seconds, at[order], latency[order], done - blocks), output.actions

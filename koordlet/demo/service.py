@@ -1,7 +1,7 @@
-"""The latency-sensitive service: one worker a CPU takes connections from one queue, works for each, answers.
+"""Latency-sensitive service: one worker a CPU takes connections from one queue, works for each, answers.
 
-Run as a program inside the service's cgroup. A request's work is a fixed amount of hashing, not a fixed time, so that
-whatever slows the CPU down is felt.
+Run as a program inside the service's cgroup. A request's work is a fixed amount of hashing, not a fixed time, so that a
+slower CPU shows as a longer request.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ BACKLOG = 4096
 
 
 def work(blocks: int) -> None:
-    """So many blocks of hashing."""
+    """Hash so many blocks."""
     digest = hashlib.sha256()
     for _ in range(blocks):
         digest.update(BLOCK)
 
 
 def blocks_for(seconds: float, trials: int = 20) -> int:
-    """Blocks that take so long on this CPU when nobody disturbs; the fastest of several trials counts."""
+    """Return the blocks that take so long on this CPU when it is undisturbed, by the fastest of several trials."""
     best = float("inf")
     for _ in range(trials):
         started = time.thread_time()

@@ -1,4 +1,4 @@
-"""How the demo looks: the live view, the closing table and the picture."""
+"""Output of the demo: the live view, the closing table and the picture."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,19 +16,19 @@ _COLOURS = {"alone": "green", "unprotected": "red", "protected": "cyan"}
 
 
 def milliseconds(seconds: float) -> str:
-    """For people; a request that was never answered is said so."""
+    """Return a latency to show; one of a request that was never answered is named so."""
     if np.isnan(seconds):
         return "-"
     return "lost" if np.isinf(seconds) else f"{seconds * 1e3:.1f} ms"
 
 
 def percent(ratio: float) -> str:
-    """For people."""
+    """Return a percentage to show."""
     return "-" if np.isnan(ratio) else f"{ratio:.0%}"
 
 
 def table(phases: Sequence[DemoPhase], *, title: str = "") -> Table:
-    """What each phase meant to the service and to the best-effort work."""
+    """Return the table of what each phase cost the service and the best-effort work."""
     drawn = Table(title=title, title_justify="left", expand=True)
     drawn.add_column("phase")
     for column in ("p50", "p99", "p99.9", "p99 over alone", "best-effort blocks/s", "of unprotected", "requests"):
@@ -46,13 +46,15 @@ def _cells(row: DemoRow) -> list[str]:
 
 
 def sparkline(values: Floats, top: float) -> str:
-    """One character a value."""
+    """Return a line with one character for each value."""
     scaled = np.clip(np.nan_to_num(values) / max(top, 1e-9) * (len(_BLOCKS) - 1), 0, len(_BLOCKS) - 1)
     return "".join(" " if np.isnan(value) else _BLOCKS[int(level)] for value, level in zip(values, scaled, strict=True))
 
 
-def live(finished: Sequence[DemoPhase], now: DemoPhase, left_seconds: float, said: Sequence[str]) -> RenderableType:
-    """The screen while a phase runs: phases so far, p99 as it moves, what the agent says."""
+def live(
+    finished: Sequence[DemoPhase], now: DemoPhase, left_seconds: float, agent_lines: Sequence[str]
+) -> RenderableType:
+    """Return the screen while a phase runs: phases so far, moving p99, lines of the agent."""
     phases = [*finished, now]
     tracks = [rolling_p99(phase.at, phase.latency, phase.seconds) for phase in phases]
     top = max((float(np.nanmax(track)) for track in tracks if np.isfinite(track).any()), default=1.0)
@@ -61,7 +63,7 @@ def live(finished: Sequence[DemoPhase], now: DemoPhase, left_seconds: float, sai
         lines.append(f"{phase.name:>12} ")
         lines.append(sparkline(track, top), style=_COLOURS.get(phase.name, ""))
         lines.append(f" {milliseconds(float(track[-1])) if len(track) else ''}\n")
-    words = Text("\n".join(said[-6:]) or "nothing to say yet", overflow="ellipsis", no_wrap=True)
+    words = Text("\n".join(agent_lines[-6:]) or "nothing to say yet", overflow="ellipsis", no_wrap=True)
     return Group(
         table(phases, title=f"{now.name}: {max(left_seconds, 0):.0f} s left"),
         Panel(lines, title="p99 of the last 3 s", title_align="left"),
@@ -69,9 +71,11 @@ def live(finished: Sequence[DemoPhase], now: DemoPhase, left_seconds: float, sai
     )
 
 
-def save_picture(phases: Sequence[DemoPhase], path: Path, moments: Sequence[tuple[float, str]]) -> None:
-    """Latency of every request and the moving p99 over all phases, best-effort work below; `moments` are seconds from
-    the start of the last phase at which the agent acted, and what it did."""
+def save_picture(phases: Sequence[DemoPhase], path: Path, actions: Sequence[tuple[float, str]]) -> None:
+    """Draw the latency of every request and the moving p99 over all phases, best-effort work below.
+
+    `actions` are the agent's: seconds from the start of the last phase, and what was set.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -96,7 +100,7 @@ def save_picture(phases: Sequence[DemoPhase], path: Path, moments: Sequence[tupl
         )
         start += phase.seconds
     last = start - phases[-1].seconds
-    for at, words in moments[:4]:
+    for at, words in actions[:4]:
         upper.axvline(last + at, color="#444444", linewidth=0.8, linestyle=":")
         upper.text(
             last + at, 0.98, f" {words}", transform=upper.get_xaxis_transform(), va="top", fontsize=8, rotation=90

@@ -1,4 +1,4 @@
-"""The demo's programs in cgroups of its own: started, read, stopped and removed, whatever happens."""
+"""Stage of the demo: its programs in cgroups of its own, started, read, stopped and always removed."""
 
 import os
 import subprocess
@@ -39,12 +39,12 @@ audit_file = "{directory}/audit.jsonl"
 
 
 class StageError(Exception):
-    """A program of the demo did not come up; the message says which and why."""
+    """A program of the demo did not start; the message says which and why."""
 
 
 @dataclass
 class Stage:
-    """Cgroups and programs; `close` leaves nothing behind."""
+    """Cgroups and programs of the demo; `close` removes all of them."""
 
     directory: Path
     service_seconds: float
@@ -52,9 +52,9 @@ class Stage:
     batch: ScratchCgroup = field(init=False)
     port: int = 0
     strategies: tuple[str, ...] = ("response",)
-    """Whose wishes the agent carries out."""
+    """Strategies whose intents the agent applies."""
     more_settings: str = ""
-    """TOML to go with them."""
+    """TOML appended to the agent's settings."""
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -62,11 +62,11 @@ class Stage:
 
     @property
     def audit(self) -> Path:
-        """Where the agent says what it does."""
+        """Path of the agent's audit log."""
         return self.directory / "audit.jsonl"
 
     def start_service(self) -> None:
-        """The latency-sensitive service, with a worker for each CPU. Raises StageError."""
+        """Start the latency-sensitive service, with a worker for each CPU. Raises StageError."""
         blocks = service.blocks_for(self.service_seconds)
         workers = os.cpu_count() or 1
         program = [sys.executable, "-m", "koordlet.demo.service", "0", str(blocks), str(workers)]
@@ -77,13 +77,13 @@ class Stage:
         self.port = int(line)
 
     def start_client(self, rate: float, seconds: float, seed: int) -> IO[bytes]:
-        """Open-loop load from outside both cgroups; its records come on the returned pipe."""
+        """Start open-loop load from outside both cgroups; its records come on the returned pipe."""
         arguments = [str(self.port), str(rate), str(seconds), str(seed)]
         program = [sys.executable, "-m", "koordlet.demo.client", *arguments]
         return self.reading(subprocess.Popen(program, stdout=subprocess.PIPE))
 
     def start_batch(self) -> None:
-        """Best-effort work, two workers for each CPU."""
+        """Start best-effort work, two workers for each CPU."""
         workers = 2 * (os.cpu_count() or 1)
         self._start(
             self.batch.spawn(
@@ -92,12 +92,12 @@ class Stage:
         )
 
     def blocks_done(self) -> int:
-        """Best-effort blocks so far."""
+        """Return the best-effort blocks so far."""
         counter = self.directory / "blocks"
         return batch.blocks_done(counter) if counter.exists() else 0
 
     def start_agent(self, *, acts: bool) -> IO[bytes]:
-        """The agent itself, told which of the two is which; its verdicts come on the returned pipe as JSON lines."""
+        """Start the agent with the classes of both cgroups; its verdicts come on the returned pipe as JSON lines."""
         path = self.directory / "koordlet.toml"
         dry = "false" if acts else "true"
         named = ", ".join(f'"{name}"' for name in self.strategies)
@@ -117,14 +117,14 @@ class Stage:
             return self.reading(subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log))
 
     def check(self) -> None:
-        """Raises StageError when the agent ended by itself."""
+        """Raise StageError if the agent has exited."""
         for process in self._running:
             if "run" in process.args and process.poll() is not None:  # type: ignore[operator]
                 log = (self.directory / "koordlet.log").read_text(errors="replace").strip().splitlines()
                 raise StageError(f"the agent ended with status {process.returncode}: {log[-1] if log else 'no word'}")
 
     def stop_programs(self) -> None:
-        """End the agent by SIGTERM, so that it puts back what it set, and kill the others."""
+        """Stop the agent by SIGTERM, so that it restores what it set, and kill the others."""
         for process in self._running:
             if process.poll() is None:
                 process.terminate()
@@ -149,11 +149,11 @@ class Stage:
         ScratchCgroup(ROOT).remove()
 
     def running(self, process: subprocess.Popen[bytes]) -> None:
-        """Take charge of a program that somebody else started."""
+        """Register a program that the caller started, to be stopped with the others."""
         self._running.append(process)
 
     def reading(self, process: subprocess.Popen[bytes]) -> IO[bytes]:
-        """The same; its output comes on the returned pipe, which never waits."""
+        """Register a program and return its output, a pipe that never waits."""
         self.running(process)
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
@@ -166,7 +166,7 @@ class Stage:
 
 @contextmanager
 def staged(service_seconds: float) -> Iterator[Stage]:
-    """A stage that is always cleared away."""
+    """Make a stage that is always cleared away."""
     with tempfile.TemporaryDirectory(prefix="koord-demo-") as directory:
         stage = Stage(Path(directory), service_seconds)
         try:
@@ -177,7 +177,7 @@ def staged(service_seconds: float) -> Iterator[Stage]:
 
 @dataclass
 class Records:
-    """The client's records as they come in."""
+    """Records of the client as they arrive."""
 
     pipe: IO[bytes]
     at: list[float] = field(default_factory=list)
@@ -186,7 +186,7 @@ class Records:
     _rest: bytes = b""
 
     def read(self) -> None:
-        """Take what is there; never waits."""
+        """Read what has arrived; never waits."""
         while True:
             data = self.pipe.read(65_536)
             if data is None:
@@ -204,12 +204,12 @@ class Records:
     def columns(
         self,
     ) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
-        """(intended start, latency) of all requests so far."""
+        """Return (intended start, latency) of all requests so far."""
         return np.array(self.at), np.array(self.latency)
 
 
 def read_lines(pipe: IO[bytes], rest: bytes) -> tuple[list[bytes], bytes]:
-    """Whole lines that wait on a pipe, and the beginning of the next; never waits."""
+    """Return the whole lines waiting on a pipe, and the beginning of the next; never waits."""
     data = rest
     while piece := pipe.read(65_536):
         data += piece

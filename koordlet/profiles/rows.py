@@ -1,4 +1,5 @@
-"""Frames to rows: one for each container that has a workload's name, with the features that models learn from. Pure."""
+"""Rows of profiles from frames: one for each container with a workload's name, with the features of the models.
+Pure."""
 
 from collections.abc import Iterable
 
@@ -13,7 +14,7 @@ from detector.view import View
 
 
 class ProfileSegment(msgspec.Struct, frozen=True):
-    """A table on its way to a file; floats are packed little-endian, in the order of the rows."""
+    """Table to write; floats are packed little-endian, in the order of the rows."""
 
     texts: dict[str, list[str]]
     flags: dict[str, list[bool]]
@@ -28,7 +29,7 @@ class ProfileSegment(msgspec.Struct, frozen=True):
 
 
 class Rows:
-    """Gathers rows until `take`. `node_type` is what workloads are compared within."""
+    """Gathers rows until `take`; workloads are compared within a `node_type`."""
 
     def __init__(self, node_type: str, span_seconds: float) -> None:
         self._node_type = node_type
@@ -42,9 +43,9 @@ class Rows:
         return len(self._harmed)
 
     def add(self, window: Window, victims: Iterable[str]) -> int:
-        """Add the newest moment of a window, looked at as the judge does; returns how many rows that were.
+        """Add the newest tick of a window, as the judge reads it; returns the number of rows.
 
-        `victims` are the paths under a verdict: their rows are marked `interference` and never taken for ordinary.
+        `victims` are the paths with an open verdict: their rows are marked `interference` and never taken for normal.
         """
         view = View(window, FEATURE_COLUMNS, span_seconds=self._span_seconds)
         rows = [row for row, info in enumerate(view.cgroups) if info.workload]
@@ -63,7 +64,7 @@ class Rows:
         return len(rows)
 
     def take(self) -> ProfileSegment:
-        """The rows gathered so far, which are forgotten here; a feature unknown to some rows is NaN there."""
+        """Return the rows gathered so far and forget them; a feature unknown to some rows is NaN there."""
         names = list(dict.fromkeys(name for part in self._parts for name in part))
         lengths = [len(times) for times in self._times]
         floats = {

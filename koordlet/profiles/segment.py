@@ -1,6 +1,6 @@
-"""The child that writes one file: `python -m koordlet.profiles.segment PATH`, a packed `ProfileSegment` on stdin.
+"""Child process that writes one file: `python -m koordlet.profiles.segment PATH`, a packed `ProfileSegment` on stdin.
 
-The file appears whole or not at all, under its name only when it is on disk.
+The file gets its name only when all of it is on disk.
 """
 
 import os
@@ -12,7 +12,7 @@ import msgspec
 from koordlet.profiles.rows import ProfileSegment
 
 PARTIAL = ".new"
-"""Ends the name of a file that is not whole yet."""
+"""Suffix of an incomplete file."""
 
 
 def write(segment: ProfileSegment, path: Path) -> None:

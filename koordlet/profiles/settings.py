@@ -1,4 +1,4 @@
-"""[profiles]: whether and where profiles are kept."""
+"""Settings of [profiles]: where, how often and how much."""
 
 from typing import Annotated
 
@@ -15,6 +15,6 @@ class ProfileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     segment_seconds: Annotated[float, msgspec.Meta(ge=0.5, le=86_400)] = 300.0
     """Time after which the gathered rows become a file."""
     segment_rows: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 20_000
-    """Rows after which they do earlier; each holds about 200 bytes of memory until then."""
+    """Rows that become a file earlier; each holds about 200 bytes of memory until then."""
     max_bytes: Annotated[int, msgspec.Meta(ge=4096, le=1 << 44)] = 1 << 30
-    """Of all files together; the oldest are deleted."""
+    """Limit on all files together; the oldest are deleted."""

@@ -1,4 +1,4 @@
-"""The hand of profiling: gathers in the tick, writes in a thread and a child process, deletes the oldest files."""
+"""Writer of profiles: gathers rows in the tick, writes in a thread and a child process, deletes the oldest files."""
 
 import logging
 import subprocess
@@ -22,7 +22,7 @@ _WRITE_SECONDS = 120.0
 
 
 class ProfileWriter:
-    """`after_tick` after each tick, `close` at the end, which writes what was gathered. Never waits in the tick."""
+    """Profile writer: `after_tick` after each tick never waits; `close` writes what was gathered."""
 
     def __init__(self, settings: ProfileSettings, node_type: str, span_seconds: float) -> None:
         """Make the directory. Raises OSError naming it."""
@@ -42,7 +42,7 @@ class ProfileWriter:
         self._sequence = 0
 
     def after_tick(self, window: Window, victims: Iterable[str]) -> None:
-        """Gather rows when it is time; `victims` are the paths under a verdict."""
+        """Gather rows when it is time; `victims` are the paths with an open verdict."""
         now_seconds = window.last.monotonic_ns / 1e9
         if now_seconds - self._sampled_seconds < self._settings.every_seconds or window.seconds <= 0:
             return
@@ -102,7 +102,7 @@ class ProfileWriter:
 
 
 def surplus(directory: Path, max_bytes: int) -> list[Path]:
-    """The oldest files beyond the size, by name, which begins with the time."""
+    """Return the oldest files beyond the size limit, by name, which begins with the time."""
     kept, over = 0, []
     for path in sorted(directory.glob(f"*{SUFFIX}"), reverse=True):
         kept += path.stat().st_size
