@@ -334,16 +334,23 @@ class Trial:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._undo: list[tuple[str, Placement | None]] = []
+        self._order: dict[Row, list[str]] = {}
+        """Residents of the rows changed, in their order: of equal victims, preemption takes the first."""
 
     def add(self, info: PodInfo, row: Row) -> None:
         """Suppose the pod were on the row."""
-        self._undo.append((info.uid, self._snapshot.pods.get(info.uid)))
+        before = self._snapshot.pods.get(info.uid)
+        for changed in (row,) if before is None else (row, before.row):
+            self._keep_order(changed)
+        self._undo.append((info.uid, before))
         self._snapshot.add_pod(info, row, assumed=True)
 
     def remove(self, uid: str) -> None:
         """Suppose the pod were gone."""
-        placement = self._snapshot.remove_pod(uid)
+        placement = self._snapshot.pods.get(uid)
         if placement is not None:
+            self._keep_order(placement.row)
+            self._snapshot.remove_pod(uid)
             self._undo.append((uid, placement))
 
     def undo(self) -> None:
@@ -354,6 +361,16 @@ class Trial:
             else:
                 self._snapshot.add_pod(before.info, before.row, assumed=before.assumed)
         self._undo.clear()
+        for row, uids in self._order.items():
+            residents = self._snapshot.residents[row]
+            for uid in uids:
+                if uid in residents:
+                    residents[uid] = residents.pop(uid)
+        self._order.clear()
+
+    def _keep_order(self, row: Row) -> None:
+        if row not in self._order:
+            self._order[row] = list(self._snapshot.residents[row])
 
 
 def _same_to_counts(before: PodInfo, after: PodInfo) -> bool:

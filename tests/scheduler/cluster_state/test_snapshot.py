@@ -118,3 +118,14 @@ def test_a_trial_leaves_no_trace(before: list[tuple[int, int, bool]], tried: lis
                 trial.remove(infos[index].uid)
     assert (snapshot.requested == requested).all()
     assert {uid: (placement.row, placement.assumed) for uid, placement in snapshot.pods.items()} == places
+
+
+def test_a_trial_gives_pods_back_in_their_order() -> None:
+    snapshot, classes = snapshot_of([node("n")]), PodClasses()
+    for name in "abc":
+        snapshot.add_pod(classes.info(pod(name)), 0)
+    with snapshot.trial() as trial:
+        trial.remove("uid-a")
+        trial.add(classes.info(pod("b", {"cpu": "1"})), 0)
+        trial.add(classes.info(pod("d")), 0)
+    assert list(snapshot.residents[0]) == ["uid-a", "uid-b", "uid-c"]
