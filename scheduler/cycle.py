@@ -25,6 +25,8 @@ AnyPlugin: TypeAlias = Plugin[Any]
 BARRED = -1
 """Total of a row that cannot take the pod."""
 
+NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+
 REASON_BITS = 62
 """Reasons a class can tell apart; what exceeds them shares the last bit."""
 
@@ -125,8 +127,8 @@ class Cycle:
         """Start an attempt."""
         return Attempt(info, self.snapshot, now)
 
-    def evaluate(self, attempt: Attempt, *, prefer: bool = True) -> Evaluation:
-        """Filter and score all rows for the pod."""
+    def evaluate(self, attempt: Attempt, *, prefer: bool = True, excluded: NDArray[np.intp] = NO_ROWS) -> Evaluation:
+        """Filter and score all rows for the pod; `excluded` rows are barred before the others are scored."""
         class_result = self.class_result(attempt.pod)
         n = self.snapshot.rows_used
         for prepared in class_result.at("pre_filter"):
@@ -139,6 +141,9 @@ class Cycle:
         self._refresh(class_result, attempt)
         evaluation = Evaluation(class_result, class_result.totals[:n], class_result.bits[:n])
         self._apply_cluster_filters(attempt, evaluation)
+        if excluded.size:
+            evaluation.totals = evaluation.totals.copy()
+            evaluation.totals[excluded] = BARRED
         self._respect_nominated(attempt, evaluation)
         if prefer and class_result.at("prefer") and self._preferred(attempt, evaluation):
             return evaluation

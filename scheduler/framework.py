@@ -29,6 +29,11 @@ calls `pod_added(row, info)` on every plugin; a plugin charges its columns there
 pod found after a restart and a pod supposed gone for preemption all take this one way, so restarts leak
 nothing. Both calls may come for any pod in any order of pods; the pair is always balanced.
 
+*Simulated attempts leave no trace.* A descheduler asks the running scheduler where pods would go if others were gone
+(`scheduler.simulated_placement`). Such an attempt has `attempt.simulated` set, runs from `prepare` to `reserve`
+inside a trial of the snapshot, and always ends with `unreserve`. A plugin that settles at `pre_filter` what
+`pod_removed` told, or that undoes at `unreserve` what `permit` did, leaves that out of simulated attempts.
+
 *Plugins read no clock and do no I/O.* Time is `attempt.now` or an argument (seconds since the epoch). What
 should change in the cluster is returned as `Write` values. Watched objects arrive through `on_object`.
 
@@ -151,6 +156,8 @@ class Attempt:
     """What reservations hold for this pod, by row (see `Plugin.restore`)."""
     memo: dict[str, Any] = field(default_factory=dict)
     """Scratch between points of this attempt, by plugin name."""
+    simulated: bool = False
+    """Nothing will be bound: see "Simulated attempts" above."""
 
     def requested(self, rows: Rows) -> NDArray[np.int64]:
         """What is taken on the rows as this pod sees it, int64[rows, width]: restored shares are free to it."""

@@ -19,10 +19,13 @@ import msgspec
 import numpy as np
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api.kube.resources import format_resources
+from api.kube.resources import QuantityError, format_resources
+from api.placement import PATH as PLACEMENT_PATH
+from api.placement import PlacementRequest
 from scheduler import extender
 from scheduler.loop import Loop
 from scheduler.outcome import Result
+from scheduler.simulated_placement import simulate
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ class HttpApi:
             return self._answer(method, urlsplit(path).path, body)
         except RefusedError as refusal:
             return Reply(refusal.status, f"{refusal}\n".encode(), "text/plain")
-        except (LookupError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (LookupError, QuantityError, msgspec.DecodeError, msgspec.ValidationError) as error:
             status = 404 if isinstance(error, LookupError) else 400
             return Reply(status, f"{error}\n".encode(), "text/plain")
         except TimeoutError:
@@ -86,6 +89,9 @@ class HttpApi:
             return self._switch(path.removeprefix("/debug/flags/"), body.decode().strip())
         if path.startswith("/extender/") and method == "POST":
             return self._extend(path.removeprefix("/extender/"), body)
+        if path == PLACEMENT_PATH and method == "POST":
+            request = msgspec.json.decode(body, type=PlacementRequest)
+            return _json(self._loop.call(lambda: simulate(self._loop.engine, request, self._loop.now())))
         if path.startswith(PREFIX) and method == "GET":
             return self._state(path)
         raise RefusedError(404, f"no {method} {path}; GET {PREFIX}__services__ lists what there is")

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.framework import Failure, Reason
 
+NOMINATED = Reason("node(s) held for more important pods")
+"""Against rows that pass every filter but only without the pods nominated to them."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeReasons:
@@ -30,18 +33,21 @@ def by_node(failure: Failure, snapshot: Snapshot) -> list[NodeReasons]:
     return sorted(listed, key=lambda item: item.node)
 
 
-def counts(failure: Failure, snapshot: Snapshot) -> Counter[str]:
-    """How many live nodes each reason stands against."""
-    total: Counter[str] = Counter()
+def tally(failure: Failure, snapshot: Snapshot) -> list[tuple[Reason, int]]:
+    """Each reason with the number of live nodes that it rejects, if any."""
     n = failure.bits.shape[0]
     live = snapshot.live[:n]
-    for index, reason in enumerate(failure.reasons):
-        hits = int(((failure.bits >> index & 1).astype(bool) & live).sum())
-        if hits:
-            total[reason.text] += hits
+    hits = [int(((failure.bits >> index & 1).astype(bool) & live).sum()) for index in range(len(failure.reasons))]
+    found = [(reason, count) for reason, count in zip(failure.reasons, hits, strict=True) if count]
     nominated = int(((failure.bits == 0) & live).sum()) if failure.reason is None else 0
-    if nominated:
-        total["node(s) held for more important pods"] += nominated
+    return [*found, (NOMINATED, nominated)] if nominated else found
+
+
+def counts(failure: Failure, snapshot: Snapshot) -> Counter[str]:
+    """Number of live nodes by the text of the reason that rejects them."""
+    total: Counter[str] = Counter()
+    for reason, count in tally(failure, snapshot):
+        total[reason.text] += count
     return total
 
 

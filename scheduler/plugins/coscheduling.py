@@ -170,10 +170,13 @@ class Coscheduling(Plugin[str]):
 
     def pre_filter(self, attempt: Attempt, spec: str) -> Reason | None:
         """Members may have gone since; and once one has failed, the others need not be tried in this attempt."""
-        self._settle()
+        if not attempt.simulated:
+            self._settle()
         shortage = self.gangs.shortage(attempt.pod.key)
         if shortage is not None:
             return Reason(shortage, resolvable=False)
+        if attempt.simulated:
+            return None
         running = self.gangs.attempt_of(attempt.pod.key)
         return Reason(running.failure, resolvable=False) if running is not None and running.failure else None
 
@@ -202,6 +205,8 @@ class Coscheduling(Plugin[str]):
 
     def unreserve(self, attempt: Attempt, spec: str, row: Row) -> None:
         """A member lost its place: in a strict group the other waiting members lose theirs."""
+        if attempt.simulated:
+            return
         key = attempt.pod.key
         self._together.pop(key, None)
         self._reject(self.gangs.unplace(key), key, "it lost its place")

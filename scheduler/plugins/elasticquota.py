@@ -201,10 +201,14 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def pre_filter(self, attempt: Attempt, spec: tuple[()]) -> Reason | None:
         """Turn away what exceeds the quota, with every figure."""
-        self._settle()
+        if not attempt.simulated:
+            self._settle()
         found = self.forest.of(attempt.pod.uid)
-        if found is None and not self.config.disable_default_quota:
+        unsettled = attempt.simulated and attempt.pod.uid in self._leaving
+        if unsettled or (found is None and not self.config.disable_default_quota):
             self.forest.put(attempt.pod.uid, _member(attempt.pod, assigned=False))
+            if attempt.simulated:
+                self._leaving.add(attempt.pod.uid)
             found = self.forest.of(attempt.pod.uid)
         sentence = self._denied(*found) if found is not None else None
         return Reason(sentence) if sentence else None

@@ -241,12 +241,17 @@ class LoadAware(Plugin[LoadSpec]):
     def reserve(self, attempt: Attempt, spec: LoadSpec, row: Row) -> Reason | None:
         """Note when the pod is placed."""
         self._now = max(self._now, attempt.now)
+        attempt.memo[self.name] = self._placed_at.get(attempt.pod.uid)
         self._placed_at[attempt.pod.uid] = attempt.now
         return None
 
     def unreserve(self, attempt: Attempt, spec: LoadSpec, row: Row) -> None:
         """The pod was not placed after all."""
-        self._placed_at.pop(attempt.pod.uid, None)
+        before = attempt.memo.get(self.name)
+        if before is None:
+            self._placed_at.pop(attempt.pod.uid, None)
+        else:
+            self._placed_at[attempt.pod.uid] = before
 
     def routes(self) -> Mapping[str, Route]:
         """Report and usage of a node."""

@@ -146,6 +146,8 @@ class VolumeBinding(Plugin[Needs]):
 
     def unreserve(self, attempt: Attempt, spec: Needs, row: Row) -> None:
         """Promises that were not kept yet are taken back."""
+        if attempt.simulated:
+            return
         _, wanted = self._settling.pop(attempt.pod.uid, ("", frozenset()))
         for volume, claim in list(self._promised.items()):
             if claim in wanted:

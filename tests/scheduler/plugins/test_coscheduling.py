@@ -9,11 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api.crds import PodGroup
+from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.plugins.coscheduling import POD_GROUPS, Coscheduling
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.simulated_placement import simulate
 from tests.schedobjects import drain, engine, node, pod
 
 KINDS = {"coscheduling": Coscheduling, "noderesourcesfit": NodeResourcesFit}
@@ -359,3 +361,40 @@ def test_all_or_nothing_under_random_events(history: list[tuple[Any, ...]]) -> N
     for row in range(made.snapshot.rows_used):
         if made.snapshot.live[row]:
             assert (made.snapshot.requested[row] <= made.snapshot.allocatable[row]).all()
+
+
+def ask(made: Engine, *uids: str, gone: tuple[str, ...] = ()) -> list[str]:
+    request = PlacementRequest([SimulatedPod(uid=uid) for uid in uids], list(gone))
+    return [placement.node for placement in simulate(made, request, 0.0).placements]
+
+
+def test_members_supposed_gone_are_not_forgotten() -> None:
+    """The gang's spec is that of its first member, which differs from the last one's."""
+    first, second = member("a", 0, 1, nodeName="n0"), member("a", 1, 2, nodeName="n0")
+    made = cluster(2, (first, second))
+    before = plugin(made).describe("default", "a")
+    assert "" not in ask(made, "uid-a-0", "uid-a-1")
+    assert plugin(made).describe("default", "a") == before
+    assert before["minRequiredNumber"] == 1
+
+
+def test_a_simulation_of_a_member_leaves_its_waiting_siblings_alone() -> None:
+    bound = member("a", 0, match_policy="only-waiting", nodeName="n0")
+    made = cluster(2, (bound, pod("full", {"cpu": "4"}, nodeName="n1")))
+    for number in (1, 2):
+        made.on_pod(Action.ADD, member("a", number), 0.0)
+    made.schedule_one(0.0)
+    assert list(made.waiting()) == ["uid-a-1"]
+    before = plugin(made).describe("default", "a")
+    assert "" not in ask(made, "uid-a-0", "uid-a-1", "uid-a-2", gone=("uid-full",))
+    assert list(made.waiting()) == ["uid-a-1"]
+    assert plugin(made).describe("default", "a") == before
+
+
+def test_a_failure_of_the_running_attempt_does_not_answer_for_a_simulation() -> None:
+    made = cluster(1, (pod("old", {"cpu": "2"}, nodeName="n0"),))
+    for number in range(2):
+        made.on_pod(Action.ADD, member("a", number, 2), 0.0)
+    made.schedule_one(0.0)
+    made.schedule_one(0.0)
+    assert "" not in ask(made, "uid-a-0", "uid-a-1", gone=("uid-old",))

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.crds import ElasticQuota as QuotaObject
+from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.outcome import Result
 from scheduler.plugins.elasticquota import QUOTAS, ElasticQuota
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.simulated_placement import simulate
 from tests.schedobjects import drain, engine, node, pod
 
 KINDS = {"elasticquota": ElasticQuota, "noderesourcesfit": NodeResourcesFit}
@@ -225,3 +227,22 @@ def test_sums_hold_after_any_history(history: list[tuple[Any, ...]]) -> None:
             placement.info for placement in made.snapshot.pods.values() if placement.info.labels[QUOTA + "name"] == name
         ]
         assert summaries[name]["used"].get("cpu", 0) == sum(info.requests["cpu"] for info in placed)
+
+
+def test_a_simulation_asks_for_no_quota() -> None:
+    """Neither a pod that the quota turns away nor one supposed gone changes what is asked or who asks."""
+    placed = (of("a", "team", nodeName="n0"), of("b", "team", nodeName="n0"))
+    made = cluster(quota("team", "1", "2"), placed=placed)
+    made.tick(0.0)
+    before = plugin(made).summary("team")
+    full = SimulatedPod(pod=of("new", "team", "1"))
+    request = PlacementRequest([SimulatedPod(uid="uid-b"), full, full], ["uid-a"])
+    answer = simulate(made, request, 0.0)
+    assert [placement.node for placement in answer.placements] == ["n0", "n0", ""]
+    assert "quota team has no room" in answer.placements[2].message
+    holders = plugin(made).summary("team")["podCache"]
+    assert {uid for uid, pod in holders.items() if pod["isAssigned"]} == {"uid-a", "uid-b"}
+    made.tick(1.0)
+    after = plugin(made).summary("team")
+    assert after == before
+    assert list(after["podCache"]) == list(before["podCache"])

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from api.crds import NodeMetric
 from api.kube.times import rfc3339
+from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.load.node import used
 from scheduler.load.table import Slot
 from scheduler.plugins.loadaware import NODE_METRICS, LoadAware
+from scheduler.simulated_placement import simulate
 from tests.schedobjects import drain, engine, node, pod, rejected, totals
 
 KINDS = {"loadaware": LoadAware}
@@ -211,3 +213,17 @@ def test_columns_agree_with_a_recount_after_any_history(history: list[tuple[Any,
             columns = [int(column[row]) for column in table.used(slot, slice(None))]
             expected = used(state.views[slot], state.load, state.assigned.values()) if state.load else {}
             assert columns == [expected.get(name, 0) for name in table.resources]
+
+
+def test_a_simulation_keeps_the_time_at_which_a_pod_was_placed() -> None:
+    """Placed within the reported interval, the pod counts by its estimate, asked about or not."""
+    made = cluster(metric("a", "1", "1Gi"))
+    made.on_pod(Action.ADD, heavy("p"), T0 + 5.0)
+    assert drain(made, T0 + 5.0) == {"p": "a"}
+    figures = {"namespace": "default", "name": "p", "podUsage": {"resources": {"cpu": "100m", "memory": "1Mi"}}}
+    report(made, metric("a", "1", "1Gi", at=T0 + 8.0, pods=[figures]), now=T0 + 8.0)
+    before = of(made).describe("a")
+    answer = simulate(made, PlacementRequest([SimulatedPod(uid="uid-p"), SimulatedPod(pod=heavy("q"))]), T0 + 9.0)
+    assert [placement.node for placement in answer.placements] == ["a", "a"]
+    assert of(made).describe("a") == before
+    assert before["used"]["filter"]["cpu"] > 10_000

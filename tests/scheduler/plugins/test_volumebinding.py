@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from api.kube.storage import Claim, PersistentVolume, StorageClass
+from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key, Resource
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.matching.volumes import CLAIMS, CLASSES, VOLUMES, smallest_volumes
 from scheduler.plugins.volumebinding import VolumeBinding
+from scheduler.simulated_placement import simulate
 from tests.schedobjects import engine, node, pod, rejected
 
 KINDS = {"volumebinding": VolumeBinding}
@@ -153,3 +155,15 @@ def test_smaller_claims_leave_larger_volumes_to_larger_ones() -> None:
     chosen, left = smallest_volumes(claims, [volume("v5", "5Gi"), volume("v1", "1Gi")], {}, "a")
     assert {key.name: item.metadata.name for key, item in chosen.items()} == {"big": "v5", "small": "v1"}
     assert left == []
+
+
+def test_a_simulation_of_a_waiting_pod_does_not_disturb_its_wait() -> None:
+    made = cluster()
+    show(made, claim("c", storageClassName="s"), storage("s", provisioner="csi.example.com"))
+    reason(made, user("p", "c"))
+    answer = simulate(made, PlacementRequest([SimulatedPod(uid="uid-p")]), 1.0)
+    assert answer.placements[0].node
+    [(_, row)] = made.waiting().values()
+    selected = {"volume.kubernetes.io/selected-node": made.snapshot.names[row]}
+    show(made, volume("v"), claim("c", storageClassName="s", volumeName="v", annotations=selected))
+    assert made.bindings[0].placed.row == row
