@@ -1,16 +1,20 @@
 """Nodes, pods and engines for scheduler tests, written as data."""
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from api.kube.objects import Node, Pod
+from cluster.twin import Twin
 from scheduler.cycle import AnyPlugin
 from scheduler.engine import Engine
 from scheduler.explain.diagnosis import by_node
 from scheduler.framework import Action
+from scheduler.loop import Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
@@ -78,6 +82,21 @@ def engine(
     for item in placed:
         made.on_pod(Action.ADD, item, 0.0)
     return made
+
+
+@contextmanager
+def running_loop(twin: Twin, made: Engine) -> Iterator[Loop]:
+    """Run the engine's loop against the twin in a thread, stopped with the context."""
+    loop = Loop(twin.client(), made)
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    try:
+        assert loop.ready.wait(10)
+        yield loop
+    finally:
+        loop.stop()
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def rejected(made: Engine, candidate: Pod) -> dict[str, list[str]]:

@@ -16,6 +16,15 @@ while os.read(0, 1):
     os.write(1, b"d")
 """
 
+SPIN_SETUP = """
+import time
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+"""
+"""Setup for `spin(seconds)`: that much CPU time of the child."""
+
 
 class Stepper:
     """Runs `setup` once and the one-line `work` at each step, inside `cgroup`, pinned to `cpu`."""

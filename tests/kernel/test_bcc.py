@@ -27,7 +27,6 @@ from probes.cpu import Cpu
 from probes.memory import Memory
 from probes.probe import Kernel, Probe, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
-from tests.disks import NoDiskError, scratch_disk
 
 pytestmark = pytest.mark.kernel
 
@@ -202,15 +201,6 @@ def test_oom_kills_are_measured_alike(memory_trio: tuple[Memory, ...], tree: Cgr
             assert python(greedy, TAKE) < 0
         for reading in readings(memory_trio):
             assert total(reading, greedy, "memory.oom_kills") == 3
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    try:
-        with scratch_disk(tmp_path) as device:
-            yield device
-    except NoDiskError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from api.frame import CGROUP, KERNEL_ID, Reading
 from probes.blockio import DISK_RECORD, IO_RECORD, TRACEPOINTS, BlockIo
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
-from tests.disks import NoDiskError, scratch_disk
 
 pytestmark = pytest.mark.kernel
 
@@ -41,15 +40,6 @@ for thread in started:
     thread.join()
 print("done", flush=True)
 """
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    try:
-        with scratch_disk(tmp_path) as device:
-            yield device
-    except NoDiskError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

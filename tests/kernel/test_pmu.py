@@ -14,7 +14,7 @@ from probes.pmu import Pmu
 from probes.pmu_events import STAND_IN, UNKNOWN, PerfEvent
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
-from tests.stepper import Stepper
+from tests.stepper import SPIN_SETUP, Stepper
 
 pytestmark = pytest.mark.kernel
 
@@ -27,13 +27,6 @@ def touch():
     for page in range({PAGES}):
         area[page * mmap.PAGESIZE] = 1
     area.close()
-"""
-SPIN_SETUP = """
-import time
-def spin(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
 """
 
 

@@ -17,18 +17,11 @@ from api.plugin import Unsupported
 from probes.probe import Kernel, ProbeLimits
 from probes.smt import Smt
 from tests.cgroups import CgroupTree, TestCgroup
-from tests.stepper import Stepper
+from tests.stepper import SPIN_SETUP, Stepper
 
 pytestmark = pytest.mark.kernel
 
 SLACK_NS = 12_000_000  # the scheduler counts a running task once a tick
-SPIN_SETUP = """
-import time
-def spin(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-"""
 
 
 @pytest.fixture
@@ -73,18 +66,22 @@ class Stretch:
         slack = SLACK_NS + unseen
         return one + other - wall - slack, min(one, other) + slack, there
 
+    def step_side_by_side(self) -> None:
+        """One step of both at once, for as long as they were measured to meet."""
+        for _, child in (self._one, self._other):
+            child.start()
+        for _, child in (self._one, self._other):
+            child.finish()
+        least, most, met = self.end()
+        assert least <= met <= most
+        assert met > 20_000_000
+
 
 def test_two_cgroups_side_by_side_meet_for_as_long_as_both_run(probe: Smt, tree: CgroupTree) -> None:
     with tree.make_cgroup("smt-one") as one, tree.make_cgroup("smt-other") as other:
         children = (one, Stepper(one, 0, "spin(0.3)", SPIN_SETUP)), (other, Stepper(other, 1, "spin(0.3)", SPIN_SETUP))
         stretch = Stretch(probe, *children)
-        for _, child in children:
-            child.start()
-        for _, child in children:
-            child.finish()
-        least, most, met = stretch.end()
-        assert least <= met <= most
-        assert met > 20_000_000
+        stretch.step_side_by_side()
 
 
 def test_short_visits_are_charged_to_one_who_never_switches(probe: Smt, tree: CgroupTree) -> None:
@@ -159,13 +156,7 @@ def test_with_nobody_in_the_focus_nothing_is_reported_and_the_pause_is_nobodys(p
         probe.focus(np.array([one.cgroup_id], dtype=np.uint64))
         assert _met(probe.read(), one, other) == before
         stretch = Stretch(probe, *children)
-        for _, child in children:
-            child.start()
-        for _, child in children:
-            child.finish()
-        least, most, met = stretch.end()
-        assert least <= met <= most
-        assert met > 20_000_000
+        stretch.step_side_by_side()
 
 
 def test_the_topology_of_this_host_is_read(kernel: Kernel) -> None:

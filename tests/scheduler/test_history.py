@@ -4,10 +4,8 @@ Every plugin of the default profile runs. The history is the API server's own; t
 """
 
 import random
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -20,20 +18,11 @@ from scheduler.loop import Loop
 from scheduler.plugins.deviceshare import DEVICES
 from scheduler.profile import SchedulerSettings
 from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, random_pods, settle
+from tests.schedobjects import running_loop
 
 
-@contextmanager
-def running(twin: Twin) -> Iterator[Loop]:
-    loop = Loop(twin.client(), Engine(SchedulerSettings(backoff_initial_seconds=0.05, backoff_max_seconds=0.2)))
-    thread = threading.Thread(target=loop.run, daemon=True)
-    thread.start()
-    try:
-        assert loop.ready.wait(10)
-        yield loop
-    finally:
-        loop.stop()
-        thread.join(20)
-        assert not thread.is_alive()
+def running(twin: Twin) -> AbstractContextManager[Loop]:
+    return running_loop(twin, Engine(SchedulerSettings(backoff_initial_seconds=0.05, backoff_max_seconds=0.2)))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

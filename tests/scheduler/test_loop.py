@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
-from tests.schedobjects import node, pod
+from tests.schedobjects import node, pod, running_loop
 from tests.waiting import wait_for
 
 BIND = frozenset({"bind"})
@@ -34,18 +34,8 @@ def document(item: Node | Pod) -> dict[str, object]:
     return made
 
 
-@contextmanager
-def running(twin: Twin) -> Iterator[Loop]:
-    loop = Loop(twin.client(), Engine(SchedulerSettings(backoff_initial_seconds=0.05), kinds=KINDS))
-    thread = threading.Thread(target=loop.run, daemon=True)
-    thread.start()
-    try:
-        assert loop.ready.wait(10)
-        yield loop
-    finally:
-        loop.stop()
-        thread.join(10)
-        assert not thread.is_alive()
+def running(twin: Twin) -> AbstractContextManager[Loop]:
+    return running_loop(twin, Engine(SchedulerSettings(backoff_initial_seconds=0.05), kinds=KINDS))
 
 
 def nodes_of(twin: Twin) -> dict[str, str]:

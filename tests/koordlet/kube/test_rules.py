@@ -18,25 +18,13 @@ from cluster.twin import Fault, FaultType, Twin
 from detector.registry import default_rules, discover_symptoms
 from detector.rules import Rule, Selector, load_rules
 from koordlet.kube.rules import ClusterRules, rule_of
+from tests.api.test_crds import SAMPLES
 from tests.waiting import wait_for
 
 SCHEMA = object_schema(INTERFERENCE_DETECTION_RULE.model)
 SYMPTOMS = frozenset(discover_symptoms())
 RULES = custom(INTERFERENCE_DETECTION_RULE)
-WHOLE = {
-    "allOf": ["cpu_contention"],
-    "anyOf": ["reclaim", "compaction"],
-    "unlessMeasured": ["pressure"],
-    "threshold": 0.1,
-    "qosThresholds": {"BE": 1, "LS": 0.05},
-    "selector": {"paths": ["/kubepods*"], "qos": ["LS", "LSR"]},
-    "ticks": 3,
-    "ofTicks": 5,
-    "atOnceRatio": 4.0,
-    "closeRatio": 0.25,
-    "holdSeconds": 20.0,
-    "cooldownSeconds": 30.0,
-}
+WHOLE = SAMPLES["InterferenceDetectionRule"]["spec"]
 
 
 def document(name: str, **spec: Any) -> dict[str, Any]:
