@@ -11,9 +11,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import is_below
 from api.verdicts import ANCESTOR, GONE, NOBODY, Culprit, How
 from detector.arrays import Floats
-from detector.cgroup_tree import is_below
 from detector.correlation import LEAST_SHARE, History, correlate
 from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View

@@ -1,10 +1,11 @@
-"""Who stands above and below whom among the cgroups of a frame, by their paths."""
+"""Ancestors, inner cgroups and leaves among the cgroups of a frame, as rows."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import parent
 from api.frame import CgroupInfo
 
 
@@ -16,7 +17,7 @@ class CgroupTree:
     def __init__(self, cgroups: Sequence[CgroupInfo]) -> None:
         self._cgroups = cgroups
         self._row_of = {info.path: row for row, info in enumerate(cgroups)}
-        inner = {row for info in cgroups if (row := self._row_of.get(_parent(info.path))) is not None}
+        inner = {row for info in cgroups if (row := self._row_of.get(parent(info.path))) is not None}
         self.leaves: NDArray[np.bool_] = np.ones(len(cgroups), dtype=np.bool_)
         self.leaves[list(inner)] = False
         self.inner = frozenset(row for row in inner if cgroups[row].path != "/")
@@ -29,20 +30,10 @@ class CgroupTree:
     def ancestors(self, row: int) -> list[int]:
         """Rows above, nearest first."""
         found = []
-        path = _parent(self._cgroups[row].path)
+        path = parent(self._cgroups[row].path)
         while path:
             above = self._row_of.get(path)
             if above is not None:
                 found.append(above)
-            path = _parent(path)
+            path = parent(path)
         return found
-
-
-def is_below(path: str, other: str) -> bool:
-    """Whether a cgroup stands in the subtree of another one, which is not the root."""
-    return other != "/" and path.startswith(f"{other.rstrip('/')}/")
-
-
-def _parent(path: str) -> str:
-    """Path above; empty for the root."""
-    return "" if path == "/" else path.rpartition("/")[0] or "/"

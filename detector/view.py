@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import is_below
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.loss import lost_to_others_ns, total_lost_ns
 from api.metrics import BY_COLUMN, MetricKind
@@ -13,7 +14,7 @@ from api.window import Window, subtract
 from detector.arrays import Floats
 from detector.baselines.values import Judgement
 from detector.blame import Blame, blame_between
-from detector.cgroup_tree import CgroupTree, is_below
+from detector.cgroup_tree import CgroupTree
 from detector.cpi2.sampler import Sampled
 
 NO_NAMES: Mapping[int, str] = {}

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from api.cgroup_path import is_within
 from api.verdicts import Verdict
 from bench.detect.claims import Proof, Scenario, labels_of
 from bench.detect.measures import GAUGES, Sample, busy_seconds
@@ -51,7 +52,7 @@ def run_scenario(scenario: Scenario, subject: Subject) -> Run:
         others_seconds = busy_seconds() - busy - stage.used_seconds()
     stage.verdicts += subject.poll(2.0)
     harm = stage.harmed or (stage.started, ended)
-    own = [verdict for verdict in stage.verdicts if f"{verdict.victim}/".startswith(f"{stage.prefix}/")]
+    own = [verdict for verdict in stage.verdicts if is_within(verdict.victim, stage.prefix)]
     opened = [verdict for verdict in stage.verdicts if verdict.state == "open" and verdict not in own]
     return Run(
         scenario,

@@ -6,6 +6,7 @@ has anything to decide there.
 
 from collections.abc import Sequence
 
+from api import cgroup_path
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.cgroups.memory import MemoryFiles
 from koordlet.host.files import HostTree
@@ -71,17 +72,12 @@ def open_memory_domains(tree: HostTree) -> MemoryDomainReader | None:
 def outermost(groups: Sequence[Group]) -> list[Group]:
     """Pods and applications, without applications that are part of another: nothing counts twice."""
     members = {group.path: group for group in groups if group.kind in (GroupKind.POD, GroupKind.HOST_APP)}
-    return [group for path, group in members.items() if not any(above in members for above in ancestors(path))]
-
-
-def ancestors(path: str) -> list[str]:
-    """Paths above a cgroup, outermost first, without the root and itself."""
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(2, len(parts))]
+    kept = cgroup_path.outermost(members)
+    return [group for path, group in members.items() if path in kept]
 
 
 def shared_ancestors(members: Sequence[Group]) -> list[str]:
     """Cgroups with best-effort and other work below them, outermost first."""
-    best_effort = {above for member in members if member.best_effort for above in ancestors(member.path)}
-    online = {above for member in members if not member.best_effort for above in ancestors(member.path)}
+    best_effort = {above for member in members if member.best_effort for above in cgroup_path.ancestors(member.path)}
+    online = {above for member in members if not member.best_effort for above in cgroup_path.ancestors(member.path)}
     return sorted(best_effort & online, key=lambda path: (path.count("/"), path))

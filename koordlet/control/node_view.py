@@ -10,6 +10,7 @@ from resource import getpagesize
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import parent
 from api.frame import HOST, CgroupInfo, CgroupKind
 from api.intents import Knob
 from api.kube.resources import CPU, MEMORY
@@ -124,7 +125,7 @@ class NodeViewBuilder:
     def _group(self, row: int, info: CgroupInfo, kind: GroupKind, measured: "_Measured") -> Group:
         facts = self._facts_of(info.pod_uid) if info.pod_uid else None
         knobs = self._knobs_of(info.path)
-        pod = info.path.rpartition("/")[0] if kind is GroupKind.CONTAINER else ""
+        pod = parent(info.path) if kind is GroupKind.CONTAINER else ""
         # Strategies scale the quotas of pods: what stands there is no limit to scale again.
         told = knobs if kind is GroupKind.HOST_APP else {}
         facts = facts or PodFacts(info.name, QoSClass(info.qos), limits=_limits(told, measured.limit_bytes(row)))

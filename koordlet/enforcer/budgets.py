@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 
+from api.cgroup_path import lineage
 from api.frame import CgroupKind
 from koordlet.identity.cgroup_names import kind_at
 
@@ -44,9 +45,4 @@ class Budgets:
 
 def pod_of(target: str, kinds: Mapping[str, CgroupKind] = _NOTHING_KNOWN) -> str:
     """Return the pod's cgroup that a target lies in, or the target itself."""
-    path = target
-    while path not in ("", "/"):
-        if kind_at(path, kinds) is CgroupKind.POD:
-            return path
-        path = path.rpartition("/")[0]
-    return target
+    return next((path for path in lineage(target) if kind_at(path, kinds) is CgroupKind.POD), target)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from api.cgroup_path import ROOT, ancestors
 from api.intents import Knob, Setting
 from api.qos import QoSClass
 from koordlet.host.knobs.spec import Scope
@@ -75,9 +76,7 @@ def _drop_idle_weights(winners: dict[Owner, Setting], losses: list[Override]) ->
 def _drop_upper(winners: dict[Owner, Setting], losses: list[Override]) -> None:
     lower = [setting for (_, knob), setting in winners.items() if KNOBS[knob].scope == Scope.PROCESSES]
     for setting in lower:
-        path = setting.target
-        while path != "/":
-            path = path.rpartition("/")[0] or "/"
-            upper = winners.pop((path, setting.knob), None)
+        for path in (*ancestors(setting.target), ROOT):
+            upper = winners.pop((path, setting.knob), None) if path != setting.target else None
             if upper is not None:
                 losses.append(Override(upper, setting))

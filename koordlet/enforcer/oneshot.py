@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from api.cgroup_path import ROOT, is_below, is_within
 from api.intents import Evict, Intent, Reclaim
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
@@ -28,8 +29,9 @@ class OneShotActions:
 
     def is_evicting(self, target: str) -> bool:
         """Return whether an eviction is under way in a cgroup, in one above it or in one below."""
-        prefix = target.rstrip("/") + "/"
-        return any(f"{path}/".startswith(prefix) or prefix.startswith(f"{path}/") for path in self._evictions.targets)
+        return any(
+            target == ROOT or is_within(path, target) or is_below(target, path) for path in self._evictions.targets
+        )
 
     def reclaim(self, intent: Reclaim, protection: ProtectedCgroups) -> None:
         """Reclaim memory, unless the cgroup is protected."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from api.cgroup_path import ancestors, lineage
 from api.frame import CgroupKind
 from api.intents import Knob
 from api.qos import QoSClass
@@ -42,7 +43,7 @@ class ProtectedCgroups:
 
     def class_of(self, target: str) -> QoSClass:
         """Its own class, or its nearest ancestor's."""
-        for path in _upwards(target):
+        for path in lineage(target):
             if self.classes.get(path, QoSClass.NONE) != QoSClass.NONE:
                 return self.classes[path]
         return QoSClass.NONE
@@ -56,7 +57,7 @@ class ProtectedCgroups:
         return self._reasons[target]
 
     def _find_reason(self, target: str) -> str:
-        for path in _upwards(target):
+        for path in lineage(target):
             for pattern in self.patterns:
                 if path != "/" and fnmatchcase(path, pattern):
                     return f"{path} matches the protected pattern {pattern}"
@@ -79,12 +80,12 @@ class ProtectedCgroups:
         """Reason for every cgroup that has a protected one below it."""
         found: dict[str, str] = {}
         if self.own:
-            found |= dict.fromkeys(_upwards(self.own), "the agent itself runs there")
+            found |= dict.fromkeys(lineage(self.own), "the agent itself runs there")
         for path, qos in self.classes.items():
             if qos in _PROTECTED_CLASSES:
-                found |= dict.fromkeys(_upwards(path)[1:], f"{path} below it is of class {qos}")
+                found |= dict.fromkeys(ancestors(path), f"{path} below it is of class {qos}")
         for path in self.annotated:
-            found |= dict.fromkeys(_upwards(path)[1:], f"{path} below it is annotated as protected")
+            found |= dict.fromkeys(ancestors(path), f"{path} below it is annotated as protected")
         return found
 
     def forbids(self, knob: Knob, target: str, direction: Direction) -> str:
@@ -99,8 +100,3 @@ class ProtectedCgroups:
         if spec.may_widen_protected and widens and not self.is_out_of_bounds(target):
             return ""
         return self.why(target)
-
-
-def _upwards(path: str) -> list[str]:
-    parts = path.strip("/").split("/") if path.strip("/") else []
-    return ["/" + "/".join(parts[:count]) for count in range(len(parts), 0, -1)] or ["/"]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from api.cgroup_path import lineage
 from api.kube.meta import ObjectReference
 from api.kube.objects import Pod
 from api.kube.workload import workload_of
@@ -58,12 +59,7 @@ class PodIndex:
 
 def pod_uid(path: str) -> str:
     """Return the uid in a cgroup's path or in that of a parent; empty outside pods."""
-    while path:
-        uid = name_cgroup(path).pod_uid
-        if uid:
-            return uid
-        path = path.rpartition("/")[0]
-    return ""
+    return next((uid for each in lineage(path) if (uid := name_cgroup(each).pod_uid)), "")
 
 
 def _uids(pod: Pod) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from api.cgroup_path import competing_ancestor
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import QoSClass
@@ -58,20 +59,6 @@ class Rung:
     rung is applied, see limit_control.py."""
     relieves_victim: bool = False
     """Set on the victim, and judged by the time that its own quota costs it."""
-
-
-def competing_ancestor(culprit: str, victim: str) -> str:
-    """Return the culprit's ancestor, or itself, that competes with the victim's: just below their common ancestor.
-
-    Empty where one lies within the other. Weights and cpu.idle act between the children of one cgroup only.
-    """
-    ours, theirs = culprit.strip("/").split("/"), victim.strip("/").split("/")
-    shared = 0
-    while shared < min(len(ours), len(theirs)) and ours[shared] == theirs[shared]:
-        shared += 1
-    if shared in (len(ours), len(theirs)):
-        return ""
-    return "/" + "/".join(ours[: shared + 1])
 
 
 def weight_target(observation: Observation, interference: Interference) -> str:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import ancestors, lineage
 from api.frame import CgroupInfo
 from api.loss import LOSS_CAUSES, lost_to_others_ns
 from api.qos import QoSClass
@@ -56,11 +57,8 @@ class Observation:
     def rank(self, path: str) -> int:
         """Return the rank of a cgroup by its QoS class; a cgroup within a protected one is protected."""
         own = self._rank_of(path)
-        above = path.rpartition("/")[0]
-        while above:
-            own = max(own, rank) if (rank := self._rank_of(above)) >= PROTECTED_RANK else own
-            above = above.rpartition("/")[0]
-        return own
+        above = max((self._rank_of(each) for each in ancestors(path)), default=own)
+        return max(own, above) if above >= PROTECTED_RANK else own
 
     def highest_rank(self, path: str) -> int:
         """Return the highest rank of a cgroup and its descendants: an action on it hits them all."""
@@ -71,10 +69,11 @@ class Observation:
         """Path to the highest rank at or below it."""
         found: dict[str, int] = {}
         for info in self.cgroups:
-            rank, path = _RANKS[QoSClass(info.qos)], info.path
-            while path and found.get(path, -1) < rank:
+            rank = _RANKS[QoSClass(info.qos)]
+            for path in lineage(info.path):
+                if found.get(path, -1) >= rank:
+                    break
                 found[path] = rank
-                path = path.rpartition("/")[0]
         return found
 
     def disks_between(self, culprit: str, victim: str) -> tuple[str, ...]:

@@ -14,10 +14,11 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from api.cgroup_path import competing_ancestor
 from api.intents import Intent, Strength
 from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode, ResponseStep
-from koordlet.response.ladders import LADDERS, Interference, competing_ancestor
+from koordlet.response.ladders import LADDERS, Interference
 from koordlet.response.observation import PROTECTED_RANK, SENSITIVE_RANK, Observation
 from koordlet.response.settings import ResponseSettings
 

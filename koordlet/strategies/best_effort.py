@@ -3,6 +3,7 @@
 Steps, floors and the choice of CPUs are Koordinator's; the number of CPUs gets the dead band that quotas have.
 """
 
+from api.cgroup_path import is_below
 from api.qos import QoSClass
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import PERIOD_US, quota_of
@@ -73,5 +74,5 @@ def bound_cpus(view: NodeView, *classes: QoSClass) -> frozenset[int]:
 
 def below_directory(view: NodeView, directory: Group, bound: bool = True) -> list[Group]:
     """Return best-effort pods and their containers, without protected ones and, unless `bound`, those with own CPUs."""
-    pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and not pod.protected]
+    pods = [pod for pod in view.pods if is_below(pod.path, directory.path) and not pod.protected]
     return [group for pod in pods if bound or not pod.own_cpus for group in (pod, *view.containers(pod))]

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
+from api.cgroup_path import outermost
 from api.cpuset import parse_cpuset
 from api.intents import Knob
 from api.kube.numa import ResourceStatus
@@ -216,11 +217,6 @@ class MemoryDomain:
     """Best-effort ones among these to the memory that could be reclaimed from them at once."""
 
 
-def _above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(2, len(parts))]
-
-
 _BAND_BY_NAME = {band.value: band for band in PriorityBand}
 _BY_KUBE_QOS = {
     KubeQoS.GUARANTEED: QoSClass.LSR,
@@ -264,8 +260,8 @@ class NodeView:
     def host_apps(self) -> tuple[Group, ...]:
         """Applications on the node that are no pods, without those within another: nothing counts twice."""
         apps = [group for group in self.groups if group.kind is GroupKind.HOST_APP]
-        paths = {app.path for app in apps}
-        return tuple(app for app in apps if not paths & set(_above(app.path)))
+        kept = outermost(app.path for app in apps)
+        return tuple(app for app in apps if app.path in kept)
 
     @cached_property
     def _containers(self) -> dict[str, tuple[Group, ...]]:

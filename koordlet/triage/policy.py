@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import ancestors
 from api.frame import CgroupInfo
 
 Ids = NDArray[np.uint64]
@@ -122,10 +123,7 @@ class Descent:
 
 def _above(path: str, row_of: Mapping[str, int], own_row: int) -> int:
     """Row of the nearest cgroup above, other than the root; the own one where there is none."""
-    while path := path.rpartition("/")[0]:
-        if path in row_of:
-            return row_of[path]
-    return own_row
+    return next((row_of[above] for above in ancestors(path) if above in row_of), own_row)
 
 
 class TriagePolicy:

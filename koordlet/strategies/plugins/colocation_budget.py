@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta
 
+from api.cgroup_path import is_below
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Intent, Knob, Strength
 from koordlet.strategies.best_effort import below_directory, bound_cpus, lendable_cpus, next_count, next_quota_us
@@ -145,7 +146,7 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
         yield self.set_knob(directory.path, Knob.MEMORY_MAX, str(cap), reason, Strength.HARD)
         if self._evictions.cooling(now) or directory.memory_bytes <= allowed:
             return
-        pods = [pod for pod in view.pods if pod.path.startswith(f"{directory.path}/") and evictable(pod, FEATURE)]
+        pods = [pod for pod in view.pods if is_below(pod.path, directory.path) and evictable(pod, FEATURE)]
         candidates = by_priority(pods, lambda pod: pod.memory_bytes or 0)
         release = directory.memory_bytes - max(allowed, 0)
         goal = EvictionGoal(FEATURE, USED, release, candidates, reason)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from api.cgroup_path import is_within
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Intent, Knob, Strength
 from api.kube.resources import CPU
@@ -122,7 +123,7 @@ def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int |
 def _lent(view: NodeView, app: Group) -> bool:
     """Return whether an application lives on what best-effort work is given."""
     roots = best_effort_roots(view)
-    return app.qos is QoSClass.BE and any(f"{app.path}/".startswith(f"{root.path}/") for root in roots)
+    return app.qos is QoSClass.BE and any(is_within(app.path, root.path) for root in roots)
 
 
 def _current_count(groups: list[Group]) -> int | None:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.cgroup_path import competing_ancestor
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.verdicts import Culprit, How, Severity, Verdict
 from koordlet.response.episode import StepKind
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
-from koordlet.response.ladders import LADDERS, cgroup_reads, competing_ancestor, schemata
+from koordlet.response.ladders import LADDERS, cgroup_reads, schemata
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
