@@ -1,4 +1,4 @@
-"""The enforcer on the running kernel: what it accepts, what it does by itself, and what a dry run leaves alone."""
+"""The enforcer on the running kernel: accepted orders, side effects, reclaim, and the dry run."""
 
 import json
 import os
@@ -104,8 +104,8 @@ def test_idle_and_back_keeps_the_weight(pod: TestCgroup, enforcer: Enforcer, tmp
 
 def test_bursts_follow_their_quota_down_and_up(pod: TestCgroup, enforcer: Enforcer) -> None:
     for quota, burst in (("50000", "40000"), ("10000", "10000"), ("5000 200000", "0"), ("80000 50000", "80000")):
-        wishes: list[Intent] = [want(pod, Knob.CPU_MAX, quota), want(pod, Knob.CPU_BURST, burst)]
-        assert failures(enforcer.step(wishes)) == []
+        intents: list[Intent] = [want(pod, Knob.CPU_MAX, quota), want(pod, Knob.CPU_BURST, burst)]
+        assert failures(enforcer.step(intents)) == []
         assert stands(pod, Knob.CPU_BURST) == [burst]
     assert failures(enforcer.close()) == []
     assert stands(pod, Knob.CPU_BURST) == ["0"]
@@ -137,8 +137,8 @@ def test_cpu_lists_move_through_both_of_a_parent_and_its_child(tree: CgroupTree,
             (folder / "cpuset.cpus").write_text("0")
         before = stands(parent, Knob.CPUSET_CPUS)
         for cpus in ("1", "0", "0-1", "1"):
-            wishes: list[Intent] = [want(cgroup, Knob.CPUSET_CPUS, cpus) for cgroup in (parent, child)]
-            assert failures(enforcer.step(wishes)) == []
+            intents: list[Intent] = [want(cgroup, Knob.CPUSET_CPUS, cpus) for cgroup in (parent, child)]
+            assert failures(enforcer.step(intents)) == []
             assert stands(parent, Knob.CPUSET_CPUS) == stands(child, Knob.CPUSET_CPUS) == [cpus]
         assert failures(enforcer.close()) == []
         assert stands(parent, Knob.CPUSET_CPUS) == stands(child, Knob.CPUSET_CPUS) == before
@@ -152,14 +152,14 @@ def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer
                 f"{device_number(str(device))} {'2097152' if pod.tree.version == 'v1' else 'rbps=2097152'}"
             )
             before = rules.read_text()
-            wishes: list[Intent] = [
+            intents: list[Intent] = [
                 want(pod, Knob.MEMORY_MAX, str(100 * MIB + 7)),
                 want(pod, Knob.IO_MAX, f"{device_number(str(device))} rbps=1048576 wiops=100"),
             ]
-            assert failures(enforcer.step(wishes)) == []
+            assert failures(enforcer.step(intents)) == []
             assert stands(pod, Knob.MEMORY_MAX) == [str(100 * MIB)]
             assert "1048576" in rules.read_text()
-            assert {event.outcome for event in enforcer.step(wishes)} == {Outcome.UNCHANGED}
+            assert {event.outcome for event in enforcer.step(intents)} == {Outcome.UNCHANGED}
             assert failures(enforcer.close()) == []
             assert stands(pod, Knob.MEMORY_MAX) == ["max"]
             assert rules.read_text() == before
@@ -218,8 +218,8 @@ def usage_bytes(pod: TestCgroup) -> int:
 def take_memory(pod: TestCgroup, enforcer: Enforcer) -> None:
     held, limit = usage_bytes(pod), stands(pod, Knob.MEMORY_MAX)
     assert held > 32 * MIB
-    wish = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=24 * MIB)
-    events = enforcer.step([wish])
+    intent = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=24 * MIB)
+    events = enforcer.step([intent])
     assert [event.outcome for event in events] == [Outcome.RECLAIMED]
     assert usage_bytes(pod) < held - 8 * MIB
     assert stands(pod, Knob.MEMORY_MAX) == limit
@@ -241,7 +241,7 @@ while True:
 """
 
 
-def test_taking_memory_of_one_that_allocates_all_the_time_kills_nobody(
+def test_reclaim_from_a_cgroup_that_allocates_all_the_time_kills_no_process(
     pod: TestCgroup, enforcer: Enforcer, tmp_path: Path
 ) -> None:
     if pod.tree.version == "v2" and not (pod.memory_dir / "memory.reclaim").exists():
@@ -255,8 +255,8 @@ def test_taking_memory_of_one_that_allocates_all_the_time_kills_nobody(
     while turns < 40 or taken <= 10:
         assert time.monotonic() < deadline, f"memory was taken {taken} times in {turns} turns"
         turns += 1
-        wish = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=64 * MIB)
-        (event,) = enforcer.step([wish])
+        intent = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=64 * MIB)
+        (event,) = enforcer.step([intent])
         assert event.outcome == Outcome.RECLAIMED
         taken += "no more than 0 bytes" not in event.reason
         time.sleep(0.05)
@@ -278,19 +278,19 @@ def score_of(process: subprocess.Popen[bytes]) -> str:
 
 def test_every_process_gets_its_score_and_late_comers_too(pod: TestCgroup, enforcer: Enforcer) -> None:
     first = sleeper(pod)
-    wish = want(pod, Knob.OOM_SCORE_ADJ, "500")
-    enforcer.step([wish])
+    intent = want(pod, Knob.OOM_SCORE_ADJ, "500")
+    enforcer.step([intent])
     assert score_of(first) == "500"
     second = sleeper(pod)
-    enforcer.step([wish])
+    enforcer.step([intent])
     assert score_of(second) == "500"
     Path(f"/proc/{second.pid}/oom_score_adj").write_text("900")
-    enforcer.step([wish])
+    enforcer.step([intent])
     enforcer.close()
     assert (score_of(first), score_of(second)) == ("0", "900")
 
 
-def test_processes_that_somebody_sets_apart_are_left_alone(pod: TestCgroup, enforcer: Enforcer) -> None:
+def test_processes_that_another_program_sets_apart_stay(pod: TestCgroup, enforcer: Enforcer) -> None:
     first, second = sleeper(pod), sleeper(pod)
     Path(f"/proc/{second.pid}/oom_score_adj").write_text("900")
     events = enforcer.step([want(pod, Knob.OOM_SCORE_ADJ, "500")])
@@ -324,11 +324,11 @@ def test_what_is_to_end_is_not_kept_frozen(pod: TestCgroup, enforcer: Enforcer) 
     with beside(pod, "freezer") as directory:
         process = sleeper(pod)
         (directory / "cgroup.procs").write_text(str(process.pid))
-        wishes: list[Intent] = [want(pod, Knob.FREEZE, "1")]
-        enforcer.step(wishes, now=now(0))
-        wishes.append(Evict(strategy="calm", target=pod.path, reason="because", grace_seconds=1.0))
-        enforcer.step(wishes, now=now(1))
-        events = enforcer.step(wishes, now=now(3))
+        intents: list[Intent] = [want(pod, Knob.FREEZE, "1")]
+        enforcer.step(intents, now=now(0))
+        intents.append(Evict(strategy="calm", target=pod.path, reason="because", grace_seconds=1.0))
+        enforcer.step(intents, now=now(1))
+        events = enforcer.step(intents, now=now(3))
         assert [event.outcome for event in events if event.knob == "cgroup.freeze"] == [
             Outcome.CONFLICT,
             Outcome.RESTORED,
@@ -340,13 +340,13 @@ def test_an_eviction_waits_for_the_cool_down(pod: TestCgroup, tmp_path: Path) ->
     enforcer = open_enforcer(settings(tmp_path, evict_cooldown_seconds=30.0), HOST)
     with pod.make_cgroup("one") as one, pod.make_cgroup("two") as two:
         first, second = sleeper(one), sleeper(two)
-        wishes: list[Intent] = [Evict(strategy="calm", target=cgroup.path, reason="x") for cgroup in (one, two)]
-        events = enforcer.step(wishes, now=now(0))
+        intents: list[Intent] = [Evict(strategy="calm", target=cgroup.path, reason="x") for cgroup in (one, two)]
+        events = enforcer.step(intents, now=now(0))
         assert [event.outcome for event in events] == [Outcome.TERMINATED, Outcome.COOLDOWN]
         first.wait(60)
         assert second.poll() is None
         wait_for(lambda: not one.pids())
-        enforcer.step(wishes, now=now(31))
+        enforcer.step(intents, now=now(31))
         second.wait(60)
     enforcer.close()
 
@@ -377,17 +377,17 @@ def test_a_full_disk_changes_nothing_and_loses_nothing(pod: TestCgroup, small_di
     enforcer = open_enforcer(chosen, HOST)
     enforcer.step([want(pod, Knob.CPU_MAX, "20000 100000")])
     ballast = fill(small_disk)
-    wishes: list[Intent] = [want(pod, Knob.CPU_MAX, "20000 100000"), want(pod, Knob.CPU_WEIGHT, "5")]
+    intents: list[Intent] = [want(pod, Knob.CPU_MAX, "20000 100000"), want(pod, Knob.CPU_WEIGHT, "5")]
     before = stands(pod, Knob.CPU_WEIGHT)
     for _ in range(40):  # more than what is left in the journal's last page
-        events = enforcer.step(wishes)
-        enforcer.step(wishes[:1])
+        events = enforcer.step(intents)
+        enforcer.step(intents[:1])
     assert [event.outcome for event in events if event.knob == "cpu.weight"] == [Outcome.JOURNAL_UNAVAILABLE]
     assert stands(pod, Knob.CPU_WEIGHT) == before
     assert enforcer.counts["", "journal", "failed"] > 0
     assert enforcer.counts["", "audit", "lost"] > 0
     ballast.unlink()
-    assert failures(enforcer.step(wishes)) == []
+    assert failures(enforcer.step(intents)) == []
     assert stands(pod, Knob.CPU_WEIGHT) != before
     fill(small_disk)
     enforcer.close()

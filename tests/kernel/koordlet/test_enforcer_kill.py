@@ -1,4 +1,4 @@
-"""kill -9 at any moment: whatever the enforcer was doing, the next start puts everything back, and only once."""
+"""kill -9 at any time: the next start restores everything, and only once."""
 
 import os
 import random

@@ -174,7 +174,7 @@ def settings(state: Path) -> EnforcerSettings:
     )
 
 
-def wish(cgroup: TestCgroup, value: str = "rate=125000 prio=7") -> list[Intent]:
+def intent(cgroup: TestCgroup, value: str = "rate=125000 prio=7") -> list[Intent]:
     return [Setting(strategy="response", target=cgroup.path, reason="test", knob=Knob.NET_CLASS, value=value)]
 
 
@@ -205,7 +205,7 @@ def test_online_traffic_keeps_its_promise_and_best_effort_work_borrows_what_is_i
         send(online, ONLINE, 1)
         wire.rates(ONLINE, BEST_EFFORT)
         unprotected, _ = wire.rates(ONLINE, BEST_EFFORT)
-        assert said(enforcer.step(wish(flood))) == [("set", "none", f"rate=125000 ceil={LINK_BYTES} prio=7")]
+        assert said(enforcer.step(intent(flood))) == [("set", "none", f"rate=125000 ceil={LINK_BYTES} prio=7")]
         wire.rates(ONLINE, seconds=1.0)
         protected, squeezed = wire.rates(ONLINE, BEST_EFFORT, seconds=3.0)
         online.remove()
@@ -223,7 +223,7 @@ def test_online_traffic_keeps_its_promise_and_best_effort_work_borrows_what_is_i
 def test_a_ceiling_holds_on_an_idle_link(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
     with enforcing(tmp_path) as enforcer:
         send(flood, BEST_EFFORT, 2)
-        enforcer.step(wish(flood, "rate=250000 ceil=500000 prio=3"))
+        enforcer.step(intent(flood, "rate=250000 ceil=500000 prio=3"))
         wire.rates(BEST_EFFORT, seconds=1.0)
         assert 250_000 < wire.rates(BEST_EFFORT)[0] < 600_000
 
@@ -232,10 +232,12 @@ def test_the_nearest_cgroup_that_has_a_class_counts(wire: Wire, flood: TestCgrou
     with enforcing(tmp_path) as enforcer:
         below = flood.make_cgroup("container")
         send(below, BEST_EFFORT, 2)
-        enforcer.step([*wish(flood, "rate=100000 ceil=200000 prio=3"), *wish(below, "rate=500000 ceil=1000000 prio=3")])
+        enforcer.step(
+            [*intent(flood, "rate=100000 ceil=200000 prio=3"), *intent(below, "rate=500000 ceil=1000000 prio=3")]
+        )
         wire.rates(BEST_EFFORT, seconds=1.0)
         assert 400_000 < wire.rates(BEST_EFFORT)[0] < 1_200_000
-        enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3"))
+        enforcer.step(intent(flood, "rate=100000 ceil=200000 prio=3"))
         wire.rates(BEST_EFFORT, seconds=1.0)
         assert wire.rates(BEST_EFFORT)[0] < 300_000
 
@@ -246,10 +248,10 @@ def test_a_cgroup_made_again_is_classified_again_and_one_that_is_gone_leaves_not
     idle = wire.queueing()
     with enforcing(tmp_path) as enforcer:
         pod = flood.make_cgroup("pod")
-        enforcer.step(wish(pod, "rate=100000 ceil=200000 prio=3"))
+        enforcer.step(intent(pod, "rate=100000 ceil=200000 prio=3"))
         pod.remove()
         pod = flood.make_cgroup("pod")
-        enforcer.step(wish(pod, "rate=100000 ceil=200000 prio=3"))
+        enforcer.step(intent(pod, "rate=100000 ceil=200000 prio=3"))
         send(pod, BEST_EFFORT, 1)
         wire.rates(BEST_EFFORT, seconds=1.0)
         assert wire.rates(BEST_EFFORT)[0] < 300_000
@@ -258,34 +260,34 @@ def test_a_cgroup_made_again_is_classified_again_and_one_that_is_gone_leaves_not
         assert wire.queueing() == idle
 
 
-def test_what_somebody_else_set_on_the_link_stays(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+def test_a_foreign_qdisc_stays(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
     wire.tc(wire.sender, "qdisc add dev up0 root handle 9: pfifo limit 77")
     set_by_hand = wire.queueing()
     with enforcing(tmp_path) as enforcer:
-        (event,) = enforcer.step(wish(flood))
+        (event,) = enforcer.step(intent(flood))
         assert event.outcome == Outcome.UNSUPPORTED
-        assert "somebody else set pfifo 9: on up0" in event.reason
+        assert "another program set pfifo 9: on up0" in event.reason
         assert wire.queueing() == set_by_hand
         wire.tc(wire.sender, "qdisc del dev up0 root")
-        assert [one.outcome for one in enforcer.step(wish(flood))] == [Outcome.SET]
+        assert [one.outcome for one in enforcer.step(intent(flood))] == [Outcome.SET]
         wire.tc(wire.sender, "qdisc replace dev up0 root handle 9: pfifo limit 77")
-        assert Outcome.FOREIGN_WRITE in [one.outcome for one in enforcer.step(wish(flood))]
+        assert Outcome.FOREIGN_WRITE in [one.outcome for one in enforcer.step(intent(flood))]
     assert wire.queueing() == set_by_hand
 
 
-def test_classes_that_somebody_removed_are_not_set_again(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
+def test_classes_that_another_program_removed_are_not_set_again(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
     idle = wire.queueing()
     with enforcing(tmp_path) as enforcer:
-        enforcer.step(wish(flood))
+        enforcer.step(intent(flood))
         wire.tc(wire.sender, "qdisc del dev up0 root")
-        assert Outcome.FOREIGN_WRITE in [event.outcome for event in enforcer.step(wish(flood))]
+        assert Outcome.FOREIGN_WRITE in [event.outcome for event in enforcer.step(intent(flood))]
         assert wire.queueing() == idle
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
     idle = wire.queueing()
     enforcer = open_enforcer(msgspec.structs.replace(settings(tmp_path), dry_run=True), HOST)
-    assert said(enforcer.step(wish(flood))) == [("set", "none", f"rate=125000 ceil={LINK_BYTES} prio=7")]
+    assert said(enforcer.step(intent(flood))) == [("set", "none", f"rate=125000 ceil={LINK_BYTES} prio=7")]
     assert said(enforcer.step([])) == [("restored", f"rate=125000 ceil={LINK_BYTES} prio=7", "none")]
     assert wire.queueing() == idle
 
@@ -293,9 +295,9 @@ def test_a_dry_run_says_the_same_and_changes_nothing(wire: Wire, flood: TestCgro
 def test_a_link_that_does_not_say_its_rate_needs_a_setting(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
     silent = msgspec.structs.replace(settings(tmp_path), network_bits_per_second=0)
     with contextlib.closing(open_enforcer(silent, HOST)) as enforcer:
-        (event,) = enforcer.step(wish(flood))
+        (event,) = enforcer.step(intent(flood))
     assert event.outcome == Outcome.UNSUPPORTED
-    assert "up0 does not say how fast it is; say so in [enforcer] network_bits_per_second" in event.reason
+    assert "up0 does not report its speed; set [enforcer] network_bits_per_second" in event.reason
 
 
 @pytest.fixture
@@ -314,7 +316,7 @@ def test_a_cgroup_in_another_network_namespace_is_known_where_it_comes_in(
 ) -> None:
     idle = wire.tc(wire.router, "qdisc show")
     with contextlib.closing(open_enforcer(at_router, HOST)) as enforcer:
-        (event,) = enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3"))
+        (event,) = enforcer.step(intent(flood, "rate=100000 ceil=200000 prio=3"))
         if not has_tcx():
             assert event.outcome == Outcome.UNSUPPORTED
             assert "network namespace of its own" in event.reason
@@ -339,12 +341,12 @@ def test_a_namespace_that_comes_later_is_tapped_in_the_next_step(
     identity = link_identity("down1")
     assert identity is not None
     with contextlib.closing(open_enforcer(at_router, HOST)) as enforcer:
-        enforcer.step(wish(flood))
+        enforcer.step(intent(flood))
         minor = choose_minor(flood.path, ())
         assert taps_of(identity).has(minor, test)
         wire.veth(wire.sender, "late0", "10.97.3.2/24", "down3", "10.97.3.1/24")
         assert not taps_of(identity).has(minor, test)
-        enforcer.step(wish(flood))
+        enforcer.step(intent(flood))
         assert taps_of(identity).has(minor, test)
 
 
@@ -395,7 +397,7 @@ def test_marks_of_v1_classify_too(wire: Wire, flood: TestCgroup, net_cls: Path, 
         sender = send(flood, BEST_EFFORT, 2)
         wire.rates(BEST_EFFORT, seconds=0.5)
         (net_cls / "container/cgroup.procs").write_text(str(sender.pid))
-        assert said(enforcer.step(wish(flood, "rate=100000 ceil=200000 prio=3")))[0][0] == "set"
+        assert said(enforcer.step(intent(flood, "rate=100000 ceil=200000 prio=3")))[0][0] == "set"
         (net_cls / "late").mkdir()
         marks = {(net_cls / name / "net_cls.classid").read_text() for name in (".", "container", "late")}
         assert len(marks) == 1 and marks != {"0\n"}
@@ -406,9 +408,9 @@ def test_marks_of_v1_classify_too(wire: Wire, flood: TestCgroup, net_cls: Path, 
         assert marks == {"0\n"}
         assert wire.queueing() == idle
         (net_cls / "net_cls.classid").write_text("65537")
-        (event,) = enforcer.step(wish(flood))
+        (event,) = enforcer.step(intent(flood))
         assert event.outcome == Outcome.UNSUPPORTED
-        assert "net_cls.classid 0x10001 of somebody else" in event.reason
+        assert "net_cls.classid 0x10001 of another program" in event.reason
 
 
 def test_killed_at_any_moment_it_is_put_back(wire: Wire, flood: TestCgroup, tmp_path: Path) -> None:
@@ -417,7 +419,7 @@ def test_killed_at_any_moment_it_is_put_back(wire: Wire, flood: TestCgroup, tmp_
     chance = random.Random(7)
     began = time.monotonic()
     with enforcing(tmp_path) as enforcer:
-        enforcer.step([one for pod in pods for one in wish(pod)])
+        enforcer.step([one for pod in pods for one in intent(pod)])
         step_seconds = time.monotonic() - began
     seen = Counter[bool]()
     for _ in range(KILLS):
@@ -445,7 +447,7 @@ def _churn(state: Path, pods: list[TestCgroup]) -> None:
                     one
                     for pod in pods
                     if chance.random() < 0.4
-                    for one in wish(pod, f"rate={chance.choice((2000, 90000))} prio=3")
+                    for one in intent(pod, f"rate={chance.choice((2000, 90000))} prio=3")
                 ]
             )
     os._exit(1)

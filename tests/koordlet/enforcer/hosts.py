@@ -162,4 +162,4 @@ def outcomes(events: list[EnforcerEvent]) -> list[tuple[str, str, str]]:
     return [(event.knob, event.outcome.value, event.after) for event in events if event.outcome != Outcome.UNCHANGED]
 
 
-Wishes = list[Intent]
+Intents = list[Intent]

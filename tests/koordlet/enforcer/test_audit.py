@@ -1,4 +1,4 @@
-"""The audit file: bounded, and never in anybody's way."""
+"""The audit file: bounded, and lossy rather than blocking."""
 
 import json
 from pathlib import Path

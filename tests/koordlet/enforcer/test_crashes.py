@@ -1,4 +1,4 @@
-"""Dying before and after every single journal batch and write of a story: the next start always finds the way back."""
+"""Death before and after every journal write and kernel write of a story: the next start always restores."""
 
 import os
 from collections.abc import Collection
@@ -11,10 +11,10 @@ from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.lifecycle import restore
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import Attribute
-from tests.koordlet.enforcer.hosts import FakeHost, Wishes, want
+from tests.koordlet.enforcer.hosts import FakeHost, Intents, want
 
 KILLED = 9
-STORY: list[Wishes] = [
+STORY: list[Intents] = [
     [want(Knob.CPU_MAX, "50000 100000"), want(Knob.CPUSET_CPUS, "0-1"), want(Knob.MEMORY_MAX, "8192000")],
     [want(Knob.CPU_MAX, "20000 50000"), want(Knob.CPUSET_CPUS, "2-3"), want(Knob.CPU_WEIGHT, "7")],
     [want(Knob.CPU_MAX, "20000 100000"), want(Knob.CPUSET_CPUS, "1-2"), want(Knob.CPU_WEIGHT, "7")],
@@ -58,8 +58,8 @@ def play(host: FakeHost, moment: int) -> bool:
             death = Death(moment)
             journal = host.journal(write=death.journal_write)
             enforcer = host.enforcer(journal=journal, writer=MortalWriter(death))
-            for wishes in STORY:
-                enforcer.step(wishes, now=host.later(1))
+            for intents in STORY:
+                enforcer.step(intents, now=host.later(1))
             enforcer.close(host.clock)
             os._exit(0)
         finally:

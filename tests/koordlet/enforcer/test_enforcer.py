@@ -1,4 +1,4 @@
-"""The enforcer on hosts made of files: what is set, what goes back, and when it keeps its hands off."""
+"""The enforcer on hosts made of files: settings, restoring, foreign writes, reclaim and evictions."""
 
 import errno
 import json
@@ -55,7 +55,7 @@ def audit(host: FakeHost) -> list[dict[str, Any]]:
 NO_QUOTA = {1: "-1", 2: "max"}
 
 
-def test_what_is_wanted_stands_and_what_no_longer_is_goes_back(host: FakeHost) -> None:
+def test_a_setting_is_applied_and_restored_when_it_is_no_longer_asked_for(host: FakeHost) -> None:
     enforcer = host.enforcer()
     events = enforcer.step([QUOTA], now=host.clock)
     assert quota(host) == "20000"
@@ -67,7 +67,7 @@ def test_what_is_wanted_stands_and_what_no_longer_is_goes_back(host: FakeHost) -
     assert enforcer.active_settings() == {}
 
 
-def test_nothing_is_written_where_it_already_stands(host: FakeHost) -> None:
+def test_a_value_that_is_there_already_is_not_written(host: FakeHost) -> None:
     put_quota(host, "20000")
     before = host.file("/pod", "cpu.cfs_quota_us" if host.version == 1 else "cpu.max").stat().st_mtime_ns
     enforcer = host.enforcer()
@@ -112,15 +112,15 @@ def test_a_lease_ends_by_the_monotonic_clock_alone(host: FakeHost, wall: float) 
 
 def test_being_wanted_again_renews_the_lease(host: FakeHost) -> None:
     enforcer = host.enforcer()
-    wish = want(Knob.CPU_MAX, "20000", lease_seconds=10.0)
-    enforcer.step([wish], now=host.clock)
-    enforcer.step([wish], now=host.later(9))
+    intent = want(Knob.CPU_MAX, "20000", lease_seconds=10.0)
+    enforcer.step([intent], now=host.clock)
+    enforcer.step([intent], now=host.later(9))
     enforcer.step([], now=host.later(9), silent=("calm",))
     assert quota(host) == "20000"
 
 
 @pytest.mark.parametrize("foreign", ["30000", "original"])
-def test_what_somebody_else_writes_is_left_alone_for_a_while(host: FakeHost, foreign: str) -> None:
+def test_a_foreign_write_stays_and_the_knob_backs_off(host: FakeHost, foreign: str) -> None:
     enforcer = host.enforcer(foreign_write_backoff_seconds=60.0)
     enforcer.step([QUOTA], now=host.clock)
     text = NO_QUOTA[host.version] if foreign == "original" else foreign
@@ -150,7 +150,7 @@ def test_among_many_places_a_foreign_write_is_noticed_before_the_next_of_ours(v2
     assert {v2.text(path, "cpu.weight") for path in paths} == {"77"}
 
 
-def test_what_somebody_else_wrote_is_not_put_back(host: FakeHost) -> None:
+def test_a_foreign_write_is_not_restored(host: FakeHost) -> None:
     enforcer = host.enforcer()
     enforcer.step([QUOTA], now=host.clock)
     put_quota(host, "30000")
@@ -159,7 +159,7 @@ def test_what_somebody_else_wrote_is_not_put_back(host: FakeHost) -> None:
     assert [event.outcome for event in events] == [Outcome.FOREIGN_WRITE]
 
 
-def test_a_cgroup_that_died_is_nobodys(host: FakeHost) -> None:
+def test_a_cgroup_that_died_is_given_up(host: FakeHost) -> None:
     enforcer = host.enforcer()
     assert outcomes(enforcer.step([want(Knob.CPU_MAX, "20000", "/never")], now=host.clock)) == [
         ("cpu.max", "gone", "20000")
@@ -249,23 +249,23 @@ def test_without_a_journal_nothing_is_written(host: FakeHost) -> None:
 
 def test_one_owner_and_the_loser_is_told(v2: FakeHost) -> None:
     enforcer = v2.enforcer()
-    wishes = [want(Knob.CPU_MAX, "50000", strategy="mild"), want(Knob.CPU_MAX, "20000", strategy="strict")]
-    events = enforcer.step(wishes, infos(pod=QoSClass.BE), v2.clock)
+    intents = [want(Knob.CPU_MAX, "50000", strategy="mild"), want(Knob.CPU_MAX, "20000", strategy="strict")]
+    events = enforcer.step(intents, infos(pod=QoSClass.BE), v2.clock)
     assert quota(v2) == "20000"
     lost = next(event for event in events if event.outcome == Outcome.CONFLICT)
     assert (lost.strategy, lost.after) == ("mild", "50000")
     assert "strict wants cpu.max 20000" in lost.reason
-    enforcer.step(wishes[:1], now=v2.later(1))
+    enforcer.step(intents[:1], now=v2.later(1))
     assert quota(v2) == "50000"
     enforcer.close(v2.clock)
     assert quota(v2) == "max"
 
 
-def test_a_culprit_that_is_protected_itself_gets_gifts_only(v2: FakeHost) -> None:
+def test_a_protected_culprit_is_only_widened(v2: FakeHost) -> None:
     v2.make("/lsr")
     v2.make("/lsr/container")
     enforcer = v2.enforcer(evict=True)
-    wishes = [
+    intents = [
         want(Knob.CPU_MAX, "20000", "/lsr"),
         want(Knob.CPU_MAX, "20000", "/lsr/container"),
         want(Knob.MEMORY_MIN, "4096000", "/lsr"),
@@ -274,7 +274,7 @@ def test_a_culprit_that_is_protected_itself_gets_gifts_only(v2: FakeHost) -> Non
         Evict(strategy="calm", target="/lsr", reason="because"),
         Reclaim(strategy="calm", target="/lsr", reason="because", amount_bytes=4096),
     ]
-    events = enforcer.step(wishes, infos(lsr=QoSClass.LSR), v2.clock)
+    events = enforcer.step(intents, infos(lsr=QoSClass.LSR), v2.clock)
     by_outcome = {(event.knob, event.target): event.outcome for event in events}
     assert by_outcome == {
         ("cpu.max", "/lsr"): Outcome.PROTECTED,
@@ -299,8 +299,8 @@ def test_who_becomes_protected_gets_everything_back(v2: FakeHost) -> None:
 
 def test_a_strategy_that_the_settings_do_not_name_does_nothing(v2: FakeHost) -> None:
     enforcer = v2.enforcer(strategies=("cpu_*",))
-    wishes = [want(Knob.CPU_MAX, "20000", strategy="memory_qos"), want(Knob.CPU_WEIGHT, "7", strategy="cpu_burst")]
-    assert outcomes(enforcer.step(wishes, now=v2.clock)) == [
+    intents = [want(Knob.CPU_MAX, "20000", strategy="memory_qos"), want(Knob.CPU_WEIGHT, "7", strategy="cpu_burst")]
+    assert outcomes(enforcer.step(intents, now=v2.clock)) == [
         ("cpu.max", "refused", "20000"),
         ("cpu.weight", "set", "7"),
     ]
@@ -310,13 +310,13 @@ def test_budgets_hold_up_changes_but_never_putting_back(v2: FakeHost) -> None:
     for number in range(4):
         v2.make(f"/p{number}")
     enforcer = v2.enforcer(changes_per_minute=2)
-    wishes = [want(Knob.CPU_WEIGHT, "5", f"/p{number}") for number in range(4)]
-    events = enforcer.step(wishes, now=v2.clock)
+    intents = [want(Knob.CPU_WEIGHT, "5", f"/p{number}") for number in range(4)]
+    events = enforcer.step(intents, now=v2.clock)
     assert [event.outcome for event in events].count(Outcome.SET) == 2
     assert [event.outcome for event in events].count(Outcome.OVER_BUDGET) == 2
     assert len(enforcer.step([], now=v2.later(1))) == 2
     assert {v2.text(f"/p{number}", "cpu.weight") for number in range(4)} == {"100"}
-    enforcer.step(wishes, now=v2.later(61))
+    enforcer.step(intents, now=v2.later(61))
     assert len(enforcer.active_settings()) == 2
 
 
@@ -347,7 +347,7 @@ def test_refusals_are_audited_once_until_they_change(v2: FakeHost) -> None:
 
 
 def test_the_audits_lines(v2: FakeHost) -> None:
-    wish = Setting(
+    intent = Setting(
         strategy="response",
         verdict="/db|cpu_contention",
         target="/pod",
@@ -357,7 +357,7 @@ def test_the_audits_lines(v2: FakeHost) -> None:
         lease_seconds=30.0,
     )
     enforcer = v2.enforcer()
-    enforcer.step([wish], now=v2.clock)
+    enforcer.step([intent], now=v2.clock)
     assert audit(v2) == [
         {
             "schema": "koord.audit/v1",
@@ -392,7 +392,7 @@ def test_a_dry_run_differs_in_the_write_alone(host: FakeHost) -> None:
 
     def told(dry_run: bool) -> list[list[tuple[Any, ...]]]:
         enforcer = host.enforcer(dry_run=dry_run, audit_file=str(host.root / f"audit-{dry_run}.jsonl"))
-        steps: list[list[EnforcerEvent]] = [enforcer.step(wishes, cgroups, host.later(1)) for wishes in story]
+        steps: list[list[EnforcerEvent]] = [enforcer.step(intents, cgroups, host.later(1)) for intents in story]
         steps.append(enforcer.close(host.clock))
         return [
             [(event.knob, event.target, event.file, event.before, event.after, event.outcome) for event in events]
@@ -462,8 +462,8 @@ def test_evictions_are_off_by_default(v2: FakeHost) -> None:
 
 
 def test_memory_is_taken_in_pieces(v2: FakeHost) -> None:
-    wish = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=(16 << 20) + 5)
-    events = v2.enforcer().step([wish], now=v2.clock)
+    intent = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=(16 << 20) + 5)
+    events = v2.enforcer().step([intent], now=v2.clock)
     assert [(event.outcome, event.after) for event in events] == [(Outcome.RECLAIMED, str((16 << 20) + 5))]
     assert v2.text("/pod", "memory.reclaim").startswith("5")
 
@@ -476,8 +476,8 @@ def old(tmp_path: Path) -> FakeHost:
 
 
 def take(host: FakeHost, amount: int, enforcer: Enforcer | None = None, **also: Any) -> list[EnforcerEvent]:
-    wish = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=amount)
-    return (enforcer or host.enforcer(**also)).step([wish], now=host.clock)
+    intent = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=amount)
+    return (enforcer or host.enforcer(**also)).step([intent], now=host.clock)
 
 
 def kernel(host: FakeHost, monkeypatch: pytest.MonkeyPatch, seen: list[str], stuck: int = 0) -> None:
@@ -511,9 +511,7 @@ def test_on_v1_a_lowered_limit_takes_memory_and_is_put_back_each_time(
     assert "no more" not in events[0].reason
 
 
-def test_on_v1_page_cache_is_left_to_whoever_allocates_meanwhile(
-    old: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_v1_page_cache_is_left_for_allocations_meanwhile(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     kernel(old, monkeypatch, seen)
     enforcer = old.enforcer()
@@ -540,8 +538,8 @@ def test_on_v1_a_cap_of_ours_is_what_is_put_back(old: FakeHost, monkeypatch: pyt
     cap = want(Knob.MEMORY_MAX, str(96 << 20))
     enforcer.step([cap], now=old.clock)
     kernel(old, monkeypatch, seen)
-    wish = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=8 << 20)
-    events = enforcer.step([cap, wish], now=old.later(1))
+    intent = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=8 << 20)
+    events = enforcer.step([cap, intent], now=old.later(1))
     assert outcomes(events) == [("reclaim", "reclaimed", str(8 << 20))]
     assert seen == [str(92 << 20), str(96 << 20)]
     assert outcomes(enforcer.step([cap], now=old.later(1))) == []

@@ -1,4 +1,4 @@
-"""The journal's text under torn writes and damage: what is read back was once written, in order, up to the tear."""
+"""The journal's text under torn writes and damage: records read back were once written, in order, up to the tear."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""What became of wishes: each counts once, by the worst of its places."""
+"""Results of intents: each counts once, by the worst of its attributes."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from koordlet.enforcer.events import EnforcerEvent, of_intent
 from koordlet.enforcer.outcomes import IntentResult, intent_results
 
 
-def wish(strategy: str, target: str, knob: Knob = Knob.CPU_MAX) -> Setting:
+def intent(strategy: str, target: str, knob: Knob = Knob.CPU_MAX) -> Setting:
     return Setting(strategy=strategy, target=target, reason="", knob=knob, value="1")
 
 
-A, B, C = wish("a", "/x"), wish("b", "/x"), wish("a", "/y")
+A, B, C = intent("a", "/x"), intent("b", "/x"), intent("a", "/y")
 END = Evict(strategy="a", target="/x", reason="")
 
 
@@ -41,11 +41,11 @@ def told(intent: Intent, outcome: Outcome) -> EnforcerEvent:
             id="failed-after-set",
         ),
         pytest.param(
-            [told(wish("a", "/gone"), Outcome.RESTORED), told(wish("a", "/gone"), Outcome.FAILED)],
+            [told(intent("a", "/gone"), Outcome.RESTORED), told(intent("a", "/gone"), Outcome.FAILED)],
             {("a", IntentResult.REQUESTED): 3, ("b", IntentResult.REQUESTED): 1},
             id="restored-is-no-intent",
         ),
     ],
 )
-def test_every_wish_counts_once(events: list[EnforcerEvent], expected: dict[tuple[str, IntentResult], int]) -> None:
+def test_every_intent_counts_once(events: list[EnforcerEvent], expected: dict[tuple[str, IntentResult], int]) -> None:
     assert dict(intent_results([A, B, C, END], events)) == expected

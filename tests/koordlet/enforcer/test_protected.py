@@ -1,4 +1,4 @@
-"""The pure rules: what is a value, who wins, what is protected, in which order, and how much a minute."""
+"""The pure rules: values, conflicts, protection, write order and budgets."""
 
 import itertools
 import math
@@ -99,9 +99,9 @@ CONFLICTS = [
 ]
 
 
-@pytest.mark.parametrize(("qos", "wishes", "winner"), CONFLICTS)
-def test_who_wins(qos: QoSClass, wishes: list[tuple[str, str]], winner: str) -> None:
-    for turn in itertools.permutations(wishes):
+@pytest.mark.parametrize(("qos", "intents", "winner"), CONFLICTS)
+def test_who_wins(qos: QoSClass, intents: list[tuple[str, str]], winner: str) -> None:
+    for turn in itertools.permutations(intents):
         settings = [want(Knob.CPU_MAX, value, strategy=strategy) for strategy, value in turn]
         winners, losses = resolve(settings, lambda _: qos)
         assert winners["/pod", Knob.CPU_MAX].strategy == winner
@@ -121,7 +121,7 @@ def test_an_idle_cgroup_has_no_weight() -> None:
     assert [loss.loser for loss in losses] == [weight]
 
 
-def test_of_nested_wishes_for_processes_the_lower_goes_first() -> None:
+def test_of_nested_settings_of_processes_the_lower_wins() -> None:
     upper, lower = want(Knob.OOM_SCORE_ADJ, "1", "/a"), want(Knob.OOM_SCORE_ADJ, "2", "/a/b/c")
     beside = want(Knob.OOM_SCORE_ADJ, "3", "/ab")
     winners, losses = resolve([upper, lower, beside], lambda _: QoSClass.BE)
@@ -140,10 +140,12 @@ settings = st.builds(
 
 
 @given(st.lists(settings, max_size=8), st.sampled_from(QoSClass), st.randoms(use_true_random=False))
-def test_the_rule_does_not_depend_on_the_order_of_wishes(wishes: list[Setting], qos: QoSClass, chance: object) -> None:
-    shuffled = list(wishes)
+def test_the_rule_does_not_depend_on_the_order_of_intents(
+    intents: list[Setting], qos: QoSClass, chance: object
+) -> None:
+    shuffled = list(intents)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    first, again = resolve(wishes, lambda _: qos)[0], resolve(shuffled, lambda _: qos)[0]
+    first, again = resolve(intents, lambda _: qos)[0], resolve(shuffled, lambda _: qos)[0]
     assert {owner: (s.value, s.strategy, s.strength) for owner, s in first.items()} == {
         owner: (s.value, s.strategy, s.strength) for owner, s in again.items()
     }
@@ -284,7 +286,7 @@ def test_a_longer_period_goes_before_its_quota_and_a_shorter_one_after() -> None
     assert files(("100000", "50000")) == ["quota", "period"]
 
 
-def test_whoever_is_out_of_bounds_gets_not_even_gifts() -> None:
+def test_a_cgroup_that_only_does_not_name_is_not_even_widened() -> None:
     bounded = ProtectedCgroups((), {}, frozenset(), "", ("/mine/*",))
     assert bounded.forbids(Knob.CPU_IDLE, "/mine/batch", Direction.TIGHTER) == ""
     assert "only" in bounded.forbids(Knob.CPU_IDLE, "/yours", Direction.TIGHTER)

@@ -60,19 +60,19 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
         os.kill(process.pid, signal.SIGKILL)
 
 
-def wishes(group: str = "squeezed", schemata: str = SQUEEZED) -> list[Setting]:
+def intents(group: str = "squeezed", schemata: str = SQUEEZED) -> list[Setting]:
     return [want(Knob.RESCTRL_SCHEMATA, schemata, group), want(Knob.RESCTRL_GROUP, group)]
 
 
 def test_a_group_is_made_filled_and_removed(host: Host) -> None:
     root_before = (host.fs.path / "schemata").read_text()
     enforcer = host.enforcer_on()
-    events = enforcer.step(wishes(), now=host.clock)
+    events = enforcer.step(intents(), now=host.clock)
     assert {event.outcome for event in events} == {Outcome.SET}
     # The kernel rounds 15 up to the hardware's next step, and that is still ours.
     assert host.groups() == {"squeezed": "    MB:0=20;1=100\n    L3:0=3;1=3\n"}
     assert host.members("squeezed") == [host.process.pid]
-    assert {event.outcome for event in enforcer.step(wishes(), now=host.later(1))} == {Outcome.UNCHANGED}
+    assert {event.outcome for event in enforcer.step(intents(), now=host.later(1))} == {Outcome.UNCHANGED}
     enforcer.step([], now=host.later(1))
     assert host.groups() == {}
     assert host.process.pid in host.members("")
@@ -81,10 +81,10 @@ def test_a_group_is_made_filled_and_removed(host: Host) -> None:
 
 def test_a_group_that_is_wanted_as_it_is_made_stays(host: Host) -> None:
     enforcer = host.enforcer_on()
-    wish = want(Knob.RESCTRL_SCHEMATA, "L3:0=7ff;1=7ff", "reserved")
-    assert [event.after for event in enforcer.step([wish], now=host.clock)] == ["present", wish.value]
+    intent = want(Knob.RESCTRL_SCHEMATA, "L3:0=7ff;1=7ff", "reserved")
+    assert [event.after for event in enforcer.step([intent], now=host.clock)] == ["present", intent.value]
     for _ in range(3):
-        assert [event.outcome for event in enforcer.step([wish], now=host.later(1))] == [Outcome.UNCHANGED]
+        assert [event.outcome for event in enforcer.step([intent], now=host.later(1))] == [Outcome.UNCHANGED]
         assert "reserved" in host.groups()
     enforcer.step([], now=host.later(1))
     assert host.groups() == {}
@@ -103,7 +103,7 @@ def test_a_group_that_was_there_stays_with_its_schemata(host: Host) -> None:
     (host.fs.path / "squeezed").mkdir()
     (host.fs.path / "squeezed/schemata").write_text("L3:0=f\n")
     enforcer = host.enforcer_on()
-    enforcer.step(wishes(), now=host.clock)
+    enforcer.step(intents(), now=host.clock)
     assert "L3:0=3;1=3" in host.groups()["squeezed"]
     enforcer.close(host.clock)
     assert host.groups() == {"squeezed": "    MB:0=100;1=100\n    L3:0=f;1=7ff\n"}
@@ -119,7 +119,7 @@ def test_without_a_free_class_a_group_of_the_same_schemata_is_used(host: Host) -
             break
         number += 1
     enforcer = host.enforcer_on()
-    events = enforcer.step(wishes(), now=host.clock)
+    events = enforcer.step(intents(), now=host.clock)
     refused = [event for event in events if event.outcome == Outcome.FAILED]
     assert len(refused) == 2
     assert "No space left" in refused[0].reason
@@ -127,7 +127,7 @@ def test_without_a_free_class_a_group_of_the_same_schemata_is_used(host: Host) -
     (host.fs.path / "other1/schemata").write_text("L3:0=3;1=3\n")
     (host.fs.path / "other1/schemata").write_text("MB:0=20\n")
     before = host.groups()
-    events = enforcer.step(wishes(), now=host.later(20))
+    events = enforcer.step(intents(), now=host.later(20))
     assert [event.outcome for event in events if event.knob == "resctrl.group"] == [Outcome.SET]
     assert host.members("other1") == [host.process.pid]
     assert host.groups() == before
@@ -138,7 +138,7 @@ def test_without_a_free_class_a_group_of_the_same_schemata_is_used(host: Host) -
 
 def test_a_run_that_ended_badly_leaves_no_group(host: Host) -> None:
     journal = host.journal()
-    host.enforcer_on(journal=journal).step(wishes(), now=host.clock)
+    host.enforcer_on(journal=journal).step(intents(), now=host.clock)
     journal.close()
     assert "squeezed" in host.groups()
     host.enforcer_on().close(host.clock)
@@ -146,13 +146,13 @@ def test_a_run_that_ended_badly_leaves_no_group(host: Host) -> None:
     assert host.process.pid in host.members("")
 
 
-def test_somebody_elses_hand_on_a_schemata_or_a_task_is_noticed(host: Host) -> None:
+def test_a_foreign_write_to_schemata_or_tasks_is_noticed(host: Host) -> None:
     (host.fs.path / "theirs").mkdir()
     enforcer = host.enforcer_on()
-    enforcer.step(wishes(), now=host.clock)
+    enforcer.step(intents(), now=host.clock)
     (host.fs.path / "theirs/tasks").write_text(f"{host.process.pid}\n")
     (host.fs.path / "squeezed/schemata").write_text("L3:0=1\n")
-    events = enforcer.step(wishes(), now=host.later(1))
+    events = enforcer.step(intents(), now=host.later(1))
     foreign_write = {event.file.rpartition("/")[2] for event in events if event.outcome == Outcome.FOREIGN_WRITE}
     assert foreign_write == {"pod#resctrl", "schemata#L3:0"}
     assert host.members("theirs") == [host.process.pid]
@@ -170,8 +170,8 @@ def test_a_protected_cgroup_changes_no_group_and_none_is_made(host: Host) -> Non
 def test_a_dry_run_tells_the_same_and_makes_nothing(host: Host) -> None:
     def told(*, dry_run: bool) -> list[tuple[str, ...]]:
         enforcer = host.enforcer_on(dry_run=dry_run)
-        events = enforcer.step(wishes(), now=host.clock)
-        events += enforcer.step(wishes(), now=host.later(1))
+        events = enforcer.step(intents(), now=host.clock)
+        events += enforcer.step(intents(), now=host.later(1))
         assert bool(host.groups()) != dry_run
         events += enforcer.close(host.clock)
         return [(event.file, event.before, event.after, event.outcome, event.reason) for event in events]
@@ -184,6 +184,6 @@ def test_a_dry_run_tells_the_same_and_makes_nothing(host: Host) -> None:
 def test_without_resctrl_it_is_a_reason(tmp_path: Path) -> None:
     plain = FakeHost(tmp_path, 2)
     plain.make("/pod")
-    events = plain.enforcer().step(wishes(), now=plain.clock)
+    events = plain.enforcer().step(intents(), now=plain.clock)
     assert {event.outcome for event in events} == {Outcome.UNSUPPORTED}
     assert "mount -t resctrl" in events[0].reason

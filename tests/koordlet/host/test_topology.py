@@ -1,4 +1,4 @@
-"""CPUs and disks as the host's files tell them."""
+"""CPUs and disks by the host's files."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from koordlet.host.cgroups.processes import first_pid_below, on_cpus_of, pids_be
 from tests.trees import make_tree
 
 
-def test_the_first_process_is_found_without_looking_at_everybody(tmp_path: Path) -> None:
+def test_the_first_process_is_found_without_reading_every_cgroup(tmp_path: Path) -> None:
     unreadable = {"cgroup.procs": "not a number\n"}
     top = make_tree(tmp_path, {"pod": {"cgroup.procs": "12\n7\n", "container": unreadable}})
     assert first_pid_below(top / "pod") == 7
@@ -22,7 +22,7 @@ def test_of_a_cgroup_that_only_holds_others_it_is_one_of_theirs(tmp_path: Path) 
     assert pids_below(top / "pod") == {7, 12}
 
 
-def test_where_nobody_is_there_is_none(tmp_path: Path) -> None:
+def test_a_cgroup_without_processes_has_no_first_one(tmp_path: Path) -> None:
     assert first_pid_below(make_tree(tmp_path, {"empty": {"cgroup.procs": ""}})) is None
     assert first_pid_below(tmp_path / "gone") is None
 
@@ -30,7 +30,7 @@ def test_where_nobody_is_there_is_none(tmp_path: Path) -> None:
 def test_work_on_a_cgroup_is_done_where_it_runs_and_then_anywhere_again(tmp_path: Path) -> None:
     own = os.sched_getaffinity(0)
     if len(own) < 2:
-        pytest.skip("there is one CPU for everybody")
+        pytest.skip("there is one CPU")
     theirs = {max(own)}
     with subprocess.Popen(["sleep", "60"]) as sleeper:
         try:

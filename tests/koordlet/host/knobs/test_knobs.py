@@ -1,4 +1,4 @@
-"""What each knob means on v1 and v2: files and texts, and what a host has not."""
+"""Files and texts of each knob on v1 and v2, and the reasons where a host lacks it."""
 
 from pathlib import Path
 

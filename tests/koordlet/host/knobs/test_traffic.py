@@ -1,4 +1,4 @@
-"""Where traffic classes cannot be: each reason, with what to do about it; and the classifiers' instructions."""
+"""Hosts without traffic classes: each reason with its remedy; and the classifiers' instructions."""
 
 import struct
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_v1_without_net_cls_cannot_tell_packets_apart(tmp_path: Path) -> None:
         assignments(host.tree, target="/gone")
 
 
-def test_everybody_is_no_class(tmp_path: Path) -> None:
+def test_the_root_cgroup_has_no_class(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="root cgroup"):
         assignments(FakeHost(tmp_path).tree, target="/")
 

@@ -1,4 +1,4 @@
-"""Traffic classes as values: what a wish may say, which class a cgroup gets, which link it is about."""
+"""Traffic classes as values: parsing, minor numbers, and the default interface."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ RATES = st.integers(1000, 1 << 40)
         pytest.param("rate=300000000 prio=1", Traffic(LINK_CLASS, LINK_CLASS, 1), id="a-promise-beyond-the-link"),
     ],
 )
-def test_what_a_wish_says(text: str, meant: Traffic) -> None:
+def test_a_value_is_parsed(text: str, meant: Traffic) -> None:
     assert parse_traffic(text, LINK_CLASS) == meant
 
 
@@ -53,7 +53,7 @@ def test_what_a_wish_says(text: str, meant: Traffic) -> None:
         ("1", "is not `rate="),
     ],
 )
-def test_what_a_wish_may_not_say(text: str, problem: str) -> None:
+def test_an_invalid_value_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_traffic(text, LINK_CLASS)
 

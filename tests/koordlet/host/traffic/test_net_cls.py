@@ -1,4 +1,4 @@
-"""Marks of net_cls in a tree of plain files, with what the kernel does when a cgroup is made."""
+"""net_cls.classid in a tree of plain files, which copies it to a new cgroup as the kernel does."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_what_loses_its_mark_gets_that_of_its_parent(tree: Tree) -> None:
     assert set(tree.marks().values()) == {0}
 
 
-def test_marks_of_somebody_else_stay(tree: Tree) -> None:
+def test_foreign_classids_stay(tree: Tree) -> None:
     (tree.root / "pods/be/net_cls.classid").write_text(str(FOREIGN))
     before = tree.marks()
     assert is_foreign(FOREIGN) and not is_foreign(0) and not is_foreign(PODS)
