@@ -1,1 +1,1 @@
-"""What each way to protect a service leaves of its latency, and of the best-effort work beside it."""
+"""Benchmark of ways to protect a service: its latency, and the best-effort work beside it."""

@@ -1,9 +1,9 @@
-"""What each way to protect a service leaves of its latency, and of the best-effort work beside it.
+"""Benchmark of ways to protect a service: its latency, and the best-effort work beside it.
 
-Requests arrive in an open loop (Poisson) at 30 % of the machine and their latency counts from the moment they should
-have started. Every repetition runs all columns in an order of its own; figures are medians over the repetitions, with
-the least and the most beside them. Best-effort work is counted in blocks compressed, relative to the unprotected run of
-the same repetition.
+Requests arrive in an open loop (Poisson) at 30 % of the machine and their latency counts from the time they should have
+started. Every repetition runs all columns in an order of its own; figures are medians over the repetitions, with the
+least and the most beside them. Best-effort work is counted in blocks compressed, relative to the unprotected run of the
+same repetition.
 
     python -m bench.protect --victim cpu-10ms --victim cpu-1ms --repeat 5
 """
@@ -66,7 +66,7 @@ def main(
 
 
 def run(victim: str, *, repeat: int, seconds: float, load: float, only: tuple[str, ...], stop: Event) -> Runs:
-    """All repetitions of one victim; whole ones only."""
+    """Run all repetitions of one victim; an interrupted repetition is dropped."""
     runs: dict[str, list[DemoPhase]] = {}
     with _runner(victim, seconds=seconds, load=load, stop=stop) as (offered, measured):
         for repetition in range(repeat):
@@ -87,7 +87,7 @@ def run(victim: str, *, repeat: int, seconds: float, load: float, only: tuple[st
 
 @contextmanager
 def _runner(victim: str, *, seconds: float, load: float, stop: Event) -> Iterator[tuple[list[Column], Measured]]:
-    """The columns of a victim and what runs one of them with a seed."""
+    """Return the columns of a victim, and the function that runs one of them with a seed."""
     service_seconds = VICTIMS[victim]
     with staged(service_seconds) as stage:
         if victim == "memory":
@@ -113,7 +113,7 @@ def _runner(victim: str, *, seconds: float, load: float, stop: Event) -> Iterato
 
 
 def report(victim: str, runs: Runs) -> None:
-    """The table of one victim and how far the goals are met."""
+    """Return the table of one victim, with the goals met and missed."""
     if not runs:
         return
     click.echo(f"\n{victim}: medians of {len(runs['alone'])} repetitions (least..most)")

@@ -1,4 +1,4 @@
-"""The ways to protect that are compared. Each is set up on two cgroups, looked after once a second, and taken down."""
+"""Ways to protect, compared by the benchmark. Each is set up on two cgroups, called once a second, and removed."""
 
 import os
 import time
@@ -12,23 +12,23 @@ from koordlet.strategies.plugins.cpu_suppress import next_quota_us
 
 PERIOD_US = 100_000
 THRESHOLD_RATIO = 0.65
-"""Koordinator's default of what a node may use in all."""
+"""Koordinator's default for the utilization of the node."""
 
 
 class Column(ABC):
-    """One way."""
+    """One way to protect."""
 
     name: ClassVar[str]
     with_batch: ClassVar[bool] = True
 
     def set_up(self, stage: Stage) -> None:  # noqa: B027
-        """Before the best-effort work starts; by default nothing protects."""
+        """Set up before the best-effort work starts; by default nothing."""
 
     def look_after(self, stage: Stage) -> None:  # noqa: B027
-        """About once a second."""
+        """Adjust, about once a second."""
 
     def take_down(self, stage: Stage) -> None:
-        """Leave the cgroups as they were made."""
+        """Restore the cgroups."""
         stage.batch.write(_shares(stage.batch), str(_DEFAULT_SHARES[_shares(stage.batch)]))
         set_quota(stage.batch, None)
 
@@ -47,7 +47,7 @@ class Unprotected(Column):
 
 
 class Weights(Column):
-    """The least weight there is, as the kubelet gives to best-effort pods."""
+    """Lowest weight, as the kubelet gives to best-effort pods."""
 
     name = "static weights"
 
@@ -57,7 +57,7 @@ class Weights(Column):
 
 
 class Quota(Column):
-    """What the threshold leaves beside a service that is known to need its load, for ever."""
+    """Fixed quota: the rest of the threshold beside a service whose load is known."""
 
     name = "fixed quota"
 
@@ -69,7 +69,7 @@ class Quota(Column):
 
 
 class Suppress(Column):
-    """Koordinator's CPU suppress with its cfsQuota policy: threshold less what others use, once a second."""
+    """Koordinator's CPU suppress with its cfsQuota policy: the threshold less the use of others, once a second."""
 
     name = "suppress rule"
 
@@ -93,7 +93,7 @@ class Suppress(Column):
 
 
 class Ours(Column):
-    """The agent, told only which cgroup is which."""
+    """The agent, told only the classes of the two cgroups."""
 
     name = "koord"
 
@@ -110,7 +110,7 @@ class Ours(Column):
             self._said.read()
 
     def take_down(self, stage: Stage) -> None:
-        """The agent puts back what it set when it is ended."""
+        """Stop the agent, which restores what it set."""
 
 
 _DEFAULT_SHARES = {"cpu.shares": 1024, "cpu.weight": 100}
@@ -123,7 +123,7 @@ def _shares(cgroup: ScratchCgroup) -> str:
 
 
 def set_quota(cgroup: ScratchCgroup, quota_us: int | None) -> None:
-    """A quota for each 100 ms; None lifts it."""
+    """Set a quota for each 100 ms; None removes it."""
     if _shares(cgroup) == "cpu.weight":
         cgroup.write("cpu.max", f"{'max' if quota_us is None else quota_us} {PERIOD_US}")
     else:
@@ -131,7 +131,7 @@ def set_quota(cgroup: ScratchCgroup, quota_us: int | None) -> None:
 
 
 def usage_seconds(cgroup: ScratchCgroup) -> float:
-    """CPU time of a cgroup so far."""
+    """Return the CPU time of a cgroup so far."""
     for directory in cgroup.directories:
         if (directory / "cpuacct.usage").exists():
             return int((directory / "cpuacct.usage").read_text()) / 1e9
@@ -140,13 +140,13 @@ def usage_seconds(cgroup: ScratchCgroup) -> float:
 
 
 def busy_seconds() -> float:
-    """CPU time of the whole machine so far, without idle and waiting for disks."""
+    """Return the CPU time of the whole machine so far, without idle and IO wait."""
     fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 class DiskLimit(Column):
-    """A limit on what the best-effort work may read, for ever: a tenth of what the disk gives."""
+    """Fixed limit on the reads of the best-effort work: a tenth of the disk's rate."""
 
     name = "fixed quota"
 
@@ -168,10 +168,10 @@ class DiskLimit(Column):
 
 
 def disk_columns(device: str, bytes_per_second: int) -> list[Column]:
-    """Those that have an answer for disks; the suppress rule has one for CPUs only and is shown doing nothing."""
+    """Columns for a disk victim; the suppress rule acts on CPUs only and is shown doing nothing."""
     return [Alone(), Unprotected(), Weights(), Suppress(), DiskLimit(device, bytes_per_second), Ours()]
 
 
 def columns(load: float) -> list[Column]:
-    """All of them, the service alone first."""
+    """All columns, the service alone first."""
     return [Alone(), Unprotected(), Weights(), Suppress(), Quota(load), Ours()]

@@ -8,11 +8,11 @@ from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import Records, Stage
 
 SETTLE_SECONDS = 4.0
-"""Between the start of the best-effort work and the first request that counts: a rule acts once a second."""
+"""Time between the start of the best-effort work and the first request that counts: a rule acts once a second."""
 
 
 def measure(stage: Stage, column: Column, *, rate: float, seconds: float, seed: int, stop: Event) -> DemoPhase:
-    """One run of one column on a fresh service and fresh best-effort work."""
+    """Run one column once on a fresh service and fresh best-effort work."""
     stage.start_service()
     column.set_up(stage)
     try:

@@ -1,4 +1,4 @@
-"""A service that reads blocks from a disk, beside best-effort work that reads all it can."""
+"""Disk victim: a service that reads blocks, beside best-effort work that reads all it can."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def lay_out(disk: Disk) -> None:
 
 
 def bytes_read(stage: Stage) -> int:
-    """By the best-effort cgroup so far, from whichever version of the controller there is."""
+    """Return the bytes read by the best-effort cgroup so far, from either version of the controller."""
     for directory in stage.batch.directories:
         for name in ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes"):
             if (directory / name).exists():
@@ -42,7 +42,7 @@ def bytes_read(stage: Stage) -> int:
 
 
 def measure(stage: Stage, column: Column, disk: Disk, *, seconds: float, seed: int, stop: Event) -> DemoPhase:
-    """One run of one column; the work is counted in blocks of 4 KiB."""
+    """Run one column once; the work is counted in blocks of 4 KiB."""
     column.set_up(stage)
     try:
         path = disk.mount / "victim"
@@ -66,5 +66,5 @@ def measure(stage: Stage, column: Column, disk: Disk, *, seconds: float, seed: i
 
 
 def disk_number(disk: Disk) -> str:
-    """major:minor."""
+    """Return major:minor."""
     return Path(f"/sys/class/block/{disk.device.name}/dev").read_text().strip()

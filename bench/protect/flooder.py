@@ -1,4 +1,5 @@
-"""Best-effort work that holds memory and floods the page cache: a checksum over a file that fits nowhere, for ever."""
+"""Best-effort work that holds memory and floods the page cache: an endless checksum over a file that fits into no
+cache."""
 
 import mmap
 import os

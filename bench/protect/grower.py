@@ -1,8 +1,8 @@
-"""The memory victim: each request takes fresh memory for its session and reads a block of a file through page cache.
+"""Memory victim: each request takes fresh memory for its session and reads a block of a file through page cache.
 
 Sessions end when there are too many, so the service grows to its size and then goes on taking fresh memory. Requests
-are served in their order, each no sooner than it should start. Run as a program inside the victim's cgroup; writes a
-record for each request like `koordlet.demo.client`.
+are served in order, each no sooner than it should start. Run as a program inside the victim's cgroup; writes a record
+for each request like `koordlet.demo.client`.
 """
 
 import mmap

@@ -1,4 +1,4 @@
-"""A service that grows and reads files, beside best-effort work that holds memory and floods the page cache.
+"""Memory victim: a service that grows and reads files, beside work that holds memory and floods the page cache.
 
 Both are below one limited cgroup and each has a CPU to itself, so that memory is all they share.
 """
@@ -21,7 +21,7 @@ from koordlet.host.cgroups.scratch import ScratchCgroup
 MIB = 1 << 20
 LIMIT_BYTES = 1 << 30
 SERVICE_BYTES, HELD_BYTES = LIMIT_BYTES * 45 // 100, LIMIT_BYTES * 30 // 100
-"""What the service grows to, and what the best-effort work holds besides page cache."""
+"""Sizes that the service grows to, and that the best-effort work holds besides page cache."""
 FILE_BYTES, FLOOD_BYTES = 64 * MIB, 4 * LIMIT_BYTES
 REQUESTS_PER_SECOND = 100.0
 SETTLE_SECONDS = 6.0
@@ -32,7 +32,7 @@ enable = true
 
 
 def lay_out(stage: Stage) -> None:
-    """The limit, the service's file, and a hole for the other: what it reads comes from no disk."""
+    """The limit, the service's file, and a sparse file for the other: its reads come from no disk."""
     _set(ScratchCgroup(ROOT), ("memory.max", "memory.limit_in_bytes"), str(LIMIT_BYTES))
     (stage.directory / "served").write_bytes(os.urandom(FILE_BYTES))
     with (stage.directory / "flood").open("wb") as file:
@@ -42,13 +42,13 @@ def lay_out(stage: Stage) -> None:
 
 
 def _set(cgroup: ScratchCgroup, names: tuple[str, str], text: str) -> None:
-    """Write the file of cgroup v2, or where there is none that of v1."""
+    """Write the file of cgroup v2, or without it that of v1."""
     has_v2 = any((directory / names[0]).exists() for directory in cgroup.directories)
     cgroup.write(names[0] if has_v2 else names[1], text)
 
 
 class Floor(Column):
-    """What cgroups offer for ever: memory.low for the service; on v1 the soft limit of the other, all there is."""
+    """Protection that cgroups offer: memory.low for the service; on v1 only the soft limit of the other."""
 
     name = "static weights"
 
@@ -66,7 +66,7 @@ class Floor(Column):
 
 
 class Limit(Column):
-    """A limit on the best-effort work, for ever: all that a service of known size leaves, less a tenth."""
+    """Fixed limit on the best-effort work: all that a service of known size leaves, less a tenth."""
 
     name = "fixed quota"
 
@@ -81,12 +81,12 @@ class Limit(Column):
 
 
 def memory_columns() -> list[Column]:
-    """Those that have an answer for memory; the suppress rule has one for CPUs only and is shown doing nothing."""
+    """Columns for a memory victim; the suppress rule acts on CPUs only and is shown doing nothing."""
     return [Alone(), Unprotected(), Floor(), Suppress(), Limit(), Ours()]
 
 
 def stalled_seconds(stage: Stage) -> float:
-    """Time with some task of the service stalled on memory so far; NaN without PSI."""
+    """Return the time with some task of the service stalled on memory so far; NaN without PSI."""
     for directory in stage.online.directories:
         pressure = directory / "memory.pressure"
         if pressure.exists():
@@ -95,7 +95,7 @@ def stalled_seconds(stage: Stage) -> float:
 
 
 def measure(stage: Stage, column: Column, *, seconds: float, seed: int, stop: Event) -> DemoPhase:
-    """One run of one column from an empty page cache; the work is counted in blocks of 1 MiB."""
+    """Run one column once from an empty page cache; the work is counted in blocks of 1 MiB."""
     _forget_pages(stage)
     column.set_up(stage)
     try:
@@ -119,7 +119,7 @@ def measure(stage: Stage, column: Column, *, seconds: float, seed: int, stop: Ev
 
 
 def _start_flood(stage: Stage) -> None:
-    """Started and holding what it holds."""
+    """Start the best-effort work and wait until it holds its memory."""
     cpu = (os.cpu_count() or 1) - 1
     counter = stage.directory / "blocks"
     arguments = [counter, stage.directory / "flood", HELD_BYTES, cpu]
@@ -130,7 +130,7 @@ def _start_flood(stage: Stage) -> None:
 
 
 def _forget_pages(stage: Stage) -> None:
-    """Page cache belongs to whoever read it first, also in the run before."""
+    """Drop page cache, which belongs to the cgroup that read it first, even in an earlier run."""
     for name in ("served", "flood"):
         descriptor = os.open(Path(stage.directory, name), os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

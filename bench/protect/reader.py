@@ -1,4 +1,4 @@
-"""The disk victim: 4 KiB reads around the page cache that start when they should, each on a thread that waits for it.
+"""Disk victim: 4 KiB reads around the page cache that start on schedule, each on a thread that waits for it.
 
 Run as a program inside the victim's cgroup; writes a record for each read like `koordlet.demo.client`.
 """

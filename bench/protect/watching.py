@@ -1,4 +1,4 @@
-"""Watches one run of one column from its start to its last request: what was answered, and the work done beside it."""
+"""Measurement of one run of one column from its start to its last request: answers, and the work done beside it."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,8 @@ def watch(
     seconds: float,
     stop: Event,
 ) -> DemoPhase:
-    """`work` tells the blocks of best-effort work so far; what happens while things settle does not count."""
+    """Run the requests; `work` returns the blocks of best-effort work so far. The time before settling does not
+    count."""
     first, last, began, ended = 0, 0, 0.0, 0.0
     start = time.monotonic()
     while not records.ended and not stop.wait(0.25):
