@@ -55,6 +55,6 @@ def test_every_scenario_is_proven_by_something_else_than_the_product() -> None:
 
 
 def test_the_document_lists_every_scenario_as_it_is() -> None:
-    document = (Path(__file__).parents[2] / "docs/detection.md").read_text()
+    document = (Path(__file__).parents[3] / "docs/detection.md").read_text()
     for each in SCENARIOS:
         assert f"| `{each.name}` | {each.about} |" in document
