@@ -1,7 +1,7 @@
 """QoS classes and priority bands, as Koordinator's protocol spells them.
 
 The class says how a workload may be treated on its node; the band says which resources it is counted
-against. Both are vocabulary: no function here decides an action.
+against. `protection_rank` orders workloads by both; no function here decides an action.
 """
 
 from enum import StrEnum
@@ -50,3 +50,29 @@ def priority_band(priority: int | None) -> PriorityBand:
         if low <= priority <= high:
             return band
     return PriorityBand.NONE
+
+
+SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
+"""Least `.spec.priority` of the classes system-cluster-critical and system-node-critical of Kubernetes."""
+
+_PROTECTION_ORDER = (QoSClass.BE, QoSClass.NONE, QoSClass.LS, QoSClass.LSR, QoSClass.LSE, QoSClass.SYSTEM)
+SENSITIVE_RANK = _PROTECTION_ORDER.index(QoSClass.LS)
+"""Rank from which a workload is latency-sensitive: noticeable limits on others are justified for it."""
+PROTECTED_RANK = _PROTECTION_ORDER.index(QoSClass.LSR)
+"""Rank from which a workload is protected: never limited for another one's sake, never evicted."""
+
+
+def protection_rank(qos: QoSClass, priority: int | None = None) -> int:
+    """Return the rank of a workload, 0 for the least protected, by its QoS class and its pod's priority if known.
+
+    A class ranks as in Koordinator's protocol, none at all between BE and LS; a pod that is critical to the system is
+    protected whatever its class. The one answer for strategies, response and enforcer; patterns and annotations of the
+    enforcer's settings come on top.
+    """
+    rank = _PROTECTION_ORDER.index(qos)
+    return max(rank, PROTECTED_RANK) if (priority or 0) >= SYSTEM_CRITICAL_PRIORITY else rank
+
+
+def is_protected(qos: QoSClass, priority: int | None = None) -> bool:
+    """Return whether a workload is never limited for another one's sake and never evicted."""
+    return protection_rank(qos, priority) >= PROTECTED_RANK

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from api.frame import CgroupInfo
-from api.qos import QoSClass
-from koordlet.response.observation import SENSITIVE_RANK, Observation
+from api.qos import SENSITIVE_RANK, QoSClass
+from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 from probes.tripwire import Trip, Tripwire
 

@@ -15,13 +15,11 @@ from functools import cached_property
 from api.cgroup_path import ancestors, lineage
 from api.frame import CgroupKind
 from api.intents import Knob
-from api.qos import QoSClass
+from api.qos import QoSClass, is_protected
 from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.spec import Scope
 from koordlet.host.knobs.table import KNOBS
 from koordlet.identity.cgroup_names import kind_at
-
-_PROTECTED_CLASSES = frozenset({QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR})
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class ProtectedCgroups:
         if target == "/" and "/" in self.patterns:
             return "the root cgroup holds all others"
         qos = self.class_of(target)
-        if qos in _PROTECTED_CLASSES:
+        if is_protected(qos):
             return f"{target} is of class {qos}"
         return self._above.get(target, "")
 
@@ -82,7 +80,7 @@ class ProtectedCgroups:
         if self.own:
             found |= dict.fromkeys(lineage(self.own), "the agent itself runs there")
         for path, qos in self.classes.items():
-            if qos in _PROTECTED_CLASSES:
+            if is_protected(qos):
                 found |= dict.fromkeys(ancestors(path), f"{path} below it is of class {qos}")
         for path in self.annotated:
             found |= dict.fromkeys(ancestors(path), f"{path} below it is annotated as protected")

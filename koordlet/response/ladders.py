@@ -13,10 +13,10 @@ import numpy as np
 from api.cgroup_path import competing_ancestor
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
-from api.qos import QoSClass
+from api.qos import PROTECTED_RANK, QoSClass
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads
 from koordlet.response.limit_control import first_limit
-from koordlet.response.observation import PROTECTED_RANK, Observation
+from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 
 STRATEGY = "response"

@@ -10,18 +10,12 @@ from numpy.typing import NDArray
 from api.cgroup_path import ancestors, lineage
 from api.frame import CgroupInfo
 from api.loss import LOSS_CAUSES, lost_to_others_ns
-from api.qos import QoSClass
+from api.qos import PROTECTED_RANK, QoSClass, protection_rank
 from api.verdicts import Verdict
 from api.window import Delta, Window
 from koordlet.response.host_capabilities import HostCapabilities
 
 Floats = NDArray[np.float64]
-
-_RANKS = {QoSClass.BE: 0, QoSClass.NONE: 1, QoSClass.LS: 2, QoSClass.LSR: 3, QoSClass.LSE: 4, QoSClass.SYSTEM: 5}
-SENSITIVE_RANK = _RANKS[QoSClass.LS]
-"""Cgroups of this rank or above justify actions that a culprit feels."""
-PROTECTED_RANK = _RANKS[QoSClass.LSR]
-"""Cgroups of this rank or above are never acted upon."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class Observation:
         """Path to the highest rank at or below it."""
         found: dict[str, int] = {}
         for info in self.cgroups:
-            rank = _RANKS[QoSClass(info.qos)]
+            rank = protection_rank(QoSClass(info.qos))
             for path in lineage(info.path):
                 if found.get(path, -1) >= rank:
                     break
@@ -84,7 +78,7 @@ class Observation:
 
     def _rank_of(self, path: str) -> int:
         row = self.rows.get(path)
-        return _RANKS[QoSClass.NONE] if row is None else _RANKS[QoSClass(self.cgroups[row].qos)]
+        return protection_rank(QoSClass.NONE if row is None else QoSClass(self.cgroups[row].qos))
 
     def lost_by(self, victim: str, resource: str) -> float:
         """Return the victim's current loss to others, from the ledger or else from its verdict; 0 if it is gone."""

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from api.cgroup_path import competing_ancestor
 from api.intents import Intent, Strength
+from api.qos import PROTECTED_RANK, SENSITIVE_RANK
 from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode, ResponseStep
 from koordlet.response.ladders import LADDERS, Interference
-from koordlet.response.observation import PROTECTED_RANK, SENSITIVE_RANK, Observation
+from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 
 _HISTORY_TICKS = 60

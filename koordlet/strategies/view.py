@@ -23,10 +23,7 @@ from api.protocol import (
     MID_CPU,
     MID_MEMORY,
 )
-from api.qos import PriorityBand, QoSClass, priority_band
-
-SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
-"""Least priority of Kubernetes' system-cluster-critical and system-node-critical pods."""
+from api.qos import PriorityBand, QoSClass, is_protected, priority_band
 
 
 class GroupKind(StrEnum):
@@ -159,8 +156,7 @@ class Group:
     @property
     def protected(self) -> bool:
         """Never limited and never evicted: labelled SYSTEM, LSE or LSR, or critical to the system."""
-        reserved = self.qos in (QoSClass.SYSTEM, QoSClass.LSE, QoSClass.LSR)
-        return reserved or (self.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+        return is_protected(self.qos, self.priority)
 
     @property
     def own_cpus(self) -> frozenset[int]:
