@@ -1,1 +1,1 @@
-"""The node agent: collects, stores, shows; later decides and acts."""
+"""The node agent: measures cgroups, judges who loses time to whom, acts within limits, and reports."""

@@ -1,4 +1,4 @@
-"""The `koordlet` command; its subcommands stand in `koordlet/commands/` and in the folders that they are about."""
+"""The `koordlet` command; its subcommands are the modules of `koordlet/commands/`."""
 
 import click
 
@@ -19,7 +19,7 @@ def main() -> None:
     \b
     Examples:
       koordlet top                              live view
-      koordlet run --standalone                 observe, log who loses what to whom, serve metrics
+      koordlet run --standalone                 observe, log verdicts, serve metrics
       koordlet snapshot --seconds 5 --json      one measurement on stdout
       koordlet doctor                           what this host can measure
     """

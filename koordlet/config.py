@@ -1,4 +1,4 @@
-"""Everything that can be set, with its default and meaning; `koordlet run --check-config` validates a file."""
+"""Settings of the agent with their defaults and meanings; `koordlet run --check-config` validates a file."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,12 +38,12 @@ class ProbeSettings(SettingsTable, frozen=True):
 
 
 class CgroupSettings(SettingsTable, frozen=True):
-    """[cgroups]: which cgroups are watched and how their class is told."""
+    """[cgroups]: cgroups that are measured, and how often."""
 
     ignore: tuple[str, ...] = ()
-    """Globs of paths that are not watched."""
+    """Globs of paths that are not measured."""
     slow_every_ticks: Annotated[int, Meta(ge=1, le=600)] = 10
-    """Costly files (memory.stat, PSI, io) are read in turn, each cgroup once in so many ticks."""
+    """Costly files (memory.stat, PSI, io) are read in turn, each cgroup once in this many ticks."""
 
 
 class QoSRuleSettings(SettingsTable, frozen=True):
@@ -71,102 +71,102 @@ class MetricsSettings(SettingsTable, frozen=True):
 
 
 class EnforcerSettings(SettingsTable, frozen=True):
-    """[enforcer]: what may be changed on this node, by whom and how often; nothing is changed by default."""
+    """[enforcer]: settings that may be changed on this node, and how often; none by default."""
 
     enabled: bool = False
     dry_run: bool = False
-    """Decide and audit as ever, but write to no cgroup, resource group, process, link or journal."""
+    """Decide and audit as usual, but write to no cgroup, resource group, process, link or journal."""
     strategies: tuple[str, ...] = ()
-    """Globs of the strategies whose wishes are carried out; the others' are refused and audited."""
+    """Globs of the strategies whose intents are applied; those of others are refused and audited."""
     evict: bool = False
-    """Whether processes may be ended at a strategy's wish."""
+    """Whether strategies may evict: end the processes of a cgroup."""
     evict_cooldown_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     """Time between two evictions on this node."""
     changes_per_minute: Count = 600
-    """Changes on the whole node; putting back is never held up."""
+    """Changes on the whole node; restoring is not limited."""
     pod_changes_per_minute: Count = 60
     """Changes of one pod, or of one cgroup outside Kubernetes."""
     foreign_write_backoff_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
-    """How long a value that somebody else wrote is left alone."""
+    """Time that a setting is left alone after another program wrote it."""
     only: tuple[str, ...] = ()
     """Globs of the cgroups that may be changed at all; empty is every one that is not protected."""
     protected: tuple[str, ...] = ("/", "/init.scope", "/system.slice", "/system.slice/*")
-    """Globs of cgroup paths that get nothing but gifts: more weight, more protection, wider limits."""
+    """Globs of cgroup paths whose settings may only be loosened: more weight, more protection, wider limits."""
     network_interface: str = ""
     """The link that gets traffic classes; that of the default route where it is empty."""
     network_bits_per_second: Annotated[int, Meta(ge=0, le=1 << 50)] = 0
-    """How fast that link is; 0 asks the interface."""
+    """Speed of that link; 0 asks the interface."""
     state_dir: str = "/var/lib/koord"
-    """Holds the journal of what is to be put back."""
+    """Directory of the journal of settings to restore."""
     audit_file: str = "/var/log/koord/audit.jsonl"
     """One JSON line for each decision that changed; empty writes none."""
     audit_bytes: Annotated[int, Meta(ge=65_536, le=1 << 40)] = 16 << 20
-    """Size at which the audit file is set aside for a new one."""
+    """Size at which the audit file is rotated."""
     audit_files: Annotated[int, Meta(ge=1, le=1000)] = 4
     """Audit files that are kept, the current one included."""
 
 
 class DetectionSettings(SettingsTable, frozen=True):
-    """[detection]: what counts as harm; `[detection.rules.<name>]` adds a rule or changes keys of one there is."""
+    """[detection]: rules and baselines of the judge; `[detection.rules.<name>]` adds a rule or changes keys of one."""
 
     enabled: bool = True
     rules_file: str = ""
-    """TOML or YAML file with tables `[rules.<name>]` that stand in place of the built-in rules."""
+    """TOML or YAML file with tables `[rules.<name>]` that replace the built-in rules."""
     rules: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """Rules by name, laid over those of the file."""
+    """Rules by name, merged over those of the file."""
     disabled_rules: tuple[str, ...] = ()
-    """Rules not to judge by, by name."""
+    """Names of rules that are not applied."""
     node_type: str = ""
-    """What ordinary behaviour is compared within; the CPU model where it is empty."""
+    """Node type whose baselines are comparable; the CPU model where it is empty."""
     baselines_file: str = "/var/lib/koord/baselines.json"
-    """Where what is learned outlives the agent; empty keeps it in memory alone."""
+    """File of the baselines; empty keeps them in memory only."""
     save_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
-    """Baselines are saved so often, and at the end."""
+    """Time between saves of the baselines, which are saved at the end too."""
     models_file: str = ""
     """Anomaly models that `koord-detector train` wrote."""
     cpi2: bool = False
-    """Judge cycles per instruction as CPI2 does, too; needs a PMU."""
+    """Judge cycles per instruction as CPI2 does too; needs a PMU."""
 
 
 class RecordingSettings(SettingsTable, frozen=True):
-    """[recording]: keeping on disk what verdicts rest on, for `koord-detector` replay and explain."""
+    """[recording]: frames on disk, for `koord-detector` replay and explain."""
 
     enabled: bool = False
     directory: str = "/var/lib/koord/recordings"
     max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 44)] = 1 << 30
-    """Of all segments together; the oldest are deleted."""
+    """Size of all segments together; the oldest are deleted."""
     segment_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
-    """A segment is replayed alone; shorter ones repeat the judge's state more often."""
+    """Length of a segment, which can be replayed alone; shorter ones repeat the judge's state more often."""
     segment_bytes: Annotated[int, Meta(ge=65_536, le=1 << 34)] = 16 << 20
     """Size from which a new segment starts, at most a quarter of `max_bytes`."""
 
 
 class StrategiesSettings(SettingsTable, frozen=True):
-    """[strategies]: what keeps the node in order besides the answer to verdicts (docs/strategies.md)."""
+    """[strategies]: strategies enabled besides the response to verdicts (docs/strategies.md)."""
 
     node_slo_file: str = ""
     """JSON, YAML or TOML file with the spec of a NodeSLO; without it and `node_slo` no strategy runs."""
     node_slo: dict[str, Any] = msgspec.field(default_factory=dict)
     """The spec itself: `[strategies.node_slo.<section>]`."""
     features: dict[str, bool] = msgspec.field(default_factory=dict)
-    """Feature gates by Koordinator's names, where they are not to have its defaults."""
+    """Feature gates by Koordinator's names, where they differ from its defaults."""
     reserved: dict[str, Annotated[int, Meta(ge=0)]] = msgspec.field(default_factory=dict)
-    """What the system keeps of `cpu` (millicores) and `memory` (bytes): the rest is allocatable."""
+    """Part of `cpu` (millicores) and `memory` (bytes) reserved for the system: the rest is allocatable."""
     allocatable: dict[str, Annotated[int, Meta(ge=0)]] = msgspec.field(default_factory=dict)
-    """What pods may request, by resource name, where the cluster does not tell: CPU in millicores, else bytes."""
+    """Allocatable amounts by resource name, where the cluster does not give them: CPU in millicores, else bytes."""
     disk_paths: tuple[str, ...] = ("/",)
     """Any path of each local file system that workloads write to; the fullest of them counts."""
 
 
 class AgentSettings(SettingsTable, frozen=True):
-    """The whole file."""
+    """Settings of the agent: the tables of the file."""
 
     interval_seconds: Seconds = 1.0
     """Time between ticks."""
     history_seconds: Annotated[float, Meta(ge=2, le=3600)] = 70.0
-    """How long frames are kept in memory."""
+    """Time that frames are kept in memory."""
     root: str = "/"
-    """Where the host's file system is mounted (for a container with the host under another path)."""
+    """Mount point of the host's file system (for a container with the host under another path)."""
     probes: ProbeSettings = ProbeSettings()
     cgroups: CgroupSettings = CgroupSettings()
     qos: tuple[QoSRuleSettings, ...] = ()

@@ -1,4 +1,4 @@
-"""What this host can measure: every capability with yes or no, why, and what to do about each no."""
+"""Capabilities of this host: each with yes or no, the reason, and the remedy of each no."""
 
 import os
 import time
@@ -30,7 +30,7 @@ class Finding:
 
 
 def examine(settings: AgentSettings) -> list[Finding]:
-    """Ask the kernel and try every probe and collector for real."""
+    """Query the kernel, and open every probe and collector."""
     tree = HostTree(Path(settings.root))
     findings = [*_ground(tree), *_remembered(settings.detection)]
     try:
@@ -80,7 +80,7 @@ def _ground(tree: HostTree) -> list[Finding]:
 
 
 def _remembered(settings: DetectionSettings) -> list[Finding]:
-    """What stands in the baseline file; it is only read."""
+    """State of the baseline file, which is only read."""
     if not settings.enabled or not settings.baselines_file:
         return []
     path = Path(settings.baselines_file)
@@ -95,7 +95,7 @@ def _remembered(settings: DetectionSettings) -> list[Finding]:
 
 
 def main_job_runs(findings: list[Finding]) -> bool:
-    """Whether lost CPU time can be measured with cause and culprit."""
+    """Return whether lost CPU time can be measured with cause and culprit."""
     return any(finding.name == MAIN_JOB and finding.able for finding in findings)
 
 

@@ -1,1 +1,1 @@
-"""The agent: the loop, the tick, and what they measure with."""
+"""The agent: its loop, its sources of frames, the judge in it, and baselines and recordings on disk."""

@@ -34,7 +34,7 @@ _REMEMBERED_REMOVED = 4096
 
 
 class Agent:
-    """Everything that measures on one node. Build it, call `collect` once an interval, `close` it."""
+    """Sources of frames on one node: the cgroup walk, collectors and probes. Call `collect` once an interval."""
 
     def __init__(self, settings: AgentSettings, probes: ProbeSet | None = None) -> None:
         """Open collectors and probes; `unsupported` names those that this host cannot run, with the reason.

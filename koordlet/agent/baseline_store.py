@@ -1,6 +1,6 @@
-"""Baselines on disk: loaded at start, saved now and then and at the end, replaced whole or not at all.
+"""Baselines on disk: loaded at start, saved every `save_seconds` and at the end, replaced atomically.
 
-A file that cannot be trusted is kept aside under another name, with the reason in the log; learning starts anew.
+A file that fails its checks is kept under another name, with the reason in the log; learning starts anew.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 _LARGEST_BYTES = 256 << 20
 _LAST_WAIT_SECONDS = 10.0
 _STALE_SECONDS = 3600.0
-"""Age from which a half-written file is what a killed agent left."""
+"""Age from which a temporary file is taken for one that a killed agent left."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedBaselines:
-    """What stands at the path: baselines, a reason why not, or neither where there is no file."""
+    """Content of the file: baselines, or the reason of their refusal, or neither where there is no file."""
 
     baselines: Baselines | None = None
     saved_bytes: int = 0
@@ -37,7 +37,7 @@ class LoadedBaselines:
 
 
 def read_baselines(path: Path, now_seconds: float, policy: BaselinePolicy) -> LoadedBaselines:
-    """Read the file and touch nothing."""
+    """Read the file without changing anything on disk."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -57,13 +57,13 @@ def refused_files(path: Path) -> list[Path]:
 
 
 class BaselineStore:
-    """Holds the path; nothing it cannot do stops anything: it is logged once in a row and counted."""
+    """The baseline file of a running agent. Failures end no tick: they are logged once in a row and counted."""
 
     def __init__(self, path: Path, save_seconds: float) -> None:
         self.path = Path(os.path.realpath(path))
         self.save_seconds = save_seconds
         self.refused = ""
-        """Why the file found at the start was not used."""
+        """Reason why the file found at the start was refused."""
         self.saves = 0
         self.failures = 0
         """Saves that did not succeed."""
@@ -73,7 +73,7 @@ class BaselineStore:
         self._writing: threading.Thread | None = None
 
     def load(self, policy: BaselinePolicy) -> Baselines | None:
-        """The saved baselines, aged to now; None where there are none or they were refused."""
+        """Return the saved baselines, aged to now; None where there are none or they were refused."""
         found = read_baselines(self.path, time.time(), policy)
         self._tidy()
         if found.refused:
@@ -84,12 +84,12 @@ class BaselineStore:
         return found.baselines
 
     def save_if_due(self, baselines: Baselines) -> None:
-        """Save in the background every `save_seconds`: a slow disk holds up no tick."""
+        """Save in a thread every `save_seconds`: a slow disk delays no tick."""
         if time.monotonic() - self._last_save < self.save_seconds:
             return
         self._last_save = time.monotonic()
         if self._writing is not None and self._writing.is_alive():
-            self._failed(f"the disk has not taken the last one within {self.save_seconds:g} s")
+            self._failed(f"the last save is not finished after {self.save_seconds:g} s")
         elif self._may_save:
             data = encode(baselines, time.time())
             self._writing = threading.Thread(target=self._write, args=(data,), name="baselines", daemon=True)
@@ -136,7 +136,7 @@ class BaselineStore:
         _log.warning("%s: %s; kept as %s, learning anew", self.path, self.refused, aside.name)
 
     def _tidy(self) -> None:
-        """Remove what an agent that was killed while it wrote has left."""
+        """Remove temporary files of agents that were killed while they wrote."""
         for stale in self.path.parent.glob(f".{self.path.name}.*.new"):
             with contextlib.suppress(OSError):
                 if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
@@ -144,7 +144,7 @@ class BaselineStore:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Put `data` in the place of `path` so that a crash at any moment leaves the old or the new, whole."""
+    """Replace the file atomically: a crash at any time leaves the old content or the new one, whole."""
     descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""The detector inside the agent: settings become a judge, frames go in, verdicts come out, no tick fails for it."""
+"""The judge in the agent: built from the settings, fed every frame, its failures counted and never the tick's."""
 
 import logging
 import time
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DetectionState:
-    """How judging stands; counts are since the start."""
+    """Counters of judging since the start, and sizes of the baselines."""
 
     run_seconds: float = 0.0
     failures: int = 0
@@ -39,13 +39,13 @@ class DetectionState:
     saves: int = 0
     save_failures: int = 0
     files_refused: int = 0
-    """Saved baselines that were kept aside at the start."""
+    """Baseline files refused at the start and kept under another name."""
 
 
 class Detection:
-    """Feed it each frame of the agent; holds the judge and counts what goes wrong.
+    """The judge with its recorder and its baseline store; `step` takes every frame.
 
-    The judge gets what a recording keeps and nothing else, so that a replay says the same.
+    The judge gets the columns that a recording keeps and no others, so that a replay gives the same verdicts.
     """
 
     def __init__(self, judge: Judge, recorder: Recorder | None = None, keeper: BaselineStore | None = None) -> None:
@@ -55,21 +55,21 @@ class Detection:
         self.failures = 0
         """Ticks in which the judge failed."""
         self.run_seconds = 0.0
-        """Time spent judging, in all."""
+        """Time spent judging since the start."""
         self._is_failing = False
 
     @property
     def open_verdicts(self) -> tuple[Verdict, ...]:
-        """Verdicts that stand."""
+        """Verdicts in effect."""
         return self.judge.open_verdicts
 
     @property
     def turnarounds(self) -> Turnarounds | None:
-        """Requests of the newest frame and what is usual for them; None where none are seen, or judging failed."""
+        """Requests of the newest frame with their baselines; None where none are measured or judging failed."""
         return None if self._is_failing else self.judge.turnarounds
 
     def step(self, frame: Frame) -> Sequence[Verdict]:
-        """Verdicts that open, change or close with this frame; none where the judge fails."""
+        """Judge a frame; return the verdicts that open, change or close with it, none where the judge fails."""
         started = time.perf_counter()
         try:
             kept = essential(frame)
@@ -96,7 +96,7 @@ class Detection:
 
     @property
     def state(self) -> DetectionState:
-        """Counts since the start, and what is learned as of now."""
+        """Counters since the start, and the present sizes of the baselines."""
         baselines, keeper = self.judge.baselines, self.keeper
         ready = baselines.ready_count(time.time())
         return DetectionState(
@@ -111,7 +111,7 @@ class Detection:
         )
 
     def close(self) -> None:
-        """End the recording, if there is one, and save the baselines; idempotent."""
+        """Close the recording, if there is one, and save the baselines; idempotent."""
         if self.recorder is not None:
             self.recorder.close()
         if self.keeper is not None:
@@ -119,7 +119,7 @@ class Detection:
 
 
 def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) -> JudgeSettings:
-    """What the judge decides by. Raises SettingsError naming file (`source`, or that of rules or models) and key."""
+    """Settings of the judge. Raises SettingsError naming file (`source`, or that of rules or models) and key."""
     return JudgeSettings(
         rules=rules(settings, source),
         node_type=settings.node_type or cpu_model,
@@ -138,7 +138,7 @@ def _models(models_file: str) -> ModelFile:
 
 
 def rules(settings: DetectionSettings, source: str) -> tuple[Rule, ...]:
-    """The rules of the rules file, or the built-in ones, with the settings' own laid over them by name."""
+    """The rules of the rules file, or the built-in ones, with those of the settings merged over them by name."""
     symptoms = frozenset(discover_symptoms())
     base = {rule.name: rule for rule in _base(settings.rules_file, symptoms)}
     for name in settings.disabled_rules:

@@ -1,6 +1,6 @@
-"""Recent frames in memory, bounded by time and size; hands out immutable windows.
+"""Recent frames in memory, bounded by time and size.
 
-The newest frames are whole. Older ones keep only what long windows ask for: plain columns of the dense table and of
+The newest frames are whole. Older ones keep only the columns that long windows need: plain ones of the dense table and
 the host, so that two minutes of a full node fit in a few megabytes.
 """
 
@@ -11,7 +11,7 @@ from api.frame import CGROUP, HOST, Frame, Table
 from api.window import Window
 
 WHOLE_SECONDS = 12.0
-"""How long histograms and sparse tables are kept."""
+"""Age up to which frames keep histograms and sparse tables."""
 
 
 class FrameStore:
@@ -22,14 +22,14 @@ class FrameStore:
         self._frames: deque[Frame] = deque(maxlen=max(2, int(history_seconds / interval_seconds) + 1))
 
     def append(self, frame: Frame) -> None:
-        """Keep one more frame; one grows thin, and the oldest falls out."""
+        """Add a frame; one loses its histograms and sparse tables, and the oldest is dropped."""
         self._frames.append(frame)
         if len(self._frames) > self._whole:
             position = len(self._frames) - self._whole - 1
             self._frames[position] = thin(self._frames[position])
 
     def window(self, seconds: float | None = None) -> Window | None:
-        """The newest frames spanning at least `seconds` (all by default); None until there are two."""
+        """Return the newest frames that span at least `seconds` (all by default); None until there are two."""
         if len(self._frames) < 2:
             return None
         window = Window(tuple(self._frames))

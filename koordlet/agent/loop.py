@@ -34,7 +34,7 @@ class FrameSource(Protocol):
 
 
 class AgentLoop:
-    """The steps of a tick in their order. Judging, control and each sink fail alone; they run whatever else is off."""
+    """The steps of a tick in their order. Judging, control and each sink are optional, and fail without the others."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class AgentLoop:
         control: Sink | None = None,
         sinks: Mapping[str, Sink] | None = None,
     ) -> None:
-        """`control` acts on the tick before any sink reports it; the names of sinks are those of their losses."""
+        """`control` acts on the tick before any sink reports it; a sink's failures are counted under its name."""
         self._source = source
         self._detection = detection
         self._control = isolated("control", control, source.lost) if control else None

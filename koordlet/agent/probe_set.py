@@ -1,4 +1,4 @@
-"""Opens every probe this host can run and reads them; the only place of the agent that knows probes."""
+"""The kernel probes of this host: opened once, read in each tick."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProbeSet:
-    """The probes that opened, and why each of the others did not."""
+    """Opened probes, and the reasons of those that could not be opened."""
 
     def __init__(
         self,
@@ -31,13 +31,13 @@ class ProbeSet:
         self.opened = dict(opened)
         self.refused = dict(refused)
         self.partly = dict(partly)
-        """What an opened probe cannot measure here, and why."""
+        """Reasons by name for parts of opened probes that cannot measure on this host."""
         self.sources = dict(sources)
-        """What each opened probe rests on."""
+        """Backend of each opened probe: CO-RE objects, BCC or kernel files."""
 
     @classmethod
     def open(cls, settings: ProbeSettings) -> "ProbeSet":
-        """Open all that are not disabled; one probe's refusal never stops another.
+        """Open all probes that are not disabled; a refused one does not stop the others.
 
         Raises SettingsError for an option that its probe does not take.
         """
@@ -62,7 +62,7 @@ class ProbeSet:
         return cls(opened, refused, partly, sources)
 
     def read(self) -> tuple[dict[str, Reading], dict[str, str]]:
-        """One reading from each probe, and what went wrong with the others (which are tried again next tick)."""
+        """Return a reading of each probe, and the errors of those that failed and are tried again in the next tick."""
         readings: dict[str, Reading] = {}
         failures: dict[str, str] = {}
         for name, probe in self.opened.items():
@@ -73,12 +73,12 @@ class ProbeSet:
         return readings, failures
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
-        """Let every probe drop cgroups that are gone."""
+        """Let every probe drop removed cgroups."""
         for probe in self.opened.values():
             probe.forget(ids)
 
     def stats(self) -> dict[str, Sequence[ProgramStats]]:
-        """Run time of every program, by probe."""
+        """Return the run time of every program, by probe."""
         return {name: probe.stats() for name, probe in self.opened.items()}
 
     def close(self) -> None:
@@ -95,6 +95,6 @@ def _with_missed(name: str, probe: Probe) -> Reading:
 
 
 def reported_ids(readings: Mapping[str, Reading]) -> NDArray[np.uint64]:
-    """Every cgroup id that any reading's dense table mentions."""
+    """Return the cgroup ids in the dense tables of all readings, sorted."""
     found = [reading.tables[CGROUP].ids for reading in readings.values() if CGROUP in reading.tables]
     return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.uint64)

@@ -1,6 +1,7 @@
-"""Writes what the judge is fed to disk, so that what it said can be replayed and explained. Never hurts the tick.
+"""Recordings: frames as the judge gets them, on disk, from which its verdicts are replayed and explained.
 
-Each frame is one append to the page cache: a killed agent loses nothing, a power cut the last seconds.
+Each frame is one append to the page cache: a killed agent loses nothing, a power cut the last seconds. A failure is
+counted and never the tick's.
 """
 
 import logging
@@ -20,10 +21,10 @@ from koordlet.config import RecordingSettings
 _log = logging.getLogger(__name__)
 
 _UNBORN = ".new"
-"""Suffix of a segment without its header, which nobody reads; one is left where the agent is killed meanwhile."""
+"""Suffix of a segment whose header is not written yet; an agent killed meanwhile leaves one behind."""
 
 RETRY_SECONDS = 10.0
-"""After recording failed, frames are lost for so long before it is tried again."""
+"""Time after a failure during which frames are lost before the next attempt."""
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class _Segment:
 
 
 class Recorder:
-    """Feed it each frame before the judge steps."""
+    """Writes each frame before the judge steps."""
 
     def __init__(self, settings: RecordingSettings, host: Mapping[str, str]) -> None:
         self._settings = settings
@@ -54,10 +55,10 @@ class Recorder:
         self.lost_frames = 0
         """Frames that could not be written."""
         self.stopped_because = ""
-        """Why nothing is recorded now; empty while it is."""
+        """Reason why nothing is recorded now; empty while it is."""
 
     def take(self, frame: Frame, judge: Judge) -> None:
-        """Append the frame, first starting a segment where it is time to; what fails is counted and logged once."""
+        """Append the frame, in a new segment where one is due; failures are counted and logged once in a row."""
         if self.stopped_because and frame.monotonic_ns < self._retry_ns:
             self.lost_frames += 1
             return
@@ -71,7 +72,7 @@ class Recorder:
             self.stopped_because = ""
 
     def close(self) -> None:
-        """End the segment; idempotent."""
+        """Close the segment; idempotent."""
         if self._segment is not None:
             os.close(self._segment.descriptor)
             self._segment = None
@@ -88,12 +89,12 @@ class Recorder:
         self.frames += 1
 
     def _is_over(self, segment: _Segment, frame: Frame, judge: Judge) -> bool:
-        """A segment has one set of rules: those in its header."""
+        """Return whether the segment is too old, or was begun under other rules than the judge's."""
         is_old = frame.monotonic_ns - segment.started_ns >= self._settings.segment_seconds * 1e9
         return is_old or judge.settings is not segment.judge_settings
 
     def _start(self, frame: Frame, judge: Judge) -> None:
-        """A new segment with its first frame; it gets its name when both are written."""
+        """Start a segment with its first frame; it gets its name when header and frame are written."""
         self.close()
         if not self._run:
             started = datetime.fromtimestamp(frame.wall_ns / 1e9, UTC)
@@ -123,7 +124,7 @@ class Recorder:
         self._number += 1
 
     def _append(self, segment: _Segment, data: bytes) -> None:
-        """All of it or nothing, so that the segment never ends in a torn block while the agent lives."""
+        """Append all of the data or none, so that a segment of a living agent never ends in a torn block."""
         written = os.write(segment.descriptor, data)
         if written < len(data):
             os.ftruncate(segment.descriptor, segment.bytes)
@@ -144,7 +145,7 @@ class Recorder:
             over -= sizes[path]
 
     def _stop(self, frame: Frame, error: Exception) -> None:
-        """What comes later does not follow on what was written, so it will be another run."""
+        """Count the frame as lost and end the run: later frames do not continue what was written."""
         self.lost_frames += 1
         if not self.stopped_because:
             _log.warning("recording stopped: %s: %s; trying again every %g s", self._directory, error, RETRY_SECONDS)

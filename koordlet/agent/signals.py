@@ -1,4 +1,4 @@
-"""An orderly end: signals become an event that whoever runs waits for."""
+"""SIGINT and SIGTERM as an event, for an orderly end."""
 
 import signal
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def until_signalled() -> Iterator[Event]:
-    """An event that SIGINT or SIGTERM sets; what runs goes on to its next wait. A second signal ends at once."""
+    """Return an event that the first SIGINT or SIGTERM sets; the second one has its default effect."""
     stop = Event()
 
     def ask(number: int, _frame: FrameType | None) -> None:

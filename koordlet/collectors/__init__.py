@@ -22,7 +22,7 @@ from koordlet.host.files import HostTree, KeptFiles
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The doors a collector may use."""
+    """Access to kernel files for collectors."""
 
     tree: HostTree
     hierarchies: Hierarchies

@@ -10,7 +10,7 @@ COLUMNS = ("cpustat.periods", "cpustat.throttled_periods", "cpustat.throttled_ns
 
 
 class CpuStat(FileCollector):
-    """Tells the victim's own throttling from a neighbour's doing.
+    """Quota of a cgroup and its own throttling, as opposed to time lost to neighbours.
 
     A cgroup that has a quota is read every tick, one that has none (its periods stand at 0) in turn.
     """

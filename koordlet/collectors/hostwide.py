@@ -16,7 +16,7 @@ _MEMINFO = {"hostwide.memory_total_bytes": "MemTotal", "hostwide.memory_availabl
 
 
 class HostWide(Collector):
-    """A handful of /proc files, every tick."""
+    """Some /proc files, read every tick."""
 
     def __init__(self, tree: HostTree) -> None:
         self._tree = tree

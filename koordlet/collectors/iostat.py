@@ -9,7 +9,7 @@ _OPS = ("iostat.reads", "iostat.writes")
 
 
 class IoStat(FileCollector):
-    """Read in turn."""
+    """IO counters, read in turn."""
 
     source = "iostat"
 

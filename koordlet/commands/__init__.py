@@ -1,1 +1,1 @@
-"""What `koordlet` does when it is called, one module a command; what a command needs is imported when it is called."""
+"""Subcommands of `koordlet`, a module each; they import their rooms only when they are called."""

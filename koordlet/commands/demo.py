@@ -1,4 +1,4 @@
-"""`koordlet demo`: the command line."""
+"""`koordlet demo`: interference and protection shown on this machine."""
 
 import sys
 from pathlib import Path
@@ -12,20 +12,26 @@ import click
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("koord-demo.png"),
     show_default=True,
-    help="Where the picture goes; '-' draws none.",
+    help="File for the picture; '-' draws none.",
 )
-@click.option("--phase-seconds", type=click.FloatRange(5, 3600), default=30.0, show_default=True, help="Of each phase.")
+@click.option(
+    "--phase-seconds", type=click.FloatRange(5, 3600), default=30.0, show_default=True, help="Length of each phase."
+)
 @click.option(
     "--request-ms", type=click.FloatRange(0.2, 1000), default=10.0, show_default=True, help="CPU time of a request."
 )
 @click.option(
-    "--load", type=click.FloatRange(0.01, 0.95), default=0.3, show_default=True, help="Part of the machine they need."
+    "--load",
+    type=click.FloatRange(0.01, 0.95),
+    default=0.3,
+    show_default=True,
+    help="Part of the machine that the requests need.",
 )
 def demo(picture: Path, phase_seconds: float, request_ms: float, load: float) -> None:
-    """Show on this machine what a neighbour costs a service, and what protection gives back.
+    """Measure on this machine the cost of a noisy neighbour to a service, and the effect of protection.
 
     Starts a service under open-loop load and best-effort work in cgroups of its own (/koord-demo), measures the service
-    alone, beside the work unprotected, and protected; prints a table, saves a picture, removes what it made.
+    alone, beside that work, and beside it protected; prints a table, saves a picture, removes its cgroups.
 
     \b
     Examples:

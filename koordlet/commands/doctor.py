@@ -1,4 +1,4 @@
-"""`koordlet doctor`: what this host can measure."""
+"""`koordlet doctor`: capabilities of this host."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from koordlet.commands.startup import HOST_CANNOT, config_option, settings_of
 @config_option
 @click.option("--json", "as_object", is_flag=True, help="One JSON object instead of lines.")
 def doctor(config: Path | None, as_object: bool) -> None:
-    """Say what this host can measure, why not, and what to do about it; exit 0 if the main job can run."""
+    """List what this host can measure, with reasons and remedies; exit 0 if cpu interference can be measured."""
     from koordlet.doctor import as_json, examine, main_job_runs
 
     findings = examine(settings_of(config))

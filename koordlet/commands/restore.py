@@ -1,4 +1,4 @@
-"""`koordlet restore`: put back what an agent that was killed left changed."""
+"""`koordlet restore`: restore the settings that a killed agent left changed."""
 
 import os
 import sys
@@ -15,11 +15,11 @@ _FAILED, _ASKED_WRONGLY, _HOST_CANNOT = 1, 2, 3
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="Settings file of the agent that was killed.")
+@click.option("--config", type=click.Path(path_type=Path), help="Settings file of the killed agent.")
 def restore(config: Path | None) -> None:
-    """Put back what an agent that was killed left changed; exit 0 if nothing is left to do.
+    """Restore settings that a killed agent left changed; exit 0 unless one fails.
 
-    Does nothing a second time, and refuses while an agent runs.
+    Idempotent; refuses while an agent runs.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`koordlet run`: the agent itself."""
+"""`koordlet run`: the node agent."""
 
 from pathlib import Path
 
@@ -10,19 +10,19 @@ from koordlet.commands.startup import config_option, settings_of
 @click.command()
 @config_option
 @click.option("--standalone", is_flag=True, help="Without Kubernetes: watch every cgroup of this host.")
-@click.option("--json", "as_objects", is_flag=True, help="Verdicts on stdout, one JSON object a line, not in the log.")
+@click.option("--json", "as_objects", is_flag=True, help="Verdicts as JSON lines on stdout instead of the log.")
 @click.option(
     "--record",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep a recording in this directory ([recording]).",
+    help="Record frames in this directory ([recording]).",
 )
 @click.option(
     "--enforce",
     is_flag=True,
-    help="Act on culprits as [enforcer] and [response] allow; without it only say in the audit what would be done.",
+    help="Act on culprits as [enforcer] and [response] allow; without it actions are only audited as a dry run.",
 )
 @click.option("--check-config", is_flag=True, help="Validate the settings file and the rules, and exit.")
-@click.option("-v", "--verbose", is_flag=True, help="Log full paths, and what each source could not do.")
+@click.option("-v", "--verbose", is_flag=True, help="Log full cgroup paths, and failures of single sources.")
 def run(
     config: Path | None,
     standalone: bool,
@@ -32,7 +32,7 @@ def run(
     check_config: bool,
     verbose: bool,
 ) -> None:
-    """Observe until stopped, and with --enforce act. Without it never writes to a cgroup.
+    """Run the agent until stopped: observe, and with --enforce act; without it no cgroup is written to.
 
     \b
     Examples:

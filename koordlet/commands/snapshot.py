@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 @click.command(name="snapshot")
 @config_option
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="How long to measure."
+    "--seconds", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Length of the measurement."
 )
 @click.option(
     "--json", "as_object", is_flag=True, help="One JSON object (docs/snapshot.schema.json) instead of a table."
 )
 def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> None:
-    """Measure once and print it.
+    """Measure for some seconds and print the result.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What commands share: leaving with a reason, the settings file, the agent and what it is judged by."""
+"""Startup of the commands: settings file, judge settings, agent, and exit with error and hint."""
 
 import os
 import platform
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
 
 config_option = click.option(
-    "--config", type=click.Path(path_type=Path), help="Settings file (TOML or YAML); <file>.d/*.toml is laid over it."
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Settings file (TOML or YAML); <file>.d/*.toml are merged over it.",
 )
 
 
 def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
-    """Say what is wrong and what to do about it, and leave."""
+    """Print an error and a hint on stderr, and exit."""
     click.echo(f"error: {message}", err=True)
     if hint:
         click.echo(f"hint: {hint}", err=True)
@@ -33,13 +35,13 @@ def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
 
 
 def require_root() -> None:
-    """Leave where this is not root."""
+    """Exit unless this process is root."""
     if os.geteuid() != 0:
         die("reading the kernel needs root", hint="run it with sudo", code=HOST_CANNOT)
 
 
 def settings_of(path: Path | None) -> "AgentSettings":
-    """The settings of a file, or the defaults; leaves where they are none."""
+    """Return the settings of a file, or the defaults; exit where it is invalid."""
     from koordlet.config import load_settings
 
     try:
@@ -49,7 +51,7 @@ def settings_of(path: Path | None) -> "AgentSettings":
 
 
 def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSettings | None":
-    """What to judge by; None where detection is switched off."""
+    """Return the judge's settings; None where detection is disabled; exit where they are invalid."""
     from koordlet.agent.detection import judge_settings
     from koordlet.host.cpumodel import cpu_model
     from koordlet.host.files import HostTree
@@ -66,7 +68,7 @@ def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSet
 
 
 def open_agent(settings: "AgentSettings") -> "Agent":
-    """The agent; leaves where this host cannot run it."""
+    """Return the agent; exit where this host cannot run it."""
     from koordlet.agent.agent import Agent
 
     try:
@@ -78,7 +80,7 @@ def open_agent(settings: "AgentSettings") -> "Agent":
 
 
 def program_facts() -> dict[str, Any]:
-    """Who measures where."""
+    """Host, kernel and version, for documents and recordings."""
     return {
         "hostname": platform.node(),
         "kernel": platform.release(),
@@ -89,7 +91,7 @@ def program_facts() -> dict[str, Any]:
 
 
 def program_version() -> str:
-    """As installed."""
+    """Version of the installed distribution."""
     try:
         return version("koord")
     except PackageNotFoundError:

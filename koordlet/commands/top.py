@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.command()
 @config_option
 def top(config: Path | None) -> None:
-    """Live view: victims by lost seconds, causes, culprits. Keys: s sort, enter drill in, p pause, q quit."""
+    """Show victims by lost seconds, with causes and culprits, live. Keys: s sort, enter open, p pause, q quit."""
     require_root()
     settings = settings_of(config)
     if not sys.stdout.isatty():

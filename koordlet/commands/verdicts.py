@@ -1,4 +1,4 @@
-"""`koordlet verdicts`: what stands on this node, read from the running agent's socket."""
+"""`koordlet verdicts`: open verdicts of this node, read from the running agent's socket."""
 
 import sys
 from collections.abc import Iterable
@@ -15,19 +15,19 @@ ENABLING = "enable it with `[serving] enabled = true` in the agent's settings, a
 
 
 class Refused(click.ClickException):
-    """Told as the other commands tell it, with a hint."""
+    """Error with a hint, printed as the other commands do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self._hint = hint
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Two lines on stderr."""
+        """Print error and hint on stderr."""
         click.echo(f"error: {self.message}\nhint: {self._hint}", file=file, err=True)
 
 
 @click.command()
-@click.option("--follow", "-f", is_flag=True, help="Stay, and tell what opens, changes and closes.")
+@click.option("--follow", "-f", is_flag=True, help="Stay, and print verdicts that open, change and close.")
 @click.option("--json", "as_lines", is_flag=True, help="One `koord.verdict/v1` object a line.")
 @click.option("--victim", default="", help="Only victims whose cgroup path matches this shell pattern.")
 @click.option("--resource", default="", help="Only this resource: cpu, memory, blockio, network, cache.")
@@ -36,10 +36,10 @@ class Refused(click.ClickException):
     type=click.Path(path_type=Path),
     default=DEFAULT_SOCKET,
     show_default=True,
-    help="Where the agent serves.",
+    help="Socket of the agent.",
 )
 def verdicts(follow: bool, as_lines: bool, victim: str, resource: str, socket: Path) -> None:
-    """What stands on this node now, as the running agent judges.
+    """Print the open verdicts of the running agent.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def _follow(stream: Iterable[StreamMessage], *, as_lines: bool) -> None:
     dropped = 0
     for told in stream:
         if told.dropped > dropped:
-            click.echo(f"{told.dropped - dropped} verdicts were missed; what stands is told anew", err=True)
+            click.echo(f"{told.dropped - dropped} verdicts were missed; all open ones follow", err=True)
             dropped = told.dropped
         if told.verdict is not None:
             _tell(told.verdict, as_lines=as_lines)

@@ -1,1 +1,1 @@
-"""The control step: what the newest frames and verdicts ask of the node."""
+"""Control: response and strategies decide on each tick, the enforcer applies; harm and slowdown are metered."""

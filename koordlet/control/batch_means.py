@@ -1,4 +1,4 @@
-"""Batch means of what cgroups do tick by tick: sums over batches long enough to be independent, and ratios of them.
+"""Batch means of per-tick quantities of cgroups: sums over batches long enough to be independent, and their ratios.
 
 Ticks follow each other closely; means of batches of some seconds are nearly independent (Law and Kelton, Simulation
 Modeling and Analysis, ch. 9). The residuals part - R whole of k batches give
@@ -58,7 +58,7 @@ class BatchMeans:
         return np.where(columns >= 0, sums[:, :, columns], np.nan)
 
     def _moved(self, ids: NDArray[np.uint64]) -> Floats:
-        """Columns in the order of `ids`; a newcomer's past is NaN, which no estimate uses."""
+        """Columns in the order of `ids`; batches before a cgroup appeared are NaN, which no estimate uses."""
         moved = np.full((*self._sums.shape[:2], len(ids)), np.nan)
         place = {int(identity): column for column, identity in enumerate(self._ids)}
         for column, identity in enumerate(ids.tolist()):
@@ -70,7 +70,7 @@ class BatchMeans:
 
 
 def ratio_of(part: Floats, whole: Floats) -> Ratio:
-    """From batches of shape (batches, cgroups); NaN batches are left out."""
+    """Estimate the ratio from batches of shape (batches, cgroups); NaN batches are left out."""
     seen = np.isfinite(part) & np.isfinite(whole)
     count = seen.sum(axis=0)
     part, whole = np.where(seen, part, 0.0), np.where(seen, whole, 0.0)

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class ControlLoop:
-    """Call `step` once a tick; `close` restores everything."""
+    """Response, strategies and enforcer of one node. Call `step` once a tick; `close` restores every setting."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ControlLoop:
         self._intents: list[Intent] = []
 
     def step(self, tick: Tick) -> None:
-        """Observe, decide, enforce. Without open verdicts the strategies still decide, and what is due is released."""
+        """Observe, decide, enforce. Strategies decide without open verdicts too; settings that are due are released."""
         observation = self._observe(tick)
         if self.fast_path is not None:
             self.fast_path.watch(observation)
@@ -169,7 +169,7 @@ class ControlLoop:
 
 
 def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings:
-    """The settings with those that acting needs: `enforce` turns it on, and the response to verdicts a tripwire."""
+    """The settings that acting needs: `enforce` turns enforcement on, and the response's fast path needs a tripwire."""
     enforcer = settings.enforcer
     if enforce:
         enforcer = msgspec.structs.replace(enforcer, enabled=True, strategies=enforcer.strategies or ("response",))

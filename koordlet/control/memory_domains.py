@@ -1,7 +1,7 @@
-"""Which memory online and best-effort work share, and how much of it is free: a few file reads in each tick.
+"""Memory domains that online and best-effort workloads share, and their free memory: a few file reads a tick.
 
-Every pod and application is read only where free memory has come down to half of what there is; until then no strategy
-has anything to decide there.
+Pods and applications are read only where free memory is below half of the limit; until then no strategy has anything
+to decide there.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from koordlet.host.files import HostTree
 from koordlet.strategies.view import Group, GroupKind, MemoryDomain
 
 PLENTY_RATIO = 0.5
-"""Part of a limit: while more is free, nobody in it is looked at."""
+"""Free part of a limit above which its members are not read."""
 
 
 class MemoryDomainReader:
-    """Keeps the files open that it reads each tick."""
+    """Reads the memory files of each tick, which it keeps open."""
 
     def __init__(self, tree: HostTree, files: MemoryFiles, *, v1: bool) -> None:
         self._tree = tree
@@ -26,7 +26,7 @@ class MemoryDomainReader:
         """Whether the memory controller is of cgroup v1."""
 
     def domains(self, groups: Sequence[Group], memory_bytes: int, available_bytes: int) -> tuple[MemoryDomain, ...]:
-        """The node and every limited cgroup above both kinds of work, innermost last."""
+        """Return the node and every limited cgroup above both kinds of workloads, innermost last."""
         members = outermost(groups)
         found = [self._domain("/", members, memory_bytes, available_bytes)]
         for path in shared_ancestors(members):
@@ -61,7 +61,7 @@ class MemoryDomainReader:
 
 
 def open_memory_domains(tree: HostTree) -> MemoryDomainReader | None:
-    """None without a memory controller."""
+    """Return a reader; None without a memory controller."""
     found = find_hierarchies(tree)
     if found.memory is None:
         return None
@@ -70,7 +70,7 @@ def open_memory_domains(tree: HostTree) -> MemoryDomainReader | None:
 
 
 def outermost(groups: Sequence[Group]) -> list[Group]:
-    """Pods and applications, without applications that are part of another: nothing counts twice."""
+    """Return pods and applications without those inside another one: no usage counts twice."""
     members = {group.path: group for group in groups if group.kind in (GroupKind.POD, GroupKind.HOST_APP)}
     kept = cgroup_path.outermost(members)
     return [group for path, group in members.items() if path in kept]

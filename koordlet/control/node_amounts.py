@@ -1,4 +1,4 @@
-"""What is known of a node's amounts and of bound CPUs without the cluster: from settings and cpusets. Pure."""
+"""Allocatable amounts and bound CPUs of a node without the cluster: from settings and cpusets. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,17 +10,17 @@ from api.qos import QoSClass
 from koordlet.strategies.view import Group, GroupKind
 
 _BINDING = (QoSClass.LSE, QoSClass.LSR)
-"""Classes whose CPUs are theirs."""
+"""Classes with exclusive CPUs."""
 
 
 def allocatable(capacity: Mapping[str, int], reserved: Mapping[str, int], told: Mapping[str, int]) -> Mapping[str, int]:
-    """What the settings tell, and of cpu and memory the capacity less what is reserved where they do not."""
+    """Return the configured amounts; cpu and memory default to the capacity less the reserved part."""
     rest = {name: max(capacity[name] - reserved.get(name, 0), 0) for name in (CPU, MEMORY) if capacity.get(name)}
     return {**rest, **told}
 
 
 def with_bound_cpus(groups: Sequence[Group], cpus: frozenset[int]) -> tuple[Group, ...]:
-    """The groups; those labelled LSE or LSR with their own CPUs: those of their list, or of their containers' lists.
+    """Return the groups, those of class LSE or LSR with the CPUs of their cpuset, or of their containers' cpusets.
 
     A list of all the node's `cpus` binds nothing.
     """

@@ -1,7 +1,7 @@
-"""The node as strategies see it, from the newest frames, the cgroups' own files and what is known of pods.
+"""The node as strategies see it, from the tick, the cgroups' own files and facts of pods.
 
-Without Kubernetes the cgroups that a `[[qos]]` rule classifies are host applications. Limits that nobody tells come
-from the cgroup's files. What is not known is None.
+Without Kubernetes the cgroups that a `[[qos]]` rule classifies are host applications. Limits that the pod's
+facts lack come from the cgroup's files. Unknown values are None.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from koordlet.strategies.view import CacheControl, CpuThread, Group, GroupKind, 
 from koordlet.tick import Tick
 
 _READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
-"""Those whose present value strategies start from."""
+"""Knobs whose present values strategies need."""
 _KINDS = {
     CgroupKind.KUBEPODS: GroupKind.QOS_DIR,
     CgroupKind.POD: GroupKind.POD,
@@ -41,7 +41,7 @@ _KINDS = {
 
 
 class NodeViewBuilder:
-    """Makes a view each tick; keeps what does not change."""
+    """Builds a view each tick; keeps the parts that do not change."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class NodeViewBuilder:
         settings: StrategiesSettings | None = None,
         network_bits_per_second: int = 0,
     ) -> None:
-        """`settings` tell what the cluster would; a network of 0 is not known."""
+        """`settings` replace facts of the cluster; a network speed of 0 is unknown."""
         self._settings = settings or StrategiesSettings()
         self._network_bits_per_second = network_bits_per_second
         self._tree = tree
@@ -175,7 +175,7 @@ def _kind(info: CgroupInfo) -> GroupKind | None:
 
 
 def _limits(knobs: Mapping[Knob, str], memory_bytes: int | None) -> Mapping[str, int]:
-    """What the cgroup's own files allow, where nobody else tells."""
+    """Limits in the cgroup's own files, for want of a pod's."""
     limits: dict[str, int] = {}
     quota = parse_quota(knobs.get(Knob.CPU_MAX, "max"))
     if quota is not None:

@@ -1,4 +1,4 @@
-"""How much later a service answers than it does in quiet at the same load, with a confidence interval.
+"""Slowdown of a service: its turnaround over that in quiet at the same load, with a confidence interval.
 
 The estimator is a ratio of sums over the last minutes, S = sum(took) / sum(requests usual) - 1: what the requests took,
 over what as many requests take in quiet at the load of each tick. The usual turnaround is the baseline's median of tick
@@ -36,18 +36,18 @@ class Slowdown:
     high: Floats
     """95 % confidence interval; not below -1."""
     batches: NDArray[np.int64]
-    """Those with requests and a baseline."""
+    """Batches with requests and a baseline."""
 
 
 class SlowdownMeter:
-    """Feed it every tick; it keeps the last batches."""
+    """Estimates from the last batches of ticks."""
 
     def __init__(self, batch_seconds: float = 5.0) -> None:
         self._batch_seconds = batch_seconds
         self._batches = BatchMeans(4, batch_seconds)
 
     def add(self, seen: Turnarounds, seconds: float) -> None:
-        """One tick of `seconds`; rows without requests or without a baseline that may judge count as no time."""
+        """Add a tick of `seconds`; rows without requests or without a ready baseline add no time."""
         usual = seen.usual.expected
         counts = (seen.requests > 0) & np.isfinite(seen.took_seconds) & np.isfinite(usual) & (usual > 0)
         usual = np.where(counts, usual, 1.0)
@@ -64,7 +64,7 @@ class SlowdownMeter:
         self._batches.add(seen.ids, np.where(counts, np.stack(quantities), 0.0), seconds)
 
     def slowdown(self, ids: NDArray[np.uint64]) -> Slowdown:
-        """The figures of these cgroups over the full batches; what was never seen is NaN."""
+        """Return the estimates of these cgroups over the full batches; NaN for a cgroup without requests."""
         full = self._batches.full(ids)
         took, usual, least, most = np.moveaxis(np.where(full[:, 1:2] > 0, full, np.nan), 1, 0)
         found = ratio_of(took, usual)

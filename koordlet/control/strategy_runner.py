@@ -1,4 +1,4 @@
-"""The strategies inside the agent: switched by a NodeSLO, asked each tick, none able to end it."""
+"""The strategies of a running agent: enabled by a NodeSLO, asked each tick; a failing one costs only its intents."""
 
 import logging
 import time
@@ -17,22 +17,22 @@ from koordlet.strategies.view import NodeView
 _log = logging.getLogger(__name__)
 
 _EVICTIONS_SECONDS = 3600.0
-"""How long an eviction is told to the strategies."""
+"""Age up to which evictions are in the view of the strategies."""
 
 
 class StrategyRunner:
-    """Holds the strategies and what they remember."""
+    """The enabled strategies and their counters."""
 
     def __init__(self, strategies: Mapping[str, Strategy[Any]]) -> None:
         self.strategies = dict(strategies)
         self.runs = 0
-        """Ticks in which all were asked."""
+        """Ticks in which the strategies were asked."""
         self.run_seconds = dict.fromkeys(self.strategies, 0.0)
         self.failures: Counter[str] = Counter()
         self.problems: dict[str, int] = {}
-        """What each could not follow in the last tick, by how much of it."""
+        """Number of settings that each could not follow in the last tick."""
         self.silent: frozenset[str] = frozenset()
-        """Those that could not decide in the last tick: what they want stands until its lease ends."""
+        """Strategies that could not decide in the last tick: their settings stay in effect until the lease ends."""
         self.evictions: dict[str, float] = {}
         """Path to the monotonic time of each recent eviction."""
         self._failing: set[str] = set()
@@ -43,7 +43,7 @@ class StrategyRunner:
         return any(strategy.needs_memory_domains for strategy in self.strategies.values())
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
-        """All that all of them want, in the order of their names; `now` is monotonic seconds."""
+        """Return the intents of all strategies, in the order of their names; `now` is monotonic seconds."""
         wanted: list[Intent] = []
         silent = set()
         self.runs += 1
@@ -58,7 +58,7 @@ class StrategyRunner:
                 silent.add(name)
                 self.failures[name] += 1
                 if name not in self._failing:
-                    _log.exception("strategy %s failed; what it set stands until its lease ends", name)
+                    _log.exception("strategy %s failed; its settings stay in effect until their lease ends", name)
                 self._failing.add(name)
             self.run_seconds[name] += time.perf_counter() - started
             self.problems[name] = len(strategy.problems)
@@ -66,13 +66,13 @@ class StrategyRunner:
         return wanted
 
     def note_eviction(self, path: str, now: float) -> None:
-        """Tell that a pod's end has begun; `now` as in `decide`."""
+        """Record that the eviction of a pod has begun; `now` as in `decide`."""
         limit = now - _EVICTIONS_SECONDS
         self.evictions = {each: at for each, at in self.evictions.items() if at > limit} | {path: now}
 
 
 def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner | None:
-    """The strategies as a NodeSLO switches them; None without one.
+    """Return the strategies that a NodeSLO enables; None without one.
 
     Raises SettingsError naming file and key when the NodeSLO cannot be read or a part of it is refused.
     """
@@ -92,7 +92,7 @@ def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner
 
 
 def node_slo(settings: StrategiesSettings, source: str) -> Mapping[str, Any] | None:
-    """The spec of a NodeSLO, from its file or from the settings; None where there is neither."""
+    """Return the spec of a NodeSLO from its file or from the settings; None without either."""
     if settings.node_slo_file and settings.node_slo:
         raise SettingsError(source, "[strategies] node_slo", "node_slo_file is set too; keep one of them")
     if not settings.node_slo_file:

@@ -1,4 +1,4 @@
-"""What is done for victims, and what harm remains, as Prometheus series with a hard bound."""
+"""Actions, harm and strategies as Prometheus series with a hard bound."""
 
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
@@ -62,7 +62,7 @@ Values = dict[str, dict[tuple[str, ...], float]]
 
 
 class ActionMetrics(PrometheusCollector):
-    """Takes the state after each tick by `update`; Prometheus asks `collect`, maybe in another thread."""
+    """Series of the control loop: `update` takes its state after each tick; `collect` may run in another thread."""
 
     def __init__(self, max_cgroups: int, name_of: Callable[[str], str], *, dry_run: bool) -> None:
         self._max_cgroups = max_cgroups
@@ -72,7 +72,7 @@ class ActionMetrics(PrometheusCollector):
         self._values: Values = {name: {} for name in FAMILIES}
 
     def update(self, control: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> None:
-        """Take what stands now; the harm is that of latency-sensitive cgroups, the worst `max_cgroups` of them."""
+        """Take the present state; harm is that of the worst `max_cgroups` latency-sensitive cgroups."""
         values = _counted(control, self._dry_run) | _decided(control) | self._harm(control, cgroups)
         with self._lock:
             self._values = values

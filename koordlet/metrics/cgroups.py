@@ -1,6 +1,6 @@
-"""Prometheus text from frames, with a hard bound on series.
+"""Columns of cgroups and the host as Prometheus series, with a hard bound.
 
-Each cgroup that is exported adds its own growth to its own series; everybody else's growth goes to `other`, so
+Each cgroup that is exported adds its own growth to its own series; the growth of all others goes to `other`, so
 sums stay whole and no counter ever falls. The exported set follows activity with hysteresis.
 """
 
@@ -33,7 +33,7 @@ _OTHER_LABELS: Labels = (OTHER, OTHER, "")
 
 
 class _Seats:
-    """Which cgroups have series of their own: a seat number each, 0 being everybody else."""
+    """Cgroups with series of their own: a seat number each, 0 for all others."""
 
     def __init__(self, count: int) -> None:
         self.labels: dict[int, Labels] = {0: _OTHER_LABELS}
@@ -43,7 +43,7 @@ class _Seats:
         self._activity: dict[int, float] = {}
 
     def choose(self, cgroups: Sequence[CgroupInfo], score: NDArray[np.float64]) -> list[int]:
-        """Seat the busiest; a newcomer replaces the quietest only when it is clearly busier. Returns emptied seats."""
+        """Give seats to the busiest; only a clearly busier cgroup replaces the quietest. Return emptied seats."""
         alive = {info.id: info for info in cgroups}
         emptied = [self._leave(identity) for identity in list(self.seat_of) if identity not in alive]
         remembered = self._activity
@@ -72,7 +72,7 @@ class _Seats:
 
 
 class CgroupMetrics(PrometheusCollector):
-    """Takes each new pair of frames by `update`; Prometheus asks `collect`. The two may run in different threads."""
+    """Series of cgroups and host: `update` takes each tick; `collect` may run in another thread."""
 
     def __init__(self, settings: MetricsSettings, path_of: PathOf, build: Mapping[str, str]) -> None:
         self._settings = settings

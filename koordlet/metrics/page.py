@@ -18,11 +18,11 @@ Made from the metric table (`api/metrics.py`) by `python -m koordlet.metrics.pag
 
 The endpoint listens on 127.0.0.1:9316 by default. Base units are seconds and bytes; counters end in `_total`;
 histogram buckets have their upper edge in seconds. Series of a cgroup carry `cgroup` (path under the cpu hierarchy),
-`name` and `qos`; the busiest `[metrics] max_cgroups` have series of their own, everybody else is summed as
+`name` and `qos`; the busiest `[metrics] max_cgroups` have series of their own, all others are summed as
 `cgroup="other"`, so sums stay whole. Blame carries `victim_cgroup` and `culprit_cgroup`: the worst
 `culprits_per_victim` by name, the rest as `other`, kernel threads as `[kernel]`. Series that are still zero are left
 out. Histograms are given for `histogram_cgroups` cgroups and, as `koord_host_...`, for all together.
-Verdicts that stand have series of their own for the worst `max_verdicts`; `culprit_cgroup` is then the first culprit,
+Open verdicts have series of their own for the worst `max_verdicts`; `culprit_cgroup` is then the first culprit,
 in brackets where it is no cgroup.
 
 | series | kind | labels | meaning |
@@ -32,7 +32,7 @@ in brackets where it is no cgroup.
 _SELF = (
     ("koord_build_info", "gauge", "version, kernel", "Version of the agent"),
     ("koord_capability", "gauge", "name", "1 where this host can measure it, 0 where not"),
-    ("koord_lost_events_total", "counter", "place", "What could not be recorded, by place"),
+    ("koord_lost_events_total", "counter", "place", "Events that could not be recorded, by place"),
     ("koord_exported_cgroups", "gauge", "", "Cgroups with series of their own"),
     (
         "koord_bpf_run_seconds_total",

@@ -41,7 +41,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 
 
 class VerdictMetrics(PrometheusCollector):
-    """Takes the verdicts of each tick by `update`; Prometheus asks `collect`. The two may run in different threads."""
+    """Series of the judge: `update` takes the verdicts of each tick; `collect` may run in another thread."""
 
     def __init__(self, max_victims: int, name_of: Callable[[str], str]) -> None:
         self._max_victims = max_victims
@@ -54,7 +54,7 @@ class VerdictMetrics(PrometheusCollector):
         self._last_run_seconds = 0.0
 
     def update(self, verdicts: Sequence[Verdict], standing: Iterable[Verdict], state: DetectionState) -> None:
-        """What opened, changed or closed in a tick, and what stands after it."""
+        """Take the verdicts that opened, changed or closed in a tick, and those in effect after it."""
         with self._lock:
             self._opened.update(_kind(verdict) for verdict in verdicts if verdict.state is VerdictState.OPEN)
             self._standing = tuple(standing)

@@ -1,4 +1,4 @@
-"""Lines for whoever reads a descriptor, as they come."""
+"""A stream of lines on a descriptor, written without waiting for the reader."""
 
 import errno
 import os
@@ -12,11 +12,11 @@ KEPT_LINES = 4096
 
 
 class LineStream:
-    """Writes lines at once and never waits for a slow reader: they are kept, and the oldest dropped if need be."""
+    """Writes lines at once; lines that a slow reader has no room for are kept, the oldest dropped at a limit."""
 
     def __init__(self, descriptor: int, *, kept_lines: int = KEPT_LINES) -> None:
         self.dropped = 0
-        """Lines that found no room while the reader was slow."""
+        """Lines dropped while the reader was slow."""
         self._descriptor = descriptor
         self._kept_lines = kept_lines
         self._waiting: deque[bytes] = deque()
@@ -24,7 +24,7 @@ class LineStream:
         self._poll.register(descriptor, select.POLLOUT)
 
     def write(self, lines: Iterable[bytes] = ()) -> None:
-        """Take lines and write what the reader has room for. Raises ReaderGone, even with nothing to write."""
+        """Add lines and write as many as the reader has room for. Raises ReaderGone, even with nothing to write."""
         for line in lines:
             self._waiting.append(line + b"\n")
         while len(self._waiting) > self._kept_lines:

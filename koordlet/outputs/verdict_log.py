@@ -1,4 +1,4 @@
-"""Which verdicts are worth a line of the log, so that a thing is said once and a storm stays readable. Pure."""
+"""Log lines of verdicts: each change once, and a bounded number in one tick. Pure."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from api.verdicts import Verdict, VerdictState, in_words
 
 MOST_LINES = 20
-"""Lines of one tick; further openings are counted in one more."""
+"""Lines of one tick; the others are counted in one more line."""
 _WORSE = 2.0
-"""What stands is said again when the loss grew by this factor since it was said."""
+"""An open verdict is logged again when its loss grew by this factor since it was logged."""
 
 
 class VerdictLog:
-    """Says openings and closings, and of what changes only that it got much worse or has another first culprit."""
+    """Logs openings and closings, and updates only where the loss grew much or the first culprit changed."""
 
     def __init__(self, name_of: Callable[[str], str] = str) -> None:
         self._name_of = name_of
         self._said: dict[tuple[str, str], Verdict] = {}
 
     def lines(self, verdicts: Sequence[Verdict]) -> Iterator[tuple[int, str]]:
-        """Level of `logging` and line for each verdict of one tick that is worth it."""
+        """Yield level of `logging` and line for the notable verdicts of one tick."""
         worth = [verdict for verdict in verdicts if self._is_worth_it(verdict)]
         for verdict in worth[:MOST_LINES]:
             level = logging.WARNING if verdict.state is VerdictState.OPEN else logging.INFO
             yield level, in_words(verdict, self._name_of)
         if len(worth) > MOST_LINES:
-            yield logging.WARNING, f"and {len(worth) - MOST_LINES} more at the same moment; --json has them all"
+            yield logging.WARNING, f"and {len(worth) - MOST_LINES} more in the same tick; --json has them all"
 
     def _is_worth_it(self, verdict: Verdict) -> bool:
         key = (verdict.victim, verdict.rule)

@@ -52,8 +52,8 @@ class _Columns:
 def snapshot(window: Window, path_of: PathOf, host: Json, unsupported: Mapping[str, str]) -> Json:
     """The snapshot of a window of at least two frames.
 
-    `host` brings what does not change (release, cpus, cgroup version); `unsupported` maps a source to why it is
-    absent. Every section that is null has its reason under `host.unsupported`.
+    `host` has constant facts (release, cpus, cgroup version); `unsupported` maps a source to the reason of its
+    absence. Every section that is null has its reason under `host.unsupported`.
     """
     delta = window.delta()
     columns = _Columns(delta)

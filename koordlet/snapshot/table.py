@@ -1,4 +1,4 @@
-"""A snapshot as a table for people."""
+"""A snapshot as a table."""
 
 from typing import Any
 

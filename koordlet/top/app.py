@@ -1,4 +1,4 @@
-"""`koordlet top`: the live view. Draws what `top_rows`, `top_trend` and `top_draw` make of the newest window.
+"""`koordlet top`: the live view. Its rows, trends and lines come from `rows.py`, `trend.py` and `draw.py`.
 
 Keys: arrows move, enter opens a cgroup, s sorts by the next column, a shows quiet cgroups too, p pauses, ? explains,
 q quits. Only the lines on the screen are drawn, so a node of 500 cgroups costs no more than one of 20.
@@ -32,7 +32,7 @@ _AROUND = 4
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Where the view finds verdicts, and the names it gives to cgroup paths."""
+    """Source of open verdicts, and names of cgroup paths."""
 
     standing: Callable[[], Sequence[Verdict]] = tuple
     name_of: Callable[[str], str] = str
@@ -46,7 +46,7 @@ def run(next_window: NextWindow, interval_seconds: float, verdicts: Verdicts | N
 
 
 class TopApp(App[None]):
-    """State: the rows last measured, what is selected, how they are sorted."""
+    """The application: rows last measured, selection, order."""
 
     CSS = "Screen { background: ansi_default; } Static { width: 100%; } #list { height: 1fr; }"
     ENABLE_COMMAND_PALETTE = False
@@ -150,7 +150,7 @@ class TopApp(App[None]):
         return self.window.last.wall_ns / 1e9 if self.window else 0.0
 
     def evidence_of(self, path: str) -> Text:
-        """What is judged of one cgroup."""
+        """Return the open verdicts of one cgroup with their evidence."""
         return evidence(
             [each for each in self.standing if each.victim == path], self.now_seconds, self._verdicts.name_of
         )
@@ -218,7 +218,7 @@ class TopApp(App[None]):
             self.push_screen(DetailScreen(self, self.selected))
 
     def action_explain(self) -> None:
-        """Say what letters and keys mean, and what is not measured here."""
+        """Show the meaning of letters and keys, and the sources that are not measured."""
         if len(self.screen_stack) == 1:
             self.push_screen(HelpScreen(dict(self.window.last.sources) if self.window else {}))
 
@@ -252,7 +252,7 @@ class DetailScreen(_Over):
         self.draw()
 
     def draw(self) -> None:
-        """Say what is known of the cgroup in the newest window."""
+        """Draw the cgroup as of the newest window."""
         row = next((row for row in self._top.rows if row.info.id == self._cgroup), None)
         if not self.query("#detail"):
             return
@@ -267,7 +267,7 @@ class DetailScreen(_Over):
 
 
 class HelpScreen(_Over):
-    """Keys, letters, and what this host does not measure."""
+    """Keys, letters, and sources that this host does not measure."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         super().__init__()
@@ -280,12 +280,12 @@ class HelpScreen(_Over):
 
 
 def help_text(sources: dict[str, str]) -> Text:
-    """`sources` maps each probe and collector to why it does not deliver, "" where it does."""
+    """Text of the help screen; `sources` maps each probe and collector to the reason of its absence, or ""."""
     text = Text()
     text.append("Lost time\n", style="bold")
     text.append(
         "Seconds of progress a cgroup's threads lost per second: 0.5 is half a thread standing still, 2 is two.\n"
-        "The bar shows the causes in proportion; those in upper case are somebody else's doing.\n\n"
+        "The bar shows the causes in proportion; those in upper case are caused by others.\n\n"
     )
     for name, ink in INKS.items():
         text.append(f" {ink.letter} ", style=f"black on {ink.colour}")

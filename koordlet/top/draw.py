@@ -1,4 +1,4 @@
-"""How the live view looks, as styled text: bars of causes, sparklines, lines of a given width. Pure.
+"""Styled text of the live view: bars of causes, sparklines, lines of a given width. Pure.
 
 Each cause has a letter as well as a colour, so that a bar reads without colours too.
 """
@@ -16,7 +16,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """How one cause is drawn and explained."""
+    """Letter, colour and meaning of one cause."""
 
     letter: str
     colour: str
@@ -43,7 +43,7 @@ INKS: Mapping[str, Ink] = {
     "blockio:limit": Ink("b", "yellow", "its own IO limit"),
     "net:qdisc": Ink("T", "red", "packets wait in the send queue"),
 }
-"""Upper-case letters: somebody else is to blame; lower-case ones: the cgroup itself, its limits, or nobody."""
+"""Styles by cause: upper-case letters for losses to others; lower-case ones for own doing, limits, or no culprit."""
 _OTHER_INK = Ink("*", "white", "")
 
 
@@ -180,7 +180,7 @@ FACTS: Mapping[str, Callable[[float], str]] = {
     "smt_foreign": lambda value: f"{seconds(value)} s/s beside others on its cores",
     "memory_usage_bytes": lambda value: f"{size(value)} of memory",
 }
-"""How each of `top_rows.facts` reads."""
+"""Texts of `rows.facts`."""
 
 
 def detail(

@@ -1,4 +1,4 @@
-"""What the live view shows, as values: who loses how much to what and to whom. Pure: a window in, rows out."""
+"""Rows of the live view: lost time of each cgroup by cause and culprit. Pure: a window in, rows out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ GONE = "[gone]"
 
 @dataclass(frozen=True, slots=True)
 class CulpritShare:
-    """Who held the resource while the victim waited, in lost seconds per second."""
+    """A cgroup that held the resource while the victim waited, in lost seconds per second."""
 
     id: int
     name: str
@@ -44,17 +44,17 @@ class TopRow:
 
     @property
     def by_others(self) -> float:
-        """The part that somebody else is to blame for."""
+        """Part lost to others."""
         return sum(value for name, value in self.causes.items() if name in CAUSED_BY_OTHERS)
 
     @property
     def is_quiet(self) -> bool:
-        """Neither runs nor loses anything worth a line."""
+        """Return whether it neither runs nor loses enough for a line."""
         return self.lost < 0.0005 and self.oncpu < 0.0005
 
 
 class Order(Enum):
-    """What rows are sorted by."""
+    """Sort keys of the rows."""
 
     LOST = "lost"
     BY_OTHERS = "by others"
@@ -173,7 +173,7 @@ def latencies(window: Window, cgroup: int) -> list[Latencies]:
 
 
 def facts(window: Window, cgroup: int) -> dict[str, float]:
-    """What else is measured of a cgroup in the recent frames; what is not, or is not a number, is absent."""
+    """Return further figures of a cgroup in the recent frames; those not measured are absent."""
     recent = window.tail(RATE_SECONDS)
     row = np.flatnonzero(recent.last.cgroup.ids == cgroup)
     if not len(row):

@@ -1,4 +1,4 @@
-"""The last minute of every cgroup's lost time, a point a tick. Pure."""
+"""Trends: lost time of every cgroup over the last minute, a point a tick. Pure."""
 
 from collections import deque
 
@@ -9,7 +9,7 @@ from api.window import Window
 
 
 class Trend:
-    """Keeps as many points as there are ticks in `seconds`; a cgroup absent from a tick lost nothing in it."""
+    """Points of the last `seconds`, one a tick; a cgroup absent from a tick lost nothing in it."""
 
     def __init__(self, seconds: float, interval_seconds: float) -> None:
         self._points: deque[dict[int, float]] = deque(maxlen=max(int(seconds / interval_seconds), 1))

@@ -1,4 +1,4 @@
-"""Verdicts in the live view: a line for each that stands, and the evidence of those about one cgroup. Pure."""
+"""Verdicts in the live view: a line for each open one, and the evidence of those of one cgroup. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,7 +15,7 @@ NameOf = Callable[[str], str]
 
 
 def room_for(verdicts: Sequence[Verdict], height: int) -> int:
-    """Lines the pane takes of a screen of `height`, its heading included; none where nothing stands or fits."""
+    """Return the lines of the pane on a screen of `height`, its heading included; 0 without open verdicts or room."""
     most = min(MOST_LINES, (height - 6) // 3, len(verdicts))
     return most + 1 if most > 0 else 0
 
@@ -29,7 +29,7 @@ def ranked(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def pane(verdicts: Sequence[Verdict], now_seconds: float, name_of: NameOf, *, width: int, lines: int) -> Text:
-    """Heading and the worst verdicts in `lines` lines: who, how much, to what, whose doing, how sure, since when."""
+    """Heading and the worst verdicts in `lines` lines: victim, loss, cause, culprits, confidence, age."""
     free = max(width - 6 - 6 - 5 - 6 - 6, 24)
     victim, what = free // 3, free // 3
     culprit = free - victim - what
@@ -74,7 +74,7 @@ def _since(lasted_seconds: float) -> str:
 
 
 def evidence(verdicts: Sequence[Verdict], now_seconds: float, name_of: NameOf) -> Text:
-    """Each verdict as a sentence, with what it rests on; empty without any."""
+    """Each verdict as a sentence with its evidence; empty without any."""
     text = Text()
     for verdict in ranked(verdicts):
         text.append(

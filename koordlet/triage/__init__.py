@@ -1,1 +1,1 @@
-"""Triage: where expensive probes look, within a CPU budget."""
+"""Triage: the focus of expensive probes, within a CPU budget."""

@@ -1,4 +1,4 @@
-"""The hand of triage: measures what the expensive probes cost, and moves their focus."""
+"""Focus of the expensive probes: their cost is measured, and their focus moved as the policy decides."""
 
 import logging
 import os
@@ -18,21 +18,21 @@ _log = logging.getLogger(__name__)
 
 
 class FocusControl:
-    """Call `after_tick` after each tick; `reading` goes into the next frame."""
+    """Moves the focus by `after_tick` once a tick; `reading` is for the next frame."""
 
     def __init__(self, settings: TriageSettings, probes: Mapping[str, Probe], *, cpus: int | None = None) -> None:
         self.probes = {name: probe for name, probe in probes.items() if probe.focusable}
-        """The expensive ones."""
+        """Probes that take a focus."""
         self.triage = TriagePolicy(settings, cpus or os.cpu_count() or 1)
         self.failures = 0
-        """Times the kernel refused to move a focus or to give statistics."""
+        """Times that the kernel refused to move a focus."""
         self._meter = CostMeter(self.probes, settings.measure_every_ticks)
         self._descent = Descent(())
         self._focus: Ids | None = None
         self._focused = 0
 
     def after_tick(self, tick: Tick, suspects: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        """Look at the newest frame, with a value of `suspects` for each of its rows, and move the focus."""
+        """Move the focus by the newest frame; `suspects` has a value for each of its rows."""
         frame = tick.window.last
         if not self.probes or len(suspects) != len(frame.cgroups):
             return
@@ -46,7 +46,7 @@ class FocusControl:
         self._focused = len(frame.cgroups) if wanted is None else len(wanted)
 
     def _weigh(self) -> None:
-        """Take what the meter says, where it says anything."""
+        """Adapt the level to a new measurement, if there is one."""
         before, failed = self.triage.budget.level, self._meter.failures
         used = self._meter.tick()
         if used is not None:
@@ -61,7 +61,7 @@ class FocusControl:
 
     @property
     def budget(self) -> float:
-        """Millicores that the expensive probes may take."""
+        """Budget of the expensive probes in millicores."""
         return self.triage.budget.millicores
 
     def reading(self) -> Reading:
@@ -103,7 +103,7 @@ class CostMeter:
         self._began: tuple[int, int] = (0, 0)
 
     def tick(self) -> float | None:
-        """Millicores of the tick that ends now, when it was measured."""
+        """Return the millicores of the tick that ends now; None where it was not measured."""
         self._ticks += 1
         if self._descriptor >= 0:
             return self._end()

@@ -1,17 +1,17 @@
-"""Whom to look at closely, and how many, for what the close look may cost. Pure: measurements in, a plan out.
+"""Triage policy: cgroups in the focus of expensive probes, as many as the CPU budget allows. Pure.
 
-Cheap signals are measured of everybody, always. The expensive probes (those that take a focus: `pmu`, `smt`) are given
-up in this order when they cost more than their budget, one level at a measurement:
+Cheap signals are measured of all cgroups, always. The expensive probes (those that take a focus: `pmu`, `smt`) are
+given up in this order when they cost more than their budget, one level at a measurement:
 
     everything  all cgroups
-    rotation    suspects, and a part of the others in turn, so that what is ordinary goes on being learned
+    rotation    suspects, and a part of the others in turn, so that baselines go on being learned
     suspects    suspects only
     worst       the few suspects that lose most
     nothing     the expensive probes rest
 
-A level is taken back after the cost was well below the budget for several measurements in a row, and each time that
-proves too dear at once, the next try waits twice as long. Where the kernel does not tell the cost (it wants
-CAP_SYS_ADMIN for its statistics), only suspects are looked at.
+A level is left after the cost was well below the budget for several measurements in a row; each time the wider focus
+exceeds the budget at once, the following attempt waits twice as long. Where the kernel gives no cost (its statistics
+need CAP_SYS_ADMIN), the focus is on suspects only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,25 +30,25 @@ Ids = NDArray[np.uint64]
 
 
 class TriageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[triage]: what the expensive probes may cost, and whom they look at when that is not enough for all."""
+    """[triage]: CPU budget of the expensive probes, and their focus when it does not suffice for all cgroups."""
 
     enabled: bool = True
     cpu_budget_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     """Part of the host's CPU time that the programs of the expensive probes may take; 0 lets them rest."""
     measure_every_ticks: Annotated[int, msgspec.Meta(ge=2, le=3600)] = 15
-    """The kernel's statistics of program run time are on for one tick in so many, and are what costs are taken from."""
+    """Costs are taken from the kernel's statistics of program run time, which are on for one tick in this many."""
     worst_cgroups: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8
-    """Suspects that are still looked at on the level before rest."""
+    """Suspects in the focus on the last level before `nothing`."""
     rotation_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.25
-    """Part of the others that is looked at in one turn."""
+    """Part of the others that is in the focus in one turn."""
     rotation_ticks: Annotated[int, msgspec.Meta(ge=2, le=600)] = 10
     """Length of a turn."""
     linger_ticks: Annotated[int, msgspec.Meta(ge=0, le=600)] = 5
-    """A suspect stays in the focus for so long after it stopped being one."""
+    """Ticks that a cgroup stays in the focus after it was last a suspect."""
 
 
 class Level(IntEnum):
-    """How much is looked at closely; the higher, the less."""
+    """Size of the focus; the higher, the smaller."""
 
     EVERYTHING = 0
     ROTATION = 1
@@ -58,7 +58,7 @@ class Level(IntEnum):
 
 
 WELL_BELOW = 0.5
-"""Part of the budget under which a level may be taken back."""
+"""Part of the budget below which a level may be left."""
 PATIENCE = 3
 """Measurements in a row that must be well below."""
 MOST_PATIENCE = 96
@@ -81,7 +81,7 @@ class Budget:
             self.level = Level.NOTHING
 
     def unmeasurable(self) -> Level:
-        """The cost cannot be had: no more than suspects from here on, until it can."""
+        """Take a failed measurement: the focus is on suspects at most until the next successful one."""
         self._calm, self._trying = 0, False
         self.level = max(self.level, Level.SUSPECTS)
         return self.level
@@ -105,7 +105,7 @@ class Budget:
 
 
 class Descent:
-    """Passes suspicion down: a quota or a pressure is a pod's, the threads that are looked at are its containers'."""
+    """Extends suspects to their descendants: quotas and pressure are a pod's, threads are its containers'."""
 
     def __init__(self, cgroups: Sequence[CgroupInfo]) -> None:
         self.cgroups = cgroups
@@ -113,7 +113,7 @@ class Descent:
         self._above = np.array([_above(info.path, row_of, row) for row, info in enumerate(cgroups)], dtype=np.intp)
 
     def spread(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The marked rows and all below them; what marks the root stays there."""
+        """Return the marked rows and all below them; a mark on the root is not extended."""
         while True:
             wider = marked | marked[self._above]
             if np.array_equal(wider, marked):
@@ -132,14 +132,14 @@ class TriagePolicy:
     def __init__(self, settings: TriageSettings, cpus: int) -> None:
         self.budget = Budget(settings.cpu_budget_ratio * cpus * 1000.0)
         self.shed_ticks = 0
-        """Ticks in which less than everything was looked at closely, for want of budget."""
+        """Ticks in which the focus was smaller than all cgroups, for want of budget."""
         self._settings = settings
         self._tick = 0
         self._suspected: dict[int, int] = {}
         """Tick in which each was last suspected."""
 
     def focus(self, ids: Ids, suspects: NDArray[np.bool_], lost: NDArray[np.float64]) -> Ids | None:
-        """Who is looked at closely until the next tick, ascending; None for everybody.
+        """Return the cgroups in the focus until the next tick, ascending; None for all.
 
         `suspects` and `lost` (any measure of loss by which to prefer) have a value for each of `ids`.
         """
@@ -168,10 +168,10 @@ class TriagePolicy:
         self._suspected = kept | dict.fromkeys(ids[suspects].tolist(), self._tick)
 
     def _turn(self, others: Ids) -> Ids:
-        """The others whose turn it is: each has one in every round."""
+        """Return the others whose turn it is: each has one in every round."""
         turns = round(1 / self._settings.rotation_ratio)
         turn = self._tick // self._settings.rotation_ticks % turns
-        # By identity, not by position: who comes or goes does not move the others into another turn. Identities are
+        # By identity, not by position: cgroups that come or go do not move the others into another turn. Identities are
         # inode numbers, often of one step (a directory's files lie between), so they are spread first.
         spread = (others * _SPREAD) >> np.uint64(32)
         return np.asarray(others[spread % np.uint64(turns) == turn], dtype=np.uint64)
