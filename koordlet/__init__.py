@@ -1,1 +1,1 @@
-"""The node agent: measures cgroups, judges who loses time to whom, acts within limits, and reports."""
+"""The node agent: measures cgroups, judges lost time and its culprits, acts within limits, and reports."""

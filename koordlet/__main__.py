@@ -14,7 +14,7 @@ from koordlet.commands.verdicts import verdicts
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="koord")
 def main() -> None:
-    """See who loses time on this node, to what, and to whom.
+    """Find the cgroups that lose time on this node, the causes, and the culprits.
 
     \b
     Examples:

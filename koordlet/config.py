@@ -79,7 +79,7 @@ class EnforcerSettings(SettingsTable, frozen=True):
     strategies: tuple[str, ...] = ()
     """Globs of the strategies whose intents are applied; those of others are refused and audited."""
     evict: bool = False
-    """Whether strategies may evict: end the processes of a cgroup."""
+    """Allow strategies to evict: to end the processes of a cgroup."""
     evict_cooldown_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     """Time between two evictions on this node."""
     changes_per_minute: Count = 600

@@ -71,7 +71,7 @@ class AgentLoop:
                 self.tick()
                 failures = 0
             except ReaderGone:
-                _log.info("nobody reads standard output any more")
+                _log.info("the reader of standard output is gone")
                 return
             except Exception:  # noqa: BLE001 - one bad tick must not end the agent; it is logged once in a row
                 failures += 1

@@ -23,7 +23,7 @@ class MemoryDomainReader:
         self._tree = tree
         self._files = files
         self.v1 = v1
-        """Whether the memory controller is of cgroup v1."""
+        """True where the memory controller is of cgroup v1."""
 
     def domains(self, groups: Sequence[Group], memory_bytes: int, available_bytes: int) -> tuple[MemoryDomain, ...]:
         """Return the node and every limited cgroup above both kinds of workloads, innermost last."""

@@ -134,7 +134,7 @@ class TopApp(App[None]):
         ]
         base.query_one("#title", Static).update(self._title(len(self.rows) - len(shown)))
         base.query_one("#heading", Static).update(heading(columns, self.order))
-        base.query_one("#list", Static).update(Text("\n", no_wrap=True).join(drawn) if drawn else "nobody loses time")
+        base.query_one("#list", Static).update(Text("\n", no_wrap=True).join(drawn) if drawn else "no cgroup loses time")
         self._draw_verdicts(base.query_one("#verdicts", Static), pane_lines)
         base.query_one("#legend", Static).update(legend(visible, width))
         base.query_one("#keys", Static).update(self._keys(width))

@@ -75,9 +75,9 @@ def heading(columns: Columns, order: Order) -> Text:
         ("CGROUP".ljust(columns.name), columns.name, Order.NAME),
         ("LOST".rjust(columns.lost), columns.lost, Order.LOST),
         ("CPU".rjust(columns.cpu), columns.cpu, Order.ONCPU),
-        ("TO WHAT".ljust(columns.bar), columns.bar, None),
+        ("CAUSES".ljust(columns.bar), columns.bar, None),
         ("LAST MINUTE".ljust(columns.trend), columns.trend, None),
-        ("TO WHOM".ljust(columns.culprit), columns.culprit, Order.BY_OTHERS),
+        ("CULPRITS".ljust(columns.culprit), columns.culprit, Order.BY_OTHERS),
     ):
         text.append(cell(title, width), style="underline" if sorts is order else "")
         text.append(" ")
@@ -211,7 +211,7 @@ def detail(
     for culprit in row.culprits:
         text.append(f"  {seconds(culprit.lost):>6}  {cell(culprit.resource, 8)} {cell(culprit.name, width - 20)}\n")
     if not row.culprits:
-        text.append("  nobody that is known\n")
+        text.append("  no known culprit\n")
     for item in found:
         text.append(f"\n{item.name}: half within {duration(item.p50)}, 99 % within {duration(item.p99)}")
     for name, value in facts.items():

@@ -158,7 +158,7 @@ def test_a_reader_that_goes_ends_the_loop(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.INFO):
         run(frames, json=Seconds(failing=(2.0,), error=ReaderGone))
     assert frames.ticks == 2
-    assert "nobody reads" in caplog.text
+    assert "reader of standard output is gone" in caplog.text
 
 
 def test_the_first_signal_asks_and_the_second_one_is_the_systems_again() -> None:

@@ -1,4 +1,4 @@
-"""Which memory is shared, how much of it is free, and that nobody is looked at while there is plenty."""
+"""Memory domains: shared ones, their free memory, and no reads of members while there is plenty."""
 
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_the_node_and_limited_cgroups_are_domains(host: FakeHost) -> None:
     assert dict(shop.reclaimable_bytes) == {"/shop/low/scan": 450, "/shop/low/sort": 450}
 
 
-def test_while_there_is_plenty_nobody_is_looked_at(host: FakeHost) -> None:
+def test_members_are_not_read_while_there_is_plenty(host: FakeHost) -> None:
     limit(host, "/shop", 4096)
     use(host, "/shop", 2000)
     assert [dict(domain.usage_bytes) for domain in domains(host, GROUPS)] == [{}, {}]

@@ -1,4 +1,4 @@
-"""How late a service answers: its ratio, the load it is compared at, its interval, and what it refuses to say."""
+"""The slowdown of services: its ratio, the load it is compared at, its interval, and refused inputs."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ IDS = np.array([3, 5], dtype=np.uint64)
 
 
 def tick(mean: float, usual: float, requests: float = 100.0, samples: int = 100_000) -> Turnarounds:
-    """Cgroup 3 answers in `mean` seconds; cgroup 5 answers nobody."""
+    """Cgroup 3 answers in `mean` seconds; cgroup 5 has no requests."""
     expected = np.array([usual, np.nan])
     none = np.full(2, np.nan)
     judged = Judgement(expected, expected * 0.1, none, none, np.zeros(2), np.full(2, samples), none)
@@ -86,7 +86,7 @@ def test_who_was_never_seen_is_unknown() -> None:
 
 
 def learned(draw: NDArray[np.float64]) -> Judgement:
-    """What baselines say after these quiet ticks."""
+    """Judgement of the baselines after these quiet ticks."""
     baselines, keys = Baselines(), (WorkloadKey("web"),)
 
     def observed(value: float) -> BaselineSample:

@@ -1,4 +1,4 @@
-"""What the log says of verdicts: openings, closings, and of the rest what matters."""
+"""Log lines of verdicts: openings, closings, and notable updates."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Who is looked at closely: the order of giving up, the way back, and what holds on every level."""
+"""Triage policy: the order of levels down and up, and invariants of each level."""
 
 import numpy as np
 import pytest
