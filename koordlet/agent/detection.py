@@ -48,10 +48,10 @@ class Detection:
     The judge gets the columns that a recording keeps and no others, so that a replay gives the same verdicts.
     """
 
-    def __init__(self, judge: Judge, recorder: Recorder | None = None, keeper: BaselineStore | None = None) -> None:
+    def __init__(self, judge: Judge, recorder: Recorder | None = None, store: BaselineStore | None = None) -> None:
         self.judge = judge
         self.recorder = recorder
-        self.keeper = keeper
+        self.store = store
         self.failures = 0
         """Ticks in which the judge failed."""
         self.run_seconds = 0.0
@@ -74,10 +74,10 @@ class Detection:
         try:
             kept = essential(frame)
             if self.recorder is not None:
-                self.recorder.take(kept, self.judge)
+                self.recorder.record(kept, self.judge)
             verdicts = self.judge.step(kept)
-            if self.keeper is not None:
-                self.keeper.save_if_due(self.judge.baselines)
+            if self.store is not None:
+                self.store.save_if_due(self.judge.baselines)
         except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted
             self.failures += 1
             if not self._is_failing:
@@ -97,7 +97,7 @@ class Detection:
     @property
     def state(self) -> DetectionState:
         """Counters since the start, and the present sizes of the baselines."""
-        baselines, keeper = self.judge.baselines, self.keeper
+        baselines, store = self.judge.baselines, self.store
         ready = baselines.ready_count(time.time())
         return DetectionState(
             run_seconds=self.run_seconds,
@@ -105,17 +105,17 @@ class Detection:
             ready_cells=ready,
             warming_cells=len(baselines) - ready,
             refused_samples=baselines.refused,
-            saves=keeper.saves if keeper else 0,
-            save_failures=keeper.failures if keeper else 0,
-            files_refused=int(bool(keeper and keeper.refused)),
+            saves=store.saves if store else 0,
+            save_failures=store.failures if store else 0,
+            files_refused=int(bool(store and store.refused)),
         )
 
     def close(self) -> None:
         """Close the recording, if there is one, and save the baselines; idempotent."""
         if self.recorder is not None:
             self.recorder.close()
-        if self.keeper is not None:
-            self.keeper.close(self.judge.baselines)
+        if self.store is not None:
+            self.store.close(self.judge.baselines)
 
 
 def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) -> JudgeSettings:
@@ -148,8 +148,8 @@ def rules(settings: DetectionSettings, source: str) -> tuple[Rule, ...]:
     tables = {
         name: merge(_table(base[name]), table) if name in base else table for name, table in settings.rules.items()
     }
-    whole = base | {rule.name: rule for rule in rules_of(tables, source, symptoms)}
-    return tuple(rule for name, rule in whole.items() if name not in settings.disabled_rules)
+    merged = base | {rule.name: rule for rule in rules_of(tables, source, symptoms)}
+    return tuple(rule for name, rule in merged.items() if name not in settings.disabled_rules)
 
 
 def _base(rules_file: str, symptoms: frozenset[str]) -> tuple[Rule, ...]:

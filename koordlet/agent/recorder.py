@@ -20,7 +20,7 @@ from koordlet.config import RecordingSettings
 
 _log = logging.getLogger(__name__)
 
-_UNBORN = ".new"
+_UNFINISHED = ".new"
 """Suffix of a segment whose header is not written yet; an agent killed meanwhile leaves one behind."""
 
 RETRY_SECONDS = 10.0
@@ -57,13 +57,13 @@ class Recorder:
         self.stopped_because = ""
         """Reason why nothing is recorded now; empty while it is."""
 
-    def take(self, frame: Frame, judge: Judge) -> None:
+    def record(self, frame: Frame, judge: Judge) -> None:
         """Append the frame, in a new segment where one is due; failures are counted and logged once in a row."""
         if self.stopped_because and frame.monotonic_ns < self._retry_ns:
             self.lost_frames += 1
             return
         try:
-            self._record(frame, judge)
+            self._write(frame, judge)
         except Exception as error:  # noqa: BLE001 - judging goes on without a recording; logged once and counted
             self._stop(frame, error)
             return
@@ -77,7 +77,7 @@ class Recorder:
             os.close(self._segment.descriptor)
             self._segment = None
 
-    def _record(self, frame: Frame, judge: Judge) -> None:
+    def _write(self, frame: Frame, judge: Judge) -> None:
         segment = self._segment
         block = b""
         if segment is not None and not self._is_over(segment, frame, judge):
@@ -116,7 +116,7 @@ class Recorder:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(most_bytes)
         path = self._directory / f"{self._run}-{self._number:06d}{SUFFIX}"
-        fresh = path.with_suffix(_UNBORN)
+        fresh = path.with_suffix(_UNFINISHED)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._segment = _Segment(path, descriptor, encoder, frame.monotonic_ns, most_bytes, judge.settings)
         self._append(self._segment, header + first)
@@ -132,12 +132,12 @@ class Recorder:
         segment.bytes += written
         self.bytes += written
 
-    def _make_room(self, wanted: int) -> None:
+    def _make_room(self, needed_bytes: int) -> None:
         """Delete the oldest segments, whole, until `wanted` bytes more are within `max_bytes`."""
-        for unborn in self._directory.glob(f"*{_UNBORN}"):
-            unborn.unlink(missing_ok=True)
+        for unfinished in self._directory.glob(f"*{_UNFINISHED}"):
+            unfinished.unlink(missing_ok=True)
         sizes = {path: path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}")}
-        over = sum(sizes.values()) + wanted - self._settings.max_bytes
+        over = sum(sizes.values()) + needed_bytes - self._settings.max_bytes
         for path in sorted(sizes):
             if over <= 0:
                 return
@@ -153,5 +153,5 @@ class Recorder:
         self._retry_ns = frame.monotonic_ns + int(RETRY_SECONDS * 1e9)
         self._run = ""
         if self._segment is not None and not self._segment.bytes:
-            self._segment.path.with_suffix(_UNBORN).unlink(missing_ok=True)
+            self._segment.path.with_suffix(_UNFINISHED).unlink(missing_ok=True)
         self.close()

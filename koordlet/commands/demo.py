@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from koordlet.commands.startup import UNSUPPORTED_HOST, die
+
 
 @click.command()
 @click.option(
@@ -28,7 +30,7 @@ import click
     help="Part of the machine that the requests need.",
 )
 def demo(picture: Path, phase_seconds: float, request_ms: float, load: float) -> None:
-    """Measure on this machine the cost of a noisy neighbour to a service, and the effect of protection.
+    """Show a service beside a noisy neighbour. Measures its cost and the effect of protection on this machine.
 
     Starts a service under open-loop load and best-effort work in cgroups of its own (/koord-demo), measures the service
     alone, beside that work, and beside it protected; prints a table, saves a picture, removes its cgroups.
@@ -47,13 +49,11 @@ def demo(picture: Path, phase_seconds: float, request_ms: float, load: float) ->
     from koordlet.demo.stage import StageError
 
     if os.geteuid() != 0:
-        click.echo("error: the demo makes cgroups, which needs root\nhint: run it with sudo", err=True)
-        sys.exit(3)
+        die("the demo makes cgroups, which needs root", hint="run it with sudo", code=UNSUPPORTED_HOST)
     plan = DemoPlan(phase_seconds, request_ms / 1e3, load)
     try:
         with until_signalled() as stop:
             phases = run(plan, None if str(picture) == "-" else picture, Console(), stop)
     except (StageError, OSError, TimeoutError) as error:
-        click.echo(f"error: {error}\nhint: `koordlet doctor` says what this host can do", err=True)
-        sys.exit(1)
+        die(str(error), hint="run `koordlet doctor` for the capabilities of this host")
     sys.exit(0 if len(phases) == len(NAMES) else 130)

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import click
 
-from koordlet.commands.startup import HOST_CANNOT, config_option, settings_of
+from koordlet.commands.startup import UNSUPPORTED_HOST, config_option, settings_of
 
 
 @click.command()
 @config_option
 @click.option("--json", "as_object", is_flag=True, help="One JSON object instead of lines.")
 def doctor(config: Path | None, as_object: bool) -> None:
-    """List what this host can measure, with reasons and remedies; exit 0 if cpu interference can be measured."""
+    """List the capabilities of this host. Each no has its reason and its remedy.
+
+    Exit 0 if cpu interference can be measured.
+    """
     from koordlet.doctor import as_json, examine, main_job_runs
 
     findings = examine(settings_of(config))
@@ -25,4 +28,4 @@ def doctor(config: Path | None, as_object: bool) -> None:
             click.echo(f"{mark}  {finding.name:<12} {finding.why}")
             if finding.remedy and not finding.able:
                 click.echo(f"     {'':<12} -> {finding.remedy}")
-    sys.exit(0 if main_job_runs(findings) else HOST_CANNOT)
+    sys.exit(0 if main_job_runs(findings) else UNSUPPORTED_HOST)

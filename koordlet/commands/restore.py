@@ -4,20 +4,18 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
 from api.plugin import Unsupported
 from api.settings import SettingsError
-
-_FAILED, _ASKED_WRONGLY, _HOST_CANNOT = 1, 2, 3
+from koordlet.commands.startup import FAILED, UNSUPPORTED_HOST, USAGE_ERROR, die
 
 
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="Settings file of the killed agent.")
 def restore(config: Path | None) -> None:
-    """Restore settings that a killed agent left changed; exit 0 unless one fails.
+    """Restore settings that a killed agent changed. Exit 0 unless one fails.
 
     Idempotent; refuses while an agent runs.
 
@@ -35,23 +33,18 @@ def restore(config: Path | None) -> None:
     try:
         settings = load_settings(config)
         if os.geteuid() != 0:
-            _leave("writing to cgroups needs root", _HOST_CANNOT)
+            die("writing to cgroups needs root", hint="run it with sudo", code=UNSUPPORTED_HOST)
         events = put_back(settings.enforcer, HostTree(Path(settings.root)))
     except SettingsError as error:
-        _leave(str(error), _ASKED_WRONGLY)
+        die(str(error), code=USAGE_ERROR)
     except JournalError as error:
-        _leave(str(error), _FAILED)
+        die(str(error))
     except Unsupported as lack:
-        _leave(lack.reason, _HOST_CANNOT)
+        die(lack.reason, hint=lack.remedy, code=UNSUPPORTED_HOST)
     for event in events:
         click.echo(f"{event.outcome:<10} {event.file}  {event.before} -> {event.after}  {event.reason}")
     counts = Counter(event.outcome for event in events)
     click.echo(
         f"{counts[Outcome.RESTORED]} put back, {counts[Outcome.FAILED]} failed, {counts[Outcome.FOREIGN_WRITE]} foreign"
     )
-    sys.exit(_FAILED if counts[Outcome.FAILED] else 0)
-
-
-def _leave(message: str, code: int) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
-    sys.exit(code)
+    sys.exit(FAILED if counts[Outcome.FAILED] else 0)

@@ -32,7 +32,7 @@ def run(
     check_config: bool,
     verbose: bool,
 ) -> None:
-    """Run the agent until stopped: observe, and with --enforce act; without it no cgroup is written to.
+    """Run the agent until stopped. It observes; only with --enforce does it write to cgroups.
 
     \b
     Examples:

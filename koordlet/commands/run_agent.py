@@ -20,7 +20,7 @@ from koordlet.agent.recorder import Recorder
 from koordlet.agent.signals import until_signalled
 from koordlet.agent.sinks import Sink
 from koordlet.commands.startup import (
-    ASKED_WRONGLY,
+    USAGE_ERROR,
     die,
     judge_settings_of,
     open_agent,
@@ -61,12 +61,12 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     try:
         strategies = open_strategies(settings.strategies, str(config or "settings"))
     except SettingsError as error:
-        die(str(error), code=ASKED_WRONGLY)
+        die(str(error), code=USAGE_ERROR)
     if only_check:
         click.echo("settings are valid")
         return
     if not flags.standalone:
-        die("only standalone operation is available", hint="add --standalone", code=ASKED_WRONGLY)
+        die("only standalone operation is available", hint="add --standalone", code=USAGE_ERROR)
     require_root()
     logging.basicConfig(
         stream=sys.stderr,

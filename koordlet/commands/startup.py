@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from koordlet.agent.agent import Agent
     from koordlet.config import AgentSettings
 
-FAILED, ASKED_WRONGLY, HOST_CANNOT = 1, 2, 3
+FAILED, USAGE_ERROR, UNSUPPORTED_HOST = 1, 2, 3
 
 config_option = click.option(
     "--config",
@@ -37,7 +37,7 @@ def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
 def require_root() -> None:
     """Exit unless this process is root."""
     if os.geteuid() != 0:
-        die("reading the kernel needs root", hint="run it with sudo", code=HOST_CANNOT)
+        die("reading the kernel needs root", hint="run it with sudo", code=UNSUPPORTED_HOST)
 
 
 def settings_of(path: Path | None) -> "AgentSettings":
@@ -47,7 +47,7 @@ def settings_of(path: Path | None) -> "AgentSettings":
     try:
         return load_settings(path)
     except SettingsError as error:
-        die(str(error), code=ASKED_WRONGLY)
+        die(str(error), code=USAGE_ERROR)
 
 
 def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSettings | None":
@@ -58,13 +58,13 @@ def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSet
 
     if not settings.detection.enabled:
         if settings.recording.enabled:
-            die("recording needs [detection]", hint="set enabled = true there", code=ASKED_WRONGLY)
+            die("recording needs [detection]", hint="set enabled = true there", code=USAGE_ERROR)
         return None
     model = cpu_model(HostTree(Path(settings.root)))
     try:
         return judge_settings(settings.detection, cpu_model=model, source=str(path or "settings"))
     except SettingsError as error:
-        die(str(error), code=ASKED_WRONGLY)
+        die(str(error), code=USAGE_ERROR)
 
 
 def open_agent(settings: "AgentSettings") -> "Agent":
@@ -74,9 +74,9 @@ def open_agent(settings: "AgentSettings") -> "Agent":
     try:
         return Agent(settings)
     except (SettingsError, PluginError) as error:
-        die(str(error), code=ASKED_WRONGLY)
+        die(str(error), code=USAGE_ERROR)
     except Unsupported as reason:
-        die(reason.reason, hint=reason.remedy, code=HOST_CANNOT)
+        die(reason.reason, hint=reason.remedy, code=UNSUPPORTED_HOST)
 
 
 def program_facts() -> dict[str, Any]:

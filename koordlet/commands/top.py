@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from koordlet.commands.startup import (
-    ASKED_WRONGLY,
+    USAGE_ERROR,
     config_option,
     die,
     judge_settings_of,
@@ -31,7 +31,7 @@ def top(config: Path | None) -> None:
     require_root()
     settings = settings_of(config)
     if not sys.stdout.isatty():
-        die("top needs a terminal", hint="use `koordlet run --standalone` or `koordlet snapshot`", code=ASKED_WRONGLY)
+        die("top needs a terminal", hint="use `koordlet run --standalone` or `koordlet snapshot`", code=USAGE_ERROR)
     from koordlet.top.app import TREND_SECONDS, Verdicts
     from koordlet.top.app import run as run_top
 

@@ -14,7 +14,7 @@ from koordlet.serving.settings import DEFAULT_SOCKET
 ENABLING = "enable it with `[serving] enabled = true` in the agent's settings, and run this as the same user"
 
 
-class Refused(click.ClickException):
+class CommandError(click.ClickException):
     """Error with a hint, printed as the other commands do."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -49,31 +49,31 @@ def verdicts(follow: bool, as_lines: bool, victim: str, resource: str, socket: P
     try:
         from koordlet.serving.client import AgentClient, AgentUnavailable
     except ImportError as error:
-        raise Refused(f"reading the socket needs grpcio ({error})", "pip install 'koord[grpc]'") from error
-    wanted = VerdictFilter(victim, resource)
+        raise CommandError(f"reading the socket needs grpcio ({error})", "pip install 'koord[grpc]'") from error
+    matching = VerdictFilter(victim, resource)
     try:
         with AgentClient(socket) as client:
             if follow:
-                _follow(client.follow(wanted), as_lines=as_lines)
+                _follow(client.follow(matching), as_lines=as_lines)
             else:
-                for verdict in client.open_verdicts(wanted):
-                    _tell(verdict, as_lines=as_lines)
+                for verdict in client.open_verdicts(matching):
+                    _print(verdict, as_lines=as_lines)
     except AgentUnavailable as error:
-        raise Refused(str(error), ENABLING) from error
+        raise CommandError(str(error), ENABLING) from error
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 def _follow(stream: Iterable[StreamMessage], *, as_lines: bool) -> None:
     dropped = 0
-    for told in stream:
-        if told.dropped > dropped:
-            click.echo(f"{told.dropped - dropped} verdicts were missed; all open ones follow", err=True)
-            dropped = told.dropped
-        if told.verdict is not None:
-            _tell(told.verdict, as_lines=as_lines)
+    for message in stream:
+        if message.dropped > dropped:
+            click.echo(f"{message.dropped - dropped} verdicts were missed; all open ones follow", err=True)
+            dropped = message.dropped
+        if message.verdict is not None:
+            _print(message.verdict, as_lines=as_lines)
 
 
-def _tell(verdict: Verdict, *, as_lines: bool) -> None:
+def _print(verdict: Verdict, *, as_lines: bool) -> None:
     click.echo(to_json(verdict) if as_lines else in_words(verdict))
     sys.stdout.flush()

@@ -28,13 +28,13 @@ class MemoryDomainReader:
     def domains(self, groups: Sequence[Group], memory_bytes: int, available_bytes: int) -> tuple[MemoryDomain, ...]:
         """Return the node and every limited cgroup above both kinds of workloads, innermost last."""
         members = outermost(groups)
-        found = [self._domain("/", members, memory_bytes, available_bytes)]
+        domains = [self._domain("/", members, memory_bytes, available_bytes)]
         for path in shared_ancestors(members):
             limit, usage = self._files.limit_bytes(path), self._files.usage_bytes(path)
             if limit and usage is not None:
-                found.append(self._domain(path, members, limit, max(limit - usage, 0)))
+                domains.append(self._domain(path, members, limit, max(limit - usage, 0)))
         self._files.keep({*(member.path for member in members), *shared_ancestors(members)})
-        return tuple(found)
+        return tuple(domains)
 
     def _domain(self, path: str, members: Sequence[Group], limit: int, free: int) -> MemoryDomain:
         if free > limit * PLENTY_RATIO:
@@ -43,7 +43,7 @@ class MemoryDomainReader:
         inside = [member for member in members if member.path.startswith(prefix)]
         usage = {member.path: self._files.usage_bytes(member.path) for member in inside}
         swap = self._has_swap()
-        taken = {
+        reclaimable = {
             member.path: self._files.reclaimable_bytes(member.path, swap=swap)
             for member in inside
             if member.best_effort and not member.protected
@@ -53,7 +53,7 @@ class MemoryDomainReader:
             limit_bytes=limit,
             free_bytes=free,
             usage_bytes={name: amount for name, amount in usage.items() if amount is not None},
-            reclaimable_bytes={name: amount for name, amount in taken.items() if amount is not None},
+            reclaimable_bytes={name: amount for name, amount in reclaimable.items() if amount is not None},
         )
 
     def _has_swap(self) -> bool:
@@ -62,11 +62,11 @@ class MemoryDomainReader:
 
 def open_memory_domains(tree: HostTree) -> MemoryDomainReader | None:
     """Return a reader; None without a memory controller."""
-    found = find_hierarchies(tree)
-    if found.memory is None:
+    hierarchies = find_hierarchies(tree)
+    if hierarchies.memory is None:
         return None
-    v1 = found.memory != found.unified
-    return MemoryDomainReader(tree, MemoryFiles(found.memory, v1=v1), v1=v1)
+    v1 = hierarchies.memory != hierarchies.unified
+    return MemoryDomainReader(tree, MemoryFiles(hierarchies.memory, v1=v1), v1=v1)
 
 
 def outermost(groups: Sequence[Group]) -> list[Group]:

@@ -13,10 +13,12 @@ _BINDING = (QoSClass.LSE, QoSClass.LSR)
 """Classes with exclusive CPUs."""
 
 
-def allocatable(capacity: Mapping[str, int], reserved: Mapping[str, int], told: Mapping[str, int]) -> Mapping[str, int]:
+def allocatable(
+    capacity: Mapping[str, int], reserved: Mapping[str, int], configured: Mapping[str, int]
+) -> Mapping[str, int]:
     """Return the configured amounts; cpu and memory default to the capacity less the reserved part."""
-    rest = {name: max(capacity[name] - reserved.get(name, 0), 0) for name in (CPU, MEMORY) if capacity.get(name)}
-    return {**rest, **told}
+    defaults = {name: max(capacity[name] - reserved.get(name, 0), 0) for name in (CPU, MEMORY) if capacity.get(name)}
+    return {**defaults, **configured}
 
 
 def with_bound_cpus(groups: Sequence[Group], cpus: frozenset[int]) -> tuple[Group, ...]:

@@ -59,22 +59,22 @@ class NodeViewBuilder:
         self._knobs = knobs
         self._facts_of = facts_of
         self._node: NodeInfo | None = None
-        self._sharing = open_memory_domains(tree)
+        self._memory_domains = open_memory_domains(tree)
 
     def view(self, tick: Tick, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
         """The tick as strategies see it; `evictions` are recent ones by path, `with_memory` adds the memory domains."""
         window, delta = tick.window, tick.delta
         measured = _Measured(delta)
-        kinds = ((row, info, _kind(info)) for row, info in enumerate(window.cgroups))
-        found = [self._group(row, info, kind, measured) for row, info, kind in kinds if kind is not None]
+        kinds = ((row, info, _role(info)) for row, info in enumerate(window.cgroups))
+        unbound = [self._group(row, info, kind, measured) for row, info, kind in kinds if kind is not None]
         host = window.last.tables.get(HOST)
         memory = _host_number(host.columns, "hostwide.memory_total_bytes") if host else None
         free = _host_number(host.columns, "hostwide.memory_available_bytes") if host else None
         node = self._node_of(int(memory or 0))
-        groups = with_bound_cpus(found, frozenset(cpu.id for cpu in node.cpus))
+        groups = with_bound_cpus(unbound, frozenset(cpu.id for cpu in node.cpus))
         domains = None
-        if with_memory and self._sharing is not None and memory is not None and free is not None:
-            domains = self._sharing.domains(groups, int(memory), int(free))
+        if with_memory and self._memory_domains is not None and memory is not None and free is not None:
+            domains = self._memory_domains.domains(groups, int(memory), int(free))
         return NodeView(
             node=node,
             groups=groups,
@@ -97,16 +97,16 @@ class NodeViewBuilder:
 
     def _node_of(self, memory_bytes: int) -> NodeInfo:
         if self._node is None or self._node.memory_bytes != memory_bytes:
-            found = caches(self._knobs.resctrl)
+            cache_info = caches(self._knobs.resctrl)
             cache = None
-            if found.l3_domains or found.bandwidth_domains:
+            if cache_info.l3_domains or cache_info.bandwidth_domains:
                 cache = CacheControl(
-                    mask=found.l3_mask,
-                    domains=found.l3_domains,
-                    least_ways=found.l3_least_bits,
-                    bandwidth_domains=found.bandwidth_domains,
-                    bandwidth_step=found.bandwidth_step,
-                    bandwidth_floor=found.bandwidth_least,
+                    mask=cache_info.l3_mask,
+                    domains=cache_info.l3_domains,
+                    least_ways=cache_info.l3_least_bits,
+                    bandwidth_domains=cache_info.bandwidth_domains,
+                    bandwidth_step=cache_info.bandwidth_step,
+                    bandwidth_floor=cache_info.bandwidth_least,
                 )
             places = cpu_places(self._tree)
             capacity = {CPU: len(places) * 1000, MEMORY: memory_bytes}
@@ -118,7 +118,9 @@ class NodeViewBuilder:
                 network_bits_per_second=self._network_bits_per_second,
                 disks={number: number for number in disks(self._tree)},
                 cache=cache,
-                lacking=frozenset({Knob.MEMORY_HIGH}) if self._sharing and self._sharing.v1 else frozenset(),
+                lacking=frozenset({Knob.MEMORY_HIGH})
+                if self._memory_domains and self._memory_domains.v1
+                else frozenset(),
             )
         return self._node
 
@@ -127,8 +129,10 @@ class NodeViewBuilder:
         knobs = self._knobs_of(info.path)
         pod = parent(info.path) if kind is GroupKind.CONTAINER else ""
         # Strategies scale the quotas of pods: what stands there is no limit to scale again.
-        told = knobs if kind is GroupKind.HOST_APP else {}
-        facts = facts or PodFacts(info.name, QoSClass(info.qos), limits=_limits(told, measured.limit_bytes(row)))
+        host_app_knobs = knobs if kind is GroupKind.HOST_APP else {}
+        facts = facts or PodFacts(
+            info.name, QoSClass(info.qos), limits=_limits(host_app_knobs, measured.limit_bytes(row))
+        )
         return Group(
             path=info.path,
             kind=kind,
@@ -156,16 +160,16 @@ class NodeViewBuilder:
         )
 
     def _knobs_of(self, path: str) -> Mapping[Knob, str]:
-        found = {}
+        values = {}
         for knob in _READ_KNOBS:
             try:
-                found[knob] = current(self._knobs, knob, path)
+                values[knob] = current(self._knobs, knob, path)
             except (Unsupported, CgroupGone, OSError, ValueError):
                 continue  # not known, which is what an absent knob says
-        return found
+        return values
 
 
-def _kind(info: CgroupInfo) -> GroupKind | None:
+def _role(info: CgroupInfo) -> GroupKind | None:
     """The role of a cgroup for strategies; None where it has none."""
     if info.kind is CgroupKind.CONTAINER and not info.pod_uid:
         return GroupKind.HOST_APP if info.qos else None

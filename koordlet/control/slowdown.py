@@ -46,22 +46,22 @@ class SlowdownMeter:
         self._batch_seconds = batch_seconds
         self._batches = BatchMeans(4, batch_seconds)
 
-    def add(self, seen: Turnarounds, seconds: float) -> None:
+    def add(self, turnarounds: Turnarounds, seconds: float) -> None:
         """Add a tick of `seconds`; rows without requests or without a ready baseline add no time."""
-        usual = seen.usual.expected
-        counts = (seen.requests > 0) & np.isfinite(seen.took_seconds) & np.isfinite(usual) & (usual > 0)
+        usual = turnarounds.usual.expected
+        counts = (turnarounds.requests > 0) & np.isfinite(turnarounds.took_seconds) & np.isfinite(usual) & (usual > 0)
         usual = np.where(counts, usual, 1.0)
-        independent = np.maximum(seen.usual.samples * min(seconds / self._batch_seconds, 1.0), 1.0)
-        spread = np.where(counts, seen.usual.spread, 0.0)
+        independent = np.maximum(turnarounds.usual.samples * min(seconds / self._batch_seconds, 1.0), 1.0)
+        spread = np.where(counts, turnarounds.usual.spread, 0.0)
         doubt = _Z_975 * _MEDIAN_ERROR * spread / np.sqrt(independent)
         lower, upper = edges_of(usual)
         quantities = (
-            seen.took_seconds,
-            seen.requests * usual,
-            seen.requests * np.maximum(lower - doubt, 0.0),
-            seen.requests * (upper + doubt),
+            turnarounds.took_seconds,
+            turnarounds.requests * usual,
+            turnarounds.requests * np.maximum(lower - doubt, 0.0),
+            turnarounds.requests * (upper + doubt),
         )
-        self._batches.add(seen.ids, np.where(counts, np.stack(quantities), 0.0), seconds)
+        self._batches.add(turnarounds.ids, np.where(counts, np.stack(quantities), 0.0), seconds)
 
     def slowdown(self, ids: NDArray[np.uint64]) -> Slowdown:
         """Return the estimates of these cgroups over the full batches; NaN for a cgroup without requests."""

@@ -44,13 +44,13 @@ class StrategyRunner:
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """Return the intents of all strategies, in the order of their names; `now` is monotonic seconds."""
-        wanted: list[Intent] = []
+        intents: list[Intent] = []
         silent = set()
         self.runs += 1
         for name, strategy in self.strategies.items():
             started = time.perf_counter()
             try:
-                wanted += strategy.decide(view, now)
+                intents += strategy.decide(view, now)
                 self._failing.discard(name)
                 if strategy.silent:
                     silent.add(name)
@@ -63,7 +63,7 @@ class StrategyRunner:
             self.run_seconds[name] += time.perf_counter() - started
             self.problems[name] = len(strategy.problems)
         self.silent = frozenset(silent)
-        return wanted
+        return intents
 
     def note_eviction(self, path: str, now: float) -> None:
         """Record that the eviction of a pod has begun; `now` as in `decide`."""
@@ -79,16 +79,16 @@ def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner
     spec = node_slo(settings, source)
     if spec is None:
         return None
-    made = make_strategies(settings.features)
-    known = {gate for strategy in made.values() for gate in strategy.features}
+    strategies = make_strategies(settings.features)
+    known = {gate for strategy in strategies.values() for gate in strategy.features}
     for gate in settings.features:
         if gate not in known:
             problem = f"no feature gate {gate!r}; there are {', '.join(sorted(known))}"
             raise SettingsError(source, "[strategies.features]", problem)
-    refused = configure(made, spec, settings.node_slo_file or f"{source} [strategies.node_slo]")
+    refused = configure(strategies, spec, settings.node_slo_file or f"{source} [strategies.node_slo]")
     if refused:
         raise refused[0]
-    return StrategyRunner(made)
+    return StrategyRunner(strategies)
 
 
 def node_slo(settings: StrategiesSettings, source: str) -> Mapping[str, Any] | None:

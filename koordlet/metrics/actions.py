@@ -73,7 +73,7 @@ class ActionMetrics(PrometheusCollector):
 
     def update(self, control: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> None:
         """Take the present state; harm is that of the worst `max_cgroups` latency-sensitive cgroups."""
-        values = _counted(control, self._dry_run) | _decided(control) | self._harm(control, cgroups)
+        values = _action_series(control, self._dry_run) | _strategy_series(control) | self._harm(control, cgroups)
         with self._lock:
             self._values = values
 
@@ -108,7 +108,7 @@ class ActionMetrics(PrometheusCollector):
         return info.path, self._name_of(info.path), info.qos
 
 
-def _counted(control: ControlLoop, dry_run: str) -> Values:
+def _action_series(control: ControlLoop, dry_run: str) -> Values:
     enforcer, response = control.enforcer, control.response
     standing: dict[tuple[str, ...], float] = {}
     for setting in enforcer.active_settings().values():
@@ -128,7 +128,7 @@ def _counted(control: ControlLoop, dry_run: str) -> Values:
     }
 
 
-def _decided(control: ControlLoop) -> Values:
+def _strategy_series(control: ControlLoop) -> Values:
     """Series of the strategies; the intents include those of the response."""
     runner = control.strategies or StrategyRunner({})
     return {

@@ -121,10 +121,10 @@ class CgroupMetrics(PrometheusCollector):
                 totals[seat] = 0.0
             for victims in self._blame.values():
                 victims.pop(before[seat][0], None)
-        wanted = self._settings.histogram_cgroups
-        self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:wanted]
+        limit = self._settings.histogram_cgroups
+        self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:limit]
         for seat in self._seats.labels:
-            if len(self._histogram_seats) >= wanted:
+            if len(self._histogram_seats) >= limit:
                 break
             if seat and seat not in self._histogram_seats:
                 self._histogram_seats.append(seat)
@@ -239,12 +239,12 @@ class CgroupMetrics(PrometheusCollector):
                 key = (*self._seats.labels[seat], *fixed)
                 family.add_metric(key, _cumulative(rows[seat]), float(rows[seat, SLOTS]))  # type: ignore[attr-defined]
         node = metric.series.replace("_cgroup_", "_host_")
-        whole = families.setdefault(
+        host = families.setdefault(
             node,
             HistogramMetricFamily(node, f"{metric.help}, all exported cgroups and the rest together", labels=constant),
         )
         total = rows.sum(axis=0)
-        whole.add_metric(fixed, _cumulative(total), float(total[SLOTS]))  # type: ignore[attr-defined]
+        host.add_metric(fixed, _cumulative(total), float(total[SLOTS]))  # type: ignore[attr-defined]
 
     def _self_families(self) -> dict[str, Family]:
         build = GaugeMetricFamily("koord_build_info", "Version of the agent", labels=tuple(self._build))

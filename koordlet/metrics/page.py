@@ -8,8 +8,8 @@ import probes
 from api.metrics import METRICS, Metric, MetricKind
 from api.plugin import discover
 from koordlet.collectors import Collector
-from koordlet.metrics.actions import FAMILIES as ACTED
-from koordlet.metrics.verdicts import FAMILIES as JUDGED
+from koordlet.metrics.actions import FAMILIES as ACTION_FAMILIES
+from koordlet.metrics.verdicts import FAMILIES as JUDGE_FAMILIES
 from probes.probe import Probe
 
 _HEAD = """# Metrics
@@ -66,7 +66,7 @@ def _declared() -> Iterator[Metric]:
 def _families() -> list[tuple[str, str, str, str]]:
     return [
         (f"{name}_total" if kind == "counter" else name, kind, ", ".join(labels), text)
-        for name, (kind, labels, text) in {**JUDGED, **ACTED}.items()
+        for name, (kind, labels, text) in {**JUDGE_FAMILIES, **ACTION_FAMILIES}.items()
     ]
 
 

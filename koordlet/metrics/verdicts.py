@@ -48,17 +48,17 @@ class VerdictMetrics(PrometheusCollector):
         self._name_of = name_of
         self._lock = Lock()
         self._opened: Counter[tuple[str, ...]] = Counter()
-        self._standing: tuple[Verdict, ...] = ()
+        self._open_verdicts: tuple[Verdict, ...] = ()
         self._names: dict[str, str] = {}
         self._state = DetectionState()
         self._last_run_seconds = 0.0
 
-    def update(self, verdicts: Sequence[Verdict], standing: Iterable[Verdict], state: DetectionState) -> None:
+    def update(self, verdicts: Sequence[Verdict], open_verdicts: Iterable[Verdict], state: DetectionState) -> None:
         """Take the verdicts that opened, changed or closed in a tick, and those in effect after it."""
         with self._lock:
             self._opened.update(_kind(verdict) for verdict in verdicts if verdict.state is VerdictState.OPEN)
-            self._standing = tuple(standing)
-            self._names = {verdict.victim: self._name_of(verdict.victim) for verdict in self._standing}
+            self._open_verdicts = tuple(open_verdicts)
+            self._names = {verdict.victim: self._name_of(verdict.victim) for verdict in self._open_verdicts}
             self._last_run_seconds = state.run_seconds - self._state.run_seconds
             self._state = state
 
@@ -74,7 +74,7 @@ class VerdictMetrics(PrometheusCollector):
             yield family
 
     def _values(self) -> dict[str, dict[tuple[str, ...], float]]:
-        lost, confidence = self._of_victims()
+        lost, confidence = self._victim_series()
         state = self._state
         single = {
             "koord_judge_run_seconds": state.run_seconds,
@@ -87,17 +87,17 @@ class VerdictMetrics(PrometheusCollector):
         }
         return {
             "koord_verdicts": {key: float(count) for key, count in self._opened.items()},
-            "koord_verdicts_open": dict(Counter(map(_kind, self._standing))),
+            "koord_verdicts_open": dict(Counter(map(_kind, self._open_verdicts))),
             "koord_verdict_lost_seconds_per_second": lost,
             "koord_verdict_confidence_ratio": confidence,
             "koord_baseline_cells": {("ready",): state.ready_cells, ("warming_up",): state.warming_cells},
             **{name: {(): float(value)} for name, value in single.items()},
         }
 
-    def _of_victims(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
+    def _victim_series(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
         """Loss and confidence of the worst verdicts, one for a victim and cause; the rest is summed as `other`."""
         worst: dict[tuple[str, str, str], Verdict] = {}
-        for verdict in sorted(self._standing, key=lambda each: -each.lost_seconds_per_second):
+        for verdict in sorted(self._open_verdicts, key=lambda each: -each.lost_seconds_per_second):
             worst.setdefault((verdict.victim, verdict.resource, verdict.cause), verdict)
         lost: dict[tuple[str, ...], float] = {}
         confidence: dict[tuple[str, ...], float] = {}

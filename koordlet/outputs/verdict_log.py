@@ -7,7 +7,7 @@ from api.verdicts import Verdict, VerdictState, in_words
 
 MOST_LINES = 20
 """Lines of one tick; the others are counted in one more line."""
-_WORSE = 2.0
+_WORSE_FACTOR = 2.0
 """An open verdict is logged again when its loss grew by this factor since it was logged."""
 
 
@@ -16,30 +16,30 @@ class VerdictLog:
 
     def __init__(self, name_of: Callable[[str], str] = str) -> None:
         self._name_of = name_of
-        self._said: dict[tuple[str, str], Verdict] = {}
+        self._logged: dict[tuple[str, str], Verdict] = {}
 
     def lines(self, verdicts: Sequence[Verdict]) -> Iterator[tuple[int, str]]:
         """Yield level of `logging` and line for the notable verdicts of one tick."""
-        worth = [verdict for verdict in verdicts if self._is_worth_it(verdict)]
-        for verdict in worth[:MOST_LINES]:
+        notable = [verdict for verdict in verdicts if self._is_notable(verdict)]
+        for verdict in notable[:MOST_LINES]:
             level = logging.WARNING if verdict.state is VerdictState.OPEN else logging.INFO
             yield level, in_words(verdict, self._name_of)
-        if len(worth) > MOST_LINES:
-            yield logging.WARNING, f"and {len(worth) - MOST_LINES} more in the same tick; --json has them all"
+        if len(notable) > MOST_LINES:
+            yield logging.WARNING, f"and {len(notable) - MOST_LINES} more in the same tick; --json has them all"
 
-    def _is_worth_it(self, verdict: Verdict) -> bool:
+    def _is_notable(self, verdict: Verdict) -> bool:
         key = (verdict.victim, verdict.rule)
-        said = self._said.get(key)
+        logged = self._logged.get(key)
         if verdict.state is VerdictState.CLOSE:
-            self._said.pop(key, None)
+            self._logged.pop(key, None)
             return True
-        if said is not None and verdict.state is VerdictState.UPDATE:
-            lost, before = verdict.lost_seconds_per_second, said.lost_seconds_per_second
-            is_worse = lost >= _WORSE * before
-            is_other = _first(verdict) not in ("", _first(said)) and lost * _WORSE >= before
+        if logged is not None and verdict.state is VerdictState.UPDATE:
+            lost, before = verdict.lost_seconds_per_second, logged.lost_seconds_per_second
+            is_worse = lost >= _WORSE_FACTOR * before
+            is_other = _first(verdict) not in ("", _first(logged)) and lost * _WORSE_FACTOR >= before
             if not is_worse and not is_other:
                 return False
-        self._said[key] = verdict
+        self._logged[key] = verdict
         return True
 
 

@@ -18,7 +18,7 @@ from textual.widgets import Static
 
 from api.verdicts import Verdict
 from api.window import Window
-from koordlet.top.draw import INKS, Columns, detail, heading, legend, line, seconds
+from koordlet.top.draw import CAUSE_STYLES, Columns, detail, heading, legend, line, seconds
 from koordlet.top.rows import Order, TopRow, facts, latencies, ordered, rows
 from koordlet.top.trend import Trend
 from koordlet.top.verdicts import evidence, pane, room_for
@@ -34,7 +34,7 @@ _AROUND = 4
 class Verdicts:
     """Source of open verdicts, and names of cgroup paths."""
 
-    standing: Callable[[], Sequence[Verdict]] = tuple
+    open_verdicts: Callable[[], Sequence[Verdict]] = tuple
     name_of: Callable[[str], str] = str
 
 
@@ -68,7 +68,7 @@ class TopApp(App[None]):
     def __init__(self, next_window: NextWindow, interval_seconds: float, verdicts: Verdicts | None = None) -> None:
         super().__init__(ansi_color=True)
         self._verdicts = verdicts or Verdicts()
-        self.standing: Sequence[Verdict] = ()
+        self.open_verdicts: Sequence[Verdict] = ()
         self._next_window = next_window
         self._interval_seconds = interval_seconds
         self.trend = Trend(TREND_SECONDS, interval_seconds)
@@ -103,7 +103,7 @@ class TopApp(App[None]):
             return
         self.window = window
         self.rows = rows(window, culprits=20)
-        self.standing = self._verdicts.standing()
+        self.open_verdicts = self._verdicts.open_verdicts()
         self.draw()
 
     def on_resize(self, _event: Resize) -> None:
@@ -121,7 +121,7 @@ class TopApp(App[None]):
         base = self.screen_stack[0]
         if self.window is None or not base.query("#list"):
             return
-        pane_lines = room_for(self.standing, self.size.height)
+        pane_lines = room_for(self.open_verdicts, self.size.height)
         width, height = self.size.width, max(self.size.height - _AROUND - pane_lines, 1)
         shown = self.shown
         position = self._position(shown)
@@ -134,14 +134,16 @@ class TopApp(App[None]):
         ]
         base.query_one("#title", Static).update(self._title(len(self.rows) - len(shown)))
         base.query_one("#heading", Static).update(heading(columns, self.order))
-        base.query_one("#list", Static).update(Text("\n", no_wrap=True).join(drawn) if drawn else "no cgroup loses time")
+        base.query_one("#list", Static).update(
+            Text("\n", no_wrap=True).join(drawn) if drawn else "no cgroup loses time"
+        )
         self._draw_verdicts(base.query_one("#verdicts", Static), pane_lines)
         base.query_one("#legend", Static).update(legend(visible, width))
         base.query_one("#keys", Static).update(self._keys(width))
 
     def _draw_verdicts(self, place: Static, lines: int) -> None:
         place.display = lines > 0
-        text = pane(self.standing, self.now_seconds, self._verdicts.name_of, width=self.size.width, lines=lines)
+        text = pane(self.open_verdicts, self.now_seconds, self._verdicts.name_of, width=self.size.width, lines=lines)
         place.update(text)
 
     @property
@@ -152,7 +154,7 @@ class TopApp(App[None]):
     def evidence_of(self, path: str) -> Text:
         """Return the open verdicts of one cgroup with their evidence."""
         return evidence(
-            [each for each in self.standing if each.victim == path], self.now_seconds, self._verdicts.name_of
+            [each for each in self.open_verdicts if each.victim == path], self.now_seconds, self._verdicts.name_of
         )
 
     def _title(self, hidden: int) -> Text:
@@ -187,7 +189,7 @@ class TopApp(App[None]):
 
     def action_page(self, pages: int) -> None:
         """Select one screen further."""
-        self.action_move(pages * max(self.size.height - _AROUND - room_for(self.standing, self.size.height), 1))
+        self.action_move(pages * max(self.size.height - _AROUND - room_for(self.open_verdicts, self.size.height), 1))
 
     def action_edge(self, end: int) -> None:
         """Select the first (0) or the last (1); the first one follows the order."""
@@ -223,7 +225,7 @@ class TopApp(App[None]):
             self.push_screen(HelpScreen(dict(self.window.last.sources) if self.window else {}))
 
 
-class _Over(Screen[None]):
+class _Overlay(Screen[None]):
     """A screen over the list; any of its keys goes back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -235,7 +237,7 @@ class _Over(Screen[None]):
         self.app.pop_screen()
 
 
-class DetailScreen(_Over):
+class DetailScreen(_Overlay):
     """One cgroup, redrawn at each tick."""
 
     def __init__(self, top: TopApp, cgroup: int) -> None:
@@ -266,7 +268,7 @@ class DetailScreen(_Over):
         self.query_one("#detail", Static).update(text)
 
 
-class HelpScreen(_Over):
+class HelpScreen(_Overlay):
     """Keys, letters, and sources that this host does not measure."""
 
     def __init__(self, sources: dict[str, str]) -> None:
@@ -287,9 +289,9 @@ def help_text(sources: dict[str, str]) -> Text:
         "Seconds of progress a cgroup's threads lost per second: 0.5 is half a thread standing still, 2 is two.\n"
         "The bar shows the causes in proportion; those in upper case are caused by others.\n\n"
     )
-    for name, ink in INKS.items():
-        text.append(f" {ink.letter} ", style=f"black on {ink.colour}")
-        text.append(f" {name.replace('_', ' '):<22} {ink.meaning}\n")
+    for name, cause_style in CAUSE_STYLES.items():
+        text.append(f" {cause_style.letter} ", style=f"black on {cause_style.colour}")
+        text.append(f" {name.replace('_', ' '):<22} {cause_style.meaning}\n")
     text.append("\nKeys\n", style="bold")
     text.append("up down pgup pgdn home end: select   enter: open   s: sort by the next column   p: pause\n")
     text.append("a: show quiet cgroups too        ?: this      esc: back                      q: quit\n")

@@ -15,7 +15,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
-class Ink:
+class CauseStyle:
     """Letter, colour and meaning of one cause."""
 
     letter: str
@@ -23,28 +23,28 @@ class Ink:
     meaning: str
 
 
-INKS: Mapping[str, Ink] = {
-    "cpu:neighbour": Ink("N", "red", "CPU held by another cgroup"),
-    "cpu:kernel": Ink("K", "magenta", "CPU held by kernel threads"),
-    "cpu:irq": Ink("I", "magenta", "interrupts on top of its threads"),
-    "cpu:self": Ink("s", "blue", "CPU held by its own threads"),
-    "cpu:own_quota": Ink("q", "yellow", "its own CPU quota"),
-    "cpu:ancestor_quota": Ink("a", "yellow", "a parent's CPU quota"),
-    "cpu:idle": Ink("i", "cyan", "a CPU was idle meanwhile (wake-up, affinity)"),
-    "cpu:unknown": Ink("?", "white", "CPU wait of unknown cause"),
-    "memory:global": Ink("M", "red", "reclaim: the node is short of memory"),
-    "memory:compaction": Ink("C", "magenta", "memory compaction"),
-    "memory:self": Ink("g", "blue", "reclaim that its own allocations caused"),
-    "memory:own_limit": Ink("m", "yellow", "reclaim under its own memory limit"),
-    "memory:ancestor_limit": Ink("p", "yellow", "reclaim under a parent's memory limit"),
-    "blockio:queue": Ink("B", "red", "block IO waits for others' IO"),
-    "blockio:device": Ink("D", "red", "others' IO keeps the disk busy"),
-    "blockio:self": Ink("o", "blue", "block IO behind its own IO"),
-    "blockio:limit": Ink("b", "yellow", "its own IO limit"),
-    "net:qdisc": Ink("T", "red", "packets wait in the send queue"),
+CAUSE_STYLES: Mapping[str, CauseStyle] = {
+    "cpu:neighbour": CauseStyle("N", "red", "CPU held by another cgroup"),
+    "cpu:kernel": CauseStyle("K", "magenta", "CPU held by kernel threads"),
+    "cpu:irq": CauseStyle("I", "magenta", "interrupts on top of its threads"),
+    "cpu:self": CauseStyle("s", "blue", "CPU held by its own threads"),
+    "cpu:own_quota": CauseStyle("q", "yellow", "its own CPU quota"),
+    "cpu:ancestor_quota": CauseStyle("a", "yellow", "a parent's CPU quota"),
+    "cpu:idle": CauseStyle("i", "cyan", "a CPU was idle meanwhile (wake-up, affinity)"),
+    "cpu:unknown": CauseStyle("?", "white", "CPU wait of unknown cause"),
+    "memory:global": CauseStyle("M", "red", "reclaim: the node is short of memory"),
+    "memory:compaction": CauseStyle("C", "magenta", "memory compaction"),
+    "memory:self": CauseStyle("g", "blue", "reclaim that its own allocations caused"),
+    "memory:own_limit": CauseStyle("m", "yellow", "reclaim under its own memory limit"),
+    "memory:ancestor_limit": CauseStyle("p", "yellow", "reclaim under a parent's memory limit"),
+    "blockio:queue": CauseStyle("B", "red", "block IO waits for others' IO"),
+    "blockio:device": CauseStyle("D", "red", "others' IO keeps the disk busy"),
+    "blockio:self": CauseStyle("o", "blue", "block IO behind its own IO"),
+    "blockio:limit": CauseStyle("b", "yellow", "its own IO limit"),
+    "net:qdisc": CauseStyle("T", "red", "packets wait in the send queue"),
 }
 """Styles by cause: upper-case letters for losses to others; lower-case ones for own doing, limits, or no culprit."""
-_OTHER_INK = Ink("*", "white", "")
+_OTHER_STYLE = CauseStyle("*", "white", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def bar(causes: Mapping[str, float], width: int) -> Text:
         return Text(" " * width)
     text = Text()
     for name, letters in _shares(causes, width).items():
-        ink = INKS.get(name, _OTHER_INK)
-        text.append(ink.letter * letters, style=Style(color="black", bgcolor=ink.colour))
+        cause_style = CAUSE_STYLES.get(name, _OTHER_STYLE)
+        text.append(cause_style.letter * letters, style=Style(color="black", bgcolor=cause_style.colour))
     return text
 
 
@@ -162,11 +162,11 @@ def legend(rows: Sequence[TopRow], width: int) -> Text:
             totals[name] = totals.get(name, 0.0) + value
     text = Text()
     for name in sorted(totals, key=lambda name: -totals[name]):
-        ink = INKS.get(name, _OTHER_INK)
+        cause_style = CAUSE_STYLES.get(name, _OTHER_STYLE)
         item = f" {name.replace('_', ' ')}  "
         if text.cell_len + len(item) + 1 > width:
             break
-        text.append(ink.letter, style=Style(color="black", bgcolor=ink.colour))
+        text.append(cause_style.letter, style=Style(color="black", bgcolor=cause_style.colour))
         text.append(item)
     return text
 
@@ -201,12 +201,12 @@ def detail(
         text.append_text(verdicts).append("\n")
     text.append("To what\n", style="bold")
     for name, value in sorted(row.causes.items(), key=lambda item: -item[1]):
-        ink = INKS.get(name, _OTHER_INK)
+        cause_style = CAUSE_STYLES.get(name, _OTHER_STYLE)
         length = max(round(12 * value / row.lost), 1)
         text.append(f"  {seconds(value):>6}  ")
-        text.append(ink.letter * length, style=Style(color="black", bgcolor=ink.colour))
+        text.append(cause_style.letter * length, style=Style(color="black", bgcolor=cause_style.colour))
         text.append(" " * (12 - length))
-        text.append(f"  {cell(name.replace('_', ' '), 21)} {cell(ink.meaning, max(width - 47, 0)).rstrip()}\n")
+        text.append(f"  {cell(name.replace('_', ' '), 21)} {cell(cause_style.meaning, max(width - 47, 0)).rstrip()}\n")
     text.append("\nTo whom\n", style="bold")
     for culprit in row.culprits:
         text.append(f"  {seconds(culprit.lost):>6}  {cell(culprit.resource, 8)} {cell(culprit.name, width - 20)}\n")

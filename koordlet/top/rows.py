@@ -123,7 +123,7 @@ def _culprits(window: Window, most: int) -> dict[int, tuple[CulpritShare, ...]]:
             culprit = int(culprit_ids[row])
             blame = CulpritShare(culprit, _name_of(culprit, names), resource, float(rates[row]))
             found.setdefault(int(delta.table.ids[row]), []).append(blame)
-    return {victim: tuple(sorted(who, key=lambda c: (-c.lost, c.name))[:most]) for victim, who in found.items()}
+    return {victim: tuple(sorted(shares, key=lambda c: (-c.lost, c.name))[:most]) for victim, shares in found.items()}
 
 
 def _blame(window: Window, table: str) -> Delta | None:

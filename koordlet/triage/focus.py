@@ -10,7 +10,7 @@ import numpy as np
 from api.frame import HOST, Reading, Table
 from api.loss import lost_ns, total_lost_ns
 from koordlet.tick import Tick
-from koordlet.triage.policy import Descent, Ids, Level, TriagePolicy, TriageSettings
+from koordlet.triage.policy import Descendants, Ids, Level, TriagePolicy, TriageSettings
 from probes.libbpf import BpfError, enable_stats
 from probes.probe import Probe
 
@@ -23,11 +23,11 @@ class FocusControl:
     def __init__(self, settings: TriageSettings, probes: Mapping[str, Probe], *, cpus: int | None = None) -> None:
         self.probes = {name: probe for name, probe in probes.items() if probe.focusable}
         """Probes that take a focus."""
-        self.triage = TriagePolicy(settings, cpus or os.cpu_count() or 1)
+        self.policy = TriagePolicy(settings, cpus or os.cpu_count() or 1)
         self.failures = 0
         """Times that the kernel refused to move a focus."""
         self._meter = CostMeter(self.probes, settings.measure_every_ticks)
-        self._descent = Descent(())
+        self._descendants = Descendants(())
         self._focus: Ids | None = None
         self._focused = 0
 
@@ -36,23 +36,23 @@ class FocusControl:
         frame = tick.window.last
         if not self.probes or len(suspects) != len(frame.cgroups):
             return
-        self._weigh()
-        lost = _lost(tick) if self.triage.budget.level is Level.WORST else np.zeros(len(suspects))
-        if self._descent.cgroups is not frame.cgroups:
-            self._descent = Descent(frame.cgroups)
-        wanted = self.triage.focus(frame.cgroup.ids, self._descent.spread(suspects), lost)
-        if not _same(wanted, self._focus):
-            self._move(wanted)
-        self._focused = len(frame.cgroups) if wanted is None else len(wanted)
+        self._adapt_level()
+        lost = _lost(tick) if self.policy.budget.level is Level.WORST else np.zeros(len(suspects))
+        if self._descendants.cgroups is not frame.cgroups:
+            self._descendants = Descendants(frame.cgroups)
+        focus = self.policy.focus(frame.cgroup.ids, self._descendants.spread(suspects), lost)
+        if not _same(focus, self._focus):
+            self._move(focus)
+        self._focused = len(frame.cgroups) if focus is None else len(focus)
 
-    def _weigh(self) -> None:
+    def _adapt_level(self) -> None:
         """Adapt the level to a new measurement, if there is one."""
-        before, failed = self.triage.budget.level, self._meter.failures
+        before, failed = self.policy.budget.level, self._meter.failures
         used = self._meter.tick()
         if used is not None:
-            level = self.triage.budget.measured(used)
+            level = self.policy.budget.measured(used)
         elif self._meter.failures > failed:
-            level = self.triage.budget.unmeasurable()
+            level = self.policy.budget.unmeasurable()
         else:
             return
         if level != before:
@@ -62,7 +62,7 @@ class FocusControl:
     @property
     def budget(self) -> float:
         """Budget of the expensive probes in millicores."""
-        return self.triage.budget.millicores
+        return self.policy.budget.millicores
 
     def reading(self) -> Reading:
         """Budget, cost and focus, for the table of the host."""
@@ -70,19 +70,19 @@ class FocusControl:
             "triage.budget_cores": np.array([self.budget / 1000]),
             "triage.used_cores": np.array([self._meter.used_millicores / 1000]),
             "triage.focused": np.array([float(self._focused)]),
-            "triage.level": np.array([float(self.triage.budget.level)]),
-            "triage.shed_ticks": np.array([self.triage.shed_ticks], dtype=np.uint64),
+            "triage.level": np.array([float(self.policy.budget.level)]),
+            "triage.shed_ticks": np.array([self.policy.shed_ticks], dtype=np.uint64),
         }
         return Reading({HOST: Table({}, columns)}, {"triage.failures": self.failures + self._meter.failures})
 
-    def _move(self, wanted: Ids | None) -> None:
+    def _move(self, focus: Ids | None) -> None:
         for name, probe in self.probes.items():
             try:
-                probe.focus(wanted)
+                probe.focus(focus)
             except BpfError as error:
                 self.failures += 1
                 _log.debug("the focus of %s stays: %s", name, error)
-        self._focus = wanted
+        self._focus = focus
 
     def close(self) -> None:
         """Switch the kernel's statistics off again; idempotent."""

@@ -104,7 +104,7 @@ class Budget:
         return self.level
 
 
-class Descent:
+class Descendants:
     """Extends suspects to their descendants: quotas and pressure are a pod's, threads are its containers'."""
 
     def __init__(self, cgroups: Sequence[CgroupInfo]) -> None:
@@ -115,10 +115,10 @@ class Descent:
     def spread(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return the marked rows and all below them; a mark on the root is not extended."""
         while True:
-            wider = marked | marked[self._above]
-            if np.array_equal(wider, marked):
-                return wider
-            marked = wider
+            extended = marked | marked[self._above]
+            if np.array_equal(extended, marked):
+                return extended
+            marked = extended
 
 
 def _above(path: str, row_of: Mapping[str, int], own_row: int) -> int:
@@ -151,14 +151,14 @@ class TriagePolicy:
         self.shed_ticks += 1
         if level is Level.NOTHING:
             return np.empty(0, dtype=np.uint64)
-        held = np.isin(ids, np.fromiter(self._suspected, dtype=np.uint64, count=len(self._suspected)))
+        suspected = np.isin(ids, np.fromiter(self._suspected, dtype=np.uint64, count=len(self._suspected)))
         if level is Level.WORST:
-            rows = np.flatnonzero(held)
+            rows = np.flatnonzero(suspected)
             worst = rows[np.argsort(-lost[rows], kind="stable")][: self._settings.worst_cgroups]
             return np.sort(ids[worst])
-        chosen = ids[held]
+        chosen = ids[suspected]
         if level is Level.ROTATION:
-            chosen = np.concatenate([chosen, self._turn(np.sort(ids[~held]))])
+            chosen = np.concatenate([chosen, self._turn(np.sort(ids[~suspected]))])
         return np.sort(chosen)
 
     def _remember(self, ids: Ids, suspects: NDArray[np.bool_]) -> None:

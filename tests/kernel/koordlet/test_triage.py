@@ -52,53 +52,53 @@ class Node:
 
 def test_what_it_costs_is_measured_and_too_much_is_given_up(pmu: Pmu, tree: CgroupTree) -> None:
     settings = TriageSettings(cpu_budget_ratio=1e-6, measure_every_ticks=2)
-    triaging = FocusControl(settings, {"pmu": pmu})
+    control = FocusControl(settings, {"pmu": pmu})
     suspects = np.array([True, False])
     with tree.make_cgroup("triage-a") as one, tree.make_cgroup("triage-b") as other:
         node = Node(pmu, one, other)
         levels, widths = [], []
         for _ in range(12):
             ping_pong(one, other, 2000)
-            triaging.after_tick(node.next_tick(), suspects)
-            levels.append(triaging.triage.budget.level)
-            widths.append(float(triaging.reading().tables["host"].columns["triage.focused"][0]))
+            control.after_tick(node.next_tick(), suspects)
+            levels.append(control.policy.budget.level)
+            widths.append(float(control.reading().tables["host"].columns["triage.focused"][0]))
         assert levels == sorted(levels)
         assert levels[-1] is Level.NOTHING
         assert widths[0] == 2.0
         assert widths[-1] == 0.0
         assert "pmu.cycles" not in node.next_tick().window.last.tables[CGROUP].columns
-        assert triaging.failures == 0
-    triaging.close()
+        assert control.failures == 0
+    control.close()
 
 
 def test_within_the_budget_everybody_is_measured(pmu: Pmu, tree: CgroupTree) -> None:
-    triaging = FocusControl(TriageSettings(cpu_budget_ratio=1.0, measure_every_ticks=2), {"pmu": pmu})
+    control = FocusControl(TriageSettings(cpu_budget_ratio=1.0, measure_every_ticks=2), {"pmu": pmu})
     with tree.make_cgroup("triage-c") as one, tree.make_cgroup("triage-d") as other:
         node = Node(pmu, one, other)
         for _ in range(4):
             ping_pong(one, other, 2000)
-            triaging.after_tick(node.next_tick(), np.array([False, False]))
-        host = triaging.reading().tables["host"].columns
+            control.after_tick(node.next_tick(), np.array([False, False]))
+        host = control.reading().tables["host"].columns
         assert float(host["triage.used_cores"][0]) > 0
         assert int(host["triage.shed_ticks"][0]) == 0
         columns = node.next_tick().window.last.tables[CGROUP].columns
         assert np.all(columns["pmu.cycles"] > 0)
-    triaging.close()
+    control.close()
 
 
 def test_a_suspect_alone_is_measured_and_the_other_is_not_zero_but_unknown(pmu: Pmu, tree: CgroupTree) -> None:
-    triaging = FocusControl(TriageSettings(cpu_budget_ratio=1.0), {"pmu": pmu})
-    triaging.triage.budget.level = Level.SUSPECTS
+    control = FocusControl(TriageSettings(cpu_budget_ratio=1.0), {"pmu": pmu})
+    control.policy.budget.level = Level.SUSPECTS
     with tree.make_cgroup("triage-e") as one, tree.make_cgroup("triage-f") as other:
         node = Node(pmu, one, other)
-        triaging.after_tick(node.next_tick(), np.array([True, False]))
+        control.after_tick(node.next_tick(), np.array([True, False]))
         ping_pong(one, other, 2000)
         node.next_tick()
         ping_pong(one, other, 2000)
         grown = node.next_tick().delta.table.columns["pmu.cycles"]
         assert grown[0] > 0
         assert np.isnan(grown[1])
-    triaging.close()
+    control.close()
 
 
 def test_where_the_kernel_gives_no_statistics_only_suspects_are_measured(
@@ -108,28 +108,28 @@ def test_where_the_kernel_gives_no_statistics_only_suspects_are_measured(
         raise BpfError("bpf_enable_stats", errno.EPERM)
 
     monkeypatch.setattr("koordlet.triage.focus.enable_stats", refuse)
-    triaging = FocusControl(TriageSettings(), {"pmu": pmu})
+    control = FocusControl(TriageSettings(), {"pmu": pmu})
     with tree.make_cgroup("triage-g") as one, tree.make_cgroup("triage-h") as other:
-        triaging.after_tick(Node(pmu, one, other).next_tick(), np.array([True, False]))
-        reading = triaging.reading()
+        control.after_tick(Node(pmu, one, other).next_tick(), np.array([True, False]))
+        reading = control.reading()
     assert float(reading.tables["host"].columns["triage.focused"][0]) == 1.0
     assert reading.lost["triage.failures"] == 1
-    triaging.close()
+    control.close()
 
 
 def test_the_statistics_are_switched_off_between_measurements(pmu: Pmu) -> None:
     def switched_on() -> bool:
         return any(program.run_count > before[program.name] for program in pmu.stats())
 
-    triaging = FocusControl(TriageSettings(measure_every_ticks=3), {"pmu": pmu})
+    control = FocusControl(TriageSettings(measure_every_ticks=3), {"pmu": pmu})
     measured = []
     for _ in range(7):
-        triaging._meter.tick()
+        control._meter.tick()
         before = {program.name: program.run_count for program in pmu.stats()}
         pmu.read()
         time.sleep(0.01)
         measured.append(switched_on())
-    triaging.close()
+    control.close()
     assert measured == [True, False, False, True, False, False, True]
 
 
@@ -138,22 +138,22 @@ def test_the_judge_goes_on_whatever_the_focus_does(kernel: Kernel, tree: CgroupT
     probes = ProbeSettings(disabled=disabled, options={"pmu": {"stand_in": True}})
     agent, detection = Agent(AgentSettings(probes=probes)), Detection(Judge(JudgeSettings()))
     try:
-        triaging = FocusControl(TriageSettings(rotation_ticks=2), agent.probes.opened)
-        agent.extra_readings.append(triaging.reading)
+        control = FocusControl(TriageSettings(rotation_ticks=2), agent.probes.opened)
+        agent.extra_readings.append(control.reading)
         with tree.make_cgroup("triage-i") as one, tree.make_cgroup("triage-j") as other:
             for each in (one, other):
                 each.spawn(["sh", "-c", "while :; do :; done"], cpus="0")
             for level in (*Level, *reversed(Level), *Level):
                 for _ in range(3):
-                    triaging.triage.budget.level = level
+                    control.policy.budget.level = level
                     detection.step(agent.collect())
                     window = agent.store.window()
                     if window is not None:
-                        triaging.after_tick(Tick.of(window), detection.judge.suspects)
+                        control.after_tick(Tick.of(window), detection.judge.suspects)
                     time.sleep(0.05)
         assert detection.failures == 0
-        assert triaging.failures == 0
+        assert control.failures == 0
         assert agent.store.window() is not None
-        triaging.close()
+        control.close()
     finally:
         agent.close()

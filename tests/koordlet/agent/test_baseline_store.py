@@ -27,16 +27,16 @@ def learned(samples: int = 100) -> Baselines:
     return baselines
 
 
-def keeper(path: Path, save_seconds: float = 3600.0) -> BaselineStore:
+def make_store(path: Path, save_seconds: float = 3600.0) -> BaselineStore:
     return BaselineStore(path, save_seconds)
 
 
 def test_what_was_learned_outlives_the_agent(tmp_path: Path) -> None:
     path = tmp_path / "state" / "baselines.json"
-    first = keeper(path)
+    first = make_store(path)
     assert first.load(POLICY) is None
     first.close(learned())
-    loaded = keeper(path).load(POLICY)
+    loaded = make_store(path).load(POLICY)
     assert loaded is not None
     assert [card.samples for card in loaded.cards(time.time())] == [100]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -44,7 +44,7 @@ def test_what_was_learned_outlives_the_agent(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_before_there_is_something_to_save(tmp_path: Path) -> None:
-    keeper(tmp_path / "state" / "baselines.json").load(POLICY)
+    make_store(tmp_path / "state" / "baselines.json").load(POLICY)
     assert not (tmp_path / "state").exists()
 
 
@@ -53,7 +53,7 @@ def test_it_saves_when_it_is_time_and_waits_for_no_disk(tmp_path: Path, monkeypa
     disk_answers = threading.Event()
     write = os.fsync
     monkeypatch.setattr(os, "fsync", lambda number: disk_answers.wait(30) and write(number))
-    slow = keeper(path, save_seconds=0.0)
+    slow = make_store(path, save_seconds=0.0)
     slow.save_if_due(learned())
     slow.save_if_due(learned())
     assert (slow.saves, slow.failures) == (0, 1)
@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_trusted_is_kept_aside_with_the_reason(
 ) -> None:
     path = tmp_path / "baselines.json"
     path.write_bytes(content)
-    second = keeper(path)
+    second = make_store(path)
     assert second.load(POLICY) is None
     assert reason in second.refused
     (aside,) = refused_files(path)
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_trusted_is_kept_aside_with_the_reason(
 def test_a_directory_in_its_place_stays_and_nothing_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "baselines.json"
     path.mkdir()
-    second = keeper(path)
+    second = make_store(path)
     assert second.load(POLICY) is None
     second.close(learned())
     assert path.is_dir()
@@ -115,7 +115,7 @@ def test_a_full_disk_is_logged_once_counted_and_gone_on_from(
     def full(_number: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    third = keeper(path, save_seconds=0.0)
+    third = make_store(path, save_seconds=0.0)
     with monkeypatch.context() as patched, caplog.at_level(logging.INFO):
         patched.setattr(os, "fsync", full)
         for failures in (1, 2):
@@ -134,5 +134,5 @@ def test_the_rest_of_a_killed_agent_is_removed(tmp_path: Path) -> None:
     for path in (old, fresh):
         path.write_text("half")
     os.utime(old, (0, 0))
-    keeper(tmp_path / "baselines.json").load(POLICY)
+    make_store(tmp_path / "baselines.json").load(POLICY)
     assert os.listdir(tmp_path) == [fresh.name]

@@ -25,12 +25,12 @@ def frame(second: int, lost_ns_per_second: int) -> Frame:
 
 
 def test_frames_become_verdicts() -> None:
-    judging = Detection(Judge(JudgeSettings()))
-    told = [verdict for second in range(4) for verdict in judging.step(frame(second, 300_000_000))]
-    (opened,) = told
+    detection = Detection(Judge(JudgeSettings()))
+    verdicts = [verdict for second in range(4) for verdict in detection.step(frame(second, 300_000_000))]
+    (opened,) = verdicts
     assert (opened.state, opened.victim, opened.culprits[0].path) == (VerdictState.OPEN, "/web", "/batch")
-    assert judging.open_verdicts == (opened,)
-    assert judging.run_seconds > 0
+    assert detection.open_verdicts == (opened,)
+    assert detection.run_seconds > 0
 
 
 class Torn(Judge):
@@ -39,10 +39,10 @@ class Torn(Judge):
 
 
 def test_a_failure_is_logged_once_in_a_row_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    judging = Detection(Torn(JudgeSettings()))
+    detection = Detection(Torn(JudgeSettings()))
     with caplog.at_level(logging.ERROR):
-        assert [judging.step(frame(second, 0)) for second in (0, 1)] == [(), ()]
-    assert judging.failures == 2
+        assert [detection.step(frame(second, 0)) for second in (0, 1)] == [(), ()]
+    assert detection.failures == 2
     assert len(caplog.records) == 1
 
 
@@ -54,15 +54,15 @@ class Tiring(Judge):
 
 
 def test_requests_of_a_tick_that_failed_are_not_told_again() -> None:
-    judging = Detection(Tiring(JudgeSettings()))
+    detection = Detection(Tiring(JudgeSettings()))
     for second in range(2):
         answered = {"turnaround.requests": [10 * second, 0], "turnaround.sum_ns": [second * 50_000_000, 0]}
-        judging.step(make_frame(float(second), CGROUPS, answered))
-    seen = judging.turnarounds
+        detection.step(make_frame(float(second), CGROUPS, answered))
+    seen = detection.turnarounds
     assert seen is not None
     assert (seen.requests.tolist(), seen.took_seconds.tolist()) == ([10.0, 0.0], [0.05, 0.0])
-    judging.step(make_frame(2.0, CGROUPS, answered))
-    assert judging.turnarounds is None
+    detection.step(make_frame(2.0, CGROUPS, answered))
+    assert detection.turnarounds is None
 
 
 def test_a_table_changes_the_keys_it_names_and_adds_rules() -> None:
@@ -82,7 +82,7 @@ def test_a_rules_file_stands_in_place_of_the_built_in_rules(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "words"),
     [
         pytest.param(
             DetectionSettings(rules={"mine": {"any_of": ["own_qouta"]}}),
@@ -104,10 +104,10 @@ def test_a_rules_file_stands_in_place_of_the_built_in_rules(tmp_path: Path) -> N
         ),
     ],
 )
-def test_errors_name_file_rule_and_key(settings: DetectionSettings, told: list[str]) -> None:
+def test_errors_name_file_rule_and_key(settings: DetectionSettings, words: list[str]) -> None:
     with pytest.raises(SettingsError) as caught:
         rules(settings, "koordlet.toml")
-    for word in told:
+    for word in words:
         assert word in str(caught.value)
 
 

@@ -63,7 +63,7 @@ def test_segments_follow_on_and_hold_every_frame(recorder: Recorder, tmp_path: P
     judge = Judge(JudgeSettings(node_type="model"))
     fed = [frame(second) for second in range(25)]
     for each in fed:
-        recorder.take(each, judge)
+        recorder.record(each, judge)
         judge.step(each)
     found = recorded(tmp_path / "rec")
     assert [(segment.header.number, len(frames)) for segment, frames in found] == [(0, 10), (1, 10), (2, 5)]
@@ -76,7 +76,7 @@ def test_segments_follow_on_and_hold_every_frame(recorder: Recorder, tmp_path: P
 
 
 def test_nobody_else_may_read_it(recorder: Recorder, tmp_path: Path) -> None:
-    recorder.take(frame(0), Judge(JudgeSettings()))
+    recorder.record(frame(0), Judge(JudgeSettings()))
     (path,) = segment_paths(tmp_path / "rec")
     assert [oct(each.stat().st_mode & 0o777) for each in (path.parent, path)] == ["0o700", "0o600"]
 
@@ -84,7 +84,7 @@ def test_nobody_else_may_read_it(recorder: Recorder, tmp_path: Path) -> None:
 def test_every_frame_can_be_read_as_soon_as_it_is_taken(recorder: Recorder, tmp_path: Path) -> None:
     judge = Judge(JudgeSettings())
     for second in range(3):
-        recorder.take(frame(second), judge)
+        recorder.record(frame(second), judge)
         assert len(recorded(tmp_path / "rec")[0][1]) == second + 1
 
 
@@ -95,7 +95,7 @@ def test_the_oldest_segments_make_room(tmp_path: Path) -> None:
     filler.write_bytes(bytes(900_000))
     (tmp_path / "notes.txt").write_bytes(bytes(2_000_000))
     for second in range(5):
-        recorder.take(frame(second), judge)
+        recorder.record(frame(second), judge)
     recorder.close()
     left = {path.name for path in tmp_path.iterdir()}
     assert filler.name not in left
@@ -111,7 +111,7 @@ def test_all_segments_together_stay_within_the_limit(tmp_path: Path, segment_byt
     paths = {number: f"/{number}" for number in range(2000)}
     for second in range(250):
         noise = list(os.urandom(len(paths)))
-        recorder.take(make_frame(second, paths, {"cpu.oncpu_ns": noise, "cpu.wait_self_ns": noise[::-1]}), judge)
+        recorder.record(make_frame(second, paths, {"cpu.oncpu_ns": noise, "cpu.wait_self_ns": noise[::-1]}), judge)
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= limit
     recorder.close()
     assert (recorder.frames, recorder.lost_frames) == (250, 0)
@@ -122,16 +122,16 @@ def test_a_full_disk_is_counted_logged_once_and_outlived(
     recorder: Recorder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     judge = Judge(JudgeSettings())
-    recorder.take(frame(0), judge)
+    recorder.record(frame(0), judge)
     (path,) = segment_paths(tmp_path / "rec")
     caplog.set_level(logging.INFO)
     with files_of_at_most(path.stat().st_size + 100):
         for second in range(1, 5):
-            recorder.take(frame(second), judge)
+            recorder.record(frame(second), judge)
     assert recorder.stopped_because
     assert recorder.lost_frames == 4
-    recorder.take(frame(1 + RETRY_SECONDS), judge)
-    recorder.take(frame(2 + RETRY_SECONDS), judge)
+    recorder.record(frame(1 + RETRY_SECONDS), judge)
+    recorder.record(frame(2 + RETRY_SECONDS), judge)
     assert recorder.stopped_because == ""
     assert len(caplog.records) == 2, caplog.text
     found = recorded(tmp_path / "rec")
@@ -142,7 +142,7 @@ def test_a_full_disk_is_counted_logged_once_and_outlived(
 
 def test_a_disk_without_room_for_a_header_leaves_no_empty_file(recorder: Recorder, tmp_path: Path) -> None:
     with files_of_at_most(10):
-        recorder.take(frame(0), Judge(JudgeSettings()))
+        recorder.record(frame(0), Judge(JudgeSettings()))
     assert recorder.stopped_because
     assert list((tmp_path / "rec").iterdir()) == []
 
@@ -150,21 +150,21 @@ def test_a_disk_without_room_for_a_header_leaves_no_empty_file(recorder: Recorde
 def test_what_a_killed_agent_left_of_a_header_is_cleared_away(recorder: Recorder, tmp_path: Path) -> None:
     (tmp_path / "rec").mkdir()
     (tmp_path / "rec" / "20260101T000000Z-0-000000.new").write_bytes(b"KOORD")
-    recorder.take(frame(0), Judge(JudgeSettings()))
+    recorder.record(frame(0), Judge(JudgeSettings()))
     assert [path.suffix for path in (tmp_path / "rec").iterdir()] == [".koordrec"]
 
 
 def test_a_directory_that_cannot_be_made_stops_recording_not_judging(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recorder = Recorder(RecordingSettings(directory=str(tmp_path / "file" / "rec")), {})
-    judging = Detection(Judge(JudgeSettings()), recorder)
-    told = []
+    detection = Detection(Judge(JudgeSettings()), recorder)
+    verdicts = []
     for second in range(4):
         lost = round(second * 3e8)
         columns = {"cpu.wait_neighbour_ns": [lost, 0]}
-        told += judging.step(make_frame(second, {1: "/web", 2: "/hog"}, columns, {(1, 2): lost}))
-    assert [verdict.victim for verdict in told] == ["/web"]
-    assert (judging.failures, recorder.lost_frames) == (0, 4)
+        verdicts += detection.step(make_frame(second, {1: "/web", 2: "/hog"}, columns, {(1, 2): lost}))
+    assert [verdict.victim for verdict in verdicts] == ["/web"]
+    assert (detection.failures, recorder.lost_frames) == (0, 4)
     assert "Not a directory" in recorder.stopped_because
 
 
@@ -174,7 +174,7 @@ def test_a_judge_too_large_for_the_limit_is_said(tmp_path: Path) -> None:
             return os.urandom(1 << 20)
 
     recorder = Recorder(RecordingSettings(directory=str(tmp_path), max_bytes=1 << 20), {})
-    recorder.take(frame(0), Huge(JudgeSettings()))
+    recorder.record(frame(0), Huge(JudgeSettings()))
     assert "raise [recording] max_bytes" in recorder.stopped_because
 
 
@@ -188,7 +188,7 @@ def test_a_large_state_does_not_start_a_segment_for_each_frame(tmp_path: Path) -
         Large(JudgeSettings()),
     )
     for second in range(20):
-        recorder.take(frame(second), judge)
+        recorder.record(frame(second), judge)
     assert len(list(tmp_path.iterdir())) == 1
     assert recorder.frames == 20
 
@@ -196,7 +196,7 @@ def test_a_large_state_does_not_start_a_segment_for_each_frame(tmp_path: Path) -
 def test_a_frame_too_large_for_the_limit_is_said(tmp_path: Path) -> None:
     paths = {number: f"/{os.urandom(200).hex()}" for number in range(2000)}
     recorder = Recorder(RecordingSettings(directory=str(tmp_path), max_bytes=1 << 20), {})
-    recorder.take(make_frame(1, paths, {}), Judge(JudgeSettings()))
+    recorder.record(make_frame(1, paths, {}), Judge(JudgeSettings()))
     assert "a whole frame" in recorder.stopped_because
     assert "raise [recording] max_bytes" in recorder.stopped_because
     assert list(tmp_path.iterdir()) == []
@@ -212,7 +212,7 @@ from tests.frames import make_frame
 recorder = Recorder(RecordingSettings(directory=sys.argv[1], segment_seconds=2), {})
 judge = Judge(JudgeSettings())
 for second in range(1 << 20):
-    recorder.take(make_frame(second, {1: "/a", 2: "/b"}, {"cpu.oncpu_ns": [second, 7 * second]}), judge)
+    recorder.record(make_frame(second, {1: "/a", 2: "/b"}, {"cpu.oncpu_ns": [second, 7 * second]}), judge)
     sys.stdout.write(f"{second}\\n")
     sys.stdout.flush()
 """

@@ -21,9 +21,9 @@ def tick(mean: float, usual: float, requests: float = 100.0, samples: int = 100_
     return Turnarounds(IDS, np.array([requests, 0.0]), np.array([requests * mean, 0.0]), judged)
 
 
-def fed(meter: SlowdownMeter, ticks: int, seen: Turnarounds) -> SlowdownMeter:
+def fed(meter: SlowdownMeter, ticks: int, turnarounds: Turnarounds) -> SlowdownMeter:
     for _ in range(ticks):
-        meter.add(seen, 1.0)
+        meter.add(turnarounds, 1.0)
     return meter
 
 
@@ -59,15 +59,15 @@ def test_slow_requests_weigh_by_their_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "ticks"),
+    ("turnarounds", "ticks"),
     [
         pytest.param(tick(0.01, float("nan")), 60, id="no-baseline"),  # warming up
         pytest.param(tick(0.01, 0.01, requests=0.0), 60, id="no-requests"),
         pytest.param(tick(0.01, 0.01), 7, id="one-batch"),  # one batch
     ],
 )
-def test_without_requests_a_baseline_or_two_batches_nothing_is_said(seen: Turnarounds, ticks: int) -> None:
-    found = fed(SlowdownMeter(), ticks, seen).slowdown(IDS)
+def test_without_requests_a_baseline_or_two_batches_nothing_is_said(turnarounds: Turnarounds, ticks: int) -> None:
+    found = fed(SlowdownMeter(), ticks, turnarounds).slowdown(IDS)
     assert np.isnan([found.ratio, found.low, found.high]).all()
 
 

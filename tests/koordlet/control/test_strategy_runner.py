@@ -31,10 +31,10 @@ class Willing(Strategy[StrategySettings]):
 
 
 def test_a_strategy_that_fails_is_silent_and_counted_and_the_others_go_on() -> None:
-    held = StrategyRunner({"broken": Broken(), "willing": Willing()})
-    assert [intent.target for intent in held.decide(VIEW, 1.0)] == ["/batch"]
-    held.decide(VIEW, 2.0)
-    assert (held.failures["broken"], held.failures["willing"], held.silent) == (2, 0, {"broken"})
+    runner = StrategyRunner({"broken": Broken(), "willing": Willing()})
+    assert [intent.target for intent in runner.decide(VIEW, 1.0)] == ["/batch"]
+    runner.decide(VIEW, 2.0)
+    assert (runner.failures["broken"], runner.failures["willing"], runner.silent) == (2, 0, {"broken"})
 
 
 def test_without_a_node_slo_no_strategy_runs() -> None:
@@ -44,16 +44,16 @@ def test_without_a_node_slo_no_strategy_runs() -> None:
 def test_a_node_slo_switches_strategies(tmp_path: Path) -> None:
     path = tmp_path / "slo.yaml"
     path.write_text("spec:\n  resourceUsedThresholdWithBE:\n    enable: true\n    cpuSuppressPolicy: cfsQuota\n")
-    held = open_strategies(Settings(node_slo_file=str(path)), "koordlet.toml")
-    assert held is not None
-    assert held.strategies["cpu_suppress"].settings.enable
+    runner = open_strategies(Settings(node_slo_file=str(path)), "koordlet.toml")
+    assert runner is not None
+    assert runner.strategies["cpu_suppress"].settings.enable
     inline = open_strategies(Settings(node_slo={"resourceUsedThresholdWithBE": {"enable": True}}), "koordlet.toml")
     assert inline is not None
     assert inline.strategies["cpu_suppress"].settings.policy == "cpuset"
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         pytest.param(
             Settings(node_slo_file="/nowhere/slo.yaml"), "/nowhere/slo.yaml: cannot be read", id="file-absent"
@@ -72,16 +72,16 @@ def test_a_node_slo_switches_strategies(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_followed_is_refused_with_a_reason(settings: Settings, told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_what_cannot_be_followed_is_refused_with_a_reason(settings: Settings, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         open_strategies(settings, "koordlet.toml")
 
 
 def test_evictions_are_forgotten_in_time() -> None:
-    held = StrategyRunner({})
-    held.note_eviction("/a", 0.0)
-    held.note_eviction("/b", 4000.0)
-    assert held.evictions == {"/b": 4000.0}
+    runner = StrategyRunner({})
+    runner.note_eviction("/a", 0.0)
+    runner.note_eviction("/b", 4000.0)
+    assert runner.evictions == {"/b": 4000.0}
 
 
 def test_memory_is_looked_at_only_for_a_strategy_that_needs_it() -> None:

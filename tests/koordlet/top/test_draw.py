@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from api.frame import CgroupInfo
 from api.loss import LOSS_CAUSES
 from koordlet.top.draw import (
+    CAUSE_STYLES,
     FACTS,
-    INKS,
     Columns,
     bar,
     detail,
@@ -51,11 +51,11 @@ def _row(causes: dict[str, float], name: str = "victim") -> TopRow:
 
 
 def test_every_cause_has_a_letter_of_its_own_that_tells_whose_doing_it_is() -> None:
-    assert set(INKS) == set(CAUSES)
-    assert len({ink.letter for ink in INKS.values()}) == len(INKS)
+    assert set(CAUSE_STYLES) == set(CAUSES)
+    assert len({cause_style.letter for cause_style in CAUSE_STYLES.values()}) == len(CAUSE_STYLES)
     for cause in LOSS_CAUSES:
-        if INKS[cause.name].letter.isalpha():
-            assert INKS[cause.name].letter.isupper() == cause.by_others
+        if CAUSE_STYLES[cause.name].letter.isalpha():
+            assert CAUSE_STYLES[cause.name].letter.isupper() == cause.by_others
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 81, 120, 200])
@@ -74,7 +74,7 @@ def test_bars_are_full_and_each_letter_is_earned(causes: dict[str, float], width
     assert len(drawn) == width
     whole = sum(causes.values())
     for name, value in causes.items():
-        assert abs(drawn.count(INKS[name].letter) - width * value / whole) < 1
+        assert abs(drawn.count(CAUSE_STYLES[name].letter) - width * value / whole) < 1
 
 
 def test_a_bar_of_next_to_nothing_is_blank() -> None:
@@ -113,7 +113,7 @@ def test_durations(value: float, text: str) -> None:
     assert duration(value) == text
 
 
-def test_culprits_are_shown_whole_or_not_at_all() -> None:
+def test_sharesare_shown_whole_or_not_at_all() -> None:
     small = CulpritShare(3, "small", "cpu", 0.01)
     assert who([small, small], 25) == "small 0.010, small 0.010"
     assert who([small, small], 23) == "small 0.010"

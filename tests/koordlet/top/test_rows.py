@@ -65,7 +65,7 @@ def test_nothing_measured_is_a_row_without_loss() -> None:
     assert [row.lost for row in rows(_window({}))] == [0.0, 0.0, 0.0]
 
 
-def test_culprits_come_biggest_first_with_names() -> None:
+def test_sharescome_biggest_first_with_names() -> None:
     blame = {(1, 2): 600, (1, KERNEL_ID): 800, (1, OTHER_ID): 100, (1, 99): 700, (2, 1): 5}
     found = _by_name(_window({"cpu.wait_neighbour_ns": [10**9, 0, 0]}, blame={k: v * 10**6 for k, v in blame.items()}))
     assert [(culprit.name, culprit.lost) for culprit in found["victim"].culprits] == [
@@ -76,7 +76,7 @@ def test_culprits_come_biggest_first_with_names() -> None:
     assert [culprit.name for culprit in found["hog"].culprits] == ["victim"]
 
 
-def test_culprits_of_all_resources_are_ranked_together_and_oneself_is_none() -> None:
+def test_sharesof_all_resources_are_ranked_together_and_oneself_is_none() -> None:
     window = _window({"cpu.wait_neighbour_ns": [1, 0, 0]}, blame={(1, 2): 10**9})
     keys = {"cgroup": np.array([1, 1], dtype=np.uint64), "culprit": np.array([3, 1], dtype=np.uint64)}
     frames = [

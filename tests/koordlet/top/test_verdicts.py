@@ -26,7 +26,7 @@ def test_lines_are_as_wide_as_the_screen(width: int, victim: str) -> None:
     assert len(drawn.plain.splitlines()[1]) >= width - 2
 
 
-def test_correlated_culprits_are_marked_and_nobodies_are_named() -> None:
+def test_correlated_sharesare_marked_and_nobodies_are_named() -> None:
     own = msgspec.structs.replace(VERDICT, culprits=(Culprit(OWN_THREADS, 0.6, How.DIRECT), *VERDICT.culprits[1:]))
     line = pane([own], 100.0, str, width=120, lines=2).plain.splitlines()[1]
     assert "itself 60%, /cron 10%?" in line

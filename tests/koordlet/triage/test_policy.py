@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.frame import CgroupInfo
-from koordlet.triage.policy import MOST_PATIENCE, PATIENCE, Budget, Descent, Ids, Level, TriagePolicy, TriageSettings
+from koordlet.triage.policy import (
+    MOST_PATIENCE,
+    PATIENCE,
+    Budget,
+    Descendants,
+    Ids,
+    Level,
+    TriagePolicy,
+    TriageSettings,
+)
 
 IDS = np.arange(1000, 1000 + 40 * 32, 32, dtype=np.uint64)
 NONE = np.zeros(len(IDS), dtype=np.bool_)
@@ -116,7 +125,7 @@ def test_suspicion_passes_down_but_not_from_the_root_nor_to_the_side() -> None:
     def below(*rows: int) -> list[int]:
         marked = np.zeros(len(paths), dtype=np.bool_)
         marked[list(rows)] = True
-        return np.flatnonzero(Descent(infos).spread(marked)).tolist()
+        return np.flatnonzero(Descendants(infos).spread(marked)).tolist()
 
     assert below(1) == [1, 2, 3, 6]
     assert below(2) == [2, 3]
