@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -53,7 +54,8 @@ def test_a_culprit_is_quieted_and_let_go_when_it_ends(stage: Stage) -> None:
     first = audit(stage)[0]
     assert (first["schema"], first["strategy"], first["target"]) == ("koord.audit/v1", "response", f"{ROOT}/batch")
     assert (first["from"], first["to"], first["dry_run"]) == ("0", "1", False)
-    assert ONLINE in str(first["reason"])
+    # Other work of the machine loses time to the same culprit, in the root cgroup.
+    assert re.match(rf"({ONLINE}|/) loses \d+\.\d+ s/s of cpu to {ROOT}/batch", str(first["reason"]))
     stage.batch.kill()
     wait_for(lambda: not is_idle(stage), PATIENCE_SECONDS, check=checked(stage))
 
