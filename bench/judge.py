@@ -128,14 +128,14 @@ def measure(containers: int, victims: int, ticks: int) -> tuple[list[float], int
             models=models(containers // 5),
         )
     )
-    took, told = [], 0
+    took, lines = [], 0
     for number, frame in enumerate(frames(containers, victims, ticks)):
         began = time.thread_time()
         verdicts = judge.step(frame)
         if number >= WARM_TICKS:
             took.append((time.thread_time() - began) * 1e3)
-            told += len(verdicts)
-    return took, told
+            lines += len(verdicts)
+    return took, lines
 
 
 def main() -> None:
@@ -143,16 +143,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--containers", type=int, default=500)
     parser.add_argument("--ticks", type=int, default=120)
-    asked = parser.parse_args()
-    print(
-        f"{asked.containers} containers, {len(judged_columns())} columns, {sum(PAIRS.values())} pairs; ms of CPU a tick"
-    )
+    options = parser.parse_args()
+    columns, pairs = len(judged_columns()), sum(PAIRS.values())
+    print(f"{options.containers} containers, {columns} columns, {pairs} pairs; ms of CPU a tick")
     print(f"{'victims':>8} {'first':>8} {'median':>8} {'p99':>8} {'lines':>8}")
-    for victims in (0, asked.containers // 10, asked.containers):
-        took, told = measure(asked.containers, victims, asked.ticks)
+    for victims in (0, options.containers // 10, options.containers):
+        took, lines = measure(options.containers, victims, options.ticks)
         later = np.array(took[5:])
         figures = (max(took[:5]), float(np.median(later)), float(np.percentile(later, 99)))
-        print(f"{victims:>8} {figures[0]:>8.2f} {figures[1]:>8.2f} {figures[2]:>8.2f} {told:>8}")
+        print(f"{victims:>8} {figures[0]:>8.2f} {figures[1]:>8.2f} {figures[2]:>8.2f} {lines:>8}")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from api.verdicts import Verdict, in_words, to_json
 from detector.evaluation.labels import WrittenLabel, labels_of, load_labels
 from detector.evaluation.report import as_json, as_text
 from detector.evaluation.scoring import Score, score, total
-from detector.explain.story import NotRecorded, Story, parts_of, span_of, tell
+from detector.explain.story import NotRecorded, Story, gather_story, recorded_spans, time_span
 from detector.explain.symptom_table import symptom_table
-from detector.explain.text import in_text
+from detector.explain.text import render_story
 from detector.explain.timeline import timeline
 from detector.explain.timeline_png import draw
-from detector.explain.times import FORMS, clock, parse_when
+from detector.explain.times import TIME_FORMS, format_time, parse_time
 from detector.models.fit import FitPolicy, fit_profile
 from detector.models.format import SCHEMA, ModelFile, encode_models
 from detector.models.profiles import ProfilesRefused, by_workload, is_feature, read_profiles
@@ -71,10 +71,10 @@ def replay(recording: Path, rules_file: Path | None, as_objects: bool) -> None:
 @main.command()
 @click.argument("recording", type=_EXISTING)
 @click.option("--victim", required=True, help="Path, name, workload or shell pattern of the cgroup.")
-@click.option("--at", "moment", required=True, help=f"The moment: {FORMS}.")
+@click.option("--at", "at_text", required=True, help=f"The moment: {TIME_FORMS}.")
 @click.option("--around", default=10.0, show_default=True, type=click.FloatRange(1, 600), help="Seconds either side.")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw the minute either side as well.")
-def explain(recording: Path, victim: str, moment: str, around: float, png: Path | None) -> None:
+def explain(recording: Path, victim: str, at_text: str, around: float, png: Path | None) -> None:
     """Say why there was a verdict on VICTIM at a moment of a RECORDING, or why there was none.
 
     \b
@@ -83,13 +83,13 @@ def explain(recording: Path, victim: str, moment: str, around: float, png: Path 
       koord-detector explain night.koordrec --victim '/kubepods/*/web' --at +90s --png web.png
     """
     with _refusals():
-        parts = parts_of(segment_paths(recording), _warn)
+        parts = recorded_spans(segment_paths(recording), _warn)
         try:
-            at_ns = parse_when(moment, *span_of(parts))
+            at_ns = parse_time(at_text, *time_span(parts))
         except ValueError as error:
             raise click.UsageError(f"--at: {error}") from error
-        story = tell(parts, victim, at_ns, max(around, _PICTURE_SECONDS if png else 0.0), _warn)
-        click.echo(_printable(in_text(story.within(around))))
+        story = gather_story(parts, victim, at_ns, max(around, _PICTURE_SECONDS if png else 0.0), _warn)
+        click.echo(_printable(render_story(story.within(around))))
     if png is not None:
         _picture(story, png)
 
@@ -110,16 +110,16 @@ def evaluate(
     """
     with _refusals():
         labels, rules = load_labels(_text(labels_file), str(labels_file)), _rules(rules_file)
-        met: set[WrittenLabel] = set()
-        scores = [_scored(recording, labels, met, rules, only or ("*",)) for recording in recordings]
+        found_labels: set[WrittenLabel] = set()
+        scores = [_scored(recording, labels, found_labels, rules, only or ("*",)) for recording in recordings]
     for label in labels:
-        if label not in met:
+        if label not in found_labels:
             _warn(f"the label of {label.victim} from {label.start} lies in none of the recordings")
-    told = [*scores, total(scores)] if len(scores) > 1 else scores
+    scores = [*scores, total(scores)] if len(scores) > 1 else scores
     if as_object:
-        sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in told]) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in scores]) + b"\n")
     else:
-        click.echo(_printable("\n\n".join(as_text(each) for each in told)))
+        click.echo(_printable("\n\n".join(as_text(each) for each in scores)))
 
 
 @main.command()
@@ -244,17 +244,17 @@ def _printable(text: str) -> str:
 
 
 def _sentence(verdict: Verdict, names: dict[str, str]) -> str:
-    return f"{clock(round(verdict.time * 1e9))} {in_words(verdict, lambda path: names.get(path, path))}"
+    return f"{format_time(round(verdict.time * 1e9))} {in_words(verdict, lambda path: names.get(path, path))}"
 
 
 def _scored(
     recording: Path,
     written: tuple[WrittenLabel, ...],
-    met: set[WrittenLabel],
+    found_labels: set[WrittenLabel],
     rules: tuple[Rule, ...] | None,
     only: tuple[str, ...],
 ) -> Score:
-    """The score of one recording; adds to `met` the labels that lie within it."""
+    """The score of one recording; adds to `found_labels` the labels that lie within it."""
     verdicts: list[Verdict] = []
     first_ns = last_ns = 0
     for step in _steps(recording, rules):
@@ -265,7 +265,7 @@ def _scored(
         labels = {each: labels_of((each,), name, first_ns, last_ns) for each in written}
     except ValueError as error:
         raise click.UsageError(f"--labels: {error}") from error
-    met.update(each for each, found in labels.items() if found)
+    found_labels.update(each for each, found in labels.items() if found)
     return score(name, [label for found in labels.values() for label in found], verdicts, until=last_ns / 1e9)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from api.cgroup_path import is_below
 from api.verdicts import ANCESTOR, GONE, NOBODY, Culprit, How
 from detector.arrays import Floats
-from detector.correlation import LEAST_SHARE, History, correlate
+from detector.correlation import MIN_SHARE, History, correlate
 from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View
 
@@ -57,10 +57,10 @@ class Attributor:
         wanted = rows.tolist()
         fresh = [row for row in wanted if row not in known]
         if fresh:
-            known.update(zip(fresh, self._work_out(name, np.array(fresh, dtype=np.intp)), strict=True))
+            known.update(zip(fresh, self._attribute(name, np.array(fresh, dtype=np.intp)), strict=True))
         return [known[row] for row in wanted]
 
-    def _work_out(self, name: str, rows: NDArray[np.intp]) -> list[Attribution]:
+    def _attribute(self, name: str, rows: NDArray[np.intp]) -> list[Attribution]:
         source, signal = self._symptoms[name].blame, self._signals[name]
         lost = signal.lost[rows]
         if source.named:
@@ -73,7 +73,7 @@ class Attributor:
         direct = self._from_table(source.table, rows, signal)
         others = self._correlated(name, rows)
         return [
-            _put_together(seen, suspected, measured=signal.measured) if amount > 0 else Attribution()
+            _combine(seen, suspected, measured=signal.measured) if amount > 0 else Attribution()
             for seen, suspected, amount in zip(direct, others, lost.tolist(), strict=True)
         ]
 
@@ -92,8 +92,8 @@ class Attributor:
         shares = ratio(blame.amounts[places], whole[victims])
         names = self._view.names
         unknown = [culprit not in names for culprit in blame.culprits[places].tolist()]
-        worth = np.flatnonzero((shares >= LEAST_SHARE) | np.array(unknown, dtype=np.bool_))
-        order = worth[np.lexsort((blame.culprits[places[worth]], -shares[worth], victims[worth]))]
+        listed = np.flatnonzero((shares >= MIN_SHARE) | np.array(unknown, dtype=np.bool_))
+        order = listed[np.lexsort((blame.culprits[places[listed]], -shares[listed], victims[listed]))]
         bounds = np.searchsorted(victims[order], np.arange(len(rows) + 1)).tolist()
         paths = [names.get(culprit, GONE) for culprit in blame.culprits[places[order]].tolist()]
         named = list(zip(paths, shares[order].tolist(), strict=True))
@@ -135,9 +135,9 @@ class Attributor:
         found: list[_Explained] = [_Explained() for _ in rows]
         for name, amounts in costs.items():
             parts = ratio(amounts, whole)
-            worth = np.flatnonzero(parts >= LEAST_SHARE)
+            listed = np.flatnonzero(parts >= MIN_SHARE)
             for place, part, blamed in zip(
-                worth.tolist(), parts[worth].tolist(), self.of(name, rows[worth]), strict=True
+                listed.tolist(), parts[listed].tolist(), self.of(name, rows[listed]), strict=True
             ):
                 found[place].add(name, part, blamed)
         return [one.attribution() for one in found]
@@ -186,11 +186,11 @@ def _merged(shares: Shares) -> Shares:
     if not gone:
         return shares
     rest = [(path, share) for path, share in shares if path != GONE]
-    whole = [(GONE, sum(gone))] if sum(gone) >= LEAST_SHARE else []
+    whole = [(GONE, sum(gone))] if sum(gone) >= MIN_SHARE else []
     return sorted([*rest, *whole], key=lambda one: (-one[1], one[0]))
 
 
-def _put_together(direct: Shares, suspected: Shares, *, measured: bool) -> Attribution:
+def _combine(direct: Shares, suspected: Shares, *, measured: bool) -> Attribution:
     """Correlation shares what no table explains."""
     seen = named = 0.0
     for path, share in direct:
@@ -204,5 +204,5 @@ def _put_together(direct: Shares, suspected: Shares, *, measured: bool) -> Attri
 
 
 def _ranked(culprits: Iterable[Culprit]) -> tuple[Culprit, ...]:
-    worth = [culprit for culprit in culprits if culprit.share >= LEAST_SHARE]
-    return tuple(sorted(worth, key=lambda culprit: (-culprit.share, culprit.path)))
+    listed = [culprit for culprit in culprits if culprit.share >= MIN_SHARE]
+    return tuple(sorted(listed, key=lambda culprit: (-culprit.share, culprit.path)))

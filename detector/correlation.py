@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from detector.arrays import Floats
 from detector.cpi2.published import antagonist_scores
 
-LEAST_SCORE = 0.35
+MIN_SCORE = 0.35
 """Antagonist score from which CPI2 blames (Zhang et al., EuroSys 2013)."""
-LEAST_SHARE = 0.01
+MIN_SHARE = 0.01
 """Smaller parts of a loss are not listed."""
-LEAST_TICKS = 5
+MIN_TICKS = 5
 """Ticks that a correlation needs."""
 
 
@@ -34,25 +34,25 @@ def correlate(past: History, rows: NDArray[np.intp], thresholds: Floats) -> list
     """
     harm = past.harm[:, rows]
     harmed, known = harm > thresholds, np.isfinite(harm)
-    contrast = harmed.any(axis=0) & (known & ~harmed).any(axis=0) & (known.sum(axis=0) >= LEAST_TICKS)
+    contrast = harmed.any(axis=0) & (known & ~harmed).any(axis=0) & (known.sum(axis=0) >= MIN_TICKS)
     if not contrast.any():
         return [[] for _ in rows]
     activity = np.nan_to_num(past.activity)
     scores = antagonist_scores(harm, thresholds, activity)
     scores[np.arange(len(rows)), rows] = -1.0
     scores[~contrast] = -1.0
-    everybody = activity.sum(axis=1)
+    total = activity.sum(axis=1)
     return [
-        _shared(activity[harmed[:, place]], everybody[harmed[:, place]], row, np.flatnonzero(above))
-        for place, (row, above) in enumerate(zip(rows.tolist(), scores >= LEAST_SCORE, strict=True))
+        _shared(activity[harmed[:, place]], total[harmed[:, place]], row, np.flatnonzero(above))
+        for place, (row, above) in enumerate(zip(rows.tolist(), scores >= MIN_SCORE, strict=True))
     ]
 
 
-def _shared(meanwhile: Floats, everybody: Floats, own: int, chosen: NDArray[np.intp]) -> list[tuple[int, float]]:
+def _shared(meanwhile: Floats, total: Floats, own: int, chosen: NDArray[np.intp]) -> list[tuple[int, float]]:
     """Parts of what all but the victim did while it was harmed."""
     if not len(chosen):
         return []
-    others = float(everybody.sum() - meanwhile[:, own].sum())
+    others = float(total.sum() - meanwhile[:, own].sum())
     parts = np.minimum(meanwhile[:, chosen].sum(axis=0) / max(others, 1e-300), 1.0)
-    worth = parts >= LEAST_SHARE
-    return list(zip(chosen[worth].tolist(), parts[worth].tolist(), strict=True))
+    listed = parts >= MIN_SHARE
+    return list(zip(chosen[listed].tolist(), parts[listed].tolist(), strict=True))

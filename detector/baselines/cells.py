@@ -45,7 +45,7 @@ class Cells:
         cells.mass, cells.samples = columns["mass"], columns["samples"]
         cells.first, cells._last, cells.place = columns["first"], columns["last"], columns["place"]
         if cells.count:
-            cells._reach(int(cells.place[:, 0].max()), int(cells.place[:, 1].max()))
+            cells._extend_index(int(cells.place[:, 0].max()), int(cells.place[:, 1].max()))
             cells._index[cells.place[:, 0], cells.place[:, 1], cells.place[:, 2]] = np.arange(cells.count)
         return cells
 
@@ -83,11 +83,11 @@ class Cells:
 
     def make(self, workloads: NDArray[np.int64], signal: int, bins: NDArray[np.int64], limit: int) -> int:
         """Create the cells that are missing, up to `limit` in all; answers how many found no room."""
-        self._reach(int(workloads.max(initial=-1)), signal)
+        self._extend_index(int(workloads.max(initial=-1)), signal)
         wanted = np.stack([workloads, np.full_like(workloads, signal), bins], axis=1)
         missing = np.unique(wanted[self.find(workloads, signal, bins) == _ABSENT], axis=0)
         admitted = missing[: max(limit - self.count, 0)]
-        self._grow(self.count + len(admitted))
+        self._extend_rows(self.count + len(admitted))
         rows = np.arange(self.count, self.count + len(admitted))
         self.place[rows] = admitted
         self._index[admitted[:, 0], admitted[:, 1], admitted[:, 2]] = rows
@@ -115,7 +115,7 @@ class Cells:
         self._index[self.place[:, 0], self.place[:, 1], self.place[:, 2]] = np.arange(self.count)
         return workloads
 
-    def _reach(self, workload: int, signal: int) -> None:
+    def _extend_index(self, workload: int, signal: int) -> None:
         have = self._index.shape
         if workload < have[0] and signal < have[1]:
             return
@@ -124,7 +124,7 @@ class Cells:
         grown[: have[0], : have[1]] = self._index
         self._index = grown
 
-    def _grow(self, rows: int) -> None:
+    def _extend_rows(self, rows: int) -> None:
         have = len(self.mass)
         if rows <= have:
             return

@@ -11,7 +11,7 @@ import msgspec
 
 from detector.baselines.learner import Baselines
 from detector.baselines.sketch import BUCKETS, PER_OCTAVE
-from detector.baselines.values import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, Card
+from detector.baselines.values import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, CellRecord
 
 SCHEMA = "koord.baselines/v1"
 
@@ -24,7 +24,7 @@ class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     saved_seconds: float
     buckets_per_octave: int
     refused: int
-    cells: tuple[Card, ...]
+    cells: tuple[CellRecord, ...]
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 def encode(baselines: Baselines, now_seconds: float) -> bytes:
     """The file's content; equal baselines at one time give equal bytes."""
-    body = _Body(now_seconds, PER_OCTAVE, baselines.refused, baselines.cards(now_seconds))
+    body = _Body(now_seconds, PER_OCTAVE, baselines.refused, baselines.records(now_seconds))
     raw = msgspec.json.encode(body)
     return msgspec.json.encode(_Envelope(SCHEMA, hashlib.sha256(raw).hexdigest(), msgspec.Raw(raw)))
 
@@ -43,8 +43,8 @@ def encode(baselines: Baselines, now_seconds: float) -> bytes:
 def decode(data: bytes, now_seconds: float, policy: BaselinePolicy | None = None) -> Baselines:
     """The baselines of a file, aged to `now_seconds`. Raises BaselineRefused with the reason."""
     body = _body(data)
-    for card in body.cells:
-        _check(card)
+    for record in body.cells:
+        _check(record)
     policy = policy or BaselinePolicy()
     if len(body.cells) > policy.max_cells:
         raise BaselineRefused(f"{len(body.cells)} cells are more than max_cells = {policy.max_cells}; raise it")
@@ -73,14 +73,14 @@ def _body(data: bytes) -> _Body:
     return body
 
 
-def _check(card: Card) -> None:
-    where = f"{card.key.workload}, {card.signal}, octave {card.octave}"
-    numbers = (card.weight, card.first_seconds, card.last_seconds, *card.counts)
-    if not 0 <= card.octave - LOWEST_OCTAVE < OCTAVES:
+def _check(record: CellRecord) -> None:
+    where = f"{record.key.workload}, {record.signal}, octave {record.octave}"
+    numbers = (record.weight, record.first_seconds, record.last_seconds, *record.counts)
+    if not 0 <= record.octave - LOWEST_OCTAVE < OCTAVES:
         raise BaselineRefused(f"{where}: octave is outside {LOWEST_OCTAVE}..{LOWEST_OCTAVE + OCTAVES - 1}")
-    if len(card.buckets) != len(card.counts) or len(set(card.buckets)) != len(card.buckets):
+    if len(record.buckets) != len(record.counts) or len(set(record.buckets)) != len(record.buckets):
         raise BaselineRefused(f"{where}: buckets and counts do not pair")
-    if any(not 0 <= bucket < BUCKETS for bucket in card.buckets):
+    if any(not 0 <= bucket < BUCKETS for bucket in record.buckets):
         raise BaselineRefused(f"{where}: a bucket is outside 0..{BUCKETS - 1}")
-    if card.samples < 0 or any(number < 0 or not math.isfinite(number) for number in numbers):
+    if record.samples < 0 or any(number < 0 or not math.isfinite(number) for number in numbers):
         raise BaselineRefused(f"{where}: a number is negative or not finite")

@@ -19,7 +19,7 @@ from detector.baselines.values import (
     BaselinePolicy,
     BaselineSample,
     BaselineState,
-    Card,
+    CellRecord,
     Judgement,
     LoadKind,
     WorkloadKey,
@@ -49,7 +49,7 @@ class Baselines:
         self.quantiles: NDArray[np.float64] = np.full((0, len(_QUANTILES)), np.nan)
         """Of each cell, as of when it had `refreshed` samples."""
         self.refreshed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._asked: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
+        self._last_keys: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return self.cells.count
@@ -75,7 +75,7 @@ class Baselines:
             placed = rows >= 0
             self.refused += int((~placed).sum())
             self.cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
-        self._reach()
+        self._extend_quantiles()
 
     def judge(self, seen: BaselineSample, now_seconds: float) -> Mapping[str, Judgement]:
         """How each signal stands now; learns nothing. A load of NaN is judged as UNKNOWN."""
@@ -87,17 +87,17 @@ class Baselines:
             for signal, values in seen.values.items()
         }
 
-    def cards(self, now_seconds: float) -> tuple[Card, ...]:
+    def records(self, now_seconds: float) -> tuple[CellRecord, ...]:
         """Every cell, sorted by key, signal and load: what is exported, saved and merged."""
         cells = self.cells
         scale = 1.0 / cells.weight_at(now_seconds)
         keys, signals = list(self.workloads), list(self.signals)
-        cards = []
+        records = []
         for row in range(cells.count):
             workload, signal, place = (int(number) for number in cells.place[row])
             used = np.flatnonzero(cells.counts[row])
             kind, octave = divmod(place, OCTAVES)
-            card = Card(
+            record = CellRecord(
                 key=keys[workload],
                 signal=signals[signal],
                 load_kind=LoadKind(kind),
@@ -109,22 +109,22 @@ class Baselines:
                 buckets=tuple(used.tolist()),
                 counts=tuple((cells.counts[row, used] * np.float32(scale)).tolist()),
             )
-            cards.append(card)
-        return tuple(sorted(cards, key=_card_order))
+            records.append(record)
+        return tuple(sorted(records, key=_record_order))
 
-    def absorb(self, cards: Iterable[Card], now_seconds: float) -> None:
+    def absorb(self, records: Iterable[CellRecord], now_seconds: float) -> None:
         """Add cells whose weights are as of `now_seconds`, from a file or another node."""
         self.cells.advance(now_seconds)
         weight = self.cells.weight_at(now_seconds)
-        for card in cards:
-            workload = self._workload_ids([card.key], create=True)
-            number = self.signals.setdefault(card.signal, len(self.signals))
-            place = np.array([int(card.load_kind) * OCTAVES + card.octave - LOWEST_OCTAVE])
+        for record in records:
+            workload = self._workload_ids([record.key], create=True)
+            number = self.signals.setdefault(record.signal, len(self.signals))
+            place = np.array([int(record.load_kind) * OCTAVES + record.octave - LOWEST_OCTAVE])
             if self.cells.make(workload, number, place, self.policy.max_cells):
-                self.refused += card.samples
+                self.refused += record.samples
                 continue
             row = int(self.cells.find(workload, number, place)[0])
-            _add_card(self.cells, row, card, weight)
+            _add_record(self.cells, row, record, weight)
         self.refreshed[:] = 0
         self._refresh(now_seconds, self.cells.count)
 
@@ -139,23 +139,23 @@ class Baselines:
         rows = np.flatnonzero(weights >= self.policy.forget_weight)
         forgotten = cells.count - len(rows)
         if forgotten:
-            self._reach()
+            self._extend_quantiles()
             self.refreshed, self.quantiles = self.refreshed[rows], self.quantiles[rows]
             keys = list(self.workloads)
             self.workloads = {keys[old]: new for new, old in enumerate(cells.keep(rows).tolist())}
-            self._asked = ((), np.zeros(0, dtype=np.int64))
+            self._last_keys = ((), np.zeros(0, dtype=np.int64))
         return forgotten
 
     def _workload_ids(self, keys: Sequence[WorkloadKey], *, create: bool) -> NDArray[np.int64]:
-        if keys is self._asked[0]:
-            return self._asked[1]
+        if keys is self._last_keys[0]:
+            return self._last_keys[1]
         if create:
             for key in keys:
                 self.workloads.setdefault(key, len(self.workloads))
         known = self.workloads
         numbers = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
         if isinstance(keys, tuple) and (numbers >= 0).all():
-            self._asked = (keys, numbers)
+            self._last_keys = (keys, numbers)
         return numbers
 
     def _judge_signal(
@@ -205,7 +205,7 @@ class Baselines:
         age[exists] = now_seconds - self.cells.first[rows[exists]]
         return Judgement(expected, spread, upper, score, state, samples, age)
 
-    def _reach(self) -> None:
+    def _extend_quantiles(self) -> None:
         """As many rows of quantiles as there are of counts."""
         missing = len(self.cells.mass) - len(self.refreshed)
         if missing:
@@ -215,7 +215,7 @@ class Baselines:
     def _refresh(self, now_seconds: float, limit: int) -> None:
         """Recompute the quantiles of the rows that grew most since theirs were made, at most `limit`."""
         cells = self.cells
-        self._reach()
+        self._extend_quantiles()
         weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
         refreshed = self.refreshed[: cells.count]
         fresh = np.where(refreshed > 0, cells.samples[: cells.count] - refreshed, np.inf)
@@ -231,7 +231,7 @@ def merge(parts: Iterable[Baselines], now_seconds: float, policy: BaselinePolicy
     """The baselines of several nodes as one; order does not matter beyond rounding."""
     merged = Baselines(policy)
     for part in parts:
-        merged.absorb(part.cards(now_seconds), now_seconds)
+        merged.absorb(part.records(now_seconds), now_seconds)
         merged.refused += part.refused
     return merged
 
@@ -242,20 +242,20 @@ def _bins(seen: BaselineSample) -> NDArray[np.int64]:
     return np.asarray(seen.load_kind * OCTAVES + octaves.astype(np.int64), dtype=np.int64)
 
 
-def _card_order(card: Card) -> tuple[str, str, str, str, int, int]:
-    key = card.key
-    return key.workload, key.container, key.node_type, card.signal, int(card.load_kind), card.octave
+def _record_order(record: CellRecord) -> tuple[str, str, str, str, int, int]:
+    key = record.key
+    return key.workload, key.container, key.node_type, record.signal, int(record.load_kind), record.octave
 
 
-def _add_card(cells: Cells, row: int, card: Card, weight: float) -> None:
-    if not len(card.buckets):
+def _add_record(cells: Cells, row: int, record: CellRecord, weight: float) -> None:
+    if not len(record.buckets):
         return
-    buckets = np.asarray(card.buckets, dtype=np.int64)
+    buckets = np.asarray(record.buckets, dtype=np.int64)
     if buckets.min() < 0 or buckets.max() >= BUCKETS:
-        raise ValueError(f"baseline of {card.key.workload}, {card.signal}: a bucket is outside 0..{BUCKETS - 1}")
-    cells.counts[row, buckets] += (np.asarray(card.counts) * weight).astype(np.float32)
-    cells.mass[row] += card.weight * weight
-    first = cells.first[row] if cells.samples[row] else card.first_seconds
-    cells.first[row] = min(first, card.first_seconds)
-    cells.samples[row] += card.samples
-    cells.last[row] = max(cells.last[row], card.last_seconds)
+        raise ValueError(f"baseline of {record.key.workload}, {record.signal}: a bucket is outside 0..{BUCKETS - 1}")
+    cells.counts[row, buckets] += (np.asarray(record.counts) * weight).astype(np.float32)
+    cells.mass[row] += record.weight * weight
+    first = cells.first[row] if cells.samples[row] else record.first_seconds
+    cells.first[row] = min(first, record.first_seconds)
+    cells.samples[row] += record.samples
+    cells.last[row] = max(cells.last[row], record.last_seconds)

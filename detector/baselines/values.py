@@ -90,7 +90,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class CellRecord:
     """One cell for people, exports and the wire; weights are as of the moment it was asked for."""
 
     key: WorkloadKey

@@ -103,7 +103,7 @@ class Cpi2Sampler:
             self._sample(cgroups, ids, counters, now_ns)
             self._next_ns = self._began_ns + int(self._policy.sample_every_seconds * 1e9)
             self._began_ns = None
-        return self._tell(ids)
+        return self._latest_sample(ids)
 
     def _sample(self, cgroups: Sequence[CgroupInfo], ids: Ids, counters: Floats, now_ns: int) -> None:
         began = now_ns if self._began_ns is None else self._began_ns
@@ -144,7 +144,7 @@ class Cpi2Sampler:
         if due:
             self._refreshed_ns = now_ns
 
-    def _tell(self, ids: Ids) -> Sampled:
+    def _latest_sample(self, ids: Ids) -> Sampled:
         numbers, anomalous = self._latest
         known = self._past.ids
         if not np.array_equal(known, ids):

@@ -7,9 +7,9 @@ import msgspec
 
 from api.settings import SettingsError, convert, parse
 from detector.evaluation.scoring import Label
-from detector.explain.times import parse_when
+from detector.explain.times import parse_time
 
-Moment = float | str
+LabelTime = float | str
 """Seconds since 1970, or text as `explain_when` reads it."""
 
 
@@ -18,8 +18,8 @@ class WrittenLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     victim: str
     resource: str
-    start: Moment = msgspec.field(name="from")
-    end: Moment = msgspec.field(name="to")
+    start: LabelTime = msgspec.field(name="from")
+    end: LabelTime = msgspec.field(name="to")
     cause: str = ""
     culprit: str = ""
     tolerated: bool = False
@@ -48,7 +48,7 @@ def labels_of(
     for each in written:
         if each.recording not in ("", recording):
             continue
-        start, end = (_seconds(moment, first_ns, last_ns, zone) for moment in (each.start, each.end))
+        start, end = (_seconds(time, first_ns, last_ns, zone) for time in (each.start, each.end))
         if end < start:
             raise ValueError(f"the label of {each.victim} ends before it starts")
         if start * 1e9 <= last_ns and end * 1e9 >= first_ns:
@@ -65,5 +65,5 @@ def labels_of(
     return found
 
 
-def _seconds(moment: Moment, first_ns: int, last_ns: int, zone: tzinfo | None) -> float:
-    return moment if isinstance(moment, float) else parse_when(moment, first_ns, last_ns, zone) / 1e9
+def _seconds(time: LabelTime, first_ns: int, last_ns: int, zone: tzinfo | None) -> float:
+    return time if isinstance(time, float) else parse_time(time, first_ns, last_ns, zone) / 1e9

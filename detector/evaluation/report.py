@@ -22,8 +22,8 @@ def as_json(score: Score) -> dict[str, Any]:
         "median_seconds_to_detect": score.median_seconds_to_detect,
         "worst_seconds_to_detect": score.worst_seconds_to_detect,
         "confusion": [
-            {"labelled": labelled, "told": told, "count": count}
-            for (labelled, told), count in sorted(score.confusion.items())
+            {"labelled": labelled, "told": reported, "count": count}
+            for (labelled, reported), count in sorted(score.confusion.items())
         ],
         "outcomes": [
             {
@@ -40,9 +40,9 @@ def as_json(score: Score) -> dict[str, Any]:
 
 def as_text(score: Score) -> str:
     """The figures, what was missed, and the confusion table."""
-    told, detected = score.right_episodes + score.wrong_episodes, sum(each.detected for each in score.outcomes)
+    reported, detected = score.right_episodes + score.wrong_episodes, sum(each.detected for each in score.outcomes)
     figures = (
-        ("precision", _percent(score.precision), f"{score.right_episodes} of {told} verdicts answer a label"),
+        ("precision", _percent(score.precision), f"{score.right_episodes} of {reported} verdicts answer a label"),
         ("recall", _percent(score.recall), f"{detected} of {len(score.outcomes)} labels were detected"),
         ("culprit top-1", _percent(score.culprit_top1), "of the detected labels that name a culprit"),
         ("time to detect", _seconds(score.median_seconds_to_detect), _worst(score)),
@@ -61,7 +61,7 @@ def _table(score: Score) -> list[str]:
     if not score.confusion:
         return []
     rows = _ordered(labelled for labelled, _ in score.confusion)
-    columns = _ordered(told for _, told in score.confusion)
+    columns = _ordered(reported for _, reported in score.confusion)
     first = max(len(_CORNER), *map(len, rows)) + 2
     widths = [max(len(name), 5) + 2 for name in columns]
     lines = [_CORNER.ljust(first) + "".join(name.rjust(width) for name, width in zip(columns, widths, strict=True))]

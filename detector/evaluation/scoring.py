@@ -93,8 +93,8 @@ class Score:
     @property
     def culprit_top1(self) -> float | None:
         """Share of the detected labels with a culprit whose culprit was blamed most."""
-        told = [outcome.culprit_right for outcome in self.outcomes if outcome.culprit_right is not None]
-        return _share(sum(told), len(told))
+        judged = [outcome.culprit_right for outcome in self.outcomes if outcome.culprit_right is not None]
+        return _share(sum(judged), len(judged))
 
     @property
     def median_seconds_to_detect(self) -> float | None:
@@ -154,16 +154,16 @@ def total(scores: Iterable[Score], scenario: str = "total") -> Score:
 
 def episodes(verdicts: Iterable[Verdict], until: float) -> list[VerdictEpisode]:
     """Verdict lines put together by victim and rule, by start; a line after a closing starts a new episode."""
-    standing: dict[tuple[str, str], list[Verdict]] = {}
+    open_lines: dict[tuple[str, str], list[Verdict]] = {}
     found: list[VerdictEpisode] = []
     for verdict in verdicts:
         key = (verdict.victim, verdict.rule)
         if verdict.state is not VerdictState.CLOSE:
-            standing.setdefault(key, []).append(verdict)
-        elif key in standing:
-            lines = standing.pop(key)
+            open_lines.setdefault(key, []).append(verdict)
+        elif key in open_lines:
+            lines = open_lines.pop(key)
             found.append(VerdictEpisode(tuple(lines), lines[0].time, verdict.time))
-    found += [VerdictEpisode(tuple(lines), lines[0].time, until) for lines in standing.values()]
+    found += [VerdictEpisode(tuple(lines), lines[0].time, until) for lines in open_lines.values()]
     return sorted(found, key=lambda episode: (episode.start, episode.lines[0].victim, episode.lines[0].rule))
 
 
@@ -179,14 +179,14 @@ def _outcome(label: Label, found: Sequence[VerdictEpisode], grace_seconds: float
 
 def _blamed(answers: Sequence[VerdictEpisode], label: Label) -> str:
     """First culprit of the line that stood longest within the label; of the first line where none stood within."""
-    stood: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
     for episode in answers:
         ends = [*(line.time for line in episode.lines[1:]), episode.end]
         for line, end in zip(episode.lines, ends, strict=True):
             first = line.culprits[0].path if line.culprits else ""
             within = max(min(end, label.end) - max(line.time, label.start), 0.0)
-            stood[first] = stood.get(first, 0.0) + within
-    return max(stood, key=lambda path: stood[path])
+            seconds_of[first] = seconds_of.get(first, 0.0) + within
+    return max(seconds_of, key=lambda path: seconds_of[path])
 
 
 def _meets(episode: VerdictEpisode, label: Label, grace_seconds: float) -> bool:

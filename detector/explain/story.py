@@ -8,7 +8,7 @@ from api.frame import CgroupInfo, Frame
 from api.loss import lost_ns
 from api.verdicts import Verdict
 from api.window import Window
-from detector.explain.times import clock, stamp
+from detector.explain.times import format_date_time, format_time
 from detector.explain.victims import listing, matching
 from detector.judging.diagnosis import RuleDiagnosis
 from detector.recording.files import RecordedSegment, segments
@@ -19,7 +19,7 @@ _GAP_NS = 5 * 10**9
 """A moment further than this from any frame was not recorded."""
 
 
-def _quietly(_text: str) -> None:
+def _ignore(_text: str) -> None:
     """For whoever does not want to be told."""
 
 
@@ -43,7 +43,7 @@ class StoryTick:
     wall_ns: int
     causes: Mapping[str, float]
     """Lost seconds per second by cause of the loss ledger."""
-    looks: tuple[RuleDiagnosis, ...]
+    diagnoses: tuple[RuleDiagnosis, ...]
     """Of every rule; empty where the cgroup was not there."""
     verdicts: tuple[Verdict, ...]
     """What was told of it in this tick."""
@@ -81,10 +81,10 @@ class Story:
         return self.names.get(path, path)
 
 
-def parts_of(paths: Sequence[Path], say: Callable[[str], None] = _quietly) -> list[RecordedSpan]:
+def recorded_spans(paths: Sequence[Path], report: Callable[[str], None] = _ignore) -> list[RecordedSpan]:
     """Segments that hold a frame. Raises RecordingRefused where no file is a recording, NotRecorded without a frame."""
     parts = []
-    for segment in segments(paths, say):
+    for segment in segments(paths, report):
         first = next(segment.frames(), None)
         if first is not None:
             parts.append(RecordedSpan(segment.path, segment.header, first.wall_ns))
@@ -93,18 +93,18 @@ def parts_of(paths: Sequence[Path], say: Callable[[str], None] = _quietly) -> li
     return parts
 
 
-def span_of(parts: Sequence[RecordedSpan]) -> tuple[int, int]:
+def time_span(parts: Sequence[RecordedSpan]) -> tuple[int, int]:
     """Wall clocks of the first and the last frame."""
     last = max(frame.wall_ns for frame in RecordedSegment(parts[-1].path).frames())
     return parts[0].first_ns, last
 
 
-def tell(
+def gather_story(
     parts: Sequence[RecordedSpan],
     victim: str,
     at_ns: int,
     around_seconds: float,
-    say: Callable[[str], None] = _quietly,
+    report: Callable[[str], None] = _ignore,
 ) -> Story:
     """The story of the cgroup that is meant and lost most within `around_seconds` of the moment.
 
@@ -113,20 +113,20 @@ def tell(
     reach_ns = round(around_seconds * 1e9)
     near = _near(parts, at_ns - reach_ns, at_ns + reach_ns)
     frames = [frame for frame in _frames(near) if abs(frame.wall_ns - at_ns) <= reach_ns]
-    _check_moment(parts, frames, at_ns)
+    _check_recorded(parts, frames, at_ns)
     losses = _losses(near, at_ns, reach_ns)
-    meant = matching(victim, {info.path: info for frame in frames for info in frame.cgroups}.values())
-    if not meant:
-        raise NotRecorded(_nobody(victim, frames, losses, at_ns))
-    ranked = sorted(meant, key=lambda info: -sum(sum(tick.values()) for tick in losses.get(info.path, {}).values()))
+    matched = matching(victim, {info.path: info for frame in frames for info in frame.cgroups}.values())
+    if not matched:
+        raise NotRecorded(_no_such_cgroup(victim, frames, losses, at_ns))
+    ranked = sorted(matched, key=lambda info: -sum(sum(tick.values()) for tick in losses.get(info.path, {}).values()))
     story = Story(ranked[0], tuple(ranked[1:]), at_ns, parts[0].first_ns, near[-1].header)
-    for step in replay([part.path for part in near], say):
+    for step in replay([part.path for part in near], report):
         story.names |= {info.path: info.name for info in step.frame.cgroups}
         if abs(step.frame.wall_ns - at_ns) > reach_ns:
             continue
-        told = tuple(verdict for verdict in step.verdicts if verdict.victim == story.victim.path)
+        reported = tuple(verdict for verdict in step.verdicts if verdict.victim == story.victim.path)
         causes = losses.get(story.victim.path, {}).get(step.frame.wall_ns, {})
-        story.ticks.append(StoryTick(step.frame.wall_ns, causes, step.judge.diagnose(story.victim.path), told))
+        story.ticks.append(StoryTick(step.frame.wall_ns, causes, step.judge.diagnose(story.victim.path), reported))
         if step.frame.wall_ns <= at_ns or not story.sources:
             story.header, story.sources = step.header, step.frame.sources
     return story
@@ -173,25 +173,27 @@ def lost_between(before: Frame, frame: Frame) -> dict[str, dict[str, float]]:
     }
 
 
-def _check_moment(parts: Sequence[RecordedSpan], frames: Sequence[Frame], at_ns: int) -> None:
+def _check_recorded(parts: Sequence[RecordedSpan], frames: Sequence[Frame], at_ns: int) -> None:
     if frames and min(abs(frame.wall_ns - at_ns) for frame in frames) <= _GAP_NS:
         return
-    first_ns, last_ns = span_of(parts)
-    text = f"nothing was recorded at {stamp(at_ns)}; the recording spans {stamp(first_ns)} to {stamp(last_ns)}"
+    first_ns, last_ns = time_span(parts)
+    at, first, last = (format_date_time(each) for each in (at_ns, first_ns, last_ns))
+    text = f"nothing was recorded at {at}; the recording spans {first} to {last}"
     if first_ns <= at_ns <= last_ns:
         times = [frame.wall_ns for part in _near(parts, at_ns, at_ns) for frame in RecordedSegment(part.path).frames()]
         before = max((time for time in times if time <= at_ns), default=first_ns)
         after = min((part.first_ns for part in parts if part.first_ns > at_ns), default=last_ns)
-        text += f", with a gap from {clock(before)} to {clock(after)}"
+        text += f", with a gap from {format_time(before)} to {format_time(after)}"
     raise NotRecorded(text)
 
 
-def _nobody(
+def _no_such_cgroup(
     victim: str, frames: Sequence[Frame], losses: Mapping[str, Mapping[int, Mapping[str, float]]], at_ns: int
 ) -> str:
     there = {info.path: info for frame in frames for info in frame.cgroups}
     lost = {path: sum(sum(tick.values()) for tick in losses.get(path, {}).values()) for path in there}
     ranked = sorted(there.values(), key=lambda info: -lost[info.path])
     return (
-        f"no cgroup {victim!r} around {clock(at_ns)}; there were {len(there)}, who lost most first:\n{listing(ranked)}"
+        f"no cgroup {victim!r} around {format_time(at_ns)}; "
+        f"there were {len(there)}, the largest loss first:\n{listing(ranked)}"
     )

@@ -10,12 +10,12 @@ from api.verdicts import culprit_in_words
 from detector.arrays import Floats
 from detector.explain.story import Story, StoryTick
 from detector.explain.text import lost_of
-from detector.judging.diagnosis import RuleDiagnosis, Why
+from detector.judging.diagnosis import Reason, RuleDiagnosis
 
-_LEAST_PART = 0.005
+_MIN_PART = 0.005
 """A cause below this part of all that was lost is left out."""
-_MOST_CULPRITS = 6
-_MOST_WORTH = 20.0
+_MAX_CULPRITS = 6
+_MAX_RATIO = 20.0
 """Times the threshold beyond which a tick makes a rule no more the leading one; an open verdict counts as much."""
 OTHERS = "others"
 
@@ -26,7 +26,7 @@ class Span:
 
     start: float
     end: float
-    why: Why
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,16 @@ def timeline(story: Story) -> Timeline:
     """The arrays of a story."""
     seconds = np.array([(tick.wall_ns - story.first_ns) / 1e9 for tick in story.ticks])
     leading = _leading(story)
-    looks = [_look(tick, leading) for tick in story.ticks]
+    diagnoses = [_of_rule(tick, leading) for tick in story.ticks]
     return Timeline(
         seconds,
         (story.at_ns - story.first_ns) / 1e9,
         _causes(story),
         _rules(story, seconds),
         leading,
-        np.array([np.nan if look is None else look.threshold for look in looks]),
-        np.array([np.nan if look is None else (lost_of(look) or 0.0) for look in looks]),
-        _culprits(story, looks),
+        np.array([np.nan if diagnosis is None else diagnosis.threshold for diagnosis in diagnoses]),
+        np.array([np.nan if diagnosis is None else (lost_of(diagnosis) or 0.0) for diagnosis in diagnoses]),
+        _culprits(story, diagnoses),
     )
 
 
@@ -70,7 +70,7 @@ def _causes(story: Story) -> dict[str, Floats]:
     names = [cause.name for cause in LOSS_CAUSES if any(cause.name in tick.causes for tick in story.ticks)]
     columns = {name: np.array([tick.causes.get(name, 0.0) for tick in story.ticks]) for name in names}
     whole = sum(float(column.sum()) for column in columns.values())
-    kept = {name: column for name, column in columns.items() if column.sum() > _LEAST_PART * whole}
+    kept = {name: column for name, column in columns.items() if column.sum() > _MIN_PART * whole}
     return dict(sorted(kept.items(), key=lambda item: (item[0] not in CAUSED_BY_OTHERS, -float(item[1].sum()))))
 
 
@@ -78,19 +78,19 @@ def _leading(story: Story) -> str:
     """The rule whose loss within the picture comes to most in relation to its threshold."""
     sums: dict[str, float] = {}
     for tick in story.ticks:
-        for look in tick.looks:
-            lost = lost_of(look)
+        for diagnosis in tick.diagnoses:
+            lost = lost_of(diagnosis)
             if lost:
-                worth = min(lost / look.threshold, _MOST_WORTH) + _MOST_WORTH * look.is_open
-                sums[look.rule] = sums.get(look.rule, 0.0) + worth
+                weight = min(lost / diagnosis.threshold, _MAX_RATIO) + _MAX_RATIO * diagnosis.is_open
+                sums[diagnosis.rule] = sums.get(diagnosis.rule, 0.0) + weight
     return max(sums, key=lambda rule: sums[rule], default="")
 
 
-def _look(tick: StoryTick, rule: str) -> RuleDiagnosis | None:
-    return next((look for look in tick.looks if look.rule == rule), None)
+def _of_rule(tick: StoryTick, rule: str) -> RuleDiagnosis | None:
+    return next((diagnosis for diagnosis in tick.diagnoses if diagnosis.rule == rule), None)
 
 
-_SHOWN = (Why.OPEN, Why.NOT_HELD, Why.COOLING_DOWN)
+_SHOWN = (Reason.OPEN, Reason.NOT_HELD, Reason.COOLING_DOWN)
 
 
 def _rules(story: Story, seconds: Floats) -> dict[str, list[Span]]:
@@ -98,14 +98,14 @@ def _rules(story: Story, seconds: Floats) -> dict[str, list[Span]]:
     spans: dict[str, list[Span]] = {}
     ends = [*seconds[1:].tolist(), *(seconds[-1:] + _interval(seconds)).tolist()]
     for tick, start, end in zip(story.ticks, seconds.tolist(), ends, strict=True):
-        for look in tick.looks:
-            if look.why not in _SHOWN:
+        for diagnosis in tick.diagnoses:
+            if diagnosis.reason not in _SHOWN:
                 continue
-            own = spans.setdefault(look.rule, [])
-            if own and own[-1].why is look.why and own[-1].end == start:
-                own[-1] = Span(own[-1].start, end, look.why)
+            own = spans.setdefault(diagnosis.rule, [])
+            if own and own[-1].reason is diagnosis.reason and own[-1].end == start:
+                own[-1] = Span(own[-1].start, end, diagnosis.reason)
             else:
-                own.append(Span(start, end, look.why))
+                own.append(Span(start, end, diagnosis.reason))
     return spans
 
 
@@ -113,16 +113,16 @@ def _interval(seconds: Floats) -> float:
     return float(np.median(np.diff(seconds))) if len(seconds) > 1 else 1.0
 
 
-def _culprits(story: Story, looks: Sequence[RuleDiagnosis | None]) -> dict[str, Floats]:
+def _culprits(story: Story, diagnoses: Sequence[RuleDiagnosis | None]) -> dict[str, Floats]:
     shares: dict[str, Floats] = {}
-    for position, look in enumerate(looks):
-        for each in look.culprits if look is not None else ():
+    for position, diagnosis in enumerate(diagnoses):
+        for each in diagnosis.culprits if diagnosis is not None else ():
             name = culprit_in_words(each.path, story.name_of)
-            shares.setdefault(name, np.zeros(len(looks)))[position] += each.share
-    lost = np.array([0.0 if look is None else (lost_of(look) or 0.0) for look in looks])
+            shares.setdefault(name, np.zeros(len(diagnoses)))[position] += each.share
+    lost = np.array([0.0 if diagnosis is None else (lost_of(diagnosis) or 0.0) for diagnosis in diagnoses])
     ranked = sorted(shares, key=lambda name: -float(shares[name] @ lost))
-    folded = {name: shares[name] for name in ranked[:_MOST_CULPRITS]}
-    if ranked[_MOST_CULPRITS:]:
-        rest = np.sum([shares[name] for name in ranked[_MOST_CULPRITS:]], axis=0)
-        folded[OTHERS] = rest + folded.pop(OTHERS, np.zeros(len(looks)))
+    folded = {name: shares[name] for name in ranked[:_MAX_CULPRITS]}
+    if ranked[_MAX_CULPRITS:]:
+        rest = np.sum([shares[name] for name in ranked[_MAX_CULPRITS:]], axis=0)
+        folded[OTHERS] = rest + folded.pop(OTHERS, np.zeros(len(diagnoses)))
     return folded

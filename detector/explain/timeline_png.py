@@ -7,8 +7,8 @@ import numpy as np
 
 from detector.explain.story import Story
 from detector.explain.timeline import OTHERS, Timeline
-from detector.explain.times import clock, local
-from detector.judging.diagnosis import Why
+from detector.explain.times import format_time, local_time
+from detector.judging.diagnosis import Reason
 
 _CAUSE_COLOURS = {
     "cpu:neighbour": "#c0392b",
@@ -35,9 +35,9 @@ _LONGEST_NAME = 44
 _THIN_SPACE = "\u2009"
 _OTHERS_COLOUR = "#d0d3d4"
 _SPANS = {
-    Why.OPEN: ("#c0392b", "verdict stands"),
-    Why.NOT_HELD: ("#f5b041", "above threshold, not yet held"),
-    Why.COOLING_DOWN: ("#aeb6bf", "cooling down"),
+    Reason.OPEN: ("#c0392b", "verdict stands"),
+    Reason.NOT_HELD: ("#f5b041", "above threshold, not yet held"),
+    Reason.COOLING_DOWN: ("#aeb6bf", "cooling down"),
 }
 
 
@@ -88,7 +88,7 @@ def _draw_losses(axes: Any, story: Story, drawn: Timeline) -> None:
             label=f"what {_plain(drawn.leading)} judges",
         )
     for span in drawn.rules.get(drawn.leading, ()):
-        if span.why is Why.OPEN:
+        if span.reason is Reason.OPEN:
             axes.axvspan(span.start, span.end, color="#c0392b", alpha=0.08, linewidth=0)
     axes.set_ylabel("lost s/s")
     axes.set_ylim(bottom=0)
@@ -98,13 +98,13 @@ def _draw_losses(axes: Any, story: Story, drawn: Timeline) -> None:
 
 def _draw_states(axes: Any, drawn: Timeline) -> None:
     names = sorted(drawn.rules, key=lambda name: (name != drawn.leading, name))
-    used = {span.why for spans in drawn.rules.values() for span in spans}
+    used = {span.reason for spans in drawn.rules.values() for span in spans}
     for row, name in enumerate(names):
-        for why, (colour, _) in _SPANS.items():
-            bars = [(span.start, span.end - span.start) for span in drawn.rules[name] if span.why is why]
+        for reason, (colour, _) in _SPANS.items():
+            bars = [(span.start, span.end - span.start) for span in drawn.rules[name] if span.reason is reason]
             axes.broken_barh(bars, (row - 0.38, 0.76), color=colour, linewidth=0)
-    for why, (colour, label) in _SPANS.items():
-        if why in used:
+    for reason, (colour, label) in _SPANS.items():
+        if reason in used:
             axes.broken_barh([], (0, 0), color=colour, label=label)
     axes.set_yticks(range(len(names)), list(map(_plain, names)))
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
@@ -148,10 +148,12 @@ def _legend(axes: Any) -> None:
 
 def _label_time(lowest: Any, highest: Any, story: Story, drawn: Timeline) -> None:
     """Wall clock below, seconds since the recording began above."""
-    lowest.xaxis.set_major_formatter(lambda value, _position: clock(round(story.first_ns + value * 1e9), digits=0))
-    day = local(story.at_ns)
+    lowest.xaxis.set_major_formatter(
+        lambda value, _position: format_time(round(story.first_ns + value * 1e9), digits=0)
+    )
+    day = local_time(story.at_ns)
     lowest.set_xlabel(f"{day:%Y-%m-%d}, time of day (UTC{day:%z})")
     highest.annotate(
-        f"{clock(story.at_ns)} ({drawn.at:+.1f} s)", (drawn.at, 1.01), xycoords=("data", "axes fraction"),
+        f"{format_time(story.at_ns)} ({drawn.at:+.1f} s)", (drawn.at, 1.01), xycoords=("data", "axes fraction"),
         ha="center", va="bottom", fontsize=9,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from api.frame import CgroupInfo
 
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 def matching(text: str, infos: Iterable[CgroupInfo]) -> list[CgroupInfo]:
@@ -15,8 +15,8 @@ def matching(text: str, infos: Iterable[CgroupInfo]) -> list[CgroupInfo]:
     tried on all of them.
     """
     known = list(infos) if text else []
-    for is_meant in (_by_path, _by_name, _by_workload, _by_last_part, _by_pattern):
-        found = [info for info in known if is_meant(text, info)]
+    for matches in (_by_path, _by_name, _by_workload, _by_last_part, _by_pattern):
+        found = [info for info in known if matches(text, info)]
         if found:
             return found
     return []
@@ -25,8 +25,8 @@ def matching(text: str, infos: Iterable[CgroupInfo]) -> list[CgroupInfo]:
 def listing(infos: Sequence[CgroupInfo]) -> str:
     """Names and paths for people, at most so many."""
     shown = [f"  {info.name:<24} {info.path}{f'  ({info.workload})' if info.workload else ''}" for info in infos]
-    more = len(shown) - _MOST_LISTED
-    return "\n".join([*shown[:_MOST_LISTED], *([f"  and {more} more"] if more > 0 else [])])
+    more = len(shown) - _MAX_LISTED
+    return "\n".join([*shown[:_MAX_LISTED], *([f"  and {more} more"] if more > 0 else [])])
 
 
 def _by_path(text: str, info: CgroupInfo) -> bool:

@@ -13,14 +13,14 @@ from detector.judging.sensing import RuleTick
 from detector.judging.verdict_rows import evidence_of
 
 
-class Why(StrEnum):
+class Reason(StrEnum):
     """Why a rule tells a verdict or none; the first that holds, in this order."""
 
     OPEN = "open"
     """A verdict stands."""
     NOT_SELECTED = "not-selected"
     """The rule is not about this cgroup."""
-    RULE_RESTS = "rule-rests"
+    SUPERSEDED = "rule-rests"
     """The host measures a symptom that sees more (`unless_measured`)."""
     NOT_MEASURED = "not-measured"
     """The host does not measure a symptom that the rule needs, or not for this cgroup."""
@@ -47,7 +47,7 @@ class RuleDiagnosis:
     """One rule."""
 
     rule: str
-    why: Why
+    reason: Reason
     symptoms: tuple[SymptomDiagnosis, ...]
     threshold: float
     """Loss from which a symptom holds here, lower under suspicion; infinite where the rule is not about the cgroup."""
@@ -71,10 +71,10 @@ def diagnose(engine: RuleEngine, path: str) -> tuple[RuleDiagnosis, ...]:
     row = engine.tick.view.tree.row_of(path) if engine.tick else None
     if engine.tick is None or row is None:
         return ()
-    return tuple(_look(engine, engine.tick, place, row) for place in range(len(engine.rules)))
+    return tuple(_diagnose_rule(engine, engine.tick, place, row) for place in range(len(engine.rules)))
 
 
-def _look(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> RuleDiagnosis:
+def _diagnose_rule(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> RuleDiagnosis:
     rule = engine.rules[place]
     limit = float(tick.eased[place, row])
     symptoms = tuple(_symptom(tick, name, row, limit) for name in rule.symptoms)
@@ -88,7 +88,7 @@ def _look(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> RuleDiagn
         evidence = evidence_of(tick, rule, name, engine.symptoms[name], rows)[0]
     return RuleDiagnosis(
         rule=rule.name,
-        why=_why(engine, tick, place, row),
+        reason=_reason(engine, tick, place, row),
         symptoms=symptoms,
         threshold=limit,
         held_ticks=int(engine.held[place, row]),
@@ -110,13 +110,13 @@ def _symptom(tick: RuleTick, name: str, row: int, limit: float) -> SymptomDiagno
     return SymptomDiagnosis(name, lost if known else None, exceeds=bool(known and lost >= limit))
 
 
-def _why(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> Why:
+def _reason(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> Reason:
     checks = (
-        (Why.OPEN, engine.memory.is_open[place, row]),
-        (Why.NOT_SELECTED, np.isinf(tick.limits[place, row])),
-        (Why.RULE_RESTS, tick.rests[place, 0]),
-        (Why.NOT_MEASURED, np.isnan(tick.lost[place, row])),
-        (Why.BELOW_THRESHOLD, tick.lost[place, row] < tick.eased[place, row]),
-        (Why.COOLING_DOWN, engine.cooldown_left_ns(tick.now_ns)[place, row] > 0),
+        (Reason.OPEN, engine.memory.is_open[place, row]),
+        (Reason.NOT_SELECTED, np.isinf(tick.limits[place, row])),
+        (Reason.SUPERSEDED, tick.superseded[place, 0]),
+        (Reason.NOT_MEASURED, np.isnan(tick.lost[place, row])),
+        (Reason.BELOW_THRESHOLD, tick.lost[place, row] < tick.eased[place, row]),
+        (Reason.COOLING_DOWN, engine.cooldown_left_ns(tick.now_ns)[place, row] > 0),
     )
-    return next((why for why, holds in checks if holds), Why.NOT_HELD)
+    return next((reason for reason, holds in checks if holds), Reason.NOT_HELD)

@@ -23,10 +23,10 @@ from detector.symptom import Symptom
 from detector.view import View
 
 CORRELATION_TICKS = 60
-MOSTLY = 0.5
+MIN_DIRECT_SHARE = 0.5
 """Part of a loss that must be seen directly to open a verdict at once."""
 SECOND_NS = 10**9
-LONGEST_HOLD_NS = 60 * SECOND_NS
+MAX_HOLD_NS = 60 * SECOND_NS
 
 
 class RuleEngine:
@@ -52,18 +52,18 @@ class RuleEngine:
         """The newest tick."""
         self._suspicion = suspicion or SuspicionPolicy()
         self.retired: list[Verdict] = []
-        self._take(taken)
+        self._use_rules(taken)
 
-    def _take(self, rules: tuple[Rule, ...]) -> None:
+    def _use_rules(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
         self._sensing = RuleEvaluator(rules, self.symptoms, self._suspicion)
-        self._teller = UpdateFilter(rules, self.symptoms, self.memory, self.open)
+        self._updates = UpdateFilter(rules, self.symptoms, self.memory, self.open)
         self._masks = np.array([2**rule.of_ticks - 1 for rule in rules], dtype=np.uint64).reshape(-1, 1)
-        self._by_others = _each([not self._is_own(rule) for rule in rules]).astype(np.bool_)
-        self._close_ratio = _each([rule.close_ratio for rule in rules])
-        self._at_once = _each([rule.at_once_ratio for rule in rules])
-        self._hold_ns = _each([rule.hold_seconds * SECOND_NS for rule in rules]).astype(np.int64)
-        self._cooldown_ns = _each([rule.cooldown_seconds * SECOND_NS for rule in rules]).astype(np.int64)
+        self._by_others = _per_rule([not self._is_own(rule) for rule in rules]).astype(np.bool_)
+        self._close_ratio = _per_rule([rule.close_ratio for rule in rules])
+        self._at_once = _per_rule([rule.at_once_ratio for rule in rules])
+        self._hold_ns = _per_rule([rule.hold_seconds * SECOND_NS for rule in rules]).astype(np.int64)
+        self._cooldown_ns = _per_rule([rule.cooldown_seconds * SECOND_NS for rule in rules]).astype(np.int64)
 
     def _is_own(self, rule: Rule) -> bool:
         """Whether the rule tells of more threads than CPUs, which is ordinary for some workloads."""
@@ -84,7 +84,7 @@ class RuleEngine:
         self.open.clear()
         self.open.update(kept)
         self.tick = None
-        self._take(tuple(rules))
+        self._use_rules(tuple(rules))
 
     @property
     def columns(self) -> frozenset[str]:
@@ -112,22 +112,22 @@ class RuleEngine:
         """
         memory = self.memory
         gone = frozenset(memory.align(view.ids).tolist())
-        told = [self._closing(place, one, view) for place, one in list(self.open) if one in gone]
-        told += [_closed(verdict, view) for verdict in self.retired]
+        verdicts = [self._closing(place, one, view) for place, one in list(self.open) if one in gone]
+        verdicts += [_closed(verdict, view) for verdict in self.retired]
         self.retired.clear()
         tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of)
         self._remember(tick)
         met = tick.met
         memory.held = (memory.held << np.uint64(1)) | met
-        memory.harmed_ns[met | ((tick.lost >= tick.limits * self._close_ratio) & ~tick.rests)] = now_ns
-        told += self._close(view, now_ns)
+        memory.harmed_ns[met | ((tick.lost >= tick.limits * self._close_ratio) & ~tick.superseded)] = now_ns
+        verdicts += self._close(view, now_ns)
         opening = met & ~memory.is_open & (self.cooldown_left_ns(now_ns) == 0)
         opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
-        standing = met & memory.is_open
+        persisting = met & memory.is_open
         self._open(opening, now_ns)
-        for place in np.flatnonzero((opening | standing).any(axis=1)).tolist():
-            told += self._teller.tell(tick, place, opening[place], standing[place])
-        return sorted(told, key=lambda verdict: (verdict.victim, verdict.rule))
+        for place in np.flatnonzero((opening | persisting).any(axis=1)).tolist():
+            verdicts += self._updates.updates(tick, place, opening[place], persisting[place])
+        return sorted(verdicts, key=lambda verdict: (verdict.victim, verdict.rule))
 
     def harmed(self, most_seconds: float) -> Flags:
         """Cgroups with a verdict that opened within this time, or above a threshold now: theirs is no ordinary tick."""
@@ -161,8 +161,8 @@ class RuleEngine:
 
     def _open(self, opening: Flags, now_ns: int) -> None:
         memory, base = self.memory, np.broadcast_to(self._hold_ns, opening.shape)
-        soon = now_ns - memory.closed_ns <= LONGEST_HOLD_NS
-        longer = np.clip(2 * memory.hold_ns, base, np.maximum(base, LONGEST_HOLD_NS))
+        soon = now_ns - memory.closed_ns <= MAX_HOLD_NS
+        longer = np.clip(2 * memory.hold_ns, base, np.maximum(base, MAX_HOLD_NS))
         memory.hold_ns[opening] = np.where(soon, longer, base)[opening]
         memory.is_open |= opening
         memory.opened_ns[opening] = now_ns
@@ -174,10 +174,10 @@ class RuleEngine:
         """Where so much is lost, and most of it was seen to be somebody else's, that one tick is enough."""
         strong = candidates & (tick.lost >= tick.limits * self._at_once)
         for place in np.flatnonzero(strong.any(axis=1)).tolist():
-            for name, rows in self._teller.by_symptom(tick, place, np.flatnonzero(strong[place])):
+            for name, rows in self._updates.by_symptom(tick, place, np.flatnonzero(strong[place])):
                 signal, table = tick.signals[name], self.symptoms[name].blame.table
                 blame = tick.view.blame(table) if table and signal.measured else None
-                enough = signal.lost[rows] * MOSTLY
+                enough = signal.lost[rows] * MIN_DIRECT_SHARE
                 seen = np.zeros(len(rows)) if blame is None else blame.sums(tick.view.ids[rows], named=True)
                 strong[place, rows] = seen >= enough
         return strong
@@ -187,6 +187,6 @@ def _closed(last: Verdict, view: View) -> Verdict:
     return msgspec.structs.replace(last, state=VerdictState.CLOSE, time=view.window.last.wall_ns / 1e9)
 
 
-def _each(values: Sequence[float]) -> Floats:
+def _per_rule(values: Sequence[float]) -> Floats:
     """A value for each rule, shape (rules, 1)."""
     return np.array(values, dtype=np.float64).reshape(-1, 1)

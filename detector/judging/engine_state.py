@@ -47,7 +47,7 @@ def engine_state(engine: RuleEngine) -> EngineState:
     """The engine's memory as a value."""
     return EngineState(
         rules=engine.rules,
-        memory={field.name: pack(getattr(engine.memory, field.name)) for field in fields(RuleState)},
+        memory={_key(field.name): pack(getattr(engine.memory, field.name)) for field in fields(RuleState)},
         open=tuple(OpenVerdict(rule, one, verdict) for (rule, one), verdict in engine.open.items()),
         retired=tuple(engine.retired),
         past=Past(engine.correlated, pack(engine.past.ids), pack(engine.past.values)),
@@ -60,15 +60,22 @@ def restore_engine(engine: RuleEngine, state: EngineState) -> None:
     rules = engine.rules
     engine.replace_rules(state.rules)
     for field in fields(RuleState):
-        setattr(engine.memory, field.name, unpack(state.memory[field.name]))
+        setattr(engine.memory, field.name, unpack(state.memory[_key(field.name)]))
     engine.open.update({(each.rule, each.cgroup): each.verdict for each in state.open})
     engine.retired[:] = state.retired
     if state.symptoms:
-        engine.memory.told_symptom = _renumbered(engine.memory.told_symptom, state.symptoms, tuple(engine.symptoms))
+        engine.memory.reported_symptom = _renumbered(
+            engine.memory.reported_symptom, state.symptoms, tuple(engine.symptoms)
+        )
     engine.past.restore(unpack(state.past.ids), _series(state.past, engine.correlated))
     if rules != state.rules:
         engine.replace_rules(rules)
         engine.retired.clear()
+
+
+def _key(name: str) -> str:
+    """The name of a field in `koord.judge/v1`, which calls `reported_*` `told_*`."""
+    return name.replace("reported_", "told_")
 
 
 def _renumbered(numbers: NDArray[np.int16], before: Sequence[str], after: Sequence[str]) -> NDArray[np.int16]:

@@ -37,10 +37,10 @@ from detector.rules import Rule, SuspicionPolicy, check_rule
 from detector.symptom import Symptom
 from detector.view import View, prune
 
-NAMED_NS = 12 * 10**9
+NAME_RETENTION_NS = 12 * 10**9
 """How long a cgroup that is gone keeps its name, so that a culprit that has just died can be told."""
 
-FORGET_EVERY_NS = 3600 * 10**9
+FORGET_INTERVAL_NS = 3600 * 10**9
 """What has faded is dropped when the wall clock enters another such span, which a checkpoint needs not remember."""
 
 
@@ -151,18 +151,18 @@ class Judge:
 
     def step(self, frame: Frame) -> list[Verdict]:
         """What opens, changes or closes with this frame, by victim and rule."""
-        self._take(prune(frame, self._columns, self._engine.tables))
+        self._add_frame(prune(frame, self._columns, self._engine.tables))
         if len(self._frames) < 2:
             return []
         now_seconds = frame.wall_ns / 1e9
         view = self._view()
         seen = observe(view, self._cgroups.keys)
         view.judgements = self.baselines.judge(seen, now_seconds)
-        view.cpi2 = self._sampled(view)
-        verdicts = self._engine.step(view, frame.monotonic_ns, self._strange(view))
+        view.cpi2 = self._cpi2_sample(view)
+        verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view))
         learned = self._engine.harmed(self.settings.baselines.exclude_seconds)
         self.baselines.learn(seen, now_seconds, learned)
-        if self._frames[-2].wall_ns // FORGET_EVERY_NS != frame.wall_ns // FORGET_EVERY_NS:
+        if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:
             self.baselines.forget(now_seconds)
         return verdicts
 
@@ -218,7 +218,7 @@ class Judge:
         wanted = self._engine.columns | SIGNAL_COLUMNS
         return wanted | FEATURE_COLUMNS if self._bank else wanted
 
-    def _take(self, frame: Frame) -> None:
+    def _add_frame(self, frame: Frame) -> None:
         """Remember a frame, and no more of the older ones than the next tick can ask for."""
         if self._frames and frame.monotonic_ns <= self._frames[-1].monotonic_ns:
             self._frames.clear()
@@ -233,7 +233,7 @@ class Judge:
             self._gone |= left
             self._cgroups = _Cgroups(frame.cgroups, self.settings.node_type, self._cgroups)
         if self._gone:
-            oldest = frame.monotonic_ns - NAMED_NS
+            oldest = frame.monotonic_ns - NAME_RETENTION_NS
             self._gone = {one: (path, when) for one, (path, when) in self._gone.items() if when >= oldest}
 
     def _view(self) -> View:
@@ -241,20 +241,20 @@ class Judge:
         span = self.settings.span_seconds
         return View(Window(self._frames), wanted, span_seconds=span, gone=names, tree=self._cgroups.tree)
 
-    def _sampled(self, view: View) -> Sampled | None:
+    def _cpi2_sample(self, view: View) -> Sampled | None:
         if self._cpi2 is None or not all(view.has(column) for column in COUNTERS):
             return None
         counters = np.stack([view.counter(column).astype(np.float64) for column in COUNTERS])
         return self._cpi2.step(view.cgroups, view.ids, counters, view.window.last.monotonic_ns)
 
-    def _strange(self, view: View) -> NDArray[np.bool_] | None:
+    def _suspicious(self, view: View) -> NDArray[np.bool_] | None:
         if self._bank is None:
             return None
         _names, matrix = features(view, self._bank.features)
         return self._bank.evaluate(self._cgroups.keys, matrix).suspicious
 
 
-_NOBODY = (None, WorkloadKey(""))
+_UNKNOWN = (None, WorkloadKey(""))
 
 
 class _Cgroups:
@@ -267,7 +267,7 @@ class _Cgroups:
         self.keys: tuple[WorkloadKey, ...] = tuple(
             key if info is earlier or info == earlier else workload_key(info, node_type)
             for info in infos
-            for earlier, key in (known.get(info.id, _NOBODY),)
+            for earlier, key in (known.get(info.id, _UNKNOWN),)
         )
 
     def same(self, infos: tuple[CgroupInfo, ...]) -> bool:

@@ -30,15 +30,15 @@ class RuleState:
     hold_ns: Times
     """How long calm must last before the verdict closes."""
     is_open: NDArray[np.bool_]
-    told_ns: Times
+    reported_ns: Times
     """When the verdict was told last."""
-    told_lost: Floats
+    reported_lost: Floats
     """Smoothed loss when it was told last."""
     smoothed: Floats
     """Loss of the harmed ticks, the newest weighing half."""
-    told_severity: NDArray[np.int8]
-    told_symptom: NDArray[np.int16]
-    told_culprit: Ids
+    reported_severity: NDArray[np.int8]
+    reported_symptom: NDArray[np.int16]
+    reported_culprit: Ids
     """First culprit by a blame table; without one `OTHER_ID` for somebody, 0 for nobody."""
     opened_ns: Times
 
@@ -73,7 +73,7 @@ class RuleState:
 
     def not_after(self, now_ns: int) -> None:
         """Let no time lie ahead, for a clock that started anew."""
-        for times in (self.harmed_ns, self.closed_ns, self.told_ns, self.opened_ns):
+        for times in (self.harmed_ns, self.closed_ns, self.reported_ns, self.opened_ns):
             np.minimum(times, now_ns, out=times)
 
 
@@ -87,11 +87,11 @@ _KINDS: dict[str, type[np.generic]] = {
     "closed_ns": np.int64,
     "hold_ns": np.int64,
     "is_open": np.bool_,
-    "told_ns": np.int64,
-    "told_lost": np.float64,
+    "reported_ns": np.int64,
+    "reported_lost": np.float64,
     "smoothed": np.float64,
-    "told_severity": np.int8,
-    "told_symptom": np.int16,
-    "told_culprit": np.uint64,
+    "reported_severity": np.int8,
+    "reported_symptom": np.int16,
+    "reported_culprit": np.uint64,
     "opened_ns": np.int64,
 }

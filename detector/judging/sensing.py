@@ -14,7 +14,7 @@ from detector.rules import Rule, SuspicionPolicy
 from detector.symptom import Signal, Symptom
 from detector.view import View
 
-HARMFUL = 0.05
+DEFAULT_THRESHOLD = 0.05
 """Lost seconds per second above which a tick is harmed by a symptom that no rule is about."""
 
 
@@ -26,7 +26,7 @@ class RuleTick:
     now_ns: int
     signals: Mapping[str, Signal]
     attributor: Attributor
-    rests: Flags
+    superseded: Flags
     """Rules that rest because the host measures what sees more, shape (rules, 1)."""
     lost: Floats
     """What counts against the threshold: of `all_of` the least, of `any_of` the most; NaN where not measured."""
@@ -44,7 +44,7 @@ class RuleTick:
     @property
     def met(self) -> Flags:
         """Where a rule that does not rest is above its threshold."""
-        return np.asarray((self.lost >= self.eased) & ~self.rests)
+        return np.asarray((self.lost >= self.eased) & ~self.superseded)
 
 
 class RuleEvaluator:
@@ -65,23 +65,23 @@ class RuleEvaluator:
         present = [[name for name in rule.symptoms if name in signals] for rule in self._rules]
         lost, worst = self._compose(present, signals, len(view.ids))
         limits = self._limits(view.cgroups)
-        strange = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
+        suspected = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
         direct = [[bool(names) and all(signals[name].measured for name in names)] for names in present]
-        easy = strange & np.array(direct, dtype=np.bool_).reshape(-1, 1)
+        eased = suspected & np.array(direct, dtype=np.bool_).reshape(-1, 1)
         ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
-        rests = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
+        superseded = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
         return RuleTick(
             view=view,
             now_ns=now_ns,
             signals=signals,
             attributor=Attributor(view, self._symptoms, signals, self._thresholds, history_of),
-            rests=np.array(rests, dtype=np.bool_).reshape(-1, 1),
+            superseded=np.array(superseded, dtype=np.bool_).reshape(-1, 1),
             lost=lost,
             worst=worst,
             limits=limits,
-            eased=np.where(easy, limits * self._suspicion.threshold_ratio, limits),
-            needed=np.where(easy, np.minimum(ticks, self._suspicion.ticks), ticks),
-            suspicious=strange,
+            eased=np.where(eased, limits * self._suspicion.threshold_ratio, limits),
+            needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
+            suspicious=suspected,
         )
 
     def _compose(
@@ -94,7 +94,7 @@ class RuleEvaluator:
             if any(name not in signals for name in rule.all_of) or (rule.any_of and not either):
                 continue
             parts = [signals[name].lost for name in rule.all_of]
-            parts += [_most([signals[name].lost for name in either])] if either else []
+            parts += [_largest([signals[name].lost for name in either])] if either else []
             lost[place] = parts[0] if len(parts) == 1 else np.minimum.reduce(parts)
             places = np.array([self._place[name] for name in names], dtype=np.int16)
             several = len(names) > 1
@@ -121,12 +121,12 @@ class RuleEvaluator:
 
     def _by_symptom(self, limits: Floats) -> dict[str, Floats]:
         """Of each symptom the thresholds of the first rule about it, also for cgroups that the rule is not about."""
-        usual = {name: np.full(limits.shape[1], HARMFUL) for name in self._symptoms}
+        usual = {name: np.full(limits.shape[1], DEFAULT_THRESHOLD) for name in self._symptoms}
         for place, rule in reversed(list(enumerate(self._rules))):
             whole = np.where(np.isfinite(limits[place]), limits[place], rule.threshold)
             usual |= dict.fromkeys(rule.symptoms, whole)
         return usual
 
 
-def _most(losses: Sequence[Floats]) -> Floats:
+def _largest(losses: Sequence[Floats]) -> Floats:
     return losses[0] if len(losses) == 1 else np.asarray(np.fmax.reduce(losses), dtype=np.float64)

@@ -7,9 +7,9 @@ from detector.judging.engine import RuleEngine
 from detector.judging.sensing import RuleTick
 from detector.ring import positions
 
-NEARLY = 0.5
+SUSPECT_THRESHOLD_RATIO = 0.5
 """Part of a threshold from which a cgroup is looked at more closely."""
-NOTABLE = 0.05
+MIN_SUSPECT_SHARE = 0.05
 """Part of a suspect's loss from which its culprit is one, too."""
 
 
@@ -21,9 +21,9 @@ def suspects(engine: RuleEngine) -> NDArray[np.bool_]:
     tick = engine.tick
     if tick is None:
         return np.zeros(0, dtype=np.bool_)
-    nearly = (tick.lost >= tick.limits * NEARLY) | (engine.held > 0) | engine.memory.is_open
+    nearly = (tick.lost >= tick.limits * SUSPECT_THRESHOLD_RATIO) | (engine.held > 0) | engine.memory.is_open
     harmed = nearly.any(axis=0) | tick.suspicious
-    return harmed | _blamed(engine, tick, harmed) | _told(engine, tick)
+    return harmed | _blamed(engine, tick, harmed) | _open_culprits(engine, tick)
 
 
 def _blamed(engine: RuleEngine, tick: RuleTick, harmed: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -34,13 +34,13 @@ def _blamed(engine: RuleEngine, tick: RuleTick, harmed: NDArray[np.bool_]) -> ND
         if blame is None or not len(blame.victims):
             continue
         victim, known = positions(ids, blame.victims)
-        notable = known & harmed[victim] & (blame.amounts >= NOTABLE * blame.sums(ids)[victim])
+        notable = known & harmed[victim] & (blame.amounts >= MIN_SUSPECT_SHARE * blame.sums(ids)[victim])
         culprit, alive = positions(ids, blame.culprits[notable])
         found[culprit[alive]] = True
     return found
 
 
-def _told(engine: RuleEngine, tick: RuleTick) -> NDArray[np.bool_]:
+def _open_culprits(engine: RuleEngine, tick: RuleTick) -> NDArray[np.bool_]:
     """Culprits of the verdicts that stand, also those by correlation."""
     found = np.zeros(len(tick.view.ids), dtype=np.bool_)
     paths = {culprit.path for verdict in engine.open.values() for culprit in verdict.culprits}

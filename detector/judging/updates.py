@@ -14,15 +14,15 @@ from detector.judging.verdict_rows import severity_ranks, verdicts_of
 from detector.rules import Rule
 from detector.symptom import Symptom
 
-GROWN, SHRUNK = 1.5, 0.5
+GROWTH_RATIO, DECLINE_RATIO = 1.5, 0.5
 """An update is told when the smoothed loss grows or shrinks by these factors, or severity, cause or culprit change."""
-OUTGROWN = 1.5
+CULPRIT_CHANGE_RATIO = 1.5
 """A culprit replaces the one that was told when its part is so many times that one's."""
-SETTLED_NS = 3 * 10**9
+MIN_CULPRIT_NS = 3 * 10**9
 """A culprit that was told stands at least this long."""
-ASK_AGAIN_NS = 5 * 10**9
+CULPRIT_RETRY_NS = 5 * 10**9
 """A verdict that names nobody asks again after this time, whenever as much again has passed, whom it can name."""
-ASKED_AT_ONCE = 32
+MAX_RETRIES_PER_TICK = 32
 """So many cgroups of a rule ask in one tick, those with the lowest ids first; the others soon after."""
 
 
@@ -34,9 +34,9 @@ class UpdateFilter:
         rules: Sequence[Rule],
         symptoms: Mapping[str, Symptom],
         memory: RuleState,
-        standing: dict[tuple[int, int], Verdict],
+        persisting: dict[tuple[int, int], Verdict],
     ) -> None:
-        self._rules, self._symptoms, self._memory, self._open = rules, symptoms, memory, standing
+        self._rules, self._symptoms, self._memory, self._open = rules, symptoms, memory, persisting
         self._names = tuple(symptoms)
 
     def by_symptom(self, tick: RuleTick, place: int, rows: Rows) -> Iterator[tuple[str, Rows]]:
@@ -45,47 +45,53 @@ class UpdateFilter:
         for number in np.unique(worst).tolist():
             yield self._names[number], rows[worst == number]
 
-    def tell(self, tick: RuleTick, place: int, opening: Flags, standing: Flags) -> Iterator[Verdict]:
+    def updates(self, tick: RuleTick, place: int, opening: Flags, persisting: Flags) -> Iterator[Verdict]:
         """Verdicts of one rule: of rows where it opens, and of those where it stands and has changed."""
-        for name, rows in self.by_symptom(tick, place, np.flatnonzero(opening | standing)):
-            ranks, changed = self._weigh(tick, place, name, rows, opening[rows])
+        for name, rows in self.by_symptom(tick, place, np.flatnonzero(opening | persisting)):
+            ranks, changed = self._severities(tick, place, name, rows, opening[rows])
             first, other = self._culprits(tick, place, name, rows)
             pick = np.flatnonzero(changed | other)
             if len(pick):
-                yield from self._write(tick, place, name, rows[pick], ranks[pick], first[pick], must=changed[pick])
+                yield from self._verdicts(
+                    tick, place, name, rows[pick], ranks[pick], first[pick], changed=changed[pick]
+                )
 
-    def _weigh(self, tick: RuleTick, place: int, name: str, rows: Rows, fresh: Flags) -> tuple[NDArray[np.int8], Flags]:
+    def _severities(
+        self, tick: RuleTick, place: int, name: str, rows: Rows, fresh: Flags
+    ) -> tuple[NDArray[np.int8], Flags]:
         """Severity of each row's loss, and whether that, the loss or its cause differs from what was told."""
         memory = self._memory
         lost, limits = tick.signals[name].lost[rows], tick.limits[place, rows]
         smoothed = np.where(fresh, lost, (memory.smoothed[place, rows] + lost) / 2)
         memory.smoothed[place, rows] = smoothed
-        told = memory.told_severity[place, rows]
-        ranks = np.where(fresh, severity_ranks(lost / limits), severity_ranks(smoothed / limits, told))
-        growth = smoothed / np.maximum(memory.told_lost[place, rows], 1e-9)
-        changed = fresh | (ranks != told) | (growth >= GROWN) | (growth <= SHRUNK)
-        return ranks, changed | (memory.told_symptom[place, rows] != self._names.index(name))
+        reported = memory.reported_severity[place, rows]
+        ranks = np.where(fresh, severity_ranks(lost / limits), severity_ranks(smoothed / limits, reported))
+        growth = smoothed / np.maximum(memory.reported_lost[place, rows], 1e-9)
+        changed = fresh | (ranks != reported) | (growth >= GROWTH_RATIO) | (growth <= DECLINE_RATIO)
+        return ranks, changed | (memory.reported_symptom[place, rows] != self._names.index(name))
 
     def _culprits(self, tick: RuleTick, place: int, name: str, rows: Rows) -> tuple[Ids, Flags]:
         """Whom a blame table blames first, and where that differs from what was told."""
         memory, ids = self._memory, tick.view.ids[rows]
-        told = memory.told_culprit[place, rows]
-        age_ns = tick.now_ns - memory.told_ns[place, rows]
+        reported = memory.reported_culprit[place, rows]
+        age_ns = tick.now_ns - memory.reported_ns[place, rows]
         source = self._symptoms[name].blame
         blame = tick.view.blame(source.table) if source.table else None
         if blame is None:
-            asks = bool(source.suspects or source.explained or source.published)
-            stood_ns = memory.told_ns[place, rows] - memory.opened_ns[place, rows]
-            ripe = np.flatnonzero((told == 0) & (age_ns >= np.maximum(stood_ns, ASK_AGAIN_NS)) & asks)
+            correlates = bool(source.suspects or source.explained or source.published)
+            unchanged_ns = memory.reported_ns[place, rows] - memory.opened_ns[place, rows]
+            ready = np.flatnonzero(
+                (reported == 0) & (age_ns >= np.maximum(unchanged_ns, CULPRIT_RETRY_NS)) & correlates
+            )
             due = np.zeros(len(rows), dtype=np.bool_)
-            due[ripe[np.argsort(ids[ripe])[:ASKED_AT_ONCE]]] = True
-            return told, due
+            due[ready[np.argsort(ids[ready])[:MAX_RETRIES_PER_TICK]]] = True
+            return reported, due
         first, amounts = blame.biggest(ids)
-        outgrown = amounts >= OUTGROWN * blame.against(ids, told)
-        return first, np.asarray((first != told) & outgrown & (age_ns >= SETTLED_NS))
+        outgrown = amounts >= CULPRIT_CHANGE_RATIO * blame.against(ids, reported)
+        return first, np.asarray((first != reported) & outgrown & (age_ns >= MIN_CULPRIT_NS))
 
-    def _write(
-        self, tick: RuleTick, place: int, name: str, rows: Rows, ranks: NDArray[np.int8], first: Ids, *, must: Flags
+    def _verdicts(
+        self, tick: RuleTick, place: int, name: str, rows: Rows, ranks: NDArray[np.int8], first: Ids, *, changed: Flags
     ) -> Iterator[Verdict]:
         """Tell the rows; one that was only asked again whom to name is told when somebody is."""
         memory, symptom, rule = self._memory, self._symptoms[name], self._rules[place]
@@ -95,14 +101,14 @@ class UpdateFilter:
         verdicts = verdicts_of(tick, rule, (name, symptom), rows, lost, ranks.tolist(), before)
         named = np.array([bool(verdict.culprits) for verdict in verdicts], dtype=np.bool_)
         by_table = bool(symptom.blame.table) and tick.view.blame(symptom.blame.table) is not None
-        memory.told_ns[place, rows] = tick.now_ns
-        memory.told_culprit[place, rows] = first if by_table else np.where(named, np.uint64(OTHER_ID), np.uint64(0))
-        worth = must | named
-        told = rows[worth]
-        memory.told_lost[place, told] = memory.smoothed[place, told]
-        memory.told_severity[place, told] = ranks[worth]
-        memory.told_symptom[place, told] = self._names.index(name)
-        for one, verdict, is_worth in zip(ids, verdicts, worth.tolist(), strict=True):
-            if is_worth:
+        memory.reported_ns[place, rows] = tick.now_ns
+        memory.reported_culprit[place, rows] = first if by_table else np.where(named, np.uint64(OTHER_ID), np.uint64(0))
+        kept = changed | named
+        reported = rows[kept]
+        memory.reported_lost[place, reported] = memory.smoothed[place, reported]
+        memory.reported_severity[place, reported] = ranks[kept]
+        memory.reported_symptom[place, reported] = self._names.index(name)
+        for one, verdict, is_kept in zip(ids, verdicts, kept.tolist(), strict=True):
+            if is_kept:
                 self._open[place, one] = verdict
                 yield verdict

@@ -18,12 +18,12 @@ _RELIEF = 0.75
 """A severity once told stands until the loss is below this part of where it began."""
 
 
-def severity_ranks(times: Floats, told: NDArray[np.int8] | None = None) -> NDArray[np.int8]:
-    """Place in SEVERITIES of losses given in thresholds; `told` are the places told last."""
+def severity_ranks(times: Floats, reported: NDArray[np.int8] | None = None) -> NDArray[np.int8]:
+    """Place in SEVERITIES of losses given in thresholds; `reported` are the places told last."""
     ranks = np.searchsorted([_MEDIUM, _HIGH], times, "right")
-    if told is not None:
+    if reported is not None:
         relieved = np.searchsorted([_MEDIUM * _RELIEF, _HIGH * _RELIEF], times, "right")
-        ranks = np.clip(told, ranks, relieved)
+        ranks = np.clip(reported, ranks, relieved)
     return ranks.astype(np.int8)
 
 

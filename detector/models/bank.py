@@ -32,7 +32,7 @@ class ModelBank:
     def __init__(self, file: ModelFile) -> None:
         self.features = file.features
         self._number = {model.key: index for index, model in enumerate(file.models)}
-        self._asked: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
+        self._last_keys: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
         width = len(file.features)
         self._center = np.array([model.center for model in file.models], dtype=np.float64).reshape(-1, width)
         self._scale = np.array([model.scale for model in file.models], dtype=np.float64).reshape(-1, width)
@@ -66,12 +66,12 @@ class ModelBank:
 
     def _numbers(self, keys: Sequence[WorkloadKey]) -> NDArray[np.int64]:
         """The place of each workload's model, -1 without one; the same tuple is looked up once."""
-        if keys is self._asked[0]:
-            return self._asked[1]
+        if keys is self._last_keys[0]:
+            return self._last_keys[1]
         known = self._number
         numbers = np.fromiter((known.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
         if isinstance(keys, tuple):
-            self._asked = keys, numbers
+            self._last_keys = keys, numbers
         return numbers
 
 

@@ -22,7 +22,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 _HELD_OUT = 0.3
 _MIN_LABELLED = 5
-_AS_GOOD = 0.005
+_EQUAL_PRECISION = 0.005
 """Of candidates this near to the best, the smallest and quickest is taken."""
 _EULER = 0.5772156649015329
 
@@ -58,7 +58,7 @@ def fit_workload(
     """
     finite = np.isfinite(rows).all(axis=1)
     harmed = np.zeros(len(rows), dtype=np.bool_) if labels is None else labels
-    ordinary, strange = rows[finite & ~harmed], rows[finite & harmed]
+    ordinary, interfered = rows[finite & ~harmed], rows[finite & harmed]
     if len(ordinary) < policy.min_samples:
         return None
     rng = np.random.default_rng(policy.seed)
@@ -68,11 +68,11 @@ def fit_workload(
     spread = ordinary[order[held:]].std(axis=0)
     scale = np.where(spread > 1e-12 * np.maximum(np.abs(center), 1e-300), spread, 1.0)
     train, test = (ordinary[order[held:]] - center) / scale, (ordinary[order[:held]] - center) / scale
-    labelled = len(strange) >= _MIN_LABELLED
-    foreign = (strange - center) / scale if labelled else _background(train, rng)
+    labelled = len(interfered) >= _MIN_LABELLED
+    foreign = (interfered - center) / scale if labelled else _background(train, rng)
     candidates = _candidates(train, test, policy)
     precision = {one.name: _average_precision(one.estimator, test, foreign) for one in candidates}
-    enough = max(precision.values()) - _AS_GOOD
+    enough = max(precision.values()) - _EQUAL_PRECISION
     best = next(one for one in candidates if precision[one.name] >= enough)
     return WorkloadModel(
         key=key,
@@ -147,9 +147,9 @@ def _background(train: Rows, rng: np.random.Generator) -> Rows:
 def _average_precision(fitted: Any, ordinary: Rows, foreign: Rows) -> float:
     from sklearn.metrics import average_precision_score
 
-    strangeness = -np.concatenate([fitted.score_samples(ordinary), fitted.score_samples(foreign)])
+    anomaly = -np.concatenate([fitted.score_samples(ordinary), fitted.score_samples(foreign)])
     truth = np.concatenate([np.zeros(len(ordinary)), np.ones(len(foreign))])
-    return float(average_precision_score(truth, strangeness))
+    return float(average_precision_score(truth, anomaly))
 
 
 def _tree(tree: Any) -> Tree:

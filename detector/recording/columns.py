@@ -17,8 +17,8 @@ Bits = NDArray[np.uint64]
 Named = list[tuple[str, str]]
 """Names and types (`u8`: kind and bytes) of keys or columns."""
 
-MOST_ROWS = 1 << 20
-MOST_VALUES = 1 << 24
+MAX_ROWS = 1 << 20
+MAX_VALUES = 1 << 24
 _TYPES = frozenset(("b1", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)), "f2", "f4", "f8"))
 _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 
@@ -95,7 +95,7 @@ def apply(diff: TableDiff, earlier: TableState) -> TableState:
     keys = earlier.keys if diff.keys is None else _checked(diff.keys)
     columns = earlier.columns if diff.columns is None else _checked(diff.columns)
     rows = np.arange(earlier.rows) if diff.rows is None else _walked(diff.rows, earlier.rows)
-    if len(rows) > MOST_ROWS or len(rows) * len(columns) > MOST_VALUES:
+    if len(rows) > MAX_ROWS or len(rows) * len(columns) > MAX_VALUES:
         raise ValueError(f"a table of {len(rows)} rows and {len(columns)} columns is beyond all measure")
     key_bits = _keys_after(diff, keys, rows, earlier)
     return TableState(

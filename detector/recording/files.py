@@ -96,8 +96,8 @@ def segment_paths(path: Path) -> list[Path]:
     return found
 
 
-def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[RecordedSegment]:
-    """The files opened in order; of several, those that are gone or unusable are told to `say` and left out.
+def segments(paths: Sequence[Path], report: Callable[[str], None]) -> Iterator[RecordedSegment]:
+    """The files opened in order; of several, those that are gone or unusable are told to `report` and left out.
 
     Raises RecordingRefused where none is left, OSError where a file cannot be read.
     """
@@ -108,13 +108,13 @@ def segments(paths: Sequence[Path], say: Callable[[str], None]) -> Iterator[Reco
             segment = RecordedSegment(path)
         except RecordingRefused as error:
             if len(paths) > 1:
-                say(f"{error}; the file is left out")
+                report(f"{error}; the file is left out")
             refused = error
             continue
         except FileNotFoundError:
             if len(paths) == 1:
                 raise
-            say(f"{path}: deleted meanwhile; it is left out")
+            report(f"{path}: deleted meanwhile; it is left out")
             continue
         is_any_usable = True
         yield segment

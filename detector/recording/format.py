@@ -20,7 +20,7 @@ SCHEMA = "koord.recording/v1"
 SUFFIX = ".koordrec"
 MAGIC = b"KOORDREC"
 HEADER, FRAME = b"H", b"F"
-MOST_BYTES = 256 << 20
+MAX_BLOCK_BYTES = 256 << 20
 """Of one block, packed or not; what claims more is refused before memory is given to it."""
 
 _PREFIX = struct.Struct("<cII")
@@ -73,7 +73,7 @@ def pack_block(kind: bytes, body: bytes, *, runs_only: bool = False) -> bytes:
 def prefix_of(data: bytes) -> tuple[bytes, int, int]:
     """Kind, payload length and checksum; raises ValueError for a kind or length that no block has."""
     kind, length, checksum = _PREFIX.unpack(data)
-    if kind not in (HEADER, FRAME) or length > MOST_BYTES:
+    if kind not in (HEADER, FRAME) or length > MAX_BLOCK_BYTES:
         raise ValueError(f"no block starts here: kind {kind!r}, {length} bytes")
     return kind, length, checksum
 
@@ -84,7 +84,7 @@ def unpack_block(kind: bytes, payload: bytes, checksum: int) -> bytes:
         raise ValueError("the checksum does not match")
     unpacker = zlib.decompressobj()
     try:
-        body = unpacker.decompress(payload, MOST_BYTES)
+        body = unpacker.decompress(payload, MAX_BLOCK_BYTES)
     except zlib.error as error:
         raise ValueError(f"cannot be decompressed: {error}") from error
     if unpacker.unconsumed_tail or not unpacker.eof:

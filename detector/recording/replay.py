@@ -29,37 +29,37 @@ class ReplayStep:
 
 
 def replay(
-    paths: Sequence[Path], say: Callable[[str], None], rules: tuple[Rule, ...] | None = None
+    paths: Sequence[Path], report: Callable[[str], None], rules: tuple[Rule, ...] | None = None
 ) -> Iterator[ReplayStep]:
     """Every frame of the segments in order, judged; by the recorded rules unless others are given.
 
     Each segment goes on from the state recorded in it, because that is what the node did. With other rules the state
     of the segment before is kept, unless frames between are missing. What was damaged, dropped or failed is told to
-    `say`. Raises RecordingRefused where nothing can be used, OSError for a file that cannot be read.
+    `report`. Raises RecordingRefused where nothing can be used, OSError for a file that cannot be read.
     """
     before, judge, whole, read_bytes = None, None, False, 0
-    told_missing: tuple[str, ...] = ()
-    for segment in segments(paths, say):
+    reported_missing: tuple[str, ...] = ()
+    for segment in segments(paths, report):
         path, header = segment.path, segment.header
         follows = before is not None and (header.run, header.number) == (before.run, before.number + 1)
         if before is not None and not follows:
-            say(f"{path}: does not follow on the segment before it; frames between them are missing")
+            report(f"{path}: does not follow on the segment before it; frames between them are missing")
         if judge is None or rules is None or not (follows and whole):
             judge = resumed(path, header, rules)
             missing = judge.missing_symptoms
-            if missing and missing != told_missing:
-                say(f"{path}: symptoms not installed here: {', '.join(missing)}; what they explained is left out")
-            told_missing = missing
+            if missing and missing != reported_missing:
+                report(f"{path}: symptoms not installed here: {', '.join(missing)}; what they explained is left out")
+            reported_missing = missing
         failures = 0
         for offset, frame in segment.placed_frames():
             verdicts, failure = _judged(judge, frame)
             failures += bool(failure)
             if failure and failures == 1:
-                say(f"{path}: at byte {offset}: a frame could not be judged: {failure}")
+                report(f"{path}: at byte {offset}: a frame could not be judged: {failure}")
             yield ReplayStep(frame, verdicts, judge, header, read_bytes + offset)
         if segment.damage is not None:
             damage = segment.damage
-            say(f"{path}: at byte {damage.offset}: {damage.reason}; the last {damage.lost_bytes} bytes are dropped")
+            report(f"{path}: at byte {damage.offset}: {damage.reason}; the last {damage.lost_bytes} bytes are dropped")
         before, whole = header, segment.damage is None
         read_bytes += segment.bytes
 

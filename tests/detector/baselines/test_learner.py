@@ -71,7 +71,7 @@ def test_a_tenth_of_wild_samples_moves_little() -> None:
 def test_excluded_and_unmeasured_samples_teach_nothing() -> None:
     baselines = Baselines()
     baselines.learn(seen([0.1, 0.2, np.nan]), 0.0, np.array([True, False, False]))
-    assert [card.samples for card in baselines.cards(0.0)] == [1]
+    assert [card.samples for card in baselines.records(0.0)] == [1]
 
 
 def test_requests_and_cpu_demand_are_different_loads() -> None:
@@ -97,7 +97,7 @@ def test_a_new_normal_replaces_the_old_one() -> None:
 def test_a_clock_that_jumps_back_keeps_learning() -> None:
     baselines = taught(ordinary(30), start=1e6)
     baselines.learn(seen(0.1), 10.0)
-    assert baselines.cards(1e6)[0].samples == 31
+    assert baselines.records(1e6)[0].samples == 31
 
 
 def test_no_room_is_counted() -> None:
@@ -113,10 +113,10 @@ def test_forgetting_makes_room_and_keeps_the_living() -> None:
         baselines.learn(seen(0.05 + second * 1e-3), 60 * DAY + second)
         baselines.learn(seen(0.2, key=WorkloadKey("late")), 60 * DAY + second)
     now = 60 * DAY + 30
-    living = [card for card in baselines.cards(now) if card.key.workload != "gone"]
+    living = [card for card in baselines.records(now) if card.key.workload != "gone"]
     before = baselines.judge(seen(0.5), now)["lost"]
     assert (baselines.forget(now), baselines.forget(now)) == (1, 0)
-    assert list(baselines.cards(now)) == living
+    assert list(baselines.records(now)) == living
     assert baselines.judge(seen(0.5), now)["lost"].score[0] == before.score[0]
     assert baselines.judge(seen(0.5, key=WorkloadKey("gone")), now)["lost"].state[0] == BaselineState.UNKNOWN
     baselines.learn(seen(0.1, key=WorkloadKey("new")), now)
@@ -136,12 +136,12 @@ samples = st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=30)
 def contents(baselines: Baselines, now: float) -> list[tuple[object, ...]]:
     return [
         (card.key, card.octave, card.samples, card.buckets, card.first_seconds, card.last_seconds)
-        for card in baselines.cards(now)
+        for card in baselines.records(now)
     ]
 
 
 def weights(baselines: Baselines, now: float) -> list[float]:
-    return [count for card in baselines.cards(now) for count in (card.weight, *card.counts)]
+    return [count for card in baselines.records(now) for count in (card.weight, *card.counts)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -162,7 +162,7 @@ def test_merged_nodes_equal_one_node_that_saw_all(one: list[float], two: list[fl
     for second, number in enumerate(two):
         both.learn(seen(number), second)
     merged = merge([taught(one), taught(two)], 100.0)
-    assert [card.buckets for card in merged.cards(100.0)] == [card.buckets for card in both.cards(100.0)]
+    assert [card.buckets for card in merged.records(100.0)] == [card.buckets for card in both.records(100.0)]
     assert weights(merged, 100.0) == pytest.approx(weights(both, 100.0), rel=1e-4)
 
 

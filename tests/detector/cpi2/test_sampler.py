@@ -6,7 +6,7 @@ import pytest
 
 from api.verdicts import How, Verdict, VerdictState
 from detector.cpi2.published import Cpi2Policy
-from detector.judging.diagnosis import Why
+from detector.judging.diagnosis import Reason
 from detector.judging.judge import Judge, JudgeSettings
 from detector.rules import Rule
 from tests.detector.made_frames import Tick, cgroup, frames
@@ -61,7 +61,7 @@ def test_no_history_no_outlier() -> None:
 def test_silent_unless_asked_for() -> None:
     judge, verdicts = told([*CALM, *HARM], policy=None)
     assert verdicts == []
-    assert {each.rule: each.why for each in judge.diagnose("/web-1")}["cpi2"] is Why.NOT_MEASURED
+    assert {each.rule: each.reason for each in judge.diagnose("/web-1")}["cpi2"] is Reason.NOT_MEASURED
 
 
 def test_other_parameters_forget_samples_on_resume() -> None:

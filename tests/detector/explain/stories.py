@@ -5,7 +5,7 @@ import msgspec
 from api.frame import CgroupInfo
 from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from detector.explain.story import Story, StoryTick
-from detector.judging.diagnosis import RuleDiagnosis, SymptomDiagnosis, Why
+from detector.judging.diagnosis import Reason, RuleDiagnosis, SymptomDiagnosis
 from tests.detector.recording.recordings import header
 from tests.verdicts import make_verdict
 
@@ -29,30 +29,35 @@ def verdict(second: int, state: VerdictState) -> Verdict:
 
 def contention(second: int) -> RuleDiagnosis:
     lost = LOSSES[second]
-    whys = {"below": Why.BELOW_THRESHOLD, "held": Why.NOT_HELD, "open": Why.OPEN, "cooling": Why.COOLING_DOWN}
-    why = whys[WHYS[second]]
+    reasons = {
+        "below": Reason.BELOW_THRESHOLD,
+        "held": Reason.NOT_HELD,
+        "open": Reason.OPEN,
+        "cooling": Reason.COOLING_DOWN,
+    }
+    reason = reasons[WHYS[second]]
     return RuleDiagnosis(
         rule="cpu-contention",
-        why=why,
+        reason=reason,
         symptoms=(SymptomDiagnosis("cpu_contention", lost, lost >= 0.05),),
         threshold=0.05,
         held_ticks=sum(each >= 0.05 for each in LOSSES[max(0, second - 2) : second + 1]),
         needed_ticks=2,
         of_ticks=3,
-        cooldown_left_seconds=float(16 - second) if why is Why.COOLING_DOWN else 0.0,
-        is_open=why is Why.OPEN,
+        cooldown_left_seconds=float(16 - second) if reason is Reason.COOLING_DOWN else 0.0,
+        is_open=reason is Reason.OPEN,
         culprits=(Culprit(BATCH, 0.8, How.DIRECT), Culprit("[kernel]", 0.15, How.DIRECT)) if lost > 0.01 else (),
     )
 
 
 def cache() -> RuleDiagnosis:
     unseen = (SymptomDiagnosis("cache_pressure", None, exceeds=False),)
-    return RuleDiagnosis("cache", Why.NOT_MEASURED, unseen, 0.1, 0, 2, 3, 0.0, is_open=False)
+    return RuleDiagnosis("cache", Reason.NOT_MEASURED, unseen, 0.1, 0, 2, 3, 0.0, is_open=False)
 
 
 def memory() -> RuleDiagnosis:
     little = (SymptomDiagnosis("reclaim", 0.001, exceeds=False), SymptomDiagnosis("compaction", None, exceeds=False))
-    return RuleDiagnosis("memory", Why.BELOW_THRESHOLD, little, 0.05, 0, 2, 3, 0.0, is_open=False)
+    return RuleDiagnosis("memory", Reason.BELOW_THRESHOLD, little, 0.05, 0, 2, 3, 0.0, is_open=False)
 
 
 def story(at_second: float = 6.0) -> Story:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from api.frame import CgroupInfo
-from detector.explain.story import NotRecorded, parts_of, span_of, tell
-from detector.explain.text import in_text
+from detector.explain.story import NotRecorded, gather_story, recorded_spans, time_span
+from detector.explain.text import render_story
 from detector.explain.timeline import Span, timeline
 from detector.explain.timeline_png import draw
-from detector.explain.times import clock
+from detector.explain.times import format_time
 from detector.explain.victims import listing, matching
-from detector.judging.diagnosis import Why
+from detector.judging.diagnosis import Reason
 from detector.recording.files import segment_paths
 from tests.detector.explain.stories import BATCH, LOSSES, story
 from tests.detector.recording.test_replay import contended, live, run
@@ -55,13 +55,13 @@ def test_a_long_listing_says_how_much_it_leaves_out() -> None:
     ],
 )  # fmt: skip
 def test_the_answer_and_its_reason(second: int, words: list[str]) -> None:
-    answer = in_text(story(second)).split("\n\nrule ")[0]
+    answer = render_story(story(second)).split("\n\nrule ")[0]
     for each in words:
         assert each in answer, answer
 
 
 def test_every_tick_has_its_row_and_the_moment_is_marked() -> None:
-    text = in_text(story(6))
+    text = render_story(story(6))
     rows = [line for line in text.splitlines() if line[2:10].count(":") == 2 and "s/s" not in line and "/3" in line]
     assert len(rows) == len(LOSSES)
     (marked,) = [row for row in rows if row.startswith(">")]
@@ -71,15 +71,15 @@ def test_every_tick_has_its_row_and_the_moment_is_marked() -> None:
 
 
 def test_what_is_not_measured_says_why() -> None:
-    assert "cache   not measured: cache_pressure (pmu: no hardware counters in this virtual machine)" in in_text(
+    assert "cache   not measured: cache_pressure (pmu: no hardware counters in this virtual machine)" in render_story(
         story()
     )
 
 
 def test_a_cgroup_that_was_not_there_is_said() -> None:
     empty = story()
-    empty.ticks = [replace(tick, looks=(), verdicts=()) for tick in empty.ticks]
-    assert "was not there" in in_text(empty)
+    empty.ticks = [replace(tick, diagnoses=(), verdicts=()) for tick in empty.ticks]
+    assert "was not there" in render_story(empty)
 
 
 def test_the_timeline_holds_causes_states_and_culprits() -> None:
@@ -89,10 +89,10 @@ def test_the_timeline_holds_causes_states_and_culprits() -> None:
     assert drawn.leading == "cpu-contention"
     assert drawn.rules == {
         "cpu-contention": [
-            Span(2, 3, Why.NOT_HELD),
-            Span(5, 6, Why.NOT_HELD),
-            Span(6, 13, Why.OPEN),
-            Span(13, 16, Why.COOLING_DOWN),
+            Span(2, 3, Reason.NOT_HELD),
+            Span(5, 6, Reason.NOT_HELD),
+            Span(6, 13, Reason.OPEN),
+            Span(13, 16, Reason.COOLING_DOWN),
         ]
     }
     assert list(drawn.culprits) == ["batch", "the kernel"]
@@ -117,10 +117,10 @@ def recording(tmp_path: Path) -> Path:
 
 
 def test_a_story_begins_in_the_segment_before_when_it_must(recording: Path) -> None:
-    parts = parts_of(segment_paths(recording))
-    first_ns, last_ns = span_of(parts)
+    parts = recorded_spans(segment_paths(recording))
+    first_ns, last_ns = time_span(parts)
     assert (last_ns - first_ns) / 1e9 == 30
-    told = tell(parts, "web", first_ns + 7 * 10**9, 4)
+    told = gather_story(parts, "web", first_ns + 7 * 10**9, 4)
     assert [round((tick.wall_ns - first_ns) / 1e9) for tick in told.ticks] == list(range(3, 12))
     assert told.victim.path == "/web"
     assert told.now.causes["cpu:neighbour"] == pytest.approx(0.4)
@@ -129,10 +129,10 @@ def test_a_story_begins_in_the_segment_before_when_it_must(recording: Path) -> N
 
 
 def test_the_one_that_lost_most_is_meant(recording: Path) -> None:
-    parts = parts_of(segment_paths(recording))
-    told = tell(parts, "/*", parts[0].first_ns + 7 * 10**9, 4)
+    parts = recorded_spans(segment_paths(recording))
+    told = gather_story(parts, "/*", parts[0].first_ns + 7 * 10**9, 4)
     assert (told.victim.path, [info.path for info in told.others]) == ("/web", ["/batch", "/idle"])
-    assert "also meant, but lost less: /batch, /idle" in in_text(told)
+    assert "also meant, but lost less: /batch, /idle" in render_story(told)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_a_moment_in_a_gap_names_the_gap(tmp_path: Path) -> None:
     frames = contended([0.1] * 60)
     live(tmp_path, frames[:10])
     live(tmp_path, frames[40:])
-    parts = parts_of(segment_paths(tmp_path))
+    parts = recorded_spans(segment_paths(tmp_path))
     with pytest.raises(NotRecorded, match="with a gap from"):
-        tell(parts, "web", parts[0].first_ns + 25 * 10**9, 5)
+        gather_story(parts, "web", parts[0].first_ns + 25 * 10**9, 5)
 
 
 def test_a_recording_without_frames_is_said(tmp_path: Path) -> None:
@@ -193,12 +193,12 @@ def test_a_restart_within_the_story_is_no_loss(tmp_path: Path) -> None:
     frames = contended([0.4] * 40)
     live(tmp_path, frames[:10])
     live(tmp_path, frames[12:])
-    parts = parts_of(segment_paths(tmp_path))
-    told = tell(parts, "web", parts[0].first_ns + 10 * 10**9, 8)
+    parts = recorded_spans(segment_paths(tmp_path))
+    told = gather_story(parts, "web", parts[0].first_ns + 10 * 10**9, 8)
     assert [bool(tick.causes) for tick in told.ticks] == [True] * 8 + [False] + [True] * 6
 
 
 def test_times_of_day_are_understood(recording: Path) -> None:
 
-    moment = clock(parts_of(segment_paths(recording))[0].first_ns + 7 * 10**9)
+    moment = format_time(recorded_spans(segment_paths(recording))[0].first_ns + 7 * 10**9)
     assert "A verdict" in run("explain", recording, "--victim", "web", "--at", moment).stdout

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from detector.explain.times import clock, parse_when, since, stamp
+from detector.explain.times import format_date_time, format_offset, format_time, parse_time
 
 FIRST = round(datetime(2026, 3, 1, 23, 59, 0, tzinfo=UTC).timestamp()) * 10**9
 LAST = FIRST + 3600 * 10**9
@@ -29,24 +29,24 @@ LAST = FIRST + 3600 * 10**9
     ],
 )
 def test_written_moments(text: str, seconds: float) -> None:
-    assert (parse_when(text, FIRST, LAST, UTC) - FIRST) / 1e9 == pytest.approx(seconds)
+    assert (parse_time(text, FIRST, LAST, UTC) - FIRST) / 1e9 == pytest.approx(seconds)
 
 
 def test_a_time_of_day_is_the_readers() -> None:
     east = timezone(timedelta(hours=2))
-    assert parse_when("01:59:30", FIRST, LAST, east) == FIRST + 30 * 10**9
-    assert parse_when(clock(FIRST), FIRST, LAST) == FIRST
+    assert parse_time("01:59:30", FIRST, LAST, east) == FIRST + 30 * 10**9
+    assert parse_time(format_time(FIRST), FIRST, LAST) == FIRST
 
 
 @pytest.mark.parametrize("text", ["", "+", "soon", "25:00", "10:61:00", "+5x", "2026-13-01", "12", "+2h1h"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no (moment|time of day)"):
-        parse_when(text, FIRST, LAST, UTC)
+        parse_time(text, FIRST, LAST, UTC)
 
 
 def test_how_moments_are_shown() -> None:
     moment = FIRST + 123_456_789
-    assert clock(moment, UTC) == "23:59:00.1"
-    assert clock(moment, UTC, digits=0) == "23:59:00"
-    assert stamp(moment, UTC) == "2026-03-01 23:59:00+0000"
-    assert since(moment + 10**9, FIRST) == "+1.1s"
+    assert format_time(moment, UTC) == "23:59:00.1"
+    assert format_time(moment, UTC, digits=0) == "23:59:00"
+    assert format_date_time(moment, UTC) == "2026-03-01 23:59:00+0000"
+    assert format_offset(moment + 10**9, FIRST) == "+1.1s"

@@ -9,7 +9,7 @@ from api.frame import CgroupInfo
 from api.verdicts import How, VerdictState
 from api.window import Window
 from detector.baselines.values import BaselinePolicy, WorkloadKey
-from detector.judging.diagnosis import RuleDiagnosis, Why
+from detector.judging.diagnosis import Reason, RuleDiagnosis
 from detector.judging.features import features
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.features import FEATURE_COLUMNS
@@ -32,7 +32,7 @@ def after(
     return judge
 
 
-def looked(judge: Judge, path: str = "/web") -> RuleDiagnosis:
+def diagnosis_of(judge: Judge, path: str = "/web") -> RuleDiagnosis:
     """The diagnosis by the rule for CPU contention; by the only rule where there is one."""
     found = judge.diagnose(path)
     return next((each for each in found if each.rule == "cpu-contention"), found[0])
@@ -42,47 +42,47 @@ CPU = Rule(name="cpu", any_of=("cpu_contention",), hold_seconds=2, cooldown_seco
 
 
 @pytest.mark.parametrize(
-    ("ticks", "rule", "why"),
+    ("ticks", "rule", "reason"),
     [
-        pytest.param([MILD, MILD], CPU, Why.OPEN, id="open"),
-        pytest.param([MILD], CPU, Why.NOT_HELD, id="one-tick"),
-        pytest.param([contention(lost=0.04)], CPU, Why.BELOW_THRESHOLD, id="little"),
-        pytest.param([MILD, MILD, CALM, CALM, MILD], CPU, Why.COOLING_DOWN, id="just-closed"),
-        pytest.param([MILD], Rule(name="r", any_of=("reclaim",)), Why.NOT_MEASURED, id="no-probe"),
+        pytest.param([MILD, MILD], CPU, Reason.OPEN, id="open"),
+        pytest.param([MILD], CPU, Reason.NOT_HELD, id="one-tick"),
+        pytest.param([contention(lost=0.04)], CPU, Reason.BELOW_THRESHOLD, id="little"),
+        pytest.param([MILD, MILD, CALM, CALM, MILD], CPU, Reason.COOLING_DOWN, id="just-closed"),
+        pytest.param([MILD], Rule(name="r", any_of=("reclaim",)), Reason.NOT_MEASURED, id="no-probe"),
         pytest.param(
             [MILD],
             Rule(name="r", any_of=("cpu_contention",), selector=Selector(paths=("/b*",))),
-            Why.NOT_SELECTED,
+            Reason.NOT_SELECTED,
             id="about-others",
         ),
         pytest.param(
             [MILD],
             Rule(name="r", any_of=("cpu_contention",), unless_measured=("cpu_contention",)),
-            Why.RULE_RESTS,
+            Reason.SUPERSEDED,
             id="rests",
         ),
     ],
 )
-def test_why(ticks: Sequence[Tick], rule: Rule, why: Why) -> None:
-    assert looked(after(ticks, rule)).why is why
+def test_why(ticks: Sequence[Tick], rule: Rule, reason: Reason) -> None:
+    assert diagnosis_of(after(ticks, rule)).reason is reason
 
 
 def test_a_look_shows_what_a_verdict_would() -> None:
-    seen = looked(after([CALM, MILD], CPU))
+    seen = diagnosis_of(after([CALM, MILD], CPU))
     assert (seen.threshold, seen.held_ticks, seen.needed_ticks, seen.of_ticks) == (0.05, 1, 2, 3)
     (symptom,) = seen.symptoms
     assert (symptom.name, symptom.lost, symptom.exceeds) == ("cpu_contention", pytest.approx(0.2), True)
     assert [(culprit.path, culprit.share) for culprit in seen.culprits] == [("/batch", pytest.approx(1.0))]
     assert seen.confidence == pytest.approx(1.0)
     assert seen.evidence["cpu.wait_neighbour_ns"] == pytest.approx(0.2)
-    cooling = looked(after([MILD, MILD, CALM, CALM, CALM], CPU))
+    cooling = diagnosis_of(after([MILD, MILD, CALM, CALM, CALM], CPU))
     assert cooling.cooldown_left_seconds == pytest.approx(29.0)
 
 
 def test_a_look_changes_nothing_and_knows_only_who_is_there() -> None:
     judge = after([CALM, MILD], CPU)
     before = judge.checkpoint()
-    assert [look.rule for look in judge.diagnose("/web")] == ["cpu"]
+    assert [diagnosis.rule for diagnosis in judge.diagnose("/web")] == ["cpu"]
     assert judge.diagnose("/nobody") == ()
     assert judge.checkpoint() == before
     assert Judge(JudgeSettings()).diagnose("/web") == ()
@@ -138,8 +138,8 @@ def judged_with_model(tick: Tick, **more: object) -> tuple[Judge, list[VerdictSt
 def test_suspicion_needs_less_loss_and_fewer_ticks() -> None:
     assert judged_with_model(running(cores=0.9, lost=0.03))[1] == [VerdictState.OPEN]
     assert judged_with_model(running(cores=0.1, lost=0.03))[1] == []
-    look = looked(judged_with_model(running(cores=0.9, lost=0.03))[0])
-    assert (look.is_suspicious, look.threshold, look.needed_ticks) == (True, 0.025, 1)
+    diagnosis = diagnosis_of(judged_with_model(running(cores=0.9, lost=0.03))[0])
+    assert (diagnosis.is_suspicious, diagnosis.threshold, diagnosis.needed_ticks) == (True, 0.025, 1)
 
 
 def test_a_model_alone_opens_nothing_but_makes_a_suspect() -> None:
@@ -152,7 +152,7 @@ def test_suspicion_confirms_no_estimate() -> None:
     exposed = Tick({"cpu.oncpu_ns": {1: 9e8}, "cpu.smt_foreign_ns": {1: 9e8}})
     rule = Rule(name="smt", any_of=("smt_sibling",), threshold=0.3)
     judge, told = judged_with_model(exposed, rules=(rule,))
-    assert (told, looked(judge).threshold, looked(judge).needed_ticks) == ([], 0.3, 2)
+    assert (told, diagnosis_of(judge).threshold, diagnosis_of(judge).needed_ticks) == ([], 0.3, 2)
 
 
 def test_a_policy_may_ignore_models() -> None:
@@ -218,5 +218,5 @@ def test_a_surge_of_own_requests_is_no_loss() -> None:
 
 
 def test_every_symptom_that_is_measured_can_be_looked_at() -> None:
-    names = {look.name for rule in after([MILD]).diagnose("/web") for look in rule.symptoms}
+    names = {diagnosis.name for rule in after([MILD]).diagnose("/web") for diagnosis in rule.symptoms}
     assert names == set(discover_symptoms())

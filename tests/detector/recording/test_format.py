@@ -16,7 +16,7 @@ from detector.recording.format import (
     FRAME,
     HEADER,
     MAGIC,
-    MOST_BYTES,
+    MAX_BLOCK_BYTES,
     PREFIX_BYTES,
     RecordingRefused,
     encode_header,
@@ -175,7 +175,7 @@ def test_what_is_no_recording_is_refused_by_offset(tmp_path: Path, content: byte
 
 def test_a_block_that_grows_without_bounds_is_refused() -> None:
     packer = zlib.compressobj(9)
-    payload = b"".join(packer.compress(bytes(1 << 20)) for _ in range((MOST_BYTES >> 20) + 1)) + packer.flush()
+    payload = b"".join(packer.compress(bytes(1 << 20)) for _ in range((MAX_BLOCK_BYTES >> 20) + 1)) + packer.flush()
     with pytest.raises(ValueError, match="whole block"):
         unpack_block(FRAME, payload, zlib.crc32(payload, zlib.crc32(FRAME)))
 

@@ -15,8 +15,8 @@ from api.frame import CGROUP, Frame, Table
 from api.metrics import METRICS, MetricKind
 from api.verdicts import VerdictState, from_json, to_json
 from detector.__main__ import main
-from detector.explain.story import NotRecorded, parts_of, tell
-from detector.explain.text import in_text
+from detector.explain.story import NotRecorded, gather_story, recorded_spans
+from detector.explain.text import render_story
 from detector.explain.timeline import timeline
 from detector.judging.judge import Judge, JudgeSettings
 from detector.recording.files import segment_paths
@@ -233,13 +233,13 @@ def test_any_frames_can_be_replayed_and_explained(tmp_path: Path, made: list[Fra
     write_segment(path, made, header(checkpoint=Judge(JudgeSettings()).checkpoint()))
     assert len(list(replay([path], lambda _text: None))) == len(made)
     try:
-        parts = parts_of([path])
+        parts = recorded_spans([path])
         at_ns = data.draw(st.sampled_from([frame.wall_ns for frame in made]))
-        story = tell(parts, "*", at_ns, 30)
+        story = gather_story(parts, "*", at_ns, 30)
     except NotRecorded as error:
         assert str(error)
         return
-    assert story.victim.path in in_text(story)
+    assert story.victim.path in render_story(story)
     assert len(timeline(story).seconds) == len(story.ticks)
 
 

@@ -38,7 +38,7 @@ def test_what_was_learned_outlives_the_agent(tmp_path: Path) -> None:
     first.close(learned())
     loaded = make_store(path).load(POLICY)
     assert loaded is not None
-    assert [card.samples for card in loaded.cards(time.time())] == [100]
+    assert [card.samples for card in loaded.records(time.time())] == [100]
     assert path.stat().st_mode & 0o777 == 0o600
     assert not list(path.parent.glob("*.new"))
 
@@ -62,7 +62,7 @@ def test_it_saves_when_it_is_time_and_waits_for_no_disk(tmp_path: Path, monkeypa
     assert (slow.saves, slow.failures) == (2, 1)
     found = read_baselines(path, time.time(), POLICY).baselines
     assert found is not None
-    assert found.cards(0.0)[0].samples == 7
+    assert found.records(0.0)[0].samples == 7
 
 
 GOOD = encode(learned(), time.time())
