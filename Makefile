@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup proto run test test-kernel test-pure test-vm lint bench bpf clean provision provision-test
+.PHONY: setup proto docs run test test-kernel test-pure test-vm lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -28,6 +28,9 @@ bpf: $(STAMP)
 
 proto: $(STAMP) ## the messages of the agent's socket
 	@$(PYTHON) -m grpc_tools.protoc -I api/proto --python_out=koordlet/serving --pyi_out=koordlet/serving koordlet.proto
+
+docs: $(STAMP) ## the generated tables of the documents
+	@$(PYTHON) -m docs.render
 
 run: setup ## observe this host until Ctrl-C
 	@$(VENV)/bin/koordlet run --standalone

@@ -128,3 +128,20 @@ def test_the_lock_holds_hashes_and_no_addresses() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     assert "--hash=sha256:" in lock
     assert not re.search(r"https?://|--index-url|--find-links", lock)
+
+
+PLUGIN_ROOMS = {"probes", "detector/symptoms", "koordlet/strategies/plugins", "scheduler/plugins"}
+"""Rooms with modules of one kind; `probes` holds what loads and reads them beside."""
+
+
+def test_no_room_is_larger_than_twenty_modules() -> None:
+    for package in PACKAGES:
+        for room in {path.parent for path in (ROOT / package).rglob("*.py")}:
+            name = str(room.relative_to(ROOT))
+            modules = [path.name for path in room.glob("*.py") if path.name != "__init__.py"]
+            assert name in PLUGIN_ROOMS or len(modules) <= 20, f"{name} has {len(modules)} modules: make a room of some"
+
+
+def test_probes_have_at_most_twenty_modules_beside_them() -> None:
+    modules = {path.stem for path in (ROOT / "probes").glob("*.py")} - {"__init__"}
+    assert len(modules - set(discover(probes, Probe))) <= 20  # type: ignore[type-abstract]
