@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from api.settings import SettingsError
-from api.verdicts import Verdict, in_words, to_json
+from api.verdict_text import in_words
+from api.verdicts import Verdict, to_json
 from detector.evaluation.labels import WrittenLabel, labels_of, load_labels
 from detector.evaluation.report import as_json, as_text
 from detector.evaluation.scoring import Score, score, total

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.cgroup_path import is_below
-from api.verdicts import ANCESTOR, GONE, NOBODY, Culprit, How
+from api.verdicts import ANCESTOR, GONE, OTHER, Culprit, How
 from detector.arrays import Floats
 from detector.correlation import MIN_SHARE, History, correlate
 from detector.symptom import BlameSource, Signal, Symptom, ratio
@@ -195,7 +195,7 @@ def _combine(direct: Shares, suspected: Shares, *, measured: bool) -> Attributio
     seen = named = 0.0
     for path, share in direct:
         seen += share
-        named += 0.0 if path == NOBODY else share
+        named += 0.0 if path == OTHER else share
     culprits = tuple([Culprit(path, share, How.DIRECT) for path, share in direct])
     if suspected and seen < 1.0:
         others = [Culprit(path, share * (1.0 - seen), How.CORRELATED) for path, share in suspected]

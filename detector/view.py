@@ -9,7 +9,7 @@ from api.cgroup_path import is_below
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.loss import lost_to_others_ns, total_lost_ns
 from api.metrics import BY_COLUMN, MetricKind
-from api.verdicts import KERNEL, NOBODY
+from api.verdicts import KERNEL, OTHER
 from api.window import Window, subtract
 from detector.arrays import Floats
 from detector.baselines.values import Judgement
@@ -121,7 +121,7 @@ class View:
         """Paths by id of the cgroups of this frame and of those that went a moment ago, and who else may be blamed."""
         if self._names is None:
             alive = {info.id: info.path for info in self.cgroups}
-            self._names = {**self._gone, **alive, KERNEL_ID: KERNEL, OTHER_ID: NOBODY}
+            self._names = {**self._gone, **alive, KERNEL_ID: KERNEL, OTHER_ID: OTHER}
         return self._names
 
     def _find_blame(self, table: str) -> Blame | None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from api.verdicts import in_words
+from api.verdict_text import in_words
 from bench.detect.measures import GAUGES
 from bench.detect.peers import PEERS, spans_of, told_by
 from bench.detect.runner import Run

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from api.verdicts import How, VerdictState, culprit_in_words, in_words
+from api.verdict_text import culprit_in_words, in_words
+from api.verdicts import How, VerdictState
 from detector.explain.story import Story, StoryTick
 from detector.explain.times import format_date_time, format_offset, format_time
 from detector.judging.diagnosis import Reason, RuleDiagnosis

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from api.loss import CAUSED_BY_OTHERS, LOSS_CAUSES
-from api.verdicts import culprit_in_words
+from api.verdict_text import culprit_in_words
 from detector.arrays import Floats
 from detector.explain.story import Story, StoryTick
 from detector.explain.text import lost_of

@@ -7,7 +7,8 @@ from typing import IO, Any
 
 import click
 
-from api.verdicts import Verdict, in_words, to_json
+from api.verdict_text import in_words
+from api.verdicts import Verdict, to_json
 from koordlet.serving.broadcast import StreamMessage, VerdictFilter
 from koordlet.serving.settings import DEFAULT_SOCKET
 

@@ -13,8 +13,8 @@ import numpy as np
 from rich.console import Console
 from rich.live import Live
 
+from api.verdict_text import in_words
 from api.verdicts import from_json as verdict_from
-from api.verdicts import in_words
 from koordlet.demo.measure import DemoPhase
 from koordlet.demo.show import live, save_picture, table
 from koordlet.demo.stage import BATCH, ONLINE, ROOT, Records, Stage, read_lines, staged

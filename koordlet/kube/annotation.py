@@ -7,7 +7,7 @@ import msgspec
 
 from api.kube.interference import WireVerdict
 from api.kube.times import rfc3339
-from api.verdicts import Verdict
+from api.verdicts import Verdict, is_self_inflicted
 from koordlet.kube.pods import PodIndex
 
 MAX_ENTRIES = 64
@@ -28,8 +28,6 @@ _BY_CAUSE = {
 }
 """Resource of a cause where the verdict's own does not say it; cycles per instruction rise when cache lines are
 lost."""
-OWN_DOING = frozenset({"own_threads", "own_quota", "own_limit", "ancestor_quota", "ancestor_limit", "limit"})
-"""Causes that lie in the victim or its limits: no neighbour is at fault, and another node would not help."""
 
 
 def entries_of(open_verdicts: Iterable[Verdict], pods: PodIndex) -> tuple[WireVerdict, ...]:
@@ -37,7 +35,7 @@ def entries_of(open_verdicts: Iterable[Verdict], pods: PodIndex) -> tuple[WireVe
     whole: dict[tuple[str, str], WireVerdict] = {}
     for verdict in open_verdicts:
         resource = _BY_CAUSE.get((verdict.resource, verdict.cause), _RESOURCES.get(verdict.resource))
-        if resource is None or verdict.cause in OWN_DOING:
+        if resource is None or is_self_inflicted(verdict):
             continue
         victim = pods.name_of(verdict.victim)
         before = whole.get((resource, victim), WireVerdict(resource=resource, victim=victim))

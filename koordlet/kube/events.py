@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 
-from api.verdicts import Verdict, VerdictState, in_words
+from api.verdict_text import in_words
+from api.verdicts import Verdict, VerdictState, is_self_inflicted
 from cluster.events import Event
-from koordlet.kube.annotation import OWN_DOING
 from koordlet.kube.pods import PodIndex, pod_uid
 
 MAX_RECENT = 1024
@@ -39,7 +39,7 @@ class VerdictEvents:
         others = (self._pods.of_path(culprit.path) for culprit in verdict.culprits)
         culprit = next((other for other in others if other is not None and other != pod), None)
         opens = verdict.state is VerdictState.OPEN
-        reason = "SelfInflictedLoss" if verdict.cause in OWN_DOING else "Interference"
+        reason = "SelfInflictedLoss" if is_self_inflicted(verdict) else "Interference"
         return Event(
             regarding=pod.reference,
             reason=reason if opens else f"{reason}Ended",

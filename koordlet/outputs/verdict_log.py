@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-from api.verdicts import Verdict, VerdictState, in_words
+from api.verdict_text import in_words
+from api.verdicts import Verdict, VerdictState
 
 MOST_LINES = 20
 """Lines of one tick; the others are counted in one more line."""

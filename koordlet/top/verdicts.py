@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.text import Text
 
-from api.verdicts import How, Severity, Verdict, culprit_in_words, in_words, loss_in_words
+from api.verdict_text import culprit_in_words, in_words, loss_in_words
+from api.verdicts import How, Severity, Verdict
 from koordlet.top.draw import cell, seconds
 
 MOST_LINES = 5

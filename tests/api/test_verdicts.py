@@ -5,18 +5,8 @@ import json
 import msgspec
 import pytest
 
-from api.verdicts import (
-    OWN_THREADS,
-    Culprit,
-    How,
-    Severity,
-    Verdict,
-    VerdictState,
-    from_json,
-    in_words,
-    loss_in_words,
-    to_json,
-)
+from api.verdict_text import in_words, loss_in_words
+from api.verdicts import OWN_THREADS, Culprit, How, Severity, Verdict, VerdictState, from_json, to_json
 from detector.registry import discover_symptoms
 
 VERDICT = Verdict(

@@ -4,11 +4,10 @@ import pytest
 
 from api.kube.meta import ObjectMeta, OwnerReference
 from api.kube.objects import Pod
-from api.verdicts import KERNEL, OWN_LIMIT, OWN_QUOTA, OWN_THREADS, Culprit, How, Verdict
+from api.verdicts import KERNEL, OWN_LIMIT, OWN_QUOTA, OWN_THREADS, Culprit, How, Verdict, is_self_inflicted
 from koordlet.kube.annotation import (
     MAX_ENTRIES,
     MIN_WRITE_SECONDS,
-    OWN_DOING,
     AnnotationSchedule,
     annotation_text,
     entries_of,
@@ -105,7 +104,7 @@ def test_own_doing_is_the_cause_of_those_symptoms_that_blame_the_victim_or_its_l
 
     for name, symptom in discover_symptoms().items():
         own = symptom.blame.named in (OWN_QUOTA, OWN_LIMIT, OWN_THREADS) or bool(symptom.blame.ancestor_columns)
-        assert (symptom.cause in OWN_DOING) == own, name
+        assert is_self_inflicted(with_cause(by(cgroup(BATCH)), symptom.resource, symptom.cause)) == own, name
 
 
 @pytest.mark.parametrize(

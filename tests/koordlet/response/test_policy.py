@@ -153,6 +153,12 @@ def test_a_protected_culprit_is_left_alone_and_counted() -> None:
         assert response.skipped == {"protected": 1}
 
 
+def test_a_resource_without_a_ladder_is_left_alone_and_counted() -> None:
+    response = ResponsePolicy(ResponseSettings(resources=("cpu", "tape")))
+    assert response.step(look(0.0, [verdict_on(resource="tape")])) == []
+    assert response.skipped == {"no_ladder": 1}
+
+
 def test_a_protected_child_protects_its_parent_and_a_protected_parent_its_children() -> None:
     response = ResponsePolicy()
     assert response.step(look(0.0, [verdict_on()], classes=CLASSES | {f"{HOG}/inner": "LSR"})) == []

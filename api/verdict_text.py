@@ -1,0 +1,80 @@
+"""Text of verdicts: words for losses and culprits, one sentence for a verdict."""
+
+from collections.abc import Callable
+
+from api.verdicts import (
+    ANCESTOR,
+    GONE,
+    KERNEL,
+    OTHER,
+    OWN_LIMIT,
+    OWN_QUOTA,
+    OWN_THREADS,
+    How,
+    Verdict,
+    VerdictState,
+)
+
+_LOSSES = {
+    ("cpu", "contention"): "waiting for CPU",
+    ("cpu", "own_threads"): "waiting for CPU",
+    ("cpu", "own_quota"): "throttled by its CPU quota",
+    ("cpu", "ancestor_quota"): "throttled by a parent's CPU quota",
+    ("cpu", "irq"): "to interrupts",
+    ("cpu", "smt_sibling"): "sharing a core",
+    ("memory", "reclaim"): "in reclaim",
+    ("memory", "compaction"): "in memory compaction",
+    ("memory", "own_limit"): "in reclaim under its memory limit",
+    ("memory", "ancestor_limit"): "in reclaim under a parent's memory limit",
+    ("blockio", "delay"): "waiting for disks",
+    ("blockio", "limit"): "held back by an IO limit",
+    ("network", "delay"): "in send queues",
+    ("network", "retransmit"): "to retransmits",
+    ("cache", "pressure"): "to cache misses",
+    ("cpu", "cpi"): "to more cycles per instruction than usual",
+    ("cpu", "cpi2"): "to more cycles per instruction than usual",
+    ("memory", "bandwidth"): "sharing memory bandwidth",
+    ("service", "turnaround"): "answering late",
+    ("pressure", "stall"): "stalled",
+}
+"""Words for a loss by resource and cause; any other reads "to <resource> <cause>"."""
+
+_CULPRITS = {
+    KERNEL: "the kernel",
+    OTHER: "others",
+    GONE: "a cgroup that is gone",
+    OWN_THREADS: "itself",
+    OWN_QUOTA: "its own quota",
+    OWN_LIMIT: "its own limit",
+    ANCESTOR: "a parent",
+}
+
+
+def loss_in_words(verdict: Verdict) -> str:
+    """Return the words for a loss, such as "waiting for CPU"."""
+    known = _LOSSES.get((verdict.resource, verdict.cause))
+    return known or f"to {verdict.resource} {verdict.cause.replace('_', ' ')}"
+
+
+def culprit_in_words(path: str, name_of: Callable[[str], str] = str) -> str:
+    """Return the words for a culprit; `name_of` gives the name of a cgroup's path."""
+    return _CULPRITS.get(path) or name_of(path)
+
+
+def in_words(verdict: Verdict, name_of: Callable[[str], str] = str, *, most: int = 3) -> str:
+    """Return one sentence for people: victim, loss in seconds per second, cause and culprits.
+
+    `name_of` gives the display name of a path; at most `most` culprits are named.
+    """
+    victim, loss, lost = name_of(verdict.victim), loss_in_words(verdict), verdict.lost_seconds_per_second
+    if verdict.state is VerdictState.CLOSE:
+        lasted = f", after {verdict.time - verdict.since:.0f} s" if verdict.since else ""
+        return f"{victim} no longer loses notable time {loss}{lasted}"
+    named = [
+        f"{culprit.share * lost:.2f} to {culprit_in_words(culprit.path, name_of)}"
+        f"{'' if culprit.how is How.DIRECT else ' (correlated)'}"
+        for culprit in verdict.culprits[:most]
+    ]
+    blamed = ", ".join(named) or "nobody can be named"
+    verb = "lost" if verdict.state is VerdictState.OPEN else "now loses"
+    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}"
