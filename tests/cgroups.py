@@ -5,7 +5,7 @@
         container.set_cpu_quota(20_000, 100_000)
         child = container.spawn(["stress-ng", "--cpu", "1"], cpus="0")
 
-Every cgroup stands at the same path in each hierarchy that holds one of the controllers below, and in the
+Every cgroup has the same path in each hierarchy that holds one of the controllers below, and in the
 unified hierarchy of a hybrid host (where PSI lives). Leaving the context kills what runs inside and removes
 the directories.
 """
@@ -30,7 +30,7 @@ PREFIX = "koord-test"
 # Joins each cgroup.procs named before "--", then becomes the command: no Python runs between fork and exec.
 _JOIN_AND_EXEC = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
 
-_standing: list["TestCgroup"] = []
+_existing: list["TestCgroup"] = []
 
 
 def _unescape(field_text: str) -> str:
@@ -76,7 +76,7 @@ class CgroupTree:
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether v1 controllers stand beside a mounted unified hierarchy."""
+        """Return whether the unified hierarchy is mounted beside v1 controllers."""
         return self.version == "v1" and "unified" in self.mounts
 
     def mount_of(self, controller: str) -> Path:
@@ -91,11 +91,11 @@ class CgroupTree:
 
     def make_cgroup(self, name: str, parent: "TestCgroup | None" = None) -> "TestCgroup":
         """Make `/koord-test-<pid>-<name>`, or `<parent>/<name>`, in every hierarchy."""
-        if not _standing:
+        if not _existing:
             self.remove_orphans()
         path = f"{parent.path}/{name}" if parent else f"/{PREFIX}-{os.getpid()}-{name}"
         cgroup = TestCgroup(self, path, parent)
-        _standing.append(cgroup)
+        _existing.append(cgroup)
         cgroup.create()
         return cgroup
 
@@ -119,7 +119,7 @@ class TestCgroup:
     parent: "TestCgroup | None" = None
     children: list["TestCgroup"] = field(default_factory=list)
     _processes: list[subprocess.Popen[Any]] = field(default_factory=list)
-    _visitors: dict[int, dict[Path, str]] = field(default_factory=dict)
+    _moved_in: dict[int, dict[Path, str]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -238,8 +238,8 @@ class TestCgroup:
 
     def add(self, pid: int) -> None:
         """Move a running process in. The test's own process is moved back by `remove`, others are killed."""
-        if pid == os.getpid() and pid not in self._visitors:
-            self._visitors[pid] = self._present_cgroups(pid)
+        if pid == os.getpid() and pid not in self._moved_in:
+            self._moved_in[pid] = self._present_cgroups(pid)
         for directory in self.dirs:
             _write(directory / "cgroup.procs", str(pid))
 
@@ -265,7 +265,7 @@ class TestCgroup:
         """Remove children first, empty the cgroup, and remove its directories. Safe to call twice."""
         for child in list(self.children):
             child.remove()
-        self._send_visitors_home()
+        self._move_back()
         deadline = time.monotonic() + REMOVE_TIMEOUT_SECONDS
         while not self._try_remove():
             if time.monotonic() > deadline:
@@ -275,15 +275,15 @@ class TestCgroup:
             process.wait()
         if self.parent and self in self.parent.children:
             self.parent.children.remove(self)
-        if self in _standing:
-            _standing.remove(self)
+        if self in _existing:
+            _existing.remove(self)
 
-    def _send_visitors_home(self) -> None:
-        for pid, homes in self._visitors.items():
+    def _move_back(self) -> None:
+        for pid, homes in self._moved_in.items():
             for mount_point, path in homes.items():
                 with contextlib.suppress(ProcessLookupError):
                     _write(mount_point / path.lstrip("/") / "cgroup.procs", str(pid))
-        self._visitors.clear()
+        self._moved_in.clear()
 
     def _try_remove(self) -> bool:
         for process in self._processes:
@@ -316,7 +316,7 @@ def device_number(dev: str) -> str:
 
 
 @atexit.register
-def _remove_what_stands() -> None:
-    for cgroup in reversed(list(_standing)):
+def _remove_leftovers() -> None:
+    for cgroup in reversed(list(_existing)):
         with contextlib.suppress(OSError):
             cgroup.remove()

@@ -19,7 +19,7 @@ MAX_ID_CHARS = 60
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
-"""At home every run looks for new counterexamples; a gate must give the same answer twice."""
+"""Outside of CI every run looks for new counterexamples; a gate must give the same answer twice."""
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ DISK_VARIABLE = "KOORD_TEST_DISK"
 
 
 class NoDiskError(Exception):
-    """This host offers no disk to overwrite; the text says why."""
+    """No disk to overwrite on this host; the text has the reason."""
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def shares(document: dict[str, Any]) -> dict[tuple[str, int], int]:
 
 
 def settle(twin: Twin) -> None:
-    """Wait until nothing was written for a while."""
+    """Wait until nothing was written for 0.6 seconds, for 15 at most."""
     last, since = -1, time.monotonic()
     end = since + 15.0
     while time.monotonic() - since < 0.6 and time.monotonic() < end:
@@ -70,7 +70,7 @@ def settle(twin: Twin) -> None:
 
 
 def check(twin: Twin) -> dict[str, str]:
-    """Walk through every write; returns where each remaining pod is."""
+    """Check capacity at every write of the history; return the node of each remaining pod."""
     cores: dict[str, int] = defaultdict(int)
     cards: dict[tuple[str, int], int] = defaultdict(int)
     held: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""A child that does one known piece of work at each call of `step`, and sleeps between: what it did can be counted."""
+"""A child that does one known, countable piece of work at each call of `step`, and sleeps between."""
 
 import sys
 from pathlib import Path

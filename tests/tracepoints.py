@@ -17,7 +17,7 @@ TRACEFS = Path("/sys/kernel/tracing")
 
 @contextmanager
 def tracefs() -> Iterator[Path]:
-    """Yield where tracefs is mounted; mounted for the moment in a directory of our own where it is not."""
+    """Yield the mount point of tracefs; where it is not mounted, a temporary one."""
     if (TRACEFS / "events").is_dir():
         yield TRACEFS
         return

@@ -185,7 +185,7 @@ def kubeconfig(twin: Twin, path: Path) -> Path:
     return path
 
 
-def test_the_cluster_hears_who_suffers_and_says_what_counts(
+def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
     kernel: Kernel, tree: CgroupTree, twin: Twin, tmp_path: Path
 ) -> None:
     rule = {

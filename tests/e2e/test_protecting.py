@@ -1,4 +1,4 @@
-"""The whole loop on the running kernel: a service beside best-effort work, the agent told which is which."""
+"""The whole loop on the running kernel: a service beside best-effort work, each with its QoS class."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def checked(stage: Stage) -> Callable[[], str]:
     return check
 
 
-def test_a_culprit_is_quieted_and_let_go_when_it_ends(stage: Stage) -> None:
+def test_a_culprit_is_held_back_until_it_ends(stage: Stage) -> None:
     stage.start_agent(acts=True)
     stage.start_batch()
     wait_for(lambda: is_idle(stage), PATIENCE_SECONDS, check=checked(stage))
@@ -60,7 +60,7 @@ def test_a_culprit_is_quieted_and_let_go_when_it_ends(stage: Stage) -> None:
     wait_for(lambda: not is_idle(stage), PATIENCE_SECONDS, check=checked(stage))
 
 
-def test_an_agent_that_is_ended_puts_everything_back(stage: Stage) -> None:
+def test_a_stopped_agent_restores_everything(stage: Stage) -> None:
     stage.start_agent(acts=True)
     stage.start_batch()
     wait_for(lambda: is_idle(stage), PATIENCE_SECONDS, check=checked(stage))

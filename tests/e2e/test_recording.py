@@ -1,4 +1,4 @@
-"""What the agent said of a real load, said again from its recording, byte by byte."""
+"""Replay of a recorded run under real load: the same verdict lines, byte by byte."""
 
 import signal
 import subprocess
@@ -32,7 +32,7 @@ BUSY = ["sh", "-c", "while :; do :; done"]
 
 @contextmanager
 def recording_agent(tmp_path: Path, name: str) -> Iterator[tuple[subprocess.Popen[bytes], Path, Path]]:
-    """An agent that tells verdicts as lines and records; yields process, lines and directory of the recording."""
+    """Run an agent that records and writes verdict lines; yields the process, the file of lines and the recording."""
     config, lines, directory = tmp_path / "koordlet.toml", tmp_path / f"{name}.jsonl", tmp_path / "rec"
     config.write_text(CONFIG.format(tmp_path))
     command = [sys.executable, "-m", "koordlet", "run", "--standalone", "--json", "--record", str(directory)]

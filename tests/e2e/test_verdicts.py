@@ -1,4 +1,4 @@
-"""Verdicts as the program tells them, and what is learned over a restart of agent and workload."""
+"""Verdict lines of the running agent, and baselines kept over a restart of agent and workload."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""For tests: mount a stand-in resctrl and set its counters.
+"""Client of the stand-in resctrl: mount it in a test, and set its counters.
 
 with mounted(INTEL, tmp_path / "resctrl", options=("cdp",)) as fs:
     (fs.path / "batch").mkdir()

@@ -1,4 +1,4 @@
-"""What a machine's resource control hardware offers: the values that CPUID would report.
+"""Resource control hardware of a machine, by the values that CPUID would report.
 
 Shapes follow real parts: INTEL a two-socket server of the first generation with bandwidth allocation,
 INTEL_L2 one with L2 allocation, AMD a server with several L3 domains whose ids and masks may have gaps.

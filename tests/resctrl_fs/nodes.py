@@ -1,4 +1,4 @@
-"""What a path can name: a file with a reader and perhaps a writer, or a directory."""
+"""Nodes of the tree: a file with a reader and perhaps a writer, or a directory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

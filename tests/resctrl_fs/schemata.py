@@ -46,7 +46,7 @@ class Schema:
 
 
 class ControlTable:
-    """All schemata of a mount. `mode_of` tells a CLOSID's mode, or None for a free one."""
+    """All schemata of a mount. `mode_of` returns a CLOSID's mode, or None for a free one."""
 
     def __init__(self, machine: Machine, options: frozenset[str], mode_of: ModeOf) -> None:
         self._mode_of = mode_of

@@ -1,7 +1,7 @@
-"""Which group a task is in: the tasks of this host, with the group that each was moved to.
+"""Tasks of this host, with the resource group that each was moved to.
 
 A moved task takes the threads and children that it starts afterwards with it, as fork does in the kernel.
-That is read off parents and start times (10 ms grain), since nothing tells a FUSE server of a fork.
+That is read off parents and start times (10 ms grain), since a FUSE server is not notified of a fork.
 """
 
 import os

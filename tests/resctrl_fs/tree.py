@@ -1,4 +1,4 @@
-"""The whole tree: which files stand in which directory, and the commands that paths and writes stand for."""
+"""Tree of the file system: the files of each directory, and the commands behind mkdir, rmdir and writes."""
 
 import errno
 import os
@@ -53,7 +53,7 @@ class ResctrlTree:
         raise _os_error(errno.ENOENT)
 
     def write(self, path: str, data: bytes, pid: int) -> None:
-        """Run the command that one write(2) of `data` to `path` stands for."""
+        """Run the command behind one write(2) of `data` to `path`."""
         node = self.lookup(path)
         if not isinstance(node, File) or node.write is None:
             raise _os_error(errno.EINVAL)

@@ -14,7 +14,7 @@ TERM_SECONDS = 10.0
 
 
 def run(command: str, on_line: Callable[[str], None], stop: threading.Event) -> list[Row]:
-    """Run the shell `command`; every line it prints goes to `on_line`. Setting `stop` ends it and all it started."""
+    """Run the shell `command`; every line it prints goes to `on_line`. Setting `stop` kills its process group."""
     on_line(f"== {HERE}: {command}")
     started = time.monotonic()
     process = subprocess.Popen(

@@ -77,7 +77,7 @@ class Suite:
         return self._assemble(packages, trees)
 
     def headers(self, release: str) -> Path:
-        """Return a directory with the header files of `release`, as they stand in /usr/src. Raises UnavailableError."""
+        """Return a directory with the header files of `release`, laid out as in /usr/src. Raises UnavailableError."""
         directory = self._cache / "headers" / release
         if not directory.exists():
             metapackage = f"linux-headers-{release}"

@@ -2,7 +2,7 @@
 
 Python looks for each module in many places, and every look-up that finds nothing is a round trip over 9p: importing
 pytest and numpy takes 15 s there and 5 s from an ext4 image, whose misses the guest's kernel remembers. And an image
-of the repository holds still while people edit the original.
+of the repository does not change while the original is edited.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def python_directories() -> tuple[Path, ...]:
 
 
 def snapshot(repository: Path, scratch: Path) -> Path:
-    """Return an image of the repository's sources as they stand, made in `scratch` unless it is there."""
+    """Return an image of the repository's present sources, made in `scratch` unless it is there."""
     image = scratch / "repository.ext4"
     if image.exists():
         return image
@@ -50,7 +50,7 @@ def empty(scratch: Path, num_bytes: int) -> Path:
 def image_of(directory: Path, cache: Path) -> Path:
     """Return a read-only ext4 image of `directory`, made unless the cache has one of just this content.
 
-    Content is told by names, sizes and modification times. Raises UnavailableError without mke2fs.
+    Content is compared by names, sizes and modification times. Raises UnavailableError without mke2fs.
     """
     digest, num_files, num_blocks = _survey(directory)
     slot = cache / "images" / hashlib.sha256(bytes(directory)).hexdigest()[:16]

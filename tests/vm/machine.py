@@ -29,7 +29,7 @@ MAX_LOCKUPS = 3  # one or two may pass on a busy host; a kernel that is stuck re
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """What to boot. `timeout_seconds` counts from power-on to power-off.
+    """A machine to boot. `timeout_seconds` counts from power-on to power-off.
 
     `images` pairs a directory with an ext4 image that stands in for it in the guest, parents first.
     """
@@ -45,7 +45,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """How a boot ended: the command's exit status, or None with `failure` saying why there is none."""
+    """Result of a boot: the command's exit status, or None with the reason in `failure`."""
 
     status: int | None
     failure: str

@@ -1,4 +1,4 @@
-"""Runs the kernel tests in every kernel of the matrix, one on each CPU at a time, and prints what each supports.
+"""Runs the kernel tests in every kernel of the matrix, one on each CPU at a time, and prints the table of results.
 
 An emulated machine runs in one thread. Everything it needs is made ready before the first one starts. A command for
 this machine can take the place of one of them.
@@ -35,7 +35,7 @@ PYTEST_STATUSES = {0: "", 1: "", 5: "no test was collected"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run and where to keep it.
+    """A run: kernels, test groups, and directories for images and results.
 
     Empty `groups` means all, the long ones where the matrix says; `output` gets a directory per kernel. `beside` is a
     shell command for this machine.
@@ -115,7 +115,7 @@ def build_objects() -> None:
 
 
 def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
-    """Boot each kernel, those with the most to do first; raises LookupError for a group that nobody knows.
+    """Boot each kernel, those with the most to do first; raises LookupError for an unknown group.
 
     Every row of the table comes back in the order of the matrix, of unavailable kernels too, after that of the command
     beside them.
@@ -208,7 +208,7 @@ def _sources(suite: Suite, release: str, label: str) -> tuple[list[Path], list[R
 
 
 def boot_rows(label: str, boot: machine.Boot) -> list[Row]:
-    """Return rows for what no test outcome tells: a crash, a timeout, recompiled objects."""
+    """Return rows for failures outside of tests: a crash, a timeout, recompiled objects."""
     rows = []
     if boot.status is None:
         rows.append(Row(label, "boot", "FAIL", boot.failure))

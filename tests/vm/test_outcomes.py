@@ -1,4 +1,4 @@
-"""The table tells failures, and skips with their reasons."""
+"""The table lists failures, and skips with their reasons."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the harness asks for, and what it says when it cannot be had."""
+"""Kernels and test groups of a run, and the rows for those that are unavailable."""
 
 import dataclasses
 import threading
@@ -49,7 +49,7 @@ def test_every_long_group_runs_under_cgroup_v2_somewhere_and_the_others_say_that
             assert (group in run.groups_of(name, ())) == (name in kernels) == (group not in left)
 
 
-def test_a_row_says_to_whom_a_group_is_left() -> None:
+def test_a_row_names_the_kernels_that_run_a_left_group() -> None:
     (row,) = (row for row in run.rows_left("newest", "newest (7.0)", ()) if row.group == "traffic")
     assert (row.kernel, row.result, row.summary) == (
         "newest (7.0)",
@@ -164,7 +164,7 @@ def test_kernels_with_the_most_to_do_start_first(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("status", "result"), [(0, "pass"), (3, "FAIL")])
-def test_a_command_beside_the_guests_has_a_row_and_its_lines_are_told(
+def test_a_command_beside_the_guests_has_a_row_and_its_lines_are_printed(
     monkeypatch: pytest.MonkeyPatch, two: run.Plan, status: int, result: str
 ) -> None:
     monkeypatch.setattr(machine, "run", lambda *_: Boot(None, "failed", 1))
@@ -181,7 +181,7 @@ def test_a_command_beside_guests_that_cannot_be_had_is_no_kernel() -> None:
     assert exit_status([*rows, Row("newest", "cpu", "pass", "")], is_forced=False) == 0
 
 
-def test_a_command_beside_is_ended_with_all_that_it_started() -> None:
+def test_a_command_beside_is_killed_with_its_process_group() -> None:
     stop = threading.Event()
 
     def on_line(line: str) -> None:

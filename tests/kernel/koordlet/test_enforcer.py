@@ -67,7 +67,7 @@ def want(cgroup: TestCgroup, knob: Knob, value: str) -> Setting:
 
 
 def stands(cgroup: TestCgroup, knob: Knob) -> list[str]:
-    """What the places of a knob hold."""
+    """Return the values in the files of a knob."""
     assignments = Knobs(HOST).assignments(knob, cgroup.path, {Knob.CPU_MAX: "max 100000"}.get(knob, "1"))
     return [",".join(sorted(assignment.attribute.read() or ())) for assignment in assignments]
 
@@ -436,7 +436,7 @@ _CHANGING_CALL = re.compile(
 
 
 def changes_in(trace: str, state: Path) -> list[str]:
-    """What a traced run opened for writing or changed otherwise, its own audit and Python's caches excepted."""
+    """Return the paths that a traced run changed or opened for writing, less its own audit and Python's caches."""
     found = []
     for line in trace.splitlines():
         opened = _WRITING_OPEN.search(line)
@@ -515,7 +515,7 @@ def test_the_command_puts_back_what_a_killed_run_left(pod: TestCgroup, tmp_path:
     refused = koordlet_restore(config)
     assert (refused.returncode, stands(pod, Knob.CPU_MAX) != before) == (1, True)
     assert "stop it first" in refused.stderr
-    journal.close()  # as the kernel does for who is killed
+    journal.close()  # as the kernel does for a killed process
     done = koordlet_restore(config)
     assert (done.returncode, stands(pod, Knob.CPU_MAX)) == (0, before), done.stderr
     assert "2 put back, 0 failed" in done.stdout

@@ -104,7 +104,7 @@ class Scene:
         ]
 
     def texts(self) -> dict[str, str]:
-        """What every file of the living cgroups and the process hold, by the journal's keys."""
+        """Return the contents of every file of the living cgroups and of the process, by the journal's keys."""
         found = {}
         for cgroup in self.living:
             for attribute in self.places(cgroup):
@@ -162,7 +162,7 @@ def killed_run(work: Callable[[], None], meanwhile: Callable[[], None], seconds:
         os._exit(1)
     try:
         time.sleep(seconds / 2)
-        os.kill(pid, signal.SIGSTOP)  # who makes a cgroup has it to himself until it is as he wants it
+        os.kill(pid, signal.SIGSTOP)  # a new cgroup belongs to its maker until its values are set
         meanwhile()
         os.kill(pid, signal.SIGCONT)
         time.sleep(seconds / 2)

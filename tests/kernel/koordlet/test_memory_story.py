@@ -1,6 +1,6 @@
-"""Best-effort work holds 60 % of a limit, the online service beside it grows beyond the rest: who waits, who is killed.
+"""Best-effort work holds 60 % of a limit, the online service beside it grows beyond the rest.
 
-With the agent the service gets its memory in time; without it the kernel's OOM killer ends somebody, or the service
+With the agent the service gets its memory in time; without it the kernel's OOM killer kills a process, or the service
 waits for reclaim. The agent and the programs are real, the limit is that of a cgroup around all three.
 """
 
@@ -114,7 +114,7 @@ def limit_mib() -> int:
 
 @dataclass
 class Story:
-    """What happened; seconds and parts of the time that the service grew."""
+    """Outcome of a run: seconds, and parts of the time that the service grew."""
 
     late_seconds: float | None
     """How late its latest step was; None where it was killed."""
@@ -246,7 +246,7 @@ def show(capsys: pytest.CaptureFixture[str], story: Story) -> None:
         )
 
 
-def test_without_protection_somebody_is_killed_or_the_service_waits(
+def test_without_protection_a_process_is_killed_or_the_service_waits(
     tree: CgroupTree, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = play(tree, tmp_path, protected=False)
@@ -254,7 +254,7 @@ def test_without_protection_somebody_is_killed_or_the_service_waits(
     assert story.oom_kills > 0 or (story.stalled_ratio or 0) > 0.01
 
 
-def test_the_service_gets_its_memory_in_time_and_nobody_is_killed_by_the_kernel(
+def test_the_service_gets_its_memory_in_time_without_an_oom_kill(
     tree: CgroupTree, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = play(tree, tmp_path, protected=True)

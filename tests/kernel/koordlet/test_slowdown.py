@@ -1,4 +1,4 @@
-"""A real service beside a hog: what the agent says of its answers is what its client sees."""
+"""A real service beside a hog: the slowdown that the agent reports is the one that its client measures."""
 
 import socket
 import subprocess
@@ -61,7 +61,7 @@ class Node:
         self._answers = self._client.makefile("rb")
 
     def serve(self, seconds: float) -> tuple[Slowdown, list[float]]:
-        """Ask at fixed times, tick beside it; what the meter says at the end, and what each request took the client."""
+        """Send requests at fixed times and tick meanwhile; return the meter's slowdown and the client's latencies."""
         meter, took = SlowdownMeter(BATCH_SECONDS), []
         began = due = ticked = time.monotonic()
         while due < began + seconds:
