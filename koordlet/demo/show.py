@@ -63,7 +63,7 @@ def live(
         lines.append(f"{phase.name:>12} ")
         lines.append(sparkline(track, top), style=_COLOURS.get(phase.name, ""))
         lines.append(f" {milliseconds(float(track[-1])) if len(track) else ''}\n")
-    words = Text("\n".join(agent_lines[-6:]) or "nothing to say yet", overflow="ellipsis", no_wrap=True)
+    words = Text("\n".join(agent_lines[-6:]) or "no verdict yet", overflow="ellipsis", no_wrap=True)
     return Group(
         table(phases, title=f"{now.name}: {max(left_seconds, 0):.0f} s left"),
         Panel(lines, title="p99 of the last 3 s", title_align="left"),

@@ -121,7 +121,7 @@ class Stage:
         for process in self._running:
             if "run" in process.args and process.poll() is not None:  # type: ignore[operator]
                 log = (self.directory / "koordlet.log").read_text(errors="replace").strip().splitlines()
-                raise StageError(f"the agent ended with status {process.returncode}: {log[-1] if log else 'no word'}")
+                raise StageError(f"the agent ended with status {process.returncode}: {log[-1] if log else 'no output'}")
 
     def stop_programs(self) -> None:
         """Stop the agent by SIGTERM, so that it restores what it set, and kill the others."""

@@ -41,7 +41,7 @@ class ResponsePolicy:
     def __init__(self, settings: ResponseSettings | None = None) -> None:
         self.settings = settings or ResponseSettings()
         self.skipped: Counter[str] = Counter()
-        """Culprits not acted upon, by reason: protected, relative, small, gone, ourselves, no_ladder."""
+        """Culprits not acted upon, by reason: protected, same_branch, small_share, gone, own_cgroup, no_ladder."""
         self.steps: list[ResponseStep] = []
         """Steps of the last tick."""
         self._episodes: dict[tuple[str, str], Episode] = {}
@@ -89,7 +89,7 @@ class ResponsePolicy:
         key = (culprit, resource)
         if resource not in self.settings.resources or self._pair_skip_reason(observation, victim, culprit):
             return []
-        reason = f"{victim} loses {lost:.2f} s/s of {resource} to {culprit} at this moment"
+        reason = f"{victim} loses {lost:.2f} s/s of {resource} to {culprit} now"
         interference = Interference(culprit, victim, resource, reason, "", lost)
         episode = self._episodes.get(key) or self._begin(key, observation.now_seconds)
         self.steps = episode.apply_first(observation, interference, lost)
@@ -127,17 +127,17 @@ class ResponsePolicy:
         if verdict.resource not in self.settings.resources or verdict.resource not in LADDERS:
             return "no_ladder"
         if culprit.share < self.settings.min_culprit_share:
-            return "small"
+            return "small_share"
         return self._pair_skip_reason(observation, verdict.victim, culprit.path)
 
     def _pair_skip_reason(self, observation: Observation, victim: str, culprit: str) -> str:
         if not culprit.startswith("/") or not competing_ancestor(culprit, victim):
-            return "relative"
+            return "same_branch"
         if culprit not in observation.rows:
             return "gone"
         own = observation.capabilities.own
         if own and (own == culprit or own.startswith(culprit + "/")):
-            return "ourselves"
+            return "own_cgroup"
         rank = observation.highest_rank(culprit)
         return "protected" if rank >= PROTECTED_RANK or rank >= observation.rank(victim) else ""
 

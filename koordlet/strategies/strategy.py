@@ -119,7 +119,7 @@ class Strategy(ABC, Generic[S]):
         self.settings: S = self.settings_type() if settings is None else settings
         self.gates = {name: (features or {}).get(name, default) for name, default in self.features.items()}
         self.problems: dict[str, str] = {}
-        """What the last decision could not follow: cgroup path or settings key to what is wrong with it."""
+        """Problems of the last decision: cgroup path or settings key to what is wrong with it."""
         self.silent = False
         """Whether the last decision lacked measurements: settings that it omits then hold until their lease ends."""
 

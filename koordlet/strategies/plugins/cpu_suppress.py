@@ -73,7 +73,7 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
     def _quota(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
         """Set one quota for all and remove single ones, which would limit a pod while the whole has room."""
         if len(roots) > 1:
-            self.problems[self.section] = "one quota cannot hold for several cgroups; use cpuSuppressPolicy cpuset"
+            self.problems[self.section] = "one quota cannot limit several cgroups; use cpuSuppressPolicy cpuset"
             return []
         directory = roots[0]
         current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
@@ -84,7 +84,7 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
         ]
         for group in below_directory(view, directory):
             intents.append(
-                self.set_knob(group.path, Knob.CPU_MAX, format_quota(None), "one quota holds for all of its class")
+                self.set_knob(group.path, Knob.CPU_MAX, format_quota(None), "one quota limits all of its class")
             )
         return intents
 

@@ -57,7 +57,9 @@ class GroupIdentitySettings(StrategySettings, frozen=True):
             ("systemClass", self.system_class),
         ):
             if block.cpu_qos.sched_idle:
-                raise ValueError(f"{key}.cpuQOS.schedIdle would starve what must not wait; only beClass may be idle")
+                raise ValueError(
+                    f"{key}.cpuQOS.schedIdle would starve latency-sensitive work; only beClass may be idle"
+                )
 
 
 class GroupIdentity(Strategy[GroupIdentitySettings]):
@@ -84,7 +86,7 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
         if self.settings.policies.cpu_policy == "groupIdentity" and Knob.CPU_BVT not in view.node.lacking:
             identities = list(self._identities(view))
             if identities:
-                intents.append(self.set_knob(SYSCTL, Knob.SYSCTL, "1", "identities count only where this is on"))
+                intents.append(self.set_knob(SYSCTL, Knob.SYSCTL, "1", "group identities need this sysctl"))
             intents += identities
         return intents
 
@@ -94,7 +96,7 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
         instead = instead and self.settings.policies.cpu_policy == "groupIdentity"
         if not block.enable or not (block.sched_idle or instead):
             return
-        reason = "best-effort work runs when nobody else wants the CPU"
+        reason = "best-effort work runs on idle cycles only"
         for pod in view.pods:
             if pod.effective_qos is QoSClass.BE and not pod.protected:
                 yield self.set_knob(pod.path, Knob.CPU_IDLE, "1", reason, Strength.INVISIBLE)

@@ -138,7 +138,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         if not self.settings.enable:
             return []
         if view.memory_domains is None:
-            self.stay_silent("memory", "how much memory is free is not measured")
+            self.stay_silent("memory", "free memory is not measured")
             return []
         self._shortages = {domain.path: self._shortages.get(domain.path, Shortage()) for domain in view.memory_domains}
         pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
@@ -219,7 +219,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
                 lowest[path] = min(lowest.get(path, (cap, domain)), (cap, domain))
         page = view.node.page_bytes
         for path, (cap, domain) in lowest.items():
-            reason = f"what it had was taken and memory of {domain} is short again, or online work grows into it"
+            reason = f"memory of {domain} is short again after a reclaim, or online work grows into it"
             yield self.set_knob(path, knob, str(cap // page * page), reason, Strength.HARD)
 
     def _to_evict(

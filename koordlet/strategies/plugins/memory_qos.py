@@ -142,12 +142,12 @@ class MemoryQos(Strategy[MemoryQosSettings]):
         yield from self._priority(container.path, block)
         if block.oom_kill_group:
             yield self.set_knob(
-                container.path, Knob.MEMORY_OOM_GROUP, "1", "it is useless without any of its processes"
+                container.path, Knob.MEMORY_OOM_GROUP, "1", "it cannot run without one of its processes"
             )
 
     def _priority(self, path: str, block: MemoryBlock) -> Iterator[Intent]:
         if block.priority_enable:
-            reason = f"when memory runs out, priority {block.priority} decides who ends"
+            reason = f"priority {block.priority} in the order of kills when memory runs out"
             yield self.set_knob(path, Knob.MEMORY_USE_PRIORITY_OOM, "1", reason)
             yield self.set_knob(path, Knob.MEMORY_PRIORITY, str(block.priority), reason)
 

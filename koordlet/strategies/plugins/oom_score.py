@@ -53,7 +53,7 @@ class OomScore(Strategy[OomScoreSettings]):
         for container in view.containers(pod):
             score = asked.get(container.name, asked.get("", of_class))
             if container.active and score is not None:
-                reason = f"{score} of 1000 in the kernel's choice of whom to end"
+                reason = f"{score} of 1000 in the kernel's choice of a process to kill"
                 yield self.set_knob(container.path, Knob.OOM_SCORE_ADJ, str(score), reason, Strength.INVISIBLE)
 
     def _asked(self, pod: Group) -> dict[str, int]:

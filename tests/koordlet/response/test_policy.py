@@ -204,7 +204,7 @@ def test_a_culprit_whose_cgroup_died_is_dropped_and_one_never_seen_is_not_acted_
 def test_the_agent_never_acts_on_its_own_cgroup() -> None:
     response = ResponsePolicy()
     assert response.step(look(0.0, [verdict_on()], capabilities=HostCapabilities(own=f"{HOG}/agent"))) == []
-    assert response.skipped == {"ourselves": 1}
+    assert response.skipped == {"own_cgroup": 1}
 
 
 def test_missing_knobs_are_passed_over() -> None:
