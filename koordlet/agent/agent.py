@@ -95,7 +95,7 @@ class Agent:
         return frame
 
     def _update_cgroups(self, *, everything: bool) -> None:
-        change = self._walk.look(everything=everything)
+        change = self._walk.scan(everything=everything)
         for identity, path in change.added.items():
             if not any(fnmatchcase(path, pattern) for pattern in self.settings.cgroups.ignore):
                 self._infos[identity] = self._describe(identity, path, change.owners.get(identity, UNKNOWN_UID))

@@ -105,7 +105,7 @@ class Applier:
         """
         aliases: dict[str, str] = {}
         for name in groups_of(setting):
-            if not self._knobs.controls_resources():
+            if not self._knobs.has_resctrl():
                 break
             try:
                 group = self._knobs.group(name)

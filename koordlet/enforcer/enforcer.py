@@ -172,7 +172,11 @@ class Enforcer:
         schemata = {owner[0]: setting for owner, setting in by_strength if owner[1] == Knob.RESCTRL_SCHEMATA}
         for owner, setting in by_strength:
             lease = self._leases.active.get(owner)
-            if lease is not None and lease.setting.value == setting.value and not self._protection.why(setting.target):
+            if (
+                lease is not None
+                and lease.setting.value == setting.value
+                and not self._protection.reason(setting.target)
+            ):
                 self._renew(lease, setting)
                 continue
             if lease is not None:

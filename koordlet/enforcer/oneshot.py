@@ -35,7 +35,7 @@ class OneShotActions:
 
     def reclaim(self, intent: Reclaim, protection: ProtectedCgroups) -> None:
         """Reclaim memory, unless the cgroup is protected."""
-        forbidden = protection.why(intent.target)
+        forbidden = protection.reason(intent.target)
         spent = "" if forbidden else self._budgets.spend(intent.target, self._clock.monotonic_seconds)
         if forbidden or spent:
             outcome = Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET
@@ -58,7 +58,7 @@ class OneShotActions:
         for event in self._evictions.advance(self._clock.monotonic_seconds):
             self._log.emit(event)
         for intent in sorted(intents, key=lambda intent: (intent.target, intent.strategy)):
-            forbidden = protection.why(intent.target)
+            forbidden = protection.reason(intent.target)
             if not self._evictions.enabled:
                 self._log.emit(of_intent(intent, Outcome.REFUSED, "[enforcer] evict is off"))
             elif forbidden:

@@ -35,7 +35,7 @@ class ProtectedCgroups:
     """Patterns of the cgroups that may be changed at all, widening included; empty is all."""
     kinds: Mapping[str, CgroupKind] = field(default_factory=dict)
 
-    def is_out_of_bounds(self, target: str) -> bool:
+    def is_excluded(self, target: str) -> bool:
         """Return whether `[enforcer] only` excludes a cgroup from any change."""
         return bool(self.only) and not any(fnmatchcase(target, pattern) for pattern in self.only)
 
@@ -46,9 +46,9 @@ class ProtectedCgroups:
                 return self.classes[path]
         return QoSClass.NONE
 
-    def why(self, target: str) -> str:
+    def reason(self, target: str) -> str:
         """Reason why a cgroup is protected; empty if it is not."""
-        if self.is_out_of_bounds(target):
+        if self.is_excluded(target):
             return f"{target} is not among those that [enforcer] only names"
         if target not in self._reasons:
             self._reasons[target] = self._find_reason(target)
@@ -95,6 +95,6 @@ class ProtectedCgroups:
         if is_kubelets and direction != Direction.WIDER:
             return f"{target} belongs to the kubelet, which would fail to start on an idle cgroup"
         widens = direction in (Direction.WIDER, Direction.SAME)
-        if spec.may_widen_protected and widens and not self.is_out_of_bounds(target):
+        if spec.may_widen_protected and widens and not self.is_excluded(target):
             return ""
-        return self.why(target)
+        return self.reason(target)

@@ -36,7 +36,7 @@ class CgroupWalk:
     def __init__(self, mount: Path, relist_every: int = 32) -> None:
         self._mount = str(mount)
         self._relist_every = relist_every
-        self._turn = 0
+        self._scans = 0
         self._directories: dict[str, _Directory] = {}
         self._added: dict[int, str] = {}
         self._removed: dict[int, str] = {}
@@ -47,9 +47,9 @@ class CgroupWalk:
         """Id to path of every known cgroup, parents before children of the same name prefix."""
         return {directory.id: path for path, directory in self._directories.items()}
 
-    def look(self, *, everything: bool = False) -> CgroupChange:
+    def scan(self, *, everything: bool = False) -> CgroupChange:
         """Return the changes since the last call; `everything` lists all directories anew."""
-        self._turn += 1
+        self._scans += 1
         self._added, self._removed, self._owners = {}, {}, {}
         if "/" not in self._directories:
             self._enter("/")
@@ -57,7 +57,7 @@ class CgroupWalk:
             directory = self._directories.get(path)
             if directory is None:
                 continue
-            forced = everything or (position + self._turn) % self._relist_every == 0
+            forced = everything or (position + self._scans) % self._relist_every == 0
             self._revisit(path, directory, forced=forced)
         return CgroupChange(self._added, self._removed, self._owners)
 

@@ -43,7 +43,7 @@ class Knobs:
         """The target's directory in the controller's hierarchy; raises Unsupported or CgroupGone."""
         return self._directories.directory(controller, target)
 
-    def controls_resources(self) -> bool:
+    def has_resctrl(self) -> bool:
         """Return whether resctrl is mounted."""
         return (self.resctrl / "schemata").exists()
 

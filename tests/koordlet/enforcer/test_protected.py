@@ -179,7 +179,7 @@ PROTECTION = ProtectedCgroups(
     ],
 )
 def test_what_is_protected(target: str, protected: bool) -> None:
-    assert bool(PROTECTION.why(target)) == protected
+    assert bool(PROTECTION.reason(target)) == protected
     assert bool(PROTECTION.forbids(Knob.CPU_MAX, target, Direction.TIGHTER)) == protected
     assert PROTECTION.forbids(Knob.CPU_MAX, target, Direction.WIDER) == ""
     assert PROTECTION.forbids(Knob.MEMORY_MIN, target, Direction.WIDER) == ""
@@ -291,4 +291,4 @@ def test_a_cgroup_that_only_does_not_name_is_not_even_widened() -> None:
     assert bounded.forbids(Knob.CPU_IDLE, "/mine/batch", Direction.TIGHTER) == ""
     assert "only" in bounded.forbids(Knob.CPU_IDLE, "/yours", Direction.TIGHTER)
     assert "only" in bounded.forbids(Knob.CPU_WEIGHT, "/yours", Direction.WIDER)
-    assert "only" in bounded.why("/yours")
+    assert "only" in bounded.reason("/yours")

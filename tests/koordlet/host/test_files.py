@@ -70,15 +70,15 @@ def test_flat_keyed() -> None:
 def test_the_walk_tells_what_came_and_went(tmp_path: Path) -> None:
     make_tree(tmp_path, {"a": {"b": {}}, "c": {}})
     walk = CgroupWalk(tmp_path, relist_every=1)
-    assert set(walk.look().added.values()) == {"/", "/a", "/a/b", "/c"}
-    assert walk.look() == type(walk.look())({}, {})
+    assert set(walk.scan().added.values()) == {"/", "/a", "/a/b", "/c"}
+    assert walk.scan() == type(walk.scan())({}, {})
     (tmp_path / "a/b").rmdir()
     make_tree(tmp_path, {"c": {"d": {}}})
-    change = walk.look()
+    change = walk.scan()
     assert (set(change.added.values()), set(change.removed.values())) == ({"/c/d"}, {"/a/b"})
     (tmp_path / "c/d").rmdir()
     (tmp_path / "c").rmdir()
-    assert set(walk.look().removed.values()) == {"/c", "/c/d"}
+    assert set(walk.scan().removed.values()) == {"/c", "/c/d"}
     assert set(walk.paths.values()) == {"/", "/a"}
     walk.close()
 
@@ -88,11 +88,11 @@ def test_the_walk_reports_owners_of_new_directories_and_of_those_that_were_given
     make_tree(tmp_path, {"a": {}, "b": {}})
     os.chown(tmp_path / "b", 1000, 1000)
     walk = CgroupWalk(tmp_path)
-    ids = {path: identity for identity, path in walk.paths.items()} if walk.look().added else {}
+    ids = {path: identity for identity, path in walk.paths.items()} if walk.scan().added else {}
     os.chown(tmp_path / "a", 1001, 1001)  # as systemd does after mkdir, with Delegate= and User=
-    assert walk.look().owners == {ids["/a"]: 1001}
-    assert walk.look().owners == {}
+    assert walk.scan().owners == {ids["/a"]: 1001}
+    assert walk.scan().owners == {}
     (tmp_path / "a").rmdir()
-    assert walk.look().owners == {}
+    assert walk.scan().owners == {}
     walk.close()
-    assert CgroupWalk(tmp_path).look().owners == {ids["/"]: os.geteuid(), ids["/b"]: 1000}
+    assert CgroupWalk(tmp_path).scan().owners == {ids["/"]: os.geteuid(), ids["/b"]: 1000}
