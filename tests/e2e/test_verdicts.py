@@ -44,7 +44,7 @@ class Told:
         self._rest = b""
 
     def until(self, wanted: Callable[[Verdict], bool], seconds: float = 60.0) -> Verdict | None:
-        """The first verdict from now on that is wanted; None if none comes in time."""
+        """Return the next verdict that matches, or None if none comes in time."""
         assert self.process.stdout
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -63,7 +63,7 @@ class Told:
 
 @contextmanager
 def running(directory: Path, settings: str = "") -> Iterator[Told]:
-    """The agent, whose verdicts come as JSON; it is asked to end, and does."""
+    """Run the agent with verdicts as JSON lines; it is asked to stop, and stops."""
     config, log = directory / "koordlet.toml", directory / "log"
     config.write_text(SETTINGS.format(directory=directory) + settings)
     with log.open("w") as stream:

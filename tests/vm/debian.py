@@ -19,7 +19,7 @@ _HEADER_PACKAGE = re.compile(r"linux-(headers|kbuild)-[0-9].*")
 
 
 class UnavailableError(Exception):
-    """A kernel cannot be had here; the text says why."""
+    """No such kernel for this machine; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
     # What the guest writes to an image goes to a temporary file.
     drives += [f"file={image},if=virtio,format=raw,snapshot=on,cache=unsafe" for _, image in guest.images]
     # One thread runs both CPUs in turn: with a thread each, a CPU can miss that the other patched its code, and
-    # spins on a breakpoint that is gone. QEMU 7.2 emulates AVX2 wrongly: numpy's argsort returns what is no order.
+    # spins on a breakpoint that is gone. QEMU 7.2 emulates AVX2 wrongly: numpy's argsort returns an unsorted order.
     return [
         QEMU,
         *("-machine", "pc", "-cpu", "max,-avx2", "-accel", "tcg,thread=single,tb-size=512"),

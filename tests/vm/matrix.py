@@ -1,4 +1,4 @@
-"""Which kernels are tested, and with which cgroup layout."""
+"""Kernels that are tested, each with its cgroup layout."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -157,7 +157,7 @@ def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
 
 
 def _prepare(plan: Plan, entry: Entry, command: str, scratch: Path, on_line: Callable[[str], None]) -> Prepared | Row:
-    """Download and make what is not there yet; the row says why a kernel cannot be had."""
+    """Download and build what the cache lacks; the row has the reason where a kernel is unavailable."""
     on_line(f"== {entry.name}: preparing")
     suite = Suite(entry.suite, plan.cache)
     try:

@@ -1,4 +1,4 @@
-"""The enforcer on the running kernel: accepted orders, side effects, reclaim, and the dry run."""
+"""The enforcer on the running kernel: accepted orders of writes, side effects, reclaim, and the dry run."""
 
 import json
 import os
@@ -169,7 +169,7 @@ def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer
 
 @contextmanager
 def beside(cgroup: TestCgroup, controller: str) -> Iterator[Path]:
-    """The cgroup's directory in the hierarchy of a controller, made there if the test's tree has it not."""
+    """Return the cgroup's directory in a controller's hierarchy, created where the test's tree has none."""
     v1, unified = find_mounts(HOST)
     mount = v1.get(controller, unified)
     if mount is None:

@@ -160,7 +160,7 @@ def say(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def agent(root: str, directory: Path) -> Iterator[Path]:
-    """The real one, ready to act; yields its audit."""
+    """Run the agent with its enforcer enabled; yields the audit file."""
     settings, audit = directory / "koordlet.toml", directory / "audit.jsonl"
     settings.write_text(SETTINGS.format(root=root, directory=directory))
     log = directory / "koordlet.log"
@@ -206,7 +206,7 @@ def grow(
     programs: dict[str, subprocess.Popen[bytes]],
     watched: list[TestCgroup],
 ) -> Story:
-    """Let the service grow to its end, or to its own."""
+    """Let the service grow to the end, or until it is killed."""
     stalled, began = stalled_seconds(online), time.monotonic()
     ended: dict[str, float] = {}
     say(service)
