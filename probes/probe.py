@@ -1,8 +1,60 @@
-"""What a probe is: a BPF program set and the Python module of the same stem that reads it as columns.
+"""Base classes of probes: BPF programs, or other kernel interfaces, that are read as columns by cgroup.
 
-To add a probe `x`, write `bpf/x.bpf.c` and `x.py` with one class derived from `Probe` or `BpfProbe`, a line in
-`api/metrics.py` for each column, and its tests (`tests/probes/test_x.py` for the decoding, `tests/kernel/test_x.py`
-with a known count). `open` raises `Unsupported(reason)` where the host cannot; nothing else needs to know the probe.
+Adding a probe
+--------------
+
+A probe `x` is four files:
+
+- `probes/bpf/x.bpf.c`, its programs and maps;
+- `probes/x.py`, one class derived from `BpfProbe` (or from `Probe` where there is no program), found by file name;
+- `tests/probes/test_x.py`, which holds the decoding of records on made-up maps (as test_irq.py does);
+- `tests/kernel/test_x.py`, which holds the probe against a known count on the running kernel.
+
+`python -m probes.build` compiles the first. Nothing else names the probe: it is opened by every agent whose kernel can
+serve it, and its columns are in frames, deltas and metrics. `python -m koordlet.metrics.page > docs/metrics.md`
+documents the columns (a test compares them), and a row in README's table of probes the probe.
+
+*The program.* Include `kernel.bpf.h` (kernel types with the fields that are read, found by CO-RE; add missing ones
+there or in the file), `maps.bpf.h` (`lookup_or_init`, `LOST_MAP`, `count_lost`) and `cgroup.bpf.h` (`task_cgroup`, the
+id that all tables are keyed by). Measure in `tp_btf` programs where there is a tracepoint; a traced function (fentry)
+needs another way where the host refuses it. Sum in a per-CPU hash by cgroup id; an event that fits no map is counted
+by `count_lost`, never dropped in silence. Every record is a C struct of u64 fields. The verifiers of all kernels from
+6.1 on must accept it: bounded loops, `__noinline` where inlined copies grow too large.
+
+    struct exits_cgroup { u64 exits; };
+
+    struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+        __uint(max_entries, 2048);
+        __type(key, u64);
+        __type(value, struct exits_cgroup);
+    } cgroups SEC(".maps");
+
+    SEC("tp_btf/sched_process_exit")
+    int BPF_PROG(on_exit, struct task_struct *task) { ... }
+
+*The class.* `records` maps each C struct to its numpy dtype; a test compares them with the object's BTF. `metrics`
+declares the columns with `counter`, `gauge` and `histogram` of `api.metrics`; their names begin with the probe's.
+`open` asks for what it needs (`kernel.require_tracepoints`), sizes the maps by `limits`, loads, and attaches ends
+before beginnings, so that no interval is half seen. It raises `Unsupported(reason, remedy)` where the host cannot
+serve; a part that is missing is a line in `kernel.refusals`, and its columns are absent.
+
+    bpf = open_object(cls.image(), kernel)
+    bpf.resize("cgroups", limits.max_cgroups)
+    load(bpf)
+    attach(bpf, "on_exit")
+    return cls(bpf)
+
+*Reading.* `read` runs once a tick and gives totals since `open` that never shrink, as numpy columns in native units
+(ns, bytes, events). `Map.read` reuses its buffers: copy keys that are kept. `forget` deletes the keys of cgroups that
+are gone. Losses are in `Reading.lost` by a name of the form `x.place`. A column that was not measured is left out,
+never zero.
+
+*Cost.* Measure an event with `python -m bench.probe_cost x` and put the figure into the module's docstring. A probe
+that is expensive at every switch sets `focusable` and implements `focus`. Settings of a single probe are `options`.
+
+*From another distribution.* A class named by the entry point group `koord.probes` is used like one of this package.
+Its `image` returns the path of its own object.
 """
 
 import errno
