@@ -14,7 +14,7 @@ Reading
 
 Writing
     `client.create / patch / modify / update / delete`; `bind` and `evict` for pods, whose answers are values
-    (`BindOutcome`, `EvictionAnswer`). Lost answers are resolved by reading the truth, so a write is neither
+    (`BindOutcome`, `EvictionResult`). Lost answers are resolved by reading the truth, so a write is neither
     lost nor doubled; what cannot be resolved raises an error with `ambiguous` set. `patch` is the write of
     choice; `modify` re-reads on conflict.
 
@@ -31,7 +31,6 @@ This package imports `api` and nothing else of the house; `kubernetes` is import
 
 from pathlib import Path
 
-from cluster.answers import BindOutcome, EvictionAnswer, EvictionOutcome
 from cluster.client import Client
 from cluster.config import load_endpoint, plain_endpoint
 from cluster.errors import (
@@ -53,8 +52,9 @@ from cluster.events import Event, EventRecorder, RecorderSettings
 from cluster.informer import Informer, InformerSettings
 from cluster.leases import Elector, LeaseSettings
 from cluster.listing import Identity, Item, Listing
-from cluster.pacing import Backoff, TokenBucket
+from cluster.outcomes import BindOutcome, EvictionOutcome, EvictionResult
 from cluster.pods import Binding, bind, evict
+from cluster.rate_limit import Backoff, TokenBucket
 from cluster.resources import (
     CONFIG_MAPS,
     CSI_DRIVERS,
@@ -136,8 +136,8 @@ __all__ = [
     "Endpoint",
     "Event",
     "EventRecorder",
-    "EvictionAnswer",
     "EvictionOutcome",
+    "EvictionResult",
     "Expired",
     "Forbidden",
     "Identity",

@@ -15,7 +15,7 @@ import msgspec
 
 from cluster import errors
 from cluster.listing import Listing, list_all
-from cluster.pacing import TokenBucket
+from cluster.rate_limit import TokenBucket
 from cluster.resources import EVERYTHING, Document, Key, Patch, PatchType, Query, Resource
 from cluster.settings import DEFAULT_DELETION, ClientSettings, DeleteOptions
 from cluster.transport import Endpoint, Request, Transport

@@ -17,7 +17,7 @@ from random import Random
 from api.kube.meta import ObjectReference
 from cluster import errors
 from cluster.client import Client
-from cluster.pacing import TokenBucket
+from cluster.rate_limit import TokenBucket
 from cluster.resources import EVENTS, Document, Key, merge_patch
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from cluster import errors
 from cluster.client import Client
 from cluster.listing import Listing
-from cluster.pacing import Backoff
+from cluster.rate_limit import Backoff
 from cluster.resources import EVERYTHING, Key, Query, Resource
 from cluster.store import DeltaType, Store, StoreDelta, newer_version
 from cluster.watch import Watch

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cluster import errors
-from cluster.answers import BindOutcome, EvictionAnswer, EvictionOutcome
 from cluster.client import Client
+from cluster.outcomes import BindOutcome, EvictionOutcome, EvictionResult
 from cluster.resources import PODS, Document, Key
 from cluster.settings import DEFAULT_DELETION, DeleteOptions
 from cluster.transport import Request
@@ -102,7 +102,7 @@ def evict(
     options: DeleteOptions = DEFAULT_DELETION,
     *,
     dry_run: bool = False,
-) -> EvictionAnswer:
+) -> EvictionResult:
     """Ask for a pod's eviction (policy/v1); a budget's no is an answer, shed load is retried.
 
     Only the pod of `options.uid` is evicted; without one the pod that has the name at this moment, so that
@@ -112,7 +112,7 @@ def evict(
     if not options.uid:
         current = client.find(_PLACES, pod)
         if current is None:
-            return EvictionAnswer(EvictionOutcome.GONE, f"pod {pod} does not exist")
+            return EvictionResult(EvictionOutcome.GONE, f"pod {pod} does not exist")
         options = replace(options, uid=current.metadata.uid)
     request = Request(
         "POST",
@@ -123,16 +123,16 @@ def evict(
     try:
         _raise_failure(client.send(request, final=_is_answer), request)
     except errors.NotFound as error:
-        return EvictionAnswer(EvictionOutcome.GONE, error.message)
+        return EvictionResult(EvictionOutcome.GONE, error.message)
     except errors.TooManyRequests as error:
-        return EvictionAnswer(EvictionOutcome.BUDGET, _budget(error), error.retry_after_seconds)
+        return EvictionResult(EvictionOutcome.BUDGET, _budget(error), error.retry_after_seconds)
     except errors.Conflict as error:
         return _after_conflict(client, pod, options, error)
     except errors.Unavailable as error:
         if _is_answer(error):
-            return EvictionAnswer(EvictionOutcome.AMBIGUOUS_BUDGETS, error.message)
+            return EvictionResult(EvictionOutcome.AMBIGUOUS_BUDGETS, error.message)
         raise
-    return EvictionAnswer(EvictionOutcome.EVICTED)
+    return EvictionResult(EvictionOutcome.EVICTED)
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -169,8 +169,8 @@ def _budget(error: errors.TooManyRequests) -> str:
     return "; ".join(text for _, text in error.causes)
 
 
-def _after_conflict(client: Client, pod: Key, options: DeleteOptions, error: errors.Conflict) -> EvictionAnswer:
+def _after_conflict(client: Client, pod: Key, options: DeleteOptions, error: errors.Conflict) -> EvictionResult:
     current = client.find(_PLACES, pod)
     if current is None or (options.uid and current.metadata.uid != options.uid):
-        return EvictionAnswer(EvictionOutcome.GONE, error.message)
+        return EvictionResult(EvictionOutcome.GONE, error.message)
     raise error

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from cluster.pacing import Backoff
+from cluster.rate_limit import Backoff
 from cluster.resources import Document
 
 

@@ -4,9 +4,9 @@ import math
 
 from cluster.resources import Document, Key
 from cluster.twin.database import Database, Record, in_namespace
-from cluster.twin.placing import ready
-from cluster.twin.selecting import labels_of, matches_selector
-from cluster.twin.writes import Writes, own
+from cluster.twin.pod_subresources import ready
+from cluster.twin.registry import ObjectRegistry, own
+from cluster.twin.selectors import labels_of, matches_selector
 
 _SCALES = {
     "ReplicaSet": ("apps", "v1", "replicasets"),
@@ -15,16 +15,16 @@ _SCALES = {
 }
 
 
-def settle(writes: Writes, namespace: str) -> None:
+def update_budgets(registry: ObjectRegistry, namespace: str) -> None:
     """Bring the status of every budget of a namespace up to date."""
-    database = writes.database
+    database = registry.database
     table = database.tables[("policy", "v1", "poddisruptionbudgets")]
     for budget in list(in_namespace(table.records, namespace)):
         wanted = status_of(database, budget)
         if wanted != budget.document.get("status"):
             document = own(budget.document)
             document["status"] = wanted
-            writes.put(table, budget.key, document)
+            registry.put(table, budget.key, document)
 
 
 def status_of(database: Database, budget: Record) -> Document:

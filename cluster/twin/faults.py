@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
-from cluster.twin.problems import Problem
+from cluster.twin.status_errors import StatusError
 
 
 class FaultType(StrEnum):
@@ -56,11 +56,11 @@ class Fault:
     seconds: float = 0.0
     writes: int = 0
 
-    def problem(self) -> Problem:
+    def error(self) -> StatusError:
         """The answer of an ERROR."""
         reason = _REASONS.get(self.status, "Unknown")
         retry_after = round(self.seconds) or None
-        return Problem(self.status, reason, "injected by the twin", retry_after_seconds=retry_after)
+        return StatusError(self.status, reason, "injected by the twin", retry_after_seconds=retry_after)
 
 
 WATCH_FAULTS = frozenset({FaultType.STALL, FaultType.CLOSE})

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cluster.twin.wire import STREAM_END, Inbound, Malformed, take_request
+from cluster.twin.http_messages import STREAM_END, HttpRequest, MalformedRequest, take_request
 
 _READ_BYTES = 1 << 18
 _IN = select.EPOLLIN | select.EPOLLRDHUP
@@ -42,7 +42,7 @@ class Connection:
             self.outbound += data
 
 
-Handler = Callable[[Connection, Inbound], None]
+Handler = Callable[[Connection, HttpRequest], None]
 
 
 class Server:
@@ -196,7 +196,7 @@ class Server:
         while not (connection.paused or connection.streaming or connection.closing or connection.closed):
             try:
                 request = take_request(connection.inbound)
-            except (Malformed, ValueError):
+            except (MalformedRequest, ValueError):
                 self.close(connection)
                 return
             if request is None:

@@ -15,16 +15,16 @@ from cluster.config import plain_endpoint
 from cluster.resources import Document, Key, Resource
 from cluster.settings import ClientSettings
 from cluster.transport import Endpoint
-from cluster.twin import disruption, wire
+from cluster.twin import disruption, http_messages
 from cluster.twin.api import Answer, Api, Route, WatchRequest
+from cluster.twin.broadcaster import WatchBroadcaster
 from cluster.twin.database import Database, DatabaseWrite, ObjectTable, Record
 from cluster.twin.faults import WATCH_FAULTS, Fault, Faults, FaultType
-from cluster.twin.hub import WatchHub
+from cluster.twin.http_messages import HttpRequest
 from cluster.twin.kinds import ServedKind, builtin_kinds
-from cluster.twin.problems import Problem
+from cluster.twin.registry import ObjectRegistry, decode, own
 from cluster.twin.server import Connection, Server
-from cluster.twin.wire import Inbound
-from cluster.twin.writes import Writes, decode, own
+from cluster.twin.status_errors import StatusError
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +62,14 @@ class Twin:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.faults = Faults(Random(f"{self.settings.seed}-faults"))
         self._database = Database(builtin_kinds(), self.settings.history_length)
-        self._writes = Writes(
+        self._registry = ObjectRegistry(
             self._database, lambda: datetime.now(UTC), Random(self.settings.seed), self._on_terminating
         )
-        self._api = Api(self._database, self._writes)
+        self._api = Api(self._database, self._registry)
         self._unsettled: set[str] = set()
         self._server = Server(self._handle, port=self.settings.port, slow_reader_bytes=self.settings.slow_reader_bytes)
-        self._hub = WatchHub(self._database, self._server, self.settings.bookmark_seconds)
-        self._database.listeners += [self._note_unsettled, self._hub.broadcast]
+        self._broadcaster = WatchBroadcaster(self._database, self._server, self.settings.bookmark_seconds)
+        self._database.listeners += [self._note_unsettled, self._broadcaster.broadcast]
 
     def __enter__(self) -> Self:
         self.start()
@@ -82,7 +82,7 @@ class Twin:
         """Begin to serve."""
         self._server.start()
         with self._server.lock:
-            self._hub.start()
+            self._broadcaster.start()
 
     def stop(self) -> None:
         """Close all connections."""
@@ -145,12 +145,12 @@ class Twin:
     def stall_watches(self) -> int:
         """Make all open watches fall silent without closing; returns how many."""
         with self._server.lock:
-            return self._hub.stall_all()
+            return self._broadcaster.stall_all()
 
     def drop_watches(self) -> int:
         """Close all open watches without a word; returns how many."""
         with self._server.lock:
-            return self._hub.drop_all()
+            return self._broadcaster.drop_all()
 
     @property
     def revision(self) -> int:
@@ -161,11 +161,11 @@ class Twin:
     def open_watches(self) -> int:
         """How many watches are open."""
         with self._server.lock:
-            return self._hub.count_open()
+            return self._broadcaster.count_open()
 
     # Requests.
 
-    def _handle(self, connection: Connection, request: Inbound) -> None:
+    def _handle(self, connection: Connection, request: HttpRequest) -> None:
         try:
             found = self._api.discover(request)
             if found is not None:
@@ -178,26 +178,26 @@ class Twin:
                 self._send(connection, self._carry_out(connection, request, route))
             else:
                 self._misbehave(connection, request, route, fault)
-        except Problem as problem:
-            self._send(connection, _refusal(problem))
+        except StatusError as error:
+            self._send(connection, _refusal(error))
         except Exception as error:
             # A malformed object must not end the server for everybody else.
             log.exception("%s %s", request.method, request.path)
-            self._send(connection, _refusal(Problem(500, "InternalError", repr(error))))
+            self._send(connection, _refusal(StatusError(500, "InternalError", repr(error))))
 
-    def _carry_out(self, connection: Connection, request: Inbound, route: Route) -> Answer | None:
+    def _carry_out(self, connection: Connection, request: HttpRequest, route: Route) -> Answer | None:
         try:
             outcome = self._api.answer(request, route)
         finally:
             self._after_write()
         if isinstance(outcome, WatchRequest):
-            self._hub.open(connection, outcome)
+            self._broadcaster.open(connection, outcome)
             return None
         return outcome
 
-    def _misbehave(self, connection: Connection, request: Inbound, route: Route, fault: Fault) -> None:
+    def _misbehave(self, connection: Connection, request: HttpRequest, route: Route, fault: Fault) -> None:
         if fault.type in WATCH_FAULTS:
-            self._hub.doom(connection, fault)
+            self._broadcaster.doom(connection, fault)
             self._send(connection, self._carry_out(connection, request, route))
             return
         if fault.type is FaultType.STALE:
@@ -211,13 +211,13 @@ class Twin:
         if fault.type is FaultType.DROP:
             self._close(connection)
         else:
-            self._send(connection, _refusal(fault.problem()))
+            self._send(connection, _refusal(fault.error()))
 
     def _delay(self, connection: Connection, act: Callable[[], Answer | None], seconds: float) -> None:
         try:
             answer = act()
-        except Problem as problem:
-            answer = _refusal(problem)
+        except StatusError as error:
+            answer = _refusal(error)
         if answer is None:
             return
         connection.paused = True
@@ -231,11 +231,11 @@ class Twin:
 
     def _send(self, connection: Connection, answer: Answer | None) -> None:
         if answer is not None and not connection.closed:
-            data = wire.answer(answer.status, answer.body, answer.retry_after_seconds)
+            data = http_messages.answer(answer.status, answer.body, answer.retry_after_seconds)
             self._server.send(connection, data)
 
     def _close(self, connection: Connection) -> None:
-        self._hub.forget(connection)
+        self._broadcaster.forget(connection)
         self._server.close(connection)
 
     # What happens inside the server by itself.
@@ -246,7 +246,7 @@ class Twin:
 
     def _after_write(self) -> None:
         while self._unsettled:
-            disruption.settle(self._writes, self._unsettled.pop())
+            disruption.update_budgets(self._registry, self._unsettled.pop())
         self._server.flush_soon()
 
     def _on_terminating(self, table: ObjectTable, record: Record) -> None:
@@ -256,7 +256,7 @@ class Twin:
         uid = record.document["metadata"]["uid"]
 
         def finish() -> None:
-            self._writes.finish_termination(table, record.key, uid)
+            self._registry.finish_termination(table, record.key, uid)
             self._after_write()
 
         self._server.after(seconds, finish)
@@ -266,9 +266,9 @@ class Twin:
         document: Document = decode(msgspec.json.encode(obj))
         namespace = document.get("metadata", {}).get("namespace", "") if table.kind.namespaced else ""
         status = document.get("status")
-        record = self._writes.create(table, namespace, document)
+        record = self._registry.create(table, namespace, document)
         if status is not None and record.document.get("status") != status:
-            self._writes.put(table, record.key, own(record.document) | {"status": status})
+            self._registry.put(table, record.key, own(record.document) | {"status": status})
         return record.key
 
     def _table(self, resource: Resource[Any]) -> ObjectTable:
@@ -278,5 +278,5 @@ class Twin:
         return table
 
 
-def _refusal(problem: Problem) -> Answer:
-    return Answer(problem.http_status, problem.body(), problem.retry_after_seconds)
+def _refusal(error: StatusError) -> Answer:
+    return Answer(error.http_status, error.body(), error.retry_after_seconds)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.twin.patching import json_patch, merge, strategic
-from cluster.twin.problems import Problem
+from cluster.twin.patches import json_patch, merge, strategic
+from cluster.twin.status_errors import StatusError
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_strategic_sets_merge_and_shrink() -> None:
 
 
 def test_an_element_without_its_merge_key_is_refused() -> None:
-    with pytest.raises(Problem, match="merge key"):
+    with pytest.raises(StatusError, match="merge key"):
         strategic(PODS, {"containers": [{"image": "x"}]})
 
 
@@ -133,7 +133,7 @@ def test_json_patch(target: Any, operations: Any, expected: Any) -> None:
     ],
 )
 def test_json_patch_that_does_not_fit_is_refused(operation: Any) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(StatusError) as refused:
         json_patch({"a": 1, "list": []}, [operation])
     assert refused.value.status == 422
 

@@ -7,7 +7,7 @@ import msgspec
 Status = dict[str, Any]
 
 
-class Problem(Exception):
+class StatusError(Exception):
     """A request is refused with this code and reason; `http_status` where the answer's own status differs."""
 
     def __init__(
@@ -48,46 +48,46 @@ def success(status: int = 200) -> bytes:
     return msgspec.json.encode(_status("Success", status))
 
 
-def not_found(plural: str, name: str) -> Problem:
+def not_found(plural: str, name: str) -> StatusError:
     """404 for an object."""
-    return Problem(404, "NotFound", f'{plural} "{name}" not found')
+    return StatusError(404, "NotFound", f'{plural} "{name}" not found')
 
 
-def already_exists(plural: str, name: str) -> Problem:
+def already_exists(plural: str, name: str) -> StatusError:
     """409 for a create."""
-    return Problem(409, "AlreadyExists", f'{plural} "{name}" already exists')
+    return StatusError(409, "AlreadyExists", f'{plural} "{name}" already exists')
 
 
-def conflict(plural: str, name: str, why: str) -> Problem:
+def conflict(plural: str, name: str, why: str) -> StatusError:
     """409 for a write whose precondition does not hold."""
-    return Problem(409, "Conflict", f'Operation cannot be fulfilled on {plural} "{name}": {why}')
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {plural} "{name}": {why}')
 
 
-def modified(plural: str, name: str) -> Problem:
+def modified(plural: str, name: str) -> StatusError:
     """409 for a write based on an old version."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(plural, name, why)
 
 
-def bad_request(message: str) -> Problem:
+def bad_request(message: str) -> StatusError:
     """400."""
-    return Problem(400, "BadRequest", message)
+    return StatusError(400, "BadRequest", message)
 
 
-def invalid(kind: str, name: str, field: str, why: str) -> Problem:
+def invalid(kind: str, name: str, field: str, why: str) -> StatusError:
     """422 for one field."""
     message = f'{kind} "{name}" is invalid: {field}: {why}'
-    return Problem(422, "Invalid", message, causes=(("FieldValueInvalid", why),))
+    return StatusError(422, "Invalid", message, causes=(("FieldValueInvalid", why),))
 
 
-def forbidden(plural: str, name: str, why: str) -> Problem:
+def forbidden(plural: str, name: str, why: str) -> StatusError:
     """403 from admission."""
-    return Problem(403, "Forbidden", f'{plural} "{name}" is forbidden: {why}')
+    return StatusError(403, "Forbidden", f'{plural} "{name}" is forbidden: {why}')
 
 
-def expired(message: str) -> Problem:
+def expired(message: str) -> StatusError:
     """410 for a version or token that the server no longer has."""
-    return Problem(410, "Expired", message)
+    return StatusError(410, "Expired", message)
 
 
 def _status(status: str, code: int) -> Status:

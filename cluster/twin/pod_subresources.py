@@ -3,56 +3,56 @@
 from typing import Any
 
 from cluster.resources import Document, Key
-from cluster.twin import problems
+from cluster.twin import status_errors
 from cluster.twin.database import ObjectTable, Record
-from cluster.twin.selecting import labels_of, matches_selector
-from cluster.twin.writes import Writes, own
+from cluster.twin.registry import ObjectRegistry, own
+from cluster.twin.selectors import labels_of, matches_selector
 
 _BUDGET_CAUSE = "DisruptionBudget"
 _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 _TERMINAL = ("Succeeded", "Failed")
 
 
-def bind(writes: Writes, pods: ObjectTable, key: Key, body: Document) -> None:
-    """POST pods/NAME/binding. Raises `Problem` 409 unless the pod is free; annotations merge in."""
-    record = writes.current(pods, key)
+def bind(registry: ObjectRegistry, pods: ObjectTable, key: Key, body: Document) -> None:
+    """POST pods/NAME/binding. Raises `StatusError` 409 unless the pod is free; annotations merge in."""
+    record = registry.current(pods, key)
     metadata, spec = record.document["metadata"], record.document.get("spec", {})
     node = (body.get("target") or {}).get("name", "")
     asked = body.get("metadata") or {}
     if not node:
-        raise problems.invalid("Binding", key.name, "target.name", "Required value")
+        raise status_errors.invalid("Binding", key.name, "target.name", "Required value")
     if asked.get("uid") and asked["uid"] != metadata["uid"]:
         why = f"Precondition failed: UID in precondition: {asked['uid']}, UID in object meta: {metadata['uid']}"
-        raise problems.conflict("pods/binding", key.name, why)
+        raise status_errors.conflict("pods/binding", key.name, why)
     if metadata.get("deletionTimestamp"):
         why = f"pod {key.name} is being deleted, cannot be assigned to a host"
-        raise problems.conflict("pods/binding", key.name, why)
+        raise status_errors.conflict("pods/binding", key.name, why)
     if spec.get("nodeName"):
         why = f'pod {key.name} is already assigned to node "{spec["nodeName"]}"'
-        raise problems.conflict("pods/binding", key.name, why)
+        raise status_errors.conflict("pods/binding", key.name, why)
     if spec.get("schedulingGates"):
         why = f"pod {key.name} has non-empty .spec.schedulingGates"
-        raise problems.conflict("pods/binding", key.name, why)
+        raise status_errors.conflict("pods/binding", key.name, why)
     document = own(record.document)
     document["spec"]["nodeName"] = node
     if asked.get("annotations"):
         document["metadata"].setdefault("annotations", {}).update(asked["annotations"])
-    set_condition(document, "PodScheduled", "True", writes.stamp())
-    writes.put(pods, key, document)
+    set_condition(document, "PodScheduled", "True", registry.stamp())
+    registry.put(pods, key, document)
 
 
-def evict(writes: Writes, pods: ObjectTable, key: Key, body: Document, *, dry_run: bool) -> None:
+def evict(registry: ObjectRegistry, pods: ObjectTable, key: Key, body: Document, *, dry_run: bool) -> None:
     """POST pods/NAME/eviction: checks and charges the budget, then deletes the pod."""
-    record = writes.current(pods, key)
+    record = registry.current(pods, key)
     options = body.get("deleteOptions") or {}
     dry_run = dry_run or bool(options.get("dryRun"))
     status = record.document.get("status", {})
     exempt = status.get("phase") in (*_TERMINAL, "Pending") or record.document["metadata"].get("deletionTimestamp")
     if not exempt:
         # Preconditions come with the delete, after the budget; checked first here, nothing is charged in vain.
-        writes.delete(pods, key, options, dry_run=True)
-        _charge(writes, record, dry_run=dry_run)
-    writes.delete(pods, key, options, dry_run=dry_run)
+        registry.delete(pods, key, options, dry_run=True)
+        _charge(registry, record, dry_run=dry_run)
+    registry.delete(pods, key, options, dry_run=dry_run)
 
 
 def budgets_of(table: ObjectTable, pod: Record) -> list[Record]:
@@ -82,15 +82,15 @@ def set_condition(document: Document, name: str, status: str, stamp: str) -> Non
         known.pop("reason", None)
 
 
-def _charge(writes: Writes, pod: Record, *, dry_run: bool) -> None:
-    table = writes.database.tables[("policy", "v1", "poddisruptionbudgets")]
+def _charge(registry: ObjectRegistry, pod: Record, *, dry_run: bool) -> None:
+    table = registry.database.tables[("policy", "v1", "poddisruptionbudgets")]
     budgets = budgets_of(table, pod)
     if not budgets:
         return
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         # The real server hands this Status out as if it were the created object.
-        raise problems.Problem(500, "", message, http_status=201)
+        raise status_errors.StatusError(500, "", message, http_status=201)
     budget = budgets[0]
     status, spec = budget.document.get("status", {}), budget.document.get("spec", {})
     if not ready(pod.document) and _unready_may_go(status, spec):
@@ -105,8 +105,8 @@ def _charge(writes: Writes, pod: Record, *, dry_run: bool) -> None:
         return
     document = own(budget.document)
     document["status"]["disruptionsAllowed"] -= 1
-    document["status"].setdefault("disruptedPods", {})[pod.key.name] = writes.stamp()
-    writes.put(table, budget.key, document)
+    document["status"].setdefault("disruptedPods", {})[pod.key.name] = registry.stamp()
+    registry.put(table, budget.key, document)
 
 
 def _unready_may_go(status: Document, spec: Document) -> bool:
@@ -117,8 +117,8 @@ def _unready_may_go(status: Document, spec: Document) -> bool:
     return desired > 0 and bool(status.get("currentHealthy", 0) >= desired)
 
 
-def _refused(cause: str, *, retry_after_seconds: int | None = None) -> problems.Problem:
-    return problems.Problem(
+def _refused(cause: str, *, retry_after_seconds: int | None = None) -> status_errors.StatusError:
+    return status_errors.StatusError(
         429,
         "TooManyRequests",
         _REFUSAL,

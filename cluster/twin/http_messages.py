@@ -25,7 +25,7 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-En
 STREAM_END = b"0\r\n\r\n"
 
 
-class Inbound(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request as received; the path is percent-decoded."""
 
     method: str
@@ -35,14 +35,14 @@ class Inbound(NamedTuple):
     body: bytes
 
 
-class Malformed(Exception):
+class MalformedRequest(Exception):
     """The bytes are no request that this server reads."""
 
 
-def take_request(buffer: bytearray) -> Inbound | None:
+def take_request(buffer: bytearray) -> HttpRequest | None:
     """Cut one whole request off the front of the buffer; None while it is incomplete.
 
-    Raises `Malformed` for a bad request line or a body of unknown length.
+    Raises `MalformedRequest` for a bad request line or a body of unknown length.
     """
     end = buffer.find(b"\r\n\r\n")
     if end < 0:
@@ -50,7 +50,7 @@ def take_request(buffer: bytearray) -> Inbound | None:
     head = bytes(buffer[:end])
     length = int(_header(head, b"content-length") or 0)
     if _header(head, b"transfer-encoding"):
-        raise Malformed("chunked request bodies are not read")
+        raise MalformedRequest("chunked request bodies are not read")
     if len(buffer) < end + 4 + length:
         return None
     body = bytes(buffer[end + 4 : end + 4 + length])
@@ -58,9 +58,9 @@ def take_request(buffer: bytearray) -> Inbound | None:
     try:
         method, target, _ = head[: head.find(b"\r\n")].decode("ascii").split(" ")
     except ValueError as error:
-        raise Malformed(str(error)) from error
+        raise MalformedRequest(str(error)) from error
     path, _, query = target.partition("?")
-    return Inbound(
+    return HttpRequest(
         method,
         unquote(path) if "%" in path else path,
         dict(parse_qsl(query, keep_blank_values=True)) if query else {},

@@ -34,7 +34,7 @@ class EvictionOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionAnswer:
+class EvictionResult:
     """Outcome with the server's words; `retry_after_seconds` only where the server gave it."""
 
     outcome: EvictionOutcome

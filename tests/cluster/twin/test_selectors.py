@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from cluster.twin.kinds import ServedKind, builtin_kinds
-from cluster.twin.problems import Problem
-from cluster.twin.selecting import matches_selector, predicate
+from cluster.twin.selectors import matches_selector, predicate
+from cluster.twin.status_errors import StatusError
 
 KINDS = {kind.name: kind for kind in builtin_kinds() if kind.group != "" or kind.name != "Event"}
 
@@ -54,7 +54,7 @@ def test_fields(kind: str, fields: str, expected: bool) -> None:
     ("labels", "fields"), [("a=b=c,", ""), ("a >> 1", ""), ("", "spec.x=1"), ("", "metadata.name")]
 )
 def test_what_cannot_be_parsed_is_refused(labels: str, fields: str) -> None:
-    with pytest.raises(Problem):
+    with pytest.raises(StatusError):
         predicate(KINDS["Pod"], labels, fields)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cluster.resources import Document
-from cluster.twin.problems import Problem, bad_request
+from cluster.twin.status_errors import StatusError, bad_request
 
 MERGE_KEYS: dict[str, str] = {
     "addresses": "type",
@@ -98,7 +98,7 @@ def _strategic_list(target: list[Any], patch: list[Any], merge_key: str) -> list
 
 
 def json_patch(target: Document, operations: Any) -> Any:
-    """RFC 6902; raises `Problem` 422 when an operation does not fit, as the server does."""
+    """RFC 6902; raises `StatusError` 422 when an operation does not fit, as the server does."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
     document: Any = _copy(target)
@@ -106,7 +106,7 @@ def json_patch(target: Document, operations: Any) -> Any:
         try:
             document = _operate(document, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise Problem(422, "Invalid", f"JSON patch operation {operation} does not fit: {error!r}") from error
+            raise StatusError(422, "Invalid", f"JSON patch operation {operation} does not fit: {error!r}") from error
     return document
 
 

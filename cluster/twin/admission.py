@@ -4,7 +4,7 @@ import re
 from random import Random
 
 from cluster.resources import Document, Key
-from cluster.twin import problems
+from cluster.twin import status_errors
 from cluster.twin.database import Database, ObjectTable
 from cluster.twin.kinds import custom_kinds
 from cluster.twin.pruning import prune
@@ -16,7 +16,7 @@ _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critic
 
 
 def name_for(table: ObjectTable, namespace: str, metadata: Document, random: Random) -> str:
-    """The object's name, generated if it asks for that; raises `Problem` 422."""
+    """The object's name, generated if it asks for that; raises `StatusError` 422."""
     name: str = metadata.get("name", "")
     prefix = metadata.get("generateName", "")
     while not name and prefix:
@@ -24,22 +24,22 @@ def name_for(table: ObjectTable, namespace: str, metadata: Document, random: Ran
         name = "" if Key(namespace, prefix + tail) in table.records else prefix + tail
     if not name:
         why = "Required value: name or generateName is required"
-        raise problems.invalid(table.kind.name, "", "metadata.name", why)
+        raise status_errors.invalid(table.kind.name, "", "metadata.name", why)
     if len(name) > 253 or not _NAME.fullmatch(name):
-        raise problems.invalid(table.kind.name, name, "metadata.name", "must be an RFC 1123 subdomain")
+        raise status_errors.invalid(table.kind.name, name, "metadata.name", "must be an RFC 1123 subdomain")
     return name
 
 
-def check_texts(kind: str, metadata: Document) -> None:
-    """Labels and annotations are maps of texts, and labels are short; raises `Problem` 400 or 422."""
+def validate_metadata(kind: str, metadata: Document) -> None:
+    """Labels and annotations are maps of texts, and labels are short; raises `StatusError` 400 or 422."""
     for field in ("labels", "annotations"):
         texts = metadata.get(field) or {}
         if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
-            raise problems.bad_request(f"json: cannot unmarshal metadata.{field}: not a map of strings")
+            raise status_errors.bad_request(f"json: cannot unmarshal metadata.{field}: not a map of strings")
     for name, value in (metadata.get("labels") or {}).items():
         if not (_LABEL.fullmatch(value) and _LABEL.fullmatch(name.rpartition("/")[2])):
             why = f"Invalid value: {name}={value}: at most 63 letters, digits and -_. between alphanumerics"
-            raise problems.invalid(kind, str(metadata.get("name", "")), "metadata.labels", why)
+            raise status_errors.invalid(kind, str(metadata.get("name", "")), "metadata.labels", why)
 
 
 def new_uid(random: Random) -> str:
@@ -48,13 +48,13 @@ def new_uid(random: Random) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def dress(database: Database, table: ObjectTable, document: Document, stamp: str) -> None:
+def set_defaults(database: Database, table: ObjectTable, document: Document, stamp: str) -> None:
     """Fill in, in place, what the server gives a new object of this kind."""
     name = table.kind.name
     if name == "Pod":
-        _dress_pod(database, document)
+        _set_pod_defaults(database, document)
     elif name == "CustomResourceDefinition":
-        serve(database, document, stamp)
+        serve_definition(database, document, stamp)
     elif name == "Namespace":
         document["status"] = {"phase": "Active"}
     if table.kind.schema is not None:
@@ -63,13 +63,13 @@ def dress(database: Database, table: ObjectTable, document: Document, stamp: str
         document.update(pruned)
 
 
-def serve(database: Database, definition: Document, stamp: str) -> None:
-    """Serve the kinds of a CustomResourceDefinition and say so in its status; raises `Problem` 422."""
+def serve_definition(database: Database, definition: Document, stamp: str) -> None:
+    """Serve the kinds of a CustomResourceDefinition and say so in its status; raises `StatusError` 422."""
     metadata = definition["metadata"]
     protected = definition["spec"]["group"].endswith((".k8s.io", ".kubernetes.io"))
     if protected and "api-approved.kubernetes.io" not in (metadata.get("annotations") or {}):
         field, why = "metadata.annotations[api-approved.kubernetes.io]", "Required value: protected groups must have it"
-        raise problems.invalid("CustomResourceDefinition", metadata["name"], field, why)
+        raise status_errors.invalid("CustomResourceDefinition", metadata["name"], field, why)
     for kind in custom_kinds(definition):
         database.serve(kind)
     true = {"status": "True", "lastTransitionTime": stamp}
@@ -83,7 +83,7 @@ def serve(database: Database, definition: Document, stamp: str) -> None:
     }
 
 
-def _dress_pod(database: Database, document: Document) -> None:
+def _set_pod_defaults(database: Database, document: Document) -> None:
     spec = document.setdefault("spec", {})
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("restartPolicy", "Always")
@@ -107,7 +107,7 @@ def _priority(database: Database, document: Document, class_name: str) -> int:
     record = known.get(Key("", class_name))
     if record is None:
         why = f"no PriorityClass with name {class_name} was found"
-        raise problems.forbidden("pods", document["metadata"]["name"], why)
+        raise status_errors.forbidden("pods", document["metadata"]["name"], why)
     document["spec"]["preemptionPolicy"] = record.document.get("preemptionPolicy", "PreemptLowerPriority")
     return int(record.document["value"])
 

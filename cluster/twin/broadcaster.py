@@ -1,15 +1,15 @@
 """All open watches: who hears what, bookmarks, endings, and the faults that befall streams."""
 
-from cluster.twin import wire
+from cluster.twin import http_messages
 from cluster.twin.api import WatchRequest
 from cluster.twin.database import Database, DatabaseWrite, ObjectTable
 from cluster.twin.faults import Fault, FaultType
-from cluster.twin.problems import Problem
 from cluster.twin.server import Connection, Server
-from cluster.twin.watching import WatchSession, error_chunk, event_chunk
+from cluster.twin.status_errors import StatusError
+from cluster.twin.watch_session import WatchSession, error_chunk, event_chunk
 
 
-class WatchHub:
+class WatchBroadcaster:
     """Sends events to the watches that they concern. Everything is called under the server's lock."""
 
     def __init__(self, database: Database, server: Server, bookmark_seconds: float) -> None:
@@ -17,7 +17,7 @@ class WatchHub:
         self._server = server
         self._bookmark_seconds = bookmark_seconds
         self._watches: dict[Connection, WatchSession] = {}
-        self._dooms: dict[Connection, tuple[FaultType, int]] = {}
+        self._stream_faults: dict[Connection, tuple[FaultType, int]] = {}
 
     def start(self) -> None:
         """Begin to send bookmarks."""
@@ -27,15 +27,15 @@ class WatchHub:
         """Answer a watch: first what is past or present, then what comes."""
         session = opening.session
         connection.streaming = True
-        self._server.send(connection, wire.STREAM_HEAD)
+        self._server.send(connection, http_messages.STREAM_HEAD)
         try:
             past = session.present() if opening.revision is None else session.replay(opening.revision)
             for data in past:
                 self._server.send(connection, data)
                 self._count(connection, 1)
-        except Problem as problem:
-            self._dooms.pop(connection, None)
-            self._server.send(connection, error_chunk(problem))
+        except StatusError as error:
+            self._stream_faults.pop(connection, None)
+            self._server.send(connection, error_chunk(error))
             self._server.end_stream(connection)
             return
         self._server.after(session.lasts_seconds, lambda: self._end(connection, session))
@@ -53,7 +53,7 @@ class WatchHub:
 
     def doom(self, connection: Connection, fault: Fault) -> None:
         """Let the watch about to open stall or close after as many events as the fault says."""
-        self._dooms[connection] = (fault.type, fault.writes)
+        self._stream_faults[connection] = (fault.type, fault.writes)
 
     def stall_all(self) -> int:
         """Make all open watches fall silent without closing; returns how many."""
@@ -74,7 +74,7 @@ class WatchHub:
     def forget(self, connection: Connection) -> None:
         """Send nothing more to this connection."""
         self._watches.pop(connection, None)
-        self._dooms.pop(connection, None)
+        self._stream_faults.pop(connection, None)
 
     def count_open(self) -> int:
         """How many watches are open."""
@@ -93,15 +93,15 @@ class WatchHub:
         self._server.end_stream(connection)
 
     def _count(self, connection: Connection, events: int) -> None:
-        doom = self._dooms.get(connection)
+        doom = self._stream_faults.get(connection)
         if doom is None:
             return
         kind, left = doom[0], doom[1] - events
-        self._dooms[connection] = (kind, left)
+        self._stream_faults[connection] = (kind, left)
         if left > 0:
             return
         if kind is FaultType.STALL:
-            del self._dooms[connection]
+            del self._stream_faults[connection]
             connection.stalled = True
         else:
             self.forget(connection)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from cluster.resources import Key
 from cluster.twin.database import DatabaseWrite, ObjectTable
-from cluster.twin.problems import Problem, expired
-from cluster.twin.selecting import Predicate
-from cluster.twin.wire import chunk
+from cluster.twin.http_messages import chunk
+from cluster.twin.selectors import Predicate
+from cluster.twin.status_errors import StatusError, expired
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class WatchSession:
         return "DELETED" if before else ""
 
     def replay(self, revision: int) -> Iterator[bytes]:
-        """Chunks of the events after `revision`; raises `Problem` 410 when they are forgotten."""
+        """Chunks of the events after `revision`; raises `StatusError` 410 when they are forgotten."""
         if revision < self.table.compacted:
             raise expired(f"too old resource version: {revision} ({self.table.compacted})")
         for event in self.table.since(revision):
@@ -70,6 +70,6 @@ def event_chunk(kind: str, data: bytes) -> bytes:
     return chunk(b'{"type":"%s","object":%s}\n' % (kind.encode(), data))
 
 
-def error_chunk(problem: Problem) -> bytes:
+def error_chunk(error: StatusError) -> bytes:
     """The event by which a watch that began well ends badly."""
-    return event_chunk("ERROR", problem.body())
+    return event_chunk("ERROR", error.body())

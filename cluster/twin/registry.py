@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from cluster.resources import Document, Key, PatchType
-from cluster.twin import applying, births, patching, problems
+from cluster.twin import admission, patches, server_side_apply, status_errors
 from cluster.twin.database import Database, ObjectTable, Record
 from cluster.twin.pruning import prune
 
@@ -27,7 +27,7 @@ class PatchRequest:
 
 
 @dataclass(slots=True)
-class Writes:
+class ObjectRegistry:
     """Applies writes to the database. `clock` gives the wall time, `random` names and uids.
 
     `on_terminating` is told of pods that wait for their kubelet.
@@ -37,21 +37,21 @@ class Writes:
     clock: Callable[[], datetime]
     random: Random
     on_terminating: Callable[[ObjectTable, Record], None]
-    _owners: dict[tuple[str, Key], applying.Ownership] = field(default_factory=dict)
+    _owners: dict[tuple[str, Key], server_side_apply.Ownership] = field(default_factory=dict)
 
     def create(self, table: ObjectTable, namespace: str, document: Document, *, dry_run: bool = False) -> Record:
         """POST; `document` is handed over."""
         kind = table.kind
         metadata = self._checked_metadata(table, namespace, document)
         if metadata.pop("resourceVersion", ""):
-            raise problems.bad_request("resourceVersion should not be set on objects to be created")
-        key = Key(namespace, births.name_for(table, namespace, metadata, self.random))
+            raise status_errors.bad_request("resourceVersion should not be set on objects to be created")
+        key = Key(namespace, admission.name_for(table, namespace, metadata, self.random))
         if key in table.records:
-            raise problems.already_exists(kind.qualified, key.name)
-        births.check_texts(kind.name, metadata)
+            raise status_errors.already_exists(kind.qualified, key.name)
+        admission.validate_metadata(kind.name, metadata)
         metadata |= {
             "name": key.name,
-            "uid": births.new_uid(self.random),
+            "uid": admission.new_uid(self.random),
             "creationTimestamp": self.stamp(),
             "generation": 1,
         }
@@ -60,7 +60,7 @@ class Writes:
         metadata.pop("deletionTimestamp", None)
         if kind.status and not kind.status_at_birth:
             document.pop("status", None)
-        births.dress(self.database, table, document, self.stamp())
+        admission.set_defaults(self.database, table, document, self.stamp())
         if dry_run:
             return Record(key, 0, document, msgspec.json.encode(document))
         return self.database.put(table, key, document)
@@ -72,10 +72,10 @@ class Writes:
         current = self.current(table, key)
         metadata = self._checked_metadata(table, key.namespace, document)
         if metadata.get("name", key.name) != key.name:
-            raise problems.bad_request("the name of the object does not match the name on the URL")
+            raise status_errors.bad_request("the name of the object does not match the name on the URL")
         if not metadata.get("resourceVersion") and not table.kind.unconditional:
             why = "must be specified for an update"
-            raise problems.invalid(table.kind.name, key.name, "metadata.resourceVersion", why)
+            raise status_errors.invalid(table.kind.name, key.name, "metadata.resourceVersion", why)
         return self._store(table, current, document, subresource, dry_run=dry_run)
 
     def patch(
@@ -85,17 +85,17 @@ class Writes:
         kind = _UNDERSTOOD_PATCHES.get(change.content_type)
         if kind is None or (kind is PatchType.STRATEGIC and table.kind.custom):
             message = f"the body of the request was in an unknown format: {change.content_type}"
-            raise problems.Problem(415, "UnsupportedMediaType", message)
+            raise status_errors.StatusError(415, "UnsupportedMediaType", message)
         body = decode(change.body)
         if kind is PatchType.APPLY:
             return self._apply(table, key, body, change, subresource, dry_run=dry_run)
         current = self.current(table, key)
         if kind is PatchType.JSON:
-            patched = patching.json_patch(current.document, body)
+            patched = patches.json_patch(current.document, body)
         elif kind is PatchType.MERGE:
-            patched = patching.merge(current.document, body)
+            patched = patches.merge(current.document, body)
         else:
-            patched = patching.strategic(current.document, body)
+            patched = patches.strategic(current.document, body)
         return self._store(table, current, own(patched), subresource, dry_run=dry_run)
 
     def delete(self, table: ObjectTable, key: Key, options: Document, *, dry_run: bool = False) -> Record:
@@ -130,10 +130,10 @@ class Writes:
         return self.database.put(table, key, document)
 
     def current(self, table: ObjectTable, key: Key) -> Record:
-        """The latest state; raises `Problem` 404."""
+        """The latest state; raises `StatusError` 404."""
         record = table.records.get(key)
         if record is None:
-            raise problems.not_found(table.kind.qualified, key.name)
+            raise status_errors.not_found(table.kind.qualified, key.name)
         return record
 
     def stamp(self) -> str:
@@ -147,9 +147,9 @@ class Writes:
         version = document["metadata"].get("resourceVersion") or str(current.revision)
         uid = document["metadata"].get("uid") or before["metadata"]["uid"]
         if version != str(current.revision) or uid != before["metadata"]["uid"]:
-            raise problems.modified(table.kind.qualified, current.key.name)
+            raise status_errors.modified(table.kind.qualified, current.key.name)
         document = self._restricted(table, before, document, subresource)
-        births.check_texts(table.kind.name, document["metadata"])
+        admission.validate_metadata(table.kind.name, document["metadata"])
         _keep_identity(before["metadata"], document["metadata"])
         if table.kind.name == "Pod":
             _refuse_moving(before, document)
@@ -160,7 +160,7 @@ class Writes:
         if _essence(document) != _essence(before):
             document["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         if table.kind.name == "CustomResourceDefinition":
-            births.serve(self.database, document, self.stamp())
+            admission.serve_definition(self.database, document, self.stamp())
         self.database.put(table, current.key, document)
         metadata = document["metadata"]
         # A grace period still running keeps the object, finalizers or not.
@@ -173,13 +173,13 @@ class Writes:
         kind = table.kind
         if subresource == "status":
             if not kind.status:
-                raise problems.not_found(kind.qualified, "status")
+                raise status_errors.not_found(kind.qualified, "status")
             metadata = wanted["metadata"] if kind.status_writes_metadata else own(before)["metadata"]
             document = {**before, "metadata": metadata}
             document.pop("status", None)
             return document | ({"status": wanted["status"]} if "status" in wanted else {})
         if subresource:
-            raise problems.not_found(kind.qualified, subresource)
+            raise status_errors.not_found(kind.qualified, subresource)
         if kind.status:
             wanted.pop("status", None)
             if "status" in before:
@@ -190,13 +190,13 @@ class Writes:
         self, table: ObjectTable, key: Key, body: Any, change: PatchRequest, subresource: str, *, dry_run: bool
     ) -> Record:
         if not change.field_manager:
-            raise problems.bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: is required for apply")
+            raise status_errors.bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: is required for apply")
         if not isinstance(body, dict) or body.get("kind") != table.kind.name:
-            raise problems.bad_request(f"apply needs apiVersion and kind of a {table.kind.name}")
-        ownership = self._owners.setdefault((table.kind.qualified, key), applying.Ownership())
+            raise status_errors.bad_request(f"apply needs apiVersion and kind of a {table.kind.name}")
+        ownership = self._owners.setdefault((table.kind.qualified, key), server_side_apply.Ownership())
         current = table.records.get(key)
         before = {} if current is None else current.document
-        wanted = own(applying.apply(before, body, ownership, manager=change.field_manager, force=change.force))
+        wanted = own(server_side_apply.apply(before, body, ownership, manager=change.field_manager, force=change.force))
         if current is None:
             wanted.setdefault("metadata", {})["name"] = key.name
             return self.create(table, key.namespace, wanted, dry_run=dry_run)
@@ -209,12 +209,12 @@ class Writes:
     def _checked_metadata(self, table: ObjectTable, namespace: str, document: Document) -> Document:
         kind = table.kind
         if document.setdefault("kind", kind.name) != kind.name:
-            raise problems.bad_request(f"{document['kind']} in the body, {kind.name} in the URL")
+            raise status_errors.bad_request(f"{document['kind']} in the body, {kind.name} in the URL")
         if document.setdefault("apiVersion", kind.api_version) != kind.api_version:
-            raise problems.bad_request(f"{document['apiVersion']} in the body, {kind.api_version} in the URL")
+            raise status_errors.bad_request(f"{document['apiVersion']} in the body, {kind.api_version} in the URL")
         metadata: Document = document.setdefault("metadata", {})
         if metadata.get("namespace", namespace) not in (namespace, ""):
-            raise problems.bad_request(
+            raise status_errors.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
         metadata.pop("managedFields", None)
@@ -225,21 +225,21 @@ class Writes:
         for name in ("uid", "resourceVersion"):
             if wanted.get(name) and wanted[name] != have[name]:
                 why = f"Precondition failed: {name} in precondition: {wanted[name]}, in object meta: {have[name]}"
-                raise problems.conflict(table.kind.qualified, record.key.name, why)
+                raise status_errors.conflict(table.kind.qualified, record.key.name, why)
 
 
 def decode(body: bytes) -> Any:
-    """A request body as plain JSON; raises `Problem` 400."""
+    """A request body as plain JSON; raises `StatusError` 400."""
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise problems.bad_request(f"the body of the request is no JSON: {error}") from error
+        raise status_errors.bad_request(f"the body of the request is no JSON: {error}") from error
 
 
 def own(document: Any) -> Document:
     # Encoding and decoding is the fastest deep copy of plain JSON there is.
     if not isinstance(document, dict) or not isinstance(document.get("metadata", {}), dict):
-        raise problems.bad_request("the patched object is no object")
+        raise status_errors.bad_request("the patched object is no object")
     copy: Document = msgspec.json.decode(msgspec.json.encode(document))
     return copy
 
@@ -271,7 +271,7 @@ def _refuse_moving(before: Document, wanted: Document) -> None:
     have, want = before.get("spec", {}).get("nodeName"), wanted.get("spec", {}).get("nodeName")
     if have != want:
         why = "Forbidden: pod updates may not change fields other than images, tolerations and gates"
-        raise problems.invalid("Pod", before["metadata"]["name"], "spec", why)
+        raise status_errors.invalid("Pod", before["metadata"]["name"], "spec", why)
 
 
 def _grace_seconds(table: ObjectTable, document: Document, options: Document) -> int:

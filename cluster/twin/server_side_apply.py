@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.resources import Document
-from cluster.twin.patching import MERGE_KEYS
-from cluster.twin.problems import Problem
+from cluster.twin.patches import MERGE_KEYS
+from cluster.twin.status_errors import StatusError
 
 Path = tuple[str, ...]
 """Steps to a field: names, and `name=value` for an element of a keyed list."""
@@ -41,7 +41,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def apply(current: Document, wanted: Document, ownership: Ownership, *, manager: str, force: bool) -> Document:
     """The object after `manager` applied `wanted`; records what it owns from here on.
 
-    Raises `Problem` 409 with a FieldManagerConflict per field when another applier owns it with another
+    Raises `StatusError` 409 with a FieldManagerConflict per field when another applier owns it with another
     value and `force` is off.
     """
     fields = {path: value for path, value in leaves(wanted) if path not in _IDENTITY}
@@ -55,7 +55,7 @@ def apply(current: Document, wanted: Document, ownership: Ownership, *, manager:
         causes = tuple(
             ("FieldManagerConflict", f'conflict with "{other}": .{".".join(path)}') for other, path in sorted(rivals)
         )
-        raise Problem(409, "Conflict", f"Apply failed with {len(causes)} conflict(s)", causes=causes)
+        raise StatusError(409, "Conflict", f"Apply failed with {len(causes)} conflict(s)", causes=causes)
     for other, path in rivals:
         del ownership.fields[other][path]
     abandoned = ownership.fields.get(manager, {}).keys() - fields.keys()

@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.resources import Document
 from cluster.twin.kinds import ServedKind
-from cluster.twin.problems import bad_request
+from cluster.twin.status_errors import bad_request
 
 Predicate = Callable[[Document], bool]
 
@@ -52,7 +52,7 @@ _COMMA = re.compile(r",(?![^()]*\))")
 
 @lru_cache(maxsize=512)
 def predicate(kind: ServedKind, labels: str, fields: str) -> Predicate | None:
-    """What both selectors select together; None when they select everything. Raises `Problem` 400."""
+    """What both selectors select together; None when they select everything. Raises `StatusError` 400."""
     terms = [_label_term(part.strip()) for part in _COMMA.split(labels) if part.strip()]
     terms += [_field_term(kind, part.strip()) for part in fields.split(",") if part.strip()]
     if not terms:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cluster.twin.applying import Ownership, apply, leaves, with_value, without
-from cluster.twin.problems import Problem
+from cluster.twin.server_side_apply import Ownership, apply, leaves, with_value, without
+from cluster.twin.status_errors import StatusError
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_fields_of_plain_writers_are_left_alone() -> None:
 def test_a_refused_apply_changes_no_ownership() -> None:
     ownership = Ownership()
     state = apply({}, document(spec={"x": 1}), ownership, manager="a", force=False)
-    with pytest.raises(Problem, match="1 conflict"):
+    with pytest.raises(StatusError, match="1 conflict"):
         apply(state, document(spec={"x": 2}), ownership, manager="b", force=False)
     assert "b" not in ownership.fields
     assert apply(state, document(), ownership, manager="a", force=False).get("spec") is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.twin.wire import Inbound, Malformed, answer, chunk, take_request
+from cluster.twin.http_messages import HttpRequest, MalformedRequest, answer, chunk, take_request
 
 GET = b"GET /api/v1/pods?limit=5&labelSelector=a%3Db%2Cc&continue= HTTP/1.1\r\nHost: h\r\n\r\n"
 POST = (
@@ -16,8 +16,10 @@ POST = (
 def test_a_request_is_cut_off_the_front() -> None:
     buffer = bytearray(GET + POST + b"GET /rest")
     first = take_request(buffer)
-    assert first == Inbound("GET", "/api/v1/pods", {"limit": "5", "labelSelector": "a=b,c", "continue": ""}, "", b"")
-    assert take_request(buffer) == Inbound("POST", "/a/b", {}, "application/json", b'{"a":1}')
+    assert first == HttpRequest(
+        "GET", "/api/v1/pods", {"limit": "5", "labelSelector": "a=b,c", "continue": ""}, "", b""
+    )
+    assert take_request(buffer) == HttpRequest("POST", "/a/b", {}, "application/json", b'{"a":1}')
     assert take_request(buffer) is None
     assert buffer == b"GET /rest"
 
@@ -42,7 +44,7 @@ def test_it_does_not_matter_how_the_bytes_arrive(sizes: list[int]) -> None:
     ],
 )
 def test_what_is_not_read_is_said(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedRequest):
         take_request(bytearray(data))
 
 
