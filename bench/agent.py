@@ -1,4 +1,4 @@
-"""What the agent costs on a full node: CPU, resident memory and time of a tick with 500 live cgroups at 1 Hz.
+"""Cost of the agent on a full node: CPU, resident memory and time of a tick with 500 live cgroups at 1 Hz.
 
     sudo .venv/bin/python -m bench.agent [--cgroups 500] [--seconds 45] [--json]
 
@@ -62,7 +62,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def observe(pid: int, seconds: int) -> dict[str, float]:
-    """Watch the agent for a while."""
+    """Measure the agent for a number of seconds."""
     ticks_ms, series = [], 0
     used, started = cpu_seconds(pid), time.monotonic()
     for second in range(seconds):

@@ -1,4 +1,4 @@
-"""What measuring costs: switch-heavy loads bare, under our cpu probe and under bpftrace's runqlat, interleaved.
+"""Overhead of measuring: switch-heavy loads bare, under our cpu probe and under bpftrace's runqlat, interleaved.
 
     sudo .venv/bin/python -m bench.overhead [--rounds 5] [--json]
 
@@ -75,7 +75,7 @@ def run_load(command: list[str]) -> float:
 
 
 def measure_bare(side: Side) -> None:
-    """Run every load with nobody watching."""
+    """Run every load without an observer."""
     for name, command in LOADS.items():
         side.seconds.setdefault(name, []).append(run_load(command))
 

@@ -1,7 +1,7 @@
-"""What one probe's programs cost per event, by the kernel's BPF statistics: `python -m bench.probe_cost NAME`.
+"""Cost of one probe's programs per event, by the kernel's BPF statistics: `python -m bench.probe_cost NAME`.
 
 Two processes pass a byte back and forth on one CPU, once in cgroups of their own and once in the same, so that every
-switch is a switch between (or within) cgroups; and once more while the probe looks closely at another one. Needs root.
+switch is a switch between (or within) cgroups; and once more while the probe's focus is on another one. Needs root.
 """
 
 import os

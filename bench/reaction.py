@@ -1,8 +1,8 @@
-"""How soon a hog is quieted, and how soon it is let go: from its first instruction to the first rung and back.
+"""Reaction time of the response: from a hog's first instruction to the first rung, and from its end to the release.
 
 A service takes requests at 30 % of the machine. A best-effort cgroup with two spinning processes for each CPU starts
 from a standstill (SIGCONT); the time is taken until its `cpu.idle` reads 1. Then it is stopped again (SIGSTOP), and the
-time is taken until the file reads what it read before. The agent is the real one, told only which cgroups are which.
+time is taken until the file reads what it read before. The agent is the real one, configured only with the two cgroups.
 
     python -m bench.reaction --onsets 100
 """
@@ -36,11 +36,11 @@ while True:
 ONSET_LIMIT_SECONDS = 10.0
 RELEASE_LIMIT_SECONDS = 30.0
 BESIDE_SECONDS = 1.0
-"""How long the hog runs on after the rung was pulled."""
+"""Seconds that the hog runs on after the first rung is applied."""
 
 
 def idle(cgroup: ScratchCgroup) -> bool:
-    """Whether the best-effort cgroup, or the one above all best-effort ones, is idle."""
+    """Return whether the best-effort cgroup, or the one above all best-effort ones, has cpu.idle set."""
     return (cgroup.directories[0] / "cpu.idle").read_text().strip() == "1"
 
 
@@ -49,7 +49,7 @@ def processes(cgroup: ScratchCgroup) -> list[int]:
 
 
 def stopped(pids: list[int]) -> bool:
-    """Whether all of them stand still."""
+    """Return whether all of them are stopped."""
     states = []
     for pid in pids:
         with contextlib.suppress(FileNotFoundError):
@@ -76,7 +76,7 @@ def onset(stage: Stage, number: int, stop: Event) -> tuple[float, float]:
         count = 2 * (os.cpu_count() or 1)
         hog.spawn([sys.executable, "-c", SPIN.format(count=count)])
         wait_until(lambda: len(processes(hog)) == count and stopped(processes(hog)), 10.0, stop, 0.02)
-        if stop.wait(2.0):  # let the agent meet the new cgroup
+        if stop.wait(2.0):  # let the agent discover the new cgroup
             return float("nan"), float("nan")
         pids = processes(hog)
         for pid in pids:
@@ -92,7 +92,7 @@ def onset(stage: Stage, number: int, stop: Event) -> tuple[float, float]:
 
 
 def summary(name: str, seconds: np.ndarray, goal: str) -> None:
-    """One line for people; what never came counts as slower than all."""
+    """Return a summary line; what never came counts as slower than all."""
     ranked = np.where(np.isnan(seconds), np.inf, seconds)
     p50, p99, most = (float(np.quantile(ranked, part, method="higher")) for part in (0.5, 0.99, 1.0))
     print(f"{name:<22} median {p50 * 1e3:8.1f} ms  p99 {p99 * 1e3:8.1f} ms  most {most * 1e3:8.1f} ms  (goal: {goal})")
@@ -116,7 +116,7 @@ def main() -> int:
         rate = arguments.load * (os.cpu_count() or 1) / seconds
         os.sched_setscheduler(
             0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(10)
-        )  # the clock is not the patient
+        )  # the measuring process must not be acted on
         records = Records(stage.start_client(rate, 20.0 * arguments.onsets + 60, 1))
         stop.wait(5.0)
         for number in range(arguments.onsets):

@@ -1,10 +1,10 @@
-"""The only door to the API server, and its in-process twin for tests, simulators and benchmarks.
+"""Client of the API server, the only one here, and its in-process twin for tests, simulators and benchmarks.
 
 Reading
     `connect()` finds the server as kubectl does and gives a `Client`; `Client(plain_endpoint(url))` speaks
     to the twin. `client.get / find / list` decode to the type that a `Resource` names: the builtin ones
     (`PODS`, `NODES`, ...) give JSON documents, `PODS.of(Pod)` gives structs with only the fields a program
-    reads, and `custom(WORKLOAD_PROFILE)` the kinds of `api.crds`. `Informer` keeps a local copy and tells
+    reads, and `custom(WORKLOAD_PROFILE)` the kinds of `api.crds`. `Informer` keeps a local copy and gives
     subscribers every change exactly once:
 
         informer = Informer(client, PODS.of(Pod), Query(fields="spec.nodeName="))
@@ -13,12 +13,12 @@ Reading
         informer.wait_synced(30.0)
 
 Writing
-    `client.create / patch / modify / update / delete`; `bind` and `evict` for pods, whose answers are values
-    (`BindOutcome`, `EvictionResult`). Lost answers are resolved by reading the truth, so a write is neither
+    `client.create / patch / modify / update / delete`; `bind` and `evict` for pods, whose results are values
+    (`BindOutcome`, `EvictionResult`). Lost answers are resolved by reading the object, so a write is neither
     lost nor doubled; what cannot be resolved raises an error with `ambiguous` set. `patch` is the write of
     choice; `modify` re-reads on conflict.
 
-Living with others
+Sharing the API server
     Each client has a rate limit and jittered back-off and honours Retry-After. `Elector` competes for a
     Lease; `EventRecorder` sends Events as series. Errors are the tree under `ClusterError`.
 
@@ -26,7 +26,7 @@ Twin
     `cluster.twin.Twin` serves the same API over HTTP on loopback, with faults on request;
     `python -m cluster.twin` serves it from a process of its own.
 
-This package imports `api` and nothing else of the house; `kubernetes` is imported here only, when needed.
+This package imports `api` and nothing else of the project; `kubernetes` is imported here only, when needed.
 """
 
 from pathlib import Path
@@ -178,7 +178,7 @@ __all__ = [
 def connect(
     settings: ClientSettings | None = None, *, kubeconfig: Path | None = None, context: str | None = None
 ) -> Client:
-    """A client of the server that the environment configures: kubeconfig first, then the pod's account.
+    """Return a client of the server that the environment configures: kubeconfig first, then the pod's account.
 
     Raises `NotConfigured` when there is neither.
     """

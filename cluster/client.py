@@ -1,8 +1,8 @@
-"""The client: typed reads and safe writes over one rate-limited, retrying connection to the API server.
+"""Client of the API server: typed reads and safe writes, rate-limited and retried.
 
 Every call may block for rate limiting, the server and back-off, and is safe to make from many threads. A
 request is repeated only where that cannot do harm: reads, writes with the same effect twice, and writes
-that surely did not happen. What is left over is an error whose `ambiguous` says whether it may have.
+that surely did not happen. Any other failure is an error whose `ambiguous` says whether the write may have happened.
 """
 
 import logging
@@ -31,7 +31,7 @@ def _never(_: errors.ApiError) -> bool:
 
 
 Observer = Callable[[str, int, float], None]
-"""Hears of every attempt: method, HTTP status (0 without an answer) and seconds; must be quick."""
+"""Called for every attempt: method, HTTP status (0 without an answer) and seconds; must be quick."""
 
 
 def _unobserved(_method: str, _status: int, _seconds: float) -> None:
@@ -39,7 +39,7 @@ def _unobserved(_method: str, _status: int, _seconds: float) -> None:
 
 
 class Client:
-    """Speaks to one API server. Close it, or use it as a context manager."""
+    """Client of one API server. Close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -69,18 +69,18 @@ class Client:
     # Reading.
 
     def get(self, resource: Resource[T], key: Key) -> T:
-        """The object as stored; raises `NotFound`."""
+        """Return the object as stored; raises `NotFound`."""
         return self._decode(resource.model, self.send(Request("GET", resource.object_path(key))))
 
     def find(self, resource: Resource[T], key: Key) -> T | None:
-        """The object as stored, or None."""
+        """Return the object as stored, or None."""
         try:
             return self.get(resource, key)
         except errors.NotFound:
             return None
 
     def list(self, resource: Resource[T], query: Query = EVERYTHING, *, not_older_than: str = "") -> Listing[T]:
-        """All objects that match, read in chunks that together are one consistent state.
+        """Return all objects that match, read in chunks that together are one consistent state.
 
         `not_older_than` is a resource version that the answer must have reached.
         """
@@ -94,7 +94,7 @@ class Client:
         resource_version: str,
         silence_seconds: float = 90.0,
     ) -> Watch[T]:
-        """Changes after `resource_version`, with bookmarks. See `Watch`; most callers want an `Informer`.
+        """Watch changes after `resource_version`, with bookmarks. See `Watch`; most callers want an `Informer`.
 
         Raises `Expired` (here or while iterating) when the server no longer has that version.
         """
@@ -159,7 +159,7 @@ class Client:
         subresource: str = "",
         attempts: int = 8,
     ) -> Document:
-        """Read, change, write, and again when somebody else wrote in between; returns the stored document.
+        """Read, change, write, and retry when another client wrote in between; returns the stored document.
 
         `change` gets a document it may alter and returns the wanted state, or None to leave the object as
         it is. It is called once per attempt and must give the same result on its own result, because an
@@ -188,7 +188,7 @@ class Client:
             return False
         return True
 
-    # The one way out.
+    # Sending.
 
     def send(
         self, request: Request, *, repeatable: bool = True, final: Callable[[errors.ApiError], bool] = _never
@@ -260,12 +260,12 @@ class Client:
     def pause(self, attempt: int, at_least_seconds: float | None = None) -> None:
         """Wait before retry number `attempt` (from 0), longer than what the server asked for."""
         delay = self.settings.backoff.delay_seconds(attempt, self._random)
-        # What the server asked for is a floor: jitter goes on top, so that those it told so do not return as one.
+        # What the server asked for is a floor: jitter goes on top, so that its clients do not return all at once.
         time.sleep(delay + (at_least_seconds or 0.0))
 
 
 def contains(existing: Any, wanted: Any) -> bool:
-    """Whether every field of `wanted` stands in `existing`; lists compare element by element."""
+    """Return whether `existing` has every field of `wanted`; lists compare element by element."""
     if isinstance(wanted, dict):
         return isinstance(existing, dict) and all(
             name in existing and contains(existing[name], value) for name, value in wanted.items()

@@ -1,4 +1,4 @@
-"""Where the API server is: kubeconfig or service account, read by the official client.
+"""Address and credentials of the API server: kubeconfig or service account, read by the official client.
 
 The order is the usual one: an explicit file, `$KUBECONFIG`, `~/.kube/config`, then the pod's service
 account. Exec plugins, client certificates, proxies and token rotation are the official client's work.
@@ -15,13 +15,13 @@ from cluster.transport import Endpoint
 
 
 def plain_endpoint(url: str, *, pool_size: int = 64) -> Endpoint:
-    """An endpoint without TLS or credentials, such as the twin or `kubectl proxy`."""
+    """Return an endpoint without TLS or credentials, such as the twin or `kubectl proxy`."""
     pools = urllib3.PoolManager(maxsize=pool_size, retries=False)
     return Endpoint(url, pools, authorization=lambda: "")
 
 
 def load_endpoint(*, kubeconfig: Path | None = None, context: str | None = None, pool_size: int = 64) -> Endpoint:
-    """The endpoint that the environment configures.
+    """Return the endpoint that the environment configures.
 
     Raises `NotConfigured` when neither a kubeconfig nor a service account is there, naming both.
     """

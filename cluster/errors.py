@@ -1,8 +1,8 @@
-"""What can go wrong at the API server's door, as types that callers act on.
+"""Errors of the API server as types that callers act on.
 
 Every error chains its cause (`__cause__` is the transport's exception where there was one). The tree says
 what to do: `Conflict` re-read and retry, `Expired` list again, `TooManyRequests` and `Unavailable` wait,
-`NotFound` is often an answer, `Forbidden` and `Invalid` need a human.
+`NotFound` is often an answer, `Forbidden` and `Invalid` need an administrator.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class ClusterError(Exception):
 
 
 class NotConfigured(ClusterError):
-    """Neither a kubeconfig nor a service account says where the API server is."""
+    """There is neither a kubeconfig nor a service account."""
 
 
 class Undecodable(ClusterError):
@@ -49,7 +49,7 @@ class ApiError(ClusterError):
 
     @property
     def message(self) -> str:
-        """The server's own words."""
+        """The server's own message."""
         return str(self.args[0])
 
 
@@ -74,7 +74,7 @@ class Invalid(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: the account lacks a permission or an admission rule says no."""
+    """403: the account lacks a permission or an admission rule refuses."""
 
 
 class Unauthorized(Forbidden):
@@ -126,7 +126,7 @@ _STATUS_DECODER = msgspec.json.Decoder(Status)
 
 
 def error_type(status: int, reason: str) -> type[ApiError]:
-    """The error that stands for an HTTP status and a Status reason."""
+    """Return the error type for an HTTP status and a Status reason."""
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists
     if reason == "Expired":
@@ -137,7 +137,7 @@ def error_type(status: int, reason: str) -> type[ApiError]:
 
 
 def from_response(status: int, body: bytes, headers: Mapping[str, str], where: str) -> ApiError:
-    """The error for an unsuccessful response; `where` names method and path for the message.
+    """Return the error for an unsuccessful response; `where` names method and path for the message.
 
     A body that is no Status object (a proxy's page) still gives the error of its HTTP status.
     """
@@ -149,7 +149,7 @@ def from_response(status: int, body: bytes, headers: Mapping[str, str], where: s
 
 
 def from_status(answer: Status, where: str, *, status: int = 0, retry_after: float | None = None) -> ApiError:
-    """The error for a Status object; `status` overrides its code, `retry_after` its details."""
+    """Return the error for a Status object; `status` overrides its code, `retry_after` its details."""
     code = status or answer.code
     causes: tuple[tuple[str, str], ...] = ()
     if answer.details is not None:

@@ -28,7 +28,7 @@ NOTE_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to `regarding`: a CamelCase `reason`, the `action` tried, and a sentence for humans."""
+    """An event on `regarding`: a CamelCase `reason`, the `action` tried, and a sentence for users."""
 
     regarding: ObjectReference
     reason: str
@@ -41,14 +41,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RecorderSettings:
-    """How much is sent, and as whom."""
+    """Rates of the recorder, and the component it reports as."""
 
     controller: str
     """Reporting controller, e.g. koord-scheduler."""
     instance: str
     """Reporting instance, e.g. the pod's name."""
     series_seconds: float = 360.0
-    """An equal event within so long after the last one continues its series."""
+    """An equal event within this time after the last one continues its series."""
     burst_per_object: int = 25
     """Distinct events about one object before its rate limit bites."""
     seconds_per_event: float = 300.0
@@ -69,7 +69,7 @@ class Series:
 
 @dataclass(slots=True)
 class RecorderCounters:
-    """What became of the events recorded."""
+    """Counters of recorded events: sent, counted onto a series, dropped."""
 
     created: int = 0
     continued: int = 0
@@ -80,7 +80,7 @@ class RecorderCounters:
 
 @dataclass(slots=True)
 class EventSeries:
-    """What was sent lately: series by event, and a token bucket by object."""
+    """Events sent lately: series by event, and a token bucket by object."""
 
     series: OrderedDict[Event, Series] = field(default_factory=OrderedDict)
     buckets: OrderedDict[ObjectReference, TokenBucket] = field(default_factory=OrderedDict)
@@ -95,7 +95,7 @@ def correlate(memory: EventSeries, event: Event, settings: RecorderSettings, now
 
 
 def admitted(memory: EventSeries, event: Event, settings: RecorderSettings, now_seconds: float) -> bool:
-    """Whether the object's rate limit lets one more distinct event through."""
+    """Return whether the object's rate limit lets one more distinct event through."""
     bucket = memory.buckets.get(event.regarding)
     if bucket is None:
         bucket = TokenBucket(1.0 / settings.seconds_per_event, settings.burst_per_object)
@@ -152,7 +152,7 @@ class EventRecorder:
             try:
                 self._send(event, time.monotonic())
             except errors.ClusterError as error:
-                # Events are hints to humans; retrying beyond the client's own retries would only queue more.
+                # Events are hints to users; retrying beyond the client's own retries would only queue more.
                 self.counters.failed += 1
                 log.info("event %s about %s lost: %s", event.reason, event.regarding.name, error)
             except Exception:

@@ -1,8 +1,8 @@
-"""A local copy of one kind that keeps itself up to date and tells its subscribers what changed.
+"""Informer: a local copy of one kind that is kept up to date, with changes for subscribers.
 
 One thread lists, then watches; resumes where a watch ended, and lists again when the server no longer
 knows the version. Subscribers get every change exactly once and in order, in batches, and after a list
-also the deletions nobody announced.
+also the deletions that no watch event announced.
 """
 
 import logging
@@ -30,10 +30,10 @@ Subscriber = Callable[[Sequence[StoreDelta[T]]], None]
 
 @dataclass(frozen=True, slots=True)
 class InformerSettings:
-    """Patience of an informer."""
+    """Timeouts and retries of an informer."""
 
     silence_seconds: float = 90.0
-    """A watch that says nothing for so long is given up and resumed. Servers send bookmarks each minute."""
+    """A watch that is silent for this time is given up and resumed. Servers send bookmarks each minute."""
     backoff: Backoff = field(default_factory=lambda: Backoff(initial_seconds=0.2, maximum_seconds=30.0))
     resumes_before_list: int = 5
     """Failed resumes in a row after which the state is listed afresh."""
@@ -43,7 +43,7 @@ class InformerSettings:
 
 @dataclass(slots=True)
 class InformerCounters:
-    """What an informer has been through; read by metrics and tests."""
+    """Counters of an informer; read by metrics and tests."""
 
     lists: int = 0
     watches: int = 0
@@ -79,7 +79,7 @@ class Informer(Generic[T]):
         self._random = random or Random()
         self._store: Store[T] = Store()
         self._subscribers: list[Subscriber[T]] = []
-        # Held while the store changes and subscribers hear of it, so that both are one step to others.
+        # Held while the store changes and subscribers are called, so that both are one step to other threads.
         self._lock = threading.RLock()
         self._synced = threading.Event()
         self._stopping = threading.Event()
@@ -95,7 +95,7 @@ class Informer(Generic[T]):
         self.stop()
 
     def subscribe(self, subscriber: Subscriber[T]) -> None:
-        """Hear of every change from here on, starting with the present objects as added.
+        """Call the subscriber with every change from here on, starting with the present objects as added.
 
         Called in the informer's thread (the first time in the caller's); must not block for long. What it
         raises is logged and counted, and the informer goes on.
@@ -105,7 +105,7 @@ class Informer(Generic[T]):
             present = [
                 StoreDelta(DeltaType.ADDED, key, None, entry.value) for key, entry in self._store.entries().items()
             ]
-            self._tell([subscriber], present)
+            self._notify([subscriber], present)
 
     def start(self) -> None:
         """Begin listing and watching."""
@@ -121,20 +121,20 @@ class Informer(Generic[T]):
             self._thread.join(timeout_seconds)
 
     def wait_synced(self, timeout_seconds: float) -> bool:
-        """Wait until the first list is in and told to subscribers; False when that takes longer.
+        """Wait until the first list is in and delivered to subscribers; False when that takes longer.
 
         Also True once the server said that it does not serve the kind.
         """
         return self._synced.wait(timeout_seconds)
 
     def get(self, key: Key) -> T | None:
-        """The object as last seen, or None."""
+        """Return the object as last seen, or None."""
         with self._lock:
             entry = self._store.entry(key)
         return None if entry is None else entry.value
 
     def snapshot(self) -> dict[Key, T]:
-        """All objects as last seen, one consistent moment of the copy."""
+        """Return all objects as last seen, one consistent moment of the copy."""
         with self._lock:
             return {key: entry.value for key, entry in self._store.entries().items()}
 
@@ -146,11 +146,11 @@ class Informer(Generic[T]):
 
     @property
     def undecodable(self) -> int:
-        """How many states did not fit the resource's type and were passed over."""
+        """Number of objects that did not decode to the resource's type and were passed over."""
         return self._store.undecodable
 
     def silent_seconds(self) -> float:
-        """Seconds since the server was last heard; large means that the copy may be old."""
+        """Seconds since the server last sent anything; large means that the copy may be old."""
         return time.monotonic() - self.counters.last_heard_seconds
 
     def _run(self) -> None:
@@ -182,7 +182,7 @@ class Informer(Generic[T]):
         failures = 1 if heard else failures + 1
         if not self._stopping.is_set():
             log.warning("watch of %s interrupted (%d in a row): %s", self.resource.plural, failures, error)
-        # What was heard before the failure counts: resume behind it, not where the watch began.
+        # Events received before the failure count: resume behind it, not where the watch began.
         version = self._seen_version if version else ""
         return failures, "" if failures > self._settings.resumes_before_list else version
 
@@ -199,15 +199,15 @@ class Informer(Generic[T]):
         with self._lock:
             deltas = self._store.replace(listing.items)
             self._seen_version = listing.resource_version
-            self._heard()
-            self._tell(self._subscribers, deltas)
+            self._note_activity()
+            self._notify(self._subscribers, deltas)
         self._synced.set()
         return listing.resource_version
 
     def _fresh_listing(self) -> Listing[T]:
         listing = self._client.list(self.resource, self._query)
         for _ in range(self._settings.stale_lists):
-            # A server behind the one we heard before would take the copy back in time.
+            # A server behind the one asked before would take the copy back in time.
             if not newer_version(self._seen_version, listing.resource_version):
                 break
             self.counters.stale_lists += 1
@@ -229,14 +229,14 @@ class Informer(Generic[T]):
                 with self._lock:
                     deltas = self._store.apply(changes)
                     self._seen_version = watch.resource_version
-                    self._heard()
-                    self._tell(self._subscribers, deltas)
+                    self._note_activity()
+                    self._notify(self._subscribers, deltas)
             return watch.resource_version
 
-    def _heard(self) -> None:
+    def _note_activity(self) -> None:
         self.counters.last_heard_seconds = time.monotonic()
 
-    def _tell(self, subscribers: Sequence[Subscriber[T]], deltas: Sequence[StoreDelta[T]]) -> None:
+    def _notify(self, subscribers: Sequence[Subscriber[T]], deltas: Sequence[StoreDelta[T]]) -> None:
         if not deltas:
             return
         for subscriber in subscribers:

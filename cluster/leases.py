@@ -3,7 +3,7 @@
 The decision is pure and trusts no foreign clock: a lease counts as abandoned when *this* process has seen
 it unchanged for its whole duration on its own monotonic clock. A holder stops counting itself as leader at
 `renew_deadline_seconds` after the *start* of its last successful renewal, whether or not its thread runs,
-so the gap up to `duration_seconds` is the slack in which nobody leads.
+so the gap up to `duration_seconds` is the slack in which no candidate leads.
 """
 
 import logging
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Who runs for which lease, and how patiently. Defaults are those of the stock scheduler."""
+    """Candidate, lease and timing of an election. Defaults are those of the stock scheduler."""
 
     lease: Key
     identity: str
     duration_seconds: float = 15.0
-    """Others may take over when the lease stood unchanged for so long."""
+    """Others may take over when the lease is unchanged for this time."""
     renew_deadline_seconds: float = 10.0
-    """The holder gives up leading when it could not renew for so long; must be less than the duration."""
+    """The holder gives up leading when it could not renew for this time; must be less than the duration."""
     retry_seconds: float = 2.0
     """Time between tries."""
 
@@ -75,7 +75,7 @@ def observe(previous: ObservedLease | None, lease: Lease, now_seconds: float) ->
 
 
 def may_take(observation: ObservedLease, settings: LeaseSettings, now_seconds: float) -> bool:
-    """Whether a candidate may write itself into the lease: free, its own, or abandoned."""
+    """Return whether a candidate may write itself into the lease: free, its own, or abandoned."""
     spec = observation.lease.spec
     if not spec.holder_identity or spec.holder_identity == settings.identity:
         return True
@@ -135,7 +135,7 @@ class Elector:
 
     @property
     def leading(self) -> bool:
-        """Whether this process holds the lease at this moment."""
+        """True while this process holds the lease."""
         return time.monotonic() < self._lead_until_seconds
 
     def start(self) -> None:
@@ -149,7 +149,7 @@ class Elector:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(self._settings.renew_deadline_seconds)
-        self._tell()
+        self._notify()
         if was_leading:
             self._release()
 
@@ -169,14 +169,14 @@ class Elector:
         while not self._stopping.is_set():
             try:
                 self.try_once()
-                self._tell()
+                self._notify()
             except Exception:
                 # Whatever a callback does, the lead must be renewed or lost knowingly.
                 log.exception("lease %s", self._settings.lease)
             # Jitter keeps candidates that started together from writing together for ever.
             self._stopping.wait(self._settings.retry_seconds * (1.0 + 0.2 * self._random.random()))
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.leading != self._told:
             self._told = not self._told
             self._on_change(self._told)
@@ -202,7 +202,7 @@ class Elector:
         try:
             self._seen(self._client.update(_STRUCTS, claimed(lease, self._settings, datetime.now(UTC))))
         except errors.ClusterError:
-            # Whether it was written is unknown, or somebody else wrote: read before the next write.
+            # Whether it was written is unknown, or another candidate wrote: read before the next write.
             self._observation = None
             raise
 

@@ -38,7 +38,7 @@ class Item(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """The answer to a list; `resource_version` is where a watch continues."""
+    """Result of a list; `resource_version` is where a watch continues."""
 
     items: tuple[Item[T], ...]
     resource_version: str

@@ -1,19 +1,19 @@
-"""What the API server says to a binding or an eviction: answers a caller acts on, so values, not errors."""
+"""Outcomes of a binding or an eviction: refusals that a caller acts on, so values, not errors."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class BindOutcome(StrEnum):
-    """How a bind ended; in every case the pod is bound at most once.
+    """Outcome of a binding; in every case the pod is bound at most once.
 
-    Only BOUND means that the pod runs where asked. The others say why it does not, and nothing is retried:
+    Only BOUND means that the pod runs where asked. The others tell the reason why not, and nothing is retried:
     the pod's own state decides what the scheduler does next.
     """
 
     BOUND = "bound"
     ELSEWHERE = "elsewhere"
-    """Another node has it."""
+    """The pod is bound to another node."""
     REPLACED = "replaced"
     """The name belongs to a pod with another uid."""
     GONE = "gone"
@@ -21,7 +21,7 @@ class BindOutcome(StrEnum):
 
 
 class EvictionOutcome(StrEnum):
-    """How an eviction request ended."""
+    """Outcome of an eviction request."""
 
     EVICTED = "evicted"
     """The server accepted it; the pod terminates within its grace period."""
@@ -30,12 +30,12 @@ class EvictionOutcome(StrEnum):
     BUDGET = "budget"
     """A PodDisruptionBudget forbids it at this moment; `retry_after_seconds` may say when to ask again."""
     AMBIGUOUS_BUDGETS = "ambiguous-budgets"
-    """More than one PodDisruptionBudget covers the pod; the server evicts it never, until a human repairs it."""
+    """More than one PodDisruptionBudget covers the pod; the server refuses until an administrator changes that."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionResult:
-    """Outcome with the server's words; `retry_after_seconds` only where the server gave it."""
+    """Outcome with the server's message; `retry_after_seconds` only where the server gave it."""
 
     outcome: EvictionOutcome
     message: str = ""

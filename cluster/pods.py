@@ -1,6 +1,6 @@
-"""The two writes that decide over a pod: bind it to a node, and evict it within its disruption budget.
+"""Binding of a pod to a node, and eviction within its disruption budget.
 
-Both are safe to repeat: what the pod's own state says afterwards is the answer, whatever got lost between.
+Both are safe to repeat: the pod's own state afterwards decides the outcome, whatever answer was lost.
 """
 
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ def _after_refusal(client: Client, binding: Binding) -> BindOutcome | None:
 
 
 def bound_where(client: Client, binding: Binding) -> BindOutcome | None:
-    """How the pod stands to a binding; None when it is free."""
+    """Return the outcome that the pod's state implies for a binding; None when it is free."""
     pod = client.find(_PLACES, binding.pod)
     if pod is None:
         return BindOutcome.GONE
@@ -103,7 +103,7 @@ def evict(
     *,
     dry_run: bool = False,
 ) -> EvictionResult:
-    """Ask for a pod's eviction (policy/v1); a budget's no is an answer, shed load is retried.
+    """Ask for a pod's eviction (policy/v1); a budget's refusal is a result, shed load is retried.
 
     Only the pod of `options.uid` is evicted; without one the pod that has the name at this moment, so that
     a repeated request never meets its successor. Raises `Unavailable` when the server stays out of reach,

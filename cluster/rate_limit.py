@@ -1,4 +1,4 @@
-"""How fast to ask and how long to wait: a token bucket and a jittered back-off, clocks passed in.
+"""Rate limit and back-off: a token bucket and jittered delays, clocks passed in.
 
 `TokenBucket` hands out reservations, so that many threads queue fairly without holding a lock while they
 sleep. Jitter keeps a thousand clients that failed together from returning together.

@@ -1,4 +1,4 @@
-"""Names of things in the API: kinds and where they live, object keys, what to select, how to patch.
+"""Kinds of the API and their paths, object keys, queries and patches.
 
 A `Resource` pairs a place in the API with the type its objects decode to. The builtin ones decode to plain
 JSON documents; `PODS.of(Pod)` decodes to a struct that names only the fields a program reads, which is what
@@ -73,7 +73,7 @@ class Resource(Generic[T]):
         """URL path of one object.
 
         Raises ValueError when the key's namespace does not fit the kind's scope: the path would name
-        something else.
+        another object.
         """
         if not key.name or self.namespaced != bool(key.namespace):
             raise ValueError(f"{self.kind} key {key!r} needs a name and {'a' if self.namespaced else 'no'} namespace")
@@ -82,14 +82,14 @@ class Resource(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which objects a list or watch covers: a namespace ("" is all) and selectors in API syntax."""
+    """Selection of a list or watch: a namespace ("" is all) and selectors in API syntax."""
 
     namespace: str = ""
     labels: str = ""
     fields: str = ""
 
     def parameters(self) -> dict[str, str]:
-        """The URL parameters that say so."""
+        """Return the URL parameters."""
         pairs = {"labelSelector": self.labels, "fieldSelector": self.fields}
         return {name: value for name, value in pairs.items() if value}
 
@@ -123,7 +123,7 @@ class Patch:
 
     @property
     def repeatable(self) -> bool:
-        """Whether sending it again after a lost answer is safe."""
+        """True when sending it again after a lost answer is safe."""
         return self.type is not PatchType.JSON
 
 
@@ -152,7 +152,7 @@ def _builtin(
 
 
 def custom(definition: Definition[M]) -> Resource[M]:
-    """A custom kind of the house, decoded to its struct, which holds every field of its schema."""
+    """Return a custom kind of this project, decoded to its struct, which holds every field of its schema."""
     return Resource(
         definition.kind,
         definition.plural,

@@ -1,4 +1,4 @@
-"""What a caller may choose: pace and patience of a client, and how gently to delete."""
+"""Settings of a client: rate, timeouts and retries; and options of a deletion."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from cluster.resources import Document
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Pace and patience of a client."""
+    """Rate, timeouts and retries of a client."""
 
     requests_per_second: float = 50.0
     """Sustained rate over all threads; watches count once, when they open."""
@@ -30,7 +30,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How to delete: only a certain object, and how gently. None leaves the server's default."""
+    """Options of a deletion: preconditions, grace period and propagation. None leaves the server's default."""
 
     uid: str = ""
     resource_version: str = ""

@@ -1,7 +1,7 @@
-"""A local copy of one kind: lists and changes go in, what truly changed comes out, each change once.
+"""Store of an informer: lists and changes go in, real changes come out, each once.
 
 Pure: no clock, no network, no lock. An object is the same state when its uid and resource version are; a
-name whose uid changed is one object deleted and another added, also when nobody saw the moment between.
+name whose uid changed is one object deleted and another added, also when no event came in between.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class DeltaType(StrEnum):
-    """How an object differs from what the store held."""
+    """Kind of a change of the store."""
 
     ADDED = "added"
     UPDATED = "updated"
@@ -58,7 +58,7 @@ class Store(Generic[T]):
         return dict(self._entries)
 
     def replace(self, items: Iterable[Item[T]]) -> list[StoreDelta[T]]:
-        """Become exactly the listed objects; returns what that changed, deletions first.
+        """Replace the content by the listed objects; returns the changes, deletions first.
 
         Deletions come first so that whatever the deleted objects occupied is free for the added ones.
         """
@@ -108,7 +108,7 @@ class Store(Generic[T]):
 
 
 def newer_version(left: str, right: str) -> bool:
-    """Whether resource version `left` is later than `right`.
+    """Return whether resource version `left` is later than `right`.
 
     Versions are decimal numbers that grow (Kubernetes states so since 1.35 and has always done so); for
     anything else the answer is False.

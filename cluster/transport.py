@@ -25,7 +25,7 @@ class HttpResponse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API server is and how to speak to it.
+    """Address, connection pool and credentials of the API server.
 
     `authorization` returns the header's value ("" for none) and is asked per request, because service
     account tokens rotate on disk.
@@ -37,7 +37,7 @@ class Endpoint:
 
 
 class Request(NamedTuple):
-    """What to send; `path` starts with a slash, `content_type` describes `body`."""
+    """A request to send; `path` starts with a slash, `content_type` describes `body`."""
 
     method: str
     path: str

@@ -1,8 +1,8 @@
 """One watch: the server's stream of changes after a resource version, until it ends for any reason.
 
 A watch is expected to end: the server closes it after `timeoutSeconds`, closes slow readers without a
-word, or stops sending without closing. Silence is noticed, because with bookmarks a healthy watch speaks
-about once a minute. Whoever needs continuity resumes from `resource_version` (see `Informer`).
+word, or stops sending without closing. Silence is noticed, because with bookmarks a healthy watch sends
+something about once a minute. A caller that needs continuity resumes from `resource_version` (see `Informer`).
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from cluster.transport import Request, Transport
 T = TypeVar("T")
 
 SESSION_SECONDS = 360
-"""How long the server keeps a watch before it ends it; bounds how long a lost one can go unnoticed."""
+"""Time after which the server ends a watch; bounds how long a lost one can go unnoticed."""
 
 
 class ChangeType(StrEnum):
-    """What happened to an object."""
+    """Type of a change."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Koord needs on Debian or Ubuntu; elsewhere prints exactly what is missing and stops.
+# Installs the packages that Koord needs on Debian or Ubuntu; elsewhere prints which are missing and stops.
 #   deploy/provision.sh build run [test] [vm]     sections of packages.txt
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

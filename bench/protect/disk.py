@@ -7,7 +7,7 @@ from threading import Event
 
 from bench.detect.disk import Disk
 from bench.protect.columns import Column
-from bench.protect.watching import watch
+from bench.protect.measurement import watch
 from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import Records, Stage
 

@@ -13,7 +13,7 @@ from threading import Event
 import click
 
 from bench.protect.columns import Alone, Column, Ours, Suppress, Unprotected
-from bench.protect.watching import watch
+from bench.protect.measurement import watch
 from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import ROOT, Records, Stage
 from koordlet.host.cgroups.scratch import ScratchCgroup

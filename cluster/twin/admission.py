@@ -1,4 +1,4 @@
-"""What the server adds to an object when it is created: name, identity, defaults and admission."""
+"""Admission of a created object: its name, identity, defaults and checks."""
 
 import re
 from random import Random
@@ -16,7 +16,7 @@ _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critic
 
 
 def name_for(table: ObjectTable, namespace: str, metadata: Document, random: Random) -> str:
-    """The object's name, generated if it asks for that; raises `StatusError` 422."""
+    """Return the object's name, generated if it asks for that; raises `StatusError` 422."""
     name: str = metadata.get("name", "")
     prefix = metadata.get("generateName", "")
     while not name and prefix:
@@ -31,7 +31,7 @@ def name_for(table: ObjectTable, namespace: str, metadata: Document, random: Ran
 
 
 def validate_metadata(kind: str, metadata: Document) -> None:
-    """Labels and annotations are maps of texts, and labels are short; raises `StatusError` 400 or 422."""
+    """Check that labels and annotations are maps of strings, and labels short; raises `StatusError` 400 or 422."""
     for field in ("labels", "annotations"):
         texts = metadata.get(field) or {}
         if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
@@ -43,13 +43,13 @@ def validate_metadata(kind: str, metadata: Document) -> None:
 
 
 def new_uid(random: Random) -> str:
-    """A text of a UUID's form."""
+    """Return a string of a UUID's form."""
     digits = f"{random.getrandbits(128):032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def set_defaults(database: Database, table: ObjectTable, document: Document, stamp: str) -> None:
-    """Fill in, in place, what the server gives a new object of this kind."""
+    """Set, in place, the defaults that the server gives a new object of this kind."""
     name = table.kind.name
     if name == "Pod":
         _set_pod_defaults(database, document)
@@ -64,7 +64,7 @@ def set_defaults(database: Database, table: ObjectTable, document: Document, sta
 
 
 def serve_definition(database: Database, definition: Document, stamp: str) -> None:
-    """Serve the kinds of a CustomResourceDefinition and say so in its status; raises `StatusError` 422."""
+    """Serve the kinds of a CustomResourceDefinition and report that in its status; raises `StatusError` 422."""
     metadata = definition["metadata"]
     protected = definition["spec"]["group"].endswith((".k8s.io", ".kubernetes.io"))
     if protected and "api-approved.kubernetes.io" not in (metadata.get("annotations") or {}):
@@ -113,7 +113,7 @@ def _priority(database: Database, document: Document, class_name: str) -> int:
 
 
 def qos_class(spec: Document) -> str:
-    """Kubernetes' class of a pod: Guaranteed, Burstable or BestEffort."""
+    """Return Kubernetes' QoS class of a pod: Guaranteed, Burstable or BestEffort."""
     demands = [item.get("resources") or {} for item in spec.get("containers") or ()]
     if not any(demand.get("requests") or demand.get("limits") for demand in demands):
         return "BestEffort"

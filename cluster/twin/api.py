@@ -1,4 +1,4 @@
-"""From a request to an answer: routes, reads and writes of the API, without sockets."""
+"""Routes, reads and writes of the API, from a request to an answer, without sockets."""
 
 from collections import OrderedDict
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _DEFAULT_WATCH_SECONDS = 1800.0
 
 
 class Route(NamedTuple):
-    """What a request is about."""
+    """Target of a request: kind, namespace, name and subresource."""
 
     table: ObjectTable
     namespace: str
@@ -63,7 +63,7 @@ class Api:
         return None if body is None else Answer(200, body)
 
     def route(self, request: HttpRequest) -> Route:
-        """What the request is about; raises `StatusError` 404 for a kind that is not served."""
+        """Return the target of the request; raises `StatusError` 404 for a kind that is not served."""
         parts = request.path.strip("/").split("/")
         core = parts[0] == "api"
         if parts[0] not in ("api", "apis") or len(parts) < (3 if core else 4):

@@ -1,4 +1,4 @@
-"""All open watches: who hears what, bookmarks, endings, and the faults that befall streams."""
+"""Broadcaster of events to all open watches, with bookmarks, timeouts and injected faults."""
 
 from cluster.twin import http_messages
 from cluster.twin.api import WatchRequest
@@ -43,7 +43,7 @@ class WatchBroadcaster:
         self._count(connection, 0)
 
     def broadcast(self, table: ObjectTable, event: DatabaseWrite) -> None:
-        """Tell every watch that the event concerns; the bytes are made once."""
+        """Send the event to every watch that selects it; the bytes are made once."""
         chunks: dict[str, bytes] = {}
         for connection, session in list(self._watches.items()):
             if session.table is table and (kind := session.view(event)):
@@ -52,18 +52,18 @@ class WatchBroadcaster:
                 self._count(connection, 1)
 
     def doom(self, connection: Connection, fault: Fault) -> None:
-        """Let the watch about to open stall or close after as many events as the fault says."""
+        """Let the watch about to open stall or close after the fault's number of events."""
         self._stream_faults[connection] = (fault.type, fault.writes)
 
     def stall_all(self) -> int:
-        """Make all open watches fall silent without closing; returns how many."""
+        """Make all open watches fall silent without closing; returns their number."""
         self._reap()
         for connection in self._watches:
             connection.stalled = True
         return len(self._watches)
 
     def drop_all(self) -> int:
-        """Close all open watches without a word; returns how many."""
+        """Close all open watches without an error; returns their number."""
         self._reap()
         connections = list(self._watches)
         for connection in connections:
@@ -77,7 +77,7 @@ class WatchBroadcaster:
         self._stream_faults.pop(connection, None)
 
     def count_open(self) -> int:
-        """How many watches are open."""
+        """Number of open watches."""
         self._reap()
         return len(self._watches)
 

@@ -1,4 +1,4 @@
-"""What the server says it serves: the documents by which kubectl and generic clients find kinds."""
+"""API discovery: the documents by which kubectl and generic clients find the kinds that are served."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _PLAIN = {
 
 
 def discover(database: Database, path: str) -> bytes | None:
-    """The body for a path that names no objects; None for all others."""
+    """Return the body for a path that names no objects; None for all others."""
     plain = _PLAIN.get(path)
     if plain is not None:
         return plain

@@ -1,4 +1,4 @@
-"""The disruption controller: what each PodDisruptionBudget allows, kept current as pods come and go."""
+"""Disruption controller: the status of each PodDisruptionBudget, kept current as pods come and go."""
 
 import math
 

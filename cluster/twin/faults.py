@@ -1,4 +1,4 @@
-"""Faults on request: which requests misbehave, how, how often. Chosen by a seeded generator, so repeatable."""
+"""Injected faults of requests and watches, drawn by a seeded generator, so repeatable."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +8,7 @@ from cluster.twin.status_errors import StatusError
 
 
 class FaultType(StrEnum):
-    """How a request or watch misbehaves. `Fault.after` decides whether a write takes effect first."""
+    """Type of a fault of a request or watch. `Fault.after` decides whether a write takes effect first."""
 
     ERROR = "error"
     """Answers `status` with a fitting reason, and Retry-After where `seconds` is set."""
@@ -19,9 +19,9 @@ class FaultType(StrEnum):
     STALE = "stale"
     """A read answers with the state of `writes` writes ago."""
     STALL = "stall"
-    """A watch stays open and says nothing any more, bookmarks included, after `writes` events."""
+    """A watch stays open and sends nothing any more, bookmarks included, after `writes` events."""
     CLOSE = "close"
-    """A watch's connection closes without a word after `writes` events."""
+    """A watch's connection closes without an error after `writes` events."""
 
 
 _REASONS = {
@@ -40,7 +40,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of misbehaviour and the requests it befalls.
+    """One fault and the requests that it applies to.
 
     `verbs` are get, list, watch, create, update, patch, delete, bind, evict; empty means all. `plural`
     narrows to one kind. `times` bounds how often it strikes; None is for ever.
@@ -68,7 +68,7 @@ WATCH_FAULTS = frozenset({FaultType.STALL, FaultType.CLOSE})
 
 @dataclass(slots=True)
 class Faults:
-    """The faults in force. `struck` counts how often each type befell a request."""
+    """The faults in force. `struck` counts the requests hit by each type."""
 
     random: Random
     struck: dict[FaultType, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Faults:
         self._left.clear()
 
     def strike(self, verb: str, plural: str) -> Fault | None:
-        """The fault that befalls this request, if any."""
+        """Return the fault drawn for this request, if any."""
         for fault in self._active:
             if self._fits(fault, verb, plural) and self.random.random() < fault.probability:
                 if fault.times is not None:

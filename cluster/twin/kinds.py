@@ -1,4 +1,4 @@
-"""The kinds that the twin serves and what is special about each; custom ones join by their definition."""
+"""Kinds that the twin serves, with their update strategies; custom ones are added by their definition."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +43,7 @@ _STATUS = frozenset({"status"})
 _CONDITIONAL = frozenset({"conditional"})
 _FLAGS: dict[str, frozenset[str]] = {
     "Pod": _STATUS | {"status writes metadata"},
-    "Node": _STATUS | {"status writes metadata", "status at birth"},
+    "Node": _STATUS | {"status writes metadata", "status on create"},
     "Namespace": _STATUS,
     "PersistentVolume": _STATUS,
     "PersistentVolumeClaim": _STATUS,
@@ -77,7 +77,7 @@ def _builtin(resource: Resource[Any], flags: frozenset[str]) -> ServedKind:
         version=resource.version,
         namespaced=resource.namespaced,
         status="status" in flags,
-        status_at_birth="status at birth" in flags,
+        status_at_birth="status on create" in flags,
         status_writes_metadata="status writes metadata" in flags,
         unconditional="conditional" not in flags,
     )

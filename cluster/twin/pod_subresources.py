@@ -1,4 +1,4 @@
-"""The two pod subresources that move pods: binding and eviction, with disruption budgets honoured."""
+"""Pod subresources binding and eviction, with disruption budgets honoured."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def evict(registry: ObjectRegistry, pods: ObjectTable, key: Key, body: Document,
 
 
 def budgets_of(table: ObjectTable, pod: Record) -> list[Record]:
-    """The disruption budgets that cover a pod."""
+    """Return the disruption budgets that cover a pod."""
     return [
         record
         for record in table.records.values()
@@ -66,7 +66,7 @@ def budgets_of(table: ObjectTable, pod: Record) -> list[Record]:
 
 
 def ready(pod: Document) -> bool:
-    """Whether the pod's Ready condition is True."""
+    """Return whether the pod's Ready condition is True."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 

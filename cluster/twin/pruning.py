@@ -1,4 +1,4 @@
-"""What a custom kind's schema does to an object: unknown fields go, missing ones get their defaults."""
+"""Pruning of a custom object by its schema: unknown fields go, missing ones get their defaults."""
 
 from typing import Any
 

@@ -30,7 +30,7 @@ class PatchRequest:
 class ObjectRegistry:
     """Applies writes to the database. `clock` gives the wall time, `random` names and uids.
 
-    `on_terminating` is told of pods that wait for their kubelet.
+    `on_terminating` is called with pods that wait for their kubelet.
     """
 
     database: Database
@@ -120,13 +120,13 @@ class ObjectRegistry:
         return record
 
     def finish_termination(self, table: ObjectTable, key: Key, uid: str) -> None:
-        """The kubelet's last word on a terminating pod: gone, unless finalizers hold it."""
+        """Remove a terminating pod as its kubelet does, unless finalizers hold it."""
         record = table.records.get(key)
         if record is not None and record.document["metadata"]["uid"] == uid:
             self.delete(table, key, {"gracePeriodSeconds": 0})
 
     def put(self, table: ObjectTable, key: Key, document: Document) -> Record:
-        """Store what a controller inside the server decided."""
+        """Store an object written by a controller inside the server."""
         return self.database.put(table, key, document)
 
     def current(self, table: ObjectTable, key: Key) -> Record:

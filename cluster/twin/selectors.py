@@ -52,7 +52,7 @@ _COMMA = re.compile(r",(?![^()]*\))")
 
 @lru_cache(maxsize=512)
 def predicate(kind: ServedKind, labels: str, fields: str) -> Predicate | None:
-    """What both selectors select together; None when they select everything. Raises `StatusError` 400."""
+    """Return the predicate of both selectors together; None when they select everything. Raises `StatusError` 400."""
     terms = [_label_term(part.strip()) for part in _COMMA.split(labels) if part.strip()]
     terms += [_field_term(kind, part.strip()) for part in fields.split(",") if part.strip()]
     if not terms:
@@ -103,12 +103,12 @@ def _text(document: Document, path: tuple[str, ...]) -> str:
 
 
 def labels_of(document: Document) -> dict[str, str]:
-    """The object's labels."""
+    """Return the object's labels."""
     return document["metadata"].get("labels") or {}
 
 
 def matches_selector(selector: Document | None, labels: dict[str, str]) -> bool:
-    """Whether a LabelSelector object selects these labels; an absent or empty one selects nothing.
+    """Return whether a LabelSelector object selects these labels; an absent or empty one selects nothing.
 
     That is the rule for disruption budgets in eviction, the only place where the twin needs it.
     """

@@ -97,7 +97,7 @@ class Server:
     def send_if_keeping_up(self, connection: Connection, data: bytes) -> None:
         """Like `send`, to a reader that must keep up. Call under `lock`.
 
-        What a busy API server does to one that cannot: it ends the stream without a word.
+        What a busy API server does to one that cannot: it ends the stream without an error.
         """
         self.send(connection, data)
         if len(connection.outbound) > self._slow_reader_bytes:

@@ -1,4 +1,4 @@
-"""The refusals of the API server, with its own reasons and wording where clients read them."""
+"""Status errors of the API server, with its own reasons and wording where clients read them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The twin itself: database, rules, faults and HTTP put together."""
+"""Twin of an API server: database, rules, faults and HTTP put together."""
 
 import logging
 from collections import Counter
@@ -33,7 +33,7 @@ UNLIMITED = ClientSettings(requests_per_second=1e6, burst=1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class TwinSettings:
-    """How the twin behaves; the defaults are those of a bare API server without controllers."""
+    """Settings of the twin; the defaults are those of a bare API server without controllers."""
 
     seed: int = 0
     """Of names, uids and the choice of faults."""
@@ -44,17 +44,17 @@ class TwinSettings:
     history_length: int = 100_000
     """Events kept per kind; an older resource version answers 410."""
     termination_seconds: float | None = None
-    """How long kubelets take to end a bound pod; None leaves it terminating for ever, as without kubelets."""
+    """Seconds that kubelets take to end a bound pod; None leaves it terminating for ever, as without kubelets."""
     disruption_controller: bool = False
     """Keep the status of disruption budgets current; without it they must be given one, as in envtest."""
     slow_reader_bytes: int = 64 << 20
-    """A watch that is so far behind is closed without a word."""
+    """A watch that is this far behind is closed without an error."""
 
 
 class Twin:
     """An API server in this process, over HTTP on loopback. Start and stop it, or use it in `with`.
 
-    `faults` holds what goes wrong. The methods beside it act and look behind the clients' backs.
+    `faults` holds the injected faults. Other methods act on the database directly, without a client.
     """
 
     def __init__(self, settings: TwinSettings | None = None) -> None:
@@ -94,14 +94,14 @@ class Twin:
         return f"http://127.0.0.1:{self._server.port}"
 
     def endpoint(self) -> Endpoint:
-        """The endpoint for a client of one's own."""
+        """Return the endpoint for a client."""
         return plain_endpoint(self.url)
 
     def client(self, settings: ClientSettings | None = None) -> Client:
-        """A client of this twin, by default without a rate limit."""
+        """Return a client of this twin, by default without a rate limit."""
         return Client(self.endpoint(), settings or UNLIMITED)
 
-    # Behind the clients' backs.
+    # Direct access, without a client.
 
     def serve(self, resource: Resource[Any], *, status: bool = True) -> None:
         """Serve a custom kind without its definition: any fields are kept."""
@@ -127,7 +127,7 @@ class Twin:
         return keys
 
     def objects(self, resource: Resource[Any]) -> dict[Key, Document]:
-        """The truth. Do not change the documents."""
+        """Return the stored documents; do not change them."""
         with self._server.lock:
             return {key: record.document for key, record in self._table(resource).records.items()}
 
@@ -143,12 +143,12 @@ class Twin:
             self._api.forget_snapshots()
 
     def stall_watches(self) -> int:
-        """Make all open watches fall silent without closing; returns how many."""
+        """Make all open watches fall silent without closing; returns their number."""
         with self._server.lock:
             return self._broadcaster.stall_all()
 
     def drop_watches(self) -> int:
-        """Close all open watches without a word; returns how many."""
+        """Close all open watches without an error; returns their number."""
         with self._server.lock:
             return self._broadcaster.drop_all()
 
@@ -159,7 +159,7 @@ class Twin:
 
     @property
     def open_watches(self) -> int:
-        """How many watches are open."""
+        """Number of open watches."""
         with self._server.lock:
             return self._broadcaster.count_open()
 
@@ -181,7 +181,7 @@ class Twin:
         except StatusError as error:
             self._send(connection, _refusal(error))
         except Exception as error:
-            # A malformed object must not end the server for everybody else.
+            # A malformed object must not end the server for other clients.
             log.exception("%s %s", request.method, request.path)
             self._send(connection, _refusal(StatusError(500, "InternalError", repr(error))))
 
@@ -238,7 +238,7 @@ class Twin:
         self._broadcaster.forget(connection)
         self._server.close(connection)
 
-    # What happens inside the server by itself.
+    # Controllers and timers of the server.
 
     def _note_unsettled(self, table: ObjectTable, event: DatabaseWrite) -> None:
         if self.settings.disruption_controller and table.kind.name in ("Pod", "PodDisruptionBudget"):

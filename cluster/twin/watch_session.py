@@ -1,4 +1,4 @@
-"""A client's watch as the server sees it: which events concern it, and how they read on the wire."""
+"""Server side of one watch: selection of its events, and their encoding."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class WatchSession:
     lasts_seconds: float
 
     def view(self, event: DatabaseWrite) -> str:
-        """The event's type for this watch, "" when it does not concern it.
+        """Return the event's type for this watch, "" when it is not selected.
 
         An object that comes to match a selector is added, one that ceases to is deleted.
         """
@@ -53,7 +53,7 @@ class WatchSession:
                 yield event_chunk("ADDED", record.data)
 
     def bookmark(self, revision: int) -> bytes:
-        """The chunk that says how far this watch has come."""
+        """Return the bookmark of this watch as a chunk."""
         kind = self.table.kind
         text = (
             f'{{"kind":"{kind.name}","apiVersion":"{kind.api_version}",'
@@ -71,5 +71,5 @@ def event_chunk(kind: str, data: bytes) -> bytes:
 
 
 def error_chunk(error: StatusError) -> bytes:
-    """The event by which a watch that began well ends badly."""
+    """Return the ERROR event that ends an open watch."""
     return event_chunk("ERROR", error.body())

@@ -1,4 +1,4 @@
-"""Writes the CustomResourceDefinitions beside this file, one manifest per kind, from the structs in `api.crds`.
+"""Generate the CustomResourceDefinitions beside this file, one manifest per kind, from the structs in `api.crds`.
 
 Usage: python deploy/crds/generate.py
 """
@@ -26,7 +26,7 @@ def path(definition: Definition[Any]) -> Path:
 
 
 def main() -> None:
-    """Write all manifests and remove those of kinds that are no more."""
+    """Write all manifests and remove those of dropped kinds."""
     wanted = {path(definition): manifest(definition) for definition in DEFINITIONS}
     for stale in set(HERE.glob("*.yaml")) - wanted.keys():
         stale.unlink()

@@ -105,7 +105,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 PROMPTLY_SECONDS = 5.0
-"""A stop that waited for the server would give up after ten."""
+"""Limit of a stop that ends at once; one that waits for the server gives up after ten seconds."""
 
 
 def config_map(site: Site, name: str, **data: str) -> Document:

@@ -1,4 +1,4 @@
-"""What the client repeats, and what it refuses to do."""
+"""Requests that the client repeats, and those that it refuses."""
 
 import pytest
 

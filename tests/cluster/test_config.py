@@ -1,4 +1,4 @@
-"""Where the server is, as the official client reads it."""
+"""Address of the server, as the official client reads it."""
 
 import base64
 import subprocess

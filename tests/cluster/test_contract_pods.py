@@ -1,4 +1,4 @@
-"""Pods, nodes and what moves them, the same against every server."""
+"""Pods, nodes, bindings and evictions, the same against every server."""
 
 import pytest
 

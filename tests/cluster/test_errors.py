@@ -1,4 +1,4 @@
-"""Answers become the error that says what to do."""
+"""Error types by HTTP status and reason."""
 
 import pytest
 

@@ -157,7 +157,7 @@ def _converges(twin: Twin, steps: Sequence[tuple[str, int]], seed: int) -> Infor
             time.sleep(0.003)
         twin.faults.clear()
         wait_for(lambda: informer.versions() == truth(twin))
-        # What a subscriber was told adds up to the same state: no change lost, none told twice.
+        # The deltas of a subscriber add up to the same state: no change lost, none delivered twice.
         assert not follower.wrong
         assert follower.state == truth(twin)
     return informer

@@ -1,4 +1,4 @@
-"""Rates and delays, with the clock in the test's hand."""
+"""Rates and delays, with a clock that the test sets."""
 
 from random import Random
 

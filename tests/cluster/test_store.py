@@ -1,4 +1,4 @@
-"""The local copy against a model: whatever arrives, what is told adds up to what is held."""
+"""The store against a model: deltas always add up to its content."""
 
 from typing import Any
 
