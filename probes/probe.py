@@ -11,8 +11,8 @@ A probe `x` is four files:
 - `tests/kernel/test_x.py`, which holds the probe against a known count on the running kernel.
 
 `python -m probes.build` compiles the first. Nothing else names the probe: it is opened by every agent whose kernel can
-serve it, and its columns are in frames, deltas and metrics. `python -m koordlet.metrics.page > docs/metrics.md`
-documents the columns (a test compares them), and a row in README's table of probes the probe.
+serve it, and its columns are in frames, deltas and metrics. `make docs` writes them into docs/metrics.md (a test
+compares), and README's table of probes takes a row. docs/extending.md shows a whole probe.
 
 *The program.* Include `kernel.bpf.h` (kernel types with the fields that are read, found by CO-RE; add missing ones
 there or in the file), `maps.bpf.h` (`lookup_or_init`, `LOST_MAP`, `count_lost`) and `cgroup.bpf.h` (`task_cgroup`, the
