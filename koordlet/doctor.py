@@ -32,7 +32,7 @@ class Finding:
 def examine(settings: AgentSettings) -> list[Finding]:
     """Query the kernel, and open every probe and collector."""
     tree = HostTree(Path(settings.root))
-    findings = [*_ground(tree), *_remembered(settings.detection)]
+    findings = [*_kernel_findings(tree), *_baseline_findings(settings.detection)]
     try:
         agent = Agent(settings)
     except Unsupported as reason:
@@ -58,7 +58,7 @@ def _source_of(agent: Agent, name: str) -> str:
     return agent.probes.sources.get(name, "read from kernel files")
 
 
-def _ground(tree: HostTree) -> list[Finding]:
+def _kernel_findings(tree: HostTree) -> list[Finding]:
     release = (tree.text("/proc/sys/kernel/osrelease") or "unknown").strip()
     findings = [Finding("kernel", able=True, why=release)]
     root = os.geteuid() == 0
@@ -73,13 +73,13 @@ def _ground(tree: HostTree) -> list[Finding]:
         findings.append(Finding("libbpf", able=False, why=reason.reason, remedy=reason.remedy))
     try:
         _ = Kernel().btf
-        findings.append(Finding("btf", able=True, why="the kernel describes its own types"))
+        findings.append(Finding("btf", able=True, why="the kernel has BTF of its own types"))
     except Unsupported as reason:
         findings.append(Finding("btf", able=False, why=reason.reason, remedy=reason.remedy))
     return findings
 
 
-def _remembered(settings: DetectionSettings) -> list[Finding]:
+def _baseline_findings(settings: DetectionSettings) -> list[Finding]:
     """State of the baseline file, which is only read."""
     if not settings.enabled or not settings.baselines_file:
         return []
@@ -87,7 +87,7 @@ def _remembered(settings: DetectionSettings) -> list[Finding]:
     found, aside = read_baselines(path, time.time(), BaselinePolicy()), refused_files(path)
     more = f"; refused before: {', '.join(each.name for each in aside)}" if aside else ""
     if found.refused:
-        remedy = "none needed: the agent keeps the file aside and learns anew"
+        remedy = "none needed: the agent renames the file and learns anew"
         return [Finding("baselines", able=False, why=f"{path}: {found.refused}{more}", remedy=remedy)]
     if found.baselines is None:
         return [Finding("baselines", able=True, why=f"none yet at {path}{more}")]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from koordlet.commands.startup import UNSUPPORTED_HOST, config_option, settings_of
+from api.plugin import PluginError
+from api.settings import SettingsError
+from koordlet.commands.startup import UNSUPPORTED_HOST, USAGE_ERROR, config_option, die, settings_of
 
 
 @click.command()
@@ -19,7 +21,11 @@ def doctor(config: Path | None, as_object: bool) -> None:
     """
     from koordlet.doctor import as_json, examine, main_job_runs
 
-    findings = examine(settings_of(config))
+    settings = settings_of(config)
+    try:
+        findings = examine(settings)
+    except (SettingsError, PluginError) as error:
+        die(str(error), code=USAGE_ERROR)
     if as_object:
         click.echo(json.dumps(as_json(findings)))
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from api.plugin import Unsupported
+from api.plugin import PluginError, Unsupported
 from api.settings import SettingsError
 from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.agent import Agent
@@ -60,7 +60,7 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     judge_settings = judge_settings_of(settings, config)
     try:
         strategies = open_strategies(settings.strategies, str(config or "settings"))
-    except SettingsError as error:
+    except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
     if only_check:
         click.echo("settings are valid")

@@ -63,7 +63,7 @@ def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSet
     model = cpu_model(HostTree(Path(settings.root)))
     try:
         return judge_settings(settings.detection, cpu_model=model, source=str(path or "settings"))
-    except SettingsError as error:
+    except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
 
 

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.koordlet.enforcer.hosts import FakeHost
 
 MODULE = '''
@@ -52,7 +50,7 @@ print(generate_latest(registry).decode())
 """
 
 
-def run(tmp_path: Path, column: str) -> subprocess.CompletedProcess[str]:
+def run(tmp_path: Path, column: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     host = FakeHost(tmp_path / "host")
     host.make("/web")
     host.file("/web", "pids.current").write_text("17\n")
@@ -62,7 +60,7 @@ def run(tmp_path: Path, column: str) -> subprocess.CompletedProcess[str]:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: taskcounts\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[koord.collectors]\ntasks = taskcounts:Tasks\n")
     (site / "taskcounts.py").write_text(MODULE.format(column=column))
-    command = [sys.executable, "-c", PROGRAM, str(host.root)]
+    command = [sys.executable, *(arguments or ("-c", PROGRAM, str(host.root)))]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(Path.cwd())])}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
@@ -74,9 +72,15 @@ def test_its_columns_are_exposed(tmp_path: Path) -> None:
     assert 'koord_capability{name="tasks"} 1.0' in done.stdout
 
 
-@pytest.mark.parametrize("column", ["cpustat.usage_ns"], ids=["column-of-another"])
-def test_a_clash_ends_the_start_with_both_names(tmp_path: Path, column: str) -> None:
-    done = run(tmp_path, column)
+def test_a_clash_ends_the_start_with_both_names(tmp_path: Path) -> None:
+    done = run(tmp_path, "cpustat.usage_ns")
     assert done.returncode == 2
-    assert f"collector tasks: column '{column}' is declared by api/metrics.py" in done.stderr
+    assert "collector tasks: column 'cpustat.usage_ns' is declared by api/metrics.py" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_refuses_a_clash_without_a_traceback(tmp_path: Path) -> None:
+    done = run(tmp_path, "cpustat.usage_ns", "-m", "koordlet", "doctor")
+    assert done.returncode == 2, done.stderr
+    assert "error: collector tasks: column 'cpustat.usage_ns'" in done.stderr
     assert "Traceback" not in done.stderr
