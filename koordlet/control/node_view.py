@@ -128,7 +128,7 @@ class NodeViewBuilder:
         facts = self._facts_of(info.pod_uid) if info.pod_uid else None
         knobs = self._knobs_of(info.path)
         pod = parent(info.path) if kind is GroupKind.CONTAINER else ""
-        # Strategies scale the quotas of pods: what stands there is no limit to scale again.
+        # Strategies scale the quotas of pods, so a pod's present quota is no limit to scale again.
         host_app_knobs = knobs if kind is GroupKind.HOST_APP else {}
         facts = facts or PodFacts(
             info.name, QoSClass(info.qos), limits=_limits(host_app_knobs, measured.limit_bytes(row))

@@ -110,17 +110,17 @@ class ActionMetrics(PrometheusCollector):
 
 def _action_series(control: ControlLoop, dry_run: str) -> Values:
     enforcer, response = control.enforcer, control.response
-    standing: dict[tuple[str, ...], float] = {}
+    active: dict[tuple[str, ...], float] = {}
     for setting in enforcer.active_settings().values():
         key = (setting.strategy, str(setting.knob))
-        standing[key] = standing.get(key, 0.0) + 1
+        active[key] = active.get(key, 0.0) + 1
     rungs: dict[tuple[str, ...], float] = {}
     for (_culprit, resource), names in response.active_rungs.items():
         for name in names:
             rungs[resource, name] = rungs.get((resource, name), 0.0) + 1
     return {
         "koord_actions": {(*key, dry_run): float(count) for key, count in enforcer.counts.items()},
-        "koord_settings_active": standing,
+        "koord_settings_active": active,
         "koord_response_steps": {key: float(count) for key, count in control.steps.items()},
         "koord_response_rungs_active": rungs,
         "koord_culprits_skipped": {(why,): float(count) for why, count in response.skipped.items()},

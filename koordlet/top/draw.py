@@ -94,7 +94,7 @@ def line(row: TopRow, trend: Sequence[float], columns: Columns, *, is_selected: 
     text.append(" ")
     text.append_text(bar(row.causes, columns.bar))
     text.append(" " + sparkline(trend, columns.trend) + " ")
-    text.append(cell(who(row.culprits, columns.culprit), columns.culprit))
+    text.append(cell(culprits_text(row.culprits, columns.culprit), columns.culprit))
     if is_selected:
         text.stylize(Style(reverse=True), 0, columns.name + columns.lost + columns.cpu + 2)
     return text
@@ -140,7 +140,7 @@ def seconds(value: float) -> str:
     return f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
-def who(culprits: Sequence[CulpritShare], width: int) -> str:
+def culprits_text(culprits: Sequence[CulpritShare], width: int) -> str:
     """The biggest culprits with what they cost, as many as fit whole; the first one's name is cut if it must be."""
     text = ""
     for culprit in culprits:

@@ -91,7 +91,7 @@ class Budget:
         if self.millicores <= 0:
             return self.level
         if used_millicores > self.millicores:
-            # A level that was just taken back and is too dear at once: the next try comes later.
+            # The wider focus exceeds the budget at once: the next attempt comes later.
             self._patience = min(2 * self._patience, MOST_PATIENCE) if self._trying else PATIENCE
             self._calm, self._trying = 0, False
             self.level = Level(min(self.level + 1, Level.NOTHING))

@@ -13,6 +13,7 @@ from koordlet.top.draw import (
     FACTS,
     Columns,
     bar,
+    culprits_text,
     detail,
     duration,
     heading,
@@ -20,7 +21,6 @@ from koordlet.top.draw import (
     line,
     seconds,
     sparkline,
-    who,
 )
 from koordlet.top.rows import CulpritShare, Latencies, Order, TopRow
 
@@ -115,11 +115,11 @@ def test_durations(value: float, text: str) -> None:
 
 def test_sharesare_shown_whole_or_not_at_all() -> None:
     small = CulpritShare(3, "small", "cpu", 0.01)
-    assert who([small, small], 25) == "small 0.010, small 0.010"
-    assert who([small, small], 23) == "small 0.010"
-    assert who([HOG], 20).endswith(" 0.250")
-    assert len(who([HOG], 20)) == 20
-    assert who([], 20) == ""
+    assert culprits_text([small, small], 25) == "small 0.010, small 0.010"
+    assert culprits_text([small, small], 23) == "small 0.010"
+    assert culprits_text([HOG], 20).endswith(" 0.250")
+    assert len(culprits_text([HOG], 20)) == 20
+    assert culprits_text([], 20) == ""
 
 
 def test_the_legend_names_what_is_on_the_screen_biggest_first() -> None:
