@@ -76,8 +76,8 @@ def rolling_p99(at: Floats, latency: Floats, seconds: float, *, step: float = 0.
     ends = np.arange(step, seconds + step / 2, step)
     found = np.full(len(ends), np.nan)
     for number, end in enumerate(ends.tolist()):
-        mine = latency[(at > end - span) & (at <= end)]
-        mine = mine[np.isfinite(mine)]
-        if len(mine):
-            found[number] = np.quantile(mine, 0.99)
+        recent = latency[(at > end - span) & (at <= end)]
+        recent = recent[np.isfinite(recent)]
+        if len(recent):
+            found[number] = np.quantile(recent, 0.99)
     return found

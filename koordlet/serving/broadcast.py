@@ -57,14 +57,14 @@ class VerdictBroadcast:
                 subscription.push(changes)
             self._changed.notify_all()
 
-    def open_verdicts(self, wanted: VerdictFilter) -> list[Verdict]:
+    def open_verdicts(self, verdict_filter: VerdictFilter) -> list[Verdict]:
         """Return the open verdicts, by victim and rule."""
-        return [verdict for verdict in self._open_verdicts if wanted.admits(verdict)]
+        return [verdict for verdict in self._open_verdicts if verdict_filter.admits(verdict)]
 
-    def subscribe(self, wanted: VerdictFilter) -> "Subscription":
+    def subscribe(self, verdict_filter: VerdictFilter) -> "Subscription":
         """Add a client, which first gets a snapshot. End it by `Subscription.close`."""
         with self._changed:
-            subscription = Subscription(self, wanted, self._queue_size)
+            subscription = Subscription(self, verdict_filter, self._queue_size)
             self._subscriptions.append(subscription)
             return subscription
 
@@ -106,11 +106,11 @@ class VerdictBroadcast:
 class Subscription:
     """Queue of one client. The broadcast's lock guards everything but `take` and `close`."""
 
-    def __init__(self, broadcast: VerdictBroadcast, wanted: VerdictFilter, queue_size: int) -> None:
+    def __init__(self, broadcast: VerdictBroadcast, verdict_filter: VerdictFilter, queue_size: int) -> None:
         self.dropped = 0
         self.ended = False
         self._broadcast = broadcast
-        self._wanted = wanted
+        self._filter = verdict_filter
         self._queue_size = queue_size
         self._pending: deque[Verdict] = deque()
         self._snapshot_due = True
@@ -123,16 +123,16 @@ class Subscription:
 
     def push(self, changes: Iterable[Verdict]) -> None:
         """Queue the messages for this client; without room, drop all of them and schedule a snapshot."""
-        wanted = [verdict for verdict in changes if self._wanted.admits(verdict)]
+        selected = [verdict for verdict in changes if self._filter.admits(verdict)]
         if self._snapshot_due:
             # The first snapshot includes these; a client that fell behind has lost the changes that led to it.
-            self.dropped += len(wanted) if self._behind else 0
-        elif len(self._pending) + len(wanted) > self._queue_size:
-            self.dropped += len(self._pending) + len(wanted)
+            self.dropped += len(selected) if self._behind else 0
+        elif len(self._pending) + len(selected) > self._queue_size:
+            self.dropped += len(self._pending) + len(selected)
             self._pending.clear()
             self._snapshot_due = self._behind = True
         else:
-            self._pending.extend(wanted)
+            self._pending.extend(selected)
 
     def pop(self, open_verdicts: Iterable[Verdict]) -> list[StreamMessage]:
         """Return all pending messages."""
@@ -141,8 +141,8 @@ class Subscription:
             self._pending.clear()
             return message
         self._snapshot_due = self._behind = False
-        stands = [StreamMessage(verdict, self.dropped) for verdict in open_verdicts if self._wanted.admits(verdict)]
-        return [*stands, StreamMessage(None, self.dropped)]
+        snapshot = [StreamMessage(verdict, self.dropped) for verdict in open_verdicts if self._filter.admits(verdict)]
+        return [*snapshot, StreamMessage(None, self.dropped)]
 
     def take(self, timeout_seconds: float | None = None) -> list[StreamMessage] | None:
         """See `VerdictBroadcast.take`."""

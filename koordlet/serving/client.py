@@ -44,10 +44,10 @@ class AgentClient:
     ) -> None:
         self._channel.close()
 
-    def open_verdicts(self, wanted: VerdictFilter) -> list[Verdict]:
+    def open_verdicts(self, verdict_filter: VerdictFilter) -> list[Verdict]:
         """Return the open verdicts. Raises AgentUnavailable."""
         try:
-            answer = self._list(_message(wanted), timeout=self._timeout_seconds)
+            answer = self._list(_message(verdict_filter), timeout=self._timeout_seconds)
         except grpc.RpcError as error:
             raise self._unavailable(error) from error
         return [verdict_of(each) for each in answer.verdicts]
@@ -59,9 +59,9 @@ class AgentClient:
         except grpc.RpcError as error:
             raise self._unavailable(error) from error
 
-    def follow(self, wanted: VerdictFilter) -> Iterator[StreamMessage]:
+    def follow(self, verdict_filter: VerdictFilter) -> Iterator[StreamMessage]:
         """Yield a snapshot, its end mark, and every change until the agent leaves; then raises AgentUnavailable."""
-        stream = self._verdicts(_message(wanted))
+        stream = self._verdicts(_message(verdict_filter))
         try:
             for event in stream:
                 yield stream_message_of(event)
@@ -75,5 +75,5 @@ class AgentClient:
         return AgentUnavailable(f"no answer on {self._socket}: {error.details()}")
 
 
-def _message(wanted: VerdictFilter) -> pb.VerdictFilter:
-    return pb.VerdictFilter(victim=wanted.victim, resource=wanted.resource)
+def _message(verdict_filter: VerdictFilter) -> pb.VerdictFilter:
+    return pb.VerdictFilter(victim=verdict_filter.victim, resource=verdict_filter.resource)

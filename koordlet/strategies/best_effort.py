@@ -20,24 +20,24 @@ DEAD_BAND_PERCENT = 1
 def next_quota_us(allowed_millicores: int, current_us: int | None, capacity_millicores: int, floor_us: int = 0) -> int:
     """Return the quota per 100 ms: lowered at once, raised by at most a tenth of the node, kept within one percent of
     it."""
-    wanted = max(allowed_millicores * PERIOD_US // 1000, MIN_QUOTA_US)
+    desired = max(allowed_millicores * PERIOD_US // 1000, MIN_QUOTA_US)
     if current_us is None:
-        return wanted
+        return desired
     whole = quota_of(capacity_millicores)
-    if wanted != MIN_QUOTA_US and abs(wanted - current_us) < whole * DEAD_BAND_PERCENT // 100:
+    if desired != MIN_QUOTA_US and abs(desired - current_us) < whole * DEAD_BAND_PERCENT // 100:
         return min(max(current_us, floor_us, MIN_QUOTA_US), whole)
-    return max(min(wanted, current_us + whole * GROWTH_PERCENT // 100), MIN_QUOTA_US)
+    return max(min(desired, current_us + whole * GROWTH_PERCENT // 100), MIN_QUOTA_US)
 
 
 def next_count(allowed_millicores: int, current: int | None, total: int) -> int:
     """Return the number of CPUs: lowered at once, raised by at most a tenth of the node, and only past one percent of
     it."""
-    wanted = min(max(-(-allowed_millicores // 1000), MIN_CPUS), total)
-    if current is None or wanted <= current:
-        return wanted
+    desired = min(max(-(-allowed_millicores // 1000), MIN_CPUS), total)
+    if current is None or desired <= current:
+        return desired
     if allowed_millicores - current * 1000 < total * 1000 * DEAD_BAND_PERCENT // 100 and current >= MIN_CPUS:
         return current
-    return min(wanted, current + -(-total * GROWTH_PERCENT // 100))
+    return min(desired, current + -(-total * GROWTH_PERCENT // 100))
 
 
 def best_effort_roots(view: NodeView) -> list[Group]:

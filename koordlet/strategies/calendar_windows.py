@@ -48,8 +48,8 @@ def opening(windows: Sequence[DayWindow], zone: str, time_seconds: float) -> Ope
     """
     if not windows:
         return ALWAYS
-    moment = datetime.fromtimestamp(time_seconds, ZoneInfo(zone))
-    now = moment.hour * 3600 + moment.minute * 60 + moment.second
+    local_time = datetime.fromtimestamp(time_seconds, ZoneInfo(zone))
+    now = local_time.hour * 3600 + local_time.minute * 60 + local_time.second
     passed = 0
     while passed < DAY_SECONDS:
         rest = max((_rest(window, (now + passed) % DAY_SECONDS) for window in windows), default=0)

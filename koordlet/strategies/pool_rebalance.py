@@ -22,7 +22,7 @@ class CpuPool:
     high_percent: int
 
     @property
-    def wanted(self) -> int:
+    def desired(self) -> int:
         """Return its size, or the size that puts the load into the middle of the band if it is outside; within least
         and cap."""
         most = max(self.cap, self.least)
@@ -42,17 +42,17 @@ def rebalance(pools: Sequence[CpuPool]) -> list[int]:
     for rank, pool in enumerate(pools):
         _take(sizes, pools, rank, pool.least, range(len(pools) - 1, -1, -1))
     for rank, pool in enumerate(pools[:-1]):
-        surplus = max(sizes[rank] - pool.wanted, 0)
+        surplus = max(sizes[rank] - pool.desired, 0)
         sizes[rank] -= surplus
         sizes[-1] += surplus
-        _take(sizes, pools, rank, pool.wanted, range(len(pools) - 1, rank, -1))
+        _take(sizes, pools, rank, pool.desired, range(len(pools) - 1, rank, -1))
     return sizes
 
 
-def _take(sizes: list[int], pools: Sequence[CpuPool], rank: int, wanted: int, donors: Iterable[int]) -> None:
+def _take(sizes: list[int], pools: Sequence[CpuPool], rank: int, desired: int, donors: Iterable[int]) -> None:
     """Fill a pool up from the donors in turn, which keep their least."""
     for donor in donors:
         if donor != rank:
-            taken = min(max(wanted - sizes[rank], 0), max(sizes[donor] - pools[donor].least, 0))
+            taken = min(max(desired - sizes[rank], 0), max(sizes[donor] - pools[donor].least, 0))
             sizes[donor] -= taken
             sizes[rank] += taken

@@ -79,11 +79,11 @@ def unknown_keys(spec: Mapping[str, Any]) -> list[str]:
     found = _unknown(known, inspect.type_info(NodeSLOSpec), "")
     prefix = f"{EXTENSIONS}."
     paths = {settings_path(name, kind): kind.settings_type for name, kind in discover_strategies().items()}
-    ours = {path.removeprefix(prefix): kind for path, kind in paths.items() if path.startswith(prefix)}
+    extensions_known = {path.removeprefix(prefix): kind for path, kind in paths.items() if path.startswith(prefix)}
     for name, table in extensions.items():
-        if name in ours:
-            found += _unknown(table, inspect.type_info(ours[name]), f"{prefix}{name}.")
-        elif get_close_matches(name.lower(), [own.lower() for own in ours], cutoff=0.8):
+        if name in extensions_known:
+            found += _unknown(table, inspect.type_info(extensions_known[name]), f"{prefix}{name}.")
+        elif get_close_matches(name.lower(), [own.lower() for own in extensions_known], cutoff=0.8):
             found.append(f"{prefix}{name}")
     return found
 

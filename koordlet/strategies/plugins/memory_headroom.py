@@ -253,10 +253,10 @@ def need_of(domain: MemoryDomain, growth: float, settings: MemoryHeadroomSetting
     limit, free = domain.limit_bytes, domain.free_bytes
     ahead = min(int(max(growth, 0.0) * settings.lookahead_seconds), limit // 2)
     short = free < max(limit * settings.high_percent // 100, ahead)
-    wanted = max(limit * settings.target_percent // 100, ahead)
+    target = max(limit * settings.target_percent // 100, ahead)
     speed = f", online work takes {growth / 1e6:.0f} MB a second" if growth > 0 else ""
-    reason = f"{free >> 20} of {limit >> 20} MiB of {domain.path} are free{speed}; {wanted >> 20} are wanted"
-    return Need(max(wanted - free, 0), short, reason)
+    reason = f"{free >> 20} of {limit >> 20} MiB of {domain.path} are free{speed}; {target >> 20} are to be free"
+    return Need(max(target - free, 0), short, reason)
 
 
 def reclaim_plan(

@@ -16,7 +16,7 @@ def want(strategy: str, target: str, knob: Knob, value: str, strength: Strength 
 
 
 @pytest.mark.parametrize(
-    ("target", "knob", "wishes", "winner"),
+    ("target", "knob", "values", "winner"),
     [
         pytest.param(
             BEST_EFFORT,
@@ -55,8 +55,8 @@ def want(strategy: str, target: str, knob: Knob, value: str, strength: Strength 
         ),
     ],
 )
-def test_who_wins(target: str, knob: Knob, wishes: dict[str, str], winner: str) -> None:
-    settings = [want(strategy, target, knob, value) for strategy, value in wishes.items()]
+def test_the_winner_of_a_conflict(target: str, knob: Knob, values: dict[str, str], winner: str) -> None:
+    settings = [want(strategy, target, knob, value) for strategy, value in values.items()]
     winners, losses = resolve(settings, lambda path: CLASSES.get(path, QoSClass.NONE))
     assert winners[target, knob].strategy == winner
-    assert {loss.loser.strategy for loss in losses} == set(wishes) - {winner}
+    assert {loss.loser.strategy for loss in losses} == set(values) - {winner}

@@ -71,4 +71,4 @@ def test_lower_pools_never_cost_a_higher_one(pools: list[CpuPool]) -> None:
     sizes = rebalance(pools)
     for rank, pool in enumerate(pools[:-1]):
         below = sum(max(sizes[lower] - pools[lower].least, 0) for lower in range(rank + 1, len(pools)))
-        assert sizes[rank] >= pool.wanted or below == 0, "it lacks while a lower pool has more than its least"
+        assert sizes[rank] >= pool.desired or below == 0, "it lacks while a lower pool has more than its least"
