@@ -1,4 +1,4 @@
-"""Events that people read: on whom, in which words, and when the same thing happens again."""
+"""Kubernetes Events of verdicts: their pod, their text, and their repetition."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What the response sees of block IO in a window."""
+"""Block IO in the response's observation of a window."""
 
 from dataclasses import replace
 

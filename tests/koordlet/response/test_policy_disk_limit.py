@@ -131,7 +131,7 @@ def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
     ("weighing", "first"),
     [
         pytest.param(frozenset({"7:1"}), Knob.IO_WEIGHT, id="heeds"),
-        pytest.param(None, Knob.IO_WEIGHT, id="unknown"),  # nobody knows
+        pytest.param(None, Knob.IO_WEIGHT, id="unknown"),  # not known
         pytest.param(frozenset({"9:9"}), Knob.IO_MAX, id="another-disk-heeds"),
         pytest.param(frozenset(), Knob.IO_MAX, id="none-heeds"),
     ],

@@ -13,7 +13,7 @@ EVERYTHING = VerdictFilter()
 
 
 def drain(subscription: Subscription) -> list[StreamMessage]:
-    """What waits, or nothing."""
+    """Return the waiting messages; empty without any."""
     return subscription.take(0.0) or []
 
 

@@ -1,4 +1,4 @@
-"""What docs/strategies.md promises where two strategies want the same, by the enforcer's own rule."""
+"""Conflicts between two strategies, resolved as docs/strategies.md promises by the enforcer's own rule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What holds for all strategies at once, with everything switched on and any node."""
+"""Promises of all strategies at once, with everything switched on and any node."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -109,7 +109,7 @@ def some_view(draw: st.DrawFn) -> NodeView:
 
 
 def decisions(seen: NodeView, ticks: int, **policies: str) -> Iterator[tuple[str, list[Intent]]]:
-    """What every strategy wants in some ticks of the same view."""
+    """Yield the intents of every strategy in some ticks of the same view."""
     for name, strategy in all_on(**policies).items():
         for second in range(ticks):
             yield name, strategy.decide(seen, float(second))

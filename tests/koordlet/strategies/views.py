@@ -86,7 +86,7 @@ def view(*groups: Group, on: NodeInfo | None = None, cores: float | None = None,
 
 
 def settings(intents: list[Intent]) -> dict[tuple[str, Knob], str]:
-    """What is wanted, by target and knob; fails where one is wanted twice."""
+    """Return the values asked for, by target and knob; fails where one is asked for twice."""
     wanted = [intent for intent in intents if isinstance(intent, Setting)]
     found = {(intent.target, intent.knob): intent.value for intent in wanted}
     assert len(found) == len(wanted), "one strategy wants one knob twice"

@@ -59,7 +59,7 @@ def seen(*domains: MemoryDomain, on: NodeInfo | None = None, groups: tuple[Group
 
 
 def said(intents: list[Intent]) -> list[tuple[str, str, int]]:
-    """What is wanted of whom, in MiB where it has a size."""
+    """Return the intents by target, in MiB where they have a size."""
     found = []
     for intent in intents:
         name = intent.target.rpartition("/")[2]

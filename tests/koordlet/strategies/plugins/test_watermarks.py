@@ -43,7 +43,7 @@ def parsed(action: dict[str, Any], metric: str = "cpu_total_utilization", value:
 
 
 def run(strategy: Watermarks, cores: list[float], *pods: Any) -> list[list[Intent]]:
-    """What is wanted in ticks of such node usage."""
+    """Return the intents in ticks of this node usage."""
     return [strategy.decide(view(*(pods or (BE,)), cores=used), float(tick)) for tick, used in enumerate(cores)]
 
 
