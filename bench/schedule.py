@@ -1,4 +1,4 @@
-"""How fast pods are placed, with load and interference awareness on: `python -m bench.schedule {inprocess,live}`.
+"""Rate of placements, with load and interference awareness on: `python -m bench.schedule {inprocess,live}`.
 
 `inprocess` measures decisions of one engine on one core, bindings answered at once. `live` starts an API server
 (the in-process twin in a process of its own, or the one that --kubeconfig names), fills it with nodes, starts
@@ -50,7 +50,7 @@ RESOURCES = ("cpu", "cache", "memory-bandwidth")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is scheduled onto what. Pods arrive in the order of their workloads, `burst` of one at a time."""
+    """A cluster and the pods to place on it. Pods arrive in the order of their workloads, `burst` of one at a time."""
 
     nodes: int
     pods: int
@@ -67,7 +67,7 @@ class Measured:
     placed: int
     pods_per_second: float
     pods_per_cpu_second: float
-    """The same by the CPU time used: what the rate is when nobody else wants the core."""
+    """The same by the CPU time used: the rate on a core without other load."""
     decision_p50_ms: float
     decision_p99_ms: float
     decision_max_ms: float

@@ -52,7 +52,7 @@ class _Commands(click.Group):
 
 
 def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
-    """Say what is wrong and what to do about it, and leave."""
+    """Print an error and its remedy, and exit."""
     click.echo(f"error: {message}", err=True)
     if hint:
         click.echo(f"hint: {hint}", err=True)
@@ -79,7 +79,7 @@ def main(
     \b
     koord-scheduler                          run in a cluster, or by the current kubeconfig
     koord-scheduler --config s.toml run      run with settings
-    koord-scheduler why shop/cart-7d9f       say why a pod is not placed
+    koord-scheduler why shop/cart-7d9f       explain why a pod is pending
     koord-scheduler simulate --help          place a trace without a cluster
     """
     logging.basicConfig(
@@ -156,7 +156,7 @@ def run(
 @click.option("--nodes", default=20, show_default=True, help="Nodes to list.")
 @click.pass_obj
 def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
-    """Say in one sentence why a pod is not placed, and what each node has against it.
+    """Explain in one sentence why a pod is pending, and list each node's reasons.
 
     \b
     koord-scheduler why shop/cart-7d9f

@@ -1,4 +1,4 @@
-"""What pending pods are told: the PodScheduled condition, written only when its words change."""
+"""The PodScheduled condition of pending pods, written only when its message changes."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ POD = PODS.of(Pod)
 
 
 class Conditions:
-    """Remembers the last words to each pending pod."""
+    """Conditions last written, by pod."""
 
     def __init__(self) -> None:
         self._written: dict[str, str] = {}
 
     def unschedulable(self, info: PodInfo, message: str, nominated: str) -> Write | None:
-        """The status patch that says why a pod waits, and on which node for victims; None when it knows."""
+        """Return the status patch with the reason and the nominated node; None when it was written before."""
         text = f"{nominated}|{message}"
         if self._written.get(info.uid) == text:
             return None
@@ -30,5 +30,5 @@ class Conditions:
         return Write(Verb.PATCH_STATUS, POD, key, strategic_patch({"status": status}))
 
     def forget(self, uid: str) -> None:
-        """The pod is placed or gone."""
+        """Forget a pod that is placed or gone."""
         self._written.pop(uid, None)

@@ -1,6 +1,6 @@
-"""One pod, one snapshot: to a row, or to the reasons against every row.
+"""The scheduling cycle: filter and score all rows for one pod, to a row or to the reasons against every row.
 
-What an attempt costs: `ClassResult` holds a class's combined filter bits and score totals for all rows; an attempt
+Cost of an attempt: `ClassResult` holds a class's combined filter bits and score totals for all rows; an attempt
 brings the rows up to date that changed since the class was last asked, then takes the largest total. Only
 plugins of cluster scope and scores that are normalised over the feasible rows are worked out in full.
 """
@@ -28,7 +28,7 @@ BARRED = -1
 NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
 REASON_BITS = 62
-"""Reasons a class can tell apart; what exceeds them shares the last bit."""
+"""Distinct reasons of a class; further ones share the last bit."""
 
 POINTS = (
     "pre_filter",
@@ -46,7 +46,7 @@ POINTS = (
 """Extension points of an attempt that only their definers are called for."""
 
 MAX_CLASS_RESULTS = 256
-"""Classes whose results are kept; each costs 24 bytes per node and normalised score."""
+"""Classes with cached results; each costs 24 bytes per node and normalised score."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,22 +61,22 @@ class PreparedPlugin:
 
 @dataclass(slots=True, eq=False)
 class ClassResult:
-    """What is known about one class of pods, row by row."""
+    """Filter and score results of one class of pods, row by row."""
 
     plugins: list[PreparedPlugin]
-    """Every plugin that has something to say about the class, in rank order."""
+    """Every plugin that prepared a spec for the class, in rank order."""
     reasons: tuple[Reason, ...]
     bits: Bits
     totals: Scores
     """Weighted sum of node-scope scores, BARRED where a node-scope filter rejects or no node is."""
     raw: list[Scores]
-    """Per judge of `normalized_score`, its scores before normalisation."""
+    """Per plugin of `normalized_score`, its scores before normalisation."""
     generation: int = -1
     points: dict[str, list[PreparedPlugin]] = field(default_factory=dict)
-    """The judges that define each extension point; filters and scores under the names in `_roles`."""
+    """Plugins by extension point; filters and scores under the names in `_roles`."""
 
     def at(self, point: str) -> list[PreparedPlugin]:
-        """The judges of a point, in rank order."""
+        """Return the plugins of a point, in rank order."""
         return self.points.get(point, _NO_PLUGINS)
 
 
@@ -86,7 +86,7 @@ _ROLES: dict[type[AnyPlugin], tuple[str, ...]] = {}
 
 @dataclass(slots=True, eq=False)
 class Evaluation:
-    """What the filters and scores say about all rows."""
+    """Filter bits and score totals of all rows for one attempt."""
 
     class_result: ClassResult
     totals: Scores
@@ -101,7 +101,7 @@ class Evaluation:
 
 
 class Cycle:
-    """Finds the row for a pod. `nominated(row)` names pods that wait for room on a row."""
+    """The filter and score half of an attempt. `nominated(row)` gives the pods that wait for room on a row."""
 
     def __init__(
         self,
@@ -164,14 +164,14 @@ class Cycle:
         return best if count == 1 else int(ties[int(self._random.random() * count)])
 
     def fits(self, attempt: Attempt, row: Row) -> bool:
-        """Whether every filter passes the row as the snapshot stands, and the pods nominated to it fit too."""
+        """Return whether every filter passes the row of the snapshot as it is now, with the pods nominated to it."""
         if not self.feasible_on(attempt, row):
             return False
         others = self._nominated_rivals(attempt.pod, row)
         return not others or self._fits_beside(attempt, row, others)
 
     def feasible_on(self, attempt: Attempt, row: Row) -> bool:
-        """Whether every filter passes the row as the snapshot stands at this moment."""
+        """Return whether every filter passes the row of the snapshot as it is now."""
         rows = slice(row, row + 1)
         class_result = self.class_result(attempt.pod)
         for prepared in class_result.at("node_filter") + class_result.at("cluster_filter"):
@@ -181,7 +181,7 @@ class Cycle:
         return bool(self.snapshot.live[row])
 
     def scores_by_plugin(self, attempt: Attempt, rows: NDArray[np.intp]) -> dict[str, Scores]:
-        """Weighted score of each plugin on the rows, for people to read."""
+        """Weighted score of each plugin on the rows, for the score table."""
         class_result = self.class_result(attempt.pod)
         n = self.snapshot.rows_used
         feasible = class_result.totals[:n] > BARRED
@@ -200,7 +200,7 @@ class Cycle:
     # Internals
 
     def class_result(self, info: PodInfo) -> ClassResult:
-        """What is known about the pod's class, prepared on first sight."""
+        """Return the results of the pod's class, prepared at its first pod."""
         class_result = self._class_results.get(info.cls)
         capacity = self.snapshot.capacity
         if class_result is None or class_result.bits.shape[0] != capacity:
@@ -295,7 +295,7 @@ class Cycle:
 
 
 def defines(plugin: AnyPlugin, point: str) -> bool:
-    """Whether the plugin overrides an extension point."""
+    """Return whether the plugin overrides an extension point."""
     return getattr(type(plugin), point) is not getattr(Plugin, point)
 
 

@@ -1,7 +1,7 @@
-"""The scheduler without the world: events in, placements and writes out, time as an argument.
+"""The scheduling engine, free of I/O: events in, placements and writes out, time as an argument.
 
 One thread owns an engine. It takes objects from watches (`on_node`, `on_pod`, `on_object`), attempts pods
-(`schedule_one`), and leaves `bindings`, `writes` and `outcomes` for whoever does the I/O, who answers each
+(`schedule_one`), and leaves `bindings`, `writes` and `outcomes` for the loop, which does the I/O and answers each
 binding with `bound` or `bind_failed`. The simulator and the tests drive the same engine without an API server.
 """
 
@@ -108,7 +108,7 @@ class Engine:
     # Events in
 
     def on_node(self, action: Action, node: Node, now: float) -> None:
-        """A node appeared, changed or went."""
+        """Take a node that appeared, changed or went."""
         self.now = now
         if action is Action.DELETE:
             row = self.snapshot.row(node.name)
@@ -130,7 +130,7 @@ class Engine:
         self._event(ObjectEvent(NODE, action, Key("", node.name), None, node))
 
     def on_pod(self, action: Action, pod: Pod, now: float) -> None:
-        """A pod appeared, changed or went, ours or not. Raises QuantityError for unreadable requests."""
+        """Take a pod that appeared, changed or went, ours or not. Raises QuantityError for unreadable requests."""
         self.now = now
         uid = pod.metadata.uid
         if action is Action.DELETE or pod.finished:
@@ -146,7 +146,7 @@ class Engine:
                 self._take_pending(self.classes.info(pod))
 
     def on_object(self, event: ObjectEvent, now: float) -> None:
-        """An object of a watched kind appeared, changed or went."""
+        """Take an object of a watched kind that appeared, changed or went."""
         self.now = now
         self._watched_objects.apply(event)
         self._event(event)
@@ -156,7 +156,7 @@ class Engine:
         return self._watched_objects.kinds
 
     def is_ours(self, pod: Pod) -> bool:
-        """Whether the pod names this scheduler; Koordinator's label goes before the field."""
+        """Return whether the pod names this scheduler; Koordinator's label goes before the field."""
         name = pod.metadata.labels.get(LABEL_SCHEDULER_NAME, pod.spec.scheduler_name)
         return name == self.settings.scheduler_name
 
@@ -183,7 +183,7 @@ class Engine:
         return outcome
 
     def place_on(self, info: PodInfo, node: str, now: float) -> AttemptOutcome:
-        """Place a pod on the node that somebody else chose, if our filters agree.
+        """Place a pod on the node that another scheduler chose, if our filters agree.
 
         Raises LookupError for an unknown node.
         """
@@ -216,13 +216,13 @@ class Engine:
             self.queue.requeue(queued.info, now, rejected_by=frozenset(), reason="internal error")
 
     def is_stand_in(self, uid: str) -> bool:
-        """Whether no API object backs the pod."""
+        """Return whether no API object backs the pod."""
         return uid in self._stand_ins
 
     # Answers to bindings
 
     def bound(self, binding: BindingPlan, now: float) -> None:
-        """The API server took the binding."""
+        """Confirm a binding that the API server took."""
         self.now = now
         placed = binding.placed
         info = placed.info
@@ -241,7 +241,7 @@ class Engine:
         )
 
     def bind_failed(self, binding: BindingPlan, message: str, now: float) -> None:
-        """The binding certainly did not take effect: give the share back and try again after back-off."""
+        """Undo a binding that certainly did not take effect: give the share back and try again after back-off."""
         self.now = now
         self._placer.give_back(binding.placed)
         self.queue.requeue(binding.placed.info, now, rejected_by=frozenset(), reason=message)
@@ -250,7 +250,7 @@ class Engine:
     # Handle
 
     def invalidate(self) -> None:
-        """Forget every spec and every kept result."""
+        """Forget every spec and every cached result."""
         self.cycle.invalidate()
 
     def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
@@ -266,7 +266,7 @@ class Engine:
         return [queued.info for queued in self.queue.pods()]
 
     def allow(self, uid: str, plugin: str) -> None:
-        """One plugin lets a waiting pod go on."""
+        """Let a waiting pod go on as far as one plugin is concerned."""
         outcome = self._placer.allow(uid, plugin)
         if outcome is not None and outcome.result is not Result.WAITING:
             self.outcomes.append(outcome)
@@ -301,7 +301,7 @@ class Engine:
         return self.nominator.on(row)
 
     def fits(self, attempt: Attempt, row: Row) -> bool:
-        """Whether every filter passes the row as the snapshot stands."""
+        """Return whether every filter passes the row of the snapshot as it is now."""
         return self.cycle.fits(attempt, row)
 
     def peers(self) -> Mapping[str, AnyPlugin]:
@@ -364,7 +364,7 @@ class Engine:
     # Internals: one attempt
 
     def gate(self, info: PodInfo) -> Reason | None:
-        """What keeps the pod out of the active queue, None when nothing does."""
+        """Return the reason that keeps the pod out of the active queue, None when there is none."""
         for plugin in self._gates:
             reason = plugin.pre_enqueue(info)
             if reason is not None:

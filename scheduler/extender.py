@@ -1,6 +1,6 @@
 """The stock scheduler's extender protocol, answered by the same engine: filter, prioritize, preempt, bind.
 
-A cluster that keeps its scheduler asks us per pod. Names of JSON fields are those of
+A cluster that keeps its scheduler asks per pod. Names of JSON fields are those of
 k8s.io/kube-scheduler/extender/v1. Nodes are known by their watch; those of a request that we do not know fail.
 """
 
@@ -95,7 +95,7 @@ class BindingArgs(msgspec.Struct, frozen=True):
 def filter_nodes(engine: Engine, args: ExtenderArgs, now: float) -> dict[str, Any]:
     """ExtenderFilterResult: nodes that pass, and why the others fail.
 
-    Nodes where preemption cannot help are told apart, so that the stock scheduler does not try.
+    Nodes where preemption cannot help are listed apart, so that the stock scheduler does not try.
     """
     _, evaluation = _evaluated(engine, args.pod, now)
     passed: list[str] = []

@@ -1,38 +1,44 @@
-"""What a scheduler plugin is: the extension points, and what stands behind each.
+"""The scheduling framework: the extension points of plugins, and the contract of each.
 
 How to write a plugin
 ---------------------
 
-A plugin is one module in `scheduler/plugins/` that defines one subclass of `Plugin`, found by file name. Its
-settings are a frozen `msgspec.Struct` called `Config` in the same file (forbid_unknown_fields, a docstring
-under each field), given to the constructor as `(config, handle)`. `name` is Koordinator's or the stock
-scheduler's name of the plugin. Only the methods that a plugin defines cost anything.
+A plugin costs one module in `scheduler/plugins/` and one test. The module defines one subclass of `Plugin` and
+is found by its file name; a plugin of another distribution is an entry point of the group
+`koord.scheduler_plugins`, found by the entry point's name. That name is the plugin's table in the settings
+file, `[plugins.<name>]`. Its keys are those of a frozen `msgspec.Struct` called `Config` in the same module
+(forbid_unknown_fields, a docstring under each field), given to the constructor as `(config, handle)`.
+`Plugin.name` is Koordinator's or the stock scheduler's name of the plugin. Only the methods that a plugin
+defines cost anything.
 
 *The unit of work is a column of rows, not a node.* `filter` and `score` get `rows` (a slice or an index array)
 and answer one value per row, from the snapshot's columns and from columns of the plugin's own
-(`handle.snapshot.column(dtype, fill)`). Rows that hold no node may be among them; their answer is ignored.
+(`handle.snapshot.column(dtype, fill)`). Rows that hold no node may be among them; their answer is ignored. `column()`
+returns a `Column`: read and write its `values`, and read `values` anew on every call, because the array is replaced
+when the cluster outgrows it. The row of a removed node is refilled with `fill` and given to the next new node.
 
 *Work is shared by class.* `prepare(pod)` turns what a class of pods asks for into a spec: parsed annotations,
-request vectors, compiled selectors. `None` means that the plugin has nothing to say about such pods; none of
+request vectors, compiled selectors. `None` means that the plugin does not concern such pods; none of
 its other per-pod points is called for them then. The spec is kept for the class; `handle.invalidate()` throws
 all of them away.
 
 *Results are kept per row.* With `Scope.NODE` (the default), a row's filter and score answers may depend on the
 class, on that row's columns and on the pods of that row, and on nothing else; they are asked again only for
-rows that changed. Whoever changes a column of its own says so with `handle.snapshot.touch(row)`. With
+rows that changed. A plugin that changes a column of its own reports it with `handle.snapshot.touch(row)`. With
 `Scope.CLUSTER` they are asked for all rows on every attempt, and may depend on anything.
 
 *State follows pods, not decisions.* `reserve` chooses the pod's exact share of the node and writes it to
 `attempt.pod.patch` (annotations); it changes nothing else. Right after, the snapshot holds the pod there and
 calls `pod_added(row, info)` on every plugin; a plugin charges its columns there, reading its share from
-`info.annotation(...)`, and gives it back in `pod_removed`. A pod bound by somebody else, a pod assumed here, a
-pod found after a restart and a pod supposed gone for preemption all take this one way, so restarts leak
+`info.annotation(...)`, and gives it back in `pod_removed`. A pod bound by another scheduler, a pod assumed here, a
+pod found after a restart and a pod removed in a preemption trial all take this one way, so restarts leak
 nothing. Both calls may come for any pod in any order of pods; the pair is always balanced.
 
-*Simulated attempts leave no trace.* A descheduler asks the running scheduler where pods would go if others were gone
-(`scheduler.simulated_placement`). Such an attempt has `attempt.simulated` set, runs from `prepare` to `reserve`
-inside a trial of the snapshot, and always ends with `unreserve`. A plugin that settles at `pre_filter` what
-`pod_removed` told, or that undoes at `unreserve` what `permit` did, leaves that out of simulated attempts.
+*Simulated attempts leave no trace.* A descheduler asks the running scheduler where pods would go if others were
+gone (`scheduler.simulated_placement`). Such an attempt has `attempt.simulated` set, runs from `prepare` to
+`reserve` inside a trial of the snapshot, and is undone: `pod_removed`, then `unreserve` where `reserve` was
+called. A plugin that acts at `pre_filter` on earlier calls of `pod_removed`, or undoes at `unreserve` what
+`permit` did, leaves that out of simulated attempts.
 
 *Plugins read no clock and do no I/O.* Time is `attempt.now` or an argument (seconds since the epoch). What
 should change in the cluster is returned as `Write` values. Watched objects arrive through `on_object`.
@@ -40,6 +46,17 @@ should change in the cluster is returned as `Write` values. Watched objects arri
 Order of one attempt: prepare, pre_filter, restore, filter, prefer, (post_filter when no row passes) score, normalize,
 reserve, [assume], permit, [wait], pre_bind, bind, post_bind; unreserve in reverse order on failure after
 reserve.
+
+Its test
+--------
+
+`tests/schedobjects.py` writes nodes and pods as data and gives an engine that runs the plugin under test alone::
+
+    made = engine([node("a", labels={"rack": "1"})], kinds={"avoidrack": AvoidRack}, plugins={"avoidrack": {...}})
+    assert rejected(made, pod("p", {"cpu": "1"})) == {"a": ["node(s) in an avoided rack"]}
+
+`kinds` are the plugins by name (all when left out; the queue's order and the binder are always there), `plugins` their
+tables as in the settings file. `totals` gives the scores, `drain` attempts all that is pending and binds it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +88,7 @@ MAX_SCORE = 100
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a pod is not placed, in words that fit "3 Insufficient cpu".
+    """Reason why a pod is not placed, in words that fit "3 Insufficient cpu".
 
     `resolvable` is False when removing pods from the node cannot help; preemption leaves such nodes alone.
     """
@@ -82,7 +99,7 @@ class Reason:
 
 
 class Scope(Enum):
-    """What a plugin's answer for a row may depend on."""
+    """Extent of the state that a plugin's answer for a row depends on."""
 
     NODE = "node"
     CLUSTER = "cluster"
@@ -96,7 +113,7 @@ class Wait:
 
 
 class Verb(StrEnum):
-    """What a `Write` does."""
+    """Operation of a `Write`."""
 
     BIND = "bind"
     CREATE = "create"
@@ -121,7 +138,7 @@ class Write:
 
 
 class Action(StrEnum):
-    """What happened to an object."""
+    """Kind of change of an object."""
 
     ADD = "add"
     UPDATE = "update"
@@ -153,14 +170,14 @@ class Attempt:
     now: float
     """Seconds since the epoch."""
     restored: Mapping[Row, Sequence["Restored"]] = field(default_factory=dict)
-    """What reservations hold for this pod, by row (see `Plugin.restore`)."""
+    """Shares that reservations hold for this pod, by row (see `Plugin.restore`)."""
     memo: dict[str, Any] = field(default_factory=dict)
     """Scratch between points of this attempt, by plugin name."""
     simulated: bool = False
     """Nothing will be bound: see "Simulated attempts" above."""
 
     def requested(self, rows: Rows) -> NDArray[np.int64]:
-        """What is taken on the rows as this pod sees it, int64[rows, width]: restored shares are free to it."""
+        """Amounts taken on the rows as this pod sees it, int64[rows, width]: restored shares are free to it."""
         taken: NDArray[np.int64] = self.snapshot.requested[rows]
         return _less_restored(self, rows, taken) if self.restored else taken
 
@@ -214,14 +231,14 @@ class Failure:
 
 
 class Handle(Protocol):
-    """What the scheduler offers its plugins."""
+    """Interface of the scheduler for its plugins."""
 
     @property
     def snapshot(self) -> Snapshot:
         """Nodes and placed pods."""
 
     def invalidate(self) -> None:
-        """Forget every spec and every kept result: something changed that they depend on."""
+        """Forget every spec and every cached result: something changed that they depend on."""
 
     def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
         """The watched objects of a kind (see `Plugin.watches`)."""
@@ -251,9 +268,9 @@ class Handle(Protocol):
         """Pods that wait for victims to leave this row."""
 
     def fits(self, attempt: Attempt, row: Row) -> bool:
-        """Whether every filter passes the row as the snapshot stands, nominated pods included.
+        """Return whether every filter passes the row of the snapshot as it is now, nominated pods included.
 
-        For suppositions: change the snapshot in `snapshot.trial()`, then ask.
+        For a trial: change the snapshot in `snapshot.trial()`, then ask.
         """
 
     def peers(self) -> Mapping[str, "Plugin[Any]"]:
@@ -277,7 +294,7 @@ class Plugin(Generic[S]):
     weight: ClassVar[int] = 1
     """Factor of the score unless the profile says otherwise."""
     enabled: ClassVar[bool] = True
-    """Whether a profile that does not name the plugin runs it."""
+    """False leaves the plugin out of a profile that does not enable it."""
     scope: ClassVar[Scope] = Scope.NODE
     requeue_on: ClassVar[frozenset[str]] = frozenset()
     """Events (`nodes/add`, `pods/delete`, ...) that may place a pod which this plugin rejected."""
@@ -312,7 +329,7 @@ class Plugin(Generic[S]):
         """A pending pod of ours was deleted before it was placed."""
 
     def pod_finished(self, pod: Pod) -> None:
-        """A pod, ours or not, has succeeded or failed and holds nothing any more; told again on every update."""
+        """A pod, ours or not, has succeeded or failed and holds nothing any more; called again on every update."""
 
     def pod_deleted(self, pod: Pod) -> None:
         """A pod's object is gone, finished or not."""
@@ -332,7 +349,7 @@ class Plugin(Generic[S]):
         return None
 
     def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
-        """Whether an event listed in `requeue_on` may place this pod, which this plugin rejected."""
+        """Return whether an event listed in `requeue_on` may place this pod, which this plugin rejected."""
         return True
 
     def next_pod(self) -> str | None:
@@ -345,7 +362,7 @@ class Plugin(Generic[S]):
     # One attempt
 
     def prepare(self, info: PodInfo) -> S | None:
-        """What pods of this class ask of the plugin; None when nothing."""
+        """Return the spec of this class of pods; None when the plugin does not concern it."""
         return cast(S, ())
 
     def pre_filter(self, attempt: Attempt, spec: S) -> Reason | None:
@@ -357,7 +374,7 @@ class Plugin(Generic[S]):
         return {}
 
     def reasons(self, spec: S) -> tuple[Reason, ...]:
-        """What the bits of `filter` mean, for this spec."""
+        """Reasons by bit of `filter`, for this spec."""
         return ()
 
     def filter(self, attempt: Attempt, spec: S, rows: Rows) -> Bits | None:
@@ -409,7 +426,7 @@ class Plugin(Generic[S]):
     # Diagnosis
 
     def routes(self) -> Mapping[str, Route]:
-        """State endpoints: path below `/apis/v1/plugins/<name>/` (`node/{name}`) to who answers it."""
+        """State endpoints: path below `/apis/v1/plugins/<name>/` (`node/{name}`) to its handler."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""The world around an engine: watches feed it, a pool of threads carries out what it decides.
+"""The main loop: watches feed the engine, one thread drives it, a pool of threads carries out its writes.
 
 One thread runs `run` and alone touches the engine. Everything else (watch threads, bind workers, HTTP
 requests) puts messages into one inbox. After a restart the first lists rebuild the engine from what the API
@@ -44,7 +44,7 @@ TICK_SECONDS = 1.0
 ATTEMPTS_PER_ROUND = 32
 """Attempts between two looks into the inbox."""
 MISSING_KIND_SECONDS = 60.0
-"""How often a kind whose definition is not installed is looked for."""
+"""Interval of the search for kinds whose definition is not installed."""
 SYNC_SECONDS = 120.0
 """Longest wait for the first lists."""
 
@@ -54,7 +54,7 @@ class SyncTimeoutError(Exception):
 
 
 class Loop:
-    """Runs one engine against one API server. `leading` says whether this process may place pods."""
+    """One engine against one API server. `leading` returns whether this process may place pods."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Loop:
         self._recorder = recorder
         self._leading = leading or (lambda: True)
         self._was_leading = leading is None
-        """Whether we led at the last look."""
+        """Leadership at the last check."""
         self._clock = clock
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -110,7 +110,7 @@ class Loop:
         self._inbox.put(lambda: None)
 
     def call(self, question: Callable[[], T], timeout_seconds: float = 10.0) -> T:
-        """Ask something of the engine in its own thread; raises TimeoutError or what `question` raises."""
+        """Call `question` in the engine's thread; raises TimeoutError or what `question` raises."""
         answer: Future[T] = Future()
 
         def ask() -> None:
@@ -196,7 +196,7 @@ class Loop:
         self._drain(block_seconds=0.0 if busy else self._idle_seconds())
 
     def _may_place(self) -> bool:
-        """Whether to place pods; on becoming the leader, first see what the one before us bound last."""
+        """Return whether to place pods; on becoming the leader, first see what the one before us bound last."""
         leads = self._leading()
         if leads and not self._was_leading:
             try:

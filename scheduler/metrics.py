@@ -45,13 +45,13 @@ class Metrics:
         self._pending = Gauge("scheduler_pending_pods", "Pending pods, by queue.", ("queue",), registry=self.registry)
         self._cache = Gauge(
             "scheduler_scheduler_cache_size",
-            "Nodes, pods and assumed pods held.",
+            "Nodes, pods and assumed pods in the cache.",
             ("type",),
             registry=self.registry,
         )
         self._unschedulable = Gauge(
             "scheduler_unschedulable_pods",
-            "Pods held back, by plugin.",
+            "Pods that are unschedulable or gated, by plugin.",
             ("plugin", "profile"),
             registry=self.registry,
         )
@@ -64,17 +64,15 @@ class Metrics:
             buckets=(1, 2, 4, 8, 16, 32, 64),
             registry=self.registry,
         )
-        self._waiting = Gauge(
-            "scheduler_permit_waiting_pods", "Pods that hold a node and wait.", registry=self.registry
-        )
+        self._waiting = Gauge("scheduler_permit_waiting_pods", "Pods that wait at Permit.", registry=self.registry)
 
     def attempted(self, outcome: AttemptOutcome, seconds: float) -> None:
-        """One attempt took so long."""
+        """Observe the duration of one attempt."""
         result = Result.SCHEDULED if outcome.result is Result.WAITING else outcome.result
         self._attempt_seconds.labels(result.value, self._profile).observe(seconds)
 
     def ended(self, outcome: AttemptOutcome, now: float) -> None:
-        """An attempt came to its end: bound, refused or failed."""
+        """Count an attempt that ended: bound, refused or failed."""
         if outcome.result is Result.WAITING:
             return
         self._attempts.labels(outcome.result.value, self._profile).inc()

@@ -1,4 +1,4 @@
-"""Pods that were promised room on a node once their victims are gone."""
+"""Nominated pods: those with room promised on a node once their victims are gone."""
 
 from collections.abc import Iterable
 
@@ -41,7 +41,7 @@ class Nominator:
         return self._row_of.get(uid)
 
     def rows(self) -> Iterable[Row]:
-        """Rows that are promised to someone."""
+        """Rows that are promised to some pod."""
         return tuple(self._rows)
 
     def on(self, row: Row) -> Iterable[PodInfo]:

@@ -1,4 +1,4 @@
-"""What the engine hands to the world: bindings to make, and what became of attempts."""
+"""Output of the engine: bindings to make, and the outcomes of attempts."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ from scheduler.framework import Attempt, Failure, Write
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """A pod that holds its share of a row; the plugins in `kept` take part in whatever follows."""
+    """A pod that holds its share of a row; the plugins in `class_result` take part in the steps that follow."""
 
     attempt: Attempt
     row: Row
@@ -41,7 +41,7 @@ class WaitingPod:
 
 
 class Result(StrEnum):
-    """How an attempt ended, as the stock scheduler's metrics spell it."""
+    """Result of an attempt, as the stock scheduler's metrics spell it."""
 
     SCHEDULED = "scheduled"
     UNSCHEDULABLE = "unschedulable"
@@ -51,7 +51,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttemptOutcome:
-    """One attempt's end. `message` is the sentence people read; `failure` the reasons row by row."""
+    """Outcome of one attempt. `message` is the sentence of the condition; `failure` the reasons row by row."""
 
     result: Result
     info: PodInfo

@@ -1,4 +1,4 @@
-"""From a chosen row to a binding: reserve, assume, permit, hold, bind; and all of it undone."""
+"""The binding half of an attempt, from a chosen row: reserve, assume, permit, wait, bind; and its undoing."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result, Waiti
 class Placer:
     """Pods between decision and binding.
 
-    `refused` requeues a pod with the reason and plugin that stopped it; `changed` hears of pods that take or
+    `refused` requeues a pod with the reason and plugin that stopped it; `changed` is called for pods that take or
     leave a row.
     """
 
@@ -55,7 +55,7 @@ class Placer:
         return {uid: (waiting_pod.placed.info, waiting_pod.placed.row) for uid, waiting_pod in self._waiting.items()}
 
     def timed_out(self, now: float) -> list[tuple[str, Reason]]:
-        """Held pods whose wait is over, and what to tell them."""
+        """Return pods whose wait at Permit is over, with the reason."""
         found: list[tuple[str, Reason]] = []
         for uid, waiting_pod in self._waiting.items():
             names = [name for name, deadline in waiting_pod.deadlines.items() if deadline <= now]
@@ -65,7 +65,7 @@ class Placer:
         return found
 
     def allow(self, uid: str, plugin: str) -> AttemptOutcome | None:
-        """One plugin lets a held pod go on; the outcome when that was the last one."""
+        """Let a held pod go on as far as one plugin is concerned; the outcome when that was the last one."""
         waiting_pod = self._waiting.get(uid)
         if waiting_pod is None:
             return None

@@ -1,4 +1,4 @@
-"""Pending pods: active, backing off, or waiting for an event that could place them.
+"""The scheduling queue: pending pods that are active, backing off, or waiting for an event that could place them.
 
 A rejected pod names the plugins that rejected it. An event wakes only pods rejected by a plugin that listens to
 it (and whose hint agrees); a woken pod first sits out its back-off. Events that arrive while a pod is between
@@ -25,7 +25,7 @@ MAX_EVENTS = 1024
 
 
 class QueueState(StrEnum):
-    """Where a pending pod is."""
+    """State of a pending pod; the values are those of the `queue` label of `pending_pods`."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -36,7 +36,7 @@ class QueueState(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class QueuedPod:
-    """A pending pod and what became of its attempts."""
+    """A pending pod with the results of its attempts."""
 
     info: PodInfo
     first_seen: float
@@ -62,7 +62,7 @@ class QueueBackoff:
     limit: float = 10.0
 
     def seconds(self, attempts: int) -> float:
-        """How long to wait after this many attempts."""
+        """Back-off after this many attempts."""
         return 0.0 if attempts <= 0 else min(self.limit, self.initial * float(2 ** min(attempts - 1, 30)))
 
 
@@ -100,7 +100,7 @@ class PodQueue:
         return self._pods.values()
 
     def counts(self) -> dict[str, int]:
-        """Pods by place, as the `pending_pods` metric names them."""
+        """Pods by state, as the `pending_pods` metric names them."""
         totals = dict.fromkeys((state.value for state in QueueState if state is not QueueState.IN_FLIGHT), 0)
         for queued in self._pods.values():
             if queued.state is not QueueState.IN_FLIGHT:
@@ -108,7 +108,7 @@ class PodQueue:
         return totals
 
     def parked_by_plugin(self) -> dict[str, int]:
-        """Pods held back, by plugin."""
+        """Unschedulable and gated pods by the plugin that rejects them."""
         return {plugin: len(uids) for plugin, uids in self._parked.items() if uids}
 
     def add(self, info: PodInfo, now: float) -> None:
@@ -230,7 +230,7 @@ class PodQueue:
             self._parked.get(plugin, set()).discard(queued.info.uid)
 
     def _missed_event(self, queued: QueuedPod) -> bool:
-        """Whether an event came in during the attempt that could have placed the pod."""
+        """Return whether an event came in during the attempt that could have placed the pod."""
         missed = self._event_count - queued.events_seen
         if missed > len(self._events):
             return True

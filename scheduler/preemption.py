@@ -1,6 +1,6 @@
-"""Which pods must go so that a more important one fits: the stock scheduler's choice.
+"""Choice of victims so that a more important pod fits, as the stock scheduler makes it.
 
-On each node that removal may help, all less important pods are supposed gone; if the pod then fits, victims are
+On each node where removal may help, all less important pods are removed in a trial; if the pod then fits, victims are
 given back one by one, those protected by a disruption budget first, then by importance, as long as the pod
 still fits. Of the nodes' answers the one that hurts least is taken.
 """
@@ -55,7 +55,7 @@ def violating(
 
 
 def covers(budget: PodDisruptionBudget, info: PodInfo) -> bool:
-    """Whether a budget protects the pod; a budget without a selector protects nobody."""
+    """Return whether a budget protects the pod; a budget without a selector protects no pod."""
     selector = budget.spec.selector
     if selector is None or (not selector.match_labels and not selector.match_expressions):
         return False

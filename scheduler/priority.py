@@ -1,4 +1,4 @@
-"""Which QoS class and priority band a pod belongs to, with the defaults that apply when it says nothing."""
+"""QoS class and priority band of a pod, with the defaults where it sets none."""
 
 from api.kube.objects import Container, Pod
 from api.kube.resources import CPU, MEMORY, parse_resources

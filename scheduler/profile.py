@@ -1,4 +1,4 @@
-"""Which plugins run, in which order, with which weight and settings."""
+"""The profile: the plugins that run, their order, weights and settings."""
 
 import inspect
 import sys
@@ -15,7 +15,7 @@ from scheduler.framework import Handle, NoConfig, Plugin
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The scheduler's settings file. Every default stands here or in the plugin's `Config`."""
+    """The scheduler's settings file. Every default is here or in the plugin's `Config`."""
 
     scheduler_name: str = SCHEDULER_NAME
     """Pods with this `spec.schedulerName` are ours."""

@@ -1,6 +1,6 @@
-"""The scheduler's HTTP door: health, metrics, state of plugins, debug switches and the extender.
+"""The scheduler's HTTP API: health, metrics, state of plugins, debug flags, extender and simulated placements.
 
-Whatever reads the engine is asked in the engine's thread. A process that does not lead answers 503 to
+Requests that read the engine run in its thread. A process that does not lead answers 503 to
 everything but health and metrics.
 """
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 PREFIX = "/apis/v1/"
 PERMIT_SECONDS = 60.0
-"""Longest an extender's bind waits for a pod held at Permit."""
+"""Longest wait of an extender's bind for a pod at Permit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Reply:
 
 
 class RefusedError(Exception):
-    """A request that gets `status` and a sentence."""
+    """Refusal of a request with an HTTP status and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -137,7 +137,7 @@ class HttpApi:
 
 
 def _plugin_routes(loop: Loop) -> list[tuple[str, re.Pattern[str], Callable[..., Any]]]:
-    """Every state endpoint: its pattern as people write it, its matcher, and who answers."""
+    """Every state endpoint: its pattern, its matcher and its handler."""
     routes: list[tuple[str, Callable[..., Any]]] = [(f"{PREFIX}nodes/{{name}}", lambda name: node_state(loop, name))]
     for plugin in loop.engine.plugins.values():
         routes += [(f"{PREFIX}plugins/{plugin.name}/{pattern}", route) for pattern, route in plugin.routes().items()]
@@ -149,7 +149,7 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 
 
 def node_state(loop: Loop, name: str) -> Mapping[str, Any]:
-    """A node as the scheduler holds it. Raises LookupError."""
+    """State of a node in the snapshot. Raises LookupError."""
     snapshot = loop.engine.snapshot
     row = snapshot.row(name)
     if row is None:
@@ -186,7 +186,7 @@ def _plain(value: Any) -> Any:
 
 
 def serve(door: HttpApi, address: str, port: int) -> ThreadingHTTPServer:
-    """Serve in the background; `shutdown()` ends it. Port 0 takes a free one (`server_port` tells)."""
+    """Serve in the background; `shutdown()` ends it. Port 0 takes a free one (see `server_port`)."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""The watched objects beside nodes and pods, by kind, as plugins ask for them."""
+"""Watched objects beside nodes and pods, by kind, for the plugins that need them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from scheduler.framework import Action, ObjectEvent
 
 
 class WatchedObjects:
-    """Objects of the kinds that plugins watch; tells those plugins of every change."""
+    """Objects of the kinds that plugins watch; forwards every change to those plugins."""
 
     def __init__(self) -> None:
         self._objects: dict[str, dict[Key, Any]] = {}
@@ -18,7 +18,7 @@ class WatchedObjects:
         """Every kind that some plugin needs, by name."""
 
     def register(self, plugins: Iterable[AnyPlugin]) -> None:
-        """Note who watches what."""
+        """Register the kinds that these plugins watch."""
         for plugin in plugins:
             for kind in plugin.watches:
                 self.kinds[kind_name(kind)] = kind
@@ -29,7 +29,7 @@ class WatchedObjects:
         return self._objects.setdefault(kind_name(kind), {})
 
     def apply(self, event: ObjectEvent) -> None:
-        """Take in a change and tell the plugins."""
+        """Apply a change and forward it to the plugins."""
         name = kind_name(event.resource)
         store = self._objects.setdefault(name, {})
         if event.action is Action.DELETE:

@@ -1,6 +1,6 @@
-"""Makes the engine's writes true at the API server, in a pool of threads.
+"""Writes to the API server, bindings included, in a pool of threads.
 
-A binding is never left in doubt: while nobody can say whether it took effect, the pod keeps its share and the
+A binding is never left in doubt: while it is unknown whether it took effect, the pod keeps its share and the
 binding is asked again, until the pod itself answers.
 """
 
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BindAnswer:
-    """How a binding ended: `error` is empty when the pod is bound where asked."""
+    """Result of a binding: `error` is empty when the pod is bound where asked."""
 
     binding: BindingPlan
     error: str = ""
 
 
 class Writer:
-    """Carries out writes; `report` is called with each binding's answer, in a worker's thread.
+    """Writer of bindings and patches; `report` is called with each binding's answer, in a worker's thread.
 
     No binding begins while `allowed` says no.
     """

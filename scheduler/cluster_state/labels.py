@@ -1,4 +1,4 @@
-"""Node labels as columns of interned values, made for the keys that somebody asks for."""
+"""Node labels as columns of interned values, made for the keys that a plugin asks for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a node offers to pods: allocatable less what the node keeps to itself, and its taints with the cordon."""
+"""Resources that a node offers: allocatable less what it keeps to itself, and its taints with the cordon."""
 
 import msgspec
 
@@ -42,7 +42,7 @@ def reserved(node: Node) -> Resources:
 
 
 def allocatable(node: Node) -> Resources:
-    """What pods may request in all, never below zero; older resource names count under their current ones."""
+    """Resources that pods may request in all, never below zero; older resource names count under their current ones."""
     offered: Resources = {}
     for name, amount in parse_resources(node.status.allocatable).items():
         current = DEPRECATED_RESOURCES.get(name, name)
@@ -63,7 +63,7 @@ def node_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def same_offer(before: Node, after: Node) -> bool:
-    """Whether two versions of a node are alike in everything that placement may depend on."""
+    """Return whether two versions of a node are alike in everything that placement may depend on."""
     return (
         before.spec == after.spec
         and before.status.allocatable == after.status.allocatable

@@ -1,8 +1,8 @@
-"""How many pods of some kind are on each row, kept up to date pod by pod.
+"""Counts of matching pods per row, kept up to date pod by pod.
 
 Topology spread and pod affinity ask "how many pods that match this selector are there, row by row". A count is
 registered once per question and then changed by every pod that comes or goes. Pods with the same namespace and
-labels share the answer whether they match.
+labels match alike, so the match is computed once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ MAX_IDENTITIES = 65536
 
 @dataclass(frozen=True, slots=True)
 class PodQuestion:
-    """Which pods count: in `namespaces` (None = all) and matching every selector.
+    """Selection of the pods that count: in `namespaces` (None = all) and matching every selector.
 
     `alive` leaves out pods that are being deleted.
     """
@@ -42,7 +42,7 @@ class PodCount:
     known: dict[Identity, bool] = field(default_factory=dict)
 
     def covers(self, info: PodInfo, identity: Identity) -> bool:
-        """Whether the pod counts."""
+        """Return whether the pod counts."""
         if self.alive and info.pod.metadata.deletion_timestamp:
             return False
         answer = self.known.get(identity)

@@ -22,7 +22,7 @@ Requester: TypeAlias = Callable[[Container], Resources]
 
 DEFAULT_CPU_MILLICORES = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
-"""What a container without a request counts with in scores (kube-scheduler's non-zero defaults)."""
+"""Amounts that a container without a request counts with in scores (kube-scheduler's non-zero defaults)."""
 
 IDENTITY_LABELS = frozenset(
     {
@@ -39,7 +39,7 @@ CLASS_ANNOTATION_PARTS = ("koordinator.sh/", "scheduling.", "k8s.io/")
 
 @dataclass(slots=True, eq=False)
 class PodClass:
-    """What pods that schedule alike share. Identity is the object; `key` only finds it."""
+    """Requests and fields shared by pods that schedule alike. Identity is the object; `key` only finds it."""
 
     key: bytes
     requests: Resources
@@ -166,7 +166,7 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
 
 
 def _placed(volume: Volume) -> bool:
-    """Whether a volume can bear on placement at all."""
+    """Return whether a volume can bear on placement at all."""
     return any(
         (
             volume.persistent_volume_claim,
@@ -186,7 +186,7 @@ def container_requests(container: Container) -> Resources:
 
 
 def effective_requests(pod: Pod) -> Resources:
-    """What the pod holds on a node: the larger of all containers together and the init phase, plus overhead.
+    """Resources that the pod holds on a node: the larger of all containers together and the init phase, plus overhead.
 
     Sidecars (init containers that restart always) run beside everything after them. Pod-level requests, where
     set, replace the sum. Raises QuantityError.
@@ -195,7 +195,7 @@ def effective_requests(pod: Pod) -> Resources:
 
 
 def effective_limits(pod: Pod) -> Resources:
-    """The limits that bind the pod as a whole, summed like its requests; a resource nobody limits is missing.
+    """The limits that bind the pod as a whole, summed like its requests; a resource without a limit is missing.
 
     Raises QuantityError.
     """

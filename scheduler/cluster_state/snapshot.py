@@ -1,10 +1,10 @@
 """The cluster as columns: one row per node, one numpy array per fact, changed in place.
 
 The snapshot is the scheduler's only picture of nodes and placed pods (bound or assumed alike). Every change of
-a row goes to a change log, so that whoever keeps results per row asks `changed_since` and redoes only those:
+a row goes to a change log, so that a reader with results per row asks `changed_since` and redoes only those:
 work per attempt is proportional to the rows that changed, not to the size of the cluster.
 
-Rows are stable while a node exists and are used again after it is gone; `live` tells. Matrices are
+Rows are stable while a node exists and are used again after it is gone; `live` marks rows with a node. Matrices are
 node-by-resource, int64, in the units of `api.kube.resources`.
 """
 
@@ -25,7 +25,7 @@ from scheduler.cluster_state.podinfo import Placement, PodInfo
 
 
 class Observer(Protocol):
-    """Told of every change to the snapshot, after it happened. Calls come from one thread."""
+    """Receiver of every change to the snapshot, after it happened, in one thread."""
 
     def node_changed(self, row: Row, node: Node) -> None:
         """A node appeared or its object changed."""
@@ -41,7 +41,7 @@ class Observer(Protocol):
 
 
 class Snapshot:
-    """Nodes, what they offer, what is taken, and who is on them."""
+    """Nodes with what they offer, what is taken, and the pods on them."""
 
     def __init__(self, capacity: int = 64, resources: int = 8) -> None:
         self.columns: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Snapshot:
         self.labels = LabelColumns(capacity)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.node_observers: list[Observer] = []
-        """Told of nodes; and `pod_observers` of pods."""
+        """Receivers of node changes, as `pod_observers` are of pod changes."""
         self.pod_observers: list[Observer] = []
         self._columns: list[Column] = []
         self.counts = PodCounts(self.pods, lambda: self.column(np.int64, 0))
@@ -230,7 +230,7 @@ class Snapshot:
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:
-        """Changes for the sake of argument: undone, observers included, when the block ends."""
+        """Temporary changes: undone, for observers too, when the block ends."""
         trial = Trial(self)
         try:
             yield trial
@@ -338,7 +338,7 @@ class Trial:
         """Residents of the rows changed, in their order: of equal victims, preemption takes the first."""
 
     def add(self, info: PodInfo, row: Row) -> None:
-        """Suppose the pod were on the row."""
+        """Place the pod on the row until `undo`."""
         before = self._snapshot.pods.get(info.uid)
         for changed in (row,) if before is None else (row, before.row):
             self._keep_order(changed)
@@ -346,7 +346,7 @@ class Trial:
         self._snapshot.add_pod(info, row, assumed=True)
 
     def remove(self, uid: str) -> None:
-        """Suppose the pod were gone."""
+        """Remove the pod until `undo`."""
         placement = self._snapshot.pods.get(uid)
         if placement is not None:
             self._keep_order(placement.row)
@@ -374,7 +374,7 @@ class Trial:
 
 
 def _same_to_counts(before: PodInfo, after: PodInfo) -> bool:
-    """Whether selectors see no difference, nor whoever leaves out pods on their way out."""
+    """Return whether selectors see no difference, nor counts that leave out pods being deleted."""
     leaving = bool(before.pod.metadata.deletion_timestamp), bool(after.pod.metadata.deletion_timestamp)
     return leaving[0] is leaving[1] and before.labels == after.labels
 

@@ -22,7 +22,7 @@ from scheduler.devices.topology import choose_near
 
 @dataclass(frozen=True, slots=True)
 class PartitionRule:
-    """How the node's partitions bind this pod."""
+    """Partition constraints of a node for this pod."""
 
     table: PartitionTable | None = None
     honor: bool = False
@@ -51,7 +51,7 @@ class DeviceRequest:
     """False takes devices in plain order (the caller has chosen minors itself)."""
 
     def preferences_for(self, kind: DeviceKind) -> DevicePreferences:
-        """The wish about devices of one kind."""
+        """Return the preferences about devices of one kind."""
         return self.preferences.get(kind, DevicePreferences())
 
 

@@ -1,4 +1,4 @@
-"""Which devices of a node could serve one instance of a demand, and in which order they are tried."""
+"""Candidate devices of a node for one instance of a demand, in the order in which they are tried."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from scheduler.devices.request import WHOLE_PERCENT, DeviceDemand, DeviceKind
 
 
 class DeviceStrategy(StrEnum):
-    """Which devices are used first: the emptiest or the fullest that fit."""
+    """Order of use: the emptiest or the fullest devices that fit first."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"
@@ -26,7 +26,7 @@ class DeviceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DevicePreferences:
-    """What narrows and orders the choice of devices of one kind on one node."""
+    """Constraints and order of the choice of devices of one kind on one node."""
 
     selector: LabelSelector | None = None
     port_selector: LabelSelector | None = None
@@ -35,7 +35,7 @@ class DevicePreferences:
     scope: str = ""
     """Required topology scope: Device, PCIe, NUMANode or Node; empty for none."""
     exclusive: str = ""
-    """DeviceLevel or PCIeLevel: nobody else of this kind on the same device or PCIe switch."""
+    """DeviceLevel or PCIeLevel: no other pod of this kind on the same device or PCIe switch."""
     first: tuple[int, ...] = ()
     """Minors to try first, in this order, such as those of the pod's reservation."""
     numa_mask: int = 0
@@ -54,7 +54,7 @@ class DeviceCandidate:
 
 
 def read_hint(hint: DeviceHint | None, demand: DeviceDemand) -> tuple[DeviceDemand, DevicePreferences]:
-    """The demand and wish that a pod's hint makes of a plain demand.
+    """Apply a pod's hint to a plain demand: the demand as the hint reads it, and its preferences.
 
     `RequestsAsCount` reads the amount as a number of devices, one unit of each (100 with exclusive policy
     DeviceLevel).
@@ -82,7 +82,7 @@ def _selector(document: object) -> LabelSelector | None:
 def find_candidates(
     node: NodeDevices, demand: DeviceDemand, preferences: DevicePreferences, strategy: DeviceStrategy
 ) -> list[DeviceCandidate]:
-    """Devices that can serve one instance, best first: wished minors, then score, then minor."""
+    """Devices that can serve one instance, best first: preferred minors, then score, then minor."""
     crowded = _crowded_switches(node, demand.kind) if preferences.exclusive == "PCIeLevel" else frozenset()
     found = []
     for device in node.of_kind(demand.kind):

@@ -104,11 +104,11 @@ class WorkloadDistribution:
         return np.where(free >= percent, after, np.inf)
 
     def _step(self, state: GpuState) -> npt.NDArray[np.intp]:
-        """How many of the workload's cpu sizes fit each node."""
+        """Number of the workload's cpu sizes that fit each node."""
         return np.searchsorted(self.cpu_steps, state.cpu_millicores, side="right")
 
     def _worth_of_one(self, state: GpuState, step: npt.NDArray[np.intp], percent: Ints) -> Floats:
-        """What demands of one GPU can use of GPUs with these free percents, shape (N, G)."""
+        """Amounts that demands of one GPU can use of GPUs with these free percents, shape (N, G)."""
         return np.asarray(self._one_worth[state.model[:, None], step[:, None], percent])
 
 

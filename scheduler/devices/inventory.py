@@ -64,7 +64,7 @@ class NodeDevice:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one pod has of one device."""
+    """One pod's share of one device."""
 
     kind: DeviceKind
     minor: int
@@ -80,7 +80,7 @@ class OverCommitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """What one pod holds; `within` names the reservation (by the UID of its stand-in) that it draws from."""
+    """Devices that one pod holds; `within` names the reservation (by the UID of its stand-in) that it draws from."""
 
     grants: tuple[Grant, ...]
     within: str = ""
@@ -110,16 +110,16 @@ class NodeDevices:
         return list(self.devices.get(kind, {}).values())
 
     def used(self, device: NodeDevice) -> Amounts:
-        """What pods hold of the device."""
+        """Amounts of the device that pods hold."""
         return self._used.get((device.kind, device.minor), {})
 
     def free(self, device: NodeDevice) -> dict[str, int]:
-        """What is left of the device by resource, never below zero; empty while it is unhealthy."""
+        """Amounts left of the device by resource, never below zero; empty while it is unhealthy."""
         used = self.used(device)
         return {name: max(0, amount - used.get(name, 0)) for name, amount in device.total.items()}
 
     def idle(self, device: NodeDevice) -> bool:
-        """True when the device is healthy and nobody holds any of it."""
+        """Return whether the device is healthy and no pod holds any of it."""
         return bool(device.total) and not any(self.used(device).values())
 
     def allocated_ports(self, device: NodeDevice) -> frozenset[int]:

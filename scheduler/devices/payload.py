@@ -1,4 +1,4 @@
-"""Device annotations to values and back: what a pod wishes, what it was given, what it draws from."""
+"""Device annotations to values and back: requests of a pod, its allocation, the reservation it draws from."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PodDeviceRequest:
-    """What a pod's device annotations ask beside the amounts."""
+    """Device request of a pod: demands, and what its annotations ask beside the amounts."""
 
     demands: Mapping[DeviceKind, DeviceDemand]
     """The pod's demands as its hints read them."""
@@ -55,7 +55,7 @@ def _decode(annotations: Mapping[str, str], key: str, kind: type[T]) -> T | None
 
 
 def read_request(annotations: Mapping[str, str], demands: Mapping[DeviceKind, DeviceDemand]) -> PodDeviceRequest:
-    """Wishes of a pod with these demands. Raises DeviceRequestError naming an annotation that cannot be read."""
+    """Read the device request of a pod. Raises DeviceRequestError naming an annotation that cannot be read."""
     hints = _decode(annotations, ANNOTATION_DEVICE_ALLOCATE_HINT, dict[str, DeviceHint]) or {}
     joint = _decode(annotations, ANNOTATION_DEVICE_JOINT_ALLOCATE, JointAllocate) or JointAllocate()
     read = {kind: read_hint(hints.get(kind), demand) for kind, demand in demands.items()}

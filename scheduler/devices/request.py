@@ -1,4 +1,4 @@
-"""What a pod's device requests mean: how many devices of each kind, and how much of each one.
+"""Device demands of a pod: number of devices of each kind, and the amount of each one.
 
 The accepted combinations and their canonical form are Koordinator's; anything else is refused by name.
 """

@@ -22,7 +22,7 @@ STEPS_PER_PERCENT = 1000
 """Steps into which the score divides one percent of a GPU of fragmentation."""
 
 SNUG_PERCENT = 4.0
-"""What a wholly empty eight-GPU node is worth less than a full one, in percent of a GPU.
+"""Penalty of a wholly empty eight-GPU node against a full one, in percent of a GPU.
 
 Among nodes that a pod fragments alike the fuller one is better; the measure itself is blind to that. The gain on
 the 2023 trace is flat between 1 and 16.

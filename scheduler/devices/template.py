@@ -19,7 +19,7 @@ class Template:
 
 
 def applies(templates: Sequence[Template], demand: DeviceDemand) -> bool:
-    """Whether the demand is for a share of a card that comes in templates."""
+    """Return whether the demand is for a share of a card that comes in templates."""
     return bool(templates) and demand.shared and any(name in demand.each for name in TEMPLATED)
 
 

@@ -19,7 +19,7 @@ Place = Callable[[DeviceCandidate], object]
 def choose_near(
     node: NodeDevices, demand: DeviceDemand, found: Sequence[DeviceCandidate], scope: str
 ) -> list[DeviceCandidate]:
-    """`demand.count` of the candidates in the narrowest scope that holds them; `found` is in order of wish.
+    """`demand.count` of the candidates in the narrowest scope that holds them; `found` is in order of preference.
 
     Raises DeviceError when a required scope (see SCOPES) is narrower than what fits.
     """
@@ -42,7 +42,7 @@ def _groups(found: Iterable[DeviceCandidate], level: int) -> list[list[DeviceCan
 
 
 def _place(level: int) -> Place:
-    """What devices of one scope have in common."""
+    """Identifier that devices of one scope share."""
     return (_machine, _numa_node, _switch, _minor)[level]
 
 
@@ -65,7 +65,7 @@ def _minor(candidate: DeviceCandidate) -> object:
 def _preference(
     node: NodeDevices, demand: DeviceDemand, group: Sequence[DeviceCandidate], found: Sequence[DeviceCandidate]
 ) -> tuple[int, ...]:
-    """Smaller is better: more scopes around it already in use, fewer devices to spare, earlier in the wish."""
+    """Smaller is better: more scopes around it already in use, fewer devices to spare, earlier in the preference."""
     used = [device for device in node.of_kind(demand.kind) if any(node.used(device).values())]
     around = 0
     for level in range(1, len(SCOPES)):

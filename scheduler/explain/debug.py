@@ -1,4 +1,4 @@
-"""What people may look into while the scheduler runs: score and filter tables, and the switches for them."""
+"""Debug output of a running scheduler: score and filter tables, and the switches for them."""
 
 import logging
 from collections.abc import Sequence

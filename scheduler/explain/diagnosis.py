@@ -1,4 +1,4 @@
-"""Why a pod is not placed: one sentence for people, counts per reason, and the reasons node by node."""
+"""Reasons why a pod is pending: one sentence, counts per reason, and the reasons node by node."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ NOMINATED = Reason("node(s) held for more important pods")
 
 @dataclass(frozen=True, slots=True)
 class NodeReasons:
-    """What stands against one node."""
+    """Reasons against one node."""
 
     node: str
     reasons: tuple[Reason, ...]

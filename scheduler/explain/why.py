@@ -1,4 +1,4 @@
-"""Answers "why is this pod not placed" from the API server's present state, without a running scheduler."""
+"""`koord-scheduler why`: reasons why a pod is pending, from the API server's present state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One sentence, and what stands behind it."""
+    """One sentence, and the reasons or scores behind it."""
 
     sentence: str
     nodes: Sequence[NodeReasons] = ()
@@ -28,7 +28,7 @@ class Explanation:
 
 
 def load(client: Client, engine: Engine, now: float) -> None:
-    """Give the engine every object that the API server lists at this moment. Raises ClusterError."""
+    """Give the engine every object that the API server lists. Raises ClusterError."""
     for kind in engine.watched_kinds().values():
         for identity, value in _listed(client, kind):
             engine.on_object(ObjectEvent(kind, Action.ADD, identity.key, None, value), now)
@@ -44,7 +44,7 @@ def find_pod(client: Client, key: Key) -> Pod | None:
 
 
 def explain(engine: Engine, pod: Pod, now: float, *, top: int = 5) -> Explanation:
-    """Why the pod is where it is, or is nowhere."""
+    """Explain why the pod is pending, or state its node."""
     if pod.spec.node_name:
         return Explanation(f"{pod.key} is on node {pod.spec.node_name}.")
     if pod.finished:

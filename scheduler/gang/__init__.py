@@ -1,1 +1,1 @@
-"""Gangs as a state machine: who belongs together, who is missing, and when all may go or all must let go."""
+"""Gangs as a state machine: members, missing members, and the release or give-up of a whole group."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How one pod ended."""
+    """End of one pod: succeeded or failed, and bound before or not."""
 
     uid: str
     succeeded: bool
@@ -16,14 +16,14 @@ class End:
 
 
 class EndedMembers:
-    """Ends by gang and pod key. Holds no more than the finished pods that exist: whoever goes is forgotten."""
+    """Ends by gang and pod key. Holds no more than the finished pods that exist: a deleted pod is forgotten."""
 
     def __init__(self) -> None:
         self._ends: defaultdict[str, dict[str, End]] = defaultdict(dict)
         self._gang_of: dict[str, str] = {}
 
     def add(self, gang_id: str, pod: str, end: End) -> None:
-        """A pod has finished; told again, it counts once."""
+        """Count a pod that has finished, once however often it is reported."""
         self.forget(pod)
         self._gang_of[pod] = gang_id
         self._ends[gang_id][pod] = end
@@ -38,7 +38,7 @@ class EndedMembers:
             del self._ends[gang_id]
 
     def withdraw(self, gang_id: str) -> None:
-        """Nobody asks about the gang any more."""
+        """Forget a gang that is gone."""
         for pod in self._ends.pop(gang_id, {}):
             del self._gang_of[pod]
 

@@ -1,7 +1,7 @@
-"""The gang state machine: members come, wait, bind and go; a group is let through whole or not at all.
+"""The gang state machine: members come, wait, bind and leave; a group is placed whole or not at all.
 
-The book hears events (a pod appeared, was placed, was bound, let go, disappeared) and answers with what has
-to happen to which pods. It knows no clock and no queue: an attempt is whatever lies between `begin` and
+`Gangs` takes events (a pod appeared, was placed, was bound, released, disappeared) and returns the pods that
+bind or give up their place. It knows no clock and no queue: an attempt is whatever lies between `begin` and
 `close`, and a retry is due whenever an event changes an answer, so nothing waits for a counter or a timer.
 """
 
@@ -13,7 +13,7 @@ from scheduler.gang.spec import GangSpec, MatchPolicy
 
 @dataclass(slots=True)
 class Gang:
-    """One gang and where its members are; every set holds pod keys."""
+    """One gang with its members by state; every set holds pod keys."""
 
     id: str
     spec: GangSpec | None = None
@@ -47,7 +47,7 @@ class Gang:
 
 @dataclass(slots=True)
 class GangAttempt:
-    """One try at placing a whole group."""
+    """One attempt to place a whole group."""
 
     group: str
     tried: set[str] = field(default_factory=set)
@@ -78,12 +78,12 @@ class Gangs:
         self._attempts: dict[str, GangAttempt] = {}
 
     def declare(self, spec: GangSpec) -> None:
-        """A PodGroup exists or changed; it overrules what pods say."""
+        """Take a PodGroup that appeared or changed; it overrules the pods' own keys."""
         gang = self._gang(spec.id)
         gang.spec, gang.declared, gang.problem = spec, True, ""
 
     def withdraw(self, gang_id: str) -> None:
-        """A PodGroup is gone."""
+        """Take the deletion of a PodGroup."""
         gang = self.by_id.get(gang_id)
         if gang is None:
             return
@@ -93,7 +93,7 @@ class Gangs:
             del self.by_id[gang_id]
 
     def pod_seen(self, pod: str, gang_id: str, spec: GangSpec | None, *, problem: str = "") -> None:
-        """A pod exists. `spec` is what its own keys describe; the first to describe the gang decides."""
+        """Take a member. `spec` is what its own keys describe; the first to describe the gang decides."""
         if self._gang_of.get(pod, gang_id) != gang_id:
             self.pod_gone(pod)
         gang = self._gang(gang_id)
@@ -105,7 +105,7 @@ class Gangs:
             gang.problem = problem or gang.problem
 
     def pod_bound(self, pod: str, *, running: bool = True) -> None:
-        """A pod holds its place for good; `running` is False once it succeeded or failed."""
+        """Take a member that holds its place for good; `running` is False once it succeeded or failed."""
         gang = self._of(pod)
         if gang is None:
             return
@@ -115,7 +115,7 @@ class Gangs:
         gang.satisfied_once = True
 
     def pod_gone(self, pod: str) -> None:
-        """A pod was deleted."""
+        """Forget a deleted pod."""
         gang = self._of(pod)
         if gang is None:
             return
@@ -126,7 +126,7 @@ class Gangs:
             del self.by_id[gang.id]
 
     def shortage(self, pod: str) -> str | None:
-        """Why the pod may not be tried yet, with the missing count; None when it may."""
+        """Return why the pod may not be attempted yet, with the missing count; None when it may."""
         gang = self._of(pod)
         if gang is None or (gang.spec is not None and gang.satisfied and gang.satisfied_once):
             return None
@@ -168,9 +168,9 @@ class Gangs:
         return sorted(set(pending) - attempt.tried)
 
     def fail(self, pod: str, reason: str) -> list[str]:
-        """A member found no place. Returns the waiting pods that have to let go.
+        """Take a member that found no place. Returns the waiting pods that give up theirs.
 
-        The first failure of an attempt is kept and told to every later sibling.
+        The first failure of an attempt is kept and is the reason of every later sibling.
         """
         attempt = self.attempt_of(pod)
         if attempt is not None and not attempt.failure:
@@ -178,7 +178,7 @@ class Gangs:
         return self._let_go(pod)
 
     def place(self, pod: str) -> Allow | GangWait:
-        """A member found a place: all may bind, or it waits for the rest."""
+        """Take a member that found a place: all may bind, or it waits for the rest."""
         gang = self._of(pod)
         if gang is None or gang.spec is None:
             return Allow((pod,))
@@ -192,7 +192,7 @@ class Gangs:
         return Allow(tuple(sorted(_all(sibling.waiting for sibling in siblings))))
 
     def unplace(self, pod: str) -> list[str]:
-        """A member lost its place (failed, timed out, was rejected). Returns the others that must let go."""
+        """Take a member that lost its place. Returns the others that must give up theirs."""
         gang = self._of(pod)
         if gang is None:
             return []
@@ -201,12 +201,12 @@ class Gangs:
         return self._let_go(pod)
 
     def close(self, pod: str) -> list[str]:
-        """The attempt ends. Returns the waiting pods that must let go because the group is incomplete."""
+        """End the attempt. Returns the waiting pods that give up their place in an incomplete group."""
         attempt = self._attempts.pop(self.group_of(pod) or "", None)
         return self._let_go(pod) if attempt is not None else []
 
     def progress(self, pod: str) -> str:
-        """How far each gang of the pod's group is: placed, minimum and missing."""
+        """Progress of each gang of the pod's group: placed, minimum and missing."""
         parts = []
         for gang in self._siblings(pod):
             minimum = gang.spec.minimum if gang.spec else 0

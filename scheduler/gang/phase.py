@@ -1,4 +1,4 @@
-"""The life of a PodGroup: which phase follows from how many of its pods are where."""
+"""Phases of a PodGroup, from the counts of its pods by state."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,7 +28,7 @@ class GangPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Pods of one group by where they are; `bound` includes running and finished ones."""
+    """Pods of one group by state; `bound` includes running and finished ones."""
 
     pods: int = 0
     bound: int = 0

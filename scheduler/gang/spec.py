@@ -1,4 +1,4 @@
-"""What a gang asks for, read from a PodGroup or from the keys on its pods."""
+"""Parameters of a gang, read from a PodGroup or from the keys on its pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Keys = Mapping[str, str]
 
 
 class MatchPolicy(StrEnum):
-    """Which members count towards the minimum."""
+    """Members that count towards the minimum."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"
@@ -52,7 +52,7 @@ class GangError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class GangDefaults:
-    """What applies where a gang says nothing."""
+    """Parameters of gangs that do not set them."""
 
     wait_seconds: float = DEFAULT_WAIT_SECONDS
     policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED

@@ -1,4 +1,4 @@
-"""What a PodGroup's status should say, given its members."""
+"""Status of a PodGroup, from its members."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from scheduler.gang.phase import Counts, GangPhase, next_phase
 def status_changes(
     group: PodGroup, gang: Gang, *, members: Mapping[str, PodInfo], ended: Collection[End], now: float
 ) -> dict[str, Any]:
-    """The status fields to write; empty when nothing differs or the group's life is over.
+    """The status fields to write; empty when nothing differs or the group has ended.
 
     `members` are the gang's living pods by key, `ended` its finished ones. `now` is in seconds since the epoch.
     """

@@ -50,7 +50,7 @@ class PressureMatrix:
             self._own = np.pad(self._own, (0, extra))
 
     def clear(self, row: Row) -> None:
-        """Nobody is on the row."""
+        """Reset a row that holds no pod."""
         self._sums[row] = 0
         self._own[row] = 0
 

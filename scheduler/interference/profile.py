@@ -1,4 +1,4 @@
-"""How each workload bears pressure and exerts it, as integer vectors over resources.
+"""Sensitivity and aggressiveness of each workload, as integer vectors over resources.
 
 Amounts are millionths: sensitivity in lost seconds per second per unit of pressure, aggressiveness in units of
 pressure (the share of a resource's capacity that one replica takes). Integers keep sums exact however often
@@ -31,7 +31,7 @@ class Traits:
 
 
 NEUTRAL = Traits(np.zeros(len(RESOURCES), dtype=np.int64), np.zeros(len(RESOURCES), dtype=np.int64))
-"""Of whom nothing is known: no harm suffered, none done."""
+"""Traits of an unprofiled workload: neither sensitive nor aggressive."""
 
 
 class Profiles:

@@ -1,4 +1,4 @@
-"""Live verdicts as a node states them: who suffers there, from what, and at whose hands."""
+"""Live verdicts as a node states them: victims, resources and culprits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _ALIASES = {"blockio": "block-io", "net": "network", "llc": "cache", "membw": "m
 
 
 class WireExtension(Wire, frozen=True, kw_only=True):
-    """What a pod's extension holds."""
+    """Extension of a pod in the annotation."""
 
     verdicts: list[WireVerdict] = msgspec.field(default_factory=list)
 
@@ -35,7 +35,7 @@ class NodeVerdict:
     until_seconds: float | None
 
     def live(self, now: float) -> bool:
-        """Whether it still holds."""
+        """Return whether it still holds."""
         return self.until_seconds is None or now < self.until_seconds
 
 

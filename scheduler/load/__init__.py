@@ -1,1 +1,1 @@
-"""What a node really uses, and will use once the pods just placed there are up; limits and scores over columns."""
+"""Usage of nodes, measured and expected once the pods just placed there are up; limits and scores over columns."""

@@ -1,4 +1,4 @@
-"""What a pod is expected to use before anybody has measured it: its request or limit, scaled."""
+"""Expected usage of a pod before it is measured: its request or limit, scaled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

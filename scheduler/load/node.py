@@ -1,4 +1,4 @@
-"""How much of a node is in use, as far as known: its last report, corrected for pods too new to show in it."""
+"""Usage of a node as far as known: its last report, corrected for pods too new to show in it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Assigned:
 
 
 class LoadScope(StrEnum):
-    """Whose usage is looked at."""
+    """Pods whose usage counts."""
 
     NODE = "node"
     PROD = "prod"
@@ -77,7 +77,7 @@ def base(view: LoadView, load: NodeLoad) -> Resources:
 
 
 def contribution(view: LoadView, load: NodeLoad, pod: Assigned) -> Resources:
-    """What one placed pod adds to `base`.
+    """Usage that one placed pod adds to `base`.
 
     A pod is too new when it has no figures, was placed after the reported interval began, or is to be
     estimated for longer; it then adds what its estimate exceeds its figures by. In the prod scope only prod
@@ -103,7 +103,7 @@ def _prod_contribution(pod: Assigned, reported: PodLoad | None, load: NodeLoad) 
 
 
 def too_new(pod: Assigned, reported: PodLoad | None, load: NodeLoad) -> bool:
-    """Whether the report cannot be trusted to contain the pod."""
+    """Return whether the report cannot be trusted to contain the pod."""
     update = load.update_seconds
     if reported is None or update is None or update - load.report_interval_seconds < pod.since_seconds:
         return True

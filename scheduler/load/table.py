@@ -20,7 +20,7 @@ from scheduler.load.thresholds import Limits
 
 
 class Slot(IntEnum):
-    """Which question a set of usage columns answers."""
+    """Sets of usage columns: one per use in filter and score."""
 
     FILTER = 0
     FILTER_PROD = 1
@@ -29,7 +29,7 @@ class Slot(IntEnum):
 
 
 class Report(IntEnum):
-    """What there is to go by on a row."""
+    """State of a row's load report."""
 
     MISSING = 0
     EMPTY = 1
@@ -91,7 +91,7 @@ class LoadTable:
         return [column.values[rows] for column in self._used[slot]]
 
     def allocatable(self, rows: Rows) -> list[Amounts]:
-        """What usage is measured against, int64[rows] per resource."""
+        """Amounts that usage is compared with, int64[rows] per resource."""
         return [column.values[rows] for column in self._allocatable]
 
     # What changes them

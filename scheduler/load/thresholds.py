@@ -33,14 +33,14 @@ class NodeThresholds(Wire, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """One way to judge a node: which usage, against which percentages."""
+    """One check of a node: a kind of usage against percentages."""
 
     view: LoadView
     percents: Percents
 
     @property
     def active(self) -> bool:
-        """Whether anything is checked at all."""
+        """Return whether anything is checked at all."""
         return any(percent > 0 for percent in self.percents.values())
 
 
@@ -70,7 +70,7 @@ class Thresholds:
         )
 
     def general(self) -> Limits:
-        """What most pods are judged by: the percentile limits where configured, else the usual ones."""
+        """Check for most pods: the percentile limits where configured, else the plain ones."""
         by = self.aggregated
         if by is not None and by.usage_thresholds and by.usage_aggregation_type:
             window = duration_seconds(by.usage_aggregated_duration) or 0.0
@@ -78,7 +78,7 @@ class Thresholds:
         return Limits(LoadView(), self.usage)
 
     def for_prod(self) -> Limits:
-        """What prod pods are judged by: prod usage where limits for it exist, else like all others."""
+        """Check for prod pods: prod usage where limits for it exist, else as for all others."""
         if self.prod:
             return Limits(LoadView(LoadScope.PROD, with_system=self.with_system), self.prod)
         return self.general()

@@ -1,1 +1,1 @@
-"""Which nodes and volumes satisfy selectors, affinity terms and tolerations."""
+"""Matching of nodes and volumes with selectors, affinity terms and tolerations."""

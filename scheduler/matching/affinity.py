@@ -16,7 +16,7 @@ NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """A term as it stands for one pod. Equal terms of different pods are equal values."""
+    """A term with its namespaces resolved for one pod. Equal terms of different pods are equal values."""
 
     topology_key: str
     namespaces: frozenset[str] | None
@@ -30,7 +30,7 @@ class AffinityTerm:
         return msgspec.msgpack.decode(self.encoded, type=LabelSelector | None)
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether the term means a pod in that namespace with those labels."""
+        """Return whether the term means a pod in that namespace with those labels."""
         inside = self.namespaces is None or namespace in self.namespaces
         return inside and label_selector_matches(self.selector, labels)
 

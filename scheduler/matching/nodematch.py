@@ -1,4 +1,4 @@
-"""Which nodes satisfy selectors, compiled to lookups over label columns.
+"""Node selectors and affinity terms, compiled to lookups over label columns.
 
 A requirement is answered once per distinct value of its label, then spread to rows by one array lookup.
 """
@@ -19,7 +19,7 @@ from scheduler.cluster_state.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """What a class requires (all of `labels`, any of `terms` if not None) and would like."""
+    """Node requirements and preferences of a class (all of `labels`, any of `terms` if not None) and would like."""
 
     labels: tuple[Requirement, ...]
     terms: tuple[NodeSelectorTerm, ...] | None
@@ -74,7 +74,7 @@ def any_term(snapshot: Snapshot, terms: Sequence[NodeSelectorTerm], rows: Rows) 
 
 
 def wanted_of(info: PodInfo) -> Wanted:
-    """What the pod's spec says about nodes."""
+    """Read the node requirements and preferences of the pod's spec."""
     spec = info.pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     labels = tuple(Requirement(key=key, operator="In", values=[text]) for key, text in spec.node_selector.items())

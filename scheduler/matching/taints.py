@@ -1,4 +1,4 @@
-"""Which taints a pod's tolerations cover."""
+"""Tolerations of a pod against the taints of a node."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ SOFT_EFFECT = "PreferNoSchedule"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration covers one taint: effect, key and, unless `Exists`, value agree."""
+    """Return whether one toleration covers one taint: effect, key and, unless `Exists`, value agree."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -20,7 +20,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether any toleration covers the taint."""
+    """Return whether any toleration covers the taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
@@ -30,7 +30,7 @@ def first_untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]
 
 
 def soft_untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> int:
-    """How many PreferNoSchedule taints the pod does not tolerate.
+    """Number of PreferNoSchedule taints that the pod does not tolerate.
 
     As in the stock scheduler, only tolerations without effect or with that very effect count.
     """

@@ -1,4 +1,4 @@
-"""Which volumes serve which claims, and which nodes reach them."""
+"""Matching of volumes with claims, and of nodes with volumes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ NODE_DRIVERS = CSI_NODES.of(CsiNode)
 
 @dataclass(frozen=True, slots=True)
 class VolumeView:
-    """Everything that is known of volumes at one moment."""
+    """Claims, volumes and storage classes as last watched."""
 
     claims: Mapping[Key, Claim]
     volumes: Mapping[Key, PersistentVolume]
@@ -33,7 +33,7 @@ class VolumeView:
         return self.classes.get(Key("", claim.spec.storage_class_name or ""))
 
     def waits_for_consumer(self, claim: Claim) -> bool:
-        """Whether the claim is bound only once a pod needs it."""
+        """Return whether the claim is bound only once a pod needs it."""
         chosen = self.class_of(claim)
         return chosen is not None and chosen.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
 
@@ -50,7 +50,7 @@ def claim_keys(pod: Pod) -> list[Key]:
 
 
 def reaches(volume: PersistentVolume, labels: Mapping[str, str], name: str) -> bool:
-    """Whether a node with these labels can use the volume."""
+    """Return whether a node with these labels can use the volume."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return True
@@ -58,7 +58,7 @@ def reaches(volume: PersistentVolume, labels: Mapping[str, str], name: str) -> b
 
 
 def allowed(chosen: StorageClass, labels: Mapping[str, str]) -> bool:
-    """Whether a volume of the class may be made for a node with these labels."""
+    """Return whether a volume of the class may be made for a node with these labels."""
     if not chosen.allowed_topologies:
         return True
     return any(
@@ -71,7 +71,7 @@ def allowed(chosen: StorageClass, labels: Mapping[str, str]) -> bool:
 
 
 def suits(volume: PersistentVolume, claim: Claim) -> bool:
-    """Whether a volume could serve a claim: free or promised to it, of its class and mode, large enough."""
+    """Return whether a volume could serve a claim: free or promised to it, of its class and mode, large enough."""
     owner = volume.spec.claim_ref
     mine = owner is not None and (owner.namespace, owner.name) == (claim.metadata.namespace, claim.metadata.name)
     return (

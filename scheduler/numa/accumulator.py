@@ -14,7 +14,7 @@ Place = Callable[[CpuInfo], int]
 
 @dataclass(frozen=True, slots=True)
 class CpuDemand:
-    """What a pod asks of the machine's CPUs; `required` forbids falling back to another layout."""
+    """CPU request of a pod on one machine; `required` forbids falling back to another layout."""
 
     count: int
     bind: CpuBindPolicy
@@ -24,7 +24,7 @@ class CpuDemand:
 
 @dataclass(frozen=True, slots=True)
 class CpuOffer:
-    """What may be handed out, and where pods with an exclusive wish already sit."""
+    """Free CPUs of a machine, and the cores and NUMA nodes of pods with an exclusive policy."""
 
     topology: CpuTopology
     free: frozenset[int]
@@ -106,7 +106,7 @@ class _Accumulator:
         return None
 
     def _apart_from_rivals(self) -> list[CpuInfo]:
-        """Free CPUs away from pods that share this pod's exclusive wish."""
+        """Free CPUs away from pods with this pod's exclusive policy."""
         if self.demand.exclusive is CpuExclusivePolicy.PCPU_LEVEL:
             return [cpu for cpu in self.cpus if cpu.core not in self.offer.exclusive_cores]
         if self.demand.exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL:

@@ -30,7 +30,7 @@ class MachineColumns:
 
     @property
     def any_rules(self) -> bool:
-        """Whether any node binds all pods, aligns them or is amplified."""
+        """Return whether any node binds all pods, aligns them or is amplified."""
         return bool(self._ruled)
 
     def mirror(self, row: Row, machine: Machine) -> None:

@@ -34,7 +34,7 @@ class NumaHint:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Result of a merge: the NUMA nodes to use (0: no NUMA wish) and whether the policy admits the pod."""
+    """Result of a merge: the NUMA nodes to use (0: no preference) and whether the policy admits the pod."""
 
     mask: int
     preferred: bool
@@ -74,7 +74,7 @@ def resource_hints(request: int, total: Mapping[int, int], free: Mapping[int, in
 def merge(providers: Iterable[Sequence[NumaHint] | None], numa_nodes: Iterable[int], policy: NumaPolicy) -> Alignment:
     """One mask for all providers under `policy`.
 
-    `providers` holds the hints of each resource; None is a provider without a wish, an empty sequence one
+    `providers` holds the hints of each resource; None is a provider without a preference, an empty sequence one
     that cannot be served on any set. BestEffort admits anything, Restricted a preferred result only,
     SingleNUMANode only one-bit masks.
     """
@@ -101,7 +101,7 @@ def _considered(hints: Sequence[NumaHint], everywhere: int, policy: NumaPolicy) 
 
 
 def _serves_all(mask: int, providers: Sequence[Sequence[NumaHint]]) -> bool:
-    """Whether a merged mask still holds a set that each provider named: an intersection alone may be too narrow."""
+    """Return whether a merged mask holds a set that each provider named: an intersection alone may be too narrow."""
     return all(any(hint.mask & mask == hint.mask for hint in hints) for hints in providers)
 
 

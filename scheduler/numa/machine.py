@@ -19,7 +19,7 @@ NumaAmounts = Mapping[int, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class MachineShape:
-    """What a node's agent reports of its machine, less what is not for pods."""
+    """Machine of a node as its agent reports it, less what is not for pods."""
 
     topology: CpuTopology
     withheld: frozenset[int] = frozenset()
@@ -32,7 +32,7 @@ class MachineShape:
 
 @dataclass(frozen=True, slots=True)
 class CpuHold:
-    """What one pod has; `within` is the UID of the reservation's stand-in that it draws from."""
+    """CPUs and amounts that one pod holds; `within` is the UID of the reservation's stand-in that it draws from."""
 
     cpus: frozenset[int] = frozenset()
     exclusive: CpuExclusivePolicy = CpuExclusivePolicy.NONE
@@ -95,7 +95,7 @@ class Machine:
         return len(self.allocated) * MILLI
 
     def offer(self, preferred: frozenset[int] = frozenset(), mask: int = 0) -> CpuOffer:
-        """What may be handed out on the NUMA nodes of `mask` (0: all), `preferred` CPUs first."""
+        """CPUs that may be given on the NUMA nodes of `mask` (0: all), `preferred` CPUs first."""
         topology, free = self.shape.topology, self.free
         if mask:
             free = frozenset(cpu for cpu in free if mask >> topology.cpus[cpu].node & 1)
@@ -121,7 +121,7 @@ class Machine:
         return totals
 
     def numa_free(self, resource: str) -> dict[int, int]:
-        """What is left by NUMA node, never below zero; CPUs of one's own count amplified."""
+        """Amount left by NUMA node, never below zero; CPUs of one's own count amplified."""
         free = self.numa_total(resource)
         drawn: dict[str, dict[int, int]] = {}
         for hold in self.holders.values():
@@ -140,6 +140,6 @@ class Machine:
         return {node: amplified(amounts.get(resource, 0), ratio) for node, amounts in hold.numa.items()}
 
     def status(self) -> dict[int, NumaStatus]:
-        """Who sits on each NUMA node: nobody, single-NUMA pods, or spanning pods."""
+        """Kind of pods on each NUMA node: none, single-NUMA or spanning."""
         masks = (hold.mask for hold in self.holders.values() if hold.mask)
         return numa_status(masks, sorted({*self.numa_total(CPU), *self.numa_total(MEMORY)}))

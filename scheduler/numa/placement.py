@@ -1,4 +1,4 @@
-"""Spread an amount over NUMA nodes, score them, and tell single-NUMA pods from sprawling ones."""
+"""Spread an amount over NUMA nodes, score them, and keep single-NUMA pods apart from spanning ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -8,7 +8,7 @@ from scheduler.numa.topology import NumaStrategy
 
 
 class NumaStatus(StrEnum):
-    """Who sits on a NUMA node: nobody, pods that stay on it alone, or pods that span several."""
+    """Kind of pods on a NUMA node: none, pods that stay on it alone, or pods that span several."""
 
     IDLE = "idle"
     SINGLE = "single"
@@ -16,7 +16,7 @@ class NumaStatus(StrEnum):
 
 
 class NumaExclusive(StrEnum):
-    """Wish of a pod about single-NUMA and spanning pods on one NUMA node."""
+    """Policy of a pod about single-NUMA and spanning pods on one NUMA node."""
 
     NONE = ""
     PREFERRED = "Preferred"

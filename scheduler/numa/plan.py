@@ -17,7 +17,7 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NumaDemand:
-    """What a pod asks of one machine, node rules included."""
+    """Request of a pod on one machine, node rules included."""
 
     cpu_millicores: int
     memory_bytes: int = 0
@@ -31,7 +31,7 @@ class NumaDemand:
 
 @dataclass(frozen=True, slots=True)
 class NumaPlan:
-    """What the pod would get. `mask` 0 means that it is not aligned."""
+    """CPUs and NUMA amounts that the pod would get. `mask` 0 means that it is not aligned."""
 
     cpus: frozenset[int] = frozenset()
     numa: NumaAmounts = field(default_factory=dict)
@@ -98,7 +98,7 @@ def _with_cpus(machine: Machine, hints: Sequence[NumaHint], count: int) -> list[
 
 
 def _keeps_apart(demand: NumaDemand) -> bool:
-    """Whether single-NUMA and spanning pods must not meet: the default of a pod with a policy of its own."""
+    """Return whether single-NUMA and spanning pods must not meet: the default of a pod with a policy of its own."""
     if demand.exclusive is NumaExclusive.NONE:
         return bool(demand.pod_policy)
     return demand.exclusive is NumaExclusive.REQUIRED

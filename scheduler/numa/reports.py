@@ -1,4 +1,4 @@
-"""Annotations and reports to values: a node's machine, a pod's wishes, what it was given."""
+"""Annotations and reports to values: a node's machine, a pod's request and its allocation."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -86,7 +86,7 @@ def encode_status(cpus: frozenset[int], numa: NumaAmounts) -> str:
 
 
 def decode_status(text: str, exclusive: CpuExclusivePolicy, within: str) -> CpuHold | None:
-    """What an annotation `resource-status` says a pod has; None when it says nothing readable."""
+    """CPUs and NUMA amounts in an annotation `resource-status`; None when it cannot be read."""
     try:
         status = msgspec.json.decode(text, type=ResourceStatus)
         cpus = parse_cpuset(status.cpuset)

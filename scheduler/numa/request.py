@@ -1,4 +1,4 @@
-"""What a pod's class, requests and annotations ask of CPUs and NUMA nodes."""
+"""CPU and NUMA request of a pod, from its QoS class, requests and annotations."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from scheduler.priority import band_of
 
 @dataclass(frozen=True, slots=True)
 class CpuRequest:
-    """What a class of pods asks of CPUs and NUMA nodes."""
+    """CPU and NUMA request of a class of pods."""
 
     cpu_millicores: int
     memory_bytes: int
@@ -31,12 +31,12 @@ class CpuRequest:
 
     @property
     def whole(self) -> bool:
-        """Whether the request is a whole number of CPUs."""
+        """Return whether the request is a whole number of CPUs."""
         return self.cpu_millicores % MILLI == 0
 
 
 def read_request(info: PodInfo, default: CpuBindPolicy) -> CpuRequest | None:
-    """The wish of a pod; None when it asks for neither cpu nor memory.
+    """Read the request of a pod; None when it asks for neither cpu nor memory.
 
     Pods of class LSE or LSR in the prod band get CPUs of their own, laid out as they declare or by `default`
     (NONE leaves those that declare nothing in the shared pool).

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class CpuBindPolicy(StrEnum):
-    """How a pod's CPUs lie on the cores (values of the protocol's resource-spec annotation)."""
+    """Layout of a pod's CPUs on the cores (values of the protocol's resource-spec annotation)."""
 
     NONE = ""
     DEFAULT = "Default"
@@ -21,7 +21,7 @@ class CpuBindPolicy(StrEnum):
 
 
 class CpuExclusivePolicy(StrEnum):
-    """What a pod would rather not share with other pods of the same wish."""
+    """Level that a pod prefers not to share with other pods of the same policy."""
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"
@@ -29,7 +29,7 @@ class CpuExclusivePolicy(StrEnum):
 
 
 class NumaStrategy(StrEnum):
-    """Which NUMA node or socket is filled first."""
+    """Order in which NUMA nodes and sockets are filled."""
 
     MOST_ALLOCATED = "MostAllocated"
     LEAST_ALLOCATED = "LeastAllocated"

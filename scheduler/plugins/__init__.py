@@ -1,1 +1,1 @@
-"""Scheduler plugins: one module, one plugin, with its `Config` beside it. `scheduler.framework` says how."""
+"""Scheduler plugins: one module, one plugin, with its `Config` beside it. `scheduler.framework` explains how."""

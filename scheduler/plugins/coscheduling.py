@@ -1,6 +1,6 @@
-"""Gangs: members are tried one after another in one go, and bind together or not at all.
+"""Coscheduling: members of a gang are tried one after another in one go, and bind together or not at all.
 
-`scheduler.gang` keeps the books; this plugin tells it what happens to pods and makes its answers true. Nothing
+`scheduler.gang` decides; this plugin reports pods to it and carries out its answers. Nothing
 waits for a timer: a gang is tried again when an event wakes any of its members.
 """
 
@@ -51,9 +51,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of Coscheduling."""
 
     default_timeout_seconds: float = 600.0
-    """How long placed members wait for the rest where the gang does not say."""
+    """Longest wait of placed members for the rest where the gang sets none."""
     default_match_policy: Literal["only-waiting", "waiting-and-running", "once-satisfied"] = "once-satisfied"
-    """Which members count where the gang does not say."""
+    """Members that count where the gang sets no policy."""
 
 
 class Coscheduling(Plugin[str]):
@@ -80,9 +80,9 @@ class Coscheduling(Plugin[str]):
         self._together: dict[str, tuple[str, int]] = {}
         """Group and number of members that bind together, by key."""
         self._held: dict[str, str] = {}
-        """What was last written to members held back before the queue, by key."""
+        """Condition last written to members held back before the queue, by key."""
         self._reported: dict[Key, dict[str, Any]] = {}
-        """What was last written to a PodGroup's status; its watch may have yet to show it."""
+        """Status last written to each PodGroup; its watch may have yet to show it."""
         self._now = 0.0
 
     # Observer
@@ -137,7 +137,7 @@ class Coscheduling(Plugin[str]):
             self._wake(key)
 
     def tick(self, now: float) -> Iterable[Write]:
-        """Tell held members what is missing, and PodGroups how far they are."""
+        """Write the conditions of held members and the status of PodGroups."""
         self._now = now
         self._settle()
         return [*self._conditions(), *self._phases()]
@@ -285,7 +285,7 @@ class Coscheduling(Plugin[str]):
             self.gangs.pod_gone(key)
 
     def _settle(self) -> None:
-        """Forget members that were removed for good; suppositions have put theirs back by then."""
+        """Forget members that were removed for good; trials have put theirs back by then."""
         for key in list(self._leaving):
             self._forget(key)
         self._leaving.clear()

@@ -1,4 +1,4 @@
-"""Binds the pod. Annotations decided at Reserve travel in the same write, so a bound pod never lacks them."""
+"""DefaultBinder: one write binds the pod with the annotations decided at Reserve, so a bound pod never lacks them."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Everything the plugins decided about a pod, as one patch before it is bound.
+"""DefaultPreBind: everything the plugins decided about a pod, as one patch before it is bound.
 
 The binder sends the same annotations with the binding, which is one write less; this plugin is for clusters
-whose API server or webhooks do not take annotations from a binding, or where somebody else binds.
+whose API server or webhooks do not take annotations from a binding, or where another program binds.
 """
 
 from collections.abc import Sequence

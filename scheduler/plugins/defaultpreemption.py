@@ -1,4 +1,4 @@
-"""When no node has room, less important pods make room, within disruption budgets as far as possible."""
+"""DefaultPreemption: less important pods make room where no node has any, within disruption budgets if possible."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -86,7 +86,7 @@ class DefaultPreemption(Plugin[tuple[()]]):
         return Nomination(node, chosen.victims, tuple(writes), message)
 
     def _leaving(self, row: Row, info: PodInfo) -> bool:
-        """Whether less important pods of the row are on their way out already."""
+        """Return whether less important pods of the row are on their way out already."""
         residents = self.handle.snapshot.residents[row].values()
         return any(
             resident.priority < info.priority and resident.pod.metadata.deletion_timestamp for resident in residents

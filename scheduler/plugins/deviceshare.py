@@ -86,7 +86,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class DeviceClassSpec:
-    """What a class of pods asks of devices."""
+    """Device request of a class of pods."""
 
     request: PodDeviceRequest
     task: TaskType
@@ -95,7 +95,7 @@ class DeviceClassSpec:
 
     @property
     def shared(self) -> bool:
-        """Whether the pod shares a GPU."""
+        """Return whether the pod shares a GPU."""
         gpu = self.request.demands.get(DeviceKind.GPU)
         return gpu is not None and gpu.shared
 
@@ -266,7 +266,7 @@ class DeviceShare(Plugin[DeviceClassSpec]):
         attempt.pod.patch.pop(ANNOTATION_DEVICE_ALLOCATED, None)
 
     def numa_hints(self, attempt: Attempt, row: Row) -> list[list[NumaHint]]:
-        """NUMA hints of the pod's devices on a row, for the plugin that aligns; none when there is no wish."""
+        """NUMA hints of the pod's devices on a row, for the plugin that aligns; none when it requests none."""
         spec = self.prepare(attempt.pod)
         aligned = not self.config.disable_device_numa_topology_alignment
         if spec is None or spec.error or not aligned or not self.ledger.columns.known[row]:
@@ -280,7 +280,7 @@ class DeviceShare(Plugin[DeviceClassSpec]):
     # Internals
 
     def _ruled(self, spec: DeviceClassSpec) -> bool:
-        """Whether some node may add a rule of its own for such pods."""
+        """Return whether some node may add a rule of its own for such pods."""
         if spec.shared:
             return bool(spec.isolation or self.config.gpu_share_unsupported_models or self._templates)
         return DeviceKind.GPU in spec.request.demands
@@ -350,7 +350,7 @@ class DeviceShare(Plugin[DeviceClassSpec]):
     def _least_fragmenting(
         self, attempt: Attempt, spec: DeviceClassSpec, row: Row, request: DeviceRequest
     ) -> DeviceRequest:
-        """The request with the GPU of least fragmentation wished first."""
+        """The request with the GPU of least fragmentation preferred."""
         position = int(self._gradient(attempt, spec, slice(row, row + 1))[1][0])
         preferences = request.preferences_for(DeviceKind.GPU)
         if position < 0 or preferences.first:

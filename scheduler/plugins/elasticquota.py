@@ -1,4 +1,4 @@
-"""Pods within what their quota may use at present: its own minimum and what others lend.
+"""ElasticQuota: pods within what their quota may use at present: its own minimum and what others lend.
 
 `scheduler.quota` divides; this plugin counts pods into it, turns away those beyond the limit with the figures,
 preempts inside a quota that is full, and reports each quota's state.
@@ -66,7 +66,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enable_min_quota_scale: bool = True
     """Shrink minimums in proportion when the total cannot honour them."""
     disable_default_quota_preemption: bool = True
-    """Nobody is preempted inside the default quota."""
+    """No pod is preempted inside the default quota."""
     multi_quota_tree: bool = False
     """Keep trees with different ids apart."""
     guarantee_usage: bool = False
@@ -103,13 +103,13 @@ class ElasticQuota(Plugin[tuple[()]]):
         self.forest.apply(QuotaSpec(DEFAULT, {}, config.default_quota_max))
         self.forest.apply(QuotaSpec(SYSTEM, {}, config.system_quota_max))
         self._in_use = False
-        """Somebody made a quota; before, nothing is ever turned away."""
+        """A quota exists; before, no pod is ever turned away."""
         self._offered: dict[Row, Resources] = {}
         self._cluster: Resources = {}
         self._queued: set[str] = set()
         """Pending pods: they keep asking when they lose their place."""
         self._leaving: set[str] = set()
-        """Placed pods that were removed: gone, unless only for the sake of argument."""
+        """Placed pods that were removed: gone, unless only in a trial."""
         self._clocks: dict[str, OveruseClock] = {}
         self._reported: dict[str, Mapping[str, Any]] = {}
         self._created = not config.create_reserved_quotas
@@ -282,7 +282,7 @@ class ElasticQuota(Plugin[tuple[()]]):
     # Internals
 
     def _settle(self) -> None:
-        """Forget pods that were removed for good; suppositions have put theirs back by then."""
+        """Forget pods that were removed for good; trials have put theirs back by then."""
         for uid in self._leaving:
             self.forest.drop(uid)
         self._leaving.clear()
@@ -307,7 +307,7 @@ class ElasticQuota(Plugin[tuple[()]]):
         )
 
     def _victims_leaving(self, info: PodInfo) -> bool:
-        """Whether the node promised to the pod still waits for victims of the same quota to go."""
+        """Return whether the node promised to the pod still waits for victims of the same quota to go."""
         row = self.handle.snapshot.row(info.pod.status.nominated_node_name)
         mine = self.forest.of(info.uid)
         if row is None or mine is None:

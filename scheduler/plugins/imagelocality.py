@@ -1,4 +1,4 @@
-"""Nodes that hold the pod's images already score by their size, damped while few nodes hold them.
+"""ImageLocality: nodes that hold the pod's images already score by their size, damped while few nodes hold them.
 
 A row keeps the damping of its last change: images spread slowly, and a row is redone whenever it changes.
 """

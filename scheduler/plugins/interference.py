@@ -1,4 +1,4 @@
-"""Nodes by predicted lost seconds, and sensitive pods away from nodes where somebody suffers already.
+"""InterferenceAware: nodes by predicted lost seconds, and sensitive pods away from nodes where a pod suffers already.
 
 The prediction sums sensitivity times aggressiveness over the pod and the residents (`scheduler.interference`),
 from WorkloadProfile objects; live verdicts come from node annotations and NodeMetric extensions.
@@ -62,7 +62,7 @@ class NeighbourSpec:
 
     @property
     def profiled(self) -> bool:
-        """Whether anything is known of it: without, all nodes cost the same."""
+        """Return whether anything is known of it: without, all nodes cost the same."""
         return bool(self.probes.any())
 
 

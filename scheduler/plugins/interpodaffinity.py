@@ -1,4 +1,4 @@
-"""Pods attract and repel pods within topology domains, in both directions.
+"""InterPodAffinity: pods attract and repel pods within topology domains, in both directions.
 
 A pod's own terms ask how many matching pods a domain holds. Terms of pods already placed ask how many carriers
 of a term that means this pod a domain holds. Both are counts per row, summed over domains.

@@ -1,4 +1,4 @@
-"""Nodes by what they really use: hot ones are closed, cool ones preferred; new pods count by estimate.
+"""LoadAwareScheduling: nodes by real usage: hot ones are closed, cool ones preferred; new pods count by estimate.
 
 Percentages and scores are the integers of Koordinator's LoadAwareScheduling; `scheduler.load` holds them.
 """
@@ -44,7 +44,7 @@ class AggregatedArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     usage_thresholds: dict[str, int] = {}
     """Percent per resource; empty filters by the average."""
     usage_aggregation_type: Literal["", "avg", "p50", "p90", "p95", "p99"] = ""
-    """Which percentile the limits look at."""
+    """Percentile that the limits look at."""
     usage_aggregated_seconds: float = 0.0
     """Window of that percentile; 0 is the longest reported."""
     score_aggregation_type: Literal["", "avg", "p50", "p90", "p95", "p99"] = ""
@@ -57,11 +57,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of LoadAwareScheduling."""
 
     filter_expired_node_metrics: bool = True
-    """Whether the age of a report matters to the filter."""
+    """Reject nodes with an expired report in the filter."""
     node_metric_expiration_seconds: float = 180.0
     """A report this old is expired."""
     enable_schedule_when_node_metrics_expired: bool = False
-    """Whether nodes with an expired report still take pods."""
+    """Let nodes with an expired report take pods."""
     resource_weights: dict[str, int] = msgspec.field(default_factory=dict)
     """Weights of the score; empty is cpu 1, memory 1 unless a dominant weight is set."""
     dominant_resource_weight: int = 0
@@ -77,7 +77,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     estimated_scaling_factors: dict[str, int] = msgspec.field(default_factory=dict)
     """Percent of request or limit that a pod is expected to use; missing ones are cpu 85, memory 70."""
     estimated_seconds_after_pod_scheduled: float = 0.0
-    """How long after placement a pod counts by estimate whatever is reported."""
+    """Time after placement for which a pod counts by estimate whatever is reported."""
     estimated_seconds_after_initialized: float = 0.0
     """The same after its Initialized condition."""
     allow_customize_estimation: bool = False
@@ -95,7 +95,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadSpec:
-    """What a class of pods is expected to use, and how it is judged."""
+    """Expected usage of a class of pods, and the checks that apply to it."""
 
     estimate: Resources
     amounts: tuple[int, ...]
@@ -206,7 +206,7 @@ class LoadAware(Plugin[LoadSpec]):
         )
 
     def filter(self, attempt: Attempt, spec: LoadSpec, rows: Rows) -> Bits | None:
-        """Nodes whose usage with the pod would exceed a threshold, or of whom nothing recent is known."""
+        """Nodes whose usage with the pod would exceed a threshold, or that have no recent report."""
         if spec.exempt:
             return None
         table = self._table
@@ -258,7 +258,7 @@ class LoadAware(Plugin[LoadSpec]):
         return {"node/{name}": self.describe}
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What is known of a node and what it is taken to use. LookupError for an unknown node."""
+        """Report and assumed usage of a node. LookupError for an unknown node."""
         row = self.handle.snapshot.row(name)
         if row is None:
             raise LookupError(f"no node {name}")
@@ -336,7 +336,7 @@ class LoadAware(Plugin[LoadSpec]):
 
 
 def _allocatable(node: Node) -> Resources:
-    """What usage is measured against: the amounts before amplification where the node tells them."""
+    """Amounts that usage is compared with: those before amplification where the node reports them."""
     amounts = parse_resources(node.status.allocatable)
     text = node.metadata.annotations.get(ANNOTATION_NODE_RAW_ALLOCATABLE)
     if text:

@@ -1,4 +1,4 @@
-"""Node selectors and node affinity."""
+"""NodeAffinity: node selectors and node affinity."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""A pod that names its node fits nowhere else."""
+"""NodeName: a pod that names its node fits nowhere else."""
 
 import numpy as np
 

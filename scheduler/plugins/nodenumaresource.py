@@ -51,7 +51,7 @@ PLANS = "NodeNUMAResource/plans"
 
 @runtime_checkable
 class DeviceHints(Protocol):
-    """What the device plugin answers about a pod on a row."""
+    """NUMA hints that the device plugin gives for a pod on a row."""
 
     def numa_hints(self, attempt: Attempt, row: Row) -> list[list[NumaHint]]:
         """NUMA hints of each kind of device that the pod asks for."""
@@ -63,9 +63,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     default_cpu_bind_policy: Literal["FullPCPUs", "SpreadByPCPUs", ""] = "FullPCPUs"
     """Layout for LSE and LSR pods that declare none; empty leaves them in the shared pool."""
     scoring_strategy: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
-    """Which nodes are better."""
+    """Preference among nodes."""
     numa_scoring_strategy: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
-    """Which NUMA nodes are filled first, unless the node's label says otherwise."""
+    """Preference among NUMA nodes, unless the node's label says otherwise."""
     resources: dict[str, int] = msgspec.field(default_factory=lambda: {CPU: 1, MEMORY: 1})
     """Weights of the scored resources."""
 
@@ -139,7 +139,7 @@ class NodeNUMAResource(Plugin[CpuRequest]):
     # One attempt
 
     def prepare(self, info: PodInfo) -> CpuRequest | None:
-        """Read the pod's wishes. None when it asks for neither cpu nor memory."""
+        """Read the pod's request. None when it asks for neither cpu nor memory."""
         return read_request(info, CpuBindPolicy(self.config.default_cpu_bind_policy))
 
     def pre_filter(self, attempt: Attempt, spec: CpuRequest) -> Reason | None:
@@ -177,7 +177,7 @@ class NodeNUMAResource(Plugin[CpuRequest]):
         return bits
 
     def _counted(self, attempt: Attempt, spec: CpuRequest, rows: Rows) -> Bits:
-        """What counting CPUs says: each row's first objection."""
+        """Filter bits from counts of CPUs: each row's first objection."""
         columns = self.columns
         rule = columns.bind(rows)
         bound = (rule > 0) & (spec.cpu_millicores > 0) | bool(spec.bind)

@@ -1,4 +1,4 @@
-"""A host port is taken once per node, protocol and address; the empty address is every address."""
+"""NodePorts: a host port is taken once per node, protocol and address; the empty address is every address."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class HostPort:
     port: int
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether both cannot be bound on one node."""
+        """Return whether both cannot be bound on one node."""
         same = self.port == other.port and self.protocol == other.protocol
         return same and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
 

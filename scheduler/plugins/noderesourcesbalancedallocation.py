@@ -1,4 +1,4 @@
-"""Nodes whose resources fill evenly score higher: 100 times one minus the deviation of the fractions taken."""
+"""NodeResourcesBalancedAllocation: 100 times one minus the deviation of the fractions of each resource taken."""
 
 from dataclasses import dataclass
 

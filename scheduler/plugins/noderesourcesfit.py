@@ -1,4 +1,4 @@
-"""Requests must fit what is left of a node, and fuller or emptier nodes score by strategy.
+"""NodeResourcesFit: requests must fit what is left of a node, and fuller or emptier nodes score by strategy.
 
 Arithmetic as in the stock scheduler: integers; scores count pods without requests with 100 millicores and
 200 MiB; a resource that the node lacks (or, beyond cpu and memory, that the pod does not ask for) has no say.
@@ -22,7 +22,7 @@ SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)
 
 
 class ScoringStrategy(StrEnum):
-    """What makes a node good."""
+    """Preference among nodes by allocation."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"
@@ -40,7 +40,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of NodeResourcesFit."""
 
     strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED
-    """How allocation turns into score."""
+    """Function from allocation to score."""
     resources: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(SCORED, 1))
     """Weight of each resource in the score."""
     shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))

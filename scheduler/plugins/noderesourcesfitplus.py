@@ -1,4 +1,4 @@
-"""Packs some resources and spreads others: each requested resource scores by its own strategy."""
+"""NodeResourcesFitPlus: packs some resources and spreads others: each requested resource scores by its own strategy."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ NONZERO = {CPU: 0, MEMORY: 1}
 
 
 class ResourceStrategy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one resource scores, and how much that weighs."""
+    """Scoring strategy and weight of one resource."""
 
     type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
     weight: int = 1

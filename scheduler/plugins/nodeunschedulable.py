@@ -1,4 +1,4 @@
-"""Cordoned nodes take only pods that tolerate the cordon."""
+"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A node attaches only so many volumes of a driver; volumes shared by pods of one node count once."""
+"""NodeVolumeLimits: a node attaches only so many volumes of a driver; volumes shared by pods of one node count once."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
                 del users[key]
 
     def prepare(self, info: PodInfo) -> frozenset[Attachment] | None:
-        """What the pod attaches; None when no driver is involved."""
+        """Volumes that the pod attaches; None when no driver is involved."""
         return self._attachments(claim_keys(info.pod)) or None
 
     def reasons(self, spec: frozenset[Attachment]) -> tuple[Reason, ...]:

@@ -1,4 +1,4 @@
-"""Matching pods spread evenly over the domains of a node label.
+"""PodTopologySpread: matching pods spread evenly over the domains of a node label.
 
 Filter: matching pods in the node's domain, plus one if the pod matches itself, may exceed the emptiest domain
 by at most `maxSkew`. Score: fewer matching pods in the domain is better, domains weighed by ln(count + 2).

@@ -1,4 +1,4 @@
-"""Queue order: priority first, then Koordinator's sub-priority, then who came first."""
+"""PrioritySort: order of the queue: priority, then Koordinator's sub-priority, then time of arrival."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Room kept for pods to come: held by a stand-in pod, given to whom it is for, ended in time.
+"""Reservation: room for pods to come, held by a stand-in pod, given to its owners, ended in time.
 
 `scheduler.reservation` has the rules. The stand-in is scheduled and charged like any pod; what its consumers
 take is charged with them and therefore given back on the row, so no amount counts twice.
@@ -67,9 +67,9 @@ class ReservationClassSpec:
     error: str = ""
     stands_in: bool = False
     offered: dict[Row, frozenset[str]] = field(default_factory=dict)
-    """Reservations that the last attempt was offered, by row: rows that differ are judged anew."""
+    """Reservations that the last attempt was offered, by row: rows that differ are evaluated again."""
     known: "Offers | None" = None
-    """What the class was offered last, as long as that holds."""
+    """Offers of the last attempt, as long as they hold."""
     matched: dict[str, tuple[Reservation, Mapping[str, str], bool]] = field(default_factory=dict)
     """By UID, whether a reservation is for the class, with the value and node labels that this was found for."""
 
@@ -197,7 +197,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         return None
 
     def score(self, attempt: Attempt, spec: ReservationClassSpec, rows: Rows) -> Scores | None:
-        """How full the pod makes the best reservation of a node."""
+        """Utilisation of the best reservation of a node with the pod in it."""
         if not attempt.restored:
             return None
         numbers = np.arange(attempt.snapshot.rows_used)[rows]
@@ -271,7 +271,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         return {"nodeReservations/{name}": self.describe}
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What is reserved on a node, for whom it is used, what is left."""
+        """Reservations on a node with their consumers and what is left."""
         listed = [
             reservation.current for reservation in self.ledger.reservations.values() if reservation.value.node == name
         ]
@@ -315,7 +315,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
     def _is_for(
         self, reservation: ReservationUse, labels: Mapping[str, str], *, spec: ReservationClassSpec, seeker: Seeker
     ) -> bool:
-        """Whether the reservation matches the pod; remembered for the class where its members cannot differ."""
+        """Return whether the reservation matches the pod; remembered for the class where its members cannot differ."""
         known = spec.matched.get(reservation.value.uid)
         if known is not None and known[0] is reservation.value and known[1] is labels:
             return known[2]
@@ -365,7 +365,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         return all(amount <= free[name] for name, amount in attempt.pod.requests.items() if amount > 0)
 
     def _free(self, attempt: Attempt, row: Row) -> Resources:
-        """What the row has left beside everything reserved, for the resources that the pod asks for."""
+        """Amounts that the row has left beside everything reserved, for the resources that the pod asks for."""
         snapshot = attempt.snapshot
         columns = {name: snapshot.resource_column(name) for name in attempt.pod.requests}
         return {

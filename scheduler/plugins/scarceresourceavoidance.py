@@ -1,4 +1,4 @@
-"""Keeps nodes with scarce resources (GPUs, say) for pods that ask for them."""
+"""ScarceResourceAvoidance: keeps nodes with scarce resources (GPUs, say) for pods that ask for them."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unasked:
-    """What a class does not ask for."""
+    """Scarce resources that a class does not request."""
 
     asked: NDArray[np.intp]
     """Columns of the resources it asks for."""

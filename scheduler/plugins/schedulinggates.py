@@ -1,4 +1,4 @@
-"""Pods with scheduling gates stay out of the active queue until their last gate is taken away."""
+"""SchedulingGates: pods with scheduling gates stay out of the active queue until their last gate is taken away."""
 
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Plugin, Reason

@@ -1,4 +1,4 @@
-"""A pod's hint: the nodes to choose from, and those to take without looking at others."""
+"""SchedulingHint: nodes that a pod may use, and nodes that it takes without a look at others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Taints repel pods that do not tolerate them; soft taints cost score.
+"""TaintToleration: taints repel pods that do not tolerate them; soft taints cost score.
 
 Nodes with the same taints share an answer: tolerations are compared once per distinct set of taints.
 """

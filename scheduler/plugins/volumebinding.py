@@ -1,7 +1,7 @@
-"""A pod goes where its volumes can: where bound ones are reached, and waiting ones can be found or made.
+"""VolumeBinding: a pod goes where its volumes can: where bound ones are reached, and waiting ones can be found or made.
 
 Claims that wait for their first consumer are settled after a node is chosen: a matching volume is promised, or
-the claim is told the node so that a provisioner makes one. The pod holds its node at Permit until its claims
+the claim is annotated with the node so that a provisioner makes one. The pod holds its node at Permit until its claims
 are bound; a claim that loses its node again (provisioning failed) gives the node up.
 """
 
@@ -35,7 +35,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of VolumeBinding."""
 
     bind_timeout_seconds: float = 600.0
-    """How long a pod holds its node while its claims are bound."""
+    """Longest time that a pod holds its node while its claims are bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

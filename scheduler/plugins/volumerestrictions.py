@@ -1,4 +1,4 @@
-"""Volumes that only one pod or one node may mount at a time."""
+"""VolumeRestrictions: volumes that only one pod or one node may mount at a time."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Disk:
     shareable: bool
 
     def conflicts(self, other: "Disk") -> bool:
-        """Whether both cannot be mounted on one node."""
+        """Return whether both cannot be mounted on one node."""
         if self.identity != other.identity:
             return False
         return not (self.shareable and other.shareable and self.read_only and other.read_only)

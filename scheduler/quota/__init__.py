@@ -1,1 +1,1 @@
-"""Elastic quota as arithmetic: who may use how much, lent and returned fairly; integers in, integers out."""
+"""Elastic quota as arithmetic: runtimes of quotas, lent and returned fairly; integers in, integers out."""

@@ -1,4 +1,4 @@
-"""May a pod take its place: the quota's used plus the pod against its runtime, minimum and ancestors."""
+"""Admission to a quota: its usage with the pod against its runtime, minimum and ancestors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from scheduler.quota.tree import Amounts, PodUse, Quota, QuotaTree, added
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why a quota turns a pod away, with every figure that a person needs to see it."""
+    """Denial of a pod by a quota, with every figure behind it."""
 
     quota: str
     resource: str
@@ -16,7 +16,7 @@ class Denial:
     asked: int
     limit: int
     bound: str
-    """Which limit was hit: `runtime`, `max` or `min`."""
+    """The limit that was hit: `runtime`, `max` or `min`."""
 
     def sentence(self) -> str:
         """One sentence for the pod's condition and event."""

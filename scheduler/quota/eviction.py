@@ -1,4 +1,4 @@
-"""Who leaves: preemption inside one quota, and revoking what a quota uses beyond its runtime."""
+"""Choice of victims: preemption inside one quota, and revoking what a quota uses beyond its runtime."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from scheduler.quota.tree import DEFAULT, Amounts, added
 
 @dataclass(frozen=True, slots=True)
 class QuotaPod:
-    """A pod placed on a node, as far as the choice of victims looks at it."""
+    """A placed pod with what the choice of victims depends on."""
 
     key: str
     quota: str
@@ -53,7 +53,7 @@ def to_revoke(used: Amounts, runtime: Amounts, pods: Sequence[QuotaPod]) -> list
 
 @dataclass(slots=True)
 class OveruseClock:
-    """Says when a quota has been over its runtime for long enough; the clock restarts at each trigger."""
+    """Delay before a quota over its runtime is revoked; it restarts at each trigger."""
 
     delay_seconds: float = 120.0
     since_seconds: float | None = None

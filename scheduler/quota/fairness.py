@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QuotaShare:
-    """What one quota brings to the division among its siblings, for one resource."""
+    """One quota's claim in the division among its siblings, for one resource."""
 
     name: str
     request: int
@@ -42,7 +42,7 @@ def largest_remainder(amount: int, weights: Sequence[int]) -> list[int]:
 
 
 def fair_runtimes(total: int, claims: Sequence[QuotaShare]) -> dict[str, int]:
-    """Runtime of each claim out of `total`: first the floors, then the rest by weight while anybody wants.
+    """Runtime of each claim out of `total`: first the floors, then the rest by weight while any claim is unmet.
 
     A claim below its floor lends the difference (unless it does not lend). Floors are kept even when they
     exceed `total`; otherwise the runtimes sum to at most `total`.

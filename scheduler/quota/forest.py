@@ -1,4 +1,4 @@
-"""All quota trees, and which quota of which tree a pod belongs to."""
+"""All quota trees, and the quota and tree of each pod."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from scheduler.quota.tree import DEFAULT, PodUse, QuotaSpec, QuotaTree
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod as far as finding its quota goes."""
+    """A pod with what decides its quota."""
 
     namespace: str
     label: str
@@ -65,7 +65,7 @@ class QuotaForest:
             self._after_change()
 
     def set_cluster(self, allocatable: Resources) -> None:
-        """What all nodes offer together."""
+        """Set the sum of what all nodes offer."""
         self._cluster = dict(allocatable)
         self._share_totals()
 

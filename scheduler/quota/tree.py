@@ -1,6 +1,6 @@
 """One tree of quotas: requests add up from the pods to the root, runtimes are divided from the root down.
 
-Requests and usage move by deltas along one path; runtimes are divided when somebody asks, and only below
+Requests and usage move by deltas along one path; runtimes are divided when they are read, and only below
 parents where something changed. Changing a division always redoes all siblings, so none reads a stale share.
 """
 
@@ -47,7 +47,7 @@ class PodUse:
 
     request: Amounts
     assigned: bool = False
-    """True from the moment the scheduler assumes the pod on a node."""
+    """True from when the scheduler assumes the pod on a node."""
     preemptible: bool = True
 
 
@@ -72,7 +72,7 @@ class Quota:
 
     @property
     def request(self) -> dict[str, int]:
-        """What pods and children ask for; at least the minimum where nothing is lent."""
+        """Sum of the requests of pods and children; at least the minimum where nothing is lent."""
         asked = added(self.self_request, self.child_request)
         if not self.spec.lends:
             for key, floor in self.spec.minimum.items():
@@ -118,7 +118,7 @@ class QuotaTree:
         return sorted(self._specs)
 
     def set_total(self, total: Amounts) -> None:
-        """What the whole tree may divide; usually the sum of the nodes' allocatable."""
+        """Set what the whole tree may divide; usually the sum of the nodes' allocatable."""
         if dict(total) != self._total:
             self._total = dict(total)
             self._mark_root_stale()
@@ -285,7 +285,7 @@ class QuotaTree:
         return QuotaShare(quota.spec.name, quota.limited_request(key), floor, weight, lends=quota.spec.lends)
 
     def allocated(self, quota: Quota, key: str) -> int:
-        """What is in use below: a leaf's usage, or the sum of its children's guaranteed."""
+        """Amount in use below: a leaf's usage, or the sum of its children's guaranteed."""
         if not quota.children:
             return quota.used.get(key, 0)
         below = sum(self.guaranteed(child, key) for child in quota.children.values())

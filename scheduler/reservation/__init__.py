@@ -1,1 +1,1 @@
-"""Room kept for pods that are still to come: whose it is, how much is left of it, and when it ends."""
+"""Reservations: room for pods that are still to come, with owners, what is left, and an end."""

@@ -1,4 +1,4 @@
-"""Does a pod fit into what a reservation keeps, how well, and which reservation shall it be?"""
+"""Fit of a pod into a reservation, its score, and the choice among several."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""All reservations the scheduler knows: where each stands, who uses it, and what to write about it.
+"""Ledger of reservations: phase, placement and consumers of each, and its status writes.
 
 The stand-in's charge on its row is lowered by what its consumers are charged for themselves, in whatever order
-they come, go and are supposed gone.
+they come, go and are removed in trials.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ REWRITE_SECONDS = 10.0
 
 @dataclass(slots=True, eq=False)
 class ReservationUse:
-    """A reservation, its stand-in, and who uses it."""
+    """A reservation, its stand-in and its consumers."""
 
     value: Reservation
     info: PodInfo
@@ -43,17 +43,17 @@ class ReservationUse:
     consumers: dict[str, tuple[str, Resources]] = field(default_factory=dict)
     """Key and requests of the pods that use it, by UID, assumed ones included."""
     returned: Resources = field(default_factory=dict)
-    """What of the stand-in's charge is given back on its row."""
+    """Part of the stand-in's charge that is given back on its row."""
     written: tuple[float, Any] = (0.0, None)
     """When which status was last written."""
 
     def usable(self, now: float) -> bool:
-        """Whether pods may use it at this moment; a one-time reservation serves one, if only assumed."""
+        """Return whether pods may use it at `now`; a one-time reservation serves one, if only assumed."""
         return self.row is not None and self.value.usable(now) and not (self.value.allocate_once and self.consumers)
 
     @property
     def current(self) -> Reservation:
-        """The value with its usage as of this moment."""
+        """The value with its usage as of now."""
         used = total(requests for _, requests in self.consumers.values())
         allocated = {name: used.get(name, 0) for name in self.value.allocatable}
         return replace(self.value, allocated=allocated, consumers=frozenset(key for key, _ in self.consumers.values()))
@@ -65,9 +65,9 @@ class ReservationLedger:
     def __init__(self, handle: Handle, scheduler_names: Iterable[str], gc_seconds: float | None) -> None:
         self.reservations: dict[str, ReservationUse] = {}
         self.generation = 0
-        """Grows with every change that may alter whom a reservation serves."""
+        """Grows with every change that may alter the pods that a reservation serves."""
         self.by_identity: set[str] = set()
-        """Reservations whose owners may tell pods of one workload apart, by UID."""
+        """Reservations with owners that select single pods of a workload, by UID."""
         self.now = 0.0
         self._handle = handle
         self._scheduler_names = frozenset(scheduler_names)
@@ -313,7 +313,7 @@ class ReservationLedger:
 
 
 def _by_identity(selector: LabelSelector | None) -> bool:
-    """Whether the selector looks at labels that members of one workload do not share."""
+    """Return whether the selector looks at labels that members of one workload do not share."""
     if selector is None:
         return False
     keys = {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
@@ -321,7 +321,7 @@ def _by_identity(selector: LabelSelector | None) -> bool:
 
 
 def _names_scheduler(item: ReservationObject) -> bool:
-    """Whether the template names a scheduler at all."""
+    """Return whether the template names a scheduler at all."""
     return bool(((item.spec.template or {}).get("spec") or {}).get("schedulerName"))
 
 
@@ -341,6 +341,6 @@ def _wire(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
 
 
 def _same(status: Mapping[str, Any], shown: Any) -> bool:
-    """Whether the object's status shows already what would be written."""
+    """Return whether the object's status shows already what would be written."""
     wire = msgspec.to_builtins(shown)
     return all(wire.get(name, type(value)()) == value for name, value in status.items())

@@ -1,4 +1,4 @@
-"""From Pending to the end: what a reservation becomes, given time, its node and the pods that use it."""
+"""Phases of a reservation, from time, its node and the pods that use it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class ReservationChange:
 
 
 def problem(reservation: Reservation, *, has_template: bool) -> str:
-    """Why the object is invalid, naming the field; empty when it is fine."""
+    """Return why the object is invalid, naming the field; empty when it is fine."""
     if not has_template:
         return "spec.template is missing: say what to reserve"
     if not reservation.owners:
@@ -89,7 +89,7 @@ def _failed(reservation: Reservation, message: str) -> ReservationChange:
 
 
 def next_look_seconds(reservations: Iterable[Reservation], now: float) -> float:
-    """How long to wait before following again: until the nearest end, within the bounds."""
+    """Time to wait before following again: until the nearest end, within the bounds."""
     ends = [each.end_seconds for each in reservations if not each.phase.terminal]
     nearest = min((end - now for end in ends if end is not None), default=SYNC_SECONDS[1])
     return min(max(nearest, SYNC_SECONDS[0]), SYNC_SECONDS[1])

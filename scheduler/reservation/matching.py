@@ -1,4 +1,4 @@
-"""May this pod use this reservation? The rules in the protocol's order; each refusal says why."""
+"""Matching of pods with reservations: the rules in the protocol's order, each refusal with its reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def seeker_of(pod: Pod, request: Resources) -> Seeker:
 
 
 def refusal(seeker: Seeker, reservation: Reservation, node_labels: Mapping[str, str]) -> str | None:
-    """Why the reservation is not for this pod; None when it matches.
+    """Return why the reservation is not for this pod; None when it matches.
 
     Whether the reservation is usable at all (`Reservation.usable`) is asked separately.
     """

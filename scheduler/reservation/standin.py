@@ -29,13 +29,13 @@ HIGHEST_PRIORITY = 2**31 - 1
 
 
 class RestrictedOptions(msgspec.Struct, frozen=True):
-    """Which resources the Restricted policy looks at."""
+    """Resources that the Restricted policy looks at."""
 
     resources: list[str] = msgspec.field(default_factory=list)
 
 
 def is_stand_in(pod: Pod) -> bool:
-    """Whether the pod only stands for a reservation."""
+    """Return whether the pod only stands for a reservation."""
     return pod.metadata.annotations.get(RESERVE_POD) == "true"
 
 

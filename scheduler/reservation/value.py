@@ -27,7 +27,7 @@ class ReservationPhase(StrEnum):
 
 
 class Policy(StrEnum):
-    """How strictly consumers keep to the reserved amounts."""
+    """Strictness with which consumers keep to the reserved amounts."""
 
     DEFAULT = ""
     ALIGNED = "Aligned"
@@ -57,7 +57,7 @@ class ControllerMatch:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who may use a reservation: every part that is given must match; none given matches every pod."""
+    """Owner of a reservation: every part that is given must match; none given matches every pod."""
 
     object: ObjectMatch | None = None
     controller: ControllerMatch | None = None
@@ -66,14 +66,14 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One reservation with what has become of it."""
+    """One reservation with its phase, node and consumers."""
 
     name: str
     uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
     request: Resources = field(default_factory=dict)
-    """What the template's pod asks for."""
+    """Requests of the template's pod."""
     created_seconds: float = 0.0
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS
     """0 means no end; None that neither ttl nor expires was given."""
@@ -93,11 +93,11 @@ class Reservation:
     consumers: frozenset[str] = frozenset()
     """Keys of the pods that use it."""
     problem: str = ""
-    """Why the object cannot be used as it stands."""
+    """Reason why the object cannot be used as it is."""
 
     @property
     def remaining(self) -> Resources:
-        """What is still kept free for owners."""
+        """Amounts still free for owners."""
         return {name: max(amount - self.allocated.get(name, 0), 0) for name, amount in self.allocatable.items()}
 
     @property

@@ -30,7 +30,7 @@ MEMORY_USE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class DayCurve:
-    """What one policy made of the day, one value per step."""
+    """Result of one policy over the day, one value per step."""
 
     policy: str
     seed: int

@@ -29,7 +29,7 @@ ARRIVAL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """GPUs of the cluster at one moment, in percent of one GPU."""
+    """GPUs of the cluster at one time, in percent of one GPU."""
 
     capacity: int
     allocated: int
@@ -159,7 +159,7 @@ def _sample(simulation: Simulation, workload: WorkloadDistribution, arrived: flo
 
 @dataclass(frozen=True, slots=True)
 class ReplayPoint:
-    """The cluster at one moment of a replayed trace; shares of its capacity."""
+    """The cluster at one time of a replayed trace; shares of its capacity."""
 
     seconds: float
     cpu: float

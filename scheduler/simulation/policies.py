@@ -31,7 +31,7 @@ def mix_of(pods: Sequence[PodShape]) -> list[dict[str, Any]]:
 def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: bool = False) -> SchedulerSettings:
     """Settings under which GPUs alone decide the score, by one policy of POLICIES.
 
-    `learn` lets the gradient find the mix from arrivals instead of being told the mix of `pods`.
+    `learn` lets the gradient find the mix from arrivals instead of taking the mix of `pods`.
     """
     device: dict[str, Any] = {"scoring_strategy": GPU_STRATEGIES[name], "weight": 1}
     if name == "gradient" and not learn:
@@ -45,7 +45,7 @@ def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: boo
 ESSENTIAL = frozenset(
     {"prioritysort", "defaultbinder", "nodeaffinity", "nodename", "nodeunschedulable", "tainttoleration"}
 )
-"""What any placement needs beside the plugins that a policy names: the queue's order, selectors and the binding."""
+"""Plugins of every policy beside those that it names: the queue's order, selectors and the binding."""
 
 
 def only(plugins: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """What one node of a trace has."""
+    """One node of a trace."""
 
     name: str
     cpu_millicores: int
@@ -29,7 +29,7 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """What one pod of a trace asks for, and when it was there."""
+    """One pod of a trace: its requests and its lifetime."""
 
     name: str
     cpu_millicores: int

@@ -342,7 +342,7 @@ TestCluster = Cluster.TestCase
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=30), st.integers(0, 100))
 def test_kept_results_equal_fresh_ones(cpus: list[int], seed: int) -> None:
-    """What an attempt keeps between rows that changed is what a fresh look would say."""
+    """Cached results of unchanged rows equal those of a fresh evaluation."""
     made = engine([node(f"n{index}") for index in range(6)])
     for index, cpu in enumerate(cpus):
         candidate = pod(f"p{index}", {"cpu": str(cpu)}, labels={"app": f"a{(index + seed) % 3}"})

@@ -64,7 +64,7 @@ def random_pod(draw: random.Random, name: str, owner: str) -> Any:
 
 
 def by_extender(made: Engine, candidate: Any) -> set[str]:
-    """What the stock scheduler may choose when only the extender filters and scores."""
+    """Nodes that the stock scheduler may choose when only the extender filters and scores."""
     names = [name for name in made.snapshot.names if name]
     raw = msgspec.json.encode({"Pod": msgspec.to_builtins(candidate), "NodeNames": names})
     asked = msgspec.json.decode(raw, type=extender.ExtenderArgs)

@@ -43,7 +43,7 @@ def nodes_of(twin: Twin) -> dict[str, str]:
 
 
 def binds(twin: Twin) -> Counter[str]:
-    """How often each pod's node was written, from the linear history of writes."""
+    """Number of writes of each pod's node, from the linear history of writes."""
     told: Counter[str] = Counter()
     last: dict[str, str] = {}
     for event in twin.history(PODS):

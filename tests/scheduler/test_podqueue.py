@@ -170,7 +170,7 @@ def test_what_no_event_speaks_for_is_tried_again_in_the_end() -> None:
     made = queue()
     made.add(info("a"), 0.0)
     popped(made, 0.0)
-    reject(made, "a", 0.0, "Nobody")
+    reject(made, "a", 0.0, "Unlistened")
     made.flush_parked(299.0)
     assert popped(made, 299.0) == []
     made.flush_parked(300.0)

@@ -1,4 +1,4 @@
-"""Whom preemption chooses, and that budgets and importance are respected."""
+"""Victims of preemption, with respect to budgets and importance."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which plugins run, in which order, and how wrong settings are refused."""
+"""Plugins that run, their order, and the refusal of wrong settings."""
 
 from typing import Any
 

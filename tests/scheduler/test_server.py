@@ -1,4 +1,4 @@
-"""The HTTP door over a running loop: state, switches, metrics, and the extender's verbs."""
+"""The HTTP API over a running loop: state, switches, metrics, and the extender's verbs."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Simulated placements: what would go where, and a scheduler that goes on as if nobody had asked."""
+"""Simulated placements: nodes and reasons per pod, and a scheduler that goes on unchanged."""
 
 import json
 import threading

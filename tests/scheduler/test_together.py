@@ -204,7 +204,7 @@ class World(RuleBasedStateMachine):
             self.engine.on_pod(Action.UPDATE, self.pods[key], self.now)
 
     def write(self, write: Write) -> bool:
-        """What the API server does with a write; False when it refuses."""
+        """Apply a write as the API server does; False when it refuses."""
         kind, body = write.resource.kind, write.body
         if kind == "Pod" and write.verb is Verb.BIND:
             assert isinstance(body, Binding)

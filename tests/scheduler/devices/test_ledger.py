@@ -1,4 +1,4 @@
-"""The book of all nodes: columns follow every change, whatever comes first."""
+"""The ledger of all nodes: columns follow every change, whatever comes first."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Device annotations: grants survive the round trip, wishes are read, malformed ones are named."""
+"""Device annotations: grants survive the round trip, requests are read, malformed ones are named."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The gang state machine: nothing binds before everybody has a place, and nobody waits without a reason."""
+"""The gang state machine: nothing binds before all members have a place, and none waits without a reason."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is written to a PodGroup's status for which members, living and finished."""
+"""Status of a PodGroup by its members, living and finished."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a node is taken to use: reports, percentiles and pods too new to show in them."""
+"""Assumed usage of a node: reports, percentiles and pods too new to show in them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Who gets CPUs of their own, and how: class, band, annotation and default together."""
+"""Pods that get CPUs of their own, by class, band, annotation and default together."""
 
 import json
 from typing import Any

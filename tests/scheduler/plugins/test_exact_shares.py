@@ -75,7 +75,7 @@ def pod_of(name: str, cpus: int, gpu: int, qos: str, bind: str) -> Pod:
 
 
 class Cluster:
-    """What the API server would know, and the scheduler of the moment."""
+    """State of the API server, and the running scheduler."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -142,7 +142,7 @@ class Cluster:
 
 
 def shares(engine: Engine) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Who holds which CPUs and devices, by node; free counts as the columns show them."""
+    """Holders of CPUs and devices, by node; free counts as the columns show them."""
     numa, devices = engine.plugins["NodeNUMAResource"], engine.plugins["DeviceShare"]
     assert isinstance(numa, NodeNUMAResource)
     assert isinstance(devices, DeviceShare)

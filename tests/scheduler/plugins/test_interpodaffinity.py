@@ -61,7 +61,7 @@ DB = pod("db", labels={"app": "db"}, nodeName="a1")
         pytest.param(
             required("podAffinity", term(app="none")),
             {"a1": [ATTRACT], "a2": [ATTRACT], "b1": [ATTRACT], "bare": [ATTRACT]},
-            id="nobody-to-be-with",
+            id="no-pod-to-be-with",
         ),
     ],
 )

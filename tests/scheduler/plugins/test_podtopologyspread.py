@@ -1,4 +1,4 @@
-"""Skew over domains: whom it rejects and whom it prefers."""
+"""Skew over domains: rejected and preferred nodes."""
 
 from typing import Any
 

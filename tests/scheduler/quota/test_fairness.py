@@ -27,7 +27,7 @@ def example(n4_weight: int = 80, n4_floor: int = 15) -> list[QuotaShare]:
         pytest.param([QuotaShare("a", 0, 60, 1), QuotaShare("b", 96, 40, 1)], [0, 96], id="an idle floor is lent"),
         pytest.param([QuotaShare("a", 0, 60, 1, lends=False), QuotaShare("b", 96, 40, 1)], [60, 40], id="kept unlent"),
         pytest.param([QuotaShare("a", 200, 80, 1), QuotaShare("b", 200, 70, 1)], [80, 70], id="floors above the total"),
-        pytest.param([], [], id="nobody"),
+        pytest.param([], [], id="no claims"),
     ],
 )
 def test_fair_runtimes_of_a_hundred(claims: list[QuotaShare], expected: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Which quota a pod belongs to, and separate trees."""
+"""The quota of a pod, and separate trees."""
 
 import pytest
 

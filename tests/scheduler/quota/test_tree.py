@@ -48,9 +48,9 @@ def test_an_unlent_minimum_is_kept_from_a_hungry_sibling() -> None:
 @pytest.mark.parametrize(
     ("lends", "asked", "expected"),
     [
-        pytest.param((False, False, False), 0, [60, 20, 20], id="nobody lends, none"),
-        pytest.param((False, False, False), 40, [60, 40, 20], id="nobody lends, 40"),
-        pytest.param((False, False, False), 60, [80, 60, 20], id="nobody lends, 60"),
+        pytest.param((False, False, False), 0, [60, 20, 20], id="none lends, none"),
+        pytest.param((False, False, False), 40, [60, 40, 20], id="none lends, 40"),
+        pytest.param((False, False, False), 60, [80, 60, 20], id="none lends, 60"),
         pytest.param((True, False, True), 0, [20, 20, 0], id="c1 keeps, none"),
         pytest.param((True, False, True), 40, [40, 40, 0], id="c1 keeps, 40"),
         pytest.param((True, False, True), 60, [60, 60, 0], id="c1 keeps, 60"),

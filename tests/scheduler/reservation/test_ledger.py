@@ -1,4 +1,4 @@
-"""The books of reservations against a bare snapshot: charges given back in any order of events."""
+"""The ledger of reservations against a bare snapshot: charges given back in any order of events."""
 
 from typing import Any
 
