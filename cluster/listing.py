@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """The part of metadata that tells objects and their versions apart."""
+    """The part of metadata that identifies an object and its version."""
 
     name: str = ""
     namespace: str = ""
@@ -23,7 +23,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def key(self) -> Key:
-        """Where the object stands within its kind."""
+        """The key of the object within its kind."""
         return Key(self.namespace, self.name)
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 class BindOutcome(StrEnum):
     """Outcome of a binding; in every case the pod is bound at most once.
 
-    Only BOUND means that the pod runs where asked. The others tell the reason why not, and nothing is retried:
+    Only BOUND means that the pod runs where asked. The others name the reason, and nothing is retried:
     the pod's own state decides what the scheduler does next.
     """
 

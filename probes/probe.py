@@ -166,7 +166,7 @@ class Probe(ABC):
 
     @abstractmethod
     def read(self) -> Reading:
-        """Cumulative columns as they stand."""
+        """Return the cumulative columns."""
 
     @abstractmethod
     def forget(self, ids: NDArray[np.uint64]) -> None:

@@ -10,7 +10,7 @@ sibling idles and 165 ns while it works, one inside a cgroup 70 ns; 58 ns of eac
 empty: the program is then detached and nothing is reported.
 
 Option `[probes.options.smt] siblings = "0-1,2-3"` declares pairs in place of the kernel's topology, for guests that
-are not told which of their CPUs share a core.
+do not know which of their CPUs share a core.
 """
 
 import errno
@@ -174,7 +174,7 @@ def read_cores(topology: Path) -> frozenset[Core]:
 
 
 def parse_pairs(text: str) -> frozenset[Core]:
-    """Pairs such as `0-1,2-3`; raises SettingsError for anything else, or when a CPU stands in two pairs."""
+    """Pairs such as `0-1,2-3`; raises SettingsError for anything else, or a CPU in two pairs."""
     cores: set[Core] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)-(\d+)\s*", part)
@@ -183,7 +183,7 @@ def parse_pairs(text: str) -> frozenset[Core]:
         cores.add((int(match[1]), int(match[2])))
     cpus = [cpu for core in cores for cpu in core]
     if len(set(cpus)) != len(cpus):
-        raise _bad_pairs(text, "a CPU stands in two pairs")
+        raise _bad_pairs(text, "a CPU is in two pairs")
     if max(cpus) >= possible_cpus():
         raise _bad_pairs(text, f"this host has no CPU {max(cpus)}")
     return frozenset(cores)

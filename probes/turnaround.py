@@ -4,7 +4,7 @@ A turnaround is the time from a request's arrival on a server-side TCP socket to
 `turnaround.port` has one row for each cgroup that answers and local port; the dense table has their sums. Where a host
 uses up ports, rows of idle ones go and only the sums keep them.
 
-Limits of what sockets can tell: requests pipelined before the first answer count one, an answer in several sends counts
+Limits of measuring at sockets: requests pipelined before the first answer count one, an answer in several sends counts
 one (but a pipelined request that arrives between two sends of one answer takes the second send for its own), a large
 request's upload is part of its turnaround, and a TLS handshake is a request like any other. Connections that were
 accepted by the kernel but not by the service when the probe starts are not followed.

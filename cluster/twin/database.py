@@ -77,7 +77,7 @@ Listener = Callable[[ObjectTable, DatabaseWrite], None]
 
 
 class Database:
-    """All tables. `listeners` hear of every write in order, before the writer gets its answer."""
+    """All tables. `listeners` are called for every write in order, before the writer gets its answer."""
 
     def __init__(self, kinds: list[ServedKind], history_length: int) -> None:
         self.revision = 1

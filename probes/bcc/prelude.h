@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Put before each program: the definitions of kernel, maps and cgroup.bpf.h, over the kernel's own headers.
  *
- * BCC rewrites `map.lookup()` and the like only where they stand in a function's own text, never in a macro. */
+ * BCC rewrites `map.lookup()` and the like only in a function's own text, never in a macro. */
 #include <linux/sched.h>
 #include <linux/cgroup-defs.h>
 #include <linux/kernfs.h>

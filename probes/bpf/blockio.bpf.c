@@ -282,7 +282,7 @@ int BPF_PROG(on_requeue, struct request *request)
 	return requeue(request);
 }
 
-/* The second program ignores a part of a request: it cannot tell whether the first one has counted it. */
+/* The second program ignores a part of a request: the first one may have counted it. */
 static __always_inline int complete(struct request *request, u32 bytes, bool again)
 {
 	u64 key, now;

@@ -120,7 +120,7 @@ int BPF_PROG(on_send, struct sk_buff *skb)
 }
 
 /* With a lockless queue another CPU may already have sent and freed the packet, so it is not looked into; with a locked
- * one it stands, and may be another CPU's (6.19 and later queue for each other). */
+ * one it is valid, and may be another CPU's (6.19 and later queue for each other). */
 SEC("tp_btf/qdisc_enqueue")
 int BPF_PROG(on_enqueue, struct Qdisc *qdisc, void *queue, struct sk_buff *skb)
 {
@@ -244,7 +244,7 @@ int BPF_PROG(on_packet)
 	return 0;
 }
 
-/* A packet reached a socket; batches enter the stack together and are told apart by where they arrive. */
+/* A packet reached a socket; batches enter the stack together and are separated by where they arrive. */
 static __always_inline int reached(struct sock *sk)
 {
 	struct net_cpu *cpu = this_cpu();

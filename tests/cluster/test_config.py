@@ -90,7 +90,7 @@ def test_a_rotated_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 class _NoSocket:
-    """Stands in for the pool, whose TLS context would want a genuine certificate."""
+    """Replacement of the pool, whose TLS context would want a genuine certificate."""
 
     def __init__(self, configuration: object) -> None:
         self.pool_manager = None

@@ -21,18 +21,18 @@ def change(kind: str, name: str, uid: str, version: int) -> WatchEvent:
     return WatchEvent(ChangeType(kind), item(name, uid, version))
 
 
-def told(deltas: list[Any]) -> list[tuple[str, str, Value | None, Value | None]]:
+def summary(deltas: list[Any]) -> list[tuple[str, str, Value | None, Value | None]]:
     return [(delta.type.value, delta.key.name, delta.old, delta.new) for delta in deltas]
 
 
 def test_a_change_is_told_once() -> None:
     store: Store[Value] = Store()
     first = change("ADDED", "a", "u", 1)
-    assert told(store.apply([first])) == [("added", "a", None, ("u", "1"))]
+    assert summary(store.apply([first])) == [("added", "a", None, ("u", "1"))]
     assert store.apply([first]) == []
-    assert told(store.apply([change("MODIFIED", "a", "u", 2)])) == [("updated", "a", ("u", "1"), ("u", "2"))]
+    assert summary(store.apply([change("MODIFIED", "a", "u", 2)])) == [("updated", "a", ("u", "1"), ("u", "2"))]
     assert store.apply([change("MODIFIED", "a", "u", 1)]) == []
-    assert told(store.apply([change("DELETED", "a", "u", 3)])) == [("deleted", "a", ("u", "3"), None)]
+    assert summary(store.apply([change("DELETED", "a", "u", 3)])) == [("deleted", "a", ("u", "3"), None)]
     assert store.apply([change("DELETED", "a", "u", 3)]) == []
     assert len(store) == 0
 
@@ -43,7 +43,7 @@ def test_a_list_tells_the_difference_deletions_first() -> None:
     deltas = store.replace(
         [item("same", "u2", 2), item("changed", "u3", 9), item("again", "u5", 8), item("new", "u6", 7)]
     )
-    assert told(deltas) == [
+    assert summary(deltas) == [
         ("deleted", "gone", ("u1", "1"), None),
         ("updated", "changed", ("u3", "3"), ("u3", "9")),
         ("deleted", "again", ("u4", "4"), None),

@@ -149,7 +149,7 @@ def test_a_quota_is_not_contention(probe: Cpu, tree: CgroupTree, level: str) -> 
             kernel_ns = throttled_ns(limited) - before_ns
             other = "ancestor" if level == "own" else "own"
             assert kernel_ns > 0.5 * SECONDS * 1e9
-            # an episode of up to 80 ms may stand open at either end
+            # an episode of up to 80 ms may be open at either end
             assert abs(grown[f"wait_{level}_quota_ns"] - kernel_ns) <= 0.05 * kernel_ns + 80e6
             assert grown[f"wait_{other}_quota_ns"] == 0
             contended, bystanders = grown["wait_neighbour_ns"] + grown["wait_kernel_ns"], grown.ran_elsewhere(worker)

@@ -119,28 +119,28 @@ def drops_by_reason(reading: Reading, cgroup: TestCgroup) -> dict[str, int]:
 
 
 def test_segments_sent_again_are_counted_exactly(kernel: Kernel, probe: Net, cgroup: TestCgroup) -> None:
-    told = printed_by(cgroup, sys.executable, "-c", LOSSY)
+    printed = printed_by(cgroup, sys.executable, "-c", LOSSY)
     reading = probe.read()
-    assert told["retransmits"] >= 2
-    assert of_cgroup(reading, cgroup, "tcp_retransmits") == told["retransmits"]
+    assert printed["retransmits"] >= 2
+    assert of_cgroup(reading, cgroup, "tcp_retransmits") == printed["retransmits"]
     if len(kernel.btf.tracepoint_arguments("kfree_skb")) > 3:  # else the receiving socket is not known
-        assert of_cgroup(reading, cgroup, "drops") == told["retransmits"]  # all sent but the last
-        assert drops_by_reason(reading, cgroup) == {"socket_filter": told["retransmits"]}
+        assert of_cgroup(reading, cgroup, "drops") == printed["retransmits"]  # all sent but the last
+        assert drops_by_reason(reading, cgroup) == {"socket_filter": printed["retransmits"]}
 
 
 def test_queued_and_dropped_sends_agree_with_the_queue(probe: Net, cgroup: TestCgroup) -> None:
-    told = printed_by(cgroup, "unshare", "-n", sys.executable, "-c", QUEUED)
+    printed = printed_by(cgroup, "unshare", "-n", sys.executable, "-c", QUEUED)
     reading = probe.read()
-    assert told["drops"] > 10
-    assert told["packets"] + told["drops"] == 101
-    assert of_cgroup(reading, cgroup, "qdisc_packets") == told["packets"]
-    assert of_cgroup(reading, cgroup, "drops") == told["drops"]
+    assert printed["drops"] > 10
+    assert printed["packets"] + printed["drops"] == 101
+    assert of_cgroup(reading, cgroup, "qdisc_packets") == printed["packets"]
+    assert of_cgroup(reading, cgroup, "drops") == printed["drops"]
     reasons = drops_by_reason(reading, cgroup)
-    assert sum(reasons.values()) == told["drops"]
-    assert reasons.get("qdisc_overlimit", 0) + reasons.get("qdisc_drop", 0) == told["drops"]
-    assert of_cgroup(reading, cgroup, "qdisc_hist") == told["packets"]
+    assert sum(reasons.values()) == printed["drops"]
+    assert reasons.get("qdisc_overlimit", 0) + reasons.get("qdisc_drop", 0) == printed["drops"]
+    assert of_cgroup(reading, cgroup, "qdisc_hist") == printed["packets"]
     delay = of_cgroup(reading, cgroup, "qdisc_delay_ns") / 1e9
-    assert 0.7 * told["latency"] <= delay <= told["latency"]
+    assert 0.7 * printed["latency"] <= delay <= printed["latency"]
 
 
 def test_a_listener_from_elsewhere_belongs_to_who_uses_it(probe: Net, cgroup: TestCgroup) -> None:
@@ -156,7 +156,7 @@ def test_a_listener_from_elsewhere_belongs_to_who_uses_it(probe: Net, cgroup: Te
 
 def test_a_socket_older_than_the_probe_has_an_owner(kernel: Kernel, cgroup: TestCgroup) -> None:
     if not kernel.btf.has_tracepoint("sk_data_ready"):
-        pytest.xfail("this kernel does not tell when a datagram reaches its socket")
+        pytest.xfail("this kernel does not report when a datagram reaches its socket")
     silent = cgroup.spawn([sys.executable, "-c", SILENT], stdout=subprocess.PIPE)
     assert silent.stdout
     port = int(silent.stdout.readline())

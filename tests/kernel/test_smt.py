@@ -1,6 +1,6 @@
 """CPU 0 and CPU 1 are declared siblings; the overlap of two cgroups is bounded from both sides by their run times.
 
-Two that run `a` and `b` ns within `wall` ns meet for at least a + b - wall and at most min(a, b): the bounds hold on
+Two that run `a` and `b` ns within `wall` ns overlap for at least a + b - wall and at most min(a, b): the bounds hold on
 a busy machine, and are tight on a quiet one. Time that the probe itself reports as unseen widens them: some kernels
 hide switches.
 """
@@ -67,7 +67,7 @@ class Stretch:
         return one + other - wall - slack, min(one, other) + slack, there
 
     def step_side_by_side(self) -> None:
-        """One step of both at once, for as long as they were measured to meet."""
+        """One step of both at once, for as long as they were measured to overlap."""
         for _, child in (self._one, self._other):
             child.start()
         for _, child in (self._one, self._other):

@@ -107,7 +107,7 @@ EDGES = st.tuples(st.integers(0, 2 * RING), st.integers(-2, 2))
 def charged(
     cpu: Run, slices: list[tuple[int, int]], running: int, begin: int, end: int
 ) -> tuple[dict[str, int], Counter[int]]:
-    """Causes and blame of a wait as the C code tells them."""
+    """Return causes and blame of a wait from the C code."""
     until, pushed = START, []
     for identity, length in slices:
         until += length
