@@ -1,4 +1,4 @@
-"""How much the neighbours harm each workload: lost seconds per second of progress, with a confidence interval.
+"""Harm of neighbours to each workload: lost seconds per second of progress, with a confidence interval.
 
 The estimator is a ratio of sums over the last minutes, R = sum(lost) / sum(progress). What is lost is the ledger's
 time lost to others (`api.loss`, by_others), at most one second per second for every thread that waited at once. The

@@ -39,7 +39,7 @@ class StrategyRunner:
 
     @property
     def needs_memory_domains(self) -> bool:
-        """Whether any strategy needs the view's memory domains."""
+        """True where a strategy needs the view's memory domains."""
         return any(strategy.needs_memory_domains for strategy in self.strategies.values())
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:

@@ -207,7 +207,7 @@ def detail(
         text.append(cause_style.letter * length, style=Style(color="black", bgcolor=cause_style.colour))
         text.append(" " * (12 - length))
         text.append(f"  {cell(name.replace('_', ' '), 21)} {cell(cause_style.meaning, max(width - 47, 0)).rstrip()}\n")
-    text.append("\nTo whom\n", style="bold")
+    text.append("\nCulprits\n", style="bold")
     for culprit in row.culprits:
         text.append(f"  {seconds(culprit.lost):>6}  {cell(culprit.resource, 8)} {cell(culprit.name, width - 20)}\n")
     if not row.culprits:
