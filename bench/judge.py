@@ -1,9 +1,9 @@
-"""What one tick of the judge costs: made windows of a full node, all columns, baselines and models warm.
+"""CPU time of one tick of the judge: made windows of a full node, all columns, baselines and models warm.
 
     python -m bench.judge [--containers 500] [--ticks 120]
 
 Victims lose time to neighbours' CPU use, answer late and miss the cache; loads wander, pairs of the blame tables come
-and go. The first tick in which all victims are hit is told apart: it writes all their verdicts.
+and go. The first tick in which all victims are hit is listed apart: it writes all their verdicts.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def frames(containers: int, victims: int, ticks: int, seed: int = 7) -> Iterator
 
 
 def growth(rng: np.random.Generator, hit: NDArray[np.bool_]) -> dict[str, Counts]:
-    """What each column grows by in a tick."""
+    """Growth of each column in a tick."""
     near = rng.uniform(0.97, 1.03, len(hit))
     grown = {name: 1e4 * near if name.endswith("_ns") else 50 * near for name in judged_columns()}
     grown["net.tcp_retransmits"] = 0 * near
@@ -119,7 +119,7 @@ def _forest(rng: np.random.Generator, width: int) -> Forest:
 
 
 def measure(containers: int, victims: int, ticks: int) -> tuple[list[float], int]:
-    """Milliseconds of CPU of each tick from the first in which the victims are hit, and verdict lines told."""
+    """Milliseconds of CPU of each tick from the first in which the victims are hit, and the number of verdict lines."""
     judge = Judge(
         JudgeSettings(
             node_type="cpu",

@@ -1,4 +1,4 @@
-"""koord-detector: what people do with the detector away from a node."""
+"""koord-detector: replay, explain and score recordings, train models, list symptoms; away from a node."""
 
 import sys
 import time
@@ -37,22 +37,22 @@ FAILED, ASKED_WRONGLY, CANNOT = 1, 2, 3
 _EXISTING = click.Path(exists=True, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PROGRESS_BYTES = 4 << 20
-"""Recordings from this size on show how far they are."""
+"""Recordings from this size on show a progress bar."""
 
 _PICTURE_SECONDS = 60.0
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Judge recorded nodes and train what judges them."""
+    """Judge recorded nodes again, and train anomaly models."""
 
 
 @main.command()
 @click.argument("recording", type=_EXISTING)
 @click.option("--rules", "rules_file", type=_FILE, help="Judge by these rules (TOML or YAML) in place of the recorded.")
-@click.option("--json", "as_objects", is_flag=True, help="One JSON object a line, as the agent's --json told it.")
+@click.option("--json", "as_objects", is_flag=True, help="One JSON object a line, as printed by `koordlet run --json`.")
 def replay(recording: Path, rules_file: Path | None, as_objects: bool) -> None:
-    """Say again what was said of a RECORDING, a file or a directory; or what other rules would have said.
+    """Print the verdicts of a RECORDING, a file or a directory, again; or those that other rules would give.
 
     \b
     Examples:
@@ -72,11 +72,11 @@ def replay(recording: Path, rules_file: Path | None, as_objects: bool) -> None:
 @main.command()
 @click.argument("recording", type=_EXISTING)
 @click.option("--victim", required=True, help="Path, name, workload or shell pattern of the cgroup.")
-@click.option("--at", "at_text", required=True, help=f"The moment: {TIME_FORMS}.")
+@click.option("--at", "at_text", required=True, help=f"Time: {TIME_FORMS}.")
 @click.option("--around", default=10.0, show_default=True, type=click.FloatRange(1, 600), help="Seconds either side.")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw the minute either side as well.")
 def explain(recording: Path, victim: str, at_text: str, around: float, png: Path | None) -> None:
-    """Say why there was a verdict on VICTIM at a moment of a RECORDING, or why there was none.
+    """Explain why there was a verdict on VICTIM at a time of a RECORDING, or why there was none.
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def evaluate(
         scores = [_scored(recording, labels, found_labels, rules, only or ("*",)) for recording in recordings]
     for label in labels:
         if label not in found_labels:
-            _warn(f"the label of {label.victim} from {label.start} lies in none of the recordings")
+            _warn(f"the label of {label.victim} from {label.start} is in none of the recordings")
     scores = [*scores, total(scores)] if len(scores) > 1 else scores
     if as_object:
         sys.stdout.buffer.write(msgspec.json.encode([as_json(each) for each in scores]) + b"\n")
@@ -180,7 +180,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What cannot be used is said without a traceback."""
+    """Print errors without a traceback, and exit."""
     try:
         yield
     except SettingsError as error:
@@ -240,7 +240,7 @@ def _picture(story: Story, target: Path) -> None:
 
 
 def _printable(text: str) -> str:
-    """Without what would steer a terminal: names of cgroups are anybody's."""
+    """Escape what would steer a terminal: names of cgroups are not trusted."""
     return "".join(each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text)
 
 

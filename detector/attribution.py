@@ -1,4 +1,4 @@
-"""Who is to blame: what was seen directly first, correlation second and labelled; where nothing explains it, nobody.
+"""Attribution of a loss to culprits: blame tables first, correlation second and labelled, else no culprit.
 
 Shares are parts of the victim's loss and sum to at most 1. Two cgroups that look alike are never blamed for it.
 """
@@ -33,7 +33,7 @@ class Attribution:
 
 
 class Attributor:
-    """Answers for the cgroups of one tick; what was answered once is not worked out again."""
+    """Attributions for the cgroups of one tick, each computed once."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Attributor:
         self._known: dict[str, dict[int, Attribution]] = {}
 
     def of(self, name: str, rows: NDArray[np.intp]) -> list[Attribution]:
-        """Blame for what the symptom `name` costs each of the rows; empty where a row loses nothing."""
+        """Return the attribution of each row's loss by the symptom `name`; empty where a row loses nothing."""
         known = self._known.setdefault(name, {})
         wanted = rows.tolist()
         fresh = [row for row in wanted if row not in known]
@@ -143,7 +143,7 @@ class Attributor:
         return [one.attribution() for one in found]
 
     def _costs(self, rows: NDArray[np.intp]) -> dict[str, Floats]:
-        """What each symptom that can name somebody costs the rows; of a group only what the worst of it costs."""
+        """Losses of the rows by each symptom that can name a culprit; of a group only the worst counts."""
         costs: dict[str, Floats] = {}
         groups: dict[str, list[str]] = {}
         for name, signal in self._signals.items():
@@ -167,7 +167,7 @@ class _Explained:
         self.parts: dict[str, float] = {}
 
     def add(self, name: str, part: float, blamed: Attribution) -> None:
-        """Take over what a symptom that explains this part of the loss says."""
+        """Add the culprits of a symptom that explains this part of the loss."""
         self.parts[name] = part
         self.confidence += blamed.confidence * part
         for culprit in blamed.culprits:
@@ -191,7 +191,7 @@ def _merged(shares: Shares) -> Shares:
 
 
 def _combine(direct: Shares, suspected: Shares, *, measured: bool) -> Attribution:
-    """Correlation shares what no table explains."""
+    """Combine both: correlation divides the part that no table explains."""
     seen = named = 0.0
     for path, share in direct:
         seen += share

@@ -27,7 +27,7 @@ class Blame:
         return Blame(self.victims[~rows], self.culprits[~rows], self.amounts[~rows])
 
     def sums(self, victims: Ids, *, named: bool = False) -> Floats:
-        """All that is blamed for each victim; with `named`, without what is nobody's in particular."""
+        """Sum of each victim's blame; with `named`, without the folded pairs."""
         if not len(self._owners):
             return np.zeros(len(victims))
         amounts = np.where(self.culprits == OTHER_ID, 0.0, self.amounts) if named else self.amounts
@@ -35,7 +35,7 @@ class Blame:
         return np.where(found, np.add.reduceat(amounts, self._starts)[place], 0.0)
 
     def biggest(self, victims: Ids) -> tuple[Ids, Floats]:
-        """The culprit with most of each victim's blame, and its amount; 0 and 0.0 where nobody is blamed."""
+        """The culprit with most of each victim's blame, and its amount; 0 and 0.0 without any blame."""
         if not len(self._owners):
             return np.zeros(len(victims), dtype=np.uint64), np.zeros(len(victims))
         peaks = np.maximum.reduceat(self.amounts, self._starts)
@@ -49,7 +49,7 @@ class Blame:
         )
 
     def against(self, victims: Ids, culprits: Ids) -> Floats:
-        """What each of the victims, all different, has against one culprit each."""
+        """Blame of each victim, all different, on one culprit each."""
         amounts = np.zeros(len(victims))
         if not len(victims):
             return amounts
@@ -65,7 +65,7 @@ class Blame:
 
 
 def blame_between(older: Frame, newer: Frame, table: str) -> Blame:
-    """What was blamed in between; pairs that went backwards count from zero, but for the folded ones."""
+    """Return the blame between two frames; pairs that went backwards count from zero, but for the folded ones."""
     column = f"{table}_ns"
     victims, culprits, now = _by_pair(newer.tables[table], column)
     old_victims, old_culprits, then = _by_pair(older.tables[table], column)
@@ -93,7 +93,7 @@ def _matched(
 ) -> NDArray[np.uint64]:
     """Earlier amounts of the later pairs, by way of one dense square of the cgroups that occur; 0 for new pairs.
 
-    A table that grows too long folds its smallest pairs into `OTHER_ID`: what these had before, that one had.
+    A table that grows too long folds its smallest pairs into `OTHER_ID`: it takes over their earlier amounts.
     """
     if not len(victims) or not len(old_victims):
         return np.zeros(len(victims), dtype=np.uint64)

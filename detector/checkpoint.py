@@ -1,4 +1,4 @@
-"""Numpy arrays and versioned state as bytes: what a judge remembers between ticks, without losing a bit."""
+"""Checkpoint: a judge's arrays and frames as versioned values, without losing a bit."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ SCHEMA = "koord.judge/v1"
 
 
 class CheckpointRefused(ValueError):
-    """The bytes are no checkpoint that this version can resume from; the message is the reason for people."""
+    """The bytes are no checkpoint that this version can resume from; the message is the reason."""
 
 
 class Array(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +44,7 @@ class PackedTable(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PackedFrame(msgspec.Struct, frozen=True, array_like=True):
-    """What of a `Frame` decides; sources and losses do not."""
+    """A `Frame` without sources and losses, which decide nothing."""
 
     monotonic_ns: int
     wall_ns: int

@@ -1,4 +1,4 @@
-"""Whose activity goes with a loss, for many victims at once."""
+"""Correlation of neighbours' activity with losses, for many victims at once."""
 
 from dataclasses import dataclass
 
@@ -21,16 +21,17 @@ class History:
     """The ticks up to this one, oldest first."""
 
     harm: Floats
-    """What each cgroup suffered, shape (ticks, cgroups); NaN where it was not measured."""
+    """Loss of each cgroup, shape (ticks, cgroups); NaN where it was not measured."""
     activity: Floats
-    """What each cgroup did meanwhile, same shape."""
+    """Activity of each cgroup meanwhile, same shape."""
 
 
 def correlate(past: History, rows: NDArray[np.intp], thresholds: Floats) -> list[list[tuple[int, float]]]:
-    """For each victim's row the rows of those whose activity goes with its loss, with their shares of all activity.
+    """For each victim's row the rows of cgroups whose activity correlates with its loss, with their shares of all
+    activity.
 
     Harm above the victim's threshold counts as harmed. Needs ticks with and without it: without contrast every steady
-    neighbour goes with a steady loss. Nobody is blamed for its own loss.
+    neighbour goes with a steady loss. No cgroup is blamed for its own loss.
     """
     harm = past.harm[:, rows]
     harmed, known = harm > thresholds, np.isfinite(harm)
@@ -49,7 +50,7 @@ def correlate(past: History, rows: NDArray[np.intp], thresholds: Floats) -> list
 
 
 def _shared(meanwhile: Floats, total: Floats, own: int, chosen: NDArray[np.intp]) -> list[tuple[int, float]]:
-    """Parts of what all but the victim did while it was harmed."""
+    """Parts of the activity of all but the victim while it was harmed."""
     if not len(chosen):
         return []
     others = float(total.sum() - meanwhile[:, own].sum())

@@ -9,7 +9,7 @@ from detector.arrays import Floats, Ids
 
 
 def positions(known: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Where each wanted id stands among the known ones, valid where the second array is true."""
+    """Return the position of each wanted id among the known ones, valid where the second array is true."""
     if not len(known):
         return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=np.bool_)
     order = np.argsort(known, kind="stable")
@@ -18,7 +18,7 @@ def positions(known: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.boo
 
 
 def rearranged(values: NDArray[Any], known: Ids, wanted: Ids, missing: float) -> NDArray[Any]:
-    """The last axis of `values`, which stands for the known ids, as the wanted ones."""
+    """Return `values`, whose last axis is the known ids, for the wanted ids."""
     place, found = positions(known, wanted)
     if not len(known):
         return np.full((*values.shape[:-1], len(wanted)), missing, dtype=values.dtype)
@@ -29,7 +29,7 @@ def rearranged(values: NDArray[Any], known: Ids, wanted: Ids, missing: float) ->
 
 
 class Ring:
-    """At most `length` ticks of `width` series; what a newcomer did before it came is NaN."""
+    """At most `length` ticks of `width` series; values from before a cgroup appeared are NaN."""
 
     __slots__ = ("_count", "_next", "_values", "ids", "length", "width")
 
@@ -57,7 +57,7 @@ class Ring:
         self._count = min(self._count + 1, self.length)
 
     def align(self, ids: Ids) -> None:
-        """Make the columns stand for these cgroups."""
+        """Make the columns those of these cgroups."""
         if not np.array_equal(ids, self.ids):
             self._values = rearranged(self._values, self.ids, ids, np.nan)
             self.ids = ids

@@ -1,4 +1,4 @@
-"""Rules: which symptoms make a verdict, from which loss, for whom, and how long it must hold. Text in, values out."""
+"""Rules: symptoms, thresholds, selection of workloads, times to open and close a verdict. Text in, values out."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -21,7 +21,7 @@ class Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     qos: tuple[QoSClass, ...] = ()
 
     def matches(self, info: CgroupInfo) -> bool:
-        """Whether the rule is about this cgroup."""
+        """Return whether the rule is about this cgroup."""
         by_path = not self.paths or any(fnmatchcase(info.path, pattern) for pattern in self.paths)
         return by_path and (not self.qos or info.qos in self.qos)
 
@@ -35,7 +35,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     any_of: tuple[str, ...] = ()
     """Symptoms of which one must exceed it."""
     unless_measured: tuple[str, ...] = ()
-    """The rule rests on hosts that measure any of these symptoms, which see more."""
+    """The rule is superseded on hosts that measure any of these symptoms, which see more."""
     threshold: Loss = 0.05
     """Lost seconds per second from which a symptom holds."""
     qos_thresholds: dict[QoSClass, Loss] = {}
@@ -46,13 +46,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     of_ticks: Annotated[int, msgspec.Meta(ge=1, le=60)] = 3
     """... of this many ticks."""
     at_once_ratio: Annotated[float, msgspec.Meta(ge=1)] = 8.0
-    """One tick is enough for a loss of this many thresholds, if most of it was seen to be somebody else's."""
+    """One tick is enough for a loss of this many thresholds, if most of it was seen directly to be another's doing."""
     close_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
     """A verdict closes when the loss stays below this part of the threshold for `hold_seconds`."""
     hold_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     """Doubled each time a verdict comes back soon after it closed, up to a minute, so that pulses make one verdict."""
     cooldown_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Time after a verdict closed in which the rule opens none for the same victim; delays what comes back."""
+    """Time after a verdict closed in which the rule opens none for the same victim; delays verdicts that come back."""
 
     @property
     def symptoms(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class SuspicionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What changes for a cgroup that its anomaly model finds strange, in rules whose symptoms are measured.
+    """Easing of thresholds for a cgroup that its anomaly model suspects, in rules whose symptoms are measured.
 
     The loss itself must still be seen: a model alone opens nothing, and it confirms no estimate.
     """
@@ -134,7 +134,7 @@ def _rule(name: str, table: Any, source: str, symptoms: frozenset[str]) -> Rule:
 
 
 def check_rule(rule: Rule, source: str, symptoms: frozenset[str]) -> None:
-    """Raise SettingsError naming rule and key where the rule can never speak or names what is not there."""
+    """Raise SettingsError naming rule and key where the rule can never be met or names an unknown symptom."""
     where = f"{source}: rule {rule.name}"
     convert(msgspec.to_builtins(rule), Rule, where)
     if not rule.symptoms:

@@ -1,4 +1,4 @@
-"""What symptoms look at: one tick as rates, each column and blame table computed once."""
+"""View: one tick as rates for symptoms, each column and blame table computed once."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,7 +23,7 @@ NO_NAMES: Mapping[int, str] = {}
 class View:
     """The newest `span_seconds` of a window as rates, with a row for each cgroup of the newest frame.
 
-    Only `columns` are looked at. Raises ValueError with fewer than two frames or no time between them.
+    Only `columns` are read. Raises ValueError with fewer than two frames or no time between them.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class View:
         self.seconds = recent.seconds
         self.tree = tree or CgroupTree(recent.cgroups)
         self.judgements: Mapping[str, Judgement] = {}
-        """How signals stand against their baselines, where there are any."""
+        """Signals against their baselines, where there are any."""
         self.cpi2: Sampled | None = None
-        """What CPI2 knows, where the settings ask for it."""
+        """The last CPI2 sample, where the settings enable CPI2."""
         self._recent = recent
         self._gone = gone
         last = _pick(recent.last.cgroup, frozenset(columns))
@@ -56,11 +56,11 @@ class View:
         self._names: dict[int, str] | None = None
 
     def has(self, *columns: str) -> bool:
-        """Whether all the columns are measured."""
+        """Return whether all the columns are measured."""
         return all(column in self._columns for column in columns)
 
     def rate(self, column: str) -> Floats:
-        """Growth per second in the base unit (nanoseconds become seconds per second); gauges as they stand.
+        """Growth per second in the base unit (nanoseconds become seconds per second); gauges as in the newest frame.
 
         Raises KeyError for a column that is not measured.
         """
@@ -71,7 +71,7 @@ class View:
         return self._rates[column]
 
     def counter(self, column: str) -> Column:
-        """A column of the newest frame as it stands. Raises KeyError where it is not measured."""
+        """A column of the newest frame, unchanged. Raises KeyError where it is not measured."""
         return self._recent.last.cgroup.columns[column]
 
     def total(self, *columns: str) -> Floats | None:
@@ -92,7 +92,7 @@ class View:
         return np.full(len(self.ids), np.nan) if judged is None else judged.expected
 
     def sigmas(self, signal: str) -> Floats:
-        """How many usual spreads a signal stands above its usual value; NaN where it is not known."""
+        """Distance of a signal above its usual value, in usual spreads; NaN where it is not known."""
         judged = self.judgements.get(signal)
         return np.full(len(self.ids), np.nan) if judged is None else judged.score
 
@@ -106,7 +106,7 @@ class View:
         return self._blame[table]
 
     def by_others(self, table: str, lost: Floats) -> Floats:
-        """What of a loss remains when the part that a victim's own subtree is to blame for is taken off."""
+        """Return a loss without the part that a victim's own subtree is to blame for."""
         if not self.tree.inner:
             return lost
         blame, rows = self.blame(table), np.array(sorted(self.tree.inner), dtype=np.int64)
@@ -118,7 +118,8 @@ class View:
 
     @property
     def names(self) -> Mapping[int, str]:
-        """Paths by id of the cgroups of this frame and of those that went a moment ago, and who else may be blamed."""
+        """Paths by id of the cgroups of this frame and of those that are recently gone, and names of the kernel and of
+        folded pairs."""
         if self._names is None:
             alive = {info.id: info.path for info in self.cgroups}
             self._names = {**self._gone, **alive, KERNEL_ID: KERNEL, OTHER_ID: OTHER}
@@ -150,7 +151,7 @@ def _pick(table: Table, wanted: frozenset[str]) -> Table:
 
 
 def prune(frame: Frame, columns: frozenset[str], tables: frozenset[str]) -> Frame:
-    """What of a frame is looked at."""
+    """Return a frame with only these columns and tables."""
     kept = {name: table for name, table in frame.tables.items() if name in tables}
     kept["cgroup"] = _pick(frame.cgroup, columns)
     return Frame(frame.monotonic_ns, frame.wall_ns, frame.cgroups, kept)

@@ -1,4 +1,4 @@
-"""What the product tells under real load, held against what is known to have happened.
+"""Detection under real load: the agent's verdicts against the ground truth of scenarios.
 
     sudo .venv/bin/python -m bench.detect [--only NAME]... [--repeat 3] [--json OUT] [--record DIRECTORY]
 

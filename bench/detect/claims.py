@@ -1,4 +1,4 @@
-"""What a scenario claims about itself: who loses what to whom, and by which independent measure that shows. Pure."""
+"""Claims of a scenario: victim, resource, cause, culprit, and the independent measure that proves them. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,24 +43,24 @@ class Scenario:
     about: str
     run: "Callable[[Stage], None]"
     claims: tuple[Claim, ...] = ()
-    """Empty of claims that are not tolerated: nothing may be said."""
+    """Empty of claims that are not tolerated: no verdict is right."""
     proofs: tuple[Proof, ...] = ()
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is to be said."""
+        """True where no verdict is right."""
         return all(claim.tolerated for claim in self.claims)
 
 
 def mutual(*roles: str) -> tuple[Claim, ...]:
-    """Tolerated: who competes for a CPU waits for it too, behind the victim and behind its own threads."""
+    """Tolerated: a load that competes for a CPU waits for it too, behind the victim and behind its own threads."""
     return tuple(Claim(role, "cpu", cause, tolerated=True) for role in roles for cause in ("contention", "own_threads"))
 
 
 def labels_of(
     scenario: Scenario, paths: Mapping[str, str], prefix: str, harm: tuple[float, float], whole: tuple[float, float]
 ) -> list[Label]:
-    """The claims as labels: losses that are claimed start with the harm, tolerated ones may be told at any time."""
+    """The claims as labels: losses that are claimed start with the harm, tolerated ones may be reported at any time."""
     return [
         Label(
             victim=paths.get(claim.victim, f"{prefix}/{claim.victim}"),

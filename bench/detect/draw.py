@@ -1,4 +1,4 @@
-"""The figures as a picture: how right product and peers were, and how long each label took."""
+"""Picture of the figures: precision and recall of product and peers, and the time to detect of each label."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ _SHARES = (("precision", "precision"), ("recall", "recall"), ("culprit_top1", "c
 
 
 def draw(runs: Sequence[Scored], path: Path) -> None:
-    """Write the picture; its kind is told by the file's suffix."""
+    """Write the picture; the file's suffix is its format."""
     figure = Figure(figsize=(13, 6), layout="constrained")
     shares, times = figure.subplots(1, 2, width_ratios=(2, 3))
     _draw_shares(shares, runs)

@@ -59,7 +59,7 @@ def wrk(port: int, connections: int) -> list[str]:
 
 
 def fio(name: str, file: Path, *words: str) -> list[str]:
-    """fio on one file, around the page cache unless told otherwise."""
+    """fio on one file, around the page cache by default."""
     common = f"--name={name} --filename={file} --time_based --runtime=3600 --group_reporting --direct=1"
     return ["fio", *common.split(), *words]
 

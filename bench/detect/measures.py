@@ -1,4 +1,4 @@
-"""What the kernel counts for the bench's own cgroups, read without the product: the peers' input and the proof of harm.
+"""Kernel counters of the bench's own cgroups, read without the product: the peers' input and the proof of harm.
 
 Counters in seconds or bytes as they grow; a file that this kernel lacks is left out.
 """
@@ -24,13 +24,13 @@ IO_BYTES = "io_bytes"
 STALLED_CPU, STALLED_MEMORY, STALLED_IO = "stalled_cpu", "stalled_memory", "stalled_io"
 """PSI `some` seconds."""
 QUEUED_BYTES = "queued_bytes"
-"""What stands in a send queue; a gauge."""
+"""Backlog of a send queue; a gauge."""
 GAUGES = frozenset({MEMORY_BYTES, QUEUED_BYTES})
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One moment: wall-clock seconds, and for each role what was counted."""
+    """One sample: wall-clock seconds, and the counters of each role."""
 
     time: float
     roles: Mapping[str, Mapping[str, float]]
@@ -56,7 +56,7 @@ class Meter:
         self._cgroups.pop(role, None)
 
     def sample(self) -> Sample:
-        """Everything at this moment."""
+        """Take a sample now."""
         now = time.time()
         roles = {role: measure(cgroup) for role, cgroup in self._cgroups.items()}
         for (role, name), read in self._extra.items():

@@ -42,7 +42,7 @@ class Namespaces:
         subprocess.run(["tc", "-n", self.near, "qdisc", "add", "dev", "wire", *tbf], check=True)
 
     def queued_bytes(self) -> float:
-        """What stands in the queue at this moment."""
+        """Backlog of the queue now."""
         told = subprocess.run(
             ["tc", "-n", self.near, "-s", "-j", "qdisc", "show", "dev", "wire"],
             check=True,
@@ -52,7 +52,7 @@ class Namespaces:
         return float(json.loads(told.stdout)[0].get("backlog", 0))
 
     def receive_on(self, cpu: str) -> None:
-        """Let packets that reach the far end be handled by one CPU, whoever sent them."""
+        """Let packets that reach the far end be handled by one CPU, whatever their sender."""
         mask = f"{1 << int(cpu):x}"
         path = "/sys/class/net/wire/queues/rx-0/rps_cpus"
         subprocess.run(["ip", "netns", "exec", self.far, "sh", "-c", f"echo {mask} > {path}"], check=True)

@@ -1,7 +1,7 @@
-"""What simpler rules would have said of the same runs. Pure: samples in, verdicts out.
+"""Peers: verdicts of simpler rules on the same runs. Pure: samples in, verdicts out.
 
 They get more than they would have in life: they know which cgroups are the services, they look at the scenario's own
-cgroups only, and whatever they say of a resource counts as right whatever its cause.
+cgroups only, and a verdict on the right resource counts whatever its cause.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ KEPT_SAMPLES = 60
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What happened between two samples, by role: growth per second of counters, gauges as they stand at its end."""
+    """Growth between two samples, by role: counters per second, gauges as in the later one."""
 
     time: float
     roles: Mapping[str, Mapping[str, float]]
@@ -34,18 +34,18 @@ class Span:
         return self.roles.get(role, {}).get(measure, 0.0)
 
     def biggest(self, measure: str, but: str) -> str:
-        """The role that has most of it; empty if nobody else has any."""
+        """The role that has most of it; empty if no other role has any."""
         others = [role for role in self.roles if role != but and self.of(role, measure) > 0]
         return max(others, key=lambda role: self.of(role, measure), default="")
 
 
 Statement = Mapping[str, str]
-"""Resource to culprit, of one victim at one moment; a culprit may be empty."""
+"""Resource to culprit, of one victim in one sample; a culprit may be empty."""
 Rule = Callable[[Sequence[Span], str], Statement]
 
 
 def by_usage(spans: Sequence[Span], victim: str) -> Statement:
-    """The biggest user of CPU harms everybody once it uses half a CPU."""
+    """The biggest user of CPU harms all others once it uses half a CPU."""
     biggest = spans[-1].biggest(USAGE, victim)
     return {"cpu": biggest} if spans[-1].of(biggest, USAGE) >= BUSY_CPUS else {}
 

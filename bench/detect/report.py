@@ -1,4 +1,4 @@
-"""What the runs say, for people and for programs. Pure."""
+"""Report of the runs as text and JSON. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ GOALS = (
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A run and what the product and each peer scored in it."""
+    """A run with the scores of the product and of each peer."""
 
     run: Run
     scores: Mapping[str, Score]
@@ -37,7 +37,7 @@ class Scored:
 
     @property
     def is_proven(self) -> bool:
-        """Whether the scenario did what it claims, by measures that the product has no part in."""
+        """Return whether the scenario did what it claims, by measures that the product has no part in."""
         return all(each.holds for each in self.run.proven)
 
 
@@ -68,7 +68,7 @@ def line_of(one: Scored) -> str:
 def _told(outcome: LabelOutcome) -> str:
     if not outcome.detected:
         return f"MISSED {outcome.label.what}"
-    blamed = outcome.culprit.rpartition("/")[2] or outcome.culprit or "nobody"
+    blamed = outcome.culprit.rpartition("/")[2] or outcome.culprit or "no culprit"
     right = (
         "" if outcome.culprit_right is not False else f" WRONG CULPRIT, not {outcome.label.culprit.rpartition('/')[2]}"
     )
@@ -87,7 +87,7 @@ def divisions(one: Scored) -> list[Division]:
 
 
 def wrong_lines(one: Scored) -> list[str]:
-    """Every line of a verdict that answers no claim of its run, for people."""
+    """Every line of a verdict that answers no claim of its run, as text."""
     found = []
     for episode in episodes(one.run.verdicts, one.run.until):
         alone = score(
@@ -109,7 +109,7 @@ def totals(runs: Sequence[Scored]) -> dict[str, Score]:
 
 
 def as_report(runs: Sequence[Scored], skipped: Mapping[str, str]) -> str:
-    """Everything for people."""
+    """The whole report as text."""
     whole = totals(runs)
     clean = [one for one in runs if one.run.scenario.is_clean]
     said = sum(one.product.wrong_episodes for one in clean)

@@ -1,4 +1,4 @@
-"""Runs one scenario and keeps all that is needed to judge what was said."""
+"""Run one scenario and keep all that is needed to score its verdicts."""
 
 import time
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from detector.evaluation.scoring import Label
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """A proof and what was measured."""
+    """A proof with its measured value."""
 
     proof: Proof
     measured: float
 
     @property
     def holds(self) -> bool:
-        """Whether the scenario did what it claims."""
+        """True where the scenario did what it claims."""
         return self.proof.at_least <= self.measured <= self.proof.at_most
 
 

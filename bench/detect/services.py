@@ -1,4 +1,4 @@
-"""Victims: services that answer somebody."""
+"""Victims: services with clients."""
 
 import socket
 
@@ -28,13 +28,13 @@ def start_nginx(stage: Stage, *, connections: int, role: str = "victim") -> int:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def is_listening(port: int) -> bool:
-    """Whether somebody does."""
+    """Return whether a port has a listener."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

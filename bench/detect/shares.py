@@ -1,4 +1,4 @@
-"""How well blame is divided between two culprits: what was told against the CPU time each of them took. Pure."""
+"""Division of blame between two culprits: reported shares against the CPU time that each used. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

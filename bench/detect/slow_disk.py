@@ -3,7 +3,7 @@
     python -m bench.detect.slow_disk MOUNTPOINT BYTES
 
 A file system in user space with one file, `disk`, kept in memory; a loop device on it is the disk. The disks under
-virtual machines are so fast, and so unlike one another, that no flood harms anybody for certain.
+virtual machines are so fast, and so unlike one another, that no flood is certain to harm.
 """
 
 import errno

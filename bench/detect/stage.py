@@ -46,7 +46,7 @@ class Stage:
     def __init__(self, name: str, subject: Subject) -> None:
         self.cpus = sorted(os.sched_getaffinity(0))
         self.verdicts: list[Verdict] = []
-        """What the product told, each with the time at which it reached us."""
+        """Verdicts of the product, each with its time of arrival."""
         self.samples: list[Sample] = []
         self.harmed: tuple[float, float] | None = None
         self.started = time.time()
@@ -89,7 +89,7 @@ class Stage:
         return measure(self._top)[USAGE]
 
     def cgroup(self, role: str) -> TestCgroup:
-        """The cgroup of a role, made at its first use; `pod/container` stands below `pod`."""
+        """The cgroup of a role, made at its first use; `pod/container` is below `pod`."""
         if role not in self._cgroups:
             parent, _, name = role.rpartition("/")
             made = (self.cgroup(parent) if parent else self._top).make_cgroup(name)
@@ -107,7 +107,7 @@ class Stage:
             (cgroup.cpu_dir / "cpu.shares").write_text(str(shares))
 
     def set_cpu_idle(self, role: str) -> None:
-        """Make it run only where nobody else wants the CPU."""
+        """Make it run only where no other task wants the CPU."""
         (self.cgroup(role).cpu_dir / "cpu.idle").write_text("1")
 
     def start(self, role: str, argv: Sequence[str], cpu: str, *, namespace: str = "") -> subprocess.Popen[bytes]:
@@ -132,7 +132,7 @@ class Stage:
 
     @contextmanager
     def harm(self) -> Iterator[None]:
-        """Within it, the claimed loss happens; what is started first in it marks the onset."""
+        """Within it, the claimed loss happens; the first process started in it marks the onset."""
         self._sample()
         onset = time.time()
         yield
@@ -157,7 +157,7 @@ class Stage:
             self.wait(0.05)
 
     def folder(self, below: Path | None = None) -> Path:
-        """A directory that goes with the scenario, among the temporary ones unless said otherwise."""
+        """A directory that goes with the scenario, among the temporary ones by default."""
         made = Path(tempfile.mkdtemp(prefix=f"koord-detect-{os.getpid()}-", dir=below))
         self._stack.callback(shutil.rmtree, made, ignore_errors=True)
         return made

@@ -1,4 +1,4 @@
-"""The product under test, as people run it: `koordlet run --standalone --json`, and the verdicts it tells."""
+"""The product under test, as it is deployed: `koordlet run --standalone --json`, and its verdicts."""
 
 import os
 import select
@@ -63,11 +63,12 @@ class Subject:
 
     @property
     def log(self) -> str:
-        """What it said on standard error."""
+        """Its standard error."""
         return self._log_path.read_text(errors="replace")
 
     def poll(self, seconds: float) -> list[Verdict]:
-        """Wait so long; what was told meanwhile, `time` being when it reached us. Raises SubjectError at its end."""
+        """Wait so many seconds and return the verdicts that arrive, with their time of arrival. Raises SubjectError at
+        its end."""
         deadline = time.monotonic() + seconds
         found: list[Verdict] = []
         while True:

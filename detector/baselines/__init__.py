@@ -1,1 +1,1 @@
-"""Baselines: what is usual for a workload, learned in mergeable sketches."""
+"""Baselines: usual values of a workload's signals, learned in mergeable sketches."""

@@ -1,7 +1,7 @@
-"""Rows of sketches, one for each workload, signal and load: what is stored, how it ages, and who finds it.
+"""Cells: sketches in rows, one for each workload, signal and load; storage, ageing and index.
 
 Ageing is forward decay (Cormode et al., ICDE 2009): a sample at time t weighs 2**((t - landmark) / half life), so
-old rows are never touched; weights as of a moment are those numbers divided by that moment's own weight.
+old rows are never touched; weights as of a time are those numbers divided by that time's own weight.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ class Cells:
         return np.where(known, rows, np.int32(_ABSENT))
 
     def make(self, workloads: NDArray[np.int64], signal: int, bins: NDArray[np.int64], limit: int) -> int:
-        """Create the cells that are missing, up to `limit` in all; answers how many found no room."""
+        """Create the cells that are missing, up to `limit` in all; return how many found no room."""
         self._extend_index(int(workloads.max(initial=-1)), signal)
         wanted = np.stack([workloads, np.full_like(workloads, signal), bins], axis=1)
         missing = np.unique(wanted[self.find(workloads, signal, bins) == _ABSENT], axis=0)

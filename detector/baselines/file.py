@@ -1,7 +1,7 @@
 """Baselines as versioned JSON with a checksum: bytes in, values out; reading and replacing files is the caller's.
 
-A file that cannot be trusted is refused whole with a reason, so that a caller can keep it aside, say why, and
-rebuild; no cell is dropped in silence.
+A file that cannot be trusted is refused whole with a reason, so that a caller can keep it aside, log why, and rebuild;
+no cell is dropped in silence.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ SCHEMA = "koord.baselines/v1"
 
 
 class BaselineRefused(ValueError):
-    """The bytes are no baselines that this version trusts; the message is the reason for people."""
+    """The bytes are no baselines that this version trusts; the message is the reason."""
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
-"""What is ordinary for a workload: robust quantiles of each signal, by workload, node type and load.
+"""Baselines of workloads: robust quantiles of each signal, by workload, node type and load.
 
-`Baselines.learn` takes samples, `Baselines.judge` says how far values lie above the ordinary and on how much
+`Baselines.learn` takes samples, `Baselines.judge` returns how far values lie above the usual and on how much
 evidence. Load is the request rate where one is seen and the cpu demand elsewhere, in octaves: a surge of own load
 is compared with other surges. Where a load was never seen, the next higher octave may answer, which errs towards
 silence; a lower one never does. Samples taken during verdicts are the caller's to exclude.
@@ -78,7 +78,7 @@ class Baselines:
         self._extend_quantiles()
 
     def judge(self, seen: BaselineSample, now_seconds: float) -> Mapping[str, Judgement]:
-        """How each signal stands now; learns nothing. A load of NaN is judged as UNKNOWN."""
+        """Judge each signal against its baselines; learn nothing. A load of NaN is judged as UNKNOWN."""
         self._refresh(now_seconds, _REFRESH_ROWS)
         workloads = np.where(np.isfinite(seen.load), self._workload_ids(seen.keys, create=False), -1)
         bins = _bins(seen)
@@ -88,7 +88,7 @@ class Baselines:
         }
 
     def records(self, now_seconds: float) -> tuple[CellRecord, ...]:
-        """Every cell, sorted by key, signal and load: what is exported, saved and merged."""
+        """Records of all cells, sorted by key, signal and load, for export, file and merge."""
         cells = self.cells
         scale = 1.0 / cells.weight_at(now_seconds)
         keys, signals = list(self.workloads), list(self.signals)
@@ -133,7 +133,8 @@ class Baselines:
         self.cells.advance(now_seconds)
 
     def forget(self, now_seconds: float) -> int:
-        """Drop what has faded, such as workloads long gone, and answer how many cells; meant to be called seldom."""
+        """Drop faded cells, such as those of workloads long gone, and return their number; meant to be called
+        seldom."""
         cells = self.cells
         weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
         rows = np.flatnonzero(weights >= self.policy.forget_weight)

@@ -19,7 +19,7 @@ UPPER_EDGES: NDArray[np.float64] = np.exp2(LOWEST_EXPONENT + np.arange(BUCKETS) 
 """Upper edge of each bucket, in the unit of the values; that of the last one is nominal."""
 _LOWER_EDGES: NDArray[np.float64] = np.concatenate([[0.0], UPPER_EDGES[:-1]])
 RESOLUTION = 2 ** (1 / PER_OCTAVE) - 1
-"""Relative width of a bucket: no spread below it can be told from none."""
+"""Relative width of a bucket: no spread below it can be distinguished from none."""
 
 
 def bucket_of(values: NDArray[np.float64]) -> NDArray[np.int64]:

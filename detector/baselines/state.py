@@ -1,4 +1,4 @@
-"""Baselines as a value without losing a bit, for a checkpoint; files for people and other nodes are JSON."""
+"""Baselines as a value without losing a bit, for a checkpoint; files are JSON (`detector/baselines/file.py`)."""
 
 import msgspec
 import numpy as np

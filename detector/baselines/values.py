@@ -1,4 +1,4 @@
-"""What goes into baselines and comes out of them: samples and judgements as columns, cells as cards."""
+"""Inputs and outputs of baselines: samples and judgements as columns, cells as records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ OCTAVES = 28
 
 
 class WorkloadKey(msgspec.Struct, frozen=True, cache_hash=True):
-    """Whose ordinary behaviour a baseline describes; pods of one workload share it, on all nodes of one type."""
+    """Workload that a baseline describes; pods of one workload share it, on all nodes of one type."""
 
     workload: str
     """Owner kind and name with the namespace, or the unit or image where nothing owns the container."""
@@ -25,14 +25,14 @@ class WorkloadKey(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class LoadKind(IntEnum):
-    """What the load of a container is counted in."""
+    """Unit of a container's load."""
 
     CPU_DEMAND_CORES = 0
     REQUESTS_PER_SECOND = 1
 
 
 class BaselineState(IntEnum):
-    """How well a judgement is founded."""
+    """Foundation of a judgement."""
 
     UNKNOWN = 0
     """This workload was never seen at this load."""
@@ -44,7 +44,7 @@ class BaselineState(IntEnum):
 
 
 class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How baselines learn and forget."""
+    """Learning and forgetting of baselines."""
 
     half_life_seconds: Annotated[float, msgspec.Meta(ge=60)] = 3 * 86_400.0
     """After this time a sample weighs half."""
@@ -55,7 +55,8 @@ class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     exclude_seconds: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
     """A verdict keeps its victim's samples out for this long; what lasts longer becomes ordinary."""
     max_cells: Annotated[int, msgspec.Meta(ge=0)] = 40_000
-    """Workload x signal x load cells kept; a cell takes about 1 KiB. What finds no room is counted in `refused`."""
+    """Workload x signal x load cells kept; a cell takes about 1 KiB. Samples that find no room are counted in
+    `refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class BaselineSample:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How one signal stands against its baselines; columns of length n, NaN unless READY or BORROWED."""
+    """One signal against its baselines; columns of length n, NaN unless READY or BORROWED."""
 
     expected: NDArray[np.float64]
     """Median."""
@@ -91,7 +92,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class CellRecord:
-    """One cell for people, exports and the wire; weights are as of the moment it was asked for."""
+    """One cell as a plain record for file, export and merge; weights are as of the time of the call."""
 
     key: WorkloadKey
     signal: str

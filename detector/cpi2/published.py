@@ -1,9 +1,9 @@
 """CPI2 as published (Zhang et al., "CPI2: CPU performance isolation for shared compute clusters", EuroSys 2013).
 
-Victims are outliers of cycles per instruction against their job's history on the same CPU type; antagonists are
-found by correlating the victim's CPI with the neighbours' cpu usage. It stands beside direct blame, which sees who
-held a resource; what it says is correlation and is to be labelled so. It does not see queueing for a CPU: a waiting
-task has no CPI.
+Victims are outliers of cycles per instruction against their job's history on the same CPU type; antagonists are found
+by correlating the victim's CPI with the neighbours' cpu usage. It complements direct blame, which sees the holder of a
+resource; its culprits are correlated and are labelled so. It does not see queueing for a CPU: a waiting task has no
+CPI.
 """
 
 import math
@@ -33,7 +33,7 @@ class Cpi2Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_tasks: Annotated[int, msgspec.Meta(ge=1)] = 5
     min_samples_per_task: Annotated[int, msgspec.Meta(ge=1)] = 100
     age_weight: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.9
-    """What history counts for at each refresh."""
+    """Weight of history at each refresh."""
     correlation_seconds: Positive = 600.0
     antagonist_correlation: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.35
     sample_seconds: Positive = 10.0
@@ -49,7 +49,7 @@ class JobKey(msgspec.Struct, frozen=True):
 
 
 class CpiSpec(msgspec.Struct, frozen=True):
-    """What a job's CPI is like on one CPU type; `count` is the aged number of samples."""
+    """CPI of a job on one CPU type; `count` is the aged number of samples."""
 
     count: float
     mean: float
@@ -99,7 +99,7 @@ def merge_samples(one: CpiSamples, two: CpiSamples) -> CpiSamples:
 
 
 def refresh(history: CpiSpec | None, fresh: CpiSamples, policy: Cpi2Policy) -> CpiSpec | None:
-    """The job's new history; what too few tasks or samples tell is left out and `history` stands as it is."""
+    """Return the job's new history; with too few tasks or samples, `history` unchanged."""
     enough = [samples for samples in fresh.by_task.values() if samples >= policy.min_samples_per_task]
     if len(enough) < policy.min_tasks:
         return history
@@ -155,9 +155,9 @@ def antagonist_scores(harm: Floats, thresholds: Floats, usage: Floats) -> Floats
     """Correlation of each suspect's usage with each victim's harm (its CPI, its loss), from -1 to 1.
 
     `harm` has shape (times, victims), `thresholds` (victims,), `usage` (times, suspects), aligned in time; the answer
-    has shape (victims, suspects). With u a suspect's usage normalised to sum 1 and T the threshold, each moment adds
-    u (1 - T / harm) where the harm is above T and u (harm / T - 1) where it is below. Moments at which the victim's
-    harm was not measured count for nobody; a suspect that used nothing scores 0.
+    has shape (victims, suspects). With u a suspect's usage normalised to sum 1 and T the threshold, each sample adds u
+    (1 - T / harm) where the harm is above T and u (harm / T - 1) where it is below. Samples at which the victim's harm
+    was not measured count for no suspect; a suspect that used nothing scores 0.
     """
     if not (thresholds > 0).all():
         raise ValueError(f"a threshold of {thresholds.min()} is not positive")

@@ -94,7 +94,7 @@ class Cpi2Sampler:
         self._fresh: dict[JobKey, CpiSamples] = {}
 
     def step(self, cgroups: Sequence[CgroupInfo], ids: Ids, counters: Floats, now_ns: int) -> Sampled:
-        """Take `COUNTERS` as they stand, shape (3, cgroups), and tell the last sample."""
+        """Take the values of `COUNTERS`, shape (3, cgroups), and return the last sample."""
         if self._began_ns is not None and now_ns < self._began_ns:
             self._began_ns, self._next_ns, self._refreshed_ns = None, now_ns, now_ns
         if self._began_ns is None and now_ns >= self._next_ns:
@@ -156,7 +156,7 @@ class Cpi2Sampler:
         return Sampled(cpi, usage, mean, threshold, anomalous, self._past, self._policy)
 
     def state(self) -> SamplerState:
-        """What `restore` needs to go on."""
+        """State for `restore`."""
         return SamplerState(
             policy=self._policy,
             began_ns=self._began_ns,

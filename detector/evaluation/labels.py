@@ -1,4 +1,4 @@
-"""Labels as people write them, and the part of them that speaks of one recording: text in, values out."""
+"""Labels: parsing, and selection of those about one recording; text in, values out."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -10,7 +10,7 @@ from detector.evaluation.scoring import Label
 from detector.explain.times import parse_time
 
 LabelTime = float | str
-"""Seconds since 1970, or text as `explain_when` reads it."""
+"""Seconds since 1970, or text in one of `detector.explain.times.TIME_FORMS`."""
 
 
 class WrittenLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ class WrittenLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     culprit: str = ""
     tolerated: bool = False
     recording: str = ""
-    """Name of the file or directory that it speaks of; empty: every recording that has its time."""
+    """Name of the file or directory that it is about; empty: every recording that has its time."""
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +43,7 @@ def load_labels(text: str, source: str) -> tuple[WrittenLabel, ...]:
 def labels_of(
     written: Sequence[WrittenLabel], recording: str, first_ns: int, last_ns: int, zone: tzinfo | None = None
 ) -> list[Label]:
-    """Those that speak of a recording and lie within it. Raises ValueError for a moment that is none."""
+    """Return the labels that are about a recording and lie within it. Raises ValueError for text that is no time."""
     found = []
     for each in written:
         if each.recording not in ("", recording):

@@ -1,4 +1,4 @@
-"""A score as a table for people and as plain values for programs."""
+"""Report of a score: text, or plain values for JSON."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,11 +7,11 @@ import msgspec
 
 from detector.evaluation.scoring import NOTHING, Score
 
-_CORNER = "labelled \\ told"
+_CORNER = "labelled \\ reported"
 
 
 def as_json(score: Score) -> dict[str, Any]:
-    """Every figure; what has no value, such as precision without verdicts, is null."""
+    """All figures; one without a value, such as precision without verdicts, is null."""
     return {
         "scenario": score.scenario,
         "labels": len(score.outcomes),
@@ -22,7 +22,7 @@ def as_json(score: Score) -> dict[str, Any]:
         "median_seconds_to_detect": score.median_seconds_to_detect,
         "worst_seconds_to_detect": score.worst_seconds_to_detect,
         "confusion": [
-            {"labelled": labelled, "told": reported, "count": count}
+            {"labelled": labelled, "reported": reported, "count": count}
             for (labelled, reported), count in sorted(score.confusion.items())
         ],
         "outcomes": [
@@ -52,7 +52,7 @@ def as_text(score: Score) -> str:
         if not outcome.detected:
             lines.append(f"  missed: {outcome.label.victim} lost time to {outcome.label.what}")
         elif outcome.culprit_right is False:
-            blamed = outcome.culprit or "nobody"
+            blamed = outcome.culprit or "no culprit"
             lines.append(f"  wrong culprit: {outcome.label.victim}: {blamed} instead of {outcome.label.culprit}")
     return "\n".join([*lines, *(f"  {line}" for line in _table(score))])
 

@@ -1,4 +1,4 @@
-"""How good verdicts are against what is known to have happened: pure scoring of labels and verdicts.
+"""Scoring of verdicts against labels: precision, recall, culprits and time to detect. Pure.
 
 The unit of precision is the episode, a verdict from its opening to its closing; the unit of recall is the label.
 All times are wall-clock seconds.
@@ -21,7 +21,7 @@ GRACE_SECONDS = 5.0
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known to have happened: who lost time to what, through whom, and when."""
+    """Ground truth: a victim, the resource and cause of its loss, the culprit, and the time."""
 
     victim: str
     """Path of a cgroup, or a shell pattern of paths."""
@@ -33,7 +33,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     start: float = msgspec.field(name="from")
     end: float = msgspec.field(name="to")
     tolerated: bool = False
-    """True for harm that nobody asked about, such as the culprit's own waits: its verdicts count neither way."""
+    """True for harm beside the scenario's subject, such as the culprit's own waits: its verdicts count neither way."""
 
     @property
     def what(self) -> str:
@@ -57,14 +57,14 @@ class VerdictEpisode:
 
 @dataclass(frozen=True, slots=True)
 class LabelOutcome:
-    """What became of one label."""
+    """Outcome of one label."""
 
     label: Label
     detected: bool
     seconds_to_detect: float | None
-    """From the label's start to the first line of an episode that answers it; 0 where one stood before."""
+    """From the label's start to the first line of an episode that answers it; 0 where one was open before."""
     culprit: str
-    """The first culprit of the line that stood longest within the label; empty where none was named."""
+    """The first culprit of the line that was in effect longest within the label; empty where none was named."""
     culprit_right: bool | None
     """None where the label names no culprit or was not detected."""
 
@@ -78,7 +78,7 @@ class Score:
     right_episodes: int
     wrong_episodes: int
     confusion: Mapping[tuple[str, str], int]
-    """(labelled, told) to how many episodes; told `NOTHING` counts labels that were missed."""
+    """(labelled, reported) to the number of episodes; reported `NOTHING` counts missed labels."""
 
     @property
     def precision(self) -> float | None:
@@ -119,7 +119,7 @@ def score(
     until: float,
     grace_seconds: float = GRACE_SECONDS,
 ) -> Score:
-    """Score the verdict lines of one scenario, in the order they were told; what is still open ends at `until`."""
+    """Score the verdict lines of one scenario, in the order of reporting; open ones end at `until`."""
     found = episodes(verdicts, until)
     wanted = [label for label in labels if not label.tolerated]
     outcomes = tuple(_outcome(label, found, grace_seconds) for label in wanted)
@@ -138,7 +138,7 @@ def score(
 
 
 def total(scores: Iterable[Score], scenario: str = "total") -> Score:
-    """Everything as if it had been one scenario: labels and episodes weigh the same wherever they stood."""
+    """Everything as if it had been one scenario: labels and episodes weigh the same in every scenario."""
     parts = list(scores)
     confusion: Counter[tuple[str, str]] = Counter()
     for part in parts:
@@ -178,7 +178,8 @@ def _outcome(label: Label, found: Sequence[VerdictEpisode], grace_seconds: float
 
 
 def _blamed(answers: Sequence[VerdictEpisode], label: Label) -> str:
-    """First culprit of the line that stood longest within the label; of the first line where none stood within."""
+    """First culprit of the line that was in effect longest within the label; of the first line where none was
+    within."""
     seconds_of: dict[str, float] = {}
     for episode in answers:
         ends = [*(line.time for line in episode.lines[1:]), episode.end]
@@ -201,7 +202,7 @@ def _answers(episode: VerdictEpisode, label: Label, grace_seconds: float) -> boo
 
 
 def _same(path: str, pattern: str) -> bool:
-    """Brackets of culprits' names are meant as they stand, so equality comes before patterns."""
+    """Return whether a path matches; brackets of culprits' names are literal, so equality comes before patterns."""
     return path == pattern or fnmatchcase(path, pattern)
 
 

@@ -1,4 +1,4 @@
-"""What a recording shows of one cgroup around one moment, gathered by judging the frames again."""
+"""Story: verdicts, diagnoses and losses of one cgroup around a time of a recording, by judging it again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,15 +16,15 @@ from detector.recording.format import Header
 from detector.recording.replay import replay
 
 _GAP_NS = 5 * 10**9
-"""A moment further than this from any frame was not recorded."""
+"""A time further than this from any frame was not recorded."""
 
 
 def _ignore(_text: str) -> None:
-    """For whoever does not want to be told."""
+    """Drop a warning."""
 
 
 class NotRecorded(ValueError):
-    """The moment or the cgroup is not in the recording; the message says what is."""
+    """The time or the cgroup is not in the recording; the message lists those that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class StoryTick:
     diagnoses: tuple[RuleDiagnosis, ...]
     """Of every rule; empty where the cgroup was not there."""
     verdicts: tuple[Verdict, ...]
-    """What was told of it in this tick."""
+    """Verdict lines about it in this tick."""
 
 
 @dataclass(slots=True)
 class Story:
-    """One cgroup around one moment."""
+    """One cgroup around one time."""
 
     victim: CgroupInfo
     others: tuple[CgroupInfo, ...]
-    """Further cgroups that the same words mean; they lost less."""
+    """Further cgroups that match; they lost less."""
     at_ns: int
     first_ns: int
     """When the recording began."""
@@ -68,16 +68,16 @@ class Story:
 
     @property
     def now(self) -> StoryTick:
-        """The tick nearest to the moment."""
+        """The tick nearest to the time."""
         return min(self.ticks, key=lambda tick: abs(tick.wall_ns - self.at_ns))
 
     def within(self, seconds: float) -> "Story":
-        """The same with only the ticks so near to the moment; the nearest one stays in any case."""
+        """Return the story with only the ticks within so many seconds; the nearest one stays in any case."""
         near = [tick for tick in self.ticks if abs(tick.wall_ns - self.at_ns) <= seconds * 1e9]
         return replace(self, ticks=near or [self.now])
 
     def name_of(self, path: str) -> str:
-        """What people call a path."""
+        """Name of a path."""
         return self.names.get(path, path)
 
 
@@ -106,9 +106,9 @@ def gather_story(
     around_seconds: float,
     report: Callable[[str], None] = _ignore,
 ) -> Story:
-    """The story of the cgroup that is meant and lost most within `around_seconds` of the moment.
+    """Return the story of the matching cgroup that lost most within `around_seconds` of the time.
 
-    Raises NotRecorded where there is no frame at the moment or no such cgroup around it.
+    Raises NotRecorded without a frame at the time or a matching cgroup around it.
     """
     reach_ns = round(around_seconds * 1e9)
     near = _near(parts, at_ns - reach_ns, at_ns + reach_ns)

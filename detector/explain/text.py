@@ -1,4 +1,4 @@
-"""A story in plain words and numbers: is there a verdict, why or why not, and every rule's evidence tick by tick."""
+"""Text of a story: the verdict or the reason for none, and every rule's evidence tick by tick."""
 
 from collections.abc import Iterator, Sequence
 
@@ -38,7 +38,7 @@ def render_story(story: Story) -> str:
 
 
 def lost_of(diagnosis: RuleDiagnosis) -> float | None:
-    """What the rule judges by: the largest loss of its symptoms; None where none is measured."""
+    """Return the loss that the rule judges, the largest of its symptoms; None where none is measured."""
     return max((each.lost for each in diagnosis.symptoms if each.lost is not None), default=None)
 
 
@@ -49,20 +49,20 @@ def leading(diagnoses: Sequence[RuleDiagnosis]) -> RuleDiagnosis | None:
 
 
 def reason_in_words(story: Story, diagnosis: RuleDiagnosis) -> str:
-    """One clause for what the rule says and why."""
+    """Return one clause: the rule's state and its reason."""
     lost, limit = lost_of(diagnosis), diagnosis.threshold
     match diagnosis.reason:
         case Reason.OPEN:
-            return "a verdict stands"
+            return "a verdict is open"
         case Reason.NOT_SELECTED:
             return "the rule is not about this cgroup"
         case Reason.SUPERSEDED:
-            return "the rule rests, because this host measures what sees more"
+            return "the rule is superseded: this host measures a symptom that sees more"
         case Reason.NOT_MEASURED:
             return f"not measured: {_unmeasured(story, diagnosis)}"
         case Reason.COOLING_DOWN:
             return (
-                "a verdict closed a moment ago and the rule stays silent "
+                "a verdict closed just before and the rule opens none "
                 f"for another {diagnosis.cooldown_left_seconds:.1f} s (cool-down)"
             )
         case Reason.BELOW_THRESHOLD:
@@ -76,13 +76,13 @@ def reason_in_words(story: Story, diagnosis: RuleDiagnosis) -> str:
 
 def _answer(story: Story, now: StoryTick) -> Iterator[str]:
     if not now.diagnoses:
-        yield "The cgroup was not there at this moment, or the judge had seen only one frame."
+        yield "The cgroup was not there at this time, or the judge had seen only one frame."
         return
     is_open = [diagnosis for diagnosis in now.diagnoses if diagnosis.is_open]
     for diagnosis in is_open:
         blamed = _blamed(story, diagnosis)
         yield (
-            f"A verdict of rule {diagnosis.rule} stands: {lost_of(diagnosis) or 0.0:.3f} s/s lost now"
+            f"A verdict of rule {diagnosis.rule} is open: {lost_of(diagnosis) or 0.0:.3f} s/s lost now"
             f"{f'; {blamed}' if blamed else ''}"
         )
     if not is_open:
@@ -94,7 +94,7 @@ def _answer(story: Story, now: StoryTick) -> Iterator[str]:
     causes = sorted(((lost, name) for name, lost in now.causes.items() if lost >= _VISIBLE), reverse=True)
     yield f"Lost in this tick: {', '.join(f'{name} {lost:.3f} s/s' for lost, name in causes) or 'nothing'}"
     reported = [(tick, verdict) for tick in story.ticks for verdict in tick.verdicts]
-    yield "Told around this moment:" if reported else "Nothing was told of it around this moment."
+    yield "Verdict lines around this time:" if reported else "No verdict line around this time."
     for tick, verdict in reported:
         yield f"  {_when(story, tick)}  {verdict.state:<6} {in_words(verdict, story.name_of)}"
 
@@ -123,11 +123,11 @@ def _table(story: Story, name: str, rule: Rule | None) -> Iterator[str]:
         )
 
 
-_REPORTED = {VerdictState.OPEN: "OPENS", VerdictState.UPDATE: "tells more", VerdictState.CLOSE: "CLOSES"}
+_REPORTED = {VerdictState.OPEN: "OPENS", VerdictState.UPDATE: "UPDATE", VerdictState.CLOSE: "CLOSES"}
 _STATES = {
     Reason.OPEN: "open",
     Reason.NOT_SELECTED: "not selected",
-    Reason.SUPERSEDED: "rests",
+    Reason.SUPERSEDED: "superseded",
     Reason.NOT_MEASURED: "not measured",
     Reason.COOLING_DOWN: "cooling down",
     Reason.BELOW_THRESHOLD: "below threshold",
@@ -141,7 +141,7 @@ def _quiet(story: Story) -> Iterator[str]:
     others = {diagnosis.rule: diagnosis for diagnosis in found if diagnosis.rule not in shown}
     if not others:
         return
-    yield "other rules at this moment"
+    yield "other rules at this time"
     width = max(map(len, others))
     for name, diagnosis in others.items():
         yield f"  {name:<{width}}  {reason_in_words(story, diagnosis)}"
@@ -177,11 +177,11 @@ def _blamed(story: Story, diagnosis: RuleDiagnosis) -> str:
         f"{culprit_in_words(each.path, story.name_of)} {each.share:.0%}{how[each.how]}"
         for each in diagnosis.culprits[:_MAX_CULPRITS]
     ]
-    return ", ".join(named) or ("nobody can be named" if lost >= diagnosis.threshold else "")
+    return ", ".join(named) or ("no culprit can be named" if lost >= diagnosis.threshold else "")
 
 
 def _unmeasured(story: Story, diagnosis: RuleDiagnosis) -> str:
-    """Symptoms without a value, and why the sources of their columns say they deliver none."""
+    """Symptoms without a value, and the reasons that the sources of their columns give."""
     known = discover_symptoms()
     symptoms = diagnosis.symptoms
     names = [each.name for each in symptoms if each.lost is None] or [each.name for each in symptoms]

@@ -1,4 +1,4 @@
-"""What a picture of a story shows, as arrays: losses by cause, how rules stood, whom the leading rule blamed. Pure."""
+"""Timeline of a story as arrays: losses by cause, states of rules, culprits of the leading rule. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,17 +36,17 @@ class Timeline:
     seconds: Floats
     at: float
     causes: Mapping[str, Floats]
-    """Lost seconds per second; what others caused first, then the rest, the largest first."""
+    """Lost seconds per second; causes by others first, then the rest, the largest first."""
     rules: Mapping[str, Sequence[Span]]
-    """Rules that said or nearly said something; what is below its threshold has no span."""
+    """Spans of rules that were open or nearly so; a rule below its threshold has none."""
     leading: str
     """The rule that lost most in relation to its threshold; empty where none measured a loss."""
     threshold: Floats
     """Of the leading rule."""
     lost: Floats
-    """What the leading rule judged by."""
+    """Loss that the leading rule judged."""
     culprits: Mapping[str, Floats]
-    """Shares of that loss, 0..1, by name, the largest first; what is left to 1 nobody is blamed for."""
+    """Shares of that loss, 0..1, by name, the largest first; the rest to 1 has no culprit."""
 
 
 def timeline(story: Story) -> Timeline:

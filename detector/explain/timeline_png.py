@@ -35,7 +35,7 @@ _LONGEST_NAME = 44
 _THIN_SPACE = "\u2009"
 _OTHERS_COLOUR = "#d0d3d4"
 _SPANS = {
-    Reason.OPEN: ("#c0392b", "verdict stands"),
+    Reason.OPEN: ("#c0392b", "verdict open"),
     Reason.NOT_HELD: ("#f5b041", "above threshold, not yet held"),
     Reason.COOLING_DOWN: ("#aeb6bf", "cooling down"),
 }
@@ -123,7 +123,7 @@ def _draw_shares(axes: Any, drawn: Timeline) -> None:
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(lambda value, _position: f"{value:.0%}")
     if not drawn.culprits:
-        axes.text(0.5, 0.5, "nobody was blamed", transform=axes.transAxes, ha="center", va="center")
+        axes.text(0.5, 0.5, "no culprit", transform=axes.transAxes, ha="center", va="center")
         return
     colours = [
         _OTHERS_COLOUR if name == OTHERS else _CULPRIT_COLOURS[number % len(_CULPRIT_COLOURS)]

@@ -1,4 +1,4 @@
-"""Moments as people write them, within a recording: pure text to nanoseconds and back."""
+"""Times within a recording: parsing to wall-clock nanoseconds, and formatting. Pure."""
 
 import re
 from datetime import datetime, timedelta, tzinfo
@@ -9,14 +9,14 @@ TIME_FORMS = "14:03:05 (local time), 2026-03-01T14:03:05Z, +90s or +1m30s since 
 
 
 def parse_time(text: str, first_ns: int, last_ns: int, zone: tzinfo | None = None) -> int:
-    """Wall-clock nanoseconds of a moment written in one of `TIME_FORMS`; `zone` None is local time.
+    """Return wall-clock nanoseconds of a time in one of `TIME_FORMS`; `zone` None is local time.
 
     A time of day is that of the first day on which it lies within the recording. Raises ValueError for anything else.
     """
     text = text.strip()
     if relative := _OFFSET.fullmatch(text):
         if text == "+":
-            raise ValueError(f"{text!r} is no moment; write {TIME_FORMS}")
+            raise ValueError(f"{text!r} is no time; write {TIME_FORMS}")
         hours, minutes, seconds = (float(relative[part] or 0) for part in "hms")
         return first_ns + round((hours * 3600 + minutes * 60 + seconds) * 1e9)
     if of_day := _TIME_OF_DAY.fullmatch(text):
@@ -26,7 +26,7 @@ def parse_time(text: str, first_ns: int, last_ns: int, zone: tzinfo | None = Non
         aware = time if time.tzinfo else time.replace(tzinfo=zone) if zone else time.astimezone()
         return round(aware.timestamp() * 1e9)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no moment; write {TIME_FORMS}") from error
+        raise ValueError(f"{text!r} is no time; write {TIME_FORMS}") from error
 
 
 def format_time(wall_ns: int, zone: tzinfo | None = None, *, digits: int = 1) -> str:
@@ -42,7 +42,7 @@ def format_date_time(wall_ns: int, zone: tzinfo | None = None) -> str:
 
 
 def local_time(wall_ns: int, zone: tzinfo | None = None) -> datetime:
-    """The moment in a time zone."""
+    """Time in a time zone."""
     return datetime.fromtimestamp(wall_ns / 1e9, zone).astimezone(zone)
 
 

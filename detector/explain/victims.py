@@ -1,4 +1,4 @@
-"""Which cgroup somebody means: by path, name, workload or pattern. Pure."""
+"""Selection of cgroups by path, name, workload or pattern. Pure."""
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -9,7 +9,7 @@ _MAX_LISTED = 20
 
 
 def matching(text: str, infos: Iterable[CgroupInfo]) -> list[CgroupInfo]:
-    """Those that are meant, in the order given; what matches exactly leaves out what only matches a pattern.
+    """Return the matching cgroups in the order given; an exact match leaves out matches of a pattern.
 
     Exact are the path, then the name, then the workload or the last part of either; patterns are the shell's and are
     tried on all of them.
@@ -23,7 +23,7 @@ def matching(text: str, infos: Iterable[CgroupInfo]) -> list[CgroupInfo]:
 
 
 def listing(infos: Sequence[CgroupInfo]) -> str:
-    """Names and paths for people, at most so many."""
+    """Format names and paths, at most so many."""
     shown = [f"  {info.name:<24} {info.path}{f'  ({info.workload})' if info.workload else ''}" for info in infos]
     more = len(shown) - _MAX_LISTED
     return "\n".join([*shown[:_MAX_LISTED], *([f"  and {more} more"] if more > 0 else [])])

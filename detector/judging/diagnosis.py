@@ -1,4 +1,4 @@
-"""A look at the newest tick of one cgroup: what each rule saw, and in one word why there is no verdict."""
+"""Diagnosis of one cgroup in the newest tick: losses and threshold by rule, and the reason for no verdict."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,19 +14,19 @@ from detector.judging.verdict_rows import evidence_of
 
 
 class Reason(StrEnum):
-    """Why a rule tells a verdict or none; the first that holds, in this order."""
+    """Reason that a rule has a verdict or none; the first that holds, in this order."""
 
     OPEN = "open"
-    """A verdict stands."""
+    """A verdict is open."""
     NOT_SELECTED = "not-selected"
     """The rule is not about this cgroup."""
-    SUPERSEDED = "rule-rests"
+    SUPERSEDED = "superseded"
     """The host measures a symptom that sees more (`unless_measured`)."""
     NOT_MEASURED = "not-measured"
     """The host does not measure a symptom that the rule needs, or not for this cgroup."""
     BELOW_THRESHOLD = "below-threshold"
     COOLING_DOWN = "cooling-down"
-    """Above the threshold, but a verdict closed a moment ago."""
+    """Above the threshold, but a verdict closed within the cool-down."""
     NOT_HELD = "not-held"
     """Above the threshold, not long enough yet."""
 
@@ -39,7 +39,7 @@ class SymptomDiagnosis:
     lost: float | None
     """Seconds per second; None where it is not measured."""
     exceeds: bool
-    """Whether the loss is at least the rule's threshold."""
+    """True where the loss is at least the rule's threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,16 @@ class RuleDiagnosis:
     cooldown_left_seconds: float
     is_open: bool
     is_suspicious: bool = False
-    """Whether an anomaly model finds the cgroup strange."""
+    """True where an anomaly model suspects the cgroup."""
     culprits: tuple[Culprit, ...] = ()
-    """Who a verdict would name now; empty without loss."""
+    """Culprits that a verdict would name now; empty without loss."""
     confidence: float = 0.0
     evidence: Mapping[str, float] = field(default_factory=dict)
-    """What a verdict would carry now."""
+    """Evidence that a verdict would carry now."""
 
 
 def diagnose(engine: RuleEngine, path: str) -> tuple[RuleDiagnosis, ...]:
-    """What each rule sees of the cgroup in the newest tick; empty without such a tick or cgroup."""
+    """Return a diagnosis by each rule in the newest tick; empty without such a tick or cgroup."""
     row = engine.tick.view.tree.row_of(path) if engine.tick else None
     if engine.tick is None or row is None:
         return ()

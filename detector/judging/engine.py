@@ -1,7 +1,9 @@
-"""From ticks to verdicts: a rule opens one when it holds N of M ticks, and closes it when calm has lasted.
+"""Rule engine: ticks in, verdicts out. A rule opens one when it is met in N of M ticks, and closes it after a hold
+time.
 
-A loss of many thresholds that was seen to be somebody else's opens at once. What comes back soon after it closed must
-be calm for twice as long the next time, so that a pulsing culprit makes one verdict and not one a pulse.
+A loss of many thresholds that was seen directly to be another cgroup's doing opens at once. A verdict that comes back
+soon after it closed is held twice as long the next time, so that a pulsing culprit makes one verdict and not one a
+pulse.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +32,7 @@ MAX_HOLD_NS = 60 * SECOND_NS
 
 
 class RuleEngine:
-    """Holds what must be remembered between ticks: held ticks, open verdicts, cool-downs, pasts to correlate."""
+    """Rules, symptoms and the state between ticks: held ticks, open verdicts, cool-downs, histories to correlate."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class RuleEngine:
         taken = tuple(default_rules(self.symptoms) if rules is None else rules)
         self.memory = RuleState.empty(len(taken))
         self.open: dict[tuple[int, int], Verdict] = {}
-        """Verdicts that stand, as last told, by place of the rule and cgroup id."""
+        """Open verdicts, as last reported, by place of the rule and cgroup id."""
         self.correlated = tuple(name for name, symptom in self.symptoms.items() if symptom.blame.suspects)
         """Symptoms that correlate."""
         self.past = Ring(CORRELATION_TICKS, 2 * len(self.correlated))
@@ -66,15 +68,15 @@ class RuleEngine:
         self._cooldown_ns = _per_rule([rule.cooldown_seconds * SECOND_NS for rule in rules]).astype(np.int64)
 
     def _is_own(self, rule: Rule) -> bool:
-        """Whether the rule tells of more threads than CPUs, which is ordinary for some workloads."""
+        """Return whether the rule is about more threads than CPUs, which is usual for some workloads."""
         found = [self.symptoms.get(name) for name in rule.symptoms]  # a recorded rule may need one not installed here
         return all(symptom is not None and symptom.blame.named == OWN_THREADS for symptom in found)
 
     def replace_rules(self, rules: Sequence[Rule]) -> None:
         """Judge by other rules from the next step on.
 
-        Rules that are equal to one there is keep their memory and open verdicts; what the others had open closes with
-        the next step.
+        Rules that are equal to one there is keep their memory and open verdicts; open verdicts of the others close
+        with the next step.
         """
         origin = [self.rules.index(rule) if rule in self.rules else -1 for rule in rules]
         self.memory.rearrange_rules(origin)
@@ -88,17 +90,17 @@ class RuleEngine:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Dense columns that the symptoms look at."""
+        """Dense columns that the symptoms read."""
         return frozenset(column for symptom in self.symptoms.values() for column in symptom.columns)
 
     @property
     def tables(self) -> frozenset[str]:
-        """Blame tables that the symptoms look at."""
+        """Blame tables that the symptoms read."""
         return frozenset(symptom.blame.table for symptom in self.symptoms.values() if symptom.blame.table)
 
     @property
     def held(self) -> NDArray[np.int64]:
-        """In how many of their last `of_ticks` ticks the rules held, shape (rules, cgroups)."""
+        """Number of their last `of_ticks` ticks in which the rules were met, shape (rules, cgroups)."""
         return np.asarray(np.bitwise_count(self.memory.held & self._masks), dtype=np.int64)
 
     def cooldown_left_ns(self, now_ns: int) -> NDArray[np.int64]:
@@ -108,7 +110,7 @@ class RuleEngine:
     def step(self, view: View, now_ns: int, suspicious: Flags | None = None) -> list[Verdict]:
         """Verdicts that open, change or close in this tick, by victim and rule.
 
-        `now_ns` is a monotonic time; `suspicious` says which cgroups models find strange.
+        `now_ns` is a monotonic time; `suspicious` marks the cgroups that anomaly models suspect.
         """
         memory = self.memory
         gone = frozenset(memory.align(view.ids).tolist())
@@ -130,7 +132,8 @@ class RuleEngine:
         return sorted(verdicts, key=lambda verdict: (verdict.victim, verdict.rule))
 
     def harmed(self, most_seconds: float) -> Flags:
-        """Cgroups with a verdict that opened within this time, or above a threshold now: theirs is no ordinary tick."""
+        """Cgroups with a verdict that opened within this time, or above a threshold now: this tick is not usual for
+        them."""
         if self.tick is None:
             return np.zeros(len(self.memory.ids), dtype=np.bool_)
         young = self.tick.now_ns - self.memory.opened_ns <= int(most_seconds * SECOND_NS)
@@ -138,7 +141,7 @@ class RuleEngine:
         return np.asarray((harm & self._by_others).any(axis=0))
 
     def history_of(self, name: str) -> History | None:
-        """What a symptom's victims and suspects did up to this tick; None where it does not correlate."""
+        """Losses and activity of a symptom up to this tick; None where it does not correlate."""
         if name not in self.correlated:
             return None
         number = self.correlated.index(name)
@@ -171,7 +174,7 @@ class RuleEngine:
         return _closed(self.open.pop((place, identity)), view)
 
     def _at_once_for(self, tick: RuleTick, candidates: Flags) -> Flags:
-        """Where so much is lost, and most of it was seen to be somebody else's, that one tick is enough."""
+        """Mark rows whose loss is so large, and mostly seen directly to be another's doing, that one tick is enough."""
         strong = candidates & (tick.lost >= tick.limits * self._at_once)
         for place in np.flatnonzero(strong.any(axis=1)).tolist():
             for name, rows in self._updates.by_symptom(tick, place, np.flatnonzero(strong[place])):

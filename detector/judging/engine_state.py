@@ -1,4 +1,4 @@
-"""What the engine remembers between ticks as a value, without losing a bit."""
+"""State of the rule engine between ticks as a value, without losing a bit."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -16,7 +16,7 @@ from detector.rules import Rule
 
 
 class OpenVerdict(msgspec.Struct, frozen=True, array_like=True):
-    """An open verdict: the place of its rule, its cgroup, and what was told last."""
+    """An open verdict: the place of its rule, its cgroup, and its last line."""
 
     rule: int
     cgroup: int
@@ -32,7 +32,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EngineState(msgspec.Struct, frozen=True):
-    """Everything that an engine remembers."""
+    """State of an engine."""
 
     rules: tuple[Rule, ...]
     memory: dict[str, Array]
@@ -44,7 +44,7 @@ class EngineState(msgspec.Struct, frozen=True):
 
 
 def engine_state(engine: RuleEngine) -> EngineState:
-    """The engine's memory as a value."""
+    """Return the engine's state as a value."""
     return EngineState(
         rules=engine.rules,
         memory={_key(field.name): pack(getattr(engine.memory, field.name)) for field in fields(RuleState)},

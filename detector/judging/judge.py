@@ -1,6 +1,6 @@
 """One node's judge: frames in, verdicts out. The agent's tick and a replayed recording host the same object.
 
-Everything that decides comes from the frames, the settings and the checkpoint it was resumed from; it reads no clock
+All decisions come from the frames, the settings and the checkpoint it was resumed from; it reads no clock
 and no file, so equal frames give equal verdicts.
 """
 
@@ -38,14 +38,14 @@ from detector.symptom import Symptom
 from detector.view import View, prune
 
 NAME_RETENTION_NS = 12 * 10**9
-"""How long a cgroup that is gone keeps its name, so that a culprit that has just died can be told."""
+"""Time for which a cgroup that is gone keeps its name, so that a culprit that has just exited can be named."""
 
 FORGET_INTERVAL_NS = 3600 * 10**9
-"""What has faded is dropped when the wall clock enters another such span, which a checkpoint needs not remember."""
+"""Faded baselines are dropped when the wall clock enters another such span, which needs no state."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that decides besides the frames; recorded with them."""
+    """Settings of a judge; recorded with its frames."""
 
     rules: tuple[Rule, ...] = msgspec.field(default_factory=default_rules)
     span_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 0.9
@@ -64,7 +64,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def check_settings(
     settings: JudgeSettings, source: str = "judge settings", symptoms: Mapping[str, Symptom] | None = None
 ) -> None:
-    """Raise SettingsError naming the rule or table and the key of what is out of range or does not fit together."""
+    """Raise SettingsError naming the rule or table and the key that is out of range or does not fit another."""
     names = Counter(rule.name for rule in settings.rules)
     known = frozenset(discover_symptoms() if symptoms is None else symptoms)
     for rule in settings.rules:
@@ -93,7 +93,7 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """Feed it every frame of a node in order. Raises SettingsError for settings that make no sense."""
+    """Feed it every frame of a node in order. Raises SettingsError for invalid settings."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Judge:
 
     @property
     def open_verdicts(self) -> tuple[Verdict, ...]:
-        """Verdicts that stand, as last told, by victim and rule."""
+        """Open verdicts, as last reported, by victim and rule."""
         return tuple(sorted(self._engine.open.values(), key=lambda verdict: (verdict.victim, verdict.rule)))
 
     @property
@@ -128,14 +128,14 @@ class Judge:
 
     @property
     def turnarounds(self) -> Turnarounds | None:
-        """Requests of the newest tick and what is usual for them; None where none are seen."""
+        """Requests of the newest tick and their usual turnaround; None where none are seen."""
         return turnarounds(self._engine.tick.view) if self._engine.tick else None
 
     def replace_rules(self, rules: tuple[Rule, ...]) -> None:
-        """Judge by other rules from the next frame on; open verdicts of rules that stay as they are stand.
+        """Judge by other rules from the next frame on; open verdicts of unchanged rules stay open.
 
-        What rules that go or change had open closes with the next frame. Raises SettingsError for rules that make no
-        sense, and goes on with those there are.
+        Open verdicts of removed and changed rules close with the next frame. Raises SettingsError for invalid rules,
+        and goes on with those in effect.
         """
         settings = msgspec.structs.replace(self.settings, rules=rules)
         check_settings(settings, symptoms=self._engine.symptoms)
@@ -143,14 +143,14 @@ class Judge:
         self._engine.replace_rules(rules)
 
     def diagnose(self, path: str) -> tuple[RuleDiagnosis, ...]:
-        """What each rule sees of a cgroup in the newest tick, in the order of the rules.
+        """Return a diagnosis of a cgroup in the newest tick by each rule, in their order.
 
         Empty for a path that the newest frame has not, and where no tick was judged since start or new rules.
         """
         return diagnose(self._engine, path)
 
     def step(self, frame: Frame) -> list[Verdict]:
-        """What opens, changes or closes with this frame, by victim and rule."""
+        """Return the verdicts that open, change or close with this frame, by victim and rule."""
         self._add_frame(prune(frame, self._columns, self._engine.tables))
         if len(self._frames) < 2:
             return []
@@ -167,7 +167,8 @@ class Judge:
         return verdicts
 
     def checkpoint(self) -> bytes:
-        """Everything remembered between ticks; a judge resumed from it says, byte for byte, what this one will say."""
+        """Return the state between ticks; a judge resumed from it gives, byte for byte, the verdicts that this one
+        will give."""
         state = _State(
             schema=SCHEMA,
             frames=tuple(pack_frame(frame) for frame in self._frames),
@@ -258,7 +259,7 @@ _UNKNOWN = (None, WorkloadKey(""))
 
 
 class _Cgroups:
-    """What follows from the cgroups of a frame alone, made anew only when they change."""
+    """Tree and workload keys of a frame's cgroups, computed only when they change."""
 
     def __init__(self, infos: tuple[CgroupInfo, ...], node_type: str, before: "_Cgroups | None" = None) -> None:
         self.infos = infos
@@ -271,11 +272,11 @@ class _Cgroups:
         )
 
     def same(self, infos: tuple[CgroupInfo, ...]) -> bool:
-        """Whether these are the same cgroups in the same rows."""
+        """Return whether these are the same cgroups in the same rows."""
         return self.infos is infos or self.infos == infos
 
 
 def judged_columns() -> frozenset[str]:
-    """Columns of the dense table that some judge may look at."""
+    """Columns of the dense table that some judge may read."""
     symptoms = frozenset(column for symptom in discover_symptoms().values() for column in symptom.columns)
     return symptoms | SIGNAL_COLUMNS | FEATURE_COLUMNS

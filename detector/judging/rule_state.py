@@ -1,4 +1,4 @@
-"""What rules remember of cgroups between ticks: a row for each rule, a column for each cgroup."""
+"""State of rules between ticks: a row for each rule, a column for each cgroup."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -22,34 +22,34 @@ class RuleState:
     ids: Ids
     """Cgroups of the columns."""
     held: Bits
-    """Whether the rule held, a bit a tick, the newest in bit 0."""
+    """Ticks in which the rule was met, a bit each, the newest in bit 0."""
     harmed_ns: Times
-    """When the loss was last above the closing threshold."""
+    """Time at which the loss was last above the closing threshold."""
     closed_ns: Times
-    """When the last verdict closed."""
+    """Time at which the last verdict closed."""
     hold_ns: Times
-    """How long calm must last before the verdict closes."""
+    """Time below the closing threshold after which the verdict closes."""
     is_open: NDArray[np.bool_]
     reported_ns: Times
-    """When the verdict was told last."""
+    """Time of the verdict's last line."""
     reported_lost: Floats
-    """Smoothed loss when it was told last."""
+    """Smoothed loss of its last line."""
     smoothed: Floats
     """Loss of the harmed ticks, the newest weighing half."""
     reported_severity: NDArray[np.int8]
     reported_symptom: NDArray[np.int16]
     reported_culprit: Ids
-    """First culprit by a blame table; without one `OTHER_ID` for somebody, 0 for nobody."""
+    """First culprit by a blame table; without one, `OTHER_ID` where culprits were named, else 0."""
     opened_ns: Times
 
     @classmethod
     def empty(cls, rules: int) -> "RuleState":
-        """Memory of no cgroup yet."""
+        """State without any cgroup."""
         kinds = {field.name: _KINDS[field.name] for field in fields(cls) if field.name != "ids"}
         return cls(np.empty(0, dtype=np.uint64), **{name: np.empty((rules, 0), kind) for name, kind in kinds.items()})
 
     def align(self, ids: Ids) -> Ids:
-        """Make the columns stand for these cgroups; answers which of the earlier ones are gone."""
+        """Make the columns those of these cgroups; return which of the earlier ones are gone."""
         if np.array_equal(ids, self.ids):
             return np.empty(0, dtype=np.uint64)
         gone = self.ids[~positions(ids, self.ids)[1]]
@@ -63,7 +63,7 @@ class RuleState:
         return gone
 
     def rearrange_rules(self, origin: Sequence[int]) -> None:
-        """Make row n stand for what was rule `origin[n]`; -1 is a new one, which remembers nothing."""
+        """Make row n that of the former rule `origin[n]`; -1 is a new one without state."""
         rows = np.array(origin, dtype=np.int64)
         for name in _KINDS:
             old = getattr(self, name)

@@ -1,4 +1,4 @@
-"""One tick as all rules see it: what counts against which threshold, for every rule and cgroup at once."""
+"""Evaluation of all rules in one tick: losses against thresholds, for every rule and cgroup at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class RuleTick:
     signals: Mapping[str, Signal]
     attributor: Attributor
     superseded: Flags
-    """Rules that rest because the host measures what sees more, shape (rules, 1)."""
+    """Rules that are superseded (`unless_measured`), shape (rules, 1)."""
     lost: Floats
-    """What counts against the threshold: of `all_of` the least, of `any_of` the most; NaN where not measured."""
+    """Loss against the threshold: the least of `all_of`, the most of `any_of`; NaN where not measured."""
     worst: NDArray[np.int16]
     """The symptom of the rule that costs most, as its place among all symptoms."""
     limits: Floats
@@ -39,11 +39,11 @@ class RuleTick:
     needed: NDArray[np.int64]
     """Ticks needed to open."""
     suspicious: Flags
-    """Which cgroups anomaly models find strange, shape (cgroups,)."""
+    """Cgroups that anomaly models suspect, shape (cgroups,)."""
 
     @property
     def met(self) -> Flags:
-        """Where a rule that does not rest is above its threshold."""
+        """True where a rule that is not superseded is above its threshold."""
         return np.asarray((self.lost >= self.eased) & ~self.superseded)
 
 

@@ -1,4 +1,4 @@
-"""What baselines learn of a tick: each container's signals and the load they were measured at."""
+"""Signals for baselines: each container's values in a tick and the load they were measured at."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ SIGNAL_COLUMNS = frozenset(
 
 
 def workload_key(info: CgroupInfo, node_type: str) -> WorkloadKey:
-    """Whose baseline speaks for a cgroup."""
+    """Return the workload whose baseline applies to a cgroup."""
     return WorkloadKey(info.workload, info.container, node_type)
 
 
@@ -71,7 +71,7 @@ class Turnarounds:
     took_seconds: Floats
     """All of them together, each from its arrival to its first answer."""
     usual: Judgement
-    """What the mean of a quiet tick is at this load, in seconds, without this tick."""
+    """Usual mean turnaround at this load, in seconds, without this tick."""
 
 
 def turnarounds(view: View) -> Turnarounds | None:

@@ -1,4 +1,4 @@
-"""Whom to measure more closely: those that may be harmed, and those that may harm them."""
+"""Suspects for costly measurement: cgroups that may be harmed, and their likely culprits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,15 +8,15 @@ from detector.judging.sensing import RuleTick
 from detector.ring import positions
 
 SUSPECT_THRESHOLD_RATIO = 0.5
-"""Part of a threshold from which a cgroup is looked at more closely."""
+"""Part of a threshold from which a cgroup is a suspect."""
 MIN_SUSPECT_SHARE = 0.05
 """Part of a suspect's loss from which its culprit is one, too."""
 
 
 def suspects(engine: RuleEngine) -> NDArray[np.bool_]:
-    """Rows of the newest tick that may be harmed by any symptom or look strange to a model, and their culprits.
+    """Return rows of the newest tick that any symptom may harm or a model suspects, and their culprits.
 
-    A rule that rests still raises suspicion.
+    A superseded rule still makes suspects.
     """
     tick = engine.tick
     if tick is None:
@@ -41,7 +41,7 @@ def _blamed(engine: RuleEngine, tick: RuleTick, harmed: NDArray[np.bool_]) -> ND
 
 
 def _open_culprits(engine: RuleEngine, tick: RuleTick) -> NDArray[np.bool_]:
-    """Culprits of the verdicts that stand, also those by correlation."""
+    """Culprits of the open verdicts, also those by correlation."""
     found = np.zeros(len(tick.view.ids), dtype=np.bool_)
     paths = {culprit.path for verdict in engine.open.values() for culprit in verdict.culprits}
     rows = [row for path in paths if (row := tick.view.tree.row_of(path)) is not None]

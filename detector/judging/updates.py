@@ -1,4 +1,4 @@
-"""What of the open verdicts is worth telling in a tick: that they opened, or changed."""
+"""Updates of verdicts: the lines to report in a tick, on opening and on change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,19 +15,19 @@ from detector.rules import Rule
 from detector.symptom import Symptom
 
 GROWTH_RATIO, DECLINE_RATIO = 1.5, 0.5
-"""An update is told when the smoothed loss grows or shrinks by these factors, or severity, cause or culprit change."""
+"""A line is reported when the smoothed loss grows or shrinks by these factors, or severity, cause or culprit change."""
 CULPRIT_CHANGE_RATIO = 1.5
-"""A culprit replaces the one that was told when its part is so many times that one's."""
+"""A culprit replaces the reported one when its part is so many times that one's."""
 MIN_CULPRIT_NS = 3 * 10**9
-"""A culprit that was told stands at least this long."""
+"""A reported culprit stays for at least this time."""
 CULPRIT_RETRY_NS = 5 * 10**9
-"""A verdict that names nobody asks again after this time, whenever as much again has passed, whom it can name."""
+"""A verdict without culprits looks for some again after this time, then each time after twice as long."""
 MAX_RETRIES_PER_TICK = 32
-"""So many cgroups of a rule ask in one tick, those with the lowest ids first; the others soon after."""
+"""Cgroups of a rule that look for culprits again in one tick, the lowest ids first; the others follow."""
 
 
 class UpdateFilter:
-    """Compares each open verdict with what it would say now; shares memory and open verdicts with the engine."""
+    """Comparison of open verdicts' last lines with their present state; shares both with the engine."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class UpdateFilter:
             yield self._names[number], rows[worst == number]
 
     def updates(self, tick: RuleTick, place: int, opening: Flags, persisting: Flags) -> Iterator[Verdict]:
-        """Verdicts of one rule: of rows where it opens, and of those where it stands and has changed."""
+        """Verdicts of one rule: of rows where it opens, and of those where it is open and has changed."""
         for name, rows in self.by_symptom(tick, place, np.flatnonzero(opening | persisting)):
             ranks, changed = self._severities(tick, place, name, rows, opening[rows])
             first, other = self._culprits(tick, place, name, rows)
@@ -59,7 +59,7 @@ class UpdateFilter:
     def _severities(
         self, tick: RuleTick, place: int, name: str, rows: Rows, fresh: Flags
     ) -> tuple[NDArray[np.int8], Flags]:
-        """Severity of each row's loss, and whether that, the loss or its cause differs from what was told."""
+        """Severity of each row's loss, and whether that, the loss or its cause differs from the last line."""
         memory = self._memory
         lost, limits = tick.signals[name].lost[rows], tick.limits[place, rows]
         smoothed = np.where(fresh, lost, (memory.smoothed[place, rows] + lost) / 2)
@@ -71,7 +71,7 @@ class UpdateFilter:
         return ranks, changed | (memory.reported_symptom[place, rows] != self._names.index(name))
 
     def _culprits(self, tick: RuleTick, place: int, name: str, rows: Rows) -> tuple[Ids, Flags]:
-        """Whom a blame table blames first, and where that differs from what was told."""
+        """First culprit by a blame table, and where it differs from that of the last line."""
         memory, ids = self._memory, tick.view.ids[rows]
         reported = memory.reported_culprit[place, rows]
         age_ns = tick.now_ns - memory.reported_ns[place, rows]
@@ -93,7 +93,7 @@ class UpdateFilter:
     def _verdicts(
         self, tick: RuleTick, place: int, name: str, rows: Rows, ranks: NDArray[np.int8], first: Ids, *, changed: Flags
     ) -> Iterator[Verdict]:
-        """Tell the rows; one that was only asked again whom to name is told when somebody is."""
+        """Verdicts of the rows; one that has not `changed` is reported only where culprits were found."""
         memory, symptom, rule = self._memory, self._symptoms[name], self._rules[place]
         ids = tick.view.ids[rows].tolist()
         before = [self._open.get((place, one)) for one in ids]

@@ -1,4 +1,4 @@
-"""Verdicts in bulk: of one rule and one symptom, for all cgroups that have something to tell in a tick."""
+"""Verdicts in bulk: of one rule and one symptom, for all cgroups that report in a tick."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,11 +15,11 @@ SEVERITIES = (Severity.LOW, Severity.MEDIUM, Severity.HIGH)
 _MEDIUM, _HIGH = 3.0, 8.0
 """Times the threshold from which a loss is of medium and of high severity."""
 _RELIEF = 0.75
-"""A severity once told stands until the loss is below this part of where it began."""
+"""A reported severity stays until the loss is below this part of its lower bound."""
 
 
 def severity_ranks(times: Floats, reported: NDArray[np.int8] | None = None) -> NDArray[np.int8]:
-    """Place in SEVERITIES of losses given in thresholds; `reported` are the places told last."""
+    """Place in SEVERITIES of losses given in thresholds; `reported` are those of the last lines."""
     ranks = np.searchsorted([_MEDIUM, _HIGH], times, "right")
     if reported is not None:
         relieved = np.searchsorted([_MEDIUM * _RELIEF, _HIGH * _RELIEF], times, "right")
@@ -36,7 +36,7 @@ def verdicts_of(
     ranks: Sequence[int],
     before: Sequence[Verdict | None],
 ) -> list[Verdict]:
-    """A verdict on each row's loss, of a severity; it opens where none stood `before`."""
+    """A verdict on each row's loss, of a severity; it opens where none was open `before`."""
     name, kind = symptom
     time = tick.view.window.last.wall_ns / 1e9
     blamed = tick.attributor.of(name, rows)
@@ -63,7 +63,7 @@ def verdicts_of(
 
 
 def evidence_of(tick: RuleTick, rule: Rule, name: str, symptom: Symptom, rows: Rows) -> list[dict[str, float]]:
-    """What verdicts of the rows show: the losses of all symptoms of the rule, and the symptom's own numbers."""
+    """Evidence of the rows' verdicts: the losses of all symptoms of the rule, and the symptom's own numbers."""
     shown: dict[str, Floats] = {
         f"{each}.lost": tick.signals[each].lost for each in rule.symptoms if each in tick.signals
     }

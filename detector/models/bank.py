@@ -2,7 +2,7 @@
 
 The scores are those of scikit-learn's `score_samples` (OneClassSVM with an RBF kernel, IsolationForest,
 GaussianMixture with full covariances), computed from the parameters in the file; scikit-learn is not needed here.
-Lower is stranger. A model only raises suspicion: it names no cause and no culprit.
+Lower is less usual. A model only raises suspicion: it names no cause and no culprit.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from detector.models.format import Forest, Mixture, ModelFile, Svm
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What the models say of each row: columns of length n."""
+    """Scores of each row: columns of length n."""
 
     score: NDArray[np.float64]
     """scikit-learn's `score_samples`; NaN without a model or with a feature that was not measured."""

@@ -28,7 +28,7 @@ _EULER = 0.5772156649015329
 
 
 class FitPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How models are fitted; the limits keep files small and nodes quick."""
+    """Parameters of fitting; the limits keep files small and nodes quick."""
 
     min_samples: Count = 100
     """Workloads with fewer ordinary samples get no model."""

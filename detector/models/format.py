@@ -1,4 +1,4 @@
-"""Anomaly models as plain numbers in versioned JSON: what training writes and nodes read."""
+"""Anomaly models as plain numbers in versioned JSON: written by training, read by nodes."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ Matrix: TypeAlias = tuple[Vector, ...]
 
 
 class ModelsRefused(ValueError):
-    """The bytes are no models that this version trusts; the message is the reason for people."""
+    """The bytes are no models that this version trusts; the message is the reason."""
 
 
 class Svm(msgspec.Struct, frozen=True, tag="one_class_svm"):
@@ -54,7 +54,7 @@ class Mixture(msgspec.Struct, frozen=True, tag="gaussian_mixture"):
 
 
 class WorkloadModel(msgspec.Struct, frozen=True):
-    """The model of one workload on one node type, and how it came to be chosen."""
+    """The model of one workload on one node type, and the grounds of its choice."""
 
     key: WorkloadKey
     center: Vector
@@ -65,7 +65,7 @@ class WorkloadModel(msgspec.Struct, frozen=True):
     model: Svm | Forest | Mixture
     samples: int
     chosen_by: str
-    """`labels` or `background`: what the precision-recall of the candidates was measured against."""
+    """`labels` or `background`: the samples that the candidates' precision was measured against."""
     average_precision: dict[str, float]
     """Of each candidate on held-out samples."""
 
@@ -75,7 +75,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 class ModelFile(msgspec.Struct, frozen=True):
-    """What `koord-detector train` writes."""
+    """File that `koord-detector train` writes."""
 
     schema: str
     features: tuple[str, ...]

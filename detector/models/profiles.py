@@ -1,4 +1,4 @@
-"""Parquet profiles as columns, and their rows by workload: what models are trained from."""
+"""Parquet profiles as columns, and their rows by workload: the training data of models."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +17,11 @@ Columns = dict[str, NDArray[Any]]
 
 
 class ProfilesRefused(ValueError):
-    """The files are no profiles; the message says why."""
+    """The files are no profiles; the message is the reason."""
 
 
 def read_profiles(paths: Sequence[Path]) -> Columns:
-    """All rows of all files. Raises ImportError without pyarrow, ProfilesRefused for what is no profile."""
+    """All rows of all files. Raises ImportError without pyarrow, ProfilesRefused for a file that is no profile."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -35,7 +35,7 @@ def read_profiles(paths: Sequence[Path]) -> Columns:
 
 
 def is_feature(name: str, column: NDArray[Any]) -> bool:
-    """Whether a column is learned from where nobody says which."""
+    """Return whether a column is a feature by default."""
     return name not in _NEVER_FEATURES and column.dtype.kind in "fiu"
 
 

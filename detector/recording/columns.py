@@ -1,7 +1,7 @@
 """Tables as differences from the same table one tick before: bytes that mostly are zeros, and back, exactly.
 
-Every value is taken by its bits, so what comes out is what went in: NaN, counters that run backwards, full 64 bits.
-Rows are matched by their keys, columns by name and type; what was not there before differs from zero.
+Every value is taken by its bits, so values are restored exactly: NaN, counters that run backwards, full 64 bits.
+Rows are matched by their keys, columns by name and type; new ones differ from zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB866
 
 
 class TableDiff(msgspec.Struct, array_like=True, frozen=True):
-    """How a table differs from the one before; None stands for unchanged."""
+    """Difference of a table from the one before; None means unchanged."""
 
     rows: bytes | None
     """Row of each row in the table before, as differences from `previous + 1` (int32); -1 is a new row."""
@@ -49,7 +49,7 @@ class TableState:
 
     @property
     def rows(self) -> int:
-        """How many rows the table has."""
+        """Number of rows."""
         return int((self.key_bits if self.keys else self.value_bits).shape[1])
 
     def table(self) -> Table:
@@ -58,7 +58,7 @@ class TableState:
 
 
 def is_recordable(column: Column) -> bool:
-    """Whether it is a plain column of numbers."""
+    """Return whether it is a plain column of numbers."""
     return column.ndim == 1 and _type_of(column) in _TYPES
 
 
@@ -72,7 +72,7 @@ def state_of(table: Table, wanted: frozenset[str]) -> TableState:
 
 
 def differ(later: TableState, earlier: TableState) -> TableDiff:
-    """What leads from `earlier` to `later`."""
+    """Return the difference from `earlier` to `later`."""
     same_keys = later.keys == earlier.keys
     same_rows = same_keys and np.array_equal(later.key_bits, earlier.key_bits) and later.rows == earlier.rows
     rows = np.arange(later.rows) if same_rows else _find_rows(later, earlier)

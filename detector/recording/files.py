@@ -1,4 +1,4 @@
-"""Recordings on disk: which segments there are, and what is in them. Only reads; what is not trusted ends a segment."""
+"""Recordings on disk: their segments and frames. Only reads; data that cannot be trusted ends a segment."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from detector.recording.frames import FrameDecoder
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Why a segment was read no further."""
+    """Damage at which the reading of a segment ended."""
 
     offset: int
     reason: str
@@ -48,7 +48,7 @@ class RecordedSegment:
             self._first = stream.tell()
 
     def frames(self) -> Iterator[Frame]:
-        """All whole frames in order; a torn or damaged rest is dropped and said in `damage`."""
+        """All whole frames in order; a torn or damaged rest is dropped and described in `damage`."""
         for _offset, frame in self.placed_frames():
             yield frame
 
@@ -97,7 +97,7 @@ def segment_paths(path: Path) -> list[Path]:
 
 
 def segments(paths: Sequence[Path], report: Callable[[str], None]) -> Iterator[RecordedSegment]:
-    """The files opened in order; of several, those that are gone or unusable are told to `report` and left out.
+    """The files opened in order; of several, those that are gone or unusable are passed to `report` and left out.
 
     Raises RecordingRefused where none is left, OSError where a file cannot be read.
     """

@@ -1,7 +1,7 @@
-"""What a recording is: the schema, what of a frame it keeps, and how bytes are laid out in a segment.
+"""Format of a recording: schema, recorded columns and tables, and layout of a segment.
 
 A segment is a file: `MAGIC`, then blocks. A block is kind, payload length, CRC-32 of kind and payload, payload. The
-first block is a `Header`, every other one a frame. Blocks are only ever appended, so whatever ends a write leaves a
+first block is a `Header`, every other one a frame. Blocks are only ever appended, so an interrupted write leaves a
 prefix that can be read.
 """
 
@@ -21,14 +21,14 @@ SUFFIX = ".koordrec"
 MAGIC = b"KOORDREC"
 HEADER, FRAME = b"H", b"F"
 MAX_BLOCK_BYTES = 256 << 20
-"""Of one block, packed or not; what claims more is refused before memory is given to it."""
+"""Of one block, packed or not; a larger claim is refused before memory is allocated."""
 
 _PREFIX = struct.Struct("<cII")
 PREFIX_BYTES = _PREFIX.size
 
 
 class RecordingRefused(ValueError):
-    """Bytes that are no recording this version reads; the message says where and why."""
+    """Bytes that are no recording this version reads; the message has place and reason."""
 
     def __init__(self, source: str, offset: int, reason: str) -> None:
         super().__init__(f"{source}: at byte {offset}: {reason}")
@@ -37,7 +37,7 @@ class RecordingRefused(ValueError):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a segment needs to be replayed alone."""
+    """Header of a segment, with all that its replay needs."""
 
     schema: Literal["koord.recording/v1"] = "koord.recording/v1"
     run: str
@@ -46,14 +46,14 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """Counts the segments of a run from 0."""
     settings: JudgeSettings
     host: dict[str, str]
-    """Facts for people: host name, kernel, versions."""
+    """Facts for display: host name, kernel, versions."""
     checkpoint: bytes
     """The judge's state before the first frame of the segment."""
 
 
 @functools.cache
 def recorded_columns() -> frozenset[str]:
-    """Columns of the dense table that a judge may look at, and those of the loss ledger."""
+    """Columns of the dense table that a judge may read, and those of the loss ledger."""
     return judged_columns() | {column for cause in LOSS_CAUSES for column in cause.columns}
 
 
@@ -98,7 +98,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(body: bytes) -> Header:
-    """Raises ValueError with a reason for people."""
+    """Return the header. Raises ValueError with the reason."""
     try:
         schema = msgspec.msgpack.decode(body, type=dict[str, msgspec.Raw]).get("schema", msgspec.Raw(b"\xc0"))
         if msgspec.msgpack.decode(schema) != SCHEMA:

@@ -1,4 +1,4 @@
-"""Frames as blocks of a segment: each as what changed since the one before, and back."""
+"""Frames as blocks of a segment: each as its difference from the one before, and back."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ class _Infos(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _FrameDiff(msgspec.Struct, array_like=True, frozen=True):
-    """None stands for unchanged."""
+    """Difference of a frame from the one before; None means unchanged."""
 
     monotonic_ns: int
     wall_ns: int
@@ -32,7 +32,7 @@ class _FrameDiff(msgspec.Struct, array_like=True, frozen=True):
 
 
 def essential(frame: Frame) -> Frame:
-    """The frame with only what is recorded, in the very rows and types; what a judge fed with it says is replayed."""
+    """Return the recorded part of a frame, in the same rows and types; the live judge gets it, so a replay is exact."""
     tables = {
         name: Table(dict(table.keys), {c: v for c, v in table.columns.items() if c in _wanted(name) and v.ndim == 1})
         for name, table in frame.tables.items()
@@ -79,7 +79,7 @@ class FrameDecoder:
         self._monotonic_ns: int | None = None
 
     def decode(self, body: bytes) -> Frame:
-        """The next frame. Raises ValueError with a reason for people; nothing can be decoded after that."""
+        """Return the next frame. Raises ValueError with the reason; nothing can be decoded after that."""
         try:
             diff = msgspec.msgpack.decode(body, type=_FrameDiff)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -138,7 +138,7 @@ def _check_times(diff: _FrameDiff, before_ns: int | None) -> None:
 
 
 def _check_tables(tables: Mapping[str, Table], cgroups: Sequence[CgroupInfo]) -> None:
-    """What every frame keeps to, so that nothing that reads frames need ask."""
+    """Check the invariants of frames, so that no reader need check them."""
     for name, table in tables.items():
         keys = {"cgroup"} if name == CGROUP else {"cgroup", "culprit"}
         if set(table.keys) != keys or any(key.dtype != np.uint64 for key in table.keys.values()):

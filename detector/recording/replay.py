@@ -17,12 +17,12 @@ from detector.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class ReplayStep:
-    """One tick of the past."""
+    """One replayed tick."""
 
     frame: Frame
     verdicts: Sequence[Verdict]
     judge: Judge
-    """As it stands after the frame."""
+    """The judge after the frame."""
     header: Header
     read_bytes: int
     """Of all segments so far."""
@@ -33,9 +33,9 @@ def replay(
 ) -> Iterator[ReplayStep]:
     """Every frame of the segments in order, judged; by the recorded rules unless others are given.
 
-    Each segment goes on from the state recorded in it, because that is what the node did. With other rules the state
-    of the segment before is kept, unless frames between are missing. What was damaged, dropped or failed is told to
-    `report`. Raises RecordingRefused where nothing can be used, OSError for a file that cannot be read.
+    Each segment goes on from the state recorded in it, as the node did. With other rules the state of the segment
+    before is kept, unless frames between are missing. Damaged, dropped and failed parts are passed to `report`. Raises
+    RecordingRefused where no part can be used, OSError for a file that cannot be read.
     """
     before, judge, whole, read_bytes = None, None, False, 0
     reported_missing: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""One module, one symptom: a way to lose time, what measures it, and where its culprit is to be found."""
+"""Symptoms, a module each: a way to lose time, the columns that measure it, the source of its culprits."""

@@ -21,6 +21,6 @@ class BlockioDelay(Symptom):
     default_rule: ClassVar[Rule | None] = Rule(name="blockio", threshold=0.1, qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
-        """Queue and excess disk time with somebody else's IO ahead."""
+        """Queue and excess disk time with the IO of others ahead."""
         lost = view.lost_to_others("blockio:queue", "blockio:device")
         return None if lost is None else Signal(view.by_others("blockio.blame", lost))

@@ -9,7 +9,7 @@ from detector.view import View
 
 
 class BlockioLimit(Symptom):
-    """The kernel does not tell whether the limit is the cgroup's own or one further up."""
+    """The limit may be the cgroup's own or an ancestor's; the kernel does not report which."""
 
     resource: ClassVar[str] = "blockio"
     cause: ClassVar[str] = "limit"

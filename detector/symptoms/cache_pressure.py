@@ -9,7 +9,8 @@ from detector.view import View
 
 
 class CachePressure(Symptom):
-    """Needs hardware counters and a baseline. What is lost is what the baseline would have saved of the time on CPU."""
+    """Needs hardware counters and a baseline. The loss is the part of the time on CPU that the usual CPI would have
+    saved."""
 
     resource: ClassVar[str] = "cache"
     cause: ClassVar[str] = "pressure"

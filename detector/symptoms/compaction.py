@@ -7,7 +7,7 @@ from detector.view import View
 
 
 class Compaction(Symptom):
-    """Who scattered the pages is seen by nobody; correlation with the taking of pages is all there is."""
+    """The cgroup that fragmented memory is not observable; culprits are correlated by the pages that they take."""
 
     resource: ClassVar[str] = "memory"
     cause: ClassVar[str] = "compaction"

@@ -1,4 +1,4 @@
-"""Slower progress for a reason that the counters at hand do not tell: more cycles per instruction than is usual."""
+"""More cycles per instruction than is usual, for a reason that the counters at hand do not show."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from detector.view import View
 
 
 class CpiOutlier(Symptom):
-    """Against the workload's own baseline at this load. Whose cpu usage goes with it is correlated."""
+    """Against the workload's own baseline at this load. Culprits are correlated by their CPU usage."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "cpi"

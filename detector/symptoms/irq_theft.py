@@ -15,7 +15,7 @@ answered, and over loopback and veth the sender handles what it sends. Of nginx 
 
 
 class IrqTheft(Symptom):
-    """The kernel is the answer; whose packets caused it is not seen. The price of one's own traffic is no theft."""
+    """The culprit is the kernel; the receiver of the packets is not seen. Own traffic does not count."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "irq"
@@ -28,7 +28,7 @@ class IrqTheft(Symptom):
     default_rule: ClassVar[Rule | None] = Rule(name="irq", qos_thresholds=BEST_EFFORT_THRESHOLDS)
 
     def sense(self, view: View) -> Signal | None:
-        """Seconds taken beyond what the cgroup's own traffic explains."""
+        """Seconds taken beyond those that the cgroup's own traffic explains."""
         lost, own = view.lost_to_others("cpu:irq"), view.total("net.softirq_rx_ns")
         if lost is None or own is None:
             return None if lost is None else Signal(lost)

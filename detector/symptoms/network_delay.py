@@ -8,7 +8,7 @@ from detector.view import View
 
 
 class NetworkDelay(Symptom):
-    """A queue does not tell who fills it; senders are correlated."""
+    """The senders that fill a queue are not recorded; they are correlated."""
 
     resource: ClassVar[str] = "network"
     cause: ClassVar[str] = "delay"

@@ -8,7 +8,7 @@ from detector.view import View
 
 
 class OwnQuota(Symptom):
-    """Thread time where the cpu probe sees it, else what the kernel accounts, which is a sum over CPUs."""
+    """Thread time where the cpu probe sees it, else the kernel's own account, which is a sum over CPUs."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "own_quota"

@@ -1,4 +1,4 @@
-"""Waits for a CPU that the cgroup's own other threads held: more threads than CPUs, nobody else's doing."""
+"""Waits for a CPU that the cgroup's own other threads held: more threads than CPUs."""
 
 from typing import ClassVar
 
@@ -12,7 +12,8 @@ from detector.view import View
 
 
 class OwnThreads(Symptom):
-    """The owner's business, yet it answers who is to blame. The root's tasks are strangers to one another."""
+    """Self-inflicted, and reported because it names the culprit. The root's tasks are unrelated, so it is not
+    judged."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "own_threads"

@@ -1,4 +1,4 @@
-"""Pressure stall information: some thread of the cgroup stalled, for whatever reason and by whomever."""
+"""Pressure stall information: some thread of the cgroup stalled, for any reason and by any culprit."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from detector.view import View
 
 
 class Pressure(Symptom):
-    """Names nobody. Own throttling is taken off the CPU's part, for it is no neighbour's doing.
+    """Names no culprit. Own throttling is taken off the CPU's part, for no neighbour causes it.
 
     Pressure of a parent is its children's, so only leaves are judged.
     """

@@ -10,7 +10,7 @@ from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View
 
 LOSS_OF_EXPOSURE = 0.35
-"""Assumed part of the exposed time that is lost where cycles per instruction do not tell: two threads that share a
+"""Assumed part of the exposed time that is lost where cycles per instruction are not measured: two threads that share a
 core together get about 1.3 times the work of one done."""
 
 

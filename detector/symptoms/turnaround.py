@@ -13,9 +13,9 @@ LATE_SIGMAS = 3.0
 
 
 class Turnaround(Symptom):
-    """What the service's clients feel. Its causes and culprits are those of the cgroup's other symptoms.
+    """Delay that the service's clients see. Its causes and culprits are those of the cgroup's other symptoms.
 
-    Usual is what the workload shows at this load, so a surge of its own requests is compared with other surges.
+    Usual is the workload's turnaround at this load, so a surge of its own requests is compared with other surges.
     """
 
     resource: ClassVar[str] = "service"

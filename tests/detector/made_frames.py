@@ -52,7 +52,7 @@ def frames(ticks: Sequence[Tick], infos: Sequence[CgroupInfo], *, tick_seconds: 
 
 
 def cgroup(identity: int, path: str, **more: str) -> CgroupInfo:
-    """What is known of one."""
+    """Description of one cgroup."""
     return CgroupInfo(identity, path, path.rpartition("/")[2] or "/", **more)
 
 
@@ -64,7 +64,7 @@ def judged(
     infos: Sequence[CgroupInfo] = (WEB, BATCH, OTHER),
     settings: JudgeSettings | None = None,
 ) -> list[list[Verdict]]:
-    """What the judge tells in each tick."""
+    """Verdicts of the judge in each tick."""
     judge = Judge(settings or JudgeSettings())
     return [judge.step(frame) for frame in frames(ticks, infos)][1:]
 

@@ -1,4 +1,5 @@
-"""What can happen on a node, a module for each resource; every scenario states its truth beside its making."""
+"""Scenarios of interference on a node, a module for each resource; every scenario states its truth beside its
+making."""
 
 from bench.detect.claims import Scenario
 from bench.detect.scenarios import clean, cpu, disk, memory, network, quota

@@ -1,4 +1,4 @@
-"""Nothing is wrong, or nobody is harmed: whatever is said here is false."""
+"""Clean scenarios: no victim is harmed, so every verdict is false."""
 
 from bench.detect import loads
 from bench.detect.claims import Proof, Scenario
@@ -79,12 +79,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario("by-design", "best-effort work yields to a service", _by_design, proofs=(Proof("be-batch", WAIT, 0.5),)),
     Scenario("own-queue", "a disk user waits behind its own requests", _deep_queue),
-    Scenario(
-        "redis-alone", "redis and its clients, nobody else", _redis_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)
-    ),
-    Scenario(
-        "nginx-alone", "nginx and its clients, nobody else", _nginx_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)
-    ),
+    Scenario("redis-alone", "redis and its clients alone", _redis_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)),
+    Scenario("nginx-alone", "nginx and its clients alone", _nginx_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)),
     Scenario(
         "quiet",
         "two paced services for a minute, each on its CPU",

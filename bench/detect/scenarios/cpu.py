@@ -1,4 +1,4 @@
-"""Somebody else takes the victim's CPU."""
+"""CPU scenarios: a neighbour takes the victim's CPU."""
 
 from bench.detect import loads
 from bench.detect.claims import Claim, Proof, Scenario, mutual

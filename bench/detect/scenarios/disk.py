@@ -1,7 +1,7 @@
-"""Somebody else keeps the victim's disk busy.
+"""Disk scenarios: a neighbour keeps the victim's disk busy.
 
 Loads go around the page cache: what a thread writes through it is written by kernel threads later, and cgroup v1 does
-not know for whom. So floods of buffered writes are left out, and a file system's journal is the kernel's.
+not know its owner. So floods of buffered writes are left out, and a file system's journal is the kernel's.
 """
 
 from bench.detect import loads

@@ -10,7 +10,7 @@ from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, St
 
 MIB = 1 << 20
 LEFT_BYTES = 4096 * MIB
-"""What is left of the node's memory before it is flooded: enough for everything else that runs."""
+"""Memory of the node that stays free of the flood: enough for all else that runs."""
 _SHARED_MEMORY = Path("/dev/shm")
 _CACHED = ("--direct=0", "--ioengine=psync", "--invalidate=0", "--bs=256k")
 
@@ -63,7 +63,7 @@ def _node(stage: Stage) -> None:
 
 
 def _waits(role: str) -> tuple[Claim, ...]:
-    """Tolerated: who floods a disk or a CPU with page cache waits for them too."""
+    """Tolerated: a load that floods a disk or a CPU with page cache waits for them too."""
     return tuple(Claim(role, resource, "", tolerated=True) for resource in ("cpu", "blockio", "memory"))
 
 

@@ -1,4 +1,4 @@
-"""Somebody else fills the victim's send queue, or its CPU with packets."""
+"""Network scenarios: a neighbour fills the victim's send queue, or its CPU with packets."""
 
 from bench.detect import loads
 from bench.detect.claims import Claim, Proof, Scenario

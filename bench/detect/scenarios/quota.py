@@ -1,4 +1,4 @@
-"""The victim is held back by a limit, or stands in its own way."""
+"""Limit scenarios: the victim is held back by a limit or by its own threads."""
 
 from bench.detect import loads
 from bench.detect.claims import Claim, Proof, Scenario

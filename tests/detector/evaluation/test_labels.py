@@ -94,5 +94,5 @@ def test_the_report_of_silence_has_no_figures() -> None:
 def test_json_has_every_figure_and_null_where_there_is_none() -> None:
     told = json.loads(msgspec.json.encode(as_json(score("s", [label()], [], until=30))))
     assert (told["precision"], told["recall"], told["labels"], told["episodes"]) == (None, 0.0, 1, 0)
-    assert told["confusion"] == [{"labelled": "cpu", "told": NOTHING, "count": 1}]
+    assert told["confusion"] == [{"labelled": "cpu", "reported": NOTHING, "count": 1}]
     assert told["outcomes"][0]["from"] == 10

@@ -40,7 +40,7 @@ def test_a_time_of_day_is_the_readers() -> None:
 
 @pytest.mark.parametrize("text", ["", "+", "soon", "25:00", "10:61:00", "+5x", "2026-13-01", "12", "+2h1h"])
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no (moment|time of day)"):
+    with pytest.raises(ValueError, match=r"is no time( of day)?"):
         parse_time(text, FIRST, LAST, UTC)
 
 

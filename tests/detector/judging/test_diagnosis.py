@@ -1,4 +1,4 @@
-"""Why there is no verdict, whom to measure more closely, and what a model's suspicion changes."""
+"""Diagnoses, suspects for closer measurement, and the effect of a model's suspicion."""
 
 from collections.abc import Sequence
 

@@ -51,7 +51,7 @@ EVERYTHING = JudgeSettings(
 
 
 def growth(rng: np.random.Generator, columns: Sequence[str], storm: np.ndarray) -> dict[str, np.ndarray]:
-    """What each column grows by in one tick, more of it where there is a storm."""
+    """Growth of each column in one tick, more of it where there is a storm."""
     count, calm = len(storm), rng.uniform(0.99, 1.01, len(storm))
     grown = {}
     for name in columns:
@@ -162,7 +162,7 @@ def assert_same(one: list[list[Verdict]], other: list[list[Verdict]]) -> None:
 
 
 def outline(verdict: Verdict) -> tuple[object, ...]:
-    """What must be equal to the letter."""
+    """Lines that must be equal to the letter."""
     names = sorted((culprit.path, culprit.how) for culprit in verdict.culprits)
     return verdict.victim, verdict.rule, verdict.state, verdict.cause, verdict.severity, names, sorted(verdict.evidence)
 

@@ -1,4 +1,4 @@
-"""How long verdicts take to open, how they stand through pulses, and whom they name."""
+"""Life of verdicts: time to open, persistence through pulses, and culprits."""
 
 from collections.abc import Sequence
 

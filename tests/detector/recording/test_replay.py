@@ -279,7 +279,7 @@ def test_labels_of_no_recording_are_said(tmp_path: Path) -> None:
     labels = tmp_path / "labels.json"
     labels.write_text('{"label": [{"victim": "/web", "resource": "cpu", "from": 5, "to": 6}]}')
     ran = run("evaluate", tmp_path / "day", "--labels", labels)
-    assert (ran.exit_code, "the label of /web from 5.0 lies in none of the recordings" in ran.stderr) == (0, True)
+    assert (ran.exit_code, "the label of /web from 5.0 is in none of the recordings" in ran.stderr) == (0, True)
 
 
 def test_only_the_paths_asked_for_are_scored(tmp_path: Path) -> None:
