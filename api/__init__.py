@@ -1,3 +1,3 @@
-"""The vocabulary: what crosses a border between programs, and nothing that decides.
+"""Vocabulary shared by all programs: the values that cross a border between them. No decisions, no I/O.
 
 Imports the standard library, numpy and msgspec only."""

@@ -1,7 +1,7 @@
 """Ancestry of cgroups by their paths: parents, subtrees, the outermost of several. Pure strings, no I/O.
 
 Paths start with `/` under the mount of the cpu hierarchy. The root cgroup is the parent of the top-level ones but
-counts as nobody's ancestor: its own tasks are a neighbour like any other, and what is set there is the node's.
+counts as no cgroup's ancestor: its own tasks are a neighbour like any other, and a setting there is the node's.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
-"""One tick as columns: what probes and collectors read, raw, before anything is derived from it.
+"""Frame of one tick: the raw columns that probes and collectors read, before anything is derived from them.
 
 A `Table` holds rows keyed by cgroup id (and further keys such as culprit, device or port) with value
 columns in numpy arrays. A probe or collector returns a `Reading` of such tables; the agent merges the
 readings of one tick into a `Frame`, whose dense table `CGROUP` has one row for each known cgroup.
-Counters stand as the kernel keeps them; rates are made by `api.window` alone.
+Counters are cumulative, as in the kernel; `api.window` alone makes rates of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,7 +57,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one probe or collector saw at one moment.
+    """Tables that one probe or collector read at one moment.
 
     `lost` counts what could not be recorded, by place (a full map, a missing stamp); it is cumulative.
     """
@@ -94,11 +94,11 @@ class CgroupInfo:
     path: str
     """Path under the mount of the cpu hierarchy, starting with `/`."""
     name: str
-    """Short name for people: unit, container, pod or the last path component."""
+    """Display name: unit, container, pod or the last path component."""
     qos: str = ""
     """Koordinator QoS class, empty where no rule gives one."""
     workload: str = ""
-    """What its successors are known by: owner as `Kind/namespace/name`; or the service, image, unit, path."""
+    """Stable name across restarts: owner as `Kind/namespace/name`; or the service, image, unit, path."""
     container: str = ""
     """Name of the container within the workload's pods; empty where the workload is the container."""
     kind: CgroupKind = CgroupKind.UNKNOWN
@@ -113,10 +113,10 @@ class CgroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One tick: when, which cgroups, and every table as read.
+    """All measurements of one tick: clocks, cgroups, and every table as read.
 
     `cgroups` is aligned with the rows of the dense table; `tables[CGROUP].ids[i] == cgroups[i].id`.
-    `sources` says for each probe and collector whether it delivered (`""`) or why not.
+    `sources` has an entry for each probe and collector: empty where it delivered, else the reason.
     """
 
     monotonic_ns: int

@@ -1,7 +1,7 @@
-"""What a strategy wants done, before anybody does it: values that the enforcer carries out, audits or refuses.
+"""Intents of strategies and response: values that the enforcer applies, audits or refuses.
 
-Settings of cgroups are spoken in the syntax of cgroup v2 whatever the host has (Documentation/admin-guide/
-cgroup-v2.rst); the agent's host layer translates them for v1. Whatever is no cgroup file has a knob of its own.
+Settings of cgroups use the syntax of cgroup v2 on every host (Documentation/admin-guide/cgroup-v2.rst); the agent's
+host layer translates them for v1. Settings that are no cgroup file have a knob of their own.
 """
 
 from enum import IntEnum, StrEnum
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Knob(StrEnum):
-    """What can be set. Members named after a cgroup v2 file take that file's text."""
+    """Kernel or cluster setting. Members named after a cgroup v2 file take that file's text."""
 
     CPU_IDLE = "cpu.idle"
     CPU_WEIGHT = "cpu.weight"
@@ -59,14 +59,14 @@ class Knob(StrEnum):
 
 
 class Strength(IntEnum):
-    """How much an action costs whom it hits; conflicts and budgets go by it."""
+    """Cost of an action for the cgroup that it acts on; conflicts and budgets go by it."""
 
     INVISIBLE = 0
-    """Costs only where somebody else wants the same moment: idle class, weight, protection, burst."""
+    """Costs only while another cgroup competes: idle class, weight, protection, burst."""
     MILD = 1
     """Placement, reclaim of cold memory, soft limits."""
     HARD = 2
-    """Limits that hold even when nobody else wants the resource."""
+    """Limits that hold even while the resource is idle."""
     DRASTIC = 3
     """Freezing and eviction."""
 
@@ -77,29 +77,29 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     target: str
     """Path of a cgroup below the mount of its hierarchy, starting with `/`, or what the knob says it is."""
     reason: str
-    """One sentence for people, with the numbers that decided."""
+    """One sentence, with the numbers that decided."""
     verdict: str = ""
     """`victim|rule` of the verdict that it answers; empty where a strategy acts on its own measurements."""
     strength: Strength = Strength.MILD
 
 
 class Setting(_Wanted, frozen=True, tag="setting"):
-    """A value that is to stand while the lease lasts; wanted anew each tick, restored when it no longer is."""
+    """Value to be in effect while the lease lasts; requested anew each tick, restored when it no longer is."""
 
     knob: Knob
     value: str
     lease_seconds: float = 60.0
-    """How long it stands without being wanted again."""
+    """Time that it stays in effect without being requested again."""
 
 
 class Reclaim(_Wanted, frozen=True, tag="reclaim"):
-    """Memory to be taken from the target now; nothing to restore."""
+    """Reclaim of the target's memory, once; nothing to restore."""
 
     amount_bytes: int
 
 
 class Evict(_Wanted, frozen=True, tag="evict"):
-    """An end of the target: SIGTERM, and SIGKILL after the grace; by the Eviction API in a cluster."""
+    """Eviction of the target: SIGTERM, and SIGKILL after the grace; by the Eviction API in a cluster."""
 
     grace_seconds: float = 30.0
 

@@ -53,7 +53,7 @@ LOSS_CAUSES: tuple[LossCause, ...] = (
     LossCause("blockio:limit", "blockio", ("blockio.throttle_ns",), by_others=False),
     LossCause("net:qdisc", "net", ("net.qdisc_delay_ns",), by_others=True),
 )
-"""In the order of display. A cause whose columns no probe delivers counts as not measured, never as zero."""
+"""Order of display. A cause whose columns no probe delivers counts as not measured, never as zero."""
 
 CAUSED_BY_OTHERS: frozenset[str] = frozenset(cause.name for cause in LOSS_CAUSES if cause.by_others)
 """Names of the causes that `lost_to_others_ns` sums."""

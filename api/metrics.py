@@ -12,7 +12,7 @@ from api.plugin import PluginError
 
 
 class MetricKind(StrEnum):
-    """How a column behaves over time."""
+    """Behaviour of a column over time."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -44,7 +44,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One column and how it is shown."""
+    """One column and its Prometheus series."""
 
     column: str
     """Name in a frame: `<source>.<what>_<unit>`."""
@@ -165,7 +165,7 @@ METRICS: tuple[Metric, ...] = (
             ("busy", "Time not idle"),
             ("irq", "Time in hard interrupts"),
             ("softirq", "Time in soft interrupts"),
-            ("steal", "Time the hypervisor ran somebody else"),
+            ("steal", "Time the hypervisor ran another guest"),
         )
     ),
     gauge("hostwide.memory_total_bytes", "host_memory_total", Unit.BYTES, "Memory of the host", table="host"),

@@ -1,5 +1,4 @@
-"""Verdict, the wire form of a detected interference: victim, resource, loss and culprits. `koord.verdict/v1`, an object
-a line."""
+"""Verdict on the wire: victim, resource, loss, culprits; schema `koord.verdict/v1`, a JSON object a line."""
 
 from enum import StrEnum
 from typing import Literal
@@ -18,7 +17,7 @@ OWN_THREADS = "[own threads]"
 OWN_QUOTA = "[own quota]"
 OWN_LIMIT = "[own limit]"
 ANCESTOR = "[ancestor]"
-"""Culprit: a limit further up whose owner is not known."""
+"""Culprit: a limit on an ancestor whose owner is not known."""
 
 
 class VerdictState(StrEnum):

@@ -22,7 +22,7 @@ from api.metrics import BY_COLUMN, MetricKind
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What happened between two frames: each counter's growth, in the rows of the later frame's table."""
+    """Growth of each counter between two frames, in the rows of the later frame's table."""
 
     table: Table
     seconds: float
@@ -88,7 +88,7 @@ class Window:
 def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
     """`later` minus `earlier` row by row (matched by all keys), and how many rows had a counter reset.
 
-    Gauges (by `api.metrics`) stand as the later frame has them; NaN, not measured, stays NaN.
+    Gauges (by `api.metrics`) are those of the later frame; NaN, not measured, stays NaN.
     """
     if not len(earlier) or not len(later):
         return later, 0

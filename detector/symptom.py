@@ -61,7 +61,7 @@ the culprits of the cgroup's other symptoms; `table`, the kernel's own account o
 gives one. Default rules over several symptoms are the `COMPOSITIONS` of `detector/rules.py`. A symptom in neither
 is measured for rules of the settings.
 
-*Elsewhere* an unknown symptom needs nothing: verdicts read "to <resource> <cause>" unless `api/verdicts.py` has
+*Elsewhere* an unknown symptom needs nothing: verdicts read "to <resource> <cause>" unless `api/verdict_text.py` has
 words for it, the response tries the steps of its resource, and recordings carry its name. A recording replays with
 the symptoms that the node had; a rule on a symptom that is not installed is refused by name.
 """

@@ -1,4 +1,4 @@
-"""Devices of a node on the wire: the Device resource that a node's agent writes, and what a pod was given of it.
+"""Devices of a node on the wire: the Device resource that a node's agent writes, and its allocations to pods.
 
 The Device object has its node's name. A pod's share stands in its annotation `device-allocated` as JSON:
 a map from device type to a list of `DeviceAllocation`.
@@ -64,7 +64,7 @@ class Device(Wire, frozen=True):
 
 
 class DeviceAllocation(Wire, frozen=True):
-    """What a pod has of one device; quantities are percent, bytes or vendor units."""
+    """Allocation of one device to a pod; quantities are percent, bytes or vendor units."""
 
     minor: int
     id: str = ""
@@ -77,7 +77,7 @@ DeviceAllocations = dict[str, list[DeviceAllocation]]
 
 
 class DeviceHint(Wire, frozen=True):
-    """A pod's wishes about devices of one type (annotation `device-allocate-hint`)."""
+    """A pod's request for devices of one type (annotation `device-allocate-hint`)."""
 
     selector: dict[str, Any] | None = None
     vf_selector: dict[str, Any] | None = None
@@ -94,7 +94,7 @@ class JointAllocate(Wire, frozen=True):
 
 
 class PartitionSpec(Wire, frozen=True):
-    """Wish of a pod about partitions (annotation `gpu-partition-spec`)."""
+    """A pod's request for partitions (annotation `gpu-partition-spec`)."""
 
     allocate_policy: str = "BestEffort"
     ring_bus_bandwidth: Quantity = 0

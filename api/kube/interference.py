@@ -1,4 +1,4 @@
-"""How a node states its live verdicts to the cluster: written by the agent, read by the scheduler."""
+"""Node annotation of the open verdicts: written by the agent, read by the scheduler."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ ANNOTATION_VERDICTS = "node.koordinator.sh/interference-verdicts"
 """Node annotation: a JSON list of `WireVerdict`."""
 
 RESOURCES = ("cpu", "cpu-smt", "cache", "memory-bandwidth", "memory", "block-io", "network", "kernel")
-"""What workloads lose time to, as profiles and verdicts on the wire name it."""
+"""Resources that workloads lose time to, as profiles and verdicts on the wire name them."""
 
 
 class WireVerdict(Wire, frozen=True, kw_only=True):

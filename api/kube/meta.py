@@ -1,8 +1,8 @@
-"""Object metadata as the Kubernetes API spells it: what every object, builtin or custom, has at its border.
+"""Object metadata as the Kubernetes API spells it, common to builtin and custom objects.
 
 Structs decode only the fields named here and ignore the rest, so they are for reading and for objects of
 our own; writing one back over an object that others extend would drop what they added (patch instead).
-Times stay RFC 3339 strings: comparing them is the business of whoever knows the clock.
+Times stay RFC 3339 strings: the caller that knows the clock compares them.
 """
 
 import msgspec

@@ -14,7 +14,7 @@ ANNOTATION_KUBELET_CPU_MANAGER = "kubelet.koordinator.sh/cpu-manager-policy"
 
 
 class ResourceSpec(Wire, frozen=True):
-    """How a pod wants its CPUs laid out; empty fields leave the choice to the scheduler."""
+    """A pod's request for the layout of its CPUs; empty fields leave the choice to the scheduler."""
 
     required_cpu_bind_policy: str = msgspec.field(default="", name="requiredCPUBindPolicy")
     preferred_cpu_bind_policy: str = msgspec.field(default="", name="preferredCPUBindPolicy")
@@ -22,14 +22,14 @@ class ResourceSpec(Wire, frozen=True):
 
 
 class NumaNodeResources(Wire, frozen=True):
-    """What a pod has on one NUMA node."""
+    """Allocation of a pod on one NUMA node."""
 
     node: int
     resources: dict[str, Quantity] = {}
 
 
 class ResourceStatus(Wire, frozen=True):
-    """What a pod was given: its CPUs as a list, and its amounts by NUMA node."""
+    """Allocation of a pod: its CPUs as a list, and its amounts by NUMA node."""
 
     cpuset: str = ""
     numa_node_resources: list[NumaNodeResources] = msgspec.field(default_factory=list, name="numaNodeResources")
@@ -58,7 +58,7 @@ class CpuTopologyReport(Wire, frozen=True):
 
 
 class PodCpuAllocation(Wire, frozen=True):
-    """CPUs that a pod on the node has, whoever gave them."""
+    """CPUs that a pod on the node has, by the kubelet or the scheduler."""
 
     namespace: str = ""
     name: str = ""

@@ -1,7 +1,7 @@
 """Kubernetes objects as the project reads them: the fields some program needs, decoded straight from JSON.
 
 Every class decodes the API server's JSON (`msgspec.json.decode(raw, type=Pod)`). Unknown fields are passed
-over and absent ones take the default. Values are frozen; labels and annotations are dicts nobody writes to.
+over and absent ones take the default. Values are frozen; labels and annotations are dicts, never written to.
 """
 
 from typing import Any
@@ -110,7 +110,7 @@ class Affinity(Wire, frozen=True):
 
 
 class TopologySpreadConstraint(Wire, frozen=True):
-    """How evenly matching pods spread over the domains of a node label."""
+    """Limit of the skew of matching pods over the domains of a node label."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -147,7 +147,7 @@ class Volume(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """What a pod asks for."""
+    """Desired state of a pod."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -171,7 +171,7 @@ class PodSpec(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """What became of a pod."""
+    """Observed state of a pod."""
 
     phase: str = "Pending"
     qos_class: str = ""
@@ -220,7 +220,7 @@ class ContainerImage(Wire, frozen=True):
 
 
 class NodeStatus(Wire, frozen=True):
-    """What a node has."""
+    """Observed state of a node."""
 
     capacity: dict[str, Quantity] = {}
     allocatable: dict[str, Quantity] = {}
@@ -250,7 +250,7 @@ class PodDisruptionBudgetSpec(Wire, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
-    """How many of them may go at present."""
+    """Number of them that may be disrupted at present."""
 
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str] = {}

@@ -20,7 +20,7 @@ class NodeSelector(Wire, frozen=True):
 
 
 def requirement_matches(requirement: Requirement, value: str | None) -> bool:
-    """Whether a label `value` (None = absent) satisfies the requirement; unknown operators match nothing."""
+    """Return whether a label `value` (None = absent) satisfies the requirement; unknown operators match nothing."""
     match requirement.operator:
         case "In":
             return value is not None and value in requirement.values
@@ -44,7 +44,7 @@ def _compares(requirement: Requirement, value: str | None) -> bool:
 
 
 def label_selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether `labels` satisfy the selector; None matches nothing, an empty selector everything."""
+    """Return whether `labels` satisfy the selector; None matches nothing, an empty selector everything."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
@@ -53,7 +53,7 @@ def label_selector_matches(selector: LabelSelector | None, labels: Mapping[str, 
 
 
 def node_term_matches(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Whether a node with `labels` and `name` satisfies the term."""
+    """Return whether a node with `labels` and `name` satisfies the term."""
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": name}

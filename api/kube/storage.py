@@ -9,13 +9,13 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 
 
 class StorageRequest(Wire, frozen=True):
-    """How much a claim asks for."""
+    """Requested size of a claim."""
 
     requests: ResourceList = {}
 
 
 class ClaimSpec(Wire, frozen=True):
-    """What a claim wants, and the volume that it got."""
+    """Requirements of a claim, and the volume bound to it."""
 
     volume_name: str = ""
     storage_class_name: str | None = None
@@ -32,7 +32,7 @@ class Claim(Wire, frozen=True):
 
     @property
     def bound(self) -> bool:
-        """Whether its volume is settled."""
+        """Return whether its volume is settled."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
     @property
@@ -63,7 +63,7 @@ class ClaimRef(Wire, frozen=True):
 
 
 class VolumeSpec(Wire, frozen=True):
-    """What a volume offers."""
+    """Properties of a volume."""
 
     capacity: ResourceList = {}
     access_modes: list[str] = []
@@ -100,7 +100,7 @@ class TopologyTerm(Wire, frozen=True):
 
 
 class StorageClass(Wire, frozen=True):
-    """How volumes of a class come to be."""
+    """Provisioning of the volumes of a class."""
 
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
@@ -109,7 +109,7 @@ class StorageClass(Wire, frozen=True):
 
 
 class DriverAllocatable(Wire, frozen=True):
-    """How many volumes of a driver a node can attach."""
+    """Number of volumes of a driver that a node can attach."""
 
     count: int | None = None
 
@@ -128,7 +128,7 @@ class CsiNodeSpec(Wire, frozen=True):
 
 
 class CsiNode(Wire, frozen=True):
-    """What a node can attach; named like the node."""
+    """Attachment limits of a node; named like the node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: CsiNodeSpec = CsiNodeSpec()

@@ -1,9 +1,9 @@
 """Harm of neighbours to each workload: lost seconds per second of progress, with a confidence interval.
 
-The estimator is a ratio of sums over the last minutes, R = sum(lost) / sum(progress). What is lost is the ledger's
-time lost to others (`api.loss`, by_others), at most one second per second for every thread that waited at once. The
-progress is the time on CPU, the least that the workload did meanwhile; a request that takes T alone takes at most
-T (1 + R) beside its neighbours on average, so "the neighbours cost the workload less than 5 %" means R < 0.05.
+The estimator is a ratio of sums over the last minutes, R = sum(lost) / sum(progress). Lost is the ledger's time lost
+to others (`api.loss.lost_to_others_ns`), at most one second per second for every thread that waited at once. The
+progress is the time on CPU, the least that the workload did meanwhile; a request that takes T alone takes at most T (1
++ R) beside its neighbours on average, so "the neighbours cost the workload less than 5 %" means R < 0.05.
 
 The interval comes from batch means (`koordlet/control/batch_means.py`); docs/harm.md has the reasons.
 """
@@ -31,7 +31,7 @@ class Harm:
 
 
 class HarmMeter:
-    """Feed it every tick; it keeps the last batches."""
+    """Batches of the last minutes, fed every tick."""
 
     def __init__(self, batch_seconds: float = 5.0) -> None:
         self._batches = BatchMeans(2, batch_seconds)

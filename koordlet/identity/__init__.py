@@ -1,1 +1,1 @@
-"""What a cgroup is: its name, pod and workload."""
+"""Identity of cgroups: name, pod and workload."""

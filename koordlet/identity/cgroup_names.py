@@ -1,4 +1,4 @@
-"""What to call a cgroup, by the layouts of systemd, docker, containerd, cri-o, podman and the kubelet. Pure."""
+"""Names of cgroups by the layouts of systemd, docker, containerd, cri-o, podman and the kubelet. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _UNIT_SUFFIXES = (".service", ".scope", ".slice", ".socket", ".mount")
 
 @dataclass(frozen=True, slots=True)
 class CgroupName:
-    """What a path says about a cgroup."""
+    """Kind, name and pod of a cgroup by its path."""
 
     kind: CgroupKind
     name: str
@@ -91,7 +91,7 @@ def unescape_unit(unit: str) -> str:
 
 
 def qos_of(path: str, name: CgroupName, rules: tuple[QoSRule, ...]) -> QoSClass:
-    """The class of a cgroup: the first rule that matches its path or name, else what the kubelet's layout implies.
+    """Return the class of a cgroup: that of the first rule for its path or name, else what the layout implies.
 
     Without a label a Guaranteed pod counts as LSR, a Burstable one as LS, a BestEffort one as BE (Koordinator's
     defaults).
@@ -105,5 +105,5 @@ def qos_of(path: str, name: CgroupName, rules: tuple[QoSRule, ...]) -> QoSClass:
 
 
 def printable(text: str) -> str:
-    """A hostile name made safe for terminals and labels: control and undecodable characters become escapes."""
+    """Escape a hostile name for terminals and labels: control and undecodable characters become escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

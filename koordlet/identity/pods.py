@@ -1,4 +1,4 @@
-"""What is known of pods besides their cgroups: classes, labels, amounts. The kubelet's and the API server's to tell."""
+"""Facts of pods beside their cgroups: classes, labels, amounts, from the kubelet or the API server."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from api.frame import CgroupInfo, CgroupKind
 from api.qos import QoSClass
 
 ANNOTATION_PROTECTED = "koordlet.koordinator.sh/protected"
-"""Pod annotation; `true` keeps a pod from everything but gifts."""
+"""Pod annotation; `true` keeps a pod from every action but a loosening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class PodFacts:
 
 
 FactsOf = Callable[[str], PodFacts | None]
-"""Facts of the pod with this uid; None where nobody tells them."""
+"""Facts of the pod with this uid; None where they are not known."""
 
 
 def no_pod_facts(_uid: str) -> PodFacts | None:
-    """Without Kubernetes."""
+    """Return None for every pod: the source of facts without Kubernetes."""
     return None
 
 
 def annotated(cgroups: Iterable[CgroupInfo], facts_of: FactsOf) -> frozenset[str]:
-    """Paths of the pods that are protected by annotation."""
+    """Return the paths of the pods that are protected by annotation."""
     if facts_of is no_pod_facts:
         return frozenset()
     pods = ((info.path, facts_of(info.pod_uid)) for info in cgroups if info.kind is CgroupKind.POD)

@@ -1,6 +1,7 @@
-"""What a cgroup's successors are known by, so that what is learned of a workload outlives its pods. Pure.
+"""Workload of a cgroup: a name that outlives its pods, so that baselines do as well. Pure.
 
-A pod's owner is told from the pod's name, as the controllers of Kubernetes make names: the node's disk has no more.
+The owner of a pod is derived from the pod's name, by the patterns of the Kubernetes controllers: the files of the
+node have no more.
 """
 
 import re
@@ -30,10 +31,10 @@ _NUMBERED_UNITS = (".scope", ".slice")
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """What a container runtime's state files tell of one container; empty where they do not."""
+    """Facts of one container from the runtime's state files; empty where these lack them."""
 
     name: str = ""
-    """The name people gave it."""
+    """Name given by the user."""
     image: str = ""
     service: str = ""
     """Of docker compose or swarm: project and service."""
@@ -44,15 +45,15 @@ class ContainerFacts:
 
     @property
     def full_name(self) -> str:
-        """`namespace/pod/container` in Kubernetes, the given name elsewhere; empty if nothing tells."""
+        """`namespace/pod/container` in Kubernetes, the given name elsewhere; empty if unknown."""
         in_pod = "/".join(part for part in (self.namespace, self.pod, self.container) if part)
         return in_pod if self.pod else self.name
 
 
 def workload_of(path: str, name: CgroupName, facts: ContainerFacts | None = None) -> str:
-    """`Kind/namespace/name` of the owner; else service, image, unit, or the path without what changes.
+    """Return `Kind/namespace/name` of the owner; else service, image, unit, or the path without what changes.
 
-    Empty for what has no workload of its own or is not known: the root, pods' parents, containers nothing is told of.
+    Empty for what has no workload of its own or is not known: the root, pods' parents, containers without facts.
     """
     if name.kind is CgroupKind.CONTAINER:
         return _of_container(facts) if facts else ""
@@ -69,7 +70,7 @@ def _of_container(facts: ContainerFacts) -> str:
 
 
 def owner_of(pod: str) -> tuple[str, str]:
-    """Kind and name of a pod's owner by the shape of the pod's name; a `Pod` owns itself."""
+    """Return kind and name of a pod's owner by the shape of the pod's name; a `Pod` owns itself."""
     for kind, shape in _OWNERS:
         found = shape.match(pod)
         if found:
@@ -86,5 +87,5 @@ def _repository(image: str) -> str:
 
 
 def generalise(text: str) -> str:
-    """The text with `*` for each run of digits, long hexadecimal number or UUID."""
+    """Return the text with `*` for each run of digits, long hexadecimal number or UUID."""
     return _RUNS.sub("*", text)
