@@ -18,6 +18,7 @@ from probes.probe import Kernel, ProbeLimits
 from probes.smt import Smt
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.stepper import SPIN_SETUP, Stepper
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -102,14 +103,16 @@ def test_a_meeting_that_goes_on_is_charged_at_each_read(probe: Smt, tree: Cgroup
         children = (one, Stepper(one, 0, "spin(0.8)", SPIN_SETUP)), (other, Stepper(other, 1, "spin(0.8)", SPIN_SETUP))
         for _, child in children:
             child.start()
-        met = []
-        for _ in range(5):
-            time.sleep(0.08)
+        met: list[int] = []
+
+        def has_grown() -> bool:
             met.append(_met(probe.read(), one, other))
+            return met[-1] - met[0] > 150_000_000
+
+        wait_for(has_grown, interval_seconds=0.08)
         for _, child in children:
             child.finish()
         assert met == sorted(met)
-        assert met[-1] - met[0] > 50_000_000
 
 
 def test_one_cgroup_on_both_threads_is_not_foreign_to_itself(probe: Smt, tree: CgroupTree) -> None:

@@ -127,7 +127,7 @@ class Story:
 
 
 def oom_kills(cgroups: list[TestCgroup]) -> int:
-    """Of all of them together, which v1 counts one by one."""
+    """Return the OOM kills in all of `cgroups`; v1 counts in each, v2 in the topmost for all."""
     v1 = cgroups[0].tree.version == "v1"
     counted = 0
     for cgroup in cgroups if v1 else cgroups[:1]:
