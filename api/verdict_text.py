@@ -75,6 +75,6 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] = str, *, most: int
         f"{'' if culprit.how is How.DIRECT else ' (correlated)'}"
         for culprit in verdict.culprits[:most]
     ]
-    blamed = ", ".join(named) or "no known culprit"
+    blamed = ", ".join(named) or "no culprit can be named"
     verb = "lost" if verdict.state is VerdictState.OPEN else "now loses"
     return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}"

@@ -2,8 +2,8 @@
 
 The estimator is a ratio of sums over the last minutes, R = sum(lost) / sum(progress). Lost is the ledger's time lost
 to others (`api.loss.lost_to_others_ns`), at most one second per second for every thread that waited at once. The
-progress is the time on CPU, the least that the workload did meanwhile; a request that takes T alone takes at most T (1
-+ R) beside its neighbours on average, so "the neighbours cost the workload less than 5 %" means R < 0.05.
+progress is the time on CPU, the least that the workload did meanwhile; a request that takes T alone takes at most
+T (1 + R) beside its neighbours on average, so "the neighbours cost the workload less than 5 %" means R < 0.05.
 
 The interval comes from batch means (`koordlet/control/batch_means.py`); docs/harm.md has the reasons.
 """

@@ -49,7 +49,7 @@ NAMES = {"/web": "web", "/batch": "batch-7"}
         ),
         pytest.param(
             msgspec.structs.replace(VERDICT, culprits=()),
-            "web lost 0.40 s/s waiting for CPU: no known culprit",
+            "web lost 0.40 s/s waiting for CPU: no culprit can be named",
             id="nobody",
         ),
         pytest.param(
@@ -66,7 +66,7 @@ NAMES = {"/web": "web", "/batch": "batch-7"}
         ),
         pytest.param(
             msgspec.structs.replace(VERDICT, resource="tape", cause="slow_robot", culprits=()),
-            "web lost 0.40 s/s to tape slow robot: no known culprit",
+            "web lost 0.40 s/s to tape slow robot: no culprit can be named",
             id="a-loss-without-words-of-its-own",
         ),
     ],
