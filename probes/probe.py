@@ -8,7 +8,8 @@ A probe `x` is four files:
 - `probes/bpf/x.bpf.c`, its programs and maps;
 - `probes/x.py`, one class derived from `BpfProbe` (or from `Probe` where there is no program), found by file name;
 - `tests/probes/test_x.py`, which holds the decoding of records on made-up maps (as test_irq.py does);
-- `tests/kernel/test_x.py`, which holds the probe against a known count on the running kernel.
+- `tests/kernel/test_x.py`, which holds the probe against a known count on the running kernel, in cgroups made by
+  the fixture `tree` (tests/cgroups.py).
 
 `python -m probes.build` compiles the first. Nothing else names the probe: it is opened by every agent whose kernel can
 serve it, and its columns are in frames, deltas and metrics. `make docs` writes them into docs/metrics.md (a test
