@@ -16,7 +16,7 @@ from koordlet.host.files import HostTree
 from probes import libbpf
 from probes.probe import Kernel
 
-MAIN_JOB = "cpu"
+_CPU_BLAME = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Finding:
     """One capability of this host."""
 
     name: str
-    able: bool
-    why: str
+    available: bool
+    reason: str
     remedy: str = ""
 
 
@@ -36,19 +36,21 @@ def examine(settings: AgentSettings) -> list[Finding]:
     try:
         agent = Agent(settings)
     except Unsupported as reason:
-        return [*findings, Finding("cgroups", able=False, why=reason.reason, remedy=reason.remedy)]
+        return [*findings, Finding("cgroups", available=False, reason=reason.reason, remedy=reason.remedy)]
     try:
         version = (
             f"cgroup v{agent.hierarchies.version}{' with a v2 tree beside it' if agent.hierarchies.hybrid else ''}"
         )
-        findings.append(Finding("cgroups", able=True, why=f"{version}, cpu controller at {agent.hierarchies.cpu}"))
+        findings.append(
+            Finding("cgroups", available=True, reason=f"{version}, cpu controller at {agent.hierarchies.cpu}")
+        )
         for name in (*discover_probes(), *discover_collectors()):
             refused = agent.unsupported.get(name)
             if refused:
-                findings.append(Finding(name, able=False, why=refused.reason, remedy=refused.remedy))
+                findings.append(Finding(name, available=False, reason=refused.reason, remedy=refused.remedy))
             else:
-                findings.append(Finding(name, able=True, why=_source_of(agent, name)))
-        findings.extend(Finding(name, able=False, why=why) for name, why in sorted(agent.probes.partly.items()))
+                findings.append(Finding(name, available=True, reason=_source_of(agent, name)))
+        findings.extend(Finding(name, available=False, reason=why) for name, why in sorted(agent.probes.partly.items()))
     finally:
         agent.close()
     return findings
@@ -60,22 +62,25 @@ def _source_of(agent: Agent, name: str) -> str:
 
 def _kernel_findings(tree: HostTree) -> list[Finding]:
     release = (tree.text("/proc/sys/kernel/osrelease") or "unknown").strip()
-    findings = [Finding("kernel", able=True, why=release)]
+    findings = [Finding("kernel", available=True, reason=release)]
     root = os.geteuid() == 0
     findings.append(
         Finding(
-            "privilege", able=root, why="root" if root else f"uid {os.geteuid()}", remedy="" if root else "run as root"
+            "privilege",
+            available=root,
+            reason="root" if root else f"uid {os.geteuid()}",
+            remedy="" if root else "run as root",
         )
     )
     try:
-        findings.append(Finding("libbpf", able=True, why=libbpf.version()))
+        findings.append(Finding("libbpf", available=True, reason=libbpf.version()))
     except Unsupported as reason:
-        findings.append(Finding("libbpf", able=False, why=reason.reason, remedy=reason.remedy))
+        findings.append(Finding("libbpf", available=False, reason=reason.reason, remedy=reason.remedy))
     try:
         _ = Kernel().btf
-        findings.append(Finding("btf", able=True, why="the kernel has BTF of its own types"))
+        findings.append(Finding("btf", available=True, reason="the kernel has BTF of its own types"))
     except Unsupported as reason:
-        findings.append(Finding("btf", able=False, why=reason.reason, remedy=reason.remedy))
+        findings.append(Finding("btf", available=False, reason=reason.reason, remedy=reason.remedy))
     return findings
 
 
@@ -88,21 +93,23 @@ def _baseline_findings(settings: DetectionSettings) -> list[Finding]:
     more = f"; refused before: {', '.join(each.name for each in aside)}" if aside else ""
     if found.refused:
         remedy = "none needed: the agent renames the file and learns anew"
-        return [Finding("baselines", able=False, why=f"{path}: {found.refused}{more}", remedy=remedy)]
+        return [Finding("baselines", available=False, reason=f"{path}: {found.refused}{more}", remedy=remedy)]
     if found.baselines is None:
-        return [Finding("baselines", able=True, why=f"none yet at {path}{more}")]
-    return [Finding("baselines", able=True, why=f"{len(found.baselines)} in {path}{more}")]
+        return [Finding("baselines", available=True, reason=f"none yet at {path}{more}")]
+    return [Finding("baselines", available=True, reason=f"{len(found.baselines)} in {path}{more}")]
 
 
-def main_job_runs(findings: list[Finding]) -> bool:
+def has_cpu_blame(findings: list[Finding]) -> bool:
     """Return whether lost CPU time can be measured with cause and culprit."""
-    return any(finding.name == MAIN_JOB and finding.able for finding in findings)
+    return any(finding.name == _CPU_BLAME and finding.available for finding in findings)
 
 
 def as_json(findings: list[Finding]) -> dict[str, Any]:
     """The findings as one JSON object (`koord.doctor/v1`)."""
     return {
         "schema": "koord.doctor/v1",
-        "main_job": main_job_runs(findings),
-        "capabilities": [{"name": f.name, "able": f.able, "why": f.why, "remedy": f.remedy or None} for f in findings],
+        "cpu_blame_available": has_cpu_blame(findings),
+        "capabilities": [
+            {"name": f.name, "available": f.available, "reason": f.reason, "remedy": f.remedy or None} for f in findings
+        ],
     }

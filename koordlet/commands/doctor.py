@@ -19,7 +19,7 @@ def doctor(config: Path | None, as_object: bool) -> None:
 
     Exit 0 if cpu interference can be measured.
     """
-    from koordlet.doctor import as_json, examine, main_job_runs
+    from koordlet.doctor import as_json, examine, has_cpu_blame
 
     settings = settings_of(config)
     try:
@@ -30,8 +30,8 @@ def doctor(config: Path | None, as_object: bool) -> None:
         click.echo(json.dumps(as_json(findings)))
     else:
         for finding in findings:
-            mark = click.style("yes", fg="green") if finding.able else click.style("no ", fg="red")
-            click.echo(f"{mark}  {finding.name:<12} {finding.why}")
-            if finding.remedy and not finding.able:
+            mark = click.style("yes", fg="green") if finding.available else click.style("no ", fg="red")
+            click.echo(f"{mark}  {finding.name:<12} {finding.reason}")
+            if finding.remedy and not finding.available:
                 click.echo(f"     {'':<12} -> {finding.remedy}")
-    sys.exit(0 if main_job_runs(findings) else UNSUPPORTED_HOST)
+    sys.exit(0 if has_cpu_blame(findings) else UNSUPPORTED_HOST)

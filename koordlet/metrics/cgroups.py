@@ -252,7 +252,7 @@ class CgroupMetrics(PrometheusCollector):
         able = GaugeMetricFamily("koord_capability", "1 where this host can measure it", labels=("name",))
         for name, value in self._capabilities.items():
             able.add_metric((name,), value)
-        lost = CounterMetricFamily("koord_lost_events", "Events that were lost, by place", labels=("place",))
+        lost = CounterMetricFamily("koord_lost_events", "Events that were lost, by source", labels=("source",))
         for place, count in self._lost.items():
             lost.add_metric((place,), count)
         exported = GaugeMetricFamily("koord_exported_cgroups", "Cgroups with series of their own")

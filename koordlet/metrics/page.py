@@ -32,7 +32,7 @@ in brackets where it is no cgroup.
 _SELF = (
     ("koord_build_info", "gauge", "version, kernel", "Version of the agent"),
     ("koord_capability", "gauge", "name", "1 where this host can measure it, 0 where not"),
-    ("koord_lost_events_total", "counter", "place", "Events that could not be recorded, by place"),
+    ("koord_lost_events_total", "counter", "source", "Events that were lost, by source"),
     ("koord_exported_cgroups", "gauge", "", "Cgroups with series of their own"),
     (
         "koord_bpf_run_seconds_total",

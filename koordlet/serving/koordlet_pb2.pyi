@@ -112,16 +112,16 @@ class NodeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Capability(_message.Message):
-    __slots__ = ("name", "able", "reason", "remedy")
+    __slots__ = ("name", "available", "reason", "remedy")
     NAME_FIELD_NUMBER: _ClassVar[int]
-    ABLE_FIELD_NUMBER: _ClassVar[int]
+    AVAILABLE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     REMEDY_FIELD_NUMBER: _ClassVar[int]
     name: str
-    able: bool
+    available: bool
     reason: str
     remedy: str
-    def __init__(self, name: _Optional[str] = ..., able: _Optional[bool] = ..., reason: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., available: _Optional[bool] = ..., reason: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
     __slots__ = ("hostname", "version", "kernel", "interval_seconds", "ticks", "last_tick", "cgroups", "open_verdicts", "capabilities")

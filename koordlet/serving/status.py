@@ -11,7 +11,7 @@ class Capability:
     """One probe or collector: whether it measures on this host, and the reason or the limits if not fully."""
 
     name: str
-    able: bool
+    available: bool
     reason: str = ""
     remedy: str = ""
 

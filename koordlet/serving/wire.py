@@ -83,7 +83,7 @@ def status_message(status: AgentStatus, open_verdicts: int) -> pb.NodeStatus:
         cgroups=status.cgroups,
         open_verdicts=open_verdicts,
         capabilities=[
-            pb.Capability(name=each.name, able=each.able, reason=each.reason, remedy=each.remedy)
+            pb.Capability(name=each.name, available=each.available, reason=each.reason, remedy=each.remedy)
             for each in status.capabilities
         ],
     )

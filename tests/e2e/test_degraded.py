@@ -37,20 +37,20 @@ def test_without_libbpf_the_kernels_counters_remain(kernel: Kernel) -> None:
     hide = f"mount --bind /dev/null {libbpf_path()}"
     code, found = doctor(hide)
     assert code == 3
-    assert found["libbpf"]["able"] is False
+    assert found["libbpf"]["available"] is False
     assert "libbpf1" in str(found["libbpf"]["remedy"])
-    assert found["cpu"]["able"] is False
-    assert found["cpustat"]["able"] is True
+    assert found["cpu"]["available"] is False
+    assert found["cpustat"]["available"] is True
 
 
 def test_a_corrupt_object_is_named_and_the_other_probes_go_on(kernel: Kernel, tmp_path: Path) -> None:
     garbage = tmp_path / "garbage"
     garbage.write_bytes(b"\x7fELF" + b"\0" * 100)
     _, found = doctor(f"mount --bind {garbage} {object_path('irq')}")
-    assert found["irq"]["able"] is False
-    assert "irq.bpf.o" in str(found["irq"]["why"])
+    assert found["irq"]["available"] is False
+    assert "irq.bpf.o" in str(found["irq"]["reason"])
     assert "probes.build" in str(found["irq"]["remedy"])
-    assert found["cpu"]["able"] is True
+    assert found["cpu"]["available"] is True
 
 
 def test_without_btf_a_snapshot_says_what_it_rests_on(kernel: Kernel) -> None:

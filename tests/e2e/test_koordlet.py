@@ -175,9 +175,9 @@ def test_doctor(kernel: Kernel) -> None:
     done = subprocess.run([*KOORDLET, "doctor", "--json"], capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)
     assert done.returncode == 0
-    assert found["main_job"] is True
+    assert found["cpu_blame_available"] is True
     for capability in found["capabilities"]:
-        assert capability["why"]
+        assert capability["reason"]
     assert "yes" in subprocess.check_output([*KOORDLET, "doctor"], text=True)
 
 

@@ -89,7 +89,7 @@ def test_verdicts_are_read_from_the_socket(kernel: Kernel, tree: CgroupTree, tmp
         AgentClient(path) as client,
     ):
         node = client.node()
-        assert {each.name: each.able for each in node.capabilities}["cpu"]
+        assert {each.name: each.available for each in node.capabilities}["cpu"]
         contend(victim, hog)
         wanted = VerdictFilter(victim.path, "cpu")
         wait_for(lambda: client.open_verdicts(wanted), interval_seconds=0.1, check=alive(process, log))

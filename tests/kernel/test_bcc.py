@@ -259,20 +259,20 @@ def koordlet(hide: str, *arguments: str) -> dict[str, Any]:
 
 def test_without_btf_the_agent_picks_bcc_and_says_so(bcc: None) -> None:
     found = {row["name"]: row for row in koordlet(HIDE_BTF, "doctor", "--json")["capabilities"]}
-    assert found["btf"]["able"] is False
+    assert found["btf"]["available"] is False
     for name in ("cpu", "memory", "blockio"):
-        assert found[name]["able"] is True
-        assert "compiled by BCC: the kernel offers no BTF" in found[name]["why"]
+        assert found[name]["available"] is True
+        assert "compiled by BCC: the kernel offers no BTF" in found[name]["reason"]
     for column in (*UNMEASURED, "blockio.throttle_ns"):
-        assert found[column]["able"] is False
-    assert found["irq"]["able"] is False
+        assert found[column]["available"] is False
+    assert found["irq"]["available"] is False
 
 
 def test_bcc_can_be_forced(bcc: None, tmp_path: Path) -> None:
     settings = tmp_path / "koordlet.toml"
     settings.write_text('[probes]\nbackend = "bcc"\ndisabled = ["cpu", "blockio"]\n')
     rows = koordlet("true", "doctor", "--config", str(settings), "--json")["capabilities"]
-    why = {row["name"]: row["why"] for row in rows}
+    why = {row["name"]: row["reason"] for row in rows}
     assert "compiled by BCC as set" in why["memory"]
     assert "BCC compiles only" in why["irq"]
 

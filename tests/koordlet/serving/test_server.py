@@ -25,7 +25,7 @@ from koordlet.serving.status import AgentStatus, Capability
 from tests.verdicts import make_verdict
 from tests.waiting import wait_for
 
-STATUS = AgentStatus("n1", "0.1", "6.18", 1.0, (Capability("cpu", able=True),))
+STATUS = AgentStatus("n1", "0.1", "6.18", 1.0, (Capability("cpu", available=True),))
 EVERYTHING = VerdictFilter()
 
 
@@ -67,7 +67,7 @@ def test_what_stands_then_what_changes(server: AgentServer, path: Path) -> None:
 def test_the_node_says_what_it_can(server: AgentServer, path: Path) -> None:
     with AgentClient(path) as client:
         node = client.node()
-    assert (node.hostname, [(each.name, each.able) for each in node.capabilities]) == ("n1", [("cpu", True)])
+    assert (node.hostname, [(each.name, each.available) for each in node.capabilities]) == ("n1", [("cpu", True)])
 
 
 def test_reflection_tells_the_service(server: AgentServer, path: Path) -> None:

@@ -39,9 +39,9 @@ def test_status_says_why_not() -> None:
     able = {"cpu": True, "pmu": False, "net": True}
     listed = capabilities(able, {"pmu": Unsupported("no PMU", "bare metal")}, {"net": "no driver call"})
     assert listed == (
-        Capability("cpu", able=True),
-        Capability("net", able=True, reason="no driver call"),
-        Capability("pmu", able=False, reason="no PMU", remedy="bare metal"),
+        Capability("cpu", available=True),
+        Capability("net", available=True, reason="no driver call"),
+        Capability("pmu", available=False, reason="no PMU", remedy="bare metal"),
     )
     message = status_message(AgentStatus("n1", "0.1", "6.18", 1.0, listed, ticks=3), 2)
     assert (message.hostname, message.ticks, message.open_verdicts) == ("n1", 3, 2)
