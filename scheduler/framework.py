@@ -217,7 +217,7 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt found no row. `bits[row]` indexes `reasons`; a pod-wide `reason` stands alone."""
+    """Reasons why an attempt found no row. `bits[row]` indexes `reasons`; a pod-wide `reason` stands alone."""
 
     reasons: tuple[Reason, ...]
     bits: Bits

@@ -186,7 +186,7 @@ class PodQueue:
                 self._admit(queued, now)
 
     def next_wake(self) -> float | None:
-        """When the earliest back-off ends; None when nothing backs off."""
+        """Time at which the earliest back-off ends; None when nothing backs off."""
         return self._waiting[0][0] if self._waiting else None
 
     # Internals

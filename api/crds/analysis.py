@@ -1,4 +1,4 @@
-"""What is learned about workloads: how much they need (Recommendation) and how they bear neighbours (WorkloadProfile).
+"""Knowledge about workloads: resource needs (Recommendation) and sensitivity to neighbours (WorkloadProfile).
 
 The model behind WorkloadProfile: on a node, the *pressure* on a resource is the share of that resource's
 capacity that neighbours take, from 0 to 1. A workload's *sensitivity* is the seconds it loses per second per
@@ -31,7 +31,7 @@ class RecommendationTarget(Wire, frozen=True, kw_only=True):
 
 
 class RecommendationSpec(Wire, frozen=True, kw_only=True):
-    """What to recommend for."""
+    """Target of the recommendation."""
 
     target: RecommendationTarget
 
@@ -58,7 +58,7 @@ class RecommendationStatus(Wire, frozen=True, kw_only=True):
 
 
 class Recommendation(Wire, frozen=True, kw_only=True):
-    """How much a workload needs."""
+    """Recommended resources of a workload."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: RecommendationSpec
@@ -105,7 +105,7 @@ class ResourceInterference(Wire, frozen=True, kw_only=True):
 
 
 class WorkloadProfileStatus(Wire, frozen=True, kw_only=True):
-    """What was learned, from how much, and when. Age is the reader's clock less `update_time`."""
+    """Sensitivity and pressure learned, with sample counts and times. Age is the reader's clock less `update_time`."""
 
     resources: list[ResourceInterference] = []
     samples: Annotated[int, between(0)] = 0
@@ -118,7 +118,7 @@ class WorkloadProfileStatus(Wire, frozen=True, kw_only=True):
 
 
 class WorkloadProfile(Wire, frozen=True, kw_only=True):
-    """How a workload bears its neighbours, and what it does to them."""
+    """Sensitivity of a workload to its neighbours, and the pressure that it puts on them."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadProfileSpec

@@ -74,7 +74,7 @@ TIME = msgspec.Meta(extra_json_schema={"format": "date-time"})
 """Annotation of an RFC 3339 time."""
 
 OPAQUE = msgspec.Meta(extra_json_schema={"type": "object", **STATELESS})
-"""Annotation of an object whose fields are somebody else's business and are kept as they are."""
+"""Annotation of an object whose fields another program owns; they are kept as they are."""
 
 
 def definition_document(definition: Definition[Any]) -> dict[str, Any]:

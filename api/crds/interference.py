@@ -74,7 +74,7 @@ class InterferenceDetectionRuleSpec(Wire, frozen=True, kw_only=True):
     """The rule must hold in so many of `of_ticks` ticks."""
     of_ticks: Annotated[int, between(1, 60)] | None = None
     at_once_ratio: Annotated[float, between(1)] | None = None
-    """One tick is enough for a loss of this many thresholds, if most of it was seen to be somebody else's."""
+    """One tick is enough for a loss of this many thresholds, if most of it was measured to be another cgroup's."""
     close_ratio: Annotated[float, _PART] | None = None
     """A verdict closes when the loss stays below this part of the threshold for `hold_seconds`."""
     hold_seconds: Annotated[float, between(0, 3600)] | None = None

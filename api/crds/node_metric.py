@@ -18,7 +18,7 @@ class AggregatePolicy(Wire, frozen=True, kw_only=True):
 
 
 class MetricCollectPolicy(Wire, frozen=True, kw_only=True):
-    """How a node measures and reports; None leaves it to the agent."""
+    """Measuring and reporting intervals of a node; None leaves them to the agent."""
 
     aggregate_duration_seconds: int | None = None
     report_interval_seconds: int | None = None
@@ -29,7 +29,7 @@ class MetricCollectPolicy(Wire, frozen=True, kw_only=True):
 
 
 class NodeMetricSpec(Wire, frozen=True, kw_only=True):
-    """What to report."""
+    """Content of a node's reports."""
 
     metric_collect_policy: MetricCollectPolicy | None = None
 

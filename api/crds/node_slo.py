@@ -12,7 +12,7 @@ Extensions = Annotated[dict[str, Any], OPAQUE]
 
 
 class ResourceThresholdStrategy(Wire, frozen=True, kw_only=True):
-    """When best-effort work is suppressed and evicted; percents of capacity unless said otherwise."""
+    """Thresholds of suppression and eviction of best-effort work; percents of capacity unless said otherwise."""
 
     enable: bool | None = None
     cpu_suppress_threshold_percent: Percent | None = None
@@ -42,7 +42,7 @@ class ResourceThresholdStrategy(Wire, frozen=True, kw_only=True):
 
 
 class ResourceQOSPolicies(Wire, frozen=True, kw_only=True):
-    """Which mechanism implements a quality of service."""
+    """Mechanism that implements a quality of service."""
 
     cpu_policy: Annotated[str, among("groupIdentity", "coreSched")] | None = None
     net_qos_policy: Annotated[str, among("tc", "terway-qos")] | None = msgspec.field(default=None, name="netQOSPolicy")
@@ -153,7 +153,7 @@ class ResourceQOSStrategy(Wire, frozen=True, kw_only=True):
 
 
 class CPUBurstStrategy(Wire, frozen=True, kw_only=True):
-    """How far latency-sensitive containers may exceed their quota for a while."""
+    """Limits within which latency-sensitive containers may exceed their quota for a while."""
 
     policy: Annotated[str, among("none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto")] | None = None
     cpu_burst_percent: Annotated[int, between(1, 10000)] | None = None
@@ -176,7 +176,7 @@ class SystemStrategy(Wire, frozen=True, kw_only=True):
 
 
 class CgroupPath(Wire, frozen=True, kw_only=True):
-    """Where a host application's cgroup is."""
+    """Path of a host application's cgroup."""
 
     base: Annotated[str, among("CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort")] | None = None
     parent_dir: str = ""

@@ -10,7 +10,7 @@ from api.kube.objects import Taint
 GROUP = "scheduling.koordinator.sh"
 
 Template = Annotated[dict[str, Any], OPAQUE]
-"""A pod or object template, kept whole: whoever creates something from it must not lose a field."""
+"""A pod or object template, kept whole, so that an object created from it loses no field."""
 
 
 class ControllerReference(OwnerReference, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class ControllerReference(OwnerReference, frozen=True, kw_only=True):
 
 
 class ReservationOwner(Wire, frozen=True, kw_only=True):
-    """Who may use a reservation; the fields given must all hold."""
+    """Owners that may use a reservation; the fields given must all hold."""
 
     object: ObjectReference | None = None
     controller: ControllerReference | None = None
@@ -28,14 +28,14 @@ class ReservationOwner(Wire, frozen=True, kw_only=True):
 
 
 class PreAllocationPolicy(Wire, frozen=True, kw_only=True):
-    """How running pods may be taken into a reservation."""
+    """Policy for taking running pods into a reservation."""
 
     mode: Annotated[str, among("Default", "Cluster")] | None = None
     enable_multiple: bool = False
 
 
 class ReservationSpec(Wire, frozen=True, kw_only=True):
-    """What is reserved, for whom and for how long. `allocate_once` None means True, `ttl` None 24h."""
+    """Reserved resources, their owners and their lifetime. `allocate_once` None means True, `ttl` None 24h."""
 
     template: Template | None = None
     owners: Annotated[list[ReservationOwner], nonempty()]
@@ -50,7 +50,7 @@ class ReservationSpec(Wire, frozen=True, kw_only=True):
 
 
 class ReservationStatus(Wire, frozen=True, kw_only=True):
-    """Where a reservation stands; an empty phase is Pending."""
+    """Phase of a reservation and its allocations; an empty phase is Pending."""
 
     phase: Annotated[str, among("", "Pending", "Available", "Succeeded", "Waiting", "Failed")] = ""
     conditions: list[Condition] = []
@@ -77,7 +77,7 @@ class MigrationReservation(Wire, frozen=True, kw_only=True):
 
 
 class PodMigrationJobSpec(Wire, frozen=True, kw_only=True):
-    """Which pod to move, and how. An empty mode is ReservationFirst."""
+    """Pod to migrate, and the mode. An empty mode is ReservationFirst."""
 
     pod_ref: ObjectReference
     paused: bool = False
@@ -99,7 +99,7 @@ class PreemptedReservation(Wire, frozen=True, kw_only=True):
 
 
 class PodMigrationJobStatus(Wire, frozen=True, kw_only=True):
-    """How far the migration is; an empty phase is Pending. `pod_ref` is the pod that came instead."""
+    """Progress of the migration; an empty phase is Pending. `pod_ref` is the pod that replaced the evicted one."""
 
     phase: Annotated[str, among("", "Pending", "Running", "Succeeded", "Failed", "Aborted")] = ""
     status: str = ""
@@ -221,7 +221,7 @@ class DomainExplanation(Wire, frozen=True, kw_only=True):
 
 
 class ScheduleExplanationSpec(Wire, frozen=True, kw_only=True):
-    """What is asked about: a pod or job as namespace/name, or a gang group's id. `ttl` None is 24h."""
+    """Subject of the explanation: a pod or job as namespace/name, or a gang group's id. `ttl` None is 24h."""
 
     question_object_key: str = ""
     question_object_template: Template | None = None
@@ -239,7 +239,7 @@ class ScheduleExplanationStatus(Wire, frozen=True, kw_only=True):
 
 
 class ScheduleExplanation(Wire, frozen=True, kw_only=True):
-    """Why a pod or gang is not placed."""
+    """Reasons why a pod or gang is not placed."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ScheduleExplanationSpec = ScheduleExplanationSpec()

@@ -10,7 +10,7 @@ SIGS_APPROVAL = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
 
 
 class PodGroupSpec(Wire, frozen=True, kw_only=True):
-    """How many pods start together; `schedule_timeout_seconds` None leaves it to the scheduler."""
+    """Number of pods that start together; `schedule_timeout_seconds` None leaves it to the scheduler."""
 
     min_member: int = 0
     min_resources: ResourceList = {}
@@ -18,7 +18,7 @@ class PodGroupSpec(Wire, frozen=True, kw_only=True):
 
 
 class PodGroupStatus(Wire, frozen=True, kw_only=True):
-    """How far the group is."""
+    """Progress of the group."""
 
     phase: str = ""
     occupied_by: str = ""
@@ -38,14 +38,14 @@ class PodGroup(Wire, frozen=True, kw_only=True):
 
 
 class ElasticQuotaSpec(Wire, frozen=True, kw_only=True):
-    """What a quota is guaranteed and may borrow up to; its place in the tree stands in labels."""
+    """Guarantee of a quota and the limit that it may borrow up to; labels hold its place in the tree."""
 
     min: ResourceList = {}
     max: ResourceList = {}
 
 
 class ElasticQuotaStatus(Wire, frozen=True, kw_only=True):
-    """What its pods use."""
+    """Usage of its pods."""
 
     used: ResourceList = {}
 
@@ -75,7 +75,7 @@ class ElasticQuotaProfile(Wire, frozen=True, kw_only=True):
 
 
 class ClusterColocationProfileSpec(Wire, frozen=True, kw_only=True):
-    """Which pods the webhook changes, and what it sets. `patch` is a strategic merge patch of a pod."""
+    """Selector of pods that the webhook changes, and fields it sets. `patch` is a strategic merge patch of a pod."""
 
     namespace_selector: LabelSelector | None = None
     selector: LabelSelector | None = None

@@ -12,7 +12,7 @@ from api.kube.meta import Condition, Labels, ObjectMeta, Quantity, Wire
 
 
 class DeviceTopology(Wire, frozen=True):
-    """Where a device sits; -1 and empty are unknown."""
+    """Location of a device; -1 and empty are unknown."""
 
     socket_id: int = msgspec.field(default=-1, name="socketID")
     node_id: int = msgspec.field(default=-1, name="nodeID")

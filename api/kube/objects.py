@@ -64,7 +64,7 @@ class PreferredSchedulingTerm(Wire, frozen=True):
 
 
 class NodeAffinity(Wire, frozen=True):
-    """Which nodes a pod must and would rather run on."""
+    """Required and preferred nodes of a pod."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: list[PreferredSchedulingTerm] = msgspec.field(
@@ -242,7 +242,7 @@ class Node(Wire, frozen=True):
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True):
-    """Which pods a budget covers."""
+    """Selector of the pods that a budget covers."""
 
     selector: LabelSelector | None = None
     min_available: str | int | None = None

@@ -20,7 +20,7 @@ _IDENTITY = frozenset({("apiVersion",), ("kind",), ("metadata", "name"), ("metad
 
 @dataclass(slots=True)
 class Ownership:
-    """Which manager applied which fields of one object, with the values it applied."""
+    """Fields of one object by the manager that applied them, with the applied values."""
 
     fields: dict[str, dict[Path, Any]] = field(default_factory=dict)
 

@@ -90,7 +90,7 @@ class Twin:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL that it listens on."""
         return f"http://127.0.0.1:{self._server.port}"
 
     def endpoint(self) -> Endpoint:

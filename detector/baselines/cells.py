@@ -56,7 +56,7 @@ class Cells:
 
     @property
     def last(self) -> NDArray[np.float64]:
-        """When each cell last took a sample, in seconds."""
+        """Time of the last sample of each cell, in seconds."""
         return self._last
 
     def weight_at(self, now_seconds: float) -> float:

@@ -116,7 +116,7 @@ def refresh(history: CpiSpec | None, fresh: CpiSamples, policy: Cpi2Policy) -> C
 def outliers(
     cpi: NDArray[np.float64], usage_cores: NDArray[np.float64], specs: Sequence[CpiSpec | None], policy: Cpi2Policy
 ) -> NDArray[np.bool_]:
-    """Which tasks' samples are outliers; one without a history or with little usage never is."""
+    """Return the tasks whose samples are outliers; one without a history or with little usage never is."""
     limits = np.array([spec.threshold(policy.outlier_sigmas) if spec else np.inf for spec in specs], dtype=np.float64)
     return np.asarray((cpi > limits) & (usage_cores >= policy.min_usage_cores), dtype=np.bool_)
 

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 COUNT = struct.Struct("<Q")
-BLOCK = b"".join(b"%d lines of a log that somebody wants smaller\n" % number for number in range(20_000))[: 256 * 1024]
+BLOCK = b"".join(b"%d lines of a log that is to be compressed\n" % number for number in range(20_000))[: 256 * 1024]
 
 
 def work(counter: mmap.mmap, place: int) -> None:

@@ -123,7 +123,7 @@ class Gradient:
 
 
 def gradient(workload: WorkloadDistribution, state: GpuState, task: TaskType) -> Gradient:
-    """Where and on which GPU `task` fragments the cluster least; a pod of several GPUs takes the emptiest."""
+    """Return the node and GPU on which `task` fragments the cluster least; a pod of several GPUs takes the emptiest."""
     before = workload.fragmentation(state)
     cpu_left = state.cpu_millicores - task.cpu_millicores
     fits_node = cpu_left >= 0

@@ -1,1 +1,1 @@
-"""Why a pod is where it is, or nowhere."""
+"""Explanations of placements: scores, rejections and pending pods."""

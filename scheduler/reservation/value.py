@@ -102,7 +102,7 @@ class Reservation:
 
     @property
     def end_seconds(self) -> float | None:
-        """When it expires: the absolute time if given, else creation plus ttl; None for never."""
+        """Time of expiry: the absolute time if given, else creation plus ttl; None for never."""
         if self.expires_seconds is not None:
             return self.expires_seconds
         return self.created_seconds + self.ttl_seconds if self.ttl_seconds else None

@@ -123,7 +123,7 @@ class Curve:
 
     @property
     def last(self) -> Point:
-        """Where the run ended."""
+        """Last point of the run."""
         return self.points[-1]
 
 

@@ -1,4 +1,4 @@
-"""What selectors match."""
+"""Selectors and the labels that they match."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What simple rules would say of made-up samples."""
+"""Verdicts of simple rules on made samples."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Which pods are protected by annotation."""
+"""Protection of pods by annotation."""
 
 import pytest
 

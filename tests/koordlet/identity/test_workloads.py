@@ -1,4 +1,4 @@
-"""What stays the same of a workload when its pods, containers and processes are replaced."""
+"""Names of workloads, which stay the same when its pods, containers and processes are replaced."""
 
 import re
 import string

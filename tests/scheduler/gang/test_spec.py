@@ -1,4 +1,4 @@
-"""Where a gang's parameters come from, and what they fall back to."""
+"""Sources of a gang's parameters, and their defaults."""
 
 import pytest
 
