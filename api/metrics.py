@@ -206,18 +206,36 @@ METRICS: tuple[Metric, ...] = (
     gauge("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
     # the close look
     gauge(
-        "triage.budget_cores", "triage_budget", Unit.CORES, "CPU that expensive probes' programs may take", table="host"
+        "triage.budget_cores",
+        "triage_budget",
+        Unit.CORES,
+        "CPU budget of the programs of probes with a focus",
+        table="host",
     ),
-    gauge("triage.used_cores", "triage_used", Unit.CORES, "CPU that they took when last measured", table="host"),
-    gauge("triage.focused", "triage_focused_cgroups", Unit.COUNT, "Cgroups that they look at", table="host"),
+    gauge(
+        "triage.used_cores",
+        "triage_used",
+        Unit.CORES,
+        "CPU that the programs of probes with a focus used when last measured",
+        table="host",
+    ),
+    gauge(
+        "triage.focused", "triage_focused_cgroups", Unit.COUNT, "Cgroups in the focus of expensive probes", table="host"
+    ),
     gauge(
         "triage.level",
         "triage_level",
         Unit.COUNT,
-        "0 everything, 1 rotation, 2 suspects, 3 worst, 4 nothing",
+        "Focus of expensive probes: 0 everything, 1 rotation, 2 suspects, 3 worst, 4 nothing",
         table="host",
     ),
-    counter("triage.shed_ticks", "triage_shed_ticks", Unit.COUNT, "Ticks in which less was looked at", table="host"),
+    counter(
+        "triage.shed_ticks",
+        "triage_shed_ticks",
+        Unit.COUNT,
+        "Ticks in which the focus was reduced to keep the CPU budget",
+        table="host",
+    ),
     # memory
     *(
         counter(f"memory.stall_{cause}_ns", "cgroup_memory_stall", Unit.NS, _STALL, cause=cause)

@@ -83,7 +83,8 @@ def _renumbered(numbers: NDArray[np.int16], before: Sequence[str], after: Sequen
     if tuple(before) == tuple(after):
         return numbers
     place = {name: number for number, name in enumerate(after)}
-    return np.array([place.get(name, -1) for name in before], dtype=np.int16)[numbers]
+    table = np.array([place.get(name, -1) for name in before], dtype=np.int16)
+    return np.where(numbers < 0, numbers, table[numbers])
 
 
 def _series(past: Past, correlated: Sequence[str]) -> Floats:

@@ -133,7 +133,7 @@ class Recorder:
         self.bytes += written
 
     def _make_room(self, needed_bytes: int) -> None:
-        """Delete the oldest segments, whole, until `wanted` bytes more are within `max_bytes`."""
+        """Delete the oldest segments, whole, until `needed_bytes` more are within `max_bytes`."""
         for unfinished in self._directory.glob(f"*{_UNFINISHED}"):
             unfinished.unlink(missing_ok=True)
         sizes = {path: path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}")}

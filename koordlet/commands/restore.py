@@ -42,7 +42,7 @@ def restore(config: Path | None) -> None:
     except Unsupported as lack:
         die(lack.reason, hint=lack.remedy, code=UNSUPPORTED_HOST)
     for event in events:
-        click.echo(f"{event.outcome:<10} {event.file}  {event.before} -> {event.after}  {event.reason}")
+        click.echo(f"{event.outcome:<19} {event.file}  {event.before} -> {event.after}  {event.reason}")
     counts = Counter(event.outcome for event in events)
     click.echo(
         f"{counts[Outcome.RESTORED]} put back, {counts[Outcome.FAILED]} failed, {counts[Outcome.FOREIGN_WRITE]} foreign"

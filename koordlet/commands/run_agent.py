@@ -93,7 +93,7 @@ def _run(
     settings: AgentSettings,
     flags: RunFlags,
 ) -> None:
-    """Open control loop and sinks, run the loop, close them in reverse order: settings are restored first."""
+    """Open control loop and sinks, run the loop; settings are restored before any sink is closed."""
     with ExitStack() as stack:
         stop = stack.enter_context(until_signalled())
         optional = stack.enter_context(open_sinks(agent, detection, settings, program_version()))
@@ -110,7 +110,10 @@ def _run(
         else:
             sinks["log"] = log_lines(str if flags.verbose else agent.name_of)
         loop = AgentLoop(agent, detection=detection, control=control.step, sinks=sinks | optional)
-        loop.run(settings.interval_seconds, stop)
+        try:
+            loop.run(settings.interval_seconds, stop)
+        finally:
+            control.close()
 
 
 def _open_detection(settings: AgentSettings, judge_settings: JudgeSettings) -> Detection:

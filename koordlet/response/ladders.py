@@ -13,7 +13,7 @@ import numpy as np
 from api.cgroup_path import competing_ancestor
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
-from api.qos import PROTECTED_RANK, QoSClass
+from api.qos import PROTECTED_RANK, SENSITIVE_RANK, QoSClass
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads
 from koordlet.response.limit_control import first_limit
 from koordlet.response.observation import Observation
@@ -365,15 +365,23 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
 def cgroup_reads(observation: Observation, settings: ResponseSettings) -> CgroupReads:
     """Return the cgroups whose CPUs (for `cpuset`) or quota (for `burst`) a rung may need before the next tick.
 
-    A trip between two ticks may name any latency-sensitive victim, so the quotas of all that are throttled are
-    included. Their CPUs are not: the fast path applies invisible rungs only, and `cpuset` is none.
+    CPUs are needed only of pairs that the rung may answer: on a host that has cpusets, of a latency-sensitive victim
+    and of culprits with a share that counts. A trip between two ticks may name any latency-sensitive victim, so the
+    quotas of all that are throttled are included. Their CPUs are not: the fast path applies invisible rungs only, and
+    `cpuset` is none.
     """
     verdicts = [verdict for verdict in observation.verdicts if verdict.resource == "cpu"]
     victims = {verdict.victim for verdict in verdicts}
-    culprits = {culprit.path for verdict in verdicts for culprit in verdict.culprits}
+    has_cpuset = Knob.CPUSET_CPUS in observation.capabilities.knobs and settings.max_strength >= Strength.MILD
+    cpus: set[str] = set()
+    for verdict in verdicts if has_cpuset else ():
+        shares = {culprit.path for culprit in verdict.culprits if culprit.share >= settings.min_culprit_share}
+        culprits = {path for path in shares if path.startswith("/")}
+        if culprits and observation.rank(verdict.victim) >= SENSITIVE_RANK:
+            cpus |= {verdict.victim, *culprits}
     throttled = np.flatnonzero(observation.throttled > settings.loss_budget_seconds_per_second).tolist()
     return CgroupReads(
-        cpus=frozenset(path for path in victims | culprits if path.startswith("/")),
+        cpus=frozenset(cpus),
         quota=frozenset(
             info.path
             for info in (observation.cgroups[row] for row in throttled)

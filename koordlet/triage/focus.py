@@ -57,7 +57,7 @@ class FocusControl:
             return
         if level != before:
             cost = "at an unknown cost" if used is None else f"at {used:.1f} of {self.budget:.1f} millicores"
-            _log.info("close look: %s, %s", level.name.lower(), cost)
+            _log.info("triage level: %s, %s", level.name.lower(), cost)
 
     @property
     def budget(self) -> float:

@@ -1,4 +1,4 @@
-"""The running agent's socket, cluster, close look and profiles, each as its users find it."""
+"""The running agent's socket, cluster, triage and profiles, each as its users find it."""
 
 import json
 import re
@@ -155,7 +155,7 @@ def test_a_close_look_that_costs_too_much_is_given_up_and_said(
     ):
         contend(one, other)
         wait_for(lambda: metric(log, "koord_triage_level") == 4.0, interval_seconds=0.1, check=alive(process, log))
-        assert "close look: nothing" in log.read_text()
+        assert "triage level: nothing" in log.read_text()
         assert metric(log, "koord_triage_focused_cgroups") == 0.0
         assert (metric(log, "koord_triage_shed_ticks_total") or 0) > 0
         assert metric(log, "koord_triage_budget_cores") is not None

@@ -223,7 +223,7 @@ def is_late(pod: TestCgroup) -> Callable[[Verdict], bool]:
 
 def ready_cells(directory: Path) -> int:
     found = read_baselines(directory / "baselines.json", time.time(), BaselinePolicy()).baselines
-    cards = found.cards(time.time()) if found else ()
+    cards = found.records(time.time()) if found else ()
     return sum(card.signal == "turnaround" and card.weight >= BaselinePolicy().warm_samples for card in cards)
 
 

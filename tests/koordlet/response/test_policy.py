@@ -381,7 +381,7 @@ def test_a_trip_finds_the_quota_of_a_throttled_victim_read_in_the_last_tick() ->
         pytest.param([], 0.3, True, CgroupReads(quota=frozenset({WEB})), id="throttled-before-a-trip"),
         pytest.param([], 0.3, False, CgroupReads(), id="throttled-without-fast-path"),
         pytest.param([verdict_on(resource="memory")], 0.0, True, CgroupReads(), id="memory-verdict"),
-        pytest.param([verdict_on("[kernel]")], 0.0, True, CgroupReads(frozenset({WEB})), id="no-cgroup"),
+        pytest.param([verdict_on("[kernel]")], 0.0, True, CgroupReads(), id="no-cgroup"),
     ],
 )
 def test_only_the_cgroups_that_a_rung_may_need_are_read(
@@ -389,6 +389,14 @@ def test_only_the_cgroups_that_a_rung_may_need_are_read(
 ) -> None:
     tick = look(0.0, verdicts, throttled=throttled)
     assert cgroup_reads(tick, ResponseSettings(fast_path=fast_path)) == expected
+
+
+def test_cpus_are_read_only_for_a_rung_that_may_follow() -> None:
+    tick = look(0.0, [verdict_on()])
+    assert cgroup_reads(tick, ResponseSettings(max_strength=Strength.INVISIBLE)) == CgroupReads()
+    assert cgroup_reads(tick, ResponseSettings(min_culprit_share=1.0)) == CgroupReads()
+    no_cpuset = replace(tick.capabilities, knobs=tick.capabilities.knobs - {Knob.CPUSET_CPUS})
+    assert cgroup_reads(replace(tick, capabilities=no_cpuset), ResponseSettings()) == CgroupReads()
 
 
 def test_cpus_are_parted_by_whole_cores() -> None:
