@@ -29,7 +29,7 @@ from tests.vm.outcomes import Row, read_lines, rows_of
 KERNEL_TESTS = Path("tests/kernel")
 GUEST_RESULTS = Path("/run/koord-vm/results")
 TEMPORARY_BYTES = 4 << 30
-RERUNS = 2  # see outcomes.RERUN_REASON
+RERUNS = 3  # see outcomes.RERUN_REASON
 PYTEST_STATUSES = {0: "", 1: "", 5: "no test was collected"}
 
 

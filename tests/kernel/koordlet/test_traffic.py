@@ -31,6 +31,7 @@ from koordlet.host.traffic.classifiers import CgroupMatch
 from koordlet.host.traffic.qdisc import link_identity
 from koordlet.host.traffic.veth_taps import has_tcx, taps_of
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.noisy import noisy
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -197,6 +198,7 @@ def enforcing(state: Path) -> Iterator[Enforcer]:
         enforcer.close()
 
 
+@noisy("rates of single seconds of TCP flows whose sender and receiver share two CPUs")
 def test_online_traffic_keeps_its_promise_and_best_effort_work_borrows_what_is_idle(
     wire: Wire, flood: TestCgroup, tmp_path: Path
 ) -> None:
