@@ -114,10 +114,16 @@ def total_lost_ns(ledger: Mapping[str, Floats]) -> Floats:
 
 def _sum(columns: Mapping[str, Column], names: Iterable[str]) -> Floats | None:
     """Sum of the columns that are there, NaN as zero; None where none is."""
-    present = [np.nan_to_num(columns[name].astype(np.float64)) for name in names if name in columns]
+    present = [_whole(columns[name]) for name in names if name in columns]
     if len(present) < 2:
         return present[0] if present else None
     return np.asarray(np.sum(present, axis=0))
+
+
+def _whole(column: Column) -> Floats:
+    """Return the column as floats, NaN as zero; whole numbers, as counters are, have none to look for."""
+    values: Floats = column.astype(np.float64)
+    return np.nan_to_num(values) if column.dtype.kind == "f" else values
 
 
 def _without_own(columns: Mapping[str, Column], less: tuple[str, ...]) -> dict[str, Floats]:
