@@ -90,6 +90,9 @@ class Setting(_Wanted, frozen=True, tag="setting"):
     value: str
     lease_seconds: float = 60.0
     """Time that it stays in effect without being requested again."""
+    protocol_state: bool = False
+    """State that the protocol gives the pod (shares of batch resources, cpusets, memory QoS): it follows the pod and
+    stays when the agent goes. Every other setting is an action: leased, and restored."""
 
 
 class Reclaim(_Wanted, frozen=True, tag="reclaim"):

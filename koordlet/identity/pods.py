@@ -1,13 +1,49 @@
-"""Facts of pods beside their cgroups: classes, labels, amounts, from the kubelet or the API server."""
+"""Facts of the node's pods: names, classes, labels, amounts, containers. Sources fill a `PodTable`; pure.
+
+A table is immutable. A source of pods (the kubelet, the API server, a recording) publishes a new one for each change;
+readers compare `generation` and look pods up by the uid or the container id in a cgroup's name.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from api.frame import CgroupInfo, CgroupKind
 from api.qos import QoSClass
 
 ANNOTATION_PROTECTED = "koordlet.koordinator.sh/protected"
 """Pod annotation; `true` keeps a pod from every action but a loosening."""
+
+
+class ContainerRole(StrEnum):
+    """Role of a container in its pod."""
+
+    APP = "app"
+    INIT = "init"
+    SIDECAR = "sidecar"
+    """An init container with restart policy Always."""
+    EPHEMERAL = "ephemeral"
+    SANDBOX = "sandbox"
+    """The pod's own (pause) container."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodContainer:
+    """One container of a pod; amounts by resource name as in `api.kube.resources`."""
+
+    name: str
+    id: str = ""
+    """Id at the runtime without its scheme; empty before it was created."""
+    role: ContainerRole = ContainerRole.APP
+    image: str = ""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    running: bool = True
+    restarts: int = 0
+    cgroup_path: str = ""
+    """As the runtime names it, below the mount of a hierarchy; empty where it was not asked."""
+    earlier_ids: tuple[str, ...] = ()
+    """Ids of instances that ended, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +53,66 @@ class PodFacts:
     name: str
     """`namespace/pod`."""
     qos: QoSClass = QoSClass.NONE
-    """As labelled."""
+    """As labelled; SYSTEM for static pods and for pods that are critical to the node."""
     priority: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     active: bool = True
+    """Neither finished nor terminating."""
+    uid: str = ""
+    """Uid at the API server."""
+    cgroup_uid: str = ""
+    """Uid in the kubelet's cgroup names: the config hash of a static pod, else `uid`."""
+    kube_qos: str = ""
+    """Kubernetes' own class: Guaranteed, Burstable or BestEffort."""
+    workload: str = ""
+    """`Kind/namespace/name` of its owner; `namespace/pod` where it has none."""
+    static: bool = False
+    """Made by the kubelet from a file; the API server has a mirror of it."""
+    host_network: bool = False
+    phase: str = ""
+    containers: tuple[PodContainer, ...] = ()
 
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return self.name.partition("/")[0]
+
+
+class PodTable:
+    """The pods of the node at one moment; immutable."""
+
+    def __init__(self, pods: Iterable[PodFacts] = (), *, generation: int = 0) -> None:
+        """`generation` grows with each change; 0 is no source at all."""
+        self.generation = generation
+        self.pods = tuple(pods)
+        self._by_uid: dict[str, PodFacts] = {}
+        self._by_container: dict[str, tuple[PodFacts, PodContainer]] = {}
+        for pod in self.pods:
+            self._by_uid.update(dict.fromkeys(filter(None, (pod.uid, pod.cgroup_uid)), pod))
+            for container in pod.containers:
+                ids = filter(None, (container.id, *container.earlier_ids))
+                self._by_container.update(dict.fromkeys(ids, (pod, container)))
+
+    def of_uid(self, uid: str) -> PodFacts | None:
+        """Return the pod with this uid, that of the API server or that in cgroup names."""
+        return self._by_uid.get(uid)
+
+    def of_container(self, container_id: str) -> tuple[PodFacts, PodContainer] | None:
+        """Return the container with this id and its pod."""
+        return self._by_container.get(container_id)
+
+    def __len__(self) -> int:
+        return len(self.pods)
+
+
+NO_PODS = PodTable()
+"""The table where no source tells of pods."""
+
+PodTableOf = Callable[[], PodTable]
+"""The newest table; never waits."""
 
 FactsOf = Callable[[str], PodFacts | None]
 """Facts of the pod with this uid; None where they are not known."""

@@ -2,7 +2,15 @@
 
 import pytest
 
-from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, annotated, no_pod_facts
+from koordlet.identity.pods import (
+    ANNOTATION_PROTECTED,
+    NO_PODS,
+    PodContainer,
+    PodFacts,
+    PodTable,
+    annotated,
+    no_pod_facts,
+)
 from tests.frames import cgroup_info
 
 UID = "12345678-1234-1234-1234-123456789012"
@@ -25,3 +33,14 @@ def test_the_pod_itself_is_named_and_only_if_it_says_so(annotations: dict[str, s
 def test_who_is_not_known_is_not_annotated() -> None:
     assert annotated(CGROUPS, {}.get) == frozenset()
     assert annotated(CGROUPS, no_pod_facts) == frozenset()
+
+
+def test_a_table_finds_pods_by_either_uid_and_by_every_container_id() -> None:
+    container = PodContainer("web", "b" * 64, earlier_ids=("c" * 64,))
+    pod = PodFacts("kube-system/proxy", uid=UID, cgroup_uid="f" * 32, containers=(container,))
+    table = PodTable([pod], generation=3)
+    assert table.of_uid(UID) is table.of_uid("f" * 32) is pod
+    assert table.of_container("b" * 64) == table.of_container("c" * 64) == (pod, container)
+    assert table.of_uid("") is None
+    assert table.of_container("") is None
+    assert (len(table), len(NO_PODS), pod.namespace) == (1, 0, "kube-system")
