@@ -28,6 +28,20 @@ class ContainerRole(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Assigned:
+    """What the kubelet's CPU, memory and device managers gave to one container alone."""
+
+    cpus: tuple[int, ...] = ()
+    memory: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+    """Blocks as (type, bytes, NUMA nodes); the type is `memory` or a size of huge pages."""
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Ids of devices by resource name."""
+
+
+NOTHING_ASSIGNED = Assigned()
+
+
+@dataclass(frozen=True, slots=True)
 class PodContainer:
     """One container of a pod; amounts by resource name as in `api.kube.resources`."""
 
@@ -41,7 +55,8 @@ class PodContainer:
     running: bool = True
     restarts: int = 0
     cgroup_path: str = ""
-    """As the runtime names it, below the mount of a hierarchy; empty where it was not asked."""
+    """Below the mount of a hierarchy: told by the runtime, and inside its pod's; empty where it is not known."""
+    assigned: Assigned = NOTHING_ASSIGNED
     earlier_ids: tuple[str, ...] = ()
     """Ids of instances that ended, newest first."""
 
@@ -67,6 +82,9 @@ class PodFacts:
     """Uid in the kubelet's cgroup names: the config hash of a static pod, else `uid`."""
     kube_qos: str = ""
     """Kubernetes' own class: Guaranteed, Burstable or BestEffort."""
+    cgroup_path: str = ""
+    """Below the mount of a hierarchy, where the kubelet's configuration places it; a cgroup elsewhere that has this
+    uid in its name is not the pod's. Empty where that configuration is not known."""
     workload: str = ""
     """`Kind/namespace/name` of its owner; `namespace/pod` where it has none."""
     static: bool = False
@@ -90,11 +108,16 @@ class PodTable:
         self.pods = tuple(pods)
         self._by_uid: dict[str, PodFacts] = {}
         self._by_container: dict[str, tuple[PodFacts, PodContainer]] = {}
+        self._by_path: dict[str, tuple[PodFacts, PodContainer | None]] = {}
         for pod in self.pods:
+            if pod.cgroup_path:
+                self._by_path[pod.cgroup_path] = (pod, None)
             self._by_uid.update(dict.fromkeys(filter(None, (pod.uid, pod.cgroup_uid)), pod))
             for container in pod.containers:
                 ids = filter(None, (container.id, *container.earlier_ids))
                 self._by_container.update(dict.fromkeys(ids, (pod, container)))
+                if container.cgroup_path:
+                    self._by_path[container.cgroup_path] = (pod, container)
 
     def of_uid(self, uid: str) -> PodFacts | None:
         """Return the pod with this uid, that of the API server or that in cgroup names."""
@@ -103,6 +126,10 @@ class PodTable:
     def of_container(self, container_id: str) -> tuple[PodFacts, PodContainer] | None:
         """Return the container with this id and its pod."""
         return self._by_container.get(container_id)
+
+    def of_path(self, path: str) -> tuple[PodFacts, PodContainer | None] | None:
+        """Return the pod, and container if it is one's, whose cgroup the kubelet placed at exactly this path."""
+        return self._by_path.get(path)
 
     def __len__(self) -> int:
         return len(self.pods)

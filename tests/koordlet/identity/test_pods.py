@@ -44,3 +44,13 @@ def test_a_table_finds_pods_by_either_uid_and_by_every_container_id() -> None:
     assert table.of_uid("") is None
     assert table.of_container("") is None
     assert (len(table), len(NO_PODS), pod.namespace) == (1, 0, "kube-system")
+
+
+def test_a_table_finds_pods_and_containers_by_the_place_of_their_cgroups() -> None:
+    container = PodContainer("web", "b" * 64, cgroup_path=f"{POD}/{'b' * 64}")
+    pod = PodFacts("shop/web", uid=UID, cgroup_path=POD, containers=(container,))
+    table = PodTable([pod], generation=1)
+    assert table.of_path(POD) == (pod, None)
+    assert table.of_path(f"{POD}/{'b' * 64}") == (pod, container)
+    assert table.of_path(f"/user.slice{POD}") is None
+    assert table.of_path("") is None
