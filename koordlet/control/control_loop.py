@@ -19,7 +19,7 @@ from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
 from koordlet.control.node_view import NodeViewBuilder
-from koordlet.control.slowdown import SlowdownMeter
+from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
@@ -84,7 +84,10 @@ class ControlLoop:
 
     def _observe(self, tick: Tick) -> Observation:
         host = self._capabilities.host(tick.window.cgroups)
-        observation = observe(tick.window, tick.delta, tick.open_verdicts, host)
+        slowdown = None
+        if tick.turnarounds is not None:
+            slowdown = tick_slowdown(tick.turnarounds, tick.window.last.cgroup.ids)
+        observation = observe(tick.window, tick.delta, tick.open_verdicts, host, slowdown)
         reads = cgroup_reads(observation, self.response.settings)
         return replace(observation, capabilities=self._capabilities.with_cgroups(host, reads))
 

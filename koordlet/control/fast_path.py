@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from api.frame import CgroupInfo
-from api.qos import SENSITIVE_RANK, QoSClass
+from api.qos import QoSClass
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 from probes.tripwire import Trip, Tripwire
@@ -24,6 +24,7 @@ class FastPath:
         self._on_trip = on_trip
         window_ns = int(settings.fast_path_window_seconds * 1e9)
         self._limits = (int(window_ns * settings.fast_path_budget_ratio), window_ns)
+        self._limited = frozenset(settings.limited_classes)
         self._watched: tuple[CgroupInfo, ...] = ()
         self._stop = threading.Event()
         self.failures = 0
@@ -37,7 +38,7 @@ class FastPath:
             return
         victims = {info.id: self._limits for info in observation.cgroups if QoSClass(info.qos).latency_sensitive}
         others = (info for info in observation.cgroups if info.path != "/")
-        culprits = {info.id for info in others if observation.highest_rank(info.path) < SENSITIVE_RANK}
+        culprits = {info.id for info in others if observation.classes_within(info.path) <= self._limited}
         self._tripwire.watch(victims, culprits)
         self._watched = observation.cgroups
 

@@ -24,6 +24,8 @@ from koordlet.control.batch_means import BatchMeans, Floats, ratio_of
 _MEDIAN_ERROR = 1.2533
 """Standard error of a normal sample's median over that of its mean."""
 _Z_975 = 1.96
+_FEWEST_REQUESTS = 10
+"""Requests in a tick below which its mean turnaround says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,26 @@ class Slowdown:
     """95 % confidence interval; not below -1."""
     batches: NDArray[np.int64]
     """Batches with requests and a baseline."""
+
+
+def tick_slowdown(turnarounds: Turnarounds, ids: NDArray[np.uint64]) -> Floats:
+    """Return one tick's mean turnaround over the longest that is usual, less one, for each of `ids`.
+
+    The longest usual one is the upper edge of the bucket that the baseline's median lies in, with the doubt of a 95 %
+    interval: above zero the requests took longer than usual beyond the baseline's grain. NaN without a ready baseline,
+    and with so few requests that a single slow one decides.
+    """
+    usual = turnarounds.usual.expected
+    known = (turnarounds.requests >= _FEWEST_REQUESTS) & np.isfinite(turnarounds.took_seconds) & (usual > 0)
+    longest = edges_of(np.where(known, usual, 1.0))[1]
+    doubt = _Z_975 * _MEDIAN_ERROR * turnarounds.usual.spread / np.sqrt(np.maximum(turnarounds.usual.samples, 1.0))
+    longest = longest + np.where(known, np.nan_to_num(doubt), 0.0)
+    found = np.where(
+        known, turnarounds.took_seconds / np.where(known, turnarounds.requests * longest, 1.0) - 1.0, np.nan
+    )
+    row_of = {identity: row for row, identity in enumerate(turnarounds.ids.tolist())}
+    rows = np.array([row_of.get(identity, -1) for identity in ids.tolist()], dtype=np.intp)
+    return np.where(rows >= 0, found[rows], np.nan) if len(found) else np.full(len(ids), np.nan)
 
 
 class SlowdownMeter:

@@ -15,7 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from api.intents import Intent, Setting, Strength
-from koordlet.response.ladders import LADDERS, Interference, Rung, loss_over_budget
+from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, loss_over_budget
 from koordlet.response.limit_control import LimitState, first_limit, loosen, next_limit
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
@@ -203,7 +203,8 @@ class Episode:
         settings = self.settings
         after = self._trial_mean(self._loss_to_lower(applied.rung, lost))
         fell = after <= max(
-            applied.before * (1 - settings.min_improvement_ratio), self._loss_budget(observation, applied.interference)
+            applied.before * (1 - settings.min_improvement_ratio),
+            loss_budget(observation, applied.interference.victim, self.resource, settings),
         )
         # False while either is NaN
         grew = self._typical_turnaround() > applied.turnaround_before * (1 + settings.turnaround_slack)
@@ -264,14 +265,10 @@ class Episode:
         floor = self.settings.io_floor_bytes_per_second
         if any(applied.limit_state is not None and applied.limit_state.limit > floor for applied in self.applied_rungs):
             return False  # the next tick will lower it
-        return not self.applied_rungs or min(self._trial_mean(lost), interference.lost) > self._loss_budget(
-            observation, interference
-        )
-
-    def _loss_budget(self, observation: Observation, interference: Interference) -> float:
-        settings, row = self.settings, observation.rows.get(interference.victim)
-        progress = float(observation.cpu_cores[row]) if row is not None and self.resource == "cpu" else 0.0
-        return max(settings.loss_budget_seconds_per_second, settings.loss_budget_ratio * progress)
+        if not interference.felt:
+            return False
+        budget = loss_budget(observation, interference.victim, self.resource, self.settings)
+        return not self.applied_rungs or min(self._trial_mean(lost), interference.lost) > budget
 
     def _applied_lately(self, now: float) -> bool:
         return bool(self.applied_rungs) and now - self.applied_rungs[-1].at_seconds < self.settings.verify_seconds

@@ -36,6 +36,8 @@ class Interference:
     verdict: str
     lost: float = 0.0
     """Seconds per second that the culprit costs the victim, by the verdict's share."""
+    felt: bool = True
+    """Whether the victim is slower for it: a loss that is not felt starts no action, and adds none."""
 
 
 Build = Callable[[Observation, Interference, ResponseSettings], tuple[Intent, ...]]
@@ -61,19 +63,17 @@ class Rung:
     """Set on the victim, and judged by the time that its own quota costs it."""
 
 
-def weight_target(observation: Observation, interference: Interference) -> str:
-    """Return the cgroup whose weight acts on the culprit: its competing ancestor, or itself.
+def weight_target(observation: Observation, interference: Interference, settings: ResponseSettings) -> str:
+    """Return the cgroup whose weight acts on the culprit's share against the victim: its competing ancestor, or "".
 
-    Itself where the ancestor holds a cgroup of the victim's rank, and where it is one of the kubelet's directories: the
-    kubelet writes their shares and fails to start when it cannot.
+    Weights and cpu.idle act between the children of one cgroup only: further down they move time between the culprit
+    and its own siblings. Nothing where the ancestor holds a cgroup that may not be limited, and where it is one of the
+    kubelet's directories: the kubelet writes their weight, and fails to start when it cannot.
     """
     whole = competing_ancestor(interference.culprit, interference.victim)
-    if not whole or whole == interference.culprit:
-        return interference.culprit
-    limit = min(observation.rank(interference.victim), PROTECTED_RANK)
-    lowly = observation.highest_rank(whole) < limit
-    kubelets = whole.rpartition("/")[2].startswith("kubepods") or whole.endswith(("/besteffort", "/burstable"))
-    return whole if lowly and not kubelets else interference.culprit
+    if not whole or observation.is_kubelets(whole):
+        return ""
+    return whole if observation.classes_within(whole) <= frozenset(settings.limited_classes) else ""
 
 
 def _setting(
@@ -93,9 +93,8 @@ def _setting(
 
 def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
     def build(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
-        return (
-            _setting(interference, settings, strength, knob, at=weight_target(observation, interference), value=value),
-        )
+        target = weight_target(observation, interference, settings)
+        return (_setting(interference, settings, strength, knob, at=target, value=value),) if target else ()
 
     return build
 
@@ -218,17 +217,10 @@ def _io_weight(observation: Observation, interference: Interference, settings: R
     )
     if weighing is not None and weighing.isdisjoint(disks):
         return ()
-    text = "default 1"
-    return (
-        _setting(
-            interference,
-            settings,
-            Strength.INVISIBLE,
-            Knob.IO_WEIGHT,
-            at=weight_target(observation, interference),
-            value=text,
-        ),
-    )
+    target = weight_target(observation, interference, settings)
+    if not target:
+        return ()
+    return (_setting(interference, settings, Strength.INVISIBLE, Knob.IO_WEIGHT, at=target, value="default 1"),)
 
 
 def _io_limit(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
@@ -268,6 +260,13 @@ def loss_over_budget(observation: Observation, victims: Iterable[str], settings:
             may = max(float(observation.io_service[row]) * settings.io_slowdown, may / 10)
         worst = max(worst, observation.lost_by(victim, "blockio") / may)
     return worst
+
+
+def loss_budget(observation: Observation, victim: str, resource: str, settings: ResponseSettings) -> float:
+    """Return what a victim may lose, in seconds per second: of CPU time a share of its progress, at least a little."""
+    row = observation.rows.get(victim)
+    progress = float(observation.cpu_cores[row]) if row is not None and resource == "cpu" else 0.0
+    return max(settings.loss_budget_seconds_per_second, settings.loss_budget_ratio * progress)
 
 
 def _traffic_class(

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from api.cgroup_path import ancestors, lineage
-from api.frame import CgroupInfo
+from api.cgroup_path import ancestors, lineage, parent
+from api.frame import CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
 from api.qos import PROTECTED_RANK, QoSClass, protection_rank
 from api.verdicts import Verdict
@@ -42,43 +42,71 @@ class Observation:
     """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
     io_disks: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Cgroup id to the disks that it read or wrote, as major:minor."""
+    slowdown: Floats | None = None
+    """Mean turnaround of the tick's requests over the longest that is usual at this load, less one; NaN where that is
+    not known. None where no cgroup's requests are seen."""
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
         """Path to row."""
         return {info.path: row for row, info in enumerate(self.cgroups)}
 
+    def qos_of(self, path: str) -> QoSClass:
+        """Return the class of a cgroup, or that of its nearest ancestor with one."""
+        for each in lineage(path):
+            row = self.rows.get(each)
+            if row is not None and self.cgroups[row].qos:
+                return QoSClass(self.cgroups[row].qos)
+        return QoSClass.NONE
+
     def rank(self, path: str) -> int:
         """Return the rank of a cgroup by its QoS class; a cgroup within a protected one is protected."""
-        own = self._rank_of(path)
-        above = max((self._rank_of(each) for each in ancestors(path)), default=own)
+        own = protection_rank(self.qos_of(path))
+        above = max((protection_rank(self.qos_of(each)) for each in ancestors(path)), default=own)
         return max(own, above) if above >= PROTECTED_RANK else own
 
     def highest_rank(self, path: str) -> int:
         """Return the highest rank of a cgroup and its descendants: an action on it hits them all."""
-        return max(self.rank(path), self._within.get(path, 0))
+        return max([self.rank(path), *(protection_rank(qos) for qos in self.classes_within(path))])
+
+    def classes_within(self, path: str) -> frozenset[QoSClass]:
+        """Return the classes of a cgroup and its descendants: an action on it hits them all.
+
+        A directory without a class counts by what lives in it.
+        """
+        return self._within.get(path) or frozenset({self.qos_of(path)})
 
     @cached_property
-    def _within(self) -> Mapping[str, int]:
-        """Path to the highest rank at or below it."""
-        found: dict[str, int] = {}
+    def _within(self) -> Mapping[str, frozenset[QoSClass]]:
+        """Path to the classes at or below it, each cgroup's own or its nearest ancestor's."""
+        found: dict[str, set[QoSClass]] = {}
+        directories = {parent(info.path) for info in self.cgroups}
         for info in self.cgroups:
-            rank = protection_rank(QoSClass(info.qos))
+            qos = self.qos_of(info.path)
+            if qos is QoSClass.NONE and info.path in directories:
+                continue
             for path in lineage(info.path):
-                if found.get(path, -1) >= rank:
+                classes = found.setdefault(path, set())
+                if qos in classes:
                     break
-                found[path] = rank
-        return found
+                classes.add(qos)
+        return {path: frozenset(classes) for path, classes in found.items()}
+
+    def is_kubelets(self, path: str) -> bool:
+        """Return whether a cgroup is one of the kubelet's directories, whose weight the kubelet writes."""
+        row = self.rows.get(path)
+        return row is not None and self.cgroups[row].kind is CgroupKind.KUBEPODS
+
+    def same_pod(self, path: str, other: str) -> bool:
+        """Return whether two cgroups belong to one pod."""
+        uids = [self.cgroups[row].pod_uid for each in (path, other) if (row := self.rows.get(each)) is not None]
+        return len(uids) == 2 and uids[0] == uids[1] != ""
 
     def disks_between(self, culprit: str, victim: str) -> tuple[str, ...]:
         """Return the disks that both used; all disks of the host where none is known."""
         ids = [self.cgroups[row].id for path in (culprit, victim) if (row := self.rows.get(path)) is not None]
         shared = frozenset.intersection(*(self.io_disks.get(id_, frozenset()) for id_ in ids)) if ids else frozenset()
         return tuple(disk for disk in self.capabilities.disks if disk in shared) or self.capabilities.disks
-
-    def _rank_of(self, path: str) -> int:
-        row = self.rows.get(path)
-        return protection_rank(QoSClass.NONE if row is None else QoSClass(self.cgroups[row].qos))
 
     def lost_by(self, victim: str, resource: str) -> float:
         """Return the victim's current loss to others, from the ledger or else from its verdict; 0 if it is gone."""
@@ -91,8 +119,14 @@ class Observation:
         return max(said, default=0.0)
 
 
-def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], capabilities: HostCapabilities) -> Observation:
-    """Return the observation of the newest frames; `delta` is the window's own."""
+def observe(
+    window: Window,
+    delta: Delta,
+    verdicts: tuple[Verdict, ...],
+    capabilities: HostCapabilities,
+    slowdown: Floats | None = None,
+) -> Observation:
+    """Return the observation of the newest frames; `delta` is the window's own, `slowdown` has its rows."""
     lost: dict[str, Floats] = {}
     for name, lost_ns in lost_to_others_ns(delta.table.columns).items():
         resource, rate = _RESOURCE_OF[name], lost_ns / 1e9 / delta.seconds
@@ -117,6 +151,7 @@ def observe(window: Window, delta: Delta, verdicts: tuple[Verdict, ...], capabil
         capabilities=capabilities,
         io_service=np.maximum(device - excess, 0.0) / 1e9 if device is not None and excess is not None else None,
         io_disks=_disks(window),
+        slowdown=slowdown,
     )
 
 

@@ -1,29 +1,36 @@
 """Response policy: which verdicts are answered, with one episode for each culprit and resource.
 
 Rules that hold before any rung is chosen:
-- A culprit must be a cgroup of a lower class than the victim (BE < unclassed < LS < LSR < LSE < SYSTEM) and is never
-  LSR or above; `skipped` counts those that are protected. Of two cgroups that hurt each other at most one is acted
-  upon.
+- A culprit must be of a class that may be limited (`[response] limited_classes`, BE by default) and of a lower one than
+  the victim (BE < unclassed < LS < LSR < LSE < SYSTEM), with all that lives in it, and is never LSR or above; `skipped`
+  counts the others. Of two cgroups that hurt each other at most one is acted upon.
+- A loss that the victim does not feel starts no action: its requests take as long as usual, or, where none are seen, it
+  loses less than its budget. Losses within a pod are the pod's own, and those of the root cgroup nobody's service.
 - A culprit known by correlation alone gets no more than the mild rungs; for a victim below LS, which may be made to
   wait, only the invisible rungs are applied.
 - An ancestor or a descendant of the victim is never a culprit.
 """
 
 import math
+import statistics
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from api.cgroup_path import competing_ancestor
+import numpy as np
+
+from api.cgroup_path import ROOT, competing_ancestor
 from api.intents import Intent, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK
 from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode, ResponseStep
-from koordlet.response.ladders import LADDERS, Interference
+from koordlet.response.ladders import LADDERS, Interference, loss_budget
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 
 _HISTORY_TICKS = 60
+_SEEN_BY_REQUESTS = frozenset({"cpu", "memory", "blockio", "cache", "memory_bandwidth"})
+"""Resources whose loss lengthens the time from a request's arrival to its answer; queues of the network come after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +48,15 @@ class ResponsePolicy:
     def __init__(self, settings: ResponseSettings | None = None) -> None:
         self.settings = settings or ResponseSettings()
         self.skipped: Counter[str] = Counter()
-        """Culprits not acted upon, by reason: protected, same_branch, small_share, gone, own_cgroup, no_ladder."""
+        """Culprits not acted upon, by reason: protected, not_limited (its class, or one within it), same_branch,
+        same_pod, root, small_share, gone, own_cgroup, no_ladder; and interferences that are `not_felt`."""
         self.steps: list[ResponseStep] = []
         """Steps of the last tick."""
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._lost: dict[tuple[str, str], deque[float]] = {}
         self._turnaround: dict[str, deque[float]] = {}
         self._throttled: dict[str, deque[float]] = {}
+        self._slowdown: dict[str, deque[float]] = {}
         self._past: dict[tuple[str, str], _PastEpisode] = {}
 
     @property
@@ -64,6 +73,7 @@ class ResponsePolicy:
         interferences = self._interferences(observation)
         self._record_series(observation, interferences)
         self.steps = []
+        interferences = {key: (self._felt(observation, found), most) for key, (found, most) in interferences.items()}
         for key in sorted({*interferences, *self._episodes}):
             interference, max_strength = interferences.get(key, (None, Strength.INVISIBLE))
             episode = self._episodes.get(key) or self._begin(key, observation.now_seconds)
@@ -88,6 +98,9 @@ class ResponsePolicy:
         """
         key = (culprit, resource)
         if resource not in self.settings.resources or self._pair_skip_reason(observation, victim, culprit):
+            return []
+        if not self._slows_down(victim, resource, unknown=True):
+            self.skipped["not_felt"] += 1
             return []
         reason = f"{victim} loses {lost:.2f} s/s of {resource} to {culprit} now"
         interference = Interference(culprit, victim, resource, reason, "", lost)
@@ -123,6 +136,22 @@ class ResponsePolicy:
                 found[key] = (lost, interference, max_strength)
         return {key: (interference, max_strength) for key, (_lost, interference, max_strength) in found.items()}
 
+    def _felt(self, observation: Observation, interference: Interference) -> Interference:
+        """Return the interference, marked where its victim does not feel it."""
+        budget = loss_budget(observation, interference.victim, interference.resource, self.settings)
+        if self._slows_down(interference.victim, interference.resource, unknown=interference.lost > budget):
+            return interference
+        self.skipped["not_felt"] += 1
+        return replace(interference, felt=False)
+
+    def _slows_down(self, victim: str, resource: str, *, unknown: bool) -> bool:
+        """Return whether the victim's requests take longer than usual; `unknown` where that is not measured."""
+        newest = list(self._slowdown.get(victim, ()))[-max(int(self.settings.verify_seconds), 1) :]
+        known = [each for each in newest if each == each]
+        if not known or resource not in _SEEN_BY_REQUESTS:
+            return unknown
+        return statistics.median(known) > self.settings.felt_slowdown_ratio
+
     def _skip_reason(self, observation: Observation, verdict: Verdict, culprit: Culprit) -> str:
         if verdict.resource not in self.settings.resources or verdict.resource not in LADDERS:
             return "no_ladder"
@@ -131,15 +160,21 @@ class ResponsePolicy:
         return self._pair_skip_reason(observation, verdict.victim, culprit.path)
 
     def _pair_skip_reason(self, observation: Observation, victim: str, culprit: str) -> str:
+        if victim == ROOT:
+            return "root"
         if not culprit.startswith("/") or not competing_ancestor(culprit, victim):
             return "same_branch"
         if culprit not in observation.rows:
             return "gone"
+        if observation.same_pod(culprit, victim):
+            return "same_pod"
         own = observation.capabilities.own
         if own and (own == culprit or own.startswith(culprit + "/")):
             return "own_cgroup"
         rank = observation.highest_rank(culprit)
-        return "protected" if rank >= PROTECTED_RANK or rank >= observation.rank(victim) else ""
+        if rank >= PROTECTED_RANK or rank >= observation.rank(victim):
+            return "protected"
+        return "" if observation.classes_within(culprit) <= frozenset(self.settings.limited_classes) else "not_limited"
 
     def _record_series(
         self, observation: Observation, interferences: Mapping[tuple[str, str], tuple[Interference, Strength]]
@@ -153,10 +188,11 @@ class ResponsePolicy:
         self._lost = {key: self._lost.get(key, deque(maxlen=_HISTORY_TICKS)) for key in watched}
         for (victim, resource), series in self._lost.items():
             series.append(observation.lost_by(victim, resource))
-        victims = {victim for victim, _resource in watched}
+        victims, unseen = {victim for victim, _resource in watched}, observation.slowdown
         for series_of, column in (
             (self._turnaround, observation.turnaround_seconds),
             (self._throttled, observation.throttled),
+            (self._slowdown, np.full(len(observation.cgroups), np.nan) if unseen is None else unseen),
         ):
             for gone in series_of.keys() - victims:
                 del series_of[gone]

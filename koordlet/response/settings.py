@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from api.intents import Strength
+from api.qos import QoSClass
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Ratio = Annotated[float, Meta(gt=0, lt=1)]
@@ -18,6 +19,12 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Resources whose verdicts are answered."""
     max_strength: Strength = Strength.HARD
     """Strongest action allowed; 3 allows freezing and eviction."""
+    limited_classes: tuple[QoSClass, ...] = (QoSClass.BE,)
+    """Classes that may be limited for a victim of a higher one; nothing of another class lies within what is limited.
+    "" is a cgroup without a class."""
+    felt_slowdown_ratio: Annotated[float, Meta(ge=0, le=10)] = 0.05
+    """A loss is felt if the victim's requests take longer than usual by more than this ratio, beyond the grain of its
+    baseline. A loss that is not felt starts no action; without requests it is felt when it exceeds the loss budget."""
     min_culprit_share: Ratio = 0.1
     """Least share of the loss that makes a culprit worth an action."""
     min_improvement_ratio: Ratio = 0.3

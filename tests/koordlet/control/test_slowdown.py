@@ -8,7 +8,7 @@ from detector.baselines.learner import Baselines
 from detector.baselines.values import BaselineSample, Judgement, LoadKind, WorkloadKey
 from detector.judging.signals import Turnarounds
 from koordlet.control.batch_means import BATCHES
-from koordlet.control.slowdown import SlowdownMeter
+from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 
 IDS = np.array([3, 5], dtype=np.uint64)
 
@@ -113,3 +113,17 @@ def test_the_interval_covers_the_truth_at_least_as_often_as_it_says(slower: floa
         covered += bool(found.low[0] <= slower <= found.high[0])
         assert found.high[0] - found.low[0] < 0.6 * (1 + slower)
     assert covered >= 57
+
+
+def test_a_tick_is_slower_only_beyond_the_grain_of_its_baseline() -> None:
+    as_usual, a_bit, much = (tick_slowdown(tick(mean, 0.010), IDS)[0] for mean in (0.010, 0.0101, 0.030))
+    assert as_usual < a_bit < 0.05
+    assert 1.0 < much < 2.0
+
+
+def test_a_tick_without_requests_or_baseline_says_nothing_and_rows_follow_the_ids() -> None:
+    assert np.isnan(tick_slowdown(tick(0.030, np.nan), IDS)).all()
+    assert np.isnan(tick_slowdown(tick(0.030, 0.010, requests=3.0), IDS)).all()
+    found = tick_slowdown(tick(0.030, 0.010), np.array([9, 5, 3], dtype=np.uint64))
+    assert np.isnan(found[:2]).all()
+    assert found[2] > 1.0

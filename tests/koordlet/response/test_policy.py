@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.cgroup_path import competing_ancestor
-from api.frame import CgroupInfo
+from api.frame import CgroupInfo, CgroupKind
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
+from api.qos import QoSClass
 from api.verdicts import Culprit, How, Severity, Verdict
 from koordlet.response.episode import StepKind
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
@@ -298,16 +299,114 @@ def test_a_weight_acts_where_the_two_compete() -> None:
     assert competing_ancestor("/a/b/c", "/a/d") == "/a/b"
     assert competing_ancestor("/a/b", "/a/b/c") == ""
     assert competing_ancestor("/a", "/b") == "/a"
-    shared = CLASSES | {"/batch/prod": "LS"}
-    wanted = ResponsePolicy().step(look(0.0, [verdict_on()], classes=shared))
-    assert knobs(wanted) == [(HOG, Knob.CPU_IDLE, "1")]
+    wanted = ResponsePolicy().step(look(0.0, [verdict_on()]))
+    assert knobs(wanted) == [("/batch", Knob.CPU_IDLE, "1")]
 
 
-def test_the_kubelets_own_directories_are_never_written() -> None:
-    pod = "/kubepods/besteffort/pod1"
-    classes = {WEB: "LS", "/kubepods": "", "/kubepods/besteffort": "BE", pod: "BE", "/kubepods/burstable/web": "LS"}
-    wanted = ResponsePolicy().step(look(0.0, [verdict_on(pod, "/kubepods/burstable/web")], classes=classes))
-    assert knobs(wanted) == [(pod, Knob.CPU_IDLE, "1")]
+def test_no_weight_is_set_where_it_would_reach_a_cgroup_that_may_not_be_limited() -> None:
+    wanted = ResponsePolicy().step(look(0.0, [verdict_on()], classes=CLASSES | {"/batch/prod": "LS"}))
+    assert knobs(wanted) == [(HOG, Knob.CPUSET_CPUS, "1")]
+
+
+PODS = {
+    "/kubepods": "",
+    "/kubepods/besteffort": "BE",
+    "/kubepods/besteffort/pod-hog": "BE",
+    "/kubepods/besteffort/pod-hog/c": "BE",
+    "/kubepods/burstable": "LS",
+    "/kubepods/burstable/pod-hog": "BE",
+    "/kubepods/burstable/pod-hog/c": "BE",
+    "/kubepods/burstable/pod-web": "LS",
+    "/kubepods/burstable/pod-web/c": "LS",
+    "/kubepods/burstable/pod-web/sidecar": "BE",
+    "/kubepods/burstable/pod-other/c": "LS",
+    "/user.slice": "",
+}
+POD_WEB = "/kubepods/burstable/pod-web/c"
+
+
+def look_at_pods(verdict: Verdict, *, slowdown: float = float("nan"), lost: float = 0.5) -> Observation:
+    def info(number: int, path: str, qos: str) -> CgroupInfo:
+        depth = len(path.split("/"))
+        kind = CgroupKind.KUBEPODS if path.startswith("/kubepods") and depth < 4 and "pod-" not in path else ""
+        uid = path.split("/")[3] if "pod-" in path else ""
+        return CgroupInfo(number, path, path.rpartition("/")[2], qos, kind=CgroupKind(kind), pod_uid=uid)
+
+    seen = look(0.0, [verdict], classes=PODS)
+    infos = tuple(info(number, path, qos) for number, (path, qos) in enumerate(PODS.items(), start=1))
+    losses = np.array([lost if each.path == verdict.victim else 0.0 for each in infos])
+    slower = np.array([slowdown if each.path == verdict.victim else np.nan for each in infos])
+    return replace(seen, cgroups=infos, lost={"cpu": losses, "net": losses}, slowdown=slower)
+
+
+def test_weight_reaches_a_sibling_pod_and_never_the_kubelets_own_directories() -> None:
+    sibling = look_at_pods(verdict_on("/kubepods/burstable/pod-hog/c", POD_WEB))
+    assert knobs(ResponsePolicy().step(sibling)) == [("/kubepods/burstable/pod-hog", Knob.CPU_IDLE, "1")]
+    # In another QoS directory a weight below it moves no time to the victim: the first rung is one that does.
+    elsewhere = look_at_pods(verdict_on("/kubepods/besteffort/pod-hog/c", POD_WEB))
+    assert knobs(ResponsePolicy().step(elsewhere)) == [("/kubepods/besteffort/pod-hog/c", Knob.CPUSET_CPUS, "1")]
+
+
+@pytest.mark.parametrize(
+    ("culprit", "victim", "reason"),
+    [
+        pytest.param("/kubepods/burstable/pod-other/c", POD_WEB, "protected", id="of-the-same-class"),
+        pytest.param("/user.slice", POD_WEB, "not_limited", id="unclassed"),
+        pytest.param("/kubepods/burstable/pod-web/sidecar", POD_WEB, "same_pod", id="sidecar"),
+        pytest.param("/kubepods/besteffort/pod-hog/c", "/", "root", id="for-the-root"),
+    ],
+)
+def test_only_best_effort_pods_are_limited_and_only_for_others(culprit: str, victim: str, reason: str) -> None:
+    response = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))
+    observation = look_at_pods(verdict_on(culprit, victim))
+    for _ in range(30):
+        assert response.step(observation) == []
+        assert response.trip(observation, culprit, victim, resource="cpu", lost=0.9) == []
+    assert set(response.skipped) == {reason}
+
+
+def test_classes_that_the_settings_name_may_be_limited_too() -> None:
+    response = ResponsePolicy(ResponseSettings(limited_classes=(QoSClass.BE, QoSClass.NONE)))
+    wanted = response.step(look_at_pods(verdict_on("/user.slice", POD_WEB)))
+    assert knobs(wanted) == [("/user.slice", Knob.CPU_IDLE, "1")]
+
+
+def test_a_cgroup_without_a_class_has_that_of_its_nearest_ancestor() -> None:
+    classes = {WEB: "LS", f"{WEB}/worker": "", "/batch": "BE", "/batch/job": "", "/other": ""}
+    seen = look(0.0, classes=classes)
+    assert [seen.qos_of(path).value for path in classes] == ["LS", "LS", "BE", "BE", ""]
+    assert seen.qos_of("/batch/job/not/seen") is QoSClass.BE
+    assert seen.classes_within("/batch") == {QoSClass.BE}
+    assert seen.rank(f"{WEB}/worker") == seen.rank(WEB) > seen.rank("/other") > seen.rank("/batch/job")
+
+
+def test_a_loss_that_requests_do_not_feel_starts_no_action() -> None:
+    sibling = verdict_on("/kubepods/burstable/pod-hog/c", POD_WEB)
+    response = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))
+    for _ in range(30):
+        assert response.step(look_at_pods(sibling, slowdown=0.0)) == []
+    assert response.skipped == {"not_felt": 30}
+    unfelt = look_at_pods(sibling, slowdown=0.0)
+    assert response.trip(unfelt, "/kubepods/burstable/pod-hog/c", POD_WEB, resource="cpu", lost=0.9) == []
+    for _ in range(3):
+        wanted = response.step(look_at_pods(sibling, slowdown=0.5))
+    assert knobs(wanted) == [("/kubepods/burstable/pod-hog", Knob.CPU_IDLE, "1")]
+
+
+def test_without_requests_a_loss_is_felt_beyond_the_budget() -> None:
+    culprit = "/kubepods/burstable/pod-hog/c"
+    little = msgspec.structs.replace(verdict_on(culprit, POD_WEB), lost_seconds_per_second=0.02)
+    response = ResponsePolicy()
+    for _ in range(10):
+        assert response.step(look_at_pods(little, lost=0.02)) == []
+    assert response.step(look_at_pods(verdict_on(culprit, POD_WEB))) != []
+
+
+def test_turnaround_says_nothing_of_the_network_that_answers_leave_by() -> None:
+    verdict = verdict_on("/kubepods/besteffort/pod-hog/c", POD_WEB, resource="network")
+    (wanted,) = ResponsePolicy().step(look_at_pods(verdict, slowdown=0.0))
+    assert isinstance(wanted, Setting)
+    assert wanted.knob == Knob.NET_CLASS
 
 
 def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved() -> None:
