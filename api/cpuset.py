@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+MAX_CPU = 65_535
+"""Highest number in a list, well above what kernels allow: a list from a stranger must not fill the memory."""
+
 
 def parse_cpuset(text: str) -> frozenset[int]:
     """The CPU numbers of a list such as `0-3,8`; empty text is the empty set.
@@ -13,7 +16,9 @@ def parse_cpuset(text: str) -> frozenset[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise ValueError(f"not a CPU list: {text!r} (part {part!r}); write it like 0-3,8")
-        cpus.update(range(int(first), int(last if dash else first) + 1))
+        if len(last or first) > 9 or len(first) > 9 or int(last or first) > MAX_CPU:
+            raise ValueError(f"not a CPU list: {text[:64]!r} (part {part[:32]!r}); no CPU is above {MAX_CPU}")
+        cpus.update(range(int(first), int(last or first) + 1))
     return frozenset(cpus)
 
 

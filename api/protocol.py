@@ -87,6 +87,7 @@ ANNOTATION_NODE_RESERVATION = "node.koordinator.sh/reservation"
 ANNOTATION_NODE_AMPLIFICATION = "node.koordinator.sh/resource-amplification-ratio"
 ANNOTATION_NODE_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 ANNOTATION_NODE_SYSTEM_QOS_RESOURCE = "node.koordinator.sh/system-qos-resource"
+ANNOTATION_NODE_CPU_NORMALIZATION_RATIO = "node.koordinator.sh/cpu-normalization-ratio"
 
 # Kubernetes' own.
 LABEL_HOSTNAME = "kubernetes.io/hostname"

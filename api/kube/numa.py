@@ -11,6 +11,9 @@ from api.kube.meta import ObjectMeta, Quantity, Wire
 ANNOTATION_CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
 ANNOTATION_POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
 ANNOTATION_KUBELET_CPU_MANAGER = "kubelet.koordinator.sh/cpu-manager-policy"
+ANNOTATION_CPU_SHARED_POOLS = "node.koordinator.sh/cpu-shared-pools"
+ANNOTATION_BE_CPU_SHARED_POOLS = "node.koordinator.sh/be-cpu-shared-pools"
+ANNOTATION_CPU_BASIC_INFO = "node.koordinator.sh/cpu-basic-info"
 
 
 class ResourceSpec(Wire, frozen=True):
@@ -42,7 +45,7 @@ class NumaTopologySpec(Wire, frozen=True):
     single_numa_node_exclusive: str = msgspec.field(default="", name="singleNUMANodeExclusive")
 
 
-class CpuDetail(Wire, frozen=True):
+class CpuDetail(Wire, frozen=True, omit_defaults=False):
     """One hardware thread: its number, core, socket and NUMA node."""
 
     id: int
@@ -55,6 +58,39 @@ class CpuTopologyReport(Wire, frozen=True):
     """All hardware threads of a machine."""
 
     detail: list[CpuDetail] = []
+
+
+class CpuSharedPool(Wire, frozen=True, omit_defaults=False):
+    """CPUs of one NUMA node that pods without CPUs of their own share."""
+
+    socket: int = 0
+    node: int = 0
+    cpuset: str = ""
+
+
+class CpuBasicInfo(Wire, frozen=True, omit_defaults=False):
+    """Kind of CPU of a machine; `cat_l3_cbm_mask` is hexadecimal without prefix, empty without cache allocation."""
+
+    cpu_model: str = ""
+    hyper_thread_enabled: bool = False
+    turbo_enabled: bool = False
+    cat_l3_cbm_mask: str = msgspec.field(default="", name="catL3CbmMask")
+    vendor_id: str = msgspec.field(default="", name="vendorID")
+
+
+class NodeReservation(Wire, frozen=True):
+    """The node's reservation annotation: amounts or CPUs kept from pods; named CPUs replace the cpu amount."""
+
+    resources: dict[str, Quantity] = {}
+    reserved_cpus: str = msgspec.field(default="", name="reservedCPUs")
+    apply_policy: str = ""
+
+
+class SystemQosResource(Wire, frozen=True):
+    """CPUs of the node's system class, and whether no other class may use them."""
+
+    cpuset: str = ""
+    cpuset_exclusive: bool = True
 
 
 class PodCpuAllocation(Wire, frozen=True):

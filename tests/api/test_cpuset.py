@@ -21,7 +21,7 @@ def test_parse(text: str, cpus: set[int]) -> None:
     assert parse_cpuset(text) == cpus
 
 
-@pytest.mark.parametrize("text", ["a", "3-1", "1-", "-1", "1..2"])
+@pytest.mark.parametrize("text", ["a", "3-1", "1-", "-1", "1..2", "65536", "0-4294967295", "0-" + "9" * 40])
 def test_malformed_lists_are_named(text: str) -> None:
     with pytest.raises(ValueError, match="not a CPU list"):
         parse_cpuset(text)
