@@ -1,12 +1,58 @@
-"""Ancestry of cgroups by their paths: parents, subtrees, the outermost of several. Pure strings, no I/O.
+"""Paths of cgroups: their text form; parents, subtrees, the outermost of several. Pure strings, no I/O.
+
+A cgroup's name is any bytes but `/`, newline and NUL, and whoever may make the directory chooses it. Inside Koord a
+path is text: printable characters as they are, a backslash doubled, each other byte as `\\xNN`. `path_text` makes it
+where a name is read from the kernel, `raw_path` undoes it where a file is opened; nothing is lost either way.
 
 Paths start with `/` under the mount of the cpu hierarchy. The root cgroup is the parent of the top-level ones but
 counts as no cgroup's ancestor: its own tasks are a neighbour like any other, and a setting there is the node's.
 """
 
+import re
 from collections.abc import Iterable
 
 ROOT = "/"
+_ESCAPE = re.compile(r"\\(\\|x([0-9a-f]{2})|)")
+
+
+def path_text(raw: str) -> str:
+    """Return the text form of a path as Python reads it from the file system (undecodable bytes as surrogates)."""
+    if raw.isprintable() and "\\" not in raw:
+        return raw
+    return "".join(map(_text_of, raw))
+
+
+def raw_path(text: str) -> str:
+    """Return the path whose text form this is, for open(2) and its kin.
+
+    Raises ValueError for text that no path has: a lone backslash, or an escaped character that needs no escape, such as
+    a hidden `..` or NUL.
+    """
+    if "\\" not in text:
+        return text
+    return b"".join(_bytes_of(text)).decode(errors="surrogateescape")
+
+
+def _text_of(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    return character if character.isprintable() else "".join(f"\\x{byte:02x}" for byte in _bytes(character))
+
+
+def _bytes(raw: str) -> bytes:
+    return raw.encode(errors="surrogateescape")
+
+
+def _bytes_of(text: str) -> Iterable[bytes]:
+    end = 0
+    for found in _ESCAPE.finditer(text):
+        yield _bytes(text[end : found.start()])
+        byte = int(found.group(2) or "5c", 16)
+        if not found.group(1) or byte == 0 or (found.group(2) and 0x20 <= byte < 0x7F):
+            raise ValueError(f"{text!r} is the text of no cgroup path")
+        yield bytes((byte,))
+        end = found.end()
+    yield _bytes(text[end:])
 
 
 def parent(path: str) -> str:

@@ -10,6 +10,7 @@
 import logging
 from pathlib import Path
 
+from api.cgroup_path import path_text
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks, EnforcerEvent
@@ -36,7 +37,7 @@ def own_cgroup(tree: HostTree) -> str:
     for line in (tree.text("/proc/self/cgroup") or "").splitlines():
         hierarchy, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(",") or (not is_v1 and hierarchy == "0"):
-            return path
+            return path_text(path)
     return ""
 
 

@@ -99,14 +99,14 @@ class DryRunWriter:
     def _real_texts(self, attribute: Attribute) -> Texts:
         """Texts on the host; in a resource group that is only pretended those of the root group, as a fresh one has."""
         if isinstance(attribute, KernelFile) and self._is_in_pretended_group(attribute):
-            path = Path(attribute.path)
-            in_root = str(path.parent.parent / path.name)
+            group, _, name = attribute.path.rpartition("/")
+            in_root = f"{group.rpartition('/')[0]}/{name}"
             return KernelFile(in_root, attribute.format, attribute.layout, attribute.item, is_cgroup=False).read()
         return attribute.read()
 
     def _is_in_pretended_group(self, attribute: Attribute) -> bool:
-        group = ResourceGroup(str(Path(attribute.path).parent))
-        return self._pretended.get(group.key, ("", None))[0] == PRESENT and not Path(group.path).is_dir()
+        group = ResourceGroup(attribute.path.rpartition("/")[0])
+        return self._pretended.get(group.key, ("", None))[0] == PRESENT and not group.place.is_dir()
 
     def write(self, attribute: Attribute, value: str, expected: Collection[str], identity: str) -> None:  # noqa: ARG002
         self._pretended[attribute.key] = (value, self._real_texts(attribute))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from api.cgroup_path import raw_path
 from koordlet.host import resctrl_groups
 from koordlet.host.attribute_formats import (
     Format,
@@ -36,6 +37,15 @@ PRESENT, ABSENT = "present", "absent"
 
 class _Attribute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
+    """In the text form of `api.cgroup_path`, so that a journal can hold it."""
+
+    @property
+    def place(self) -> Path:
+        """The path to open; that of a journal of an earlier version, which is in no text form, as it stands."""
+        try:
+            return Path(raw_path(self.path))
+        except ValueError:
+            return Path(self.path)
 
     @property
     def key(self) -> str:
@@ -61,12 +71,12 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
         return f"{self.path}#{self.item}" if self.item else self.path
 
     def identity(self) -> str | None:
-        return inode(os.path.dirname(self.path)) if self.is_cgroup else ""
+        return inode(self.place.parent) if self.is_cgroup else ""
 
     def read(self) -> frozenset[str] | None:
         """The file's text. Raises HostError where it cannot be read or parsed."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.place, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 text = os.read(fd, _READ_BYTES).decode(errors="replace")
             finally:
@@ -74,20 +84,19 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
         except OSError as error:
             if error.errno in _GONE:
                 return None
-            raise HostError(self.path, "read", error.errno or errno.EIO) from error
+            raise HostError(self.place, "read", error.errno or errno.EIO) from error
         try:
             found = item_text(self.layout, self.item, text)
             return frozenset((absent_text(self.format) if found is None else canonical(self.format, found),))
         except (ValueError, IndexError) as error:
-            raise HostError(self.path, "read", errno.EINVAL, f"{text[:80]!r}: {error}") from error
+            raise HostError(self.place, "read", errno.EINVAL, f"{text[:80]!r}: {error}") from error
 
     def write(self, value: str, expected: Collection[str], identity: str) -> None:  # noqa: ARG002
         """Write by one write(2); raises HostError with the kernel's reason, ENODEV if the cgroup was replaced."""
         command = item_command(self.layout, self.item, written_text(self.format, value))
-        above, _, name = self.path.rpartition("/")
         try:
-            with _directory(above, identity) as directory:
-                fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, dir_fd=directory)
+            with _directory(self.place.parent, identity) as directory:
+                fd = os.open(self.place.name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, dir_fd=directory)
                 try:
                     os.write(fd, f"{command}\n".encode())
                 finally:
@@ -96,10 +105,10 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
             raise
         except OSError as error:
             if self.layout == Layout.DOMAIN:
-                folder = Path(self.path).parent
+                folder = self.place.parent
                 root = folder if (folder / "info").is_dir() else folder.parent
-                raise resctrl_groups.refusal(root, Path(self.path), f"write {command!r} to", error) from error
-            raise HostError(self.path, f"write {command!r} to", error.errno or errno.EIO) from error
+                raise resctrl_groups.refusal(root, self.place, f"write {command!r} to", error) from error
+            raise HostError(self.place, f"write {command!r} to", error.errno or errno.EIO) from error
 
 
 class ProcessFiles(_Attribute, frozen=True, tag="processes"):
@@ -113,19 +122,19 @@ class ProcessFiles(_Attribute, frozen=True, tag="processes"):
         return f"{self.path}#{self.name}"
 
     def identity(self) -> str | None:
-        return inode(Path(self.path))
+        return inode(self.place)
 
     def read(self) -> frozenset[str] | None:
         """Distinct texts of all processes; empty without any."""
-        if not Path(self.path).is_dir():
+        if not self.place.is_dir():
             return None
-        return processes.values_below(Path(self.path), Path(self.proc), self.name)
+        return processes.values_below(self.place, Path(self.proc), self.name)
 
     def write(self, value: str, expected: Collection[str], identity: str) -> None:
         """Set it for the processes that have one of the `expected` texts, and for no other; ENODEV as for a file."""
         try:
-            with _directory(self.path, identity):
-                processes.set_values_below(Path(self.path), Path(self.proc), self.name, value, expected)
+            with _directory(self.place, identity):
+                processes.set_values_below(self.place, Path(self.proc), self.name, value, expected)
         except OSError as error:
             raise HostError(self.key, f"write {value!r} to", error.errno or errno.EIO) from error
 
@@ -140,18 +149,18 @@ class ResourceTasks(_Attribute, frozen=True, tag="resource_tasks"):
         return f"{self.path}#resctrl"
 
     def identity(self) -> str | None:
-        return inode(Path(self.path))
+        return inode(self.place)
 
     def read(self) -> frozenset[str] | None:
         """Groups that have any of them; empty without threads."""
-        if not Path(self.path).is_dir():
+        if not self.place.is_dir():
             return None
-        return resctrl_groups.groups_of(Path(self.root), Path(self.path))
+        return resctrl_groups.groups_of(Path(self.root), self.place)
 
     def write(self, value: str, expected: Collection[str], identity: str) -> None:
         """Move the threads that are in one of the `expected` groups, and no other; ENODEV as for a file."""
-        with _directory(self.path, identity):
-            resctrl_groups.move_below(Path(self.root), Path(self.path), value, expected)
+        with _directory(self.place, identity):
+            resctrl_groups.move_below(Path(self.root), self.place, value, expected)
 
 
 class ResourceGroup(_Attribute, frozen=True, tag="resource_group"):
@@ -159,16 +168,16 @@ class ResourceGroup(_Attribute, frozen=True, tag="resource_group"):
 
     def read(self) -> frozenset[str] | None:
         """`present` or `absent`; None where resctrl is not mounted any more."""
-        if not (Path(self.path).parent / "schemata").exists():
+        if not (self.place.parent / "schemata").exists():
             return None
-        return frozenset((PRESENT if Path(self.path).is_dir() else ABSENT,))
+        return frozenset((PRESENT if self.place.is_dir() else ABSENT,))
 
     def write(self, value: str, expected: Collection[str], identity: str) -> None:  # noqa: ARG002
         """Make or remove it."""
         if value == PRESENT:
-            resctrl_groups.make_group(Path(self.path))
+            resctrl_groups.make_group(self.place)
         else:
-            resctrl_groups.remove_group(Path(self.path))
+            resctrl_groups.remove_group(self.place)
 
 
 class TrafficClass(_Attribute, frozen=True, tag="traffic_class"):
@@ -197,7 +206,7 @@ class TrafficClass(_Attribute, frozen=True, tag="traffic_class"):
         self._traffic().write(value)
 
     def _traffic(self) -> CgroupTraffic:
-        return CgroupTraffic(Path(self.path), self.device, self.minor, self.level, self.link_rate)
+        return CgroupTraffic(self.place, self.device, self.minor, self.level, self.link_rate)
 
 
 Attribute = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
@@ -207,7 +216,7 @@ def parent_list(attribute: KernelFile) -> str:
     """CPUs or memory nodes that the parent cgroup may use; empty where the attribute is no list of them."""
     if attribute.format != Format.CPUS:
         return ""
-    path = Path(attribute.path)
+    path = attribute.place
     for name in (f"{path.name}.effective", f"cpuset.effective_{path.name.rpartition('.')[2]}"):
         above = path.parent.parent / name
         if above.exists():
@@ -216,7 +225,7 @@ def parent_list(attribute: KernelFile) -> str:
 
 
 @contextmanager
-def _directory(path: str, identity: str) -> Iterator[int]:
+def _directory(path: Path, identity: str) -> Iterator[int]:
     """Descriptor of a cgroup's directory, if it has the expected inode number."""
     fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -227,7 +236,7 @@ def _directory(path: str, identity: str) -> Iterator[int]:
         os.close(fd)
 
 
-def inode(directory: Path | str) -> str | None:
+def inode(directory: Path) -> str | None:
     """Inode number of a directory, which the kernel gives to one cgroup in a boot; None if it is gone."""
     try:
         return str(os.stat(directory).st_ino)

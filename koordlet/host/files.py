@@ -5,7 +5,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+from api.cgroup_path import path_text, raw_path
+
+_GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ENAMETOOLONG)
+"""Errors of files that are not there, or not for us: no path reaches a cgroup so deep that its own is too long."""
 _READ_BYTES = 16384
 
 
@@ -13,8 +16,8 @@ class HostError(OSError):
     """A kernel file could not be used; carries the path, the operation and the errno."""
 
     def __init__(self, path: Path | str, operation: str, number: int, detail: str = "") -> None:
-        super().__init__(number, f"{operation} {path}: {detail or os.strerror(number)}")
-        self.path = str(path)
+        self.path = path_text(str(path))
+        super().__init__(number, f"{operation} {self.path}: {detail or os.strerror(number)}")
         self.operation = operation
 
 
@@ -54,7 +57,7 @@ class KeptFiles:
         self.malformed = 0
 
     def read(self, cgroup: str) -> bytes | None:
-        """Content for the cgroup at path `cgroup` (under the mount), None if it is gone or lacks the file."""
+        """Content for the cgroup at path `cgroup` (text, under the mount), None if it is gone or lacks the file."""
         fd = self._fds.get(cgroup)
         try:
             if fd is None:
@@ -68,7 +71,7 @@ class KeptFiles:
             raise HostError(self._path(cgroup), "read", error.errno or errno.EIO) from error
 
     def _path(self, cgroup: str) -> str:
-        return f"{self._mount}{cgroup if cgroup != '/' else ''}/{self._filename}"
+        return f"{self._mount}{raw_path(cgroup) if cgroup != '/' else ''}/{self._filename}"
 
     def _open(self, cgroup: str) -> int:
         fd = os.open(self._path(cgroup), os.O_RDONLY | os.O_CLOEXEC)

@@ -1,10 +1,23 @@
-"""Ancestry by paths."""
+"""Text form of paths, and ancestry by paths."""
+
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.cgroup_path import ROOT, ancestors, competing_ancestor, is_below, is_within, lineage, outermost, parent
+from api.cgroup_path import (
+    ROOT,
+    ancestors,
+    competing_ancestor,
+    is_below,
+    is_within,
+    lineage,
+    outermost,
+    parent,
+    path_text,
+    raw_path,
+)
 
 PATHS = st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4).map(lambda parts: "/" + "/".join(parts))
 
@@ -67,3 +80,33 @@ def test_competitors_are_siblings(path: str, other: str) -> None:
         assert one != two
         assert is_within(path, one)
         assert is_within(other, two)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(b"/web", "/web", id="plain"),
+        pytest.param("/caf\u00e9".encode(), "/caf\u00e9", id="utf-8"),
+        pytest.param(b"/system.slice/dev\\x2dsda.mount", "/system.slice/dev\\\\x2dsda.mount", id="backslash-doubled"),
+        pytest.param(b"/a\x1b[2J", "/a\\x1b[2J", id="escape-sequence"),
+        pytest.param(b"/bad\x80name", "/bad\\x80name", id="no-utf-8"),
+        pytest.param("/a\u202eb".encode(), "/a\\xe2\\x80\\xaeb", id="bidirectional"),
+    ],
+)
+def test_text_form(name: bytes, text: str) -> None:
+    assert path_text(os.fsdecode(name)) == text
+    assert os.fsencode(raw_path(text)) == name
+
+
+@given(st.binary(max_size=40))
+def test_the_text_form_is_printable_and_loses_nothing(name: bytes) -> None:
+    text = path_text(os.fsdecode(name))
+    assert text.isprintable()
+    if b"\0" not in name:
+        assert os.fsencode(raw_path(text)) == name
+
+
+@pytest.mark.parametrize("text", [r"/a\x2e\x2e/b", r"/a\x00", r"/a\q", "/a\\", r"/a\x5c", r"/\xZZ"])
+def test_text_that_no_path_has_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no cgroup path"):
+        raw_path(text)

@@ -1,8 +1,10 @@
 """Directory of a cgroup in the hierarchy of each controller."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from api.cgroup_path import raw_path
 from api.plugin import Unsupported
 from koordlet.host.attributes import Attribute
 from koordlet.host.cgroups.hierarchies import find_mounts
@@ -39,12 +41,15 @@ class ControllerDirectories:
         return _V1_NAMES.get(controller, controller) in self._v1
 
     def directory(self, controller: str, target: str) -> Path:
-        """The target's directory in the controller's hierarchy; raises Unsupported or CgroupGone."""
-        mount = self._mount(controller)
-        directory = mount / target.strip("/")
-        if not directory.is_dir():
-            elsewhere = self._mount("cpu") / target.strip("/")
-            if elsewhere.is_dir():
+        """The target's directory in the controller's hierarchy.
+
+        Raises Unsupported, CgroupGone, and ValueError for a target that is no path.
+        """
+        mount, below = self._mount(controller), raw_path(target).strip("/")
+        directory = mount / below
+        if not os.path.isdir(directory):
+            elsewhere = self._mount("cpu") / below
+            if os.path.isdir(elsewhere):
                 raise Unsupported(f"{target} is not in the {controller} hierarchy", f"make it below {mount}")
             raise CgroupGone(target)
         return directory

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from api.cgroup_path import path_text
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import Format, Layout, canonical, device_items
 from koordlet.host.attributes import KernelFile
@@ -38,12 +39,12 @@ def assign_weights(host: KnobHost, spec: KnobSpec, target: str, value: str) -> t
 def _weight_file(path: Path, device: str, *, is_v1: bool) -> KernelFile:
     if device in ("", "default"):
         if is_v1:
-            return KernelFile(str(path), Format.INTEGER)
-        return KernelFile(str(path), Format.DEVICE_WEIGHT, Layout.DEVICE, "default")
+            return KernelFile(path_text(str(path)), Format.INTEGER)
+        return KernelFile(path_text(str(path)), Format.DEVICE_WEIGHT, Layout.DEVICE, "default")
     named = path.with_name(f"{path.name}_device") if is_v1 else path
     if not named.exists():
         raise Unsupported(f"there is no {named}", "set a weight for all devices")
-    return KernelFile(str(named), Format.DEVICE_WEIGHT, Layout.DEVICE, device)
+    return KernelFile(path_text(str(named)), Format.DEVICE_WEIGHT, Layout.DEVICE, device)
 
 
 def assign_limits(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:

@@ -5,6 +5,7 @@ Knobs are spoken in the syntax of cgroup v2. In another hierarchy a cgroup has t
 
 from pathlib import Path
 
+from api.cgroup_path import path_text, raw_path
 from api.intents import Knob
 from koordlet.host.attributes import ResourceGroup
 from koordlet.host.cgroups.controllers import Assignment, CgroupGone, ControllerDirectories
@@ -34,7 +35,7 @@ class Knobs:
         Raises Unsupported where the host has no such knob, CgroupGone where it has no such cgroup, and ValueError
         for a value or target that is none.
         """
-        if ".." in target.split("/"):
+        if ".." in raw_path(target).split("/"):
             raise ValueError(f"target {target!r} leaves its hierarchy")
         spec = KNOBS[knob]
         return spec.assign(self._host, spec, target, value)
@@ -49,4 +50,4 @@ class Knobs:
 
     def group(self, name: str) -> ResourceGroup:
         """The control group of that name."""
-        return ResourceGroup(str(group_directory(self.resctrl, name)))
+        return ResourceGroup(path_text(str(group_directory(self.resctrl, name))))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from api.cgroup_path import path_text
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import Format, Layout, canonical, schemata_items
 from koordlet.host.attributes import KernelFile, ResourceTasks
@@ -23,7 +24,11 @@ def assign_sysctl(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tu
     for root in spec.v2:
         path = host.tree.path(f"{root.name}/{name}")
         if path.is_file():
-            return (Assignment(KernelFile(str(path), root.format, is_cgroup=False), canonical(root.format, value)),)
+            return (
+                Assignment(
+                    KernelFile(path_text(str(path)), root.format, is_cgroup=False), canonical(root.format, value)
+                ),
+            )
     raise Unsupported(f"the kernel has no setting {target}")
 
 
@@ -34,7 +39,7 @@ def assign_feature(host: KnobHost, spec: KnobSpec, target: str, value: str) -> t
         if path.is_file():
             if not {target, f"NO_{target}"} & set(path.read_text().split()):
                 raise Unsupported(f"the scheduler has no feature {target}")
-            attribute = KernelFile(str(path), file.format, Layout.WORD, target, is_cgroup=False)
+            attribute = KernelFile(path_text(str(path)), file.format, Layout.WORD, target, is_cgroup=False)
             return (Assignment(attribute, canonical(file.format, value)),)
     return assign_nothing(host, spec, target, value)
 
@@ -44,13 +49,13 @@ def assign_group(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tup
     _require_resctrl(host.resctrl)
     group_directory(host.resctrl, value)
     directory = host.directories.directory(spec.controller, target)
-    return (Assignment(ResourceTasks(str(directory), str(host.resctrl)), value),)
+    return (Assignment(ResourceTasks(path_text(str(directory)), str(host.resctrl)), value),)
 
 
 def assign_schemata(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:  # noqa: ARG001
     """Each domain of each line; domains that are not named stay as they are."""
     _require_resctrl(host.resctrl)
-    path = str(group_directory(host.resctrl, target) / "schemata")
+    path = path_text(str(group_directory(host.resctrl, target) / "schemata"))
     assigned = []
     for item, text in schemata_items(value).items():
         is_bandwidth = item.startswith("MB")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from api.cgroup_path import path_text
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import Format, Layout, canonical
 from koordlet.host.attributes import KernelFile, ProcessFiles
@@ -134,14 +135,14 @@ class KnobSpec:
         if not path.exists():
             lack = (self.lack_v1 if host.directories.is_v1(self.controller) else None) or self.lack
             raise (lack or Lack(f"there is no {path}", f"enable the {self.controller} controller there")).error()
-        return KernelFile(str(path), file.format, layout, item)
+        return KernelFile(path_text(str(path)), file.format, layout, item)
 
 
 def assign_process_file(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:
     """`/proc/<pid>/<name>` of every process below the target."""
     (file,) = spec.files(host)
     directory = host.directories.directory(spec.controller, target)
-    attribute = ProcessFiles(str(directory), str(host.tree.path("/proc")), file.name.rpartition("/")[2])
+    attribute = ProcessFiles(path_text(str(directory)), str(host.tree.path("/proc")), file.name.rpartition("/")[2])
     return (Assignment(attribute, canonical(file.format, value)),)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from api.cgroup_path import path_text, raw_path
 from api.plugin import Unsupported
 from koordlet.host.attributes import TrafficClass
 from koordlet.host.cgroups.controllers import Assignment, ControllerDirectories
@@ -54,7 +55,7 @@ class TrafficKnob:
             present = link.classes() if root == OURS else {}
         traffic = parse_traffic(value, link_rate)
         minor = self._minor(target, set(present))
-        attribute = TrafficClass(str(directory), device, minor, level, link_rate)
+        attribute = TrafficClass(path_text(str(directory)), device, minor, level, link_rate)
         return (Assignment(attribute, str(traffic), also=(BARE,)),)
 
     def _default_device(self) -> str:
@@ -66,7 +67,7 @@ class TrafficKnob:
 
     def _locate(self, target: str) -> tuple[Path, int]:
         """Directory in the hierarchy that packets can be matched by, and the cgroup's depth there."""
-        names = [name for name in target.split("/") if name]
+        names = [name for name in raw_path(target).split("/") if name]
         if not names:
             raise ValueError("the root cgroup has no class: traffic without a class is the default class")
         v1, unified = find_mounts(self._tree)

@@ -96,3 +96,54 @@ def test_the_walk_reports_owners_of_new_directories_and_of_those_that_were_given
     assert walk.scan().owners == {}
     walk.close()
     assert CgroupWalk(tmp_path).scan().owners == {ids["/"]: os.geteuid(), ids["/b"]: 1000}
+
+
+HOSTILE = (b"bad\x80name", b"esc\x1b[2J", b"back\\slash", "right\u202eleft".encode(), b"tab\there")
+
+
+def test_paths_of_hostile_names_are_text_that_opens_the_right_file(tmp_path: Path) -> None:
+    for name in HOSTILE:
+        directory = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+        make_tree(directory, {"cpu.stat": f"{name!r}\n"})
+    found = CgroupWalk(tmp_path).scan().added.values()
+    files = KeptFiles(tmp_path, "cpu.stat")
+    assert sorted(files.read(path) or b"" for path in found if path != "/") == sorted(
+        f"{name!r}\n".encode() for name in HOSTILE
+    )
+    assert all(path.isprintable() for path in found)
+    files.close()
+
+
+def test_cgroups_however_deep_are_walked(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(600):
+        os.mkdir("d" * 20, dir_fd=descriptor)
+        below = os.open("d" * 20, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    walk = CgroupWalk(tmp_path)
+    deepest = max(walk.scan().added.values(), key=len)
+    assert deepest == f"/{'d' * 20}" * 600
+    assert KeptFiles(tmp_path, "cpu.stat").read(deepest) is None
+    (tmp_path / ("d" * 20)).rename(tmp_path / "renamed")
+    change = walk.scan(everything=True)
+    assert (len(change.added), len(change.removed)) == (600, 600)
+    walk.close()
+
+
+def test_what_a_user_owns_is_delegated_and_all_below_it(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("chown needs root")
+    make_tree(tmp_path, {"user/sub/cpu.stat": "", "kubepods/cpu.stat": ""})
+    os.chown(tmp_path / "user", 1000, -1)
+    walk = CgroupWalk(tmp_path)
+    walk.scan()
+    assert [walk.is_delegated(path) for path in ("/", "/kubepods", "/user", "/user/sub", "/gone")] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    walk.close()
