@@ -68,12 +68,12 @@ class ControlLoop:
         self._lock = threading.Lock()
         self._observation: Observation | None = None
         self._intents: list[Intent] = []
+        self._is_watch_failing = False
 
     def step(self, tick: Tick) -> None:
         """Observe, decide, enforce. Strategies decide without open verdicts too; settings that are due are released."""
         observation = self._observe(tick)
-        if self.fast_path is not None:
-            self.fast_path.watch(observation)
+        self._watch(observation)
         self._measure(tick)
         by_strategies = self._ask_strategies(tick, observation.now_seconds)
         with self._lock:
@@ -81,6 +81,20 @@ class ControlLoop:
             self._intents = [*self.response.step(observation), *by_strategies]
             self._record(self.response.steps)
             self._enforce(self._intents, observation)
+
+    def _watch(self, observation: Observation) -> None:
+        """Let the fast path watch the present cgroups; the slow path goes on where that fails."""
+        if self.fast_path is None:
+            return
+        try:
+            self.fast_path.watch(observation)
+        except Exception:  # noqa: BLE001 - a full map or a lost tripwire must not keep settings from being released
+            self.fast_path.failures += 1
+            if not self._is_watch_failing:
+                _log.exception("the fast path cannot watch all cgroups; the others are protected from tick to tick")
+            self._is_watch_failing = True
+        else:
+            self._is_watch_failing = False
 
     def _observe(self, tick: Tick) -> Observation:
         host = self._capabilities.host(tick.window.cgroups)

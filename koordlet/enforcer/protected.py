@@ -4,7 +4,8 @@ Protected are: cgroups that match a pattern of the settings, that are annotated 
 agent's own, and every cgroup above one of these (what is done to a parent is done to its children).
 
 A protected cgroup may only be given more, by a knob whose specification says `may_widen_protected`. The class of a
-cgroup that has none is that of its nearest classified ancestor.
+cgroup that has none is that of its nearest classified ancestor. Protocol state of an LSE or LSR pod (its CPUs, its
+memory QoS) is what the protocol gives that pod: its class does not stand in the way.
 """
 
 from collections.abc import Mapping
@@ -16,10 +17,15 @@ from api.cgroup_path import ancestors, lineage
 from api.frame import CgroupKind
 from api.intents import Knob
 from api.qos import QoSClass, is_protected
+from koordlet.enforcer import kubelet_files
 from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.spec import Scope
 from koordlet.host.knobs.table import KNOBS
-from koordlet.identity.cgroup_names import kind_at
+from koordlet.identity.cgroup_names import kind_at, name_cgroup
+from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, KubeletPolicy
+
+_NO_STATE = frozenset({Knob.CPU_IDLE, Knob.FREEZE})
+"""Knobs that no protocol state of a protected pod tightens."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,9 @@ class ProtectedCgroups:
     only: tuple[str, ...] = ()
     """Patterns of the cgroups that may be changed at all, widening included; empty is all."""
     kinds: Mapping[str, CgroupKind] = field(default_factory=dict)
+    pod_uids: Mapping[str, str] = field(default_factory=dict)
+    """Pod that a cgroup is or lies in, by path."""
+    kubelet: KubeletPolicy = NO_KUBELET_POLICY
 
     def is_excluded(self, target: str) -> bool:
         """Return whether `[enforcer] only` excludes a cgroup from any change."""
@@ -63,10 +72,11 @@ class ProtectedCgroups:
                 return f"{path} is annotated as protected"
         if target == "/" and "/" in self.patterns:
             return "the root cgroup holds all others"
+        return self._class_reason(target) or self._above.get(target, "")
+
+    def _class_reason(self, target: str) -> str:
         qos = self.class_of(target)
-        if is_protected(qos):
-            return f"{target} is of class {qos}"
-        return self._above.get(target, "")
+        return f"{target} is of class {qos}" if is_protected(qos) else ""
 
     @cached_property
     def _reasons(self) -> dict[str, str]:
@@ -86,15 +96,19 @@ class ProtectedCgroups:
             found |= dict.fromkeys(ancestors(path), f"{path} below it is annotated as protected")
         return found
 
-    def forbids(self, knob: Knob, target: str, direction: Direction) -> str:
+    def forbids(self, knob: Knob, target: str, direction: Direction, *, protocol_state: bool = False) -> str:
         """Reason why a setting may not be made; empty if it may."""
         spec = KNOBS[knob]
         if not spec.targets_cgroup or (spec.scope == Scope.ROOT_CGROUP and target == "/"):
             return ""
-        is_kubelets = knob == Knob.CPU_IDLE and kind_at(target, self.kinds) is CgroupKind.KUBEPODS
-        if is_kubelets and direction != Direction.WIDER:
-            return f"{target} belongs to the kubelet, which would fail to start on an idle cgroup"
+        uid = self.pod_uids.get(target) or name_cgroup(target).pod_uid
+        kubelets = kubelet_files.refusal(knob, target, kind_at(target, self.kinds), direction, self.kubelet, uid)
+        if kubelets:
+            return kubelets
         widens = direction in (Direction.WIDER, Direction.SAME)
         if spec.may_widen_protected and widens and not self.is_excluded(target):
             return ""
-        return self.reason(target)
+        reason = self.reason(target)
+        if protocol_state and reason and reason == self._class_reason(target) and knob not in _NO_STATE:
+            return "" if self.class_of(target) != QoSClass.SYSTEM else reason
+        return reason

@@ -168,4 +168,25 @@ def test_the_first_signal_asks_and_the_second_one_is_the_systems_again() -> None
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(10)
         assert signal.getsignal(signal.SIGTERM) is before
+        assert stop.is_planned
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_lost_terminal_ends_the_program_in_order() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    with until_signalled() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.wait(10)
+        assert not stop.is_planned
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_a_hangup_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with until_signalled() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.is_set()
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

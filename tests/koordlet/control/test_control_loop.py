@@ -1,8 +1,11 @@
 """Steps of the control loop: intents of strategies reach the enforcer, annotated pods are spared, results counted."""
 
+import errno
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from detector.baselines.values import Judgement
 from detector.judging.signals import Turnarounds
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.control_loop import ControlLoop
+from koordlet.control.fast_path import FastPath
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.outcomes import IntentResult
@@ -24,6 +28,7 @@ from koordlet.response.settings import ResponseSettings
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import NodeView
 from koordlet.tick import Tick
+from probes.tripwire import Trip, Tripwire
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
 
@@ -106,3 +111,29 @@ def test_the_response_finds_the_quota_of_a_throttled_victim_in_its_observation(t
     made.step(Tick.of(Window([replace(frame, cgroups=infos) for frame in frames])))
     assert seen[0].capabilities.cgroup_quota_us == {POD: 50_000}
     made.close()
+
+
+class FullTripwire:
+    """A tripwire whose map has no room."""
+
+    def watch(self, victims: object, culprits: object) -> None:
+        raise OSError(errno.E2BIG, "the map is full")
+
+    def wait(self, seconds: float) -> list[Trip]:
+        time.sleep(seconds)
+        return []
+
+
+def test_a_tripwire_that_fails_keeps_no_setting_in_effect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host, made = control_loop(tmp_path, {})
+    made.fast_path = FastPath(cast(Tripwire, FullTripwire()), made.trip, ResponseSettings())
+    try:
+        made.step(make_tick())
+        assert host.text(POD, "cpu.max") == "50000 100000"
+        made.strategies = StrategyRunner({})
+        made.step(make_tick())
+        assert host.text(POD, "cpu.max") == "max 100000"
+        assert made.fast_path.failures == 2
+        assert sum("cannot watch" in record.message for record in caplog.records) == 1
+    finally:
+        made.close()

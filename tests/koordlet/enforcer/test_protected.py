@@ -190,8 +190,16 @@ def test_the_kubelets_own_directory_is_never_idle() -> None:
     bare = ProtectedCgroups((), {}, frozenset(), "")
     directory = "/kubepods.slice/kubepods-besteffort.slice"
     assert "kubelet" in bare.forbids(Knob.CPU_IDLE, directory, Direction.TIGHTER)
-    assert bare.forbids(Knob.CPU_IDLE, directory, Direction.WIDER) == ""
+    assert "kubelet" in bare.forbids(Knob.CPU_IDLE, directory, Direction.WIDER)
     assert bare.forbids(Knob.CPU_MAX, directory, Direction.TIGHTER) == ""
+
+
+def test_protocol_state_of_an_lsr_pod_is_its_own() -> None:
+    assert PROTECTION.forbids(Knob.CPUSET_CPUS, "/kube/lsr", Direction.TIGHTER, protocol_state=True) == ""
+    assert PROTECTION.forbids(Knob.FREEZE, "/kube/lsr", Direction.TIGHTER, protocol_state=True)
+    assert PROTECTION.forbids(Knob.CPUSET_CPUS, "/kube", Direction.TIGHTER, protocol_state=True)
+    assert PROTECTION.forbids(Knob.CPUSET_CPUS, "/kube/be/precious", Direction.TIGHTER, protocol_state=True)
+    assert PROTECTION.forbids(Knob.CPU_MAX, "/system.slice/sshd.service", Direction.TIGHTER, protocol_state=True)
 
 
 def test_budgets_of_a_minute() -> None:
