@@ -10,14 +10,14 @@ _ORDERLY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop(Event):
-    """Set by the first signal that ends the program; `signal` names it."""
+    """Set by the first signal that ends the program; `number` is that signal."""
 
-    signal: signal.Signals | None = None
+    number: int = 0
 
     @property
     def is_planned(self) -> bool:
         """True if a service manager asked (SIGTERM): a successor may follow."""
-        return self.signal is signal.SIGTERM
+        return self.number == signal.SIGTERM
 
 
 @contextmanager
@@ -29,9 +29,9 @@ def until_signalled() -> Iterator[Stop]:
     stop = Stop()
 
     def ask(number: int, _frame: FrameType | None) -> None:
-        stop.signal = signal.Signals(number)
+        stop.number = number
         stop.set()
-        signal.signal(number, previous[stop.signal])
+        signal.signal(number, previous[signal.Signals(number)])
 
     heeded = [number for number in _ORDERLY if signal.getsignal(number) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, ask) for number in heeded}
