@@ -6,6 +6,7 @@ least and the most beside them. Best-effort work is counted in blocks compressed
 same repetition.
 
     python -m bench.protect --victim cpu-10ms --victim cpu-1ms --repeat 5
+    python -m bench.protect --victim cpu-1ms --layout best-effort-pod
 """
 
 import json
@@ -24,6 +25,7 @@ from bench.detect.disk import mounted_disk
 from bench.protect import cpu, disk, memory
 from bench.protect.columns import Column, columns, disk_columns
 from koordlet.agent.signals import until_signalled
+from koordlet.demo.layout import LAYOUTS, SIBLINGS, Layout
 from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import staged
 
@@ -43,12 +45,25 @@ Runs = Mapping[str, Sequence[DemoPhase]]
 @click.option("--repeat", default=5, show_default=True, help="Repetitions.")
 @click.option("--seconds", default=30.0, show_default=True, help="Of each run, without settling.")
 @click.option("--load", default=0.3, show_default=True, help="Part of the machine that the requests need.")
+@click.option(
+    "--layout",
+    type=click.Choice(list(LAYOUTS)),
+    default=SIBLINGS.name,
+    show_default=True,
+    help="Of the cgroups: two siblings, two Burstable pods, or a Burstable pod beside one of the BestEffort class.",
+)
 @click.option("--only", multiple=True, help="Columns to run besides 'alone' and 'unprotected', by name.")
 @click.option(
     "--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write every run's figures here."
 )
 def main(
-    victims: tuple[str, ...], repeat: int, seconds: float, load: float, only: tuple[str, ...], output: Path | None
+    victims: tuple[str, ...],
+    repeat: int,
+    seconds: float,
+    load: float,
+    layout: str,
+    only: tuple[str, ...],
+    output: Path | None,
 ) -> None:
     if os.geteuid() != 0:
         click.echo("error: cgroups need root\nhint: run it with sudo", err=True)
@@ -56,7 +71,9 @@ def main(
     found: dict[str, Runs] = {}
     with until_signalled() as stop:
         for victim in victims:
-            found[victim] = run(victim, repeat=repeat, seconds=seconds, load=load, only=only, stop=stop)
+            found[victim] = run(
+                victim, repeat=repeat, seconds=seconds, load=load, layout=LAYOUTS[layout], only=only, stop=stop
+            )
             report(victim, found[victim])
             if stop.is_set():
                 break
@@ -65,10 +82,12 @@ def main(
     sys.exit(130 if stop.is_set() else 0)
 
 
-def run(victim: str, *, repeat: int, seconds: float, load: float, only: tuple[str, ...], stop: Event) -> Runs:
+def run(
+    victim: str, *, repeat: int, seconds: float, load: float, layout: Layout, only: tuple[str, ...], stop: Event
+) -> Runs:
     """Run all repetitions of one victim; an interrupted repetition is dropped."""
     runs: dict[str, list[DemoPhase]] = {}
-    with _runner(victim, seconds=seconds, load=load, stop=stop) as (offered, measured):
+    with _runner(victim, layout, seconds=seconds, load=load, stop=stop) as (offered, measured):
         for repetition in range(repeat):
             order = [each for each in offered if not only or each.name in (*only, "alone", "unprotected")]
             random.Random(repetition).shuffle(order)
@@ -86,10 +105,12 @@ def run(victim: str, *, repeat: int, seconds: float, load: float, only: tuple[st
 
 
 @contextmanager
-def _runner(victim: str, *, seconds: float, load: float, stop: Event) -> Iterator[tuple[list[Column], Measured]]:
+def _runner(
+    victim: str, layout: Layout, *, seconds: float, load: float, stop: Event
+) -> Iterator[tuple[list[Column], Measured]]:
     """Return the columns of a victim, and the function that runs one of them with a seed."""
     service_seconds = VICTIMS[victim]
-    with staged(service_seconds) as stage:
+    with staged(service_seconds, layout) as stage:
         if victim == "memory":
             memory.lay_out(stage)
             yield (

@@ -29,7 +29,8 @@ class Column(ABC):
 
     def take_down(self, stage: Stage) -> None:
         """Restore the cgroups."""
-        stage.batch.write(_shares(stage.batch), str(_DEFAULT_SHARES[_shares(stage.batch)]))
+        lever = ScratchCgroup(stage.layout.batch_lever)
+        lever.write_shares(stage.layout.shares.get(lever.path, 1024))
         set_quota(stage.batch, None)
 
 
@@ -41,7 +42,7 @@ class Alone(Column):
 
 
 class Unprotected(Column):
-    """Equal weights."""
+    """The weights of the layout: equal ones, but for a pod of the BestEffort class."""
 
     name = "unprotected"
 
@@ -52,8 +53,7 @@ class Weights(Column):
     name = "static weights"
 
     def set_up(self, stage: Stage) -> None:
-        file = _shares(stage.batch)
-        stage.batch.write(file, "2" if file == "cpu.shares" else "1")
+        ScratchCgroup(stage.layout.batch_lever).write_shares(2)
 
 
 class Quota(Column):
@@ -111,9 +111,6 @@ class Ours(Column):
 
     def take_down(self, stage: Stage) -> None:
         """Stop the agent, which restores what it set."""
-
-
-_DEFAULT_SHARES = {"cpu.shares": 1024, "cpu.weight": 100}
 
 
 def _shares(cgroup: ScratchCgroup) -> str:

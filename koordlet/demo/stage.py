@@ -14,10 +14,12 @@ import numpy as np
 
 from koordlet.demo import batch, service
 from koordlet.demo.client import RECORD
+from koordlet.demo.layout import SIBLINGS, Layout
+from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.cgroups.scratch import ScratchCgroup
+from koordlet.host.files import HostTree
 
-ROOT = "/koord-demo"
-ONLINE, BATCH = f"{ROOT}/online", f"{ROOT}/batch"
+ROOT, ONLINE, BATCH = SIBLINGS.root, SIBLINGS.online, SIBLINGS.batch
 
 _SETTINGS = """\
 [[qos]]
@@ -48,6 +50,7 @@ class Stage:
 
     directory: Path
     service_seconds: float
+    layout: Layout = SIBLINGS
     online: ScratchCgroup = field(init=False)
     batch: ScratchCgroup = field(init=False)
     port: int = 0
@@ -58,7 +61,14 @@ class Stage:
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.online, self.batch = ScratchCgroup(ONLINE), ScratchCgroup(BATCH)
+        """Raises StageError where another program made the layout's root."""
+        layout = self.layout
+        hierarchy = find_hierarchies(HostTree(Path("/"))).cpu
+        if layout.root != SIBLINGS.root and (hierarchy / layout.root.lstrip("/")).exists():
+            raise StageError(f"{layout.root} is there already: a kubelet may run here, and would remove these pods")
+        self.online, self.batch = ScratchCgroup(layout.online), ScratchCgroup(layout.batch)
+        for path, shares in layout.shares.items():
+            ScratchCgroup(path).write_shares(shares)
 
     @property
     def audit(self) -> Path:
@@ -102,9 +112,9 @@ class Stage:
         dry = "false" if acts else "true"
         named = ", ".join(f'"{name}"' for name in self.strategies)
         text = _SETTINGS.format(
-            root=ROOT,
-            online=ONLINE,
-            batch=BATCH,
+            root=self.layout.root,
+            online=self.layout.online,
+            batch=self.layout.batch,
             dry_run=dry,
             directory=self.directory,
             strategies=named,
@@ -144,9 +154,8 @@ class Stage:
     def close(self) -> None:
         """Stop everything and remove the cgroups."""
         self.stop_programs()
-        for cgroup in (self.batch, self.online):
-            cgroup.remove()
-        ScratchCgroup(ROOT).remove()
+        for path in self.layout.paths:
+            ScratchCgroup(path).remove()
 
     def running(self, process: subprocess.Popen[bytes]) -> None:
         """Register a program that the caller started, to be stopped with the others."""
@@ -165,10 +174,10 @@ class Stage:
 
 
 @contextmanager
-def staged(service_seconds: float) -> Iterator[Stage]:
+def staged(service_seconds: float, layout: Layout = SIBLINGS) -> Iterator[Stage]:
     """Make a stage that is always cleared away."""
     with tempfile.TemporaryDirectory(prefix="koord-demo-") as directory:
-        stage = Stage(Path(directory), service_seconds)
+        stage = Stage(Path(directory), service_seconds, layout)
         try:
             yield stage
         finally:

@@ -56,6 +56,13 @@ class ScratchCgroup:
                 return
         raise FileNotFoundError(f"{self.path} has no {name}")
 
+    def write_shares(self, shares: int) -> None:
+        """Set its weight in the unit of cpu.shares; converted as the kubelet does where cpu.weight carries it."""
+        if any((directory / "cpu.shares").exists() for directory in self.directories):
+            self.write("cpu.shares", str(shares))
+        else:
+            self.write("cpu.weight", str(1 + (shares - 2) * 9999 // 262_142))
+
     def kill(self) -> None:
         """Kill whatever runs inside and wait until it is empty; raises TimeoutError naming the processes that stay."""
         deadline = time.monotonic() + _EMPTY_SECONDS
