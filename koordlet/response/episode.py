@@ -7,14 +7,14 @@ back.
 """
 
 import math
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
 
 from api.intents import Intent, Setting, Strength
+from koordlet.response.history import History
 from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, loss_over_budget
 from koordlet.response.limit_control import LimitState, first_limit, loosen, next_limit
 from koordlet.response.observation import Observation
@@ -42,9 +42,9 @@ class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
     victim: str
     resource: str
     before: float
-    """Seconds lost per second by the victim when the rung was applied."""
+    """Seconds per second that the culprit cost the victim when the rung was applied."""
     after: float
-    """Seconds lost per second by the victim now, averaged over the trial."""
+    """The same now, averaged over the trial."""
     reason: str
 
 
@@ -86,8 +86,6 @@ class Episode:
     released_at: float = 0.0
     acted: bool = False
     """Whether any rung was ever applied."""
-    _turnaround: Sequence[float] = ()
-    _throttled: Sequence[float] = ()
 
     @property
     def active(self) -> bool:
@@ -99,39 +97,35 @@ class Episode:
         observation: Observation,
         interference: Interference | None,
         max_strength: Strength,
-        lost: Sequence[float],
-        turnaround: Sequence[float] = (),
-        throttled: Sequence[float] = (),
+        history: History,
     ) -> list[ResponseStep]:
         """Advance by one tick.
 
-        `interference` is what today's verdicts say of the culprit, None if they do not name it. `lost` is the victim's
-        loss in recent ticks, `throttled` what its own quota cost it, `turnaround` the 99th percentile of its requests'
-        turnaround in seconds, NaN without requests; one number a tick, newest last.
+        `interference` is what today's verdicts say of the culprit, None if they do not name it. A rung is judged by the
+        series of the pair that it was applied for, whatever today's verdicts name.
         """
         now = observation.now_seconds
-        self._turnaround, self._throttled = turnaround, throttled
         used = self._activity(observation, observation.rows.get(self.culprit))
         for applied in self.applied_rungs:
             applied.peak_use = max(applied.peak_use, used)  # the fast path acts before the first tick of a new cgroup
         if interference is not None:
             self.named_at = now
         self._adjust_limits(observation, interference)
-        steps = list(self._release_expired(now, lost))
-        steps += self._verify(observation, lost)
+        steps = list(self._release_expired(now, history))
+        steps += self._verify(observation, history)
         if self._is_quiet(observation):
             steps += [
-                self._remove(applied, StepKind.RELEASED, lost, "the culprit went quiet")
+                self._remove(applied, StepKind.RELEASED, history, "the culprit went quiet")
                 for applied in list(self.applied_rungs)
             ]
         elif interference is None:
-            steps += self._release_due(now, lost)
+            steps += self._release_due(now, history)
         elif (
-            self._still_loses(observation, interference, lost)
+            self._still_loses(observation, interference, history)
             and all(applied.proven for applied in self.applied_rungs)
             and not self._applied_lately(now)
         ):
-            steps += self._apply_next(observation, interference, max_strength, lost)
+            steps += self._apply_next(observation, interference, max_strength, history)
         return steps
 
     def intents(self) -> Iterator[Intent]:
@@ -146,13 +140,18 @@ class Episode:
             applied.sent = True
         yield from settings.values()
 
-    def apply_first(self, observation: Observation, interference: Interference, before: float) -> list[ResponseStep]:
-        """Apply the first rung at once, for the fast path; nothing if a rung is applied already."""
+    def apply_first(
+        self, observation: Observation, interference: Interference, before: float, history: History
+    ) -> list[ResponseStep]:
+        """Apply the first rung at once, for the fast path; nothing if a rung is applied already.
+
+        `before` is the loss at the time of the trip. The turnaround before is not known: it was measured before the
+        interference began, and no rung could improve on that.
+        """
         if self.applied_rungs:
             return []
         self.named_at = observation.now_seconds
-        self._turnaround = ()  # measured before the interference began: no rung could improve on that
-        return self._apply_next(observation, interference, Strength.INVISIBLE, [before])
+        return self._apply_next(observation, interference, Strength.INVISIBLE, history, before=before)
 
     def _adjust_limits(self, observation: Observation, interference: Interference | None) -> None:
         """Move the limits with the victim's loss; a limit that had to be lowered shows that the culprit still
@@ -182,50 +181,47 @@ class Episode:
                     applied.interference, self.settings, applied.disks, applied.limit_state.limit
                 )
 
-    def _verify(self, observation: Observation, lost: Sequence[float]) -> list[ResponseStep]:
+    def _verify(self, observation: Observation, history: History) -> list[ResponseStep]:
         steps = []
         now = observation.now_seconds
         for applied in [applied for applied in self.applied_rungs if not applied.proven]:
             if now - applied.at_seconds < self.settings.settle_seconds + self.settings.verify_seconds:
                 continue
-            if self._helped(observation, applied, lost):
+            if self._helped(observation, applied, history):
                 applied.proven = True
                 self.named_at = now  # counts as a verdict: without the rung the victim would lose again
-                steps.append(self._step_of(applied, StepKind.KEPT, lost, "the victim's loss fell"))
+                steps.append(self._step_of(applied, StepKind.KEPT, history, "the victim's loss fell"))
                 if applied.rung.one_shot:
                     self.applied_rungs.remove(applied)
             else:
                 self.ineffective[applied.rung.name] = now
-                steps.append(self._remove(applied, StepKind.REVERTED, lost, "the victim's loss did not fall"))
+                steps.append(self._remove(applied, StepKind.REVERTED, history, "the victim's loss did not fall"))
         return steps
 
-    def _helped(self, observation: Observation, applied: _AppliedRung, lost: Sequence[float]) -> bool:
-        settings = self.settings
-        after = self._trial_mean(self._loss_to_lower(applied.rung, lost))
-        fell = after <= max(
-            applied.before * (1 - settings.min_improvement_ratio),
-            loss_budget(observation, applied.interference.victim, self.resource, settings),
-        )
+    def _helped(self, observation: Observation, applied: _AppliedRung, history: History) -> bool:
+        settings, victim = self.settings, applied.interference.victim
+        budget = loss_budget(observation, victim, self.resource, settings)
+        after = self._loss_now(applied.rung, applied.interference, history)
+        fell = after <= max(applied.before * (1 - settings.min_improvement_ratio), budget)
         # False while either is NaN
-        grew = self._typical_turnaround() > applied.turnaround_before * (1 + settings.turnaround_slack)
+        turnaround = history.turnaround_seconds(victim, settings.verify_ticks)
+        grew = turnaround > applied.turnaround_before * (1 + settings.turnaround_slack)
         return fell and not grew
 
-    def _loss_to_lower(self, rung: Rung, lost: Sequence[float]) -> Sequence[float]:
-        """Return the loss that a rung is judged by: to the victim's own quota, or to others."""
-        return self._throttled if rung.relieves_victim else lost
-
-    def _typical_turnaround(self) -> float:
-        """Return the median over the trial: the 99th percentile of a single second's requests is too noisy."""
-        newest = [each for each in self._turnaround[-max(int(self.settings.verify_seconds), 1) :] if each == each]
-        return statistics.median(newest) if newest else math.nan
-
-    def _trial_mean(self, lost: Sequence[float]) -> float:
-        """Return the mean loss over the trial; a tick counts as one second, the agent's default."""
-        newest = list(lost)[-max(int(self.settings.verify_seconds), 1) :]
-        return sum(newest) / len(newest) if newest else 0.0
+    def _loss_now(self, rung: Rung, interference: Interference, history: History) -> float:
+        """Return the mean loss over a trial that a rung is judged by: to the victim's own quota, or to the culprit."""
+        if rung.relieves_victim:
+            return history.throttled(interference.victim, self.settings.verify_ticks)
+        return history.lost(interference.pair, self.settings.verify_ticks)
 
     def _apply_next(
-        self, observation: Observation, interference: Interference, max_strength: Strength, lost: Sequence[float]
+        self,
+        observation: Observation,
+        interference: Interference,
+        max_strength: Strength,
+        history: History,
+        *,
+        before: float | None = None,
     ) -> list[ResponseStep]:
         active = {applied.rung.name for applied in self.applied_rungs}
         forgotten = observation.now_seconds - self.settings.remember_seconds
@@ -243,8 +239,10 @@ class Episode:
                 interference,
                 intents,
                 observation.now_seconds,
-                self._trial_mean(self._loss_to_lower(rung, lost)),
-                self._typical_turnaround(),
+                self._loss_now(rung, interference, history) if before is None else before,
+                history.turnaround_seconds(interference.victim, self.settings.verify_ticks)
+                if before is None
+                else math.nan,
                 self._activity(observation, culprit),
             )
             if rung.set_limit is not None:
@@ -253,10 +251,10 @@ class Episode:
                 applied.limit_state = first_limit(applied.peak_use, worst, self.settings.io_floor_bytes_per_second)
             self.applied_rungs.append(applied)
             self.acted = True
-            return [self._step_of(applied, StepKind.APPLIED, lost, interference.reason)]
+            return [self._step_of(applied, StepKind.APPLIED, history, interference.reason)]
         return []
 
-    def _still_loses(self, observation: Observation, interference: Interference, lost: Sequence[float]) -> bool:
+    def _still_loses(self, observation: Observation, interference: Interference, history: History) -> bool:
         """Return whether the victim still loses enough to this culprit to add a rung.
 
         A verdict stays open for a few ticks after the loss has ended, and other culprits cost the victim time too:
@@ -268,18 +266,19 @@ class Episode:
         if not interference.felt:
             return False
         budget = loss_budget(observation, interference.victim, self.resource, self.settings)
-        return not self.applied_rungs or min(self._trial_mean(lost), interference.lost) > budget
+        lost = history.lost(interference.pair, self.settings.verify_ticks)
+        return not self.applied_rungs or min(lost, interference.lost) > budget
 
     def _applied_lately(self, now: float) -> bool:
         return bool(self.applied_rungs) and now - self.applied_rungs[-1].at_seconds < self.settings.verify_seconds
 
-    def _release_expired(self, now: float, lost: Sequence[float]) -> Iterator[ResponseStep]:
+    def _release_expired(self, now: float, history: History) -> Iterator[ResponseStep]:
         for applied in [applied for applied in self.applied_rungs if applied.rung.temporary]:
             if now - applied.at_seconds >= self.settings.freeze_seconds:
                 self.ineffective[applied.rung.name] = now
-                yield self._remove(applied, StepKind.RELEASED, lost, "its time is up")
+                yield self._remove(applied, StepKind.RELEASED, history, "its time is up")
 
-    def _release_due(self, now: float, lost: Sequence[float]) -> list[ResponseStep]:
+    def _release_due(self, now: float, history: History) -> list[ResponseStep]:
         if not self.applied_rungs or now - self.named_at < self.hold_seconds:
             return []
         if now - self.released_at < self.settings.release_seconds:
@@ -289,7 +288,7 @@ class Episode:
             last.limit_state = loosen(last.limit_state)
             return []
         self.released_at = now
-        return [self._remove(last, StepKind.RELEASED, lost, "no verdict names the culprit any more")]
+        return [self._remove(last, StepKind.RELEASED, history, "no verdict names the culprit any more")]
 
     def _is_quiet(self, observation: Observation) -> bool:
         """Return whether the culprit is gone, or uses almost nothing although its rungs would allow more."""
@@ -317,11 +316,11 @@ class Episode:
             return 0.0
         return float((observation.io_bytes_per_second if self.resource == "blockio" else observation.cpu_cores)[row])
 
-    def _remove(self, applied: _AppliedRung, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
+    def _remove(self, applied: _AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
         self.applied_rungs.remove(applied)
-        return self._step_of(applied, kind, lost, reason)
+        return self._step_of(applied, kind, history, reason)
 
-    def _step_of(self, applied: _AppliedRung, kind: StepKind, lost: Sequence[float], reason: str) -> ResponseStep:
+    def _step_of(self, applied: _AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
         return ResponseStep(
             kind=kind,
             rung=applied.rung.name,
@@ -329,6 +328,6 @@ class Episode:
             victim=applied.interference.victim,
             resource=self.resource,
             before=applied.before,
-            after=self._trial_mean(self._loss_to_lower(applied.rung, lost)),
+            after=self._loss_now(applied.rung, applied.interference, history),
             reason=reason,
         )

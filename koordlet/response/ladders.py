@@ -14,6 +14,7 @@ from api.cgroup_path import competing_ancestor
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK, QoSClass
+from koordlet.response.history import Pair
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads
 from koordlet.response.limit_control import first_limit
 from koordlet.response.observation import Observation
@@ -38,6 +39,11 @@ class Interference:
     """Seconds per second that the culprit costs the victim, by the verdict's share."""
     felt: bool = True
     """Whether the victim is slower for it: a loss that is not felt starts no action, and adds none."""
+
+    @property
+    def pair(self) -> Pair:
+        """Key of its series."""
+        return Pair(self.culprit, self.victim, self.resource)
 
 
 Build = Callable[[Observation, Interference, ResponseSettings], tuple[Intent, ...]]

@@ -1,21 +1,27 @@
 """Observation of one tick for the response: verdicts, losses, use of resources, capabilities of the host."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from api.cgroup_path import ancestors, lineage, parent
+from api.cgroup_path import ancestors, is_within, lineage, parent
 from api.frame import CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
 from api.qos import PROTECTED_RANK, QoSClass, protection_rank
 from api.verdicts import Verdict
 from api.window import Delta, Window
+from detector.blame import Blame, blame_between
 from koordlet.response.host_capabilities import HostCapabilities
 
 Floats = NDArray[np.float64]
+
+
+def no_blame(_resource: str) -> Blame | None:
+    """Return None: nothing tells culprits apart."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,9 @@ class Observation:
     """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
     io_disks: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Cgroup id to the disks that it read or wrote, as major:minor."""
+    blame_of: Callable[[str], Blame | None] = no_blame
+    """Seconds lost per second by victim and culprit of a resource; None where the kernel side does not tell them
+    apart."""
     slowdown: Floats | None = None
     """Mean turnaround of the tick's requests over the longest that is usual at this load, less one; NaN where that is
     not known. None where no cgroup's requests are seen."""
@@ -108,6 +117,19 @@ class Observation:
         shared = frozenset.intersection(*(self.io_disks.get(id_, frozenset()) for id_ in ids)) if ids else frozenset()
         return tuple(disk for disk in self.capabilities.disks if disk in shared) or self.capabilities.disks
 
+    def lost_to(self, victim: str, culprit: str, resource: str) -> float:
+        """Return what a culprit, with all that lives in it, costs a victim now; of a resource whose losses are not
+        told apart by culprit, all that the victim loses."""
+        blame, row = self.blame_of(resource), self.rows.get(victim)
+        if blame is None or row is None:
+            return self.lost_by(victim, resource)
+        of_victim = blame.victims == np.uint64(self.cgroups[row].id)
+        guilty = np.isin(blame.culprits[of_victim], self._ids_within(culprit))
+        return float(blame.amounts[of_victim][guilty].sum())
+
+    def _ids_within(self, path: str) -> NDArray[np.uint64]:
+        return np.array([info.id for info in self.cgroups if is_within(info.path, path)], dtype=np.uint64)
+
     def lost_by(self, victim: str, resource: str) -> float:
         """Return the victim's current loss to others, from the ledger or else from its verdict; 0 if it is gone."""
         row, column = self.rows.get(victim), self.lost.get(resource)
@@ -151,11 +173,14 @@ def observe(
         capabilities=capabilities,
         io_service=np.maximum(device - excess, 0.0) / 1e9 if device is not None and excess is not None else None,
         io_disks=_disks(window),
+        blame_of=cache(partial(_blame, window)),
         slowdown=slowdown,
     )
 
 
 _BY_DISK = "blockio.device"
+_BLAME = {"cpu": "cpu.blame", "memory": "memory.blame", "blockio": "blockio.blame"}
+"""Resource to the table of its victims and culprits."""
 _MINOR_BITS = 20
 """Minor bits of a device number, as the kernel and the probe pack it."""
 _SPELLED_OUT = {"net": "network"}
@@ -165,6 +190,14 @@ _RESOURCE_OF = {cause.name: _SPELLED_OUT.get(cause.resource, cause.resource) for
 
 def _rate(delta: Delta, column: str) -> Floats | None:
     return np.nan_to_num(delta.rate(column)) if column in delta.table.columns else None
+
+
+def _blame(window: Window, resource: str) -> Blame | None:
+    table = _BLAME.get(resource)
+    if table is None or len(window.frames) < 2:
+        return None
+    older, newer = window.frames[-2:]
+    return blame_between(older, newer, table) if table in older.tables and table in newer.tables else None
 
 
 def _disks(window: Window) -> Mapping[int, frozenset[str]]:

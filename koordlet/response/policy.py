@@ -11,24 +11,20 @@ Rules that hold before any rung is chosen:
 - An ancestor or a descendant of the victim is never a culprit.
 """
 
-import math
-import statistics
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from api.cgroup_path import ROOT, competing_ancestor
 from api.intents import Intent, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK
 from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode, ResponseStep
+from koordlet.response.history import History
 from koordlet.response.ladders import LADDERS, Interference, loss_budget
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 
-_HISTORY_TICKS = 60
 _SEEN_BY_REQUESTS = frozenset({"cpu", "memory", "blockio", "cache", "memory_bandwidth"})
 """Resources whose loss lengthens the time from a request's arrival to its answer; queues of the network come after."""
 
@@ -53,10 +49,7 @@ class ResponsePolicy:
         self.steps: list[ResponseStep] = []
         """Steps of the last tick."""
         self._episodes: dict[tuple[str, str], Episode] = {}
-        self._lost: dict[tuple[str, str], deque[float]] = {}
-        self._turnaround: dict[str, deque[float]] = {}
-        self._throttled: dict[str, deque[float]] = {}
-        self._slowdown: dict[str, deque[float]] = {}
+        self._history = History()
         self._past: dict[tuple[str, str], _PastEpisode] = {}
 
     @property
@@ -71,22 +64,13 @@ class ResponsePolicy:
     def step(self, observation: Observation) -> list[Intent]:
         """Return all intents of this tick, in a fixed order."""
         interferences = self._interferences(observation)
-        self._record_series(observation, interferences)
+        self._record(observation, [found for found, _most in interferences.values()])
         self.steps = []
         interferences = {key: (self._felt(observation, found), most) for key, (found, most) in interferences.items()}
         for key in sorted({*interferences, *self._episodes}):
             interference, max_strength = interferences.get(key, (None, Strength.INVISIBLE))
             episode = self._episodes.get(key) or self._begin(key, observation.now_seconds)
-            victim = (
-                interference.victim
-                if interference
-                else next((applied.interference.victim for applied in episode.applied_rungs), "")
-            )
-            lost = self._lost.get((victim, key[1]), ())
-            turnaround, throttled = self._turnaround.get(victim, ()), self._throttled.get(victim, ())
-            self.steps += episode.step(
-                observation, interference, max_strength, list(lost), list(turnaround), list(throttled)
-            )
+            self.steps += episode.step(observation, interference, max_strength, self._history)
             if interference is None and not episode.active:
                 self._end(key, observation.now_seconds)
         return [intent for key in sorted(self._episodes) for intent in self._episodes[key].intents()]
@@ -105,7 +89,7 @@ class ResponsePolicy:
         reason = f"{victim} loses {lost:.2f} s/s of {resource} to {culprit} now"
         interference = Interference(culprit, victim, resource, reason, "", lost)
         episode = self._episodes.get(key) or self._begin(key, observation.now_seconds)
-        self.steps = episode.apply_first(observation, interference, lost)
+        self.steps = episode.apply_first(observation, interference, lost, self._history)
         return list(episode.intents()) if self.steps else []
 
     def _interferences(self, observation: Observation) -> dict[tuple[str, str], tuple[Interference, Strength]]:
@@ -146,11 +130,10 @@ class ResponsePolicy:
 
     def _slows_down(self, victim: str, resource: str, *, unknown: bool) -> bool:
         """Return whether the victim's requests take longer than usual; `unknown` where that is not measured."""
-        newest = list(self._slowdown.get(victim, ()))[-max(int(self.settings.verify_seconds), 1) :]
-        known = [each for each in newest if each == each]
-        if not known or resource not in _SEEN_BY_REQUESTS:
+        slowdown = self._history.slowdown(victim, self.settings.verify_ticks)
+        if slowdown != slowdown or resource not in _SEEN_BY_REQUESTS:
             return unknown
-        return statistics.median(known) > self.settings.felt_slowdown_ratio
+        return slowdown > self.settings.felt_slowdown_ratio
 
     def _skip_reason(self, observation: Observation, verdict: Verdict, culprit: Culprit) -> str:
         if verdict.resource not in self.settings.resources or verdict.resource not in LADDERS:
@@ -176,30 +159,11 @@ class ResponsePolicy:
             return "protected"
         return "" if observation.classes_within(culprit) <= frozenset(self.settings.limited_classes) else "not_limited"
 
-    def _record_series(
-        self, observation: Observation, interferences: Mapping[tuple[str, str], tuple[Interference, Strength]]
-    ) -> None:
-        watched = {
-            (interference.victim, interference.resource) for interference, _max_strength in interferences.values()
-        }
-        for (_culprit, resource), episode in self._episodes.items():
-            watched |= {(applied.interference.victim, resource) for applied in episode.applied_rungs}
-        watched |= {(verdict.victim, verdict.resource) for verdict in observation.verdicts}
-        self._lost = {key: self._lost.get(key, deque(maxlen=_HISTORY_TICKS)) for key in watched}
-        for (victim, resource), series in self._lost.items():
-            series.append(observation.lost_by(victim, resource))
-        victims, unseen = {victim for victim, _resource in watched}, observation.slowdown
-        for series_of, column in (
-            (self._turnaround, observation.turnaround_seconds),
-            (self._throttled, observation.throttled),
-            (self._slowdown, np.full(len(observation.cgroups), np.nan) if unseen is None else unseen),
-        ):
-            for gone in series_of.keys() - victims:
-                del series_of[gone]
-            for victim in victims:
-                row = observation.rows.get(victim)
-                series = series_of.setdefault(victim, deque(maxlen=_HISTORY_TICKS))
-                series.append(float(column[row]) if row is not None else math.nan)
+    def _record(self, observation: Observation, interferences: list[Interference]) -> None:
+        for episode in self._episodes.values():
+            interferences += [applied.interference for applied in episode.applied_rungs]
+        victims = [verdict.victim for verdict in observation.verdicts]
+        self._history.record(observation, [interference.pair for interference in interferences], victims)
 
     def _begin(self, key: tuple[str, str], now: float) -> Episode:
         settings = self.settings

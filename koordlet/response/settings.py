@@ -71,3 +71,8 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Longest time that a culprit is frozen."""
     lease_seconds: Seconds = 15.0
     """Time that an action outlives the agent's last renewal."""
+
+    @property
+    def verify_ticks(self) -> int:
+        """Length of a trial in ticks; a tick counts as one second, the agent's default."""
+        return max(int(self.verify_seconds), 1)

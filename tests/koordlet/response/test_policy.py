@@ -14,6 +14,7 @@ from api.frame import CgroupInfo, CgroupKind
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import QoSClass
 from api.verdicts import Culprit, How, Severity, Verdict
+from detector.blame import Blame
 from koordlet.response.episode import StepKind
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
 from koordlet.response.ladders import LADDERS, cgroup_reads, schemata
@@ -546,3 +547,65 @@ def test_every_ladder_goes_from_gentle_to_drastic() -> None:
     for rungs in LADDERS.values():
         strengths = [rung.strength for rung in rungs]
         assert strengths == sorted(strengths)
+
+
+def blaming(seen: Observation, amounts: dict[str, float], victim: str = WEB) -> Observation:
+    """The tick with these seconds per second charged to each culprit of a victim."""
+    ids = {info.path: info.id for info in seen.cgroups}
+    rows = sorted((ids[path], amount) for path, amount in amounts.items())
+    culprits = np.array([row for row, _amount in rows], dtype=np.uint64)
+    victims = np.full(len(rows), ids[victim], dtype=np.uint64)
+    blame = Blame(victims, culprits, np.array([amount for _row, amount in rows]))
+    return replace(seen, blame_of={"cpu": blame}.get)
+
+
+def test_a_rung_is_judged_by_what_its_own_culprit_costs() -> None:
+    """The hog has a fifth of the loss, and idle takes all of it: the rest is another's, and proves nothing."""
+    response = ResponsePolicy()
+    response.step(blaming(look(0.0, [verdict_on(share=0.2)], lost=0.5), {HOG: 0.1, BYSTANDER: 0.4}))
+    steps = []
+    for second in range(1, 8):
+        response.step(blaming(look(float(second), [verdict_on(share=0.2)], lost=0.4), {HOG: 0.0, BYSTANDER: 0.4}))
+        steps += [(step.kind, step.rung, step.after) for step in response.steps]
+    assert steps == [(StepKind.KEPT, "idle", 0.0)]
+
+
+def test_a_rung_is_not_kept_for_what_another_culprit_stopped() -> None:
+    response = ResponsePolicy()
+    response.step(blaming(look(0.0, [verdict_on(share=0.5)]), {HOG: 0.3, BYSTANDER: 0.3}))
+    for second in range(1, 5):
+        response.step(blaming(look(float(second), [verdict_on()], lost=0.3), {HOG: 0.3}))
+    assert response.steps[0].kind is StepKind.REVERTED
+
+
+def test_a_rung_is_judged_by_the_victim_it_was_applied_for() -> None:
+    """The first victim is cured; a second one that loses more must not undo that."""
+    other = "/online/shop"
+    classes = CLASSES | {other: "LS"}
+    ids = {path: number for number, path in enumerate(classes, start=1)}
+
+    def tick(second: int, first: float, second_victim: float) -> Observation:
+        verdicts = [verdict_on()] if second == 0 else [verdict_on(victim=other)]
+        seen = look(float(second), verdicts, classes=classes)
+        rows = [(ids[WEB], first), (ids[other], second_victim)]
+        victims = np.array([row for row, _amount in rows], dtype=np.uint64)
+        amounts = np.array([amount for _row, amount in rows])
+        order = np.argsort(victims)
+        culprits = np.full(2, ids[HOG], dtype=np.uint64)
+        return replace(seen, blame_of={"cpu": Blame(victims[order], culprits, amounts[order])}.get)
+
+    response = ResponsePolicy()
+    steps = []
+    for second in range(5):
+        response.step(tick(second, 0.6 if second == 0 else 0.0, 0.7))
+        steps += [(step.kind, step.rung, step.after) for step in response.steps]
+    assert (StepKind.KEPT, "idle", 0.0) in steps
+    assert StepKind.REVERTED not in {kind for kind, _rung, _after in steps}
+
+
+def test_what_lives_in_the_culprit_counts_as_the_culprit() -> None:
+    classes = CLASSES | {f"{HOG}/worker": ""}
+    seen = blaming(look(0.0, classes=classes), {HOG: 0.1, f"{HOG}/worker": 0.2, BYSTANDER: 0.4})
+    assert seen.lost_to(WEB, HOG, "cpu") == pytest.approx(0.3)
+    assert seen.lost_to(WEB, HOG, "memory") == 0.5
+    assert seen.lost_to("/not/there", HOG, "cpu") == 0.0
