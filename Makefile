@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup proto docs run test test-kernel test-pure test-vm lint bench bpf clean provision provision-test
+.PHONY: setup proto docs run test test-kernel test-pure test-vm test-cluster lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -56,6 +56,11 @@ test-pure: provision-test $(STAMP) ## the other tests
 test-vm: provision-test $(STAMP) ## the kernel tests on every kernel of the matrix
 	@$(PYTHON) -m probes.build
 	@$(PYTHON) -m tests.vm $(if $(BESIDE),--beside "make --no-print-directory $(BESIDE)")
+
+test-cluster: provision-test $(STAMP) ## a real node, and the client against a real API server; KUBEBUILDER_ASSETS has the binaries
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "set KUBEBUILDER_ASSETS to a folder with the binaries (docs/deploying.md)" >&2; exit 2; }
+	@$(PYTHON) -m probes.build
+	@KUBEBUILDER_ASSETS=$(abspath $(KUBEBUILDER_ASSETS)) $(PYTHON) -m pytest tests/cluster tests/cluster_e2e
 
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports

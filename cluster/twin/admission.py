@@ -48,13 +48,13 @@ def new_uid(random: Random) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def set_defaults(database: Database, table: ObjectTable, document: Document, stamp: str) -> None:
+def set_defaults(database: Database, table: ObjectTable, document: Document) -> None:
     """Set, in place, the defaults that the server gives a new object of this kind."""
     name = table.kind.name
     if name == "Pod":
         _set_pod_defaults(database, document)
     elif name == "CustomResourceDefinition":
-        serve_definition(database, document, stamp)
+        serve_definition(database, document)
     elif name == "Namespace":
         document["status"] = {"phase": "Active"}
     if table.kind.schema is not None:
@@ -63,8 +63,8 @@ def set_defaults(database: Database, table: ObjectTable, document: Document, sta
         document.update(pruned)
 
 
-def serve_definition(database: Database, definition: Document, stamp: str) -> None:
-    """Serve the kinds of a CustomResourceDefinition and report that in its status; raises `StatusError` 422."""
+def serve_definition(database: Database, definition: Document) -> None:
+    """Serve the kinds of a CustomResourceDefinition, with the status of a new one; raises `StatusError` 422."""
     metadata = definition["metadata"]
     protected = definition["spec"]["group"].endswith((".k8s.io", ".kubernetes.io"))
     if protected and "api-approved.kubernetes.io" not in (metadata.get("annotations") or {}):
@@ -72,14 +72,22 @@ def serve_definition(database: Database, definition: Document, stamp: str) -> No
         raise status_errors.invalid("CustomResourceDefinition", metadata["name"], field, why)
     for kind in custom_kinds(definition):
         database.serve(kind)
-    true = {"status": "True", "lastTransitionTime": stamp}
     definition["status"] = {
+        "acceptedNames": {"kind": "", "plural": ""},
+        "conditions": None,
+        "storedVersions": [v["name"] for v in definition["spec"]["versions"] if v.get("storage")],
+    }
+
+
+def establish(definition: Document, stamp: str) -> None:
+    """Report in place that the names of a definition are accepted and its kinds are served."""
+    true = {"status": "True", "lastTransitionTime": stamp}
+    definition["status"] |= {
         "acceptedNames": definition["spec"]["names"],
         "conditions": [
             {"type": "NamesAccepted", "reason": "NoConflicts"} | true,
             {"type": "Established", "reason": "InitialNamesAccepted"} | true,
         ],
-        "storedVersions": [v["name"] for v in definition["spec"]["versions"] if v.get("storage")],
     }
 
 

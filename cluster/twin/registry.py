@@ -60,10 +60,16 @@ class ObjectRegistry:
         metadata.pop("deletionTimestamp", None)
         if kind.status and not kind.status_at_birth:
             document.pop("status", None)
-        admission.set_defaults(self.database, table, document, self.stamp())
+        admission.set_defaults(self.database, table, document)
         if dry_run:
             return Record(key, 0, document, msgspec.json.encode(document))
-        return self.database.put(table, key, document)
+        created = self.database.put(table, key, document)
+        if kind.name == "CustomResourceDefinition":
+            # A controller of the server writes the status after the answer, which has null in place of conditions.
+            established = own(document)
+            admission.establish(established, self.stamp())
+            self.database.put(table, key, established)
+        return created
 
     def update(
         self, table: ObjectTable, key: Key, document: Document, subresource: str = "", *, dry_run: bool = False
@@ -106,15 +112,24 @@ class ObjectRegistry:
         metadata = current.document["metadata"]
         if dry_run:
             return current
-        if grace <= 0 and not metadata.get("finalizers"):
+        is_terminating = bool(metadata.get("deletionTimestamp"))
+        if is_terminating and grace >= (metadata.get("deletionGracePeriodSeconds") or 0):
+            held = metadata.get("finalizers") or grace > 0
+            return current if held else self._remove(table, key)
+        is_pod = table.kind.name == "Pod"
+        if grace <= 0 and not metadata.get("finalizers") and not is_pod:
             return self._remove(table, key)
-        if metadata.get("deletionTimestamp") and grace >= (metadata.get("deletionGracePeriodSeconds") or 0):
-            return current
         deadline = self.clock() + timedelta(seconds=grace)
-        changed = {"deletionTimestamp": _stamp(deadline), "deletionGracePeriodSeconds": grace}
         document = own(current.document)
-        document["metadata"] |= changed
+        document["metadata"] |= {
+            "deletionTimestamp": _stamp(deadline),
+            "deletionGracePeriodSeconds": grace,
+            "generation": metadata.get("generation", 0) + 1,
+        }
         record = self.database.put(table, key, document)
+        if grace <= 0 and not metadata.get("finalizers"):
+            # A pod's grace period is written even where it is none: watchers see it modified, then deleted.
+            return self._remove(table, key)
         if grace > 0:
             self.on_terminating(table, record)
         return record
@@ -160,7 +175,8 @@ class ObjectRegistry:
         if _essence(document) != _essence(before):
             document["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         if table.kind.name == "CustomResourceDefinition":
-            admission.serve_definition(self.database, document, self.stamp())
+            admission.serve_definition(self.database, document)
+            admission.establish(document, self.stamp())
         self.database.put(table, current.key, document)
         metadata = document["metadata"]
         # A grace period still running keeps the object, finalizers or not.

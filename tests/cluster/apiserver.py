@@ -80,7 +80,11 @@ def _process(command: list[str], log: Path) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(30)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:  # a watch that a failed test left open keeps the server waiting
+                process.kill()
+                process.wait()
 
 
 def _wait_ready(port: int, scratch: Path) -> None:
