@@ -46,6 +46,7 @@ LABEL_POD_GROUP_MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
 LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
 LABEL_CORE_SCHED_GROUP_ID = "koordinator.sh/core-sched-group-id"
 LABEL_CORE_SCHED_POLICY = "koordinator.sh/core-sched-policy"
+LABEL_GPU_ISOLATION_PROVIDER = "koordinator.sh/gpu-isolation-provider"
 
 # Pod annotations.
 ANNOTATION_RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
@@ -75,6 +76,7 @@ ANNOTATION_EVICTION_POLICY = "koordinator.sh/eviction-policy"
 ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
 ANNOTATION_OOM_SCORE_ADJ = "koordinator.sh/oom-score-adj"
 ANNOTATION_OOM_SCORE_ADJ_SPEC = "koordinator.sh/oom-score-adj-spec"
+ANNOTATION_EXTENDED_RESOURCE_SPEC = "node.koordinator.sh/extended-resource-spec"
 ANNOTATION_GANG_PREFIX = "gang.scheduling.koordinator.sh/"
 
 # Node labels and annotations.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from detector.explain.symptom_table import symptom_table
 from detector.registry import default_rules, discover_symptoms
+from koordlet.hooks.page import rewritten as with_rules
 from koordlet.host.knobs.spec import KnobFile
 from koordlet.host.knobs.table import KNOBS
 from koordlet.metrics.page import render
@@ -16,10 +17,12 @@ _KNOBS = re.compile(r"(?<=\n)((?:\| [\w.]+ \|.*\n)+)(?=\n\*\*Reclaim on v1)")
 
 
 def main() -> None:
-    """Write docs/metrics.md, and the tables of the documents on strategies, verdicts and the enforcer."""
+    """Write docs/metrics.md, and the tables of the documents on strategies, hooks, verdicts and the enforcer."""
     (DOCUMENTS / "metrics.md").write_text(render())
     strategies, verdicts, enforcer = (DOCUMENTS / f"{name}.md" for name in ("strategies", "verdicts", "enforcer"))
     strategies.write_text(rewritten(strategies.read_text()))
+    hooks = DOCUMENTS / "hooks.md"
+    hooks.write_text(with_rules(hooks.read_text()))
     symptoms = discover_symptoms()
     table = symptom_table(symptoms, default_rules(symptoms))
     verdicts.write_text(_SYMPTOMS.sub(lambda marks: marks[1] + table + marks[2], verdicts.read_text()))

@@ -1,0 +1,1 @@
+"""NRI plugin: the runtime hooks inside containerd and CRI-O."""
