@@ -5,6 +5,7 @@ from a standstill (SIGCONT); the time is taken until its `cpu.idle` reads 1. The
 time is taken until the file reads what it read before. The agent is the real one, configured only with the two cgroups.
 
     python -m bench.reaction --onsets 100
+    python -m bench.reaction --onsets 100 --layout pods
 """
 
 import argparse
@@ -21,7 +22,8 @@ from threading import Event
 import numpy as np
 
 from koordlet.agent.signals import until_signalled
-from koordlet.demo.stage import ROOT, Records, Stage, staged
+from koordlet.demo.layout import PODS, SIBLINGS
+from koordlet.demo.stage import Records, Stage, staged
 from koordlet.host.cgroups.scratch import ScratchCgroup
 
 SPIN = """
@@ -71,7 +73,8 @@ def wait_until(condition: Callable[[], bool], limit_seconds: float, stop: Event,
 
 def onset(stage: Stage, number: int, stop: Event) -> tuple[float, float]:
     """Seconds to the first rung and seconds to its release, of one hog in a cgroup of its own."""
-    hog = ScratchCgroup(f"{ROOT}/batch/hog-{number}")
+    hog = ScratchCgroup(f"{stage.layout.classed[1]}/hog-{number}")
+    lever = ScratchCgroup(stage.layout.batch_lever)
     try:
         count = 2 * (os.cpu_count() or 1)
         hog.spawn([sys.executable, "-c", SPIN.format(count=count)])
@@ -81,11 +84,11 @@ def onset(stage: Stage, number: int, stop: Event) -> tuple[float, float]:
         pids = processes(hog)
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-        reached = wait_until(lambda: idle(hog) or idle(stage.batch), ONSET_LIMIT_SECONDS, stop)
+        reached = wait_until(lambda: idle(hog) or idle(lever), ONSET_LIMIT_SECONDS, stop)
         stop.wait(BESIDE_SECONDS)
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        released = wait_until(lambda: not idle(hog) and not idle(stage.batch), RELEASE_LIMIT_SECONDS, stop, 0.01)
+        released = wait_until(lambda: not idle(hog) and not idle(lever), RELEASE_LIMIT_SECONDS, stop, 0.01)
         return reached, released
     finally:
         hog.remove()
@@ -103,6 +106,12 @@ def main() -> int:
     parser.add_argument("--onsets", type=int, default=100)
     parser.add_argument("--service-ms", type=float, default=10.0, help="CPU time of the service's requests")
     parser.add_argument("--load", type=float, default=0.3, help="part of the machine that they need")
+    parser.add_argument(
+        "--layout",
+        choices=(SIBLINGS.name, PODS.name),
+        default=SIBLINGS.name,
+        help="two sibling cgroups, or two Burstable pods as the kubelet lays them out",
+    )
     parser.add_argument("--json", type=Path, help="write every figure here")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -110,7 +119,8 @@ def main() -> int:
         return 3
     found: list[tuple[float, float]] = []
     seconds = arguments.service_ms / 1e3
-    with until_signalled() as stop, staged(seconds) as stage:
+    layout = {layout.name: layout for layout in (SIBLINGS, PODS)}[arguments.layout]
+    with until_signalled() as stop, staged(seconds, layout) as stage:
         stage.start_service()
         stage.start_agent(acts=True)
         rate = arguments.load * (os.cpu_count() or 1) / seconds

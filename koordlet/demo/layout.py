@@ -25,6 +25,12 @@ class Layout:
     """cpu.shares by path, as the kubelet writes them; 1024 elsewhere."""
 
     @property
+    def classed(self) -> tuple[str, str]:
+        """Outermost cgroups of the service and of the best-effort work alone: a pod has one class."""
+        online, batch = (leaf.rpartition("/")[0] for leaf in (self.online, self.batch))
+        return (self.online, self.batch) if online == batch else (online, batch)
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """All of its cgroups, leaves first."""
         found = {self.root}

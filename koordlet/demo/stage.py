@@ -111,10 +111,11 @@ class Stage:
         path = self.directory / "koordlet.toml"
         dry = "false" if acts else "true"
         named = ", ".join(f'"{name}"' for name in self.strategies)
+        classed_online, classed_batch = self.layout.classed
         text = _SETTINGS.format(
             root=self.layout.root,
-            online=self.layout.online,
-            batch=self.layout.batch,
+            online=classed_online,
+            batch=classed_batch,
             dry_run=dry,
             directory=self.directory,
             strategies=named,
