@@ -11,7 +11,7 @@ import msgspec
 from api.kube.meta import Condition, Labels, ObjectMeta, Quantity, Wire
 
 
-class DeviceTopology(Wire, frozen=True):
+class DeviceTopology(Wire, frozen=True, omit_defaults=False):
     """Location of a device; -1 and empty are unknown."""
 
     socket_id: int = msgspec.field(default=-1, name="socketID")
@@ -20,7 +20,7 @@ class DeviceTopology(Wire, frozen=True):
     bus_id: str = msgspec.field(default="", name="busID")
 
 
-class VirtualFunction(Wire, frozen=True):
+class VirtualFunction(Wire, frozen=True, omit_defaults=False):
     """One virtual function of a NIC."""
 
     minor: int = -1
@@ -35,14 +35,17 @@ class VirtualFunctionGroup(Wire, frozen=True):
 
 
 class DeviceInfo(Wire, frozen=True):
-    """One device; `id` is its UUID (for a NIC its PCI address), `minor` its number from 0 within the type."""
+    """One device; `id` is its UUID (for a NIC its PCI address), `minor` its number from 0 within the type.
+
+    Minor and health are always written: to Koordinator's own programs an absent minor is not 0.
+    """
 
     type: str
     labels: Labels = {}
     id: str = ""
-    minor: int = 0
+    minor: int = msgspec.field(default_factory=int)
     module_id: int | None = msgspec.field(default=None, name="moduleID")
-    health: bool = False
+    health: bool = msgspec.field(default_factory=bool)
     resources: dict[str, Quantity] = {}
     topology: DeviceTopology | None = None
     vf_groups: list[VirtualFunctionGroup] = []
@@ -55,12 +58,34 @@ class DeviceSpec(Wire, frozen=True):
     devices: list[DeviceInfo] = []
 
 
+class DeviceHolder(Wire, frozen=True):
+    """One pod and the minors that it holds."""
+
+    name: str = ""
+    namespace: str = ""
+    uuid: str = ""
+    minors: list[int] = []
+
+
+class DeviceTypeHolders(Wire, frozen=True):
+    """The pods that hold devices of one type."""
+
+    type: str = ""
+    entries: list[DeviceHolder] = []
+
+
+class DeviceStatus(Wire, frozen=True):
+    """Devices that pods hold, as the scheduler may report them."""
+
+    allocations: list[DeviceTypeHolders] = []
+
+
 class Device(Wire, frozen=True):
     """scheduling.koordinator.sh/v1alpha1 Device, cluster-scoped, named like its node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceSpec = DeviceSpec()
-    status: dict[str, Any] = {}
+    status: DeviceStatus = DeviceStatus()
 
 
 class DeviceAllocation(Wire, frozen=True):

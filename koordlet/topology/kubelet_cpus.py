@@ -55,7 +55,7 @@ def exclusive_cpus(text: str) -> Mapping[str, frozenset[int]]:
             uid: frozenset().union(*(parse_cpuset(cpus) for cpus in containers.values()))
             for uid, containers in state.entries.items()
         }
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StateError(str(error)) from error
     return {uid: cpus for uid, cpus in sets.items() if cpus}
 

@@ -50,13 +50,13 @@ def node_cpus(annotations: Mapping[str, str], cpus: Sequence[CpuDetail]) -> Node
     if text := annotations.get(ANNOTATION_NODE_RESERVATION):
         try:
             reserved = _reserved(msgspec.json.decode(text, type=NodeReservation), cpus)
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             unreadable.append(ANNOTATION_NODE_RESERVATION)
     if text := annotations.get(ANNOTATION_NODE_SYSTEM_QOS_RESOURCE):
         try:
             resource = msgspec.json.decode(text, type=SystemQosResource)
             system, exclusive = parse_cpuset(resource.cpuset), resource.cpuset_exclusive
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             unreadable.append(ANNOTATION_NODE_SYSTEM_QOS_RESOURCE)
     if text := annotations.get(ANNOTATION_NODE_CPU_NORMALIZATION_RATIO):
         try:

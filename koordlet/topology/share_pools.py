@@ -81,7 +81,7 @@ def given_cpus(pod: PodFacts) -> frozenset[int]:
         return frozenset()
     try:
         cpus = parse_cpuset(msgspec.json.decode(text, type=ResourceStatus).cpuset)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return frozenset()
     return cpus if len(cpus) * 1000 <= pod.requests.get(CPU, 0) else frozenset()
 

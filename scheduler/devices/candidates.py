@@ -9,7 +9,7 @@ import msgspec
 from api.kube.device import DeviceHint, VirtualFunction
 from api.kube.meta import LabelSelector
 from api.kube.selectors import label_selector_matches
-from scheduler.devices.inventory import NodeDevice, NodeDevices
+from scheduler.devices.inventory import NodeDevice, NodeDevices, port_key
 from scheduler.devices.request import WHOLE_PERCENT, DeviceDemand, DeviceKind
 
 
@@ -124,7 +124,7 @@ def _candidate(
         open_ports = [
             port
             for port in device.ports
-            if port.minor not in allocated and label_selector_matches(preferences.port_selector, port.labels)
+            if port_key(port) not in allocated and label_selector_matches(preferences.port_selector, port.labels)
         ]
         if not open_ports:
             return None

@@ -20,6 +20,11 @@ class VirtualPort:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+def port_key(port: VirtualPort | VirtualFunction) -> str | int:
+    """What tells the virtual functions of a NIC apart: the bus id, since some agents give all the minor -1."""
+    return port.bus_id or port.minor
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
     """One device as the allocator sees it."""
@@ -122,10 +127,10 @@ class NodeDevices:
         """Return whether the device is healthy and no pod holds any of it."""
         return bool(device.total) and not any(self.used(device).values())
 
-    def allocated_ports(self, device: NodeDevice) -> frozenset[int]:
-        """Minors of the device's virtual functions that pods hold."""
+    def allocated_ports(self, device: NodeDevice) -> frozenset[str | int]:
+        """Keys (`port_key`) of the device's virtual functions that pods hold."""
         return frozenset(
-            port.minor
+            port_key(port)
             for holder in self.holders.values()
             for grant in holder.grants
             if (grant.kind, grant.minor) == (device.kind, device.minor)

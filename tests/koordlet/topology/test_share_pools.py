@@ -90,6 +90,9 @@ def test_pools_stand_in_the_order_of_socket_and_node() -> None:
             id="torn",
         ),
         pytest.param(
+            PodFacts("a/b", QoSClass.LSE, annotations={ANNOTATION_RESOURCE_STATUS: '{"x":' + "[" * 100_000}), id="deep"
+        ),
+        pytest.param(
             PodFacts("a/b", QoSClass.LSE, annotations={ANNOTATION_RESOURCE_STATUS: '{"cpuset": 3}'}), id="number"
         ),
     ],

@@ -1,0 +1,141 @@
+"""The Device object: what is said of the devices found, and when it differs from what was said. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from api.kube.device import Device, DeviceInfo, DeviceSpec
+from api.kube.meta import Condition, ObjectMeta, OwnerReference
+from api.kube.times import rfc3339
+from api.protocol import (
+    ANNOTATION_GPU_PARTITIONS,
+    LABEL_NODE_GPU_DRIVER_VERSION,
+    LABEL_NODE_GPU_MODEL,
+    LABEL_NODE_GPU_PARTITION_POLICY,
+    LABEL_NODE_GPU_VENDOR,
+)
+from koordlet.devices.inventory import GPU_TYPE, FoundDevice
+from koordlet.devices.partitions import partition_table
+
+HEALTHY = "Healthy"
+OWN_LABELS = (
+    LABEL_NODE_GPU_VENDOR,
+    LABEL_NODE_GPU_MODEL,
+    LABEL_NODE_GPU_DRIVER_VERSION,
+    LABEL_NODE_GPU_PARTITION_POLICY,
+)
+"""Labels that this program sets and removes; others stay."""
+OWN_ANNOTATIONS = (ANNOTATION_GPU_PARTITIONS,)
+_TYPE_ORDER = {GPU_TYPE: 0}
+_NO_LABEL_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]+")
+_NO_REASON_CHARACTER = re.compile(r"[^A-Za-z0-9_]+")
+_LABEL_LENGTH = 63
+_MESSAGE_LENGTH = 1024
+
+
+def device_object(
+    found: Iterable[FoundDevice], node: str, node_uid: str, previous: Device | None, now_seconds: float
+) -> Device:
+    """Return the object that tells of these devices, owned by the node.
+
+    A condition keeps the time since when it holds, by the `previous` object; GPUs come first, then the other types,
+    each by minor.
+    """
+    devices = sorted(found, key=lambda device: (_TYPE_ORDER.get(device.info.type, 1), device.info.type, device.minor))
+    since = _conditions(previous)
+    infos = [_described(device, since.get((device.info.type, device.info.id)), now_seconds) for device in devices]
+    gpus = [device for device in devices if device.info.type == GPU_TYPE]
+    owner = OwnerReference(
+        api_version="v1", kind="Node", name=node, uid=node_uid, controller=True, block_owner_deletion=True
+    )
+    metadata = ObjectMeta(name=node, labels=_labels(gpus), annotations=_annotations(gpus), owner_references=[owner])
+    return Device(metadata=metadata, spec=DeviceSpec(devices=infos))
+
+
+def merged(document: Mapping[str, Any], wanted: Device) -> dict[str, Any] | None:
+    """Return a stored object changed to say what is wanted, or None where it says so already.
+
+    Labels, annotations and owners of others stay, as does the status.
+    """
+    stored = msgspec.convert(document, Device)
+    meta = stored.metadata
+    labels = _replaced(meta.labels, wanted.metadata.labels, OWN_LABELS)
+    annotations = _replaced(meta.annotations, wanted.metadata.annotations, OWN_ANNOTATIONS)
+    owners = [owner for owner in meta.owner_references if owner.kind != "Node"] + wanted.metadata.owner_references
+    same = labels == meta.labels and annotations == meta.annotations and owners == meta.owner_references
+    if same and stored.spec == wanted.spec:
+        return None
+    metadata = {
+        **document["metadata"],
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": msgspec.to_builtins(owners),
+    }
+    return {**document, "metadata": metadata, "spec": msgspec.to_builtins(wanted.spec)}
+
+
+def label_value(text: str) -> str:
+    """Return a text as the value of a label: `NVIDIA A100 (80 GB)` becomes `NVIDIA-A100-80-GB`."""
+    return _NO_LABEL_CHARACTER.sub("-", text)[:_LABEL_LENGTH].strip("-_.")
+
+
+def _described(device: FoundDevice, before: Condition | None, now_seconds: float) -> DeviceInfo:
+    condition = Condition(
+        type=HEALTHY,
+        status="True" if device.healthy else "False",
+        reason="NoFault" if device.healthy else _reason(device.fault_code),
+        message=device.fault[:_MESSAGE_LENGTH] or "no fault is known",
+        last_transition_time=rfc3339(now_seconds),
+    )
+    if before is not None and before.status == condition.status:
+        condition = msgspec.structs.replace(condition, last_transition_time=before.last_transition_time)
+    # Amounts are written as texts, which is how the API server hands quantities back to other clients.
+    resources = {name: str(amount) for name, amount in device.info.resources.items()}
+    return msgspec.structs.replace(device.info, health=device.healthy, conditions=[condition], resources={**resources})
+
+
+def _reason(code: str) -> str:
+    """A vendor's code as the API server admits the reason of a condition."""
+    words = _NO_REASON_CHARACTER.sub("_", code).strip("_")
+    if not words:
+        return "Fault"
+    return words if words[0].isalpha() else f"Code_{words}"
+
+
+def _conditions(previous: Device | None) -> dict[tuple[str, str], Condition]:
+    infos = previous.spec.devices if previous else []
+    return {
+        (info.type, info.id): condition
+        for info in infos
+        for condition in info.conditions
+        if condition.type == HEALTHY and condition.last_transition_time
+    }
+
+
+def _labels(gpus: Sequence[FoundDevice]) -> dict[str, str]:
+    """Vendor, model and driver version where all GPUs agree; the policy of partitions where there is a table."""
+    agreed = {
+        LABEL_NODE_GPU_VENDOR: _agreed(gpu.vendor for gpu in gpus),
+        LABEL_NODE_GPU_MODEL: _agreed(gpu.model for gpu in gpus),
+        LABEL_NODE_GPU_DRIVER_VERSION: _agreed(gpu.driver_version for gpu in gpus),
+    }
+    if any(gpu.groups for gpu in gpus):
+        honor = any(gpu.must_honor_partition for gpu in gpus)
+        agreed[LABEL_NODE_GPU_PARTITION_POLICY] = "Honor" if honor else "Prefer"
+    return {key: label_value(value) for key, value in agreed.items() if label_value(value)}
+
+
+def _agreed(values: Iterable[str]) -> str:
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else ""
+
+
+def _annotations(gpus: Sequence[FoundDevice]) -> dict[str, str]:
+    table = partition_table(gpus)
+    return {ANNOTATION_GPU_PARTITIONS: msgspec.json.encode(table).decode()} if table else {}
+
+
+def _replaced(stored: Mapping[str, str], wanted: Mapping[str, str], own: Sequence[str]) -> dict[str, str]:
+    return {key: value for key, value in stored.items() if key not in own} | dict(wanted)

@@ -1,0 +1,83 @@
+"""Use of GPUs by pod and container: processes to cgroups to pods."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from koordlet.devices.nvml import GpuUse, Nvml, ProcessUse
+from koordlet.host.files import HostError, HostTree
+from koordlet.identity.cgroup_names import name_cgroup
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Pod and container of a process."""
+
+    pod_uid: str
+    """Uid in the kubelet's cgroup names."""
+    container_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """Use of one GPU by one pod or container."""
+
+    minor: int
+    core_percent: float
+    memory_bytes: int
+
+
+Shares = Mapping[str, tuple[GpuShare, ...]]
+"""Uid of a pod, or id of a container, to its use of each GPU by minor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUsage:
+    """Use of the node's GPUs at one moment; what no pod uses is the difference to the whole."""
+
+    gpus: tuple[GpuUse, ...] = ()
+    pods: Shares = field(default_factory=dict)
+    containers: Shares = field(default_factory=dict)
+
+
+def read_usage(nvml: Nvml, tree: HostTree) -> GpuUsage:
+    """Return the use at present; needs the host's pids, as a pod with hostPID has them."""
+    return usage_of(nvml.use(), nvml.processes(), lambda pid: owner_of(tree, pid))
+
+
+def usage_of(
+    gpus: Iterable[GpuUse], processes: Iterable[ProcessUse], owner_of_pid: Callable[[int], Owner | None]
+) -> GpuUsage:
+    """Return the use of each pod and container: the sum over its processes."""
+    pods: dict[str, dict[int, GpuShare]] = {}
+    containers: dict[str, dict[int, GpuShare]] = {}
+    for process in processes:
+        owner = owner_of_pid(process.pid)
+        if owner is not None:
+            _add(pods.setdefault(owner.pod_uid, {}), process)
+            if owner.container_id:
+                _add(containers.setdefault(owner.container_id, {}), process)
+    return GpuUsage(gpus=tuple(gpus), pods=_sorted(pods), containers=_sorted(containers))
+
+
+def owner_of(tree: HostTree, pid: int) -> Owner | None:
+    """Return the pod of a process by its cgroups; None outside pods and where the process is gone."""
+    try:
+        text = tree.text(f"/proc/{pid}/cgroup") or ""
+    except HostError:
+        return None
+    for line in text.splitlines():
+        name = name_cgroup(line.split(":", 2)[-1] or "/")
+        if name.pod_uid:
+            return Owner(name.pod_uid, name.container_id)
+    return None
+
+
+def _add(shares: dict[int, GpuShare], process: ProcessUse) -> None:
+    before = shares.get(process.minor, GpuShare(process.minor, 0.0, 0))
+    shares[process.minor] = GpuShare(
+        process.minor, before.core_percent + process.core_percent, before.memory_bytes + process.memory_bytes
+    )
+
+
+def _sorted(found: Mapping[str, Mapping[int, GpuShare]]) -> Shares:
+    return {owner: tuple(shares[minor] for minor in sorted(shares)) for owner, shares in found.items()}
