@@ -13,6 +13,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from api.qos import QoSClass, QoSSource, protection_rank
+
 CGROUP = "cgroup"
 """Name of the dense table: one row a cgroup."""
 HOST = "host"
@@ -92,15 +94,16 @@ class CgroupInfo:
     id: int
     """Kernfs id of the cpu controller's directory (its inode number)."""
     path: str
-    """Path under the mount of the cpu hierarchy, starting with `/`."""
+    """Path under the mount of the cpu hierarchy, starting with `/`, in the text form of `api.cgroup_path`."""
     name: str
-    """Display name: unit, container, pod or the last path component."""
+    """Display name: unit, `namespace/pod/container`, `namespace/pod`, container or the last path component."""
     qos: str = ""
     """Koordinator QoS class, empty where no rule gives one."""
     workload: str = ""
     """Stable name across restarts: owner as `Kind/namespace/name`; or the service, image, unit, path."""
     container: str = ""
-    """Name of the container within the workload's pods; empty where the workload is the container."""
+    """Name of the container within the workload's pods, `POD` for a pod's sandbox; empty where the workload is the
+    container."""
     kind: CgroupKind = CgroupKind.UNKNOWN
     pod_uid: str = ""
     """Of the pod and its containers; empty outside pods."""
@@ -109,6 +112,22 @@ class CgroupInfo:
     """Kubernetes QoS class that the kubelet's layout implies: Guaranteed, Burstable, BestEffort or empty."""
     owner_uid: int = UNKNOWN_UID
     """User id of the owner of the cgroup's directory."""
+    namespace: str = ""
+    """Of the pod; empty outside pods and where nobody tells of them."""
+    pod: str = ""
+    """Name of the pod; a cgroup inside a container has its pod's, too."""
+    role: str = ""
+    """Of a container in its pod: app, init, sidecar, ephemeral or sandbox; empty where it is not known."""
+    priority: int | None = None
+    """`.spec.priority` of the pod; None where it is not known."""
+    priority_band: str = ""
+    """Koordinator's priority class by label, else by number; empty outside its bands."""
+    qos_source: QoSSource = QoSSource.NONE
+
+    @property
+    def protection_rank(self) -> int:
+        """Rank by class and priority, as `api.qos.protection_rank`: the same for strategies, response and enforcer."""
+        return protection_rank(QoSClass(self.qos), self.priority)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,20 @@ class QoSClass(StrEnum):
         return self in (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 
 
+class QoSSource(StrEnum):
+    """Origin of a cgroup's QoS class."""
+
+    SETTINGS = "settings"
+    """A rule of the agent's settings."""
+    LABEL = "label"
+    """The pod's label."""
+    PRIORITY = "priority"
+    """The pod is static, or of a priority that is critical to the node or the cluster."""
+    KUBERNETES = "kubernetes"
+    """Kubernetes' own class, for want of a label: it says how the pod is to be treated, not what it may cost others."""
+    NONE = ""
+
+
 class PriorityBand(StrEnum):
     """Koordinator's priority classes; each owns a range of pod priority values."""
 

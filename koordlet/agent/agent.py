@@ -5,41 +5,45 @@ import logging
 import os
 import resource
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import HOST, UNKNOWN_UID, CgroupInfo, Frame, Reading, Table, merge
+from api.frame import HOST, Frame, Reading, Table, merge
 from api.plugin import Unsupported
 from koordlet.agent.frame_store import FrameStore
+from koordlet.agent.known_cgroups import KnownCgroups
 from koordlet.agent.plugins import discover_collectors
 from koordlet.agent.probe_set import ProbeSet, reported_ids
 from koordlet.collectors import Collector, Host, Round
 from koordlet.config import AgentSettings
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.cgroups.walk import CgroupWalk
-from koordlet.host.containers import container_facts
 from koordlet.host.files import HostTree
-from koordlet.identity.cgroup_names import QoSRule, name_cgroup, printable, qos_of
-from koordlet.identity.workloads import ContainerFacts, workload_of
+from koordlet.identity.cgroup_names import QoSRule
+from koordlet.identity.describe import Sources
+from koordlet.identity.pods import PodTableOf, no_pods
 
 _log = logging.getLogger(__name__)
-
-_REMEMBERED_REMOVED = 4096
 
 
 class Agent:
     """Sources of frames on one node: the cgroup walk, collectors and probes. Call `collect` once an interval."""
 
-    def __init__(self, settings: AgentSettings, probes: ProbeSet | None = None) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        probes: ProbeSet | None = None,
+        pods: PodTableOf = no_pods,
+        on_unknown_pods: Callable[[], None] | None = None,
+    ) -> None:
         """Open collectors and probes; `unsupported` names those that this host cannot run, with the reason.
 
-        `probes` replaces the set that the settings ask for; `close` closes it.
+        `probes` replaces the set that the settings ask for; `close` closes it. `pods` gives the newest table of the
+        node's pods, which is read in each tick; `on_unknown_pods` asks its source to look anew, and must not wait.
 
         Raises Unsupported when there is no cpu cgroup hierarchy at all.
         """
@@ -47,8 +51,15 @@ class Agent:
         self._tree = tree = HostTree(Path(settings.root))
         self.hierarchies = find_hierarchies(tree)
         raise_descriptor_limit()
-        self._rules = tuple(QoSRule(rule.match, rule.qos_class) for rule in settings.qos)
         self._walk = CgroupWalk(self.hierarchies.cpu)
+        self._known = KnownCgroups(
+            self._walk,
+            tree,
+            Sources(rules=tuple(QoSRule(rule.match, rule.qos_class) for rule in settings.qos)),
+            pods,
+            ignore=settings.cgroups.ignore,
+            on_unknown_pods=on_unknown_pods,
+        )
         self.unsupported: dict[str, Unsupported] = {}
         self._collectors = self._open_collectors(Host(tree, self.hierarchies))
         self.probes = probes if probes is not None else ProbeSet.open(settings.probes)
@@ -58,13 +69,8 @@ class Agent:
         """Losses of the agent itself by place, reported with the next frame."""
         self.extra_readings: list[Callable[[], Reading]] = []
         """Called in each tick; their readings are merged into the frame."""
-        self._infos: dict[int, CgroupInfo] = {}
-        self._removed: OrderedDict[int, CgroupInfo] = OrderedDict()
         self._unknown_ids: set[int] = set()
         self._ticks = 0
-        self._ids = np.empty(0, dtype=np.uint64)
-        self._cgroups: tuple[CgroupInfo, ...] = ()
-        self._names: dict[str, str] | None = None
 
     def _open_collectors(self, host: Host) -> dict[str, Collector]:
         opened: dict[str, Collector] = {}
@@ -88,59 +94,23 @@ class Agent:
         readings.extend(read.values())
         readings.extend(read() for read in self.extra_readings)
         readings.append(self._own_cost(time.monotonic_ns() - started))
-        tables, lost = merge(self._ids, readings)
-        frame = Frame(monotonic, wall, self._cgroups, tables, lost | self.lost, sources)
+        tables, lost = merge(self._known.ids, readings)
+        frame = Frame(monotonic, wall, self._known.cgroups, tables, lost | self.lost, sources)
         self.store.append(frame)
         self._ticks += 1
         return frame
 
     def _update_cgroups(self, *, everything: bool) -> None:
-        change = self._walk.scan(everything=everything)
-        for identity, path in change.added.items():
-            if not any(fnmatchcase(path, pattern) for pattern in self.settings.cgroups.ignore):
-                self._infos[identity] = self._describe(identity, path, change.owners.get(identity, UNKNOWN_UID))
-        chowned = [identity for identity in change.owners.keys() - change.added.keys() if identity in self._infos]
-        for identity in chowned:
-            self._infos[identity] = replace(self._infos[identity], owner_uid=change.owners[identity])
-        removed = [self._infos.pop(identity) for identity in change.removed if identity in self._infos]
+        removed = self._known.update(everything=everything)
         if removed:
-            self._forget(removed)
-        if removed or change.added or chowned:
-            self._names = None
-            self._cgroups = tuple(self._infos.values())
-            self._ids = np.array([info.id for info in self._cgroups], dtype=np.uint64)
-
-    def _describe(self, identity: int, path: str, owner_uid: int) -> CgroupInfo:
-        name = name_cgroup(path)
-        facts = container_facts(self._tree, name.container_id) if name.container_id else ContainerFacts()
-        name = replace(name, name=facts.full_name or name.name)
-        return CgroupInfo(
-            id=identity,
-            path=path,
-            name=printable(name.name),
-            qos=qos_of(path, name, self._rules).value,
-            workload=printable(workload_of(path, name, facts)),
-            container=printable(facts.container),
-            kind=name.kind,
-            pod_uid=name.pod_uid,
-            container_id=name.container_id,
-            kube_qos=name.kube_qos,
-            owner_uid=owner_uid,
-        )
-
-    def _forget(self, removed: Sequence[CgroupInfo]) -> None:
-        for collector in self._collectors.values():
-            collector.forget(removed)
-        self.probes.forget(np.array([info.id for info in removed], dtype=np.uint64))
-        for info in removed:
-            self._removed[info.id] = info
-        while len(self._removed) > _REMEMBERED_REMOVED:
-            self._removed.popitem(last=False)
+            for collector in self._collectors.values():
+                collector.forget(removed)
+            self.probes.forget(np.array([info.id for info in removed], dtype=np.uint64))
 
     def _read_collectors(self, *, everything: bool) -> tuple[list[Reading], dict[str, str]]:
         every = 1 if everything else self.settings.cgroups.slow_every_ticks
         turn = self._ticks % every
-        work = Round(self._cgroups, self._cgroups[turn::every])
+        work = Round(self._known.cgroups, self._known.cgroups[turn::every])
         readings, sources = [], {}
         for name, collector in self._collectors.items():
             try:
@@ -167,7 +137,7 @@ class Agent:
         self._unknown_ids = unknown
 
     def _unknown_among(self, reported: NDArray[np.uint64]) -> set[int]:
-        return set(reported[~np.isin(reported, self._ids)].tolist())
+        return set(reported[~np.isin(reported, self._known.ids)].tolist())
 
     def capabilities(self) -> dict[str, bool]:
         """Collectors and probes by name; true where one measures on this host."""
@@ -184,16 +154,11 @@ class Agent:
 
     def path_of(self, identity: int) -> str | None:
         """Path of a living or recently removed cgroup."""
-        info = self._infos.get(identity) or self._removed.get(identity)
-        return info.path if info else None
+        return self._known.path_of(identity)
 
     def name_of(self, path: str) -> str:
-        """Short name of the cgroup at a path; the path itself where two cgroups share the name."""
-        if self._names is None:
-            infos = [*self._removed.values(), *self._infos.values()]
-            owners = Counter(name for _path, name in {(info.path, info.name) for info in infos})
-            self._names = {info.path: info.name for info in infos if owners[info.name] == 1}
-        return self._names.get(path, path)
+        """Name of the cgroup at a path, as `KnownCgroups.name_of`: the path itself where two cgroups share the name."""
+        return self._known.name_of(path)
 
     def _own_cost(self, tick_ns: int) -> Reading:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -201,7 +166,7 @@ class Agent:
             "agent.cpu_ns": np.array([int((usage.ru_utime + usage.ru_stime) * 1e9)], dtype=np.uint64),
             "agent.rss_bytes": np.array([float(resident_bytes())]),
             "agent.tick_ns": np.array([float(tick_ns)]),
-            "agent.cgroups": np.array([float(len(self._cgroups))]),
+            "agent.cgroups": np.array([float(len(self._known.cgroups))]),
         }
         return Reading({HOST: Table({}, columns)})
 

@@ -22,6 +22,11 @@ _KEYS = {
     "name": ("nerdctl/name",),
     "image": ("io.kubernetes.cri.image-name", "io.kubernetes.cri-o.ImageName"),
 }
+_SANDBOX = {
+    "io.kubernetes.cri.container-type": "sandbox",
+    "io.kubernetes.cri-o.ContainerType": "sandbox",
+    "io.kubernetes.docker.type": "podsandbox",
+}
 _SERVICE = (("com.docker.compose.project", "com.docker.compose.service"), ("com.docker.swarm.service.name",))
 _ID = re.compile(r"^[0-9a-f]{12,64}$")
 
@@ -59,8 +64,11 @@ def _from_labels(labels: Any, **known: str) -> ContainerFacts:
     """Facts of labels or annotations, which all runtimes spell alike; `known` ones are not looked for."""
     labels = labels if isinstance(labels, dict) else {}
     found = {fact: next((str(labels[key]) for key in keys if key in labels), "") for fact, keys in _KEYS.items()}
+    is_sandbox = bool(found["pod"]) and any(labels.get(key) == kind for key, kind in _SANDBOX.items())
+    if is_sandbox:
+        found["container"] = ""
     services = ["/".join(str(labels[key]) for key in keys) for keys in _SERVICE if all(key in labels for key in keys)]
-    return ContainerFacts(**{**found, **known}, service=services[0] if services else "")
+    return ContainerFacts(**{**found, **known}, service=services[0] if services else "", is_sandbox=is_sandbox)
 
 
 def _from_podman(listed: Any, container_id: str) -> ContainerFacts:

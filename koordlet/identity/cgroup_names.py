@@ -1,20 +1,30 @@
-"""Names of cgroups by the layouts of systemd, docker, containerd, cri-o, podman and the kubelet. Pure."""
+"""Names of cgroups by the layouts of systemd, docker, containerd, cri-o, podman and the kubelet. Pure.
+
+A directory's name says what its maker chose. The layouts of the kubelet and of the runtimes are believed at the places
+where these make their cgroups, and only where no other user owns a directory on the way (`delegated`).
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from api.cgroup_path import ancestors
 from api.frame import CgroupKind
 from api.qos import QoSClass
 
 _RUNTIME_SCOPE = re.compile(
-    r"^(?P<runtime>docker|cri-containerd|crio|libpod|nerdctl|pouch)-(?P<id>[0-9a-f]{12,64})\.scope$"
+    r"^(?P<runtime>docker|cri-containerd|crio|libpod|nerdctl|pouch)-(?P<id>[0-9a-f]{12,64})(?:\.scope)?$"
 )
 _HEX_ID = re.compile(r"^[0-9a-f]{64}$")
-_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})")
-_QOS_PARENTS = ("/kubepods/burstable", "/kubepods/besteffort")
+_RUNTIME_DIRECTORY = re.compile(r"^/(?:docker|libpod_parent|containerd|default|k8s\.io)/[^/]+$")
+_UID = r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+_POD = re.compile(_UID)
+_KUBE_QOS = {"burstable": "Burstable", "besteffort": "BestEffort"}
 _UNIT_SUFFIXES = (".service", ".scope", ".slice", ".socket", ".mount")
+_SLICE = ".slice"
+
+KUBEPODS = ("/kubepods", "/kubepods.slice")
+"""The kubelet's directories where its `cgroupRoot` is not set, by its drivers cgroupfs and systemd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +35,11 @@ class CgroupName:
     name: str
     pod_uid: str = ""
     container_id: str = ""
+    """Of a container, or of the one that the cgroup lies in."""
     kube_qos: str = ""
     """Kubernetes QoS class that the path implies: Guaranteed, Burstable, BestEffort or empty."""
+    inside: str = ""
+    """Path below the container (or the pod) that a plain cgroup lies in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +50,22 @@ class QoSRule:
     qos: QoSClass
 
 
-def name_cgroup(path: str) -> CgroupName:
-    """Recognise a path under the cpu hierarchy; unknown layouts are `plain` with their last component."""
+def name_cgroup(path: str, *, kubepods: Collection[str] = KUBEPODS, delegated: bool = False) -> CgroupName:
+    """Recognise a path under the cpu hierarchy; unknown layouts are `plain` with their last component.
+
+    `kubepods` are the kubelet's directories above all pods. A `delegated` cgroup, which a user made, is no pod and no
+    container, whatever its name says.
+    """
     if path == "/":
         return CgroupName(CgroupKind.ROOT, "/")
     last = path.rpartition("/")[2]
-    pod = _POD.search(path) if "kubepods" in path else None
-    uid = pod.group("uid").replace("_", "-") if pod else ""
-    kube_qos = _kube_qos(path) if "kubepods" in path else ""
-    container = _container(path, last, in_pod=bool(pod))
-    if container:
-        return CgroupName(
-            CgroupKind.CONTAINER, f"{uid[:8]}/{container[:12]}" if uid else container[:12], uid, container, kube_qos
-        )
-    if pod and _POD.search(last):
-        return CgroupName(CgroupKind.POD, f"pod {uid[:8]}", uid, "", kube_qos)
-    if "kubepods" in last:
-        return CgroupName(CgroupKind.KUBEPODS, last.removesuffix(".slice"), kube_qos=kube_qos if "-" in last else "")
-    if path.endswith(_QOS_PARENTS):
-        return CgroupName(CgroupKind.KUBEPODS, f"kubepods-{last}", kube_qos=kube_qos)
+    if not delegated:
+        found = _in_kubepods(path, kubepods) or _container(path, last)
+        if found is not None:
+            return found
     if last.endswith(_UNIT_SUFFIXES):
         return CgroupName(CgroupKind.UNIT, unescape_unit(last))
-    return CgroupName(CgroupKind.PLAIN, last, uid)
+    return CgroupName(CgroupKind.PLAIN, last)
 
 
 def kind_at(path: str, known: Mapping[str, CgroupKind]) -> CgroupKind:
@@ -66,42 +73,71 @@ def kind_at(path: str, known: Mapping[str, CgroupKind]) -> CgroupKind:
     return known.get(path) or name_cgroup(path).kind
 
 
-def _container(path: str, last: str, *, in_pod: bool) -> str:
-    scope = _RUNTIME_SCOPE.match(last)
-    if scope:
-        return scope.group("id")
-    if _HEX_ID.match(last) and (in_pod or re.search(r"/(docker|libpod_parent|containerd|default|k8s\.io)/", path)):
-        return last
-    if last.startswith("libpod-") and _HEX_ID.match(last.removeprefix("libpod-")):
-        return last.removeprefix("libpod-")
+def kubepods_of(pod_path: str) -> str:
+    """Return the kubelet's directory above all pods, from the path of one of its pods; empty where it has none."""
+    for above in ancestors(pod_path):
+        last = above.rpartition("/")[2].removesuffix(_SLICE)
+        if last == "kubepods" or last.endswith("-kubepods"):
+            return above
     return ""
 
 
-def _kube_qos(path: str) -> str:
-    if "besteffort" in path:
-        return "BestEffort"
-    if "burstable" in path:
-        return "Burstable"
-    return "Guaranteed"
+def _in_kubepods(path: str, kubepods: Collection[str]) -> CgroupName | None:
+    for directory in kubepods:
+        if path == directory:
+            return CgroupName(CgroupKind.KUBEPODS, _stem(directory))
+        if path.startswith(f"{directory}/"):
+            return _below_kubepods(directory, path[len(directory) + 1 :].split("/"))
+    return None
+
+
+def _below_kubepods(directory: str, names: list[str]) -> CgroupName:
+    """Recognise the directories of a class, of a pod, of a container and those inside, each by its exact name."""
+    is_systemd = directory.endswith(_SLICE)
+    base, kube_qos, last = _stem(directory), "Guaranteed", names[-1]
+    plain = CgroupName(CgroupKind.PLAIN, last)
+    for word, name in _KUBE_QOS.items():
+        if names[0] == (f"{base}-{word}{_SLICE}" if is_systemd else word):
+            base, kube_qos, names = f"{base}-{word}", name, names[1:]
+            break
+    if not names:
+        return CgroupName(CgroupKind.KUBEPODS, base, kube_qos=kube_qos)
+    own = names[0].removeprefix(f"{base}-").removesuffix(_SLICE) if is_systemd else names[0]
+    pod = _POD.fullmatch(own)
+    if pod is None or (is_systemd and names[0] != f"{base}-{own}{_SLICE}"):
+        return plain
+    uid = pod.group("uid").replace("_", "-")
+    if len(names) == 1:
+        return CgroupName(CgroupKind.POD, f"pod {uid[:8]}", uid, kube_qos=kube_qos)
+    container = _container_id(names[1])
+    if container and len(names) == 2:
+        return CgroupName(CgroupKind.CONTAINER, f"{uid[:8]}/{container[:12]}", uid, container, kube_qos)
+    inside = names[2:] if container else names[1:]
+    return CgroupName(CgroupKind.PLAIN, last, uid, container, kube_qos, "/".join(inside))
+
+
+def _container(path: str, last: str) -> CgroupName | None:
+    """Recognise a container outside pods: a runtime's scope, or a runtime's directory below the root."""
+    scope = _RUNTIME_SCOPE.match(last)
+    is_scope = scope is not None and (last.endswith(".scope") or scope.group("runtime") == "libpod")
+    container = _container_id(last) if is_scope or _RUNTIME_DIRECTORY.match(path) else ""
+    return CgroupName(CgroupKind.CONTAINER, container[:12], container_id=container) if container else None
+
+
+def _container_id(name: str) -> str:
+    scope = _RUNTIME_SCOPE.match(name)
+    if scope:
+        return scope.group("id")
+    return name if _HEX_ID.match(name) else ""
+
+
+def _stem(directory: str) -> str:
+    return directory.rpartition("/")[2].removesuffix(_SLICE)
 
 
 def unescape_unit(unit: str) -> str:
-    """Undo systemd's `\\xNN` escapes in a unit name; a broken escape is left as it is."""
-    return re.sub(r"\\x([0-9a-fA-F]{2})", lambda match: chr(int(match.group(1), 16)), unit)
-
-
-def qos_of(path: str, name: CgroupName, rules: tuple[QoSRule, ...]) -> QoSClass:
-    """Return the class of a cgroup: that of the first rule for its path or name, else what the layout implies.
-
-    Without a label a Guaranteed pod counts as LSR, a Burstable one as LS, a BestEffort one as BE (Koordinator's
-    defaults).
-    """
-    for rule in rules:
-        if fnmatchcase(path, rule.match) or fnmatchcase(name.name, rule.match):
-            return rule.qos
-    return {"Guaranteed": QoSClass.LSR, "Burstable": QoSClass.LS, "BestEffort": QoSClass.BE}.get(
-        name.kube_qos, QoSClass.NONE
-    )
+    """Undo systemd's `\\xNN` escapes in a unit name, which a path's text form doubles; a broken one stays as it is."""
+    return re.sub(r"\\\\x([0-9a-fA-F]{2})", lambda match: chr(int(match.group(1), 16)), unit)
 
 
 def printable(text: str) -> str:

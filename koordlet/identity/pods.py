@@ -141,6 +141,12 @@ NO_PODS = PodTable()
 PodTableOf = Callable[[], PodTable]
 """The newest table; never waits."""
 
+
+def no_pods() -> PodTable:
+    """Return the empty table: the source of pods without Kubernetes."""
+    return NO_PODS
+
+
 FactsOf = Callable[[str], PodFacts | None]
 """Facts of the pod with this uid; None where they are not known."""
 

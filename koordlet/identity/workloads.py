@@ -42,10 +42,14 @@ class ContainerFacts:
     pod: str = ""
     container: str = ""
     """Its name within the pod."""
+    is_sandbox: bool = False
+    """The pod's own (pause) container."""
 
     @property
     def full_name(self) -> str:
         """`namespace/pod/container` in Kubernetes, the given name elsewhere; empty if unknown."""
+        if self.is_sandbox:
+            return f"{self.namespace}/{self.pod} (sandbox)"
         in_pod = "/".join(part for part in (self.namespace, self.pod, self.container) if part)
         return in_pod if self.pod else self.name
 

@@ -1,0 +1,177 @@
+"""The living cgroups and what each is: found by the walk, described by path, owner and the table of pods."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.cgroup_path import is_within
+from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
+from koordlet.host.cgroups.walk import CgroupWalk
+from koordlet.host.containers import container_facts
+from koordlet.host.files import HostTree
+from koordlet.identity.describe import Sources, describe
+from koordlet.identity.pods import PodTable, PodTableOf
+
+_REMEMBERED_REMOVED = 4096
+_ASK_AFTER_TICKS = frozenset((0, 1, 2, 4, 8, 16, 32))
+"""Ticks after which the source of pods is asked again about a cgroup that no table has, then no more."""
+
+
+class KnownCgroups:
+    """Cgroups of the newest tick with their descriptions. Call `update` once a tick.
+
+    A cgroup is described when it comes, when a directory on the way to it changes its owner, and when the table of pods
+    says something else of its pod. What a table once said of a cgroup stays where a later one lacks the pod: the
+    directory outlives the pod's object for some moments.
+    """
+
+    def __init__(
+        self,
+        walk: CgroupWalk,
+        tree: HostTree,
+        sources: Sources,
+        pods: PodTableOf,
+        *,
+        ignore: Sequence[str] = (),
+        on_unknown_pods: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_unknown_pods` is called when the kubelet's tree has a pod or container that the table lacks."""
+        self.cgroups: tuple[CgroupInfo, ...] = ()
+        self.ids: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._walk = walk
+        self._tree = tree
+        self._sources = sources.with_pods(pods())
+        self._pods_of = pods
+        self._ignore = tuple(ignore)
+        self._on_unknown_pods = on_unknown_pods
+        self._infos: dict[int, CgroupInfo] = {}
+        self._removed: OrderedDict[int, CgroupInfo] = OrderedDict()
+        self._awaited: dict[int, int] = {}
+        """Cgroups that the table of pods lacks, and the ticks since they came."""
+        self._names: dict[str, str] | None = None
+
+    @property
+    def pods(self) -> PodTable:
+        """The table that the descriptions follow."""
+        return self._sources.pods
+
+    def update(self, *, everything: bool = False) -> list[CgroupInfo]:
+        """Follow the walk and the table of pods; return the cgroups that are gone."""
+        changed = self._follow_pods()
+        removed = self._follow_walk(everything=everything)
+        if changed or removed is not None:
+            self._names = None
+            self.cgroups = tuple(self._infos.values())
+            self.ids = np.array([info.id for info in self.cgroups], dtype=np.uint64)
+        if self._awaited:
+            self._ask()
+        return removed or []
+
+    def _follow_walk(self, *, everything: bool) -> list[CgroupInfo] | None:
+        """Take what came, went and was chowned; None where nothing did."""
+        change = self._walk.scan(everything=everything)
+        for identity, path in change.added.items():
+            if not any(fnmatchcase(path, pattern) for pattern in self._ignore):
+                self._describe(identity, path, change.owners.get(identity, UNKNOWN_UID))
+        chowned = [identity for identity in change.owners.keys() - change.added.keys() if identity in self._infos]
+        for identity in chowned:
+            self._infos[identity] = replace(self._infos[identity], owner_uid=change.owners[identity])
+            self._describe_below(self._infos[identity].path)
+        removed = [self._infos.pop(identity) for identity in change.removed if identity in self._infos]
+        for info in removed:
+            self._awaited.pop(info.id, None)
+            self._removed[info.id] = info
+        while len(self._removed) > _REMEMBERED_REMOVED:
+            self._removed.popitem(last=False)
+        return removed if removed or change.added or chowned else None
+
+    def _follow_pods(self) -> bool:
+        """Describe the cgroups of pods that the table says something new of; return whether any changed."""
+        before, pods = self._sources, self._pods_of()
+        if pods is before.pods or pods.generation == before.pods.generation:
+            return False
+        self._sources = before.with_pods(pods)
+        is_first = not before.pods.generation or before.kubepods != self._sources.kubepods
+        uids = _changed(before.pods, pods)
+        affected = [
+            info for info in self._infos.values() if is_first or info.pod_uid in uids or info.id in self._awaited
+        ]
+        changes = [self._describe(info.id, info.path, info.owner_uid) for info in affected]
+        return any(changes)
+
+    def _describe_below(self, path: str) -> None:
+        for info in [each for each in self._infos.values() if is_within(each.path, path) or path == "/"]:
+            self._describe(info.id, info.path, info.owner_uid)
+
+    def _describe(self, identity: int, path: str, owner_uid: int) -> bool:
+        """Describe one cgroup; return whether that says something new."""
+        described = describe(
+            identity,
+            path,
+            self._sources,
+            lambda container_id: container_facts(self._tree, container_id),
+            owner_uid=owner_uid,
+            delegated=self._walk.is_delegated(path),
+        )
+        if described.is_awaited:
+            self._awaited.setdefault(identity, 0)
+        else:
+            self._awaited.pop(identity, None)
+        if self._infos.get(identity) == described.info:
+            return False
+        self._infos[identity] = described.info
+        return True
+
+    def _ask(self) -> None:
+        """Ask the source of pods for what is missing, less often the longer it has none to tell."""
+        if self._on_unknown_pods is not None and not _ASK_AFTER_TICKS.isdisjoint(self._awaited.values()):
+            self._on_unknown_pods()
+        self._awaited = {identity: ticks + 1 for identity, ticks in self._awaited.items()}
+
+    def path_of(self, identity: int) -> str | None:
+        """Path of a living or recently removed cgroup."""
+        info = self._infos.get(identity) or self._removed.get(identity)
+        return info.path if info else None
+
+    def name_of(self, path: str) -> str:
+        """Name of the cgroup at a path, different for each: the path itself where two share one.
+
+        A container that lives keeps its name where an earlier one had it; the earlier one's id is added to its own.
+        """
+        if self._names is None:
+            self._names = _unique_names(self._infos, self._removed)
+        return self._names.get(path, path)
+
+
+def _changed(before: PodTable, after: PodTable) -> frozenset[str]:
+    """Uids of the pods that are new or told of otherwise."""
+    changed = (pod for pod in after.pods if pod is not (old := before.of_uid(pod.uid)) and pod != old)
+    return frozenset(uid for pod in changed for uid in (pod.uid, pod.cgroup_uid) if uid)
+
+
+def _unique_names(living: Mapping[int, CgroupInfo], removed: Mapping[int, CgroupInfo]) -> dict[str, str]:
+    owners = Counter(info.name for info in living.values())
+    paths = {info.path for info in living.values()}
+    past = {info.path: info for info in removed.values() if info.path not in paths}
+    earlier = Counter(info.name for info in past.values())
+    names = {
+        info.path: info.name if owners[info.name] + earlier[info.name] == 1 else _told_apart(info)
+        for info in past.values()
+    }
+    return names | {
+        info.path: info.name
+        if owners[info.name] == 1 and (not earlier[info.name] or info.kind in _PODS)
+        else _told_apart(info)
+        for info in living.values()
+    }
+
+
+_PODS = (CgroupKind.POD, CgroupKind.CONTAINER)
+
+
+def _told_apart(info: CgroupInfo) -> str:
+    return f"{info.name} [{info.container_id[:12]}]" if info.container_id and info.pod else info.path
