@@ -19,22 +19,22 @@ class SocketUnusable(Exception):
         self.remedy = remedy
 
 
-def prepare_socket(path: Path) -> None:
+def prepare_socket(path: Path, setting: str = "[serving] socket") -> None:
     """Make the directory and remove the socket of a dead server. Raises SocketUnusable, also while another one
-    listens."""
+    listens; its remedy names the setting."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise SocketUnusable(f"{path}: longer than {MAX_PATH_BYTES} bytes", "set a shorter [serving] socket")
+        raise SocketUnusable(f"{path}: longer than {MAX_PATH_BYTES} bytes", f"set a shorter {setting}")
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         kind = path.lstat().st_mode
     except FileNotFoundError:
         return
     except OSError as error:
-        raise SocketUnusable(f"{path}: {error.strerror}", "set another [serving] socket") from error
+        raise SocketUnusable(f"{path}: {error.strerror}", f"set another {setting}") from error
     if not stat.S_ISSOCK(kind):
-        raise SocketUnusable(f"{path} exists and is no socket", "remove it, or set another [serving] socket")
+        raise SocketUnusable(f"{path} exists and is no socket", f"remove it, or set another {setting}")
     if is_served(path):
-        raise SocketUnusable(f"another process serves on {path}", "stop it, or set another [serving] socket")
+        raise SocketUnusable(f"another process serves on {path}", f"stop it, or set another {setting}")
     path.unlink(missing_ok=True)
 
 
