@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from api.qos import QoSClass, QoSSource, protection_rank
+from api.qos import QoSSource
 
 CGROUP = "cgroup"
 """Name of the dense table: one row a cgroup."""
@@ -98,7 +98,8 @@ class CgroupInfo:
     name: str
     """Display name: unit, `namespace/pod/container`, `namespace/pod`, container or the last path component."""
     qos: str = ""
-    """Koordinator QoS class, empty where no rule gives one."""
+    """Koordinator QoS class, empty where none is known. SYSTEM for pods of critical priority: strategies, response and
+    enforcer protect by the class alone."""
     workload: str = ""
     """Stable name across restarts: owner as `Kind/namespace/name`; or the service, image, unit, path."""
     container: str = ""
@@ -123,11 +124,6 @@ class CgroupInfo:
     priority_band: str = ""
     """Koordinator's priority class by label, else by number; empty outside its bands."""
     qos_source: QoSSource = QoSSource.NONE
-
-    @property
-    def protection_rank(self) -> int:
-        """Rank by class and priority, as `api.qos.protection_rank`: the same for strategies, response and enforcer."""
-        return protection_rank(QoSClass(self.qos), self.priority)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from api.frame import HOST, CgroupInfo, CgroupKind
 from api.intents import Knob
 from api.kube.resources import CPU, MEMORY
 from api.plugin import Unsupported
-from api.qos import QoSClass
+from api.qos import QoSClass, QoSSource
 from api.window import Delta, Window
 from koordlet.config import StrategiesSettings
 from koordlet.control.capabilities import caches
@@ -131,15 +131,16 @@ class NodeViewBuilder:
         # Strategies scale the quotas of pods, so a pod's present quota is no limit to scale again.
         host_app_knobs = knobs if kind is GroupKind.HOST_APP else {}
         facts = facts or PodFacts(
-            info.name, QoSClass(info.qos), limits=_limits(host_app_knobs, measured.limit_bytes(row))
+            info.name, _stated_class(info), limits=_limits(host_app_knobs, measured.limit_bytes(row))
         )
+        requests, limits = _amounts(info, kind, facts)
         return Group(
             path=info.path,
             kind=kind,
             name=facts.name if kind is not GroupKind.CONTAINER else info.container or info.name,
             uid=info.pod_uid,
             pod=pod,
-            qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else facts.qos,
+            qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else _stated_class(info) or facts.qos,
             kube_qos=KubeQoS(info.kube_qos)
             if info.kube_qos
             else KubeQoS.GUARANTEED
@@ -148,8 +149,8 @@ class NodeViewBuilder:
             priority=facts.priority,
             labels=facts.labels,
             annotations=facts.annotations,
-            requests=facts.requests,
-            limits=facts.limits,
+            requests=requests,
+            limits=limits,
             cpu_millicores=measured.cpu_millicores(row),
             throttled_ratio=measured.throttled_ratio(row),
             memory_bytes=measured.memory_bytes(row),
@@ -176,6 +177,19 @@ def _role(info: CgroupInfo) -> GroupKind | None:
     if info.kind in _KINDS:
         return _KINDS[info.kind]
     return GroupKind.HOST_APP if info.qos and info.kind is not CgroupKind.ROOT and not info.pod_uid else None
+
+
+def _stated_class(info: CgroupInfo) -> QoSClass:
+    """The class that settings, labels or a critical priority state; none where it only follows from Kubernetes'."""
+    return QoSClass.NONE if info.qos_source is QoSSource.KUBERNETES else QoSClass(info.qos)
+
+
+def _amounts(info: CgroupInfo, kind: GroupKind, facts: PodFacts) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Requests and limits of the pod, or of its container; a sandbox has none."""
+    if kind is not GroupKind.CONTAINER or not facts.containers:
+        return facts.requests, facts.limits
+    own = next((each for each in facts.containers if each.name == info.container), None)
+    return (own.requests, own.limits) if own is not None else ({}, {})
 
 
 def _limits(knobs: Mapping[Knob, str], memory_bytes: int | None) -> Mapping[str, int]:

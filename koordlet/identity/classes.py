@@ -38,18 +38,18 @@ def layout_class(kube_qos: str) -> Classification:
 def pod_class(pod: PodFacts, kube_qos: str) -> Classification:
     """Return the class of a pod: SYSTEM where the node needs it, else as labelled, else by Kubernetes' class.
 
-    Static pods and pods of priority 2000000000 and above (system-node-critical, system-cluster-critical) are SYSTEM. A
-    Guaranteed pod without a label is LSR, but LS where its priority is below production, as the protocol allows LSR
-    with koord-prod only.
+    Static pods and pods of priority 2000000000 and above (system-node-critical, system-cluster-critical) are SYSTEM.
     """
-    if pod.static or (pod.priority or 0) >= SYSTEM_CRITICAL_PRIORITY:
+    if pod.static or is_critical(pod):
         return Classification(QoSClass.SYSTEM, QoSSource.PRIORITY)
     if pod.qos:
         return Classification(pod.qos, QoSSource.LABEL)
-    derived = layout_class(pod.kube_qos or kube_qos)
-    if derived.qos is QoSClass.LSR and pod_band(pod) not in (PriorityBand.NONE, PriorityBand.PROD):
-        return Classification(QoSClass.LS, QoSSource.KUBERNETES)
-    return derived
+    return layout_class(pod.kube_qos or kube_qos)
+
+
+def is_critical(pod: PodFacts) -> bool:
+    """Return whether the node or the cluster needs a pod, by its priority."""
+    return (pod.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
 
 
 def pod_band(pod: PodFacts) -> PriorityBand:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from api.cgroup_path import is_within, lineage
 from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
+from api.qos import is_protected
 from koordlet.identity.cgroup_names import KUBEPODS, CgroupName, QoSRule, kubepods_of, name_cgroup, printable
-from koordlet.identity.classes import Classification, layout_class, pod_band, pod_class, rule_class
+from koordlet.identity.classes import Classification, is_critical, layout_class, pod_band, pod_class, rule_class
 from koordlet.identity.pods import NO_PODS, ContainerRole, PodContainer, PodFacts, PodTable
 from koordlet.identity.workloads import ContainerFacts, generalise, workload_of
 
@@ -128,7 +129,9 @@ def _of_pod(
         pod_uid=pod.uid or named.pod_uid,
         kube_qos=pod.kube_qos or named.kube_qos,
     )
-    return _classed(described, classed if classed.qos else pod_class(pod, named.kube_qos))
+    # The class alone decides what is protected, so that no rule with a wide pattern takes it from a critical pod.
+    keeps_rule = classed.qos and (is_protected(classed.qos) or not is_critical(pod))
+    return _classed(described, classed if keeps_rule else pod_class(pod, named.kube_qos))
 
 
 def _pod_at(path: str, named: CgroupName, pods: PodTable) -> tuple[PodFacts, PodContainer | None] | None:

@@ -155,8 +155,9 @@ class Group:
 
     @property
     def protected(self) -> bool:
-        """Never limited and never evicted: labelled SYSTEM, LSE or LSR, or critical to the system."""
-        return is_protected(self.qos, self.priority)
+        """Never limited and never evicted: SYSTEM, LSE or LSR, with a label or without, or critical to the system."""
+        qos = self.qos if self.kind is GroupKind.QOS_DIR else self.effective_qos
+        return is_protected(qos, self.priority)
 
     @property
     def own_cpus(self) -> frozenset[int]:

@@ -11,13 +11,13 @@ from api.frame import HOST, Table
 from api.intents import Knob
 from api.kube.resources import CPU, MEMORY
 from api.protocol import BATCH_CPU
-from api.qos import QoSClass
+from api.qos import QoSClass, QoSSource
 from api.window import Window
 from koordlet.config import StrategiesSettings
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.host.knobs.knobs import Knobs
-from koordlet.identity.pods import PodFacts
-from koordlet.strategies.view import GroupKind, KubeQoS
+from koordlet.identity.pods import PodContainer, PodFacts
+from koordlet.strategies.view import Group, GroupKind, KubeQoS
 from koordlet.tick import Tick
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
@@ -174,3 +174,43 @@ def test_who_shares_which_memory_is_looked_at_only_when_asked(host: FakeHost) ->
 def test_a_kernel_without_memory_high_is_known(host: FakeHost) -> None:
     node = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).node
     assert (Knob.MEMORY_HIGH in node.lacking) == (host.version == 1)
+
+
+def test_the_class_is_that_of_the_cgroup_and_protects_without_a_label(host: FakeHost) -> None:
+    from dataclasses import replace
+
+    def pod_of(qos: str, source: QoSSource, kube_qos: str, facts: PodFacts) -> Group:
+        tick = make_tick()
+        for frame in tick.window.frames:
+            infos = (
+                replace(info, qos=qos, qos_source=source, kube_qos=kube_qos) if info.pod_uid else info
+                for info in frame.cgroups
+            )
+            object.__setattr__(frame, "cgroups", tuple(infos))
+        return NodeViewBuilder(host.tree, Knobs(host.tree), {UID: facts}.get).view(tick, {}).pods[0]
+
+    guaranteed = pod_of("LSR", QoSSource.KUBERNETES, "Guaranteed", PodFacts("shop/web"))
+    assert (guaranteed.qos, guaranteed.effective_qos, guaranteed.protected) == (QoSClass.NONE, QoSClass.LSR, True)
+    by_rule = pod_of("BE", QoSSource.SETTINGS, "Guaranteed", PodFacts("shop/web", QoSClass.LSR))
+    assert (by_rule.effective_qos, by_rule.protected) == (QoSClass.BE, False)
+    proxy = pod_of("SYSTEM", QoSSource.PRIORITY, "BestEffort", PodFacts("kube-system/proxy", priority=2_000_001_000))
+    assert (proxy.effective_qos, proxy.protected) == (QoSClass.SYSTEM, True)
+
+
+def test_a_container_has_its_own_amounts_and_a_sandbox_none(host: FakeHost) -> None:
+    from dataclasses import replace
+
+    facts = PodFacts(
+        "shop/web",
+        requests={CPU: 300},
+        limits={CPU: 600},
+        containers=(PodContainer("app", requests={CPU: 200}, limits={CPU: 500}), PodContainer("proxy")),
+    )
+    for name, limits in (("app", {CPU: 500}), ("POD", {})):
+        tick = make_tick()
+        for frame in tick.window.frames:
+            infos = (replace(info, container=name) if info.path == CONTAINER else info for info in frame.cgroups)
+            object.__setattr__(frame, "cgroups", tuple(infos))
+        view = NodeViewBuilder(host.tree, Knobs(host.tree), {UID: facts}.get).view(tick, {})
+        assert dict(view.pods[0].limits) == {CPU: 600}
+        assert dict(view.containers(view.pods[0])[0].limits) == limits

@@ -20,7 +20,6 @@ CRITICAL = 2_000_001_000
         pytest.param(PodFacts("a/b", kube_qos="Burstable"), "LS", "kubernetes", id="burstable"),
         pytest.param(PodFacts("a/b", kube_qos="BestEffort"), "BE", "kubernetes", id="best-effort"),
         pytest.param(PodFacts("a/b", priority=9100, kube_qos="Guaranteed"), "LSR", "kubernetes", id="prod"),
-        pytest.param(PodFacts("a/b", priority=5100, kube_qos="Guaranteed"), "LS", "kubernetes", id="batch"),
         pytest.param(PodFacts("a/b", priority=CRITICAL, kube_qos="BestEffort"), "SYSTEM", "priority", id="critical"),
         pytest.param(PodFacts("a/b", QoSClass.BE, CRITICAL), "SYSTEM", "priority", id="critical-with-label"),
         pytest.param(PodFacts("a/b", static=True, kube_qos="Burstable"), "SYSTEM", "priority", id="static"),

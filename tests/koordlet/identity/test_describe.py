@@ -116,6 +116,13 @@ def test_rules_of_the_settings_come_first_and_match_pods_by_name() -> None:
     assert known(f"{POD}/{APP}", rules=(QoSRule("/kubepods/*", QoSClass.LSE),)).qos_source == "settings"
 
 
+def test_no_rule_takes_protection_from_a_critical_pod() -> None:
+    proxy = replace(WEB, qos=QoSClass.NONE, priority=2_000_001_000, kube_qos="BestEffort")
+    table = PodTable((proxy,), generation=1)
+    assert known(POD, table, rules=(QoSRule("*", QoSClass.BE),)).qos == "SYSTEM"
+    assert known(POD, table, rules=(QoSRule("*", QoSClass.LSE),)).qos == "LSE"
+
+
 def test_a_container_that_the_table_lacks_is_named_by_the_runtime_and_awaited() -> None:
     def files(container_id: str) -> ContainerFacts:
         facts = {
