@@ -96,6 +96,13 @@ class EnforcerSettings(SettingsTable, frozen=True):
     """The link that gets traffic classes; that of the default route where it is empty."""
     network_bits_per_second: Annotated[int, Meta(ge=0, le=1 << 50)] = 0
     """Speed of that link; 0 asks the interface."""
+    handover_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
+    """Time for which actions stay in effect after SIGTERM for the next agent to take over; 0 restores at once. Unset:
+    60 in a cluster, else 0."""
+    guardian: bool = True
+    """Start a process that restores actions when the agent dies, hangs, or is not followed by another one."""
+    guardian_seconds: Annotated[float, Meta(ge=2, le=3600)] = 30.0
+    """Time without a completed tick after which actions are restored."""
     state_dir: str = "/var/lib/koord"
     """Directory of the journal of settings to restore."""
     audit_file: str = "/var/log/koord/audit.jsonl"

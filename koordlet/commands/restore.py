@@ -1,4 +1,4 @@
-"""`koordlet restore`: restore the settings that a killed agent left changed."""
+"""`koordlet restore`: restore what an agent left changed: actions, and protocol state on request."""
 
 import os
 import sys
@@ -13,15 +13,18 @@ from koordlet.commands.startup import FAILED, UNSUPPORTED_HOST, USAGE_ERROR, die
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="Settings file of the killed agent.")
-def restore(config: Path | None) -> None:
-    """Restore settings that a killed agent changed. Exit 0 unless one fails.
+@click.option("--config", type=click.Path(path_type=Path), help="Settings file of the agent.")
+@click.option("--all", "everything", is_flag=True, help="Restore protocol state too, as for an uninstallation.")
+def restore(config: Path | None, everything: bool) -> None:
+    """Restore actions that an agent left in effect. Exit 0 unless one fails.
 
-    Idempotent; refuses while an agent runs.
+    Protocol state (shares and limits of batch resources, CPU lists, memory QoS) stays unless --all is given: it belongs
+    to the pods. Idempotent; refuses while an agent runs.
 
     \b
     Examples:
       koordlet restore
+      koordlet restore --all
       ExecStopPost=/usr/bin/koordlet restore --config /etc/koord/koordlet.toml
     """
     from koordlet.config import load_settings
@@ -34,7 +37,7 @@ def restore(config: Path | None) -> None:
         settings = load_settings(config)
         if os.geteuid() != 0:
             die("writing to cgroups needs root", hint="run it with sudo", code=UNSUPPORTED_HOST)
-        events = put_back(settings.enforcer, HostTree(Path(settings.root)))
+        events = put_back(settings.enforcer, HostTree(Path(settings.root)), everything=everything)
     except SettingsError as error:
         die(str(error), code=USAGE_ERROR)
     except JournalError as error:

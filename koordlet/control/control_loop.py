@@ -8,8 +8,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import msgspec
 
@@ -25,6 +26,7 @@ from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
 from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
+from koordlet.identity.kubelet_policy import KubeletPolicyOf, no_kubelet_policy
 from koordlet.identity.pods import FactsOf, annotated, no_pod_facts
 from koordlet.response.episode import ResponseStep
 from koordlet.response.ladders import cgroup_reads
@@ -36,8 +38,19 @@ from probes.tripwire import Trip, Tripwire
 _log = logging.getLogger(__name__)
 
 
+class IntentSource(Protocol):
+    """What asks for settings in each tick besides response and strategies, such as a reconciler of protocol state."""
+
+    @property
+    def silent(self) -> Collection[str]:
+        """Names of its strategies that cannot decide at present: their settings stay in effect."""
+
+    def intents(self, tick: Tick) -> Sequence[Intent]:
+        """All that it asks for; the enforcer compares with what is in effect."""
+
+
 class ControlLoop:
-    """Response, strategies and enforcer of one node. Call `step` once a tick; `close` restores every setting."""
+    """Response, strategies and enforcer of one node. Call `step` once a tick; `close` restores every action."""
 
     def __init__(
         self,
@@ -69,13 +82,19 @@ class ControlLoop:
         self._observation: Observation | None = None
         self._intents: list[Intent] = []
         self._is_watch_failing = False
+        self.sources: list[IntentSource] = []
+        """Further sources of intents, asked in each tick."""
+        self.kubelet_policy_of: KubeletPolicyOf = no_kubelet_policy
+        """The kubelet's own managers, whose files are left to it."""
+        self._from_sources: dict[int, Sequence[Intent]] = {}
+        self._failing_sources: set[int] = set()
 
     def step(self, tick: Tick) -> None:
         """Observe, decide, enforce. Strategies decide without open verdicts too; settings that are due are released."""
         observation = self._observe(tick)
         self._watch(observation)
         self._measure(tick)
-        by_strategies = self._ask_strategies(tick, observation.now_seconds)
+        by_strategies = [*self._ask_strategies(tick, observation.now_seconds), *self._ask_sources(tick)]
         with self._lock:
             self._observation = observation
             self._intents = [*self.response.step(observation), *by_strategies]
@@ -118,6 +137,18 @@ class ControlLoop:
         view = self._node_view.view(tick, self.strategies.evictions, with_memory=self.strategies.needs_memory_domains)
         return self.strategies.decide(view, now_seconds)
 
+    def _ask_sources(self, tick: Tick) -> list[Intent]:
+        """A source that fails asks for the same as before; logged once in a row."""
+        for number, source in enumerate(self.sources):
+            try:
+                self._from_sources[number] = source.intents(tick)
+                self._failing_sources.discard(number)
+            except Exception:  # noqa: BLE001 - no source ends the tick, which has settings to release
+                if number not in self._failing_sources:
+                    _log.exception("%s failed; what it asked for stays in effect", type(source).__name__)
+                self._failing_sources.add(number)
+        return [intent for intents in self._from_sources.values() for intent in intents]
+
     def trip(self, trip: Trip) -> None:
         """Respond to the kernel's notice that a watched cgroup lost more than its budget."""
         with self._lock:
@@ -152,17 +183,21 @@ class ControlLoop:
         self._enforce(self._intents, observation)
         return "acted"
 
-    def close(self) -> None:
-        """Restore every setting in effect; idempotent."""
+    def close(self, *, handover_seconds: float = 0.0) -> None:
+        """Restore every action, or leave them for so long to the agent that follows; idempotent."""
         if self.fast_path is not None:
             self.fast_path.close()
         with self._lock:
-            self.enforcer.close()
+            self.enforcer.close(handover_seconds=handover_seconds)
 
     def _enforce(self, intents: list[Intent], observation: Observation) -> None:
-        silent = self.strategies.silent if self.strategies is not None else frozenset()
+        silent = set(self.strategies.silent if self.strategies is not None else ())
+        for source in self.sources:
+            silent |= set(source.silent)
         marked = annotated(observation.cgroups, self._facts_of)
-        events = self.enforcer.step(intents, observation.cgroups, silent=silent, annotated=marked)
+        events = self.enforcer.step(
+            intents, observation.cgroups, silent=silent, annotated=marked, kubelet=self.kubelet_policy_of()
+        )
         self.intent_counts = intent_results(intents, events)
         if self.strategies is None:
             return

@@ -3,13 +3,15 @@
 import errno
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from api.intents import Knob, Setting
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.conflicts import Owner
+from koordlet.enforcer.conflicts import Owner, Wanted
 from koordlet.enforcer.events import EventLog, StepClock, of_intent
 from koordlet.enforcer.journal import NOT_WRITTEN, Journal, NoJournal
-from koordlet.enforcer.journal_format import JournalEntry
+from koordlet.enforcer.journal_format import JournalEntry, Kind
 from koordlet.enforcer.leases import Lease, Leases, groups_of
 from koordlet.enforcer.plan import Declined, WritePlan
 from koordlet.enforcer.write_order import order
@@ -45,7 +47,7 @@ class Applier:
         """Write all plans, or nothing where the journal cannot be written."""
         if not plans:
             return
-        if not self._journal.hold([entry for plan in plans for entry in plan.entries]):
+        if not self._journal.hold([entry for plan in plans for entry in (*plan.entries, *plan.records)]):
             for plan in plans:
                 self._log.emit(of_intent(plan.setting, Outcome.JOURNAL_UNAVAILABLE, NOT_WRITTEN))
             return
@@ -72,16 +74,27 @@ class Applier:
                 self._take_lease(plan)
 
     def _take_lease(self, plan: WritePlan) -> None:
-        owner: Owner = (plan.setting.target, plan.setting.knob)
+        wanted, setting = plan.wanted, plan.setting
+        owner: Owner = (setting.target, setting.knob)
+        now = self._clock.monotonic_seconds
         before = self._leases.active.get(owner)
-        entries = (before.entries if before else {}) | {entry.attribute.key: entry for entry in plan.entries}
-        end_seconds = self._clock.monotonic_seconds + plan.setting.lease_seconds
-        self._leases.active[owner] = Lease(plan.setting, entries, end_seconds)
+        beneath = [(base.target, base.knob) for base in wanted.bases if (base.target, base.knob) != owner]
+        entries = self._leases.entries_of([*beneath, owner])
+        for other in beneath:
+            self._leases.active.pop(other, None)
+        entries |= {entry.attribute.key: entry for entry in (*plan.entries, *plan.records)}
+        continues = before is not None and before.setting.protocol_state == setting.protocol_state
+        since = before.since_seconds if before is not None and continues else now
+        end_seconds = now + setting.lease_seconds
+        self._leases.active[owner] = Lease(setting, entries, end_seconds, wanted.bases, since_seconds=since)
         for assignment, text in plan.change.assignments:
             if not assignment.by_kernel:
                 key, reason = assignment.attribute.key, plan.setting.reason
                 event = of_intent(plan.setting, Outcome.SET, reason, file=key, before=text, after=assignment.value)
                 self._log.emit(event)
+        if not plan.change.assignments:
+            self._log.emit(of_intent(setting, Outcome.UNCHANGED, setting.reason))
+        self._leases.release_attributes(owner, plan.stale, "no longer wanted")
 
     def _undo(self, plan: WritePlan, written: set[str], error: OSError) -> None:
         """Restore what was written. A lease that the setting had before stays in effect if nothing was."""
@@ -94,17 +107,24 @@ class Applier:
             self._leases.active[owner] = Lease(plan.setting, {}, self._clock.monotonic_seconds)
             before = self._leases.active[owner]
         elif not written:
+            self._journal.hold(list(before.entries.values()))
             return
         before.entries |= {entry.attribute.key: entry for entry in plan.entries}
-        self._leases.release([owner], "it failed halfway" if written else "it was never written")
+        reason = "it failed halfway" if written else "it was never written"
+        if plan.wanted.bases:
+            before.setting, before.bases = plan.setting, plan.wanted.bases
+            self._leases.end_actions([owner], reason)
+        else:
+            self._leases.release([owner], reason)
 
-    def make_groups(self, setting: Setting, schemata: Mapping[str, Setting]) -> dict[str, str]:
+    def make_groups(self, wanted: Wanted, schemata: Mapping[str, Setting]) -> dict[str, str]:
         """Make the resource groups that a setting needs; return the group in the stead of each that cannot be made.
 
         Raises Declined where there is neither.
         """
         aliases: dict[str, str] = {}
-        for name in groups_of(setting):
+        layers = (wanted.setting, *wanted.bases)
+        for name, setting in ((name, one) for one in layers for name in groups_of(one)):
             if not self._knobs.has_resctrl():
                 break
             try:
@@ -113,6 +133,7 @@ class Applier:
                 raise Declined(Outcome.REFUSED, str(error)) from error
             try:
                 if self._writer.read(group) != frozenset((ABSENT,)):
+                    self._keep_group(name, setting)
                     continue
                 self._make(group, name, setting)
             except OSError as error:
@@ -121,6 +142,14 @@ class Applier:
                     raise Declined(Outcome.FAILED, str(error), group.key) from error
                 aliases[name] = alias
         return aliases
+
+    def _keep_group(self, name: str, setting: Setting) -> None:
+        """A group that an action made stays when protocol state uses it too."""
+        entry = self._leases.groups.get(name)
+        if entry is not None and entry.kind is Kind.ACTION and setting.protocol_state:
+            kept = msgspec.structs.replace(entry, kind=Kind.PROTOCOL)
+            if self._journal.hold([kept]):
+                self._leases.groups[name] = kept
 
     def _make(self, group: ResourceGroup, name: str, setting: Setting) -> None:
         entry = JournalEntry(
@@ -133,6 +162,7 @@ class Applier:
             strategy=setting.strategy,
             verdict=setting.verdict,
             lease_end=self._clock.wall_seconds + setting.lease_seconds,
+            kind=Kind.PROTOCOL if setting.protocol_state else Kind.ACTION,
         )
         if not self._journal.hold([entry]):
             raise Declined(Outcome.JOURNAL_UNAVAILABLE, NOT_WRITTEN, group.key)

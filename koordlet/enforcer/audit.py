@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     KILLED = "killed"
     CONFLICT = "conflict"
     """Another strategy's intent won."""
+    OVERLAID = "overlaid"
+    """Protocol state below an action; it is put back when the action ends."""
     REFUSED = "refused"
     """The settings or the value forbid it."""
     PROTECTED = "protected"

@@ -7,6 +7,11 @@ The rule, in this order:
 3. The gentler intent wins (`Strength`).
 4. The strategy whose name sorts first wins.
 
+Protocol state and actions are settled apart from each other by this rule, and then against each other by line 2: an
+action that wins lies over the protocol state, which is remembered and put back when the action ends; one that loses is
+a conflict, since an action loosens no limit of the protocol. Values without an order: the action. An action `cpu.idle`
+1 lies over the protocol's `cpu.weight`.
+
 A knob of processes (`oom_score_adj`, resource group, core scheduling group) applies to those of the cgroups below as
 well, so of a cgroup and one below it the lower one wins.
 """
@@ -31,6 +36,69 @@ class Override:
 
     loser: Setting
     winner: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be in effect at one knob of one target."""
+
+    setting: Setting
+    bases: tuple[Setting, ...] = ()
+    """Protocol state below it, where it is an action: of the same knob, or the weight below `cpu.idle`."""
+
+
+def resolve_layers(
+    settings: Iterable[Setting], class_of: Callable[[str], QoSClass]
+) -> tuple[Mapping[Owner, Wanted], list[Override], list[Override]]:
+    """The winners with what they lie over, the settings that lost, and protocol state below an action."""
+    given = list(settings)
+    states, losses = resolve((one for one in given if one.protocol_state), class_of)
+    actions, lost_actions = resolve((one for one in given if not one.protocol_state), class_of)
+    losses += lost_actions
+    overlaid: list[Override] = []
+    winners = {owner: Wanted(state) for owner, state in states.items()}
+    for owner, action in actions.items():
+        state = states.get(owner)
+        if state is None:
+            winners[owner] = Wanted(action)
+        elif state.value == action.value:
+            continue
+        elif _lies_over(action, state, wants_more=_wants_more(class_of(owner[0]))):
+            winners[owner] = Wanted(action, (state,))
+            overlaid.append(Override(state, action))
+        else:
+            losses.append(Override(action, state))
+    _lay_idle_over_weights(winners, losses, overlaid)
+    _drop_upper_layers(winners, losses)
+    return winners, losses, overlaid
+
+
+def _lies_over(action: Setting, state: Setting, *, wants_more: bool) -> bool:
+    return _rank(action, wants_more=wants_more)[0] <= _rank(state, wants_more=wants_more)[0]
+
+
+def _lay_idle_over_weights(winners: dict[Owner, Wanted], losses: list[Override], overlaid: list[Override]) -> None:
+    for (target, knob), idle in list(winners.items()):
+        if knob != Knob.CPU_IDLE or idle.setting.value.strip() != "1":
+            continue
+        weight = winners.pop((target, Knob.CPU_WEIGHT), None)
+        if weight is None:
+            continue
+        layers = (weight.setting, *weight.bases)
+        states = tuple(one for one in layers if one.protocol_state and not idle.setting.protocol_state)
+        winners[target, knob] = Wanted(idle.setting, (*idle.bases, *states))
+        overlaid += [Override(one, idle.setting) for one in states]
+        losses += [Override(one, idle.setting) for one in layers if one not in states]
+
+
+def _drop_upper_layers(winners: dict[Owner, Wanted], losses: list[Override]) -> None:
+    lower = [wanted for (_, knob), wanted in winners.items() if KNOBS[knob].scope == Scope.PROCESSES]
+    for wanted in lower:
+        for path in (*ancestors(wanted.setting.target), ROOT):
+            owner = (path, wanted.setting.knob)
+            upper = winners.pop(owner, None) if path != wanted.setting.target else None
+            if upper is not None:
+                losses += [Override(one, wanted.setting) for one in (upper.setting, *upper.bases)]
 
 
 def resolve(

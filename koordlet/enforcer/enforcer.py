@@ -8,12 +8,13 @@ from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
 from api.qos import QoSClass
 from koordlet.config import EnforcerSettings
+from koordlet.enforcer.active_state import ActiveState, Births
 from koordlet.enforcer.apply import Applier
 from koordlet.enforcer.audit import AuditFile, Outcome
 from koordlet.enforcer.budgets import Budgets
-from koordlet.enforcer.conflicts import Owner, resolve
+from koordlet.enforcer.conflicts import Owner, Wanted, resolve_layers
 from koordlet.enforcer.events import Clocks, EnforcerEvent, EventLog, StepClock, of_intent
-from koordlet.enforcer.evictions import Evictions
+from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.leases import Lease, Leases, groups_of
 from koordlet.enforcer.oneshot import OneShotActions
@@ -24,6 +25,12 @@ from koordlet.enforcer.writer import Writer
 from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.knobs.table import check
+from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, KubeletPolicy
+
+_UNCLAIMED_SECONDS = 600.0
+"""Time for which protocol state of an earlier run stays while its strategy has not asked for anything."""
+_STATE_CHANGES_PER_MINUTE = 1_000_000
+"""Protocol state is as much as there are pods; it takes nothing from the node's budget of actions."""
 
 
 class Enforcer:
@@ -42,6 +49,7 @@ class Enforcer:
         self._planner = Planner(knobs, writer, clock)
         self._applier = Applier(knobs, writer, journal, leases, log, clock)
         self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
+        self._state_budgets = Budgets(_STATE_CHANGES_PER_MINUTE, settings.pod_changes_per_minute)
         evictions = Evictions(
             writer,
             lambda target: knobs.directory("cpu", target),
@@ -53,6 +61,12 @@ class Enforcer:
         self._protection = ProtectedCgroups(settings.protected, {}, frozenset(), own, settings.only)
         self._cgroups: tuple[CgroupInfo, ...] = ()
         self._claims: dict[str, Owner | None] = {}
+        self._births = Births(knobs, writer)
+        self._state = ActiveState()
+        self._spoken: set[str] = set()
+        """Strategies that have asked for a setting since the start."""
+        self._last_step: float | None = None
+        self._started = 0.0
         self._is_closed = False
 
     @property
@@ -66,12 +80,38 @@ class Enforcer:
         """The settings in effect."""
         return {owner: lease.setting for owner, lease in self._leases.active.items()}
 
+    def held_protocol_state(self) -> dict[Owner, Setting]:
+        """Protocol state that is held, in effect or below an action."""
+        layers = (one for lease in self._leases.active.values() for one in lease.layers)
+        return {(one.target, one.knob): one for one in layers if one.protocol_state}
+
+    def active_state(self) -> ActiveState:
+        """The settings in effect after the newest step; may be called from any thread."""
+        return self._state
+
     def adopt(self, now: Clocks | None = None) -> list[EnforcerEvent]:
-        """Restore what an earlier run left in the journal."""
+        """Take over what an earlier run left in the journal.
+
+        Protocol state stays in effect until its strategy stops asking for it. Actions are restored, unless the run
+        handed them over: then they wait for the new decisions until the deadline that it set.
+        """
         self._clock.start_step(now)
-        if isinstance(self._journal, Journal) and self._journal.damaged_copy is not None:
-            self._log.emit(_damage(self._journal))
-        self._leases.adopt(list(self._journal.live.values()))
+        self._started = self._clock.monotonic_seconds
+        deadline = None
+        if isinstance(self._journal, Journal):
+            if self._journal.damaged_copy is not None:
+                self._log.emit(_damage(self._journal))
+            deadline = self._journal.handover_until
+            if deadline is not None and deadline <= self._clock.monotonic_seconds:
+                deadline = None
+        self._leases.adopt(list(self._journal.live.values()), deadline)
+        self._publish()
+        return self._log.end_step()
+
+    def restore_everything(self, now: Clocks | None = None) -> list[EnforcerEvent]:
+        """Restore actions and protocol state."""
+        self._clock.start_step(now)
+        self._leases.release_all("everything is restored")
         return self._log.end_step()
 
     def step(
@@ -82,26 +122,61 @@ class Enforcer:
         *,
         silent: Collection[str] = (),
         annotated: Collection[str] = (),
+        kubelet: KubeletPolicy = NO_KUBELET_POLICY,
     ) -> list[EnforcerEvent]:
         """Make the node's settings those that `intents` ask for; return the outcome of each.
 
         `intents` are complete: a setting that is not among them is restored at once, unless its strategy is one of
-        `silent` (it could not decide), in which case it stays in effect until its lease ends. `cgroups` are the
-        present ones, with their classes; None if they are as before. `annotated` are paths that are protected by
-        annotation. Does nothing once closed.
+        `silent` (it could not decide), in which case it stays in effect until its lease ends; protocol state has no
+        such end. `cgroups` are the present ones, with their classes; None if they are as before. `annotated` are paths
+        that are protected by annotation. Does nothing once closed.
         """
         if self._is_closed:
             return []
         self._clock.start_step(now)
-        self._update_protection(cgroups, annotated)
+        self._end_overdue_actions()
+        self._update_protection(cgroups, annotated, kubelet)
         requested = list(intents)
-        winners = self._resolve([intent for intent in requested if isinstance(intent, Setting)])
+        settings = [intent for intent in requested if isinstance(intent, Setting)]
+        self._spoken |= {one.strategy for one in settings} - set(silent)
         self._leases.verify()
+        carried = self._carried(settings, silent)
+        born = self._births.settings(settings, self._leases.active)
+        winners = self._resolve([*settings, *born], carried)
         self._leases.retry()
         self._release(winners, silent)
-        self._apply(winners)
+        self._apply(winners, {id(one) for one in carried})
         self._act([intent for intent in requested if isinstance(intent, Reclaim | Evict)])
+        self._publish()
         return self._log.end_step()
+
+    def _end_overdue_actions(self) -> None:
+        """No action outlives a pause of the steps that is longer than the guardian waits."""
+        now, before = self._clock.monotonic_seconds, self._last_step
+        self._last_step = now
+        if before is not None and now - before > self._settings.guardian_seconds:
+            self._leases.end_all_actions(f"no step for {now - before:.0f} s")
+
+    def _carried(self, requested: Iterable[Setting], silent: Collection[str]) -> list[Setting]:
+        """Settings in effect that nobody asks for, which stay: of silent strategies, and left by an earlier run."""
+        asked = {(one.target, one.knob, one.protocol_state) for one in requested}
+        return [
+            one
+            for lease in self._leases.active.values()
+            for one in lease.layers
+            if (one.target, one.knob, one.protocol_state) not in asked and self._stays(one, lease, silent)
+        ]
+
+    def _stays(self, setting: Setting, lease: Lease, silent: Collection[str]) -> bool:
+        now = self._clock.monotonic_seconds
+        is_silent = setting.strategy in silent
+        if not setting.protocol_state:
+            return (is_silent or lease.is_inherited) and lease.end_seconds > now
+        is_unclaimed = lease.is_inherited and setting.strategy not in self._spoken
+        return is_silent or (is_unclaimed and now - self._started < _UNCLAIMED_SECONDS)
+
+    def _publish(self) -> None:
+        self._state = self._state.next(self._leases.active)
 
     def _act(self, intents: list[Reclaim | Evict]) -> None:
         allowed = [intent for intent in intents if self._is_allowed(intent)]
@@ -110,16 +185,28 @@ class Enforcer:
                 self._one_shot.reclaim(intent, self._protection)
         self._one_shot.evict([intent for intent in allowed if isinstance(intent, Evict)], self._protection)
 
-    def _update_protection(self, cgroups: Sequence[CgroupInfo] | None, annotated: Collection[str]) -> None:
+    def _update_protection(
+        self, cgroups: Sequence[CgroupInfo] | None, annotated: Collection[str], kubelet: KubeletPolicy
+    ) -> None:
         present = self._cgroups if cgroups is None else tuple(cgroups)
-        marked = frozenset(annotated)
-        if present != self._cgroups or marked != self._protection.annotated:
-            self._cgroups = present
-            classes = {info.path: QoSClass(info.qos) for info in present}
-            self._budgets.kinds = kinds = {info.path: info.kind for info in present}
-            self._protection = ProtectedCgroups(
-                self._settings.protected, classes, marked, self._own, self._settings.only, kinds
-            )
+        marked, known = frozenset(annotated), self._protection
+        if present == self._cgroups and marked == known.annotated and kubelet == known.kubelet:
+            return
+        if present != self._cgroups:
+            self._births.see((info.path for info in present), self._clock.monotonic_seconds)
+        self._cgroups = present
+        classes = {info.path: QoSClass(info.qos) for info in present}
+        self._budgets.kinds = self._state_budgets.kinds = kinds = {info.path: info.kind for info in present}
+        self._protection = ProtectedCgroups(
+            self._settings.protected,
+            classes,
+            marked,
+            self._own,
+            self._settings.only,
+            kinds,
+            {info.path: info.pod_uid for info in present if info.pod_uid},
+            kubelet,
+        )
 
     def _is_allowed(self, intent: Intent) -> bool:
         if any(fnmatchcase(intent.strategy, pattern) for pattern in self._settings.strategies):
@@ -127,9 +214,9 @@ class Enforcer:
         self._log.emit(of_intent(intent, Outcome.REFUSED, f"[enforcer] strategies does not name {intent.strategy}"))
         return False
 
-    def _resolve(self, settings: list[Setting]) -> dict[Owner, Setting]:
+    def _resolve(self, settings: list[Setting], carried: list[Setting]) -> dict[Owner, Wanted]:
         """The valid settings that won their conflicts."""
-        valid = []
+        valid = list(carried)
         for setting in settings:
             if not self._is_allowed(setting):
                 continue
@@ -142,107 +229,148 @@ class Enforcer:
                     valid.append(setting)
             except ValueError as error:
                 self._log.emit(of_intent(setting, Outcome.REFUSED, str(error)))
-        winners, losses = resolve(valid, self._protection.class_of)
-        for loss in losses:
-            other = loss.winner
-            reason = f"{other.strategy} wants {other.knob} {other.value}: {other.reason}"
-            self._log.emit(of_intent(loss.loser, Outcome.CONFLICT, reason))
+        winners, losses, overlaid = resolve_layers(valid, self._protection.class_of)
+        for found, outcome in ((losses, Outcome.CONFLICT), (overlaid, Outcome.OVERLAID)):
+            for override in found:
+                other = override.winner
+                reason = f"{other.strategy} wants {other.knob} {other.value}: {other.reason}"
+                self._log.emit(of_intent(override.loser, outcome, reason))
         return dict(winners)
 
-    def _release(self, winners: Mapping[Owner, Setting], silent: Collection[str]) -> None:
-        dropped, ended = [], []
-        for owner, lease in self._leases.active.items():
-            if owner in winners:
+    def _release(self, winners: Mapping[Owner, Wanted], silent: Collection[str]) -> None:
+        active = self._leases.active
+        over = [
+            owner
+            for owner, lease in active.items()
+            if lease.bases and (owner not in winners or winners[owner].setting.protocol_state)
+        ]
+        self._leases.end_actions(over, "the action ended")
+        beneath = {(base.target, base.knob) for wanted in winners.values() for base in wanted.bases}
+        dropped: list[Owner] = []
+        ended: list[Owner] = []
+        for owner, lease in active.items():
+            if owner in winners or owner in beneath:
                 continue
-            if lease.setting.strategy not in silent:
-                dropped.append(owner)
-            elif lease.end_seconds <= self._clock.monotonic_seconds:
-                ended.append(owner)
+            is_carried = lease.setting.strategy in silent or lease.is_inherited
+            (ended if is_carried else dropped).append(owner)
         self._leases.release(dropped, "no longer wanted")
         self._leases.release(ended, "the lease ended")
         if self._leases.groups:
-            active = [lease.setting for lease in self._leases.active.values()]
-            used = {name for setting in (*active, *winners.values()) for name in groups_of(setting)}
-            self._leases.release_groups(used)
+            kept = [one for lease in active.values() for one in lease.layers]
+            asked = [one for wanted in winners.values() for one in (wanted.setting, *wanted.bases)]
+            self._leases.release_groups({name for one in (*kept, *asked) for name in groups_of(one)})
 
-    def _apply(self, winners: Mapping[Owner, Setting]) -> None:
+    def _apply(self, winners: Mapping[Owner, Wanted], carried: Collection[int]) -> None:
         plans, declined, restored = [], [], []
-        by_strength = sorted(winners.items(), key=lambda item: (item[1].strength, item[0]))
+        queue = sorted(winners.values(), key=lambda one: (one.setting.strength, one.setting.target, one.setting.knob))
         self._claims = self._leases.claims()
-        schemata = {owner[0]: setting for owner, setting in by_strength if owner[1] == Knob.RESCTRL_SCHEMATA}
-        for owner, setting in by_strength:
+        layers = [one for wanted in queue for one in (*wanted.bases, wanted.setting)]
+        schemata = {one.target: one for one in layers if one.knob == Knob.RESCTRL_SCHEMATA}
+        for wanted in queue:
+            setting = wanted.setting
+            owner = (setting.target, setting.knob)
             lease = self._leases.active.get(owner)
-            if (
-                lease is not None
-                and lease.setting.value == setting.value
-                and not self._protection.reason(setting.target)
-            ):
-                self._renew(lease, setting)
+            if lease is not None and self._is_in_effect(lease, wanted):
+                self._renew(lease, wanted, renews=id(setting) not in carried)
                 continue
             if lease is not None:
                 self._leases.verify_one(owner)
                 lease = self._leases.active.get(owner)
             try:
-                plan = self._plan(owner, setting, lease, schemata)
+                plan = self._plan(owner, wanted, schemata)
             except Declined as why:
                 self._log.emit(of_intent(setting, why.outcome, why.reason, file=why.file))
-                if lease is not None and why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF):
+                may_stay = why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF)
+                if lease is not None and may_stay and lease.setting.protocol_state == setting.protocol_state:
                     lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
+                elif wanted.bases:
+                    # The action is declined; the protocol state below it is not.
+                    if lease is not None and lease.bases:
+                        self._leases.end_actions([owner], "it may no longer be")
+                    queue += map(Wanted, wanted.bases)
                 elif lease is not None:
                     declined.append(owner)
                 continue
             if lease is not None and plan.restores_originals:
                 restored.append(owner)
-            elif plan.change.assignments:
+            elif plan.change.assignments or plan.records or plan.stale:
                 plans.append(plan)
             elif lease is not None:
-                self._renew(lease, setting)
+                self._renew(lease, wanted, renews=id(setting) not in carried)
             else:
                 self._log.emit(of_intent(setting, Outcome.UNCHANGED, setting.reason))
         self._leases.release(declined, "it may no longer be")
         self._leases.release(restored, "the original is wanted")
         self._applier.apply(plans)
 
-    def _renew(self, lease: Lease, setting: Setting) -> None:
-        lease.setting = setting
-        lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
+    def _is_in_effect(self, lease: Lease, wanted: Wanted) -> bool:
+        setting = wanted.setting
+        if lease.setting.value != setting.value or lease.setting.protocol_state != setting.protocol_state:
+            return False
+        if [_content(base) for base in lease.bases] != [_content(base) for base in wanted.bases]:
+            return False
+        return lease.granted_by is self._protection or not self._protection.reason(setting.target)
+
+    def _renew(self, lease: Lease, wanted: Wanted, *, renews: bool) -> None:
+        setting = wanted.setting
+        lease.granted_by = self._protection
+        if renews:
+            lease.setting, lease.bases, lease.is_inherited = setting, wanted.bases, False
+            lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
         self._log.emit(of_intent(setting, Outcome.UNCHANGED, setting.reason))
 
-    def _plan(self, owner: Owner, setting: Setting, lease: Lease | None, schemata: Mapping[str, Setting]) -> WritePlan:
+    def _plan(self, owner: Owner, wanted: Wanted, schemata: Mapping[str, Setting]) -> WritePlan:
+        setting = wanted.setting
         backoff_reason = self._leases.backoff_reason(owner)
         if backoff_reason:
             raise Declined(Outcome.BACKING_OFF, backoff_reason)
         if setting.knob == Knob.RESCTRL_GROUP:
-            forbidden = self._protection.forbids(setting.knob, setting.target, Direction.ASIDE)
+            forbidden = self._protection.forbids(
+                setting.knob, setting.target, Direction.ASIDE, protocol_state=setting.protocol_state
+            )
             if forbidden:
                 raise Declined(Outcome.PROTECTED, forbidden)
-        aliases = self._applier.make_groups(setting, schemata)
-        plan = self._planner.plan(setting, lease, self._protection, aliases)
+        aliases = self._applier.make_groups(wanted, schemata)
+        owners = [*((base.target, base.knob) for base in wanted.bases), owner]
+        known = self._leases.entries_of(owners)
+        original_of = self._births.original_of(owner, self._leases.active)
+        plan = self._planner.plan(wanted, known, self._protection, aliases, original_of)
         if plan.change.assignments:
-            self._check_claims(owner, plan)
-            spent = self._budgets.spend(setting.target, self._clock.monotonic_seconds)
+            self._check_claims(owners, plan)
+            budgets = self._state_budgets if setting.protocol_state else self._budgets
+            spent = budgets.spend(setting.target, self._clock.monotonic_seconds)
             if spent:
                 raise Declined(Outcome.OVER_BUDGET, spent)
         return plan
 
-    def _check_claims(self, owner: Owner, plan: WritePlan) -> None:
+    def _check_claims(self, owners: Sequence[Owner], plan: WritePlan) -> None:
         for entry in plan.entries:
-            other = self._claims.get(entry.attribute.key, owner)
-            if other != owner:
+            other = self._claims.get(entry.attribute.key, owners[0])
+            if other not in owners:
                 reason = f"it is set by {other[1]} of {other[0]}" if other else "an earlier change is not back yet"
                 raise Declined(Outcome.CONFLICT, reason, entry.attribute.key)
 
-    def close(self, now: Clocks | None = None) -> list[EnforcerEvent]:
-        """Restore everything and let the journal go; idempotent."""
+    def close(self, now: Clocks | None = None, *, handover_seconds: float = 0.0) -> list[EnforcerEvent]:
+        """Restore actions, leave protocol state, and let the journal go; idempotent.
+
+        With `handover_seconds` actions stay in effect as well, for so long: the next run may take them over, and what
+        it does not is restored at that moment, by it or by the guardian.
+        """
         if self._is_closed:
             return []
         self._is_closed = True
         self._clock.start_step(now)
-        self._leases.release_all()
+        deadline = self._clock.monotonic_seconds + handover_seconds
+        if not (handover_seconds > 0 and self._journal.hand_over(deadline)):
+            self._leases.end_all_actions("the agent stops")
         events = self._log.end_step()
         self._journal.close()
         self._log.close()
         return events
+
+
+def _content(setting: Setting) -> tuple[Knob, str, str]:
+    return setting.knob, setting.target, setting.value
 
 
 def _audit_file(settings: EnforcerSettings) -> AuditFile | None:

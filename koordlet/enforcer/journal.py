@@ -14,9 +14,21 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from koordlet.enforcer.journal_format import SCHEMA, Begin, Decoded, Drop, Hold, JournalEntry, Record, decode, encode
+from koordlet.enforcer.journal_format import (
+    SCHEMA,
+    Begin,
+    Decoded,
+    Drop,
+    Handover,
+    Hold,
+    JournalEntry,
+    Record,
+    decode,
+    encode,
+)
 
 COMPACT_BYTES = 1 << 18
+_LOCK_POLL_SECONDS = 0.05
 NOT_WRITTEN = "the journal cannot be written; nothing changed"
 
 
@@ -34,8 +46,11 @@ class Journal:
         *,
         write: Callable[[int, bytes], None] | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        wait_seconds: float = 0.0,
     ) -> None:
         """Take over the state directory. Raises JournalError where another agent has it or it cannot be written.
+
+        `wait_seconds` is how long to wait for another one to let it go: a guardian holds it while it restores.
 
         `live` holds the entries that the last run left, `found` the state of its file. A damaged file is linked to
         `damaged_copy`, a name with the time. `write` puts all bytes into a descriptor, `compact_bytes` is the size
@@ -52,11 +67,12 @@ class Journal:
         self._unrecorded: set[str] = set()
         self.failures = 0
         self.damaged_copy: Path | None = None
-        self._lock = _lock(directory)
+        self._lock = _lock(directory, wait_seconds)
         try:
             self.found = self._read()
             self.live: dict[str, JournalEntry] = dict(self.found.live) if self.found.boot in ("", boot) else {}
             self.is_of_another_boot = self.found.boot not in ("", boot)
+            self.handover_until = None if self.is_of_another_boot else self.found.handover_until
             if self.found.damage:
                 self.damaged_copy = self.path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
                 os.link(self.path, self.damaged_copy)
@@ -95,6 +111,10 @@ class Journal:
         self._unrecorded.update(key for key in keys if self.live.pop(key, None) is not None)
         if self._unrecorded and self._append([Drop(key) for key in sorted(self._unrecorded)]):
             self._unrecorded.clear()
+
+    def hand_over(self, until_seconds: float) -> bool:
+        """Record that the next agent may take the actions over; return False where that failed: then restore them."""
+        return self._append([Handover(until_seconds)])
 
     def _append(self, records: list[Record]) -> bool:
         if self._fd < 0 or self._size > self._compact_bytes or self._is_replaced():
@@ -155,18 +175,23 @@ class Journal:
         self._fd = self._lock = -1
 
 
-def _lock(directory: Path) -> int:
+def _lock(directory: Path, wait_seconds: float) -> int:
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise JournalError(f"{directory}: {error.strerror}; set [enforcer] state_dir to a writable place") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        raise JournalError(f"{directory} is held by an agent that runs; stop it first") from error
-    return fd
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() < deadline:
+                time.sleep(_LOCK_POLL_SECONDS)
+                continue
+            os.close(fd)
+            raise JournalError(f"{directory} is held by an agent that runs; stop it first") from error
+        return fd
 
 
 def _write_all(fd: int, content: bytes) -> None:
@@ -189,6 +214,10 @@ class NoJournal:
     def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
         self.live = {entry.attribute.key: entry for entry in entries}
         self.failures = 0
+
+    def hand_over(self, until_seconds: float) -> bool:  # noqa: ARG002
+        """As `Journal.hand_over`; there is nothing to hand over."""
+        return False
 
     def hold(self, entries: Iterable[JournalEntry]) -> bool:
         """As `Journal.hold`."""

@@ -7,12 +7,35 @@ a record is in the file before its change. An unreadable record further up is da
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import msgspec
 
 from koordlet.host.attributes import Attribute
 
-SCHEMA = "koord.journal/v1"
+SCHEMA = "koord.journal/v2"
+_READABLE = frozenset({"koord.journal/v1", SCHEMA})
+"""Version 1 knew no protocol state: all its entries are actions."""
+
+
+class Kind(StrEnum):
+    """Kind of what is in effect at an attribute."""
+
+    ACTION = "action"
+    """Leased; restored when the agent goes."""
+    PROTOCOL = "protocol"
+    """State that the protocol gives the pod; it stays when the agent goes."""
+
+
+class ProtocolState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Protocol state of one attribute, in effect or below an action."""
+
+    text: str
+    """Canonical text of the attribute."""
+    knob: str
+    value: str
+    """Of the whole knob, in the knob's syntax."""
+    strategy: str
 
 
 class JournalEntry(
@@ -34,6 +57,31 @@ class JournalEntry(
     verdict: str
     lease_end: float
     """Seconds since the epoch at which the lease was to end when it was recorded; for people, not for deciding."""
+    value: str = ""
+    """Of the whole knob, in the knob's syntax."""
+    kind: Kind = Kind.ACTION
+    protocol: ProtocolState | None = None
+    """Text to return to when the action ends; None: the original."""
+
+    def without_action(self) -> "JournalEntry":
+        """Return the entry by which the action is undone: its original is what the protocol gives the attribute."""
+        return msgspec.structs.replace(self, original=self.protocol.text) if self.protocol else self
+
+    def as_protocol_state(self) -> "JournalEntry | None":
+        """Return the entry that remains once the action is undone; None where the attribute is as it was found."""
+        state = self.protocol
+        if state is None or state.text == self.original:
+            return None
+        return msgspec.structs.replace(
+            self,
+            kind=Kind.PROTOCOL,
+            by_kernel=False,
+            knob=state.knob,
+            value=state.value,
+            strategy=state.strategy,
+            verdict="",
+            ours=(state.text,),
+        )
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
@@ -56,7 +104,13 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", forbid_unknown_fields=True):
     key: str
 
 
-Record = Begin | Hold | Drop
+class Handover(msgspec.Struct, frozen=True, tag="handover", forbid_unknown_fields=True):
+    """The agent ended as planned: the next one may take its actions over until a moment of the monotonic clock."""
+
+    until_seconds: float
+
+
+Record = Begin | Hold | Drop | Handover
 
 
 class _Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +128,8 @@ class Decoded:
     torn_bytes: int = 0
     damage: str = ""
     lost_bytes: int = 0
+    handover_until: float | None = None
+    """Monotonic second until which the actions may be taken over; None where the agent ended otherwise."""
 
 
 def encode(records: Iterable[Record], first_number: int) -> bytes:
@@ -88,6 +144,7 @@ def encode(records: Iterable[Record], first_number: int) -> bytes:
 def decode(content: bytes) -> Decoded:
     """Read a journal as far as it goes; never raises."""
     boot, live, number, position = "", dict[str, JournalEntry](), 0, 0
+    handover: float | None = None
     while position < len(content):
         end = content.find(b"\n", position)
         line = content[position : end if end >= 0 else len(content)]
@@ -96,18 +153,19 @@ def decode(content: bytes) -> Decoded:
         except ValueError as error:
             rest = len(content) - position
             if not content[position:].strip(b"\0"):
-                return Decoded(boot, live, number, torn_bytes=rest)
+                return Decoded(boot, live, number, torn_bytes=rest, handover_until=handover)
             return Decoded(boot, live, number, damage=f"record {number + 1}: {error}", lost_bytes=rest)
         if record is None:
-            return Decoded(boot, live, number, torn_bytes=len(content) - position)
+            return Decoded(boot, live, number, torn_bytes=len(content) - position, handover_until=handover)
+        handover = record.until_seconds if isinstance(record, Handover) else None
         if isinstance(record, Begin):
             boot = record.boot
         elif isinstance(record, Hold):
             live[record.entry.attribute.key] = record.entry
-        else:
+        elif isinstance(record, Drop):
             live.pop(record.key, None)
         number, position = number + 1, end + 1
-    return Decoded(boot, live, number)
+    return Decoded(boot, live, number, handover_until=handover)
 
 
 def _record(line: bytes, number: int) -> Record:
@@ -122,6 +180,6 @@ def _record(line: bytes, number: int) -> Record:
         raise ValueError(f"number {found.number} where {number} was expected")
     if (number == 0) != isinstance(found.record, Begin):
         raise ValueError("a journal begins with one record that says so")
-    if isinstance(found.record, Begin) and found.record.schema != SCHEMA:
+    if isinstance(found.record, Begin) and found.record.schema not in _READABLE:
         raise ValueError(f"schema {found.record.schema!r} is not {SCHEMA!r}")
     return found.record

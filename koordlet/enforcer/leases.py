@@ -1,22 +1,27 @@
-"""Leases: settings in effect, resource groups that the agent made, and attributes that could not be restored yet."""
+"""Leases: settings in effect, resource groups that the agent made, and attributes that could not be restored yet.
+
+An action ends to what lies below it: the protocol state of the attribute, which then stays in effect, or the original.
+Protocol state itself ends to the original.
+"""
 
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from api.intents import Knob, Setting
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.conflicts import Owner
 from koordlet.enforcer.events import EventLog, StepClock, of_entry
 from koordlet.enforcer.journal import Journal, NoJournal
-from koordlet.enforcer.journal_format import JournalEntry
+from koordlet.enforcer.journal_format import JournalEntry, Kind
 from koordlet.enforcer.rollback import Ownership, RollbackResult, inspect, roll_back
 from koordlet.enforcer.writer import Writer
-from koordlet.host.attributes import KernelFile, TrafficClass
+from koordlet.host.attributes import KernelFile, ResourceGroup, TrafficClass
 
 _VERIFY_ALL_UP_TO = 256
 _VERIFY_STEPS = 5
 _RETRY_SECONDS = 10.0
+LEFT_BY_EARLIER_RUN = "left by an earlier run"
 
 
 @dataclass(slots=True)
@@ -28,6 +33,35 @@ class Lease:
     """By the attribute's key; empty where the value was there already when it was first asked for."""
     end_seconds: float
     """On the monotonic clock."""
+    bases: tuple[Setting, ...] = ()
+    """Protocol state below it, where it is an action."""
+    is_inherited: bool = False
+    """Left by an earlier run and not asked for by this one so far."""
+    since_seconds: float = -math.inf
+    """Monotonic second at which it took effect; that of the action, where it lies over protocol state."""
+    granted_by: object = None
+    """The rules of protection that allowed it."""
+
+    @property
+    def layers(self) -> tuple[Setting, ...]:
+        """The setting and the protocol state below it."""
+        return (self.setting, *self.bases)
+
+
+@dataclass(frozen=True, slots=True)
+class _Undoing:
+    """An attribute on its way back: `to` is the entry whose original is to be there, `kept` the entry that remains."""
+
+    to: JournalEntry
+    kept: JournalEntry | None = None
+
+
+@dataclass(slots=True)
+class _Journalled:
+    """Changes of the journal that a round of restoring leads to."""
+
+    drops: list[str] = field(default_factory=list)
+    holds: list[JournalEntry] = field(default_factory=list)
 
 
 class Leases:
@@ -44,7 +78,7 @@ class Leases:
         self.active: dict[Owner, Lease] = {}
         self.groups: dict[str, JournalEntry] = {}
         """Resource groups that the agent made, by name."""
-        self._unrestored: dict[str, JournalEntry] = {}
+        self._unrestored: dict[str, _Undoing] = {}
         self._retry_at = -math.inf
         self._backoffs: dict[Owner, tuple[float, str]] = {}
         """Monotonic second until which a knob is not written, with the reason."""
@@ -64,6 +98,11 @@ class Leases:
         """Owner of each attribute that is changed; None for those that an earlier change still has to be undone at."""
         owned: dict[str, Owner | None] = {key: owner for owner, lease in self.active.items() for key in lease.entries}
         return owned | dict.fromkeys(self._unrestored)
+
+    def entries_of(self, owners: Collection[Owner]) -> dict[str, JournalEntry]:
+        """Entries of some leases, by the attribute's key."""
+        leases = (self.active[owner] for owner in owners if owner in self.active)
+        return {key: entry for lease in leases for key, entry in lease.entries.items()}
 
     def verify(self) -> None:
         """Check that the leases are in effect; of many, a fifth in each step."""
@@ -101,10 +140,10 @@ class Leases:
             self._give_up(owner, foreign)
 
     def _extend(self, entry: JournalEntry, ownership: Ownership, text: str, foreign: list[RollbackResult]) -> None:
-        """Processes come and go: set those that still have the original."""
+        """Processes come and go: set those that still have the original, or what the protocol gives them."""
         if ownership == Ownership.FOREIGN:
             foreign.append(RollbackResult(entry, Outcome.FOREIGN_WRITE, text, _foreign_reason(ownership)))
-        elif ownership == Ownership.PARTLY or text == entry.original:
+        elif ownership == Ownership.PARTLY or text == entry.original or (entry.protocol and "," in text):
             self._writer.write(entry.attribute, entry.ours[-1], {entry.original, *entry.ours}, entry.identity)
 
     def _give_up(self, owner: Owner, given_up: list[RollbackResult]) -> None:
@@ -112,51 +151,166 @@ class Leases:
         lease = self.active.pop(owner)
         keys = {result.entry.attribute.key for result in given_up}
         rest = [entry for key, entry in lease.entries.items() if key not in keys]
-        self._record([*given_up, *roll_back(rest, self._writer)])
+        self._record(given_up)
+        self._undo((_Undoing(entry) for entry in rest), "")
 
     def release(self, owners: Collection[Owner], reason: str) -> None:
         """Restore settings that are no longer asked for; one that the kernel refuses is tried again later."""
-        entries: list[JournalEntry] = []
-        for owner in owners:
-            entries += self.active.pop(owner).entries.values()
+        entries = [entry for owner in owners for entry in self.active.pop(owner).entries.values()]
         known = len(self._unrestored)
-        self._record(roll_back(entries, self._writer), reason)
+        self._undo(map(_Undoing, entries), reason)
         if len(self._unrestored) > known:
             self._retry_at = self._clock.monotonic_seconds + _RETRY_SECONDS
+
+    def release_attributes(self, owner: Owner, keys: Collection[str], reason: str) -> None:
+        """Restore some attributes of a setting that stays in effect elsewhere."""
+        lease = self.active.get(owner)
+        if lease is not None:
+            entries = [lease.entries.pop(key) for key in keys if key in lease.entries]
+            self._undo(map(_Undoing, entries), reason)
+
+    def end_actions(self, owners: Collection[Owner], reason: str) -> None:
+        """End actions: the protocol state below them is put back and becomes a lease, all else is restored."""
+        ended = [self.active.pop(owner) for owner in owners]
+        undoings = []
+        for lease in ended:
+            for base in lease.bases:
+                below = Lease(base, {}, math.inf, is_inherited=lease.is_inherited)
+                self.active.setdefault((base.target, base.knob), below)
+            for key, entry in lease.entries.items():
+                if entry.kind is Kind.PROTOCOL:
+                    self._keep(key, entry)
+                else:
+                    undoings.append(_Undoing(entry.without_action(), entry.as_protocol_state()))
+        self._undo(undoings, reason)
+
+    def _keep(self, key: str, entry: JournalEntry) -> None:
+        """Make an entry of protocol state part of its lease, if that is in effect."""
+        lease = self.active.get((entry.target, _knob(entry)))
+        if lease is not None:
+            lease.entries[key] = entry
 
     def release_groups(self, used: Collection[str]) -> None:
         """Remove the agent's resource groups that no setting uses."""
         unused = [self.groups.pop(name) for name in list(self.groups) if name not in used]
-        self._record(roll_back(unused, self._writer), "no setting uses the group")
+        self._undo(map(_Undoing, unused), "no setting uses the group")
 
-    def adopt(self, entries: Iterable[JournalEntry]) -> None:
-        """Restore what an earlier run left."""
-        self._record(roll_back(entries, self._writer), "left by an earlier run")
+    def adopt(self, entries: Iterable[JournalEntry], handover_until: float | None = None) -> None:
+        """Take over what an earlier run left: protocol state stays, actions until their deadline, or are restored."""
+        left = list(entries)
+        undoings = []
+        for entry in left:
+            is_action = entry.kind is Kind.ACTION
+            if is_action and handover_until is None:
+                kept = entry.as_protocol_state()
+                if kept is not None:
+                    self._inherit(kept, math.inf)
+                undoings.append(_Undoing(entry.without_action(), kept))
+            else:
+                self._inherit(entry, math.inf if handover_until is None or not is_action else handover_until)
+        self._undo(undoings, LEFT_BY_EARLIER_RUN)
+
+    def _inherit(self, entry: JournalEntry, end_seconds: float) -> None:
+        if isinstance(entry.attribute, ResourceGroup):
+            self.groups[entry.target] = entry
+            return
+        owner = (entry.target, _knob(entry))
+        setting = _setting(entry)
+        lease = self.active.get(owner)
+        if lease is None:
+            lease = self.active[owner] = Lease(setting, {}, end_seconds, is_inherited=True)
+        elif not setting.protocol_state and lease.setting.protocol_state:
+            lease.bases = (*lease.bases, lease.setting)
+            lease.setting, lease.end_seconds = setting, end_seconds
+        lease.entries[entry.attribute.key] = entry
+        state = entry.protocol
+        if entry.kind is Kind.ACTION and state is not None:
+            below = Setting(
+                strategy=state.strategy,
+                target=entry.target,
+                knob=Knob(state.knob),
+                value=state.value,
+                reason=LEFT_BY_EARLIER_RUN,
+                protocol_state=True,
+            )
+            lease.bases = tuple(dict.fromkeys((*lease.bases, below)))
+
+    def restore(self, entries: Iterable[JournalEntry]) -> None:
+        """Restore attributes that belong to no lease."""
+        self._undo(map(_Undoing, entries), "")
 
     def retry(self) -> None:
         """Try again to restore what the kernel refused."""
         if self._unrestored and self._clock.monotonic_seconds >= self._retry_at:
             self._retry_at = self._clock.monotonic_seconds + _RETRY_SECONDS
-            entries, self._unrestored = list(self._unrestored.values()), {}
-            self._record(roll_back(entries, self._writer), "tried again")
+            undoings, self._unrestored = list(self._unrestored.values()), {}
+            self._undo(undoings, "tried again")
 
-    def release_all(self) -> None:
-        """Restore everything."""
-        entries = [*self._unrestored.values(), *self.groups.values()]
-        for lease in self.active.values():
-            entries += lease.entries.values()
+    def end_all_actions(self, reason: str) -> None:
+        """End every action; protocol state stays."""
+        undoings, self._unrestored = list(self._unrestored.values()), {}
+        self._undo(undoings, reason)
+        self.end_actions([owner for owner, lease in self.active.items() if not lease.setting.protocol_state], reason)
+        made = [name for name, entry in self.groups.items() if entry.kind is Kind.ACTION]
+        self._undo([_Undoing(self.groups.pop(name)) for name in made], reason)
+
+    def release_all(self, reason: str) -> None:
+        """Restore everything, protocol state included."""
+        undoings = [_Undoing(_deepest(undoing)) for undoing in self._unrestored.values()]
+        undoings += map(_Undoing, self.groups.values())
+        undoings += [_Undoing(entry) for lease in self.active.values() for entry in lease.entries.values()]
         self.active.clear()
         self.groups.clear()
         self._unrestored.clear()
-        self._record(roll_back(entries, self._writer), "the agent stops")
+        self._undo(undoings, reason)
 
-    def _record(self, results: list[RollbackResult], why: str = "") -> None:
+    def _undo(self, undoings: Iterable[_Undoing], reason: str) -> None:
+        by_key = {undoing.to.attribute.key: undoing for undoing in undoings}
+        results = roll_back([undoing.to for undoing in by_key.values()], self._writer)
+        self._record(results, reason, by_key)
+
+    def _record(
+        self, results: Iterable[RollbackResult], why: str = "", undoings: Mapping[str, _Undoing] | None = None
+    ) -> None:
+        changes = _Journalled()
         for result in results:
+            key = result.entry.attribute.key
+            undoing = (undoings or {}).get(key) or _Undoing(result.entry)
+            is_there = result.outcome in (Outcome.RESTORED, Outcome.UNCHANGED)
             if result.outcome == Outcome.FAILED:
-                self._unrestored[result.entry.attribute.key] = result.entry
+                self._unrestored[key] = undoing
+            elif undoing.kept is not None and is_there:
+                changes.holds.append(undoing.kept)
+                self._keep(key, undoing.kept)
+            else:
+                changes.drops.append(key)
             reason = ": ".join(filter(None, (why, result.reason)))
             self._log.emit(of_entry(result.entry, result.outcome, reason, before=result.before))
-        self._journal.drop(result.entry.attribute.key for result in results if result.outcome != Outcome.FAILED)
+        if changes.holds:
+            self._journal.hold(changes.holds)
+        self._journal.drop(changes.drops)
+
+
+def _deepest(undoing: _Undoing) -> JournalEntry:
+    """The entry with the original of before everything."""
+    return undoing.kept or undoing.to
+
+
+def _knob(entry: JournalEntry) -> Knob:
+    """The knob of an entry; one of another version's journal has no owner, as a sysctl has none."""
+    return Knob(entry.knob) if entry.knob in Knob.__members__.values() else Knob.SYSCTL
+
+
+def _setting(entry: JournalEntry) -> Setting:
+    return Setting(
+        strategy=entry.strategy,
+        target=entry.target,
+        knob=_knob(entry),
+        value=entry.value,
+        reason=LEFT_BY_EARLIER_RUN,
+        verdict=entry.verdict,
+        protocol_state=entry.kind is Kind.PROTOCOL,
+    )
 
 
 def _is_foreign(entry: JournalEntry, ownership: Ownership) -> bool:

@@ -2,7 +2,7 @@
 
     enforcer = open_enforcer(settings.enforcer, tree)
     events = enforcer.step(intents, cgroups)     # each tick, with all intents
-    enforcer.close()                             # restores everything
+    enforcer.close()                             # restores actions; protocol state stays
 
 `docs/enforcer.md` has the rules.
 """
@@ -22,6 +22,9 @@ from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.knobs.traffic import TrafficLink
 
 _log = logging.getLogger(__name__)
+
+GUARDIAN_SECONDS = 3.0
+"""Time that a guardian may hold the journal while it restores."""
 
 __all__ = ["Enforcer", "boot_id", "open_enforcer", "open_knobs", "own_cgroup", "restore"]
 
@@ -55,7 +58,7 @@ def open_enforcer(
     writer: Writer | None = None,
     now: Clocks | None = None,
 ) -> Enforcer:
-    """Take over the journal, restore what an earlier run left, and be ready for the first step.
+    """Take over the journal and what an earlier run left (`Enforcer.adopt`), and be ready for the first step.
 
     `knobs`, `journal` and `writer` are those that the settings ask for, unless given. Raises JournalError where the
     state directory cannot be used, Unsupported without a cpu hierarchy.
@@ -70,22 +73,28 @@ def open_enforcer(
             )
         writer, chosen = writer or DryRunWriter(), NoJournal(left.values())
     else:
-        writer, chosen = writer or KernelWriter(), journal or Journal(Path(settings.state_dir), boot)
+        writer, chosen = (
+            writer or KernelWriter(),
+            journal or Journal(Path(settings.state_dir), boot, wait_seconds=GUARDIAN_SECONDS),
+        )
     enforcer = Enforcer(settings, knobs or open_knobs(settings, tree), chosen, writer=writer, own=own_cgroup(tree))
     enforcer.adopt(now)
     return enforcer
 
 
-def restore(settings: EnforcerSettings, tree: HostTree) -> list[EnforcerEvent]:
-    """Restore every attribute that the journal names; return one event for each. Raises as `open_enforcer`.
+def restore(settings: EnforcerSettings, tree: HostTree, *, everything: bool = False) -> list[EnforcerEvent]:
+    """Restore every action that the journal names, with `everything` protocol state too; return an event for each.
 
-    Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed.
+    Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed. Raises as
+    `open_enforcer`.
     """
     if not (Path(settings.state_dir) / "journal").exists():
         return []
-    journal = Journal(Path(settings.state_dir), boot_id(tree))
+    journal = Journal(Path(settings.state_dir), boot_id(tree), wait_seconds=GUARDIAN_SECONDS)
+    journal.handover_until = None
     enforcer = Enforcer(settings, Knobs(tree), journal, writer=KernelWriter(), own=own_cgroup(tree))
     try:
-        return enforcer.adopt()
+        events = enforcer.adopt()
+        return [*events, *enforcer.restore_everything()] if everything else events
     finally:
         enforcer.close()

@@ -8,7 +8,7 @@ from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_intent
-from koordlet.enforcer.evictions import Evictions
+from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.journal import NOT_WRITTEN
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import JournalUnavailable, Reclaimer

@@ -32,6 +32,7 @@ _RESULTS: Mapping[Outcome, IntentResult] = {
     Outcome.TERMINATED: IntentResult.APPLIED,
     Outcome.KILLED: IntentResult.APPLIED,
     Outcome.CONFLICT: IntentResult.CONFLICT,
+    Outcome.OVERLAID: IntentResult.CONFLICT,
     Outcome.REFUSED: IntentResult.DECLINED,
     Outcome.PROTECTED: IntentResult.DECLINED,
     Outcome.OVER_BUDGET: IntentResult.DECLINED,

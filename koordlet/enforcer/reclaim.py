@@ -76,7 +76,7 @@ class Reclaimer:
             freed = self._writer.reclaim_by_limit(directory, limits, present_limit)
         except HostError as error:
             if error.operation == SET_BACK:
-                self._leases.adopt([entry])
+                self._leases.restore([entry])
             else:
                 self._forget(attribute.key, known)
             raise

@@ -113,6 +113,9 @@ class Strategy(ABC, Generic[S]):
     repeats: ClassVar[bool] = False
     """Whether it acts again and again on a node that does not change, as one that evicts or reclaims does."""
 
+    is_protocol_state: ClassVar[bool] = False
+    """Whether its settings are what the protocol gives each pod of a class: they stay when the agent goes."""
+
     def __init__(self, settings: S | None = None, features: Mapping[str, bool] | None = None) -> None:
         self.name = type(self).__module__.rpartition(".")[2]
         """Name of its module, or of its entry point."""
@@ -148,7 +151,15 @@ class Strategy(ABC, Generic[S]):
 
     def set_knob(self, target: str, knob: Knob, value: str, reason: str, strength: Strength = Strength.MILD) -> Setting:
         """Return a setting of this strategy."""
-        return Setting(strategy=self.name, target=target, knob=knob, value=value, reason=reason, strength=strength)
+        return Setting(
+            strategy=self.name,
+            target=target,
+            knob=knob,
+            value=value,
+            reason=reason,
+            strength=strength,
+            protocol_state=self.is_protocol_state,
+        )
 
     def reclaim(self, target: str, amount_bytes: int, reason: str) -> Reclaim:
         """Return an intent to take memory from a cgroup now."""

@@ -117,6 +117,7 @@ class BlkioQos(Strategy[BlkioQosSettings]):
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"BlkIOReconcile": False}
     settings_type = BlkioQosSettings
+    is_protocol_state: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = in_each_class(
         {
             "blkioQOS": {

@@ -60,6 +60,7 @@ class CoreSched(Strategy[CoreSchedSettings]):
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"CoreSched": False}
     settings_type = CoreSchedSettings
+    is_protocol_state: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = in_each_class({"cpuQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

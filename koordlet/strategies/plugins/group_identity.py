@@ -76,6 +76,7 @@ class GroupIdentity(Strategy[GroupIdentitySettings]):
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"GroupIdentity": True}
     settings_type = GroupIdentitySettings
+    is_protocol_state: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = in_each_class({"cpuQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

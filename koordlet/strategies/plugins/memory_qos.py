@@ -77,6 +77,7 @@ class MemoryQos(Strategy[MemoryQosSettings]):
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"CgroupReconcile": False}
     settings_type = MemoryQosSettings
+    is_protocol_state: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = in_each_class(
         {
             "memoryQOS": {

@@ -39,6 +39,7 @@ class OomScore(Strategy[OomScoreSettings]):
     section: ClassVar[str] = "extensions.oomScore"
     features: ClassVar[Mapping[str, bool]] = {"OOMScoreAdj": False}
     settings_type = OomScoreSettings
+    is_protocol_state: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = {"enable": True, "LS": -100}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

@@ -56,6 +56,7 @@ class PageCache(Strategy[PageCacheSettings]):
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"CgroupReconcile": False}
     settings_type = PageCacheSettings
+    is_protocol_state: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = in_each_class({"memoryQOS": {"enable": True, "pageCacheLimitPercent": 30}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

@@ -96,6 +96,7 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
     section: ClassVar[str] = "resourceQOSStrategy"
     features: ClassVar[Mapping[str, bool]] = {"RdtResctrl": True, "Resctrl": False}
     settings_type = ResctrlQosSettings
+    is_protocol_state: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Any]] = in_each_class({"resctrlQOS": {"enable": True}})
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

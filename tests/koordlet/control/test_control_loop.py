@@ -21,6 +21,7 @@ from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.outcomes import IntentResult
 from koordlet.host.knobs.knobs import Knobs
+from koordlet.identity.kubelet_policy import KubeletPolicy
 from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
@@ -30,7 +31,7 @@ from koordlet.strategies.view import NodeView
 from koordlet.tick import Tick
 from probes.tripwire import Trip, Tripwire
 from tests.frames import make_frame
-from tests.koordlet.enforcer.hosts import FakeHost
+from tests.koordlet.enforcer.hosts import FakeHost, want
 
 UID = "12345678-1234-1234-1234-123456789012"
 POD = f"/kubepods/besteffort/pod{UID}"
@@ -137,3 +138,43 @@ def test_a_tripwire_that_fails_keeps_no_setting_in_effect(tmp_path: Path, caplog
         assert sum("cannot watch" in record.message for record in caplog.records) == 1
     finally:
         made.close()
+
+
+class Reconciling:
+    """A source of protocol state that fails in some ticks."""
+
+    silent = ("batch",)
+
+    def __init__(self) -> None:
+        self.failing = False
+
+    def intents(self, tick: Tick) -> list[Intent]:
+        if self.failing:
+            raise RuntimeError("boom")
+        return [want(Knob.CPU_WEIGHT, "7", POD, "hooks", protocol_state=True)]
+
+
+def test_a_source_that_fails_asks_for_the_same_as_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host, made = control_loop(tmp_path, {})
+    source = Reconciling()
+    made.sources.append(source)
+    made.step(make_tick())
+    source.failing = True
+    made.step(make_tick())
+    made.step(make_tick())
+    assert host.text(POD, "cpu.weight") == "7"
+    assert sum("Reconciling failed" in record.message for record in caplog.records) == 1
+    made.close()
+    assert host.text(POD, "cpu.weight") == "7"
+    assert host.text(POD, "cpu.max") == "max 100000"
+
+
+def test_the_kubelets_managers_keep_their_files(tmp_path: Path) -> None:
+    host, made = control_loop(tmp_path, {})
+    made.kubelet_policy_of = lambda: KubeletPolicy(exclusive_pods=frozenset({UID}))
+    pinned = Reconciling()
+    pinned.intents = lambda _: [want(Knob.CPUSET_CPUS, "0", POD, "hooks", protocol_state=True)]  # type: ignore[method-assign]
+    made.sources.append(pinned)
+    made.step(make_tick())
+    assert host.text(POD, "cpuset.cpus") == ""
+    made.close()

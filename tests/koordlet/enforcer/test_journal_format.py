@@ -2,10 +2,22 @@
 
 import zlib
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from koordlet.enforcer.journal_format import SCHEMA, Begin, Drop, Hold, JournalEntry, Record, decode, encode
+from koordlet.enforcer.journal_format import (
+    SCHEMA,
+    Begin,
+    Drop,
+    Handover,
+    Hold,
+    JournalEntry,
+    Kind,
+    Record,
+    decode,
+    encode,
+)
 from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import KernelFile, ProcessFiles, ResourceGroup, ResourceTasks
 
@@ -113,7 +125,17 @@ def test_names_on_disk_stay() -> None:
         b'"layout":"whole","item":"","is_cgroup":true},"identity":"7","original":"max 100000","ours":["20000 100000"],'
         b'"by_kernel":false,"target":"/a","knob":"cpu.max","strategy":"calm","verdict":"","lease_end":5.0}}}'
     )
-    begin = encode([Begin(SCHEMA, "boot-1")], 0)
+    begin = encode([Begin("koord.journal/v1", "boot-1")], 0)
     live = decode(begin + b"%08x %s\n" % (zlib.crc32(body), body)).live
     assert live["/cg/a/cpu.max"].attribute == KernelFile("/cg/a/cpu.max", Format.CPU_MAX)
-    assert encode([Hold(live["/cg/a/cpu.max"])], 1).endswith(body + b"\n")
+    assert live["/cg/a/cpu.max"].kind is Kind.ACTION
+    later = b'"lease_end":5.0,"value":"","kind":"action","protocol":null}}}'
+    written = encode([Hold(live["/cg/a/cpu.max"])], 1)
+    assert written.endswith(body.replace(b'"lease_end":5.0}}}', later) + b"\n")
+
+
+@pytest.mark.parametrize("after", ["nothing", "a torn record", "another record"])
+def test_a_handover_counts_as_the_last_record_only(after: str) -> None:
+    content = encode([Begin(SCHEMA, "boot-1"), Handover(77.5)], 0)
+    content += {"nothing": b"", "a torn record": b"1234", "another record": encode([Drop("x")], 2)}[after]
+    assert decode(content).handover_until == (None if after == "another record" else 77.5)

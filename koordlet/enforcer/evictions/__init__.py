@@ -1,0 +1,1 @@
+"""Evictions: through the API server where the kubelet runs the pods, by signals on any other host."""
