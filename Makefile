@@ -26,10 +26,11 @@ $(STAMP): requirements.lock pyproject.toml
 bpf: $(STAMP)
 	@$(PYTHON) -m probes.build
 
-proto: $(STAMP) ## the messages of the agent's socket and of the runtime proxy
+proto: $(STAMP) ## the messages of the agent's socket, of the runtime proxy, and of runtime and kubelet
 	@$(PYTHON) -m grpc_tools.protoc -I api/proto --python_out=koordlet/serving --pyi_out=koordlet/serving koordlet.proto
 	@$(PYTHON) -m grpc_tools.protoc -I api/proto --python_out=koordlet/runtime_proxy --pyi_out=koordlet/runtime_proxy \
 	  hooked_cri.proto runtime_hooks.proto
+	@$(PYTHON) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. koordlet/kubelet/cri.proto koordlet/kubelet/pod_resources.proto
 
 docs: $(STAMP) ## the generated tables of the documents
 	@$(PYTHON) -m docs.render

@@ -9,6 +9,7 @@ from msgspec import Meta
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, merge, parse
 from koordlet.kube.settings import ClusterSettings
+from koordlet.kubelet.settings import KubeletSettings
 from koordlet.profiles.settings import ProfileSettings
 from koordlet.response.settings import ResponseSettings
 from koordlet.serving.settings import ServingSettings
@@ -186,6 +187,7 @@ class AgentSettings(SettingsTable, frozen=True):
     triage: TriageSettings = TriageSettings()
     serving: ServingSettings = ServingSettings()
     cluster: ClusterSettings = ClusterSettings()
+    kubelet: KubeletSettings = KubeletSettings()
     profiles: ProfileSettings = ProfileSettings()
 
 

@@ -1,0 +1,404 @@
+"""The source of pods: a thread that keeps the newest `PodTable` and the kubelet's configuration.
+
+The runtime is asked at each of its events and whenever the tick finds containers that came or went; the kubelet, or the
+API server, only where the runtime's sandboxes changed, and at an interval. What does not answer is asked again with
+back-off, and what it told before stays: an agent that knew the node a minute ago must not forget it.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from api.plugin import Unsupported
+from koordlet.host.cgroups.hierarchies import find_hierarchies
+from koordlet.host.files import HostError, HostTree
+from koordlet.identity.kubelet_policy import KubeletPolicy
+from koordlet.identity.pods import NO_PODS, PodTable
+from koordlet.kubelet.assembly import Assembly, Sources, assemble
+from koordlet.kubelet.cgroup_paths import kubepods_path
+from koordlet.kubelet.configuration import ConfigurationError, KubeletConfig, fitted, of_configz, of_file, of_tree
+from koordlet.kubelet.http_client import KubeletClient
+from koordlet.kubelet.pod_documents import NodePod, NotAPodList, pods_of_list
+from koordlet.kubelet.retries import Complaints, Retry
+from koordlet.kubelet.runtime_view import RuntimeView
+from koordlet.kubelet.settings import KubeletSettings
+
+if TYPE_CHECKING:
+    from koordlet.kubelet.cri import EventFollower, RuntimeClient
+    from koordlet.kubelet.pod_resources import PodResourcesClient
+    from koordlet.kubelet.watch import ApiServer, PodWatch
+
+_log = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 0.1
+"""Time that a change waits for others, which come together: a pod's sandbox, its init containers, its containers."""
+PODS_SPACING_SECONDS = 0.5
+"""Least time between two reads of all pods."""
+TERMINATING_SECONDS = 2.0
+"""Time after which pods are read again while one is terminating: its end changes nothing at the runtime."""
+CONFIG_SECONDS = 300.0
+"""Time between two reads of the kubelet's configuration; it is read again too when the kubelet comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """State of the source at one moment, for metrics and the doctor."""
+
+    pods_from: str = ""
+    """`kubelet` or `apiserver`; empty before either answered."""
+    age_seconds: float = float("inf")
+    """Time since the newest answer about pods."""
+    unplaced: int = 0
+    """Running containers without a cgroup inside that of their pod."""
+    unknown: int = 0
+    """Containers of the runtime that belong to no known pod."""
+    problems: tuple[str, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """Requests since the start by the one asked (`kubelet`, `apiserver`, `runtime`, `pod_resources`), and `relists`."""
+
+
+class PodSource:
+    """Thread that publishes a new table for each change. `table`, `config` and `policy` never wait."""
+
+    def __init__(
+        self,
+        settings: KubeletSettings,
+        node: str,
+        tree: HostTree,
+        apiserver: "ApiServer | None" = None,
+        *,
+        random: Random | None = None,
+    ) -> None:
+        """`apiserver` is where pods are watched while the kubelet cannot be asked; None where none is configured."""
+        self._settings = settings
+        self._tree = tree
+        self._apiserver = apiserver
+        self._random = random or Random()
+        addresses = apiserver.kubelet_endpoints if apiserver else tuple
+        self._kubelet = KubeletClient(settings, node, addresses)
+        self._table = NO_PODS
+        self._sources = Sources()
+        self._status = SourceStatus()
+        self._answered_seconds = float("-inf")
+        self._complaints = Complaints(_log)
+        self._counters: Counter[str] = Counter()
+        self._retries = {name: Retry(self._random) for name in ("kubelet", "runtime", "pod resources")}
+        self._runtime: RuntimeClient | None = None
+        self._follower: EventFollower | None = None
+        self._resources: PodResourcesClient | None = None
+        self._watch: PodWatch | None = None
+        self._sandboxes: frozenset[tuple[str, bool]] = frozenset()
+        self._pods_due_seconds = float("-inf")
+        self._pods_read_seconds = float("-inf")
+        self._config_due_seconds = float("-inf")
+        self._is_stale = False
+        self._list_problems: tuple[str, ...] = ()
+        self._changed = threading.Condition()
+        self._poked = True
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pod-source", daemon=True)
+
+    def table(self) -> PodTable:
+        """Return the newest table."""
+        return self._table
+
+    def config(self) -> KubeletConfig | None:
+        """Return the kubelet's configuration; None before it is known."""
+        return self._sources.config
+
+    def policy(self) -> KubeletPolicy:
+        """Return what the kubelet manages by itself."""
+        config = self._sources.config or KubeletConfig()
+        exclusive = (pod.cgroup_uid for pod in self._table.pods if any(each.assigned.cpus for each in pod.containers))
+        return KubeletPolicy(
+            cpu_manager_static=config.static_cpus,
+            memory_manager_static=config.static_memory,
+            memory_qos=config.memory_qos,
+            qos_reserved=bool(config.qos_reserved),
+            exclusive_pods=frozenset(exclusive) if config.static_cpus else frozenset(),
+        )
+
+    def status(self) -> SourceStatus:
+        """Return the state with its counters."""
+        requests = {
+            "kubelet": self._kubelet.requests,
+            "apiserver": self._watch.requests if self._watch else 0,
+            "runtime": self._runtime.requests if self._runtime else 0,
+            "pod_resources": self._resources.requests if self._resources else 0,
+        }
+        age_seconds = time.monotonic() - self._answered_seconds
+        if self._watch is not None and self._status.pods_from == "apiserver":
+            age_seconds = self._watch.silent_seconds
+        return replace(self._status, age_seconds=age_seconds, counters=self._counters | Counter(requests))
+
+    def poke(self) -> None:
+        """Ask the runtime soon: something changed. Never waits."""
+        with self._changed:
+            self._poked = True
+            self._changed.notify_all()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self, timeout_seconds: float = 5.0) -> None:
+        """Stop and close all connections; the table stays."""
+        self._stopping.set()
+        self.poke()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+        if self._follower is not None:
+            self._follower.stop(timeout_seconds)
+        if self._watch is not None:
+            self._watch.close(timeout_seconds)
+        for client in (self._runtime, self._resources, self._kubelet, self._apiserver):
+            if client is not None:
+                client.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self._changed:
+                wait_seconds = max(self._pods_due_seconds - time.monotonic(), 0.0)
+                self._changed.wait_for(lambda: self._poked, wait_seconds)
+            self._stopping.wait(SETTLE_SECONDS)
+            if self._stopping.is_set():
+                return
+            with self._changed:
+                self._poked = False
+            try:
+                self.refresh(time.monotonic())
+            except Exception:  # noqa: BLE001
+                # A table that silently stops being kept is worse than any error.
+                self._counters["errors"] += 1
+                self._complaints.note("pod source", "an unexpected error")
+                _log.debug("pod source", exc_info=True)
+                self._pods_due_seconds = time.monotonic() + self._settings.relist_seconds
+
+    def refresh(self, now_seconds: float) -> None:
+        """Ask the runtime, and the others as far as they are due; publish what changed. For the thread and tests."""
+        if now_seconds >= self._config_due_seconds:
+            self._read_config(now_seconds)
+        self._ask_runtime(now_seconds)
+        if self._are_pods_due(now_seconds):
+            self._ask_pods(now_seconds)
+            self._ask_resources(now_seconds)
+        self._find_places()
+        self._publish()
+
+    # The runtime.
+
+    def _ask_runtime(self, now_seconds: float) -> None:
+        retry = self._retries["runtime"]
+        if not self._settings.cri or not retry.is_due(now_seconds):
+            return
+        try:
+            view = self._open_runtime().view()
+        except Unsupported as error:
+            retry.failed(now_seconds)
+            self._complaints.unsupported("container runtime", error)
+            return
+        retry.succeeded()
+        self._complaints.settled("container runtime")
+        living = {each.id for each in view.containers}
+        places = {key: path for key, path in self._sources.places.items() if key in living}
+        self._sources = replace(self._sources, view=view, places=places)
+
+    def _open_runtime(self) -> "RuntimeClient":
+        if self._runtime is None:
+            try:
+                from koordlet.kubelet.cri import EventFollower, RuntimeClient, RuntimeUnavailable, find_socket
+            except ImportError as error:
+                raise Unsupported(f"the runtime needs grpcio ({error})", "pip install 'koord[grpc]'") from error
+            configured = self._sources.config.container_runtime_endpoint if self._sources.config else ""
+            named = [self._settings.cri_socket] if self._settings.cri_socket else [configured]
+            socket = find_socket(self._tree, *named, usual=not self._settings.cri_socket)
+            if socket is None:
+                raise RuntimeUnavailable(
+                    f"there is no socket of a container runtime below {self._tree.root}",
+                    "set [kubelet] cri_socket, and mount its directory into the agent's pod",
+                )
+            self._runtime = RuntimeClient(socket, self._settings.timeout_seconds)
+            delays = Retry(self._random).delay_seconds
+            self._follower = EventFollower(self._runtime, self.poke, delays)
+            self._follower.start()
+        return self._runtime
+
+    def _find_places(self) -> None:
+        """Ask where the cgroups of new containers are; a path does not change while the container lives."""
+        view, runtime = self._sources.view, self._runtime
+        if view is None or runtime is None:
+            return
+        places = dict(self._sources.places)
+        for container in view.containers:
+            if not container.running or container.id in places:
+                continue
+            try:
+                places[container.id] = runtime.place_of(container.id)
+            except Unsupported:
+                self._counters["places_failed"] += 1  # it ended meanwhile, or the next read finds the runtime away
+        self._sources = replace(self._sources, places=places)
+
+    # Pods.
+
+    def _are_pods_due(self, now_seconds: float) -> bool:
+        """Whether to read the pods: at the interval, and where the runtime's sandboxes are others than then."""
+        if now_seconds >= self._pods_due_seconds or self._is_watching():
+            return True
+        if _sandboxes(self._sources.view) == self._sandboxes:
+            return False
+        earliest_seconds = self._pods_read_seconds + PODS_SPACING_SECONDS
+        if now_seconds < earliest_seconds:
+            self._pods_due_seconds = min(self._pods_due_seconds, earliest_seconds)
+            return False
+        return True
+
+    def _is_watching(self) -> bool:
+        return self._watch is not None and self._status.pods_from == "apiserver"
+
+    def _ask_pods(self, now_seconds: float) -> None:
+        self._counters["relists"] += 1
+        self._pods_read_seconds = now_seconds
+        self._sandboxes = _sandboxes(self._sources.view)
+        found = self._pods_of_kubelet(now_seconds) or self._pods_of_apiserver()
+        wait_seconds = self._settings.relist_seconds
+        if found and any(each.metadata.deletion_timestamp for each in self._sources.pods):
+            wait_seconds = min(wait_seconds, TERMINATING_SECONDS)
+        elif not found:
+            wait_seconds = min(wait_seconds, self._retries["kubelet"].wait_seconds(now_seconds))
+        self._pods_due_seconds = now_seconds + wait_seconds * self._random.uniform(0.8, 1.2)
+
+    def _pods_of_kubelet(self, now_seconds: float) -> bool:
+        retry = self._retries["kubelet"]
+        if self._settings.pods_from == "apiserver" or not retry.is_due(now_seconds):
+            return False
+        try:
+            found = pods_of_list(self._kubelet.pods())
+        except (Unsupported, NotAPodList) as error:
+            retry.failed(now_seconds)
+            self._complaints.unsupported("kubelet", error)
+            self._is_stale = True
+            return False
+        retry.succeeded()
+        self._complaints.settled("kubelet")
+        self._set_pods("kubelet", found.pods, found.problems)
+        if self._is_stale:
+            # It was away: another one may have come back, with another configuration.
+            self._is_stale = False
+            self._read_config(now_seconds)
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            watch.close()
+        return True
+
+    def _pods_of_apiserver(self) -> bool:
+        if self._settings.pods_from == "kubelet" or self._apiserver is None:
+            return False
+        if self._watch is None:
+            self._watch = self._apiserver.watch(self.poke)
+            self._watch.start()
+        pods = self._watch.pods()
+        if pods is None:
+            return False
+        lost = self._watch.undecodable
+        self._set_pods("apiserver", pods, (f"{lost} pods are not readable",) if lost else ())
+        return True
+
+    def _set_pods(self, pods_from: str, pods: tuple[NodePod, ...], problems: tuple[str, ...]) -> None:
+        if pods_from != self._status.pods_from:
+            _log.info("pods of this node come from the %s: %d", pods_from, len(pods))
+        self._answered_seconds = time.monotonic()
+        self._sources = replace(self._sources, pods=pods)
+        self._list_problems = problems
+        self._status = replace(self._status, pods_from=pods_from)
+
+    def _ask_resources(self, now_seconds: float) -> None:
+        retry = self._retries["pod resources"]
+        if not self._settings.pod_resources or not retry.is_due(now_seconds):
+            return
+        try:
+            assigned = self._open_resources().assigned()
+        except Unsupported as error:
+            retry.failed(now_seconds)
+            self._complaints.unsupported("pod resources", error)
+            return
+        retry.succeeded()
+        self._complaints.settled("pod resources")
+        self._sources = replace(self._sources, assigned=assigned)
+
+    def _open_resources(self) -> "PodResourcesClient":
+        if self._resources is None:
+            try:
+                from koordlet.kubelet.pod_resources import PodResourcesClient
+            except ImportError as error:
+                raise Unsupported(f"pod resources need grpcio ({error})", "pip install 'koord[grpc]'") from error
+            socket = self._tree.path(self._settings.pod_resources_socket)
+            self._resources = PodResourcesClient(socket, self._settings.timeout_seconds)
+        return self._resources
+
+    # The kubelet's configuration.
+
+    def _read_config(self, now_seconds: float) -> None:
+        self._config_due_seconds = now_seconds + CONFIG_SECONDS
+        config = self._config_of_kubelet(now_seconds) or self._config_of_file()
+        exists = _exists_below(self._tree)
+        if config is None:
+            driver = self._runtime.cgroup_driver() if self._runtime else None
+            config = of_tree(exists, driver) or of_tree(exists)
+        else:
+            config = fitted(config, exists)
+        if config is None:
+            self._config_due_seconds = now_seconds + self._settings.relist_seconds
+        elif config != self._sources.config:
+            _log.info("kubelet's cgroups at %s, by %s", kubepods_path(config), config.source)
+            self._sources = replace(self._sources, config=config)
+
+    def _config_of_kubelet(self, now_seconds: float) -> KubeletConfig | None:
+        if self._settings.pods_from == "apiserver" or not self._retries["kubelet"].is_due(now_seconds):
+            return None
+        try:
+            return of_configz(self._kubelet.configz())
+        except (Unsupported, ConfigurationError) as error:
+            self._complaints.unsupported("kubelet's configuration", error)
+            return None
+
+    def _config_of_file(self) -> KubeletConfig | None:
+        name = f"{self._settings.root_directory.rstrip('/')}/config.yaml"
+        try:
+            text = self._tree.text(name)
+            return of_file(text, name) if text else None
+        except (HostError, ConfigurationError) as error:
+            self._complaints.unsupported("kubelet's configuration", error)
+            return None
+
+    def _publish(self) -> None:
+        if self._status.pods_from == "":
+            return
+        assembly = assemble(self._sources, self._table)
+        self._note(assembly)
+        if self._table.generation == 0 or assembly.pods != self._table.pods:
+            self._table = PodTable(assembly.pods, generation=self._table.generation + 1)
+
+    def _note(self, assembly: Assembly) -> None:
+        problems = self._list_problems + assembly.problems
+        for problem in problems:
+            self._complaints.note(problem, problem)
+        self._status = replace(self._status, unplaced=assembly.unplaced, unknown=assembly.unknown, problems=problems)
+
+
+def _sandboxes(view: RuntimeView | None) -> frozenset[tuple[str, bool]]:
+    return frozenset((each.id, each.ready) for each in view.sandboxes) if view else frozenset()
+
+
+def _exists_below(tree: HostTree) -> Callable[[KubeletConfig], bool]:
+    """Return whether a configuration's `kubepods` cgroup is in the tree of the cpu controller."""
+    try:
+        mount = find_hierarchies(tree).cpu
+    except (Unsupported, HostError):
+        return lambda _config: False
+    return lambda config: Path(f"{mount}{kubepods_path(config)}").is_dir()

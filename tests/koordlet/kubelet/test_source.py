@@ -1,0 +1,196 @@
+"""The source against servers that answer from recordings, change, refuse and stay away."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cluster import PODS
+from cluster.twin import Twin
+from koordlet.host.files import HostTree
+from koordlet.kubelet.settings import KubeletSettings
+from koordlet.kubelet.source import PodSource
+from koordlet.kubelet.watch import PACE, ApiServer
+from tests.koordlet.kubelet.recordings import document, recorded, uid_of
+from tests.koordlet.kubelet.servers import KubeletServer, RuntimeServer
+from tests.trees import make_tree
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def source(settings: KubeletSettings, root: Path, runtime: RuntimeServer) -> Iterator[PodSource]:
+    running = PodSource(settings, "node-0", HostTree(root))
+    running.start()
+    yield running
+    running.close()
+
+
+def names(source: PodSource) -> set[str]:
+    return {pod.name for pod in source.table().pods}
+
+
+def test_pods_containers_and_configuration_come_together(source: PodSource) -> None:
+    wait_for(lambda: source.table().generation)
+    table, config = source.table(), source.config()
+    assert len(table) == 7
+    assert config is not None
+    assert config.static_cpus
+    web = table.of_uid(uid_of("web"))
+    assert web is not None
+    assert table.of_path(web.cgroup_path) == (web, None)
+    assert source.status().pods_from == "kubelet"
+    assert source.status().unplaced == 0
+    assert source.policy().cpu_manager_static
+    pinned = table.of_uid(uid_of("pinned"))
+    assert pinned is not None
+    assert source.policy().exclusive_pods == {pinned.cgroup_uid}
+
+
+def test_nothing_changed_is_no_new_generation(source: PodSource, runtime: RuntimeServer) -> None:
+    wait_for(lambda: source.table().generation == 1)
+    asked = runtime.calls.count("ListContainers")
+    source.poke()
+    wait_for(lambda: runtime.calls.count("ListContainers") > asked + 1 or source.poke())
+    assert source.table().generation == 1
+
+
+def test_an_event_shows_an_end_without_asking_the_kubelet(
+    source: PodSource, runtime: RuntimeServer, kubelet: KubeletServer
+) -> None:
+    wait_for(lambda: source.table().generation and runtime.streams)
+    asked = kubelet.seen.count("/pods")
+    listed = json.loads(json.dumps(runtime.cri["ListContainers"]))
+    ended = next(each for each in listed["containers"] if each["metadata"]["name"] == "server")
+    ended["state"] = "CONTAINER_EXITED"
+    runtime.cri["ListContainers"] = listed
+    runtime.announce()
+
+    def is_running() -> bool:
+        found = source.table().of_container(ended["id"])
+        return found is not None and found[1].running
+
+    wait_for(lambda: not is_running())
+    assert kubelet.seen.count("/pods") == asked
+
+
+def test_a_new_sandbox_asks_the_kubelet(source: PodSource, runtime: RuntimeServer, kubelet: KubeletServer) -> None:
+    wait_for(lambda: source.table().generation and runtime.streams)
+    pods = json.loads(recorded("pods.json"))
+    new = json.loads(json.dumps(pods["items"][0]))
+    new["metadata"] |= {"name": "late", "uid": "99999999-2222-3333-4444-555555555555", "annotations": {}}
+    kubelet.answers["/pods"] = json.dumps({"items": [*pods["items"], new]}).encode()
+    sandbox = {"id": "9" * 64, "metadata": {"name": "late", "uid": new["metadata"]["uid"], "namespace": "x"}}
+    listed = runtime.cri["ListPodSandbox"]
+    runtime.cri["ListPodSandbox"] = {"items": [*listed["items"], sandbox]}
+    runtime.announce()
+    wait_for(lambda: source.table().of_container("9" * 64))
+
+
+def test_a_kubelet_that_goes_is_warned_about_once_and_forgets_nothing(
+    settings: KubeletSettings,
+    root: Path,
+    runtime: RuntimeServer,
+    kubelet: KubeletServer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.refresh(0.0)
+    before = source.table()
+    kubelet.answers["/pods"] = 403
+    for now_seconds in (100.0, 300.0, 500.0):
+        source.refresh(now_seconds)
+    assert source.table() is before
+    warnings = [each.getMessage() for each in caplog.records if "403" in each.getMessage()]
+    assert len(warnings) == 1
+    assert "nodes/proxy" in warnings[0]
+    kubelet.answers["/pods"] = recorded("pods.json")
+    source.refresh(1000.0)
+    assert "kubelet answers again" in caplog.text
+    source.close()
+
+
+def test_the_runtime_going_and_coming_keeps_containers(
+    settings: KubeletSettings, root: Path, kubelet: KubeletServer
+) -> None:
+    socket = root / "run/containerd/containerd.sock"
+    with RuntimeServer(socket, document("containerd.json")):
+        source = PodSource(settings, "node-0", HostTree(root))
+        source.refresh(0.0)
+        before = source.table()
+        assert before.pods
+    source.refresh(100.0)
+    assert source.table() is before
+    with RuntimeServer(socket, document("containerd.json")) as again:
+        times_seconds = iter(range(1000, 1_000_000, 100))
+        wait_for(lambda: (source.refresh(next(times_seconds)), again.calls.count("ListContainers"))[1])
+        assert source.table() is before
+        source.close()
+
+
+def test_without_a_kubelet_pods_are_watched_at_the_api_server(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer
+) -> None:
+    away = msgspec.structs.replace(settings, endpoint="https://127.0.0.1:1")
+    with Twin() as twin:
+        listed: list[dict[str, Any]] = document("api_pods.json")["items"]
+        for each in listed:
+            del each["metadata"]["resourceVersion"]
+        twin.load(PODS, listed)
+        twin.load(PODS, [{**listed[0], "metadata": {"name": "far", "namespace": "x"}, "spec": {"nodeName": "n2"}}])
+        source = PodSource(away, "node-0", HostTree(root), ApiServer(twin.client(PACE), "node-0"))
+        source.start()
+        wait_for(lambda: source.table().generation)
+        assert source.status().pods_from == "apiserver"
+        assert len(source.table()) == 7
+        assert source.status().counters["apiserver"] >= 1
+        found = source.config()
+        assert found is not None
+        assert (found.source, found.cgroup_driver) == ("tree", "cgroupfs")
+        source.close()
+
+
+def test_the_configuration_file_and_the_tree_serve_where_configz_is_refused(
+    settings: KubeletSettings, root: Path, kubelet: KubeletServer, runtime: RuntimeServer
+) -> None:
+    kubelet.answers["/configz"] = 403
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.refresh(0.0)
+    assert source.config() is not None
+    assert source.config().source == "tree"  # type: ignore[union-attr]
+    make_tree(root, {"/var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\ncgroupDriver: systemd\n"})
+    source.refresh(1000.0)
+    config = source.config()
+    assert config is not None
+    assert (config.source, config.cgroup_driver) == ("file", "cgroupfs")  # the tree has no slices
+    source.close()
+
+
+def test_malformed_pods_are_problems_and_the_others_pods(
+    settings: KubeletSettings, root: Path, kubelet: KubeletServer, runtime: RuntimeServer
+) -> None:
+    listed = json.loads(recorded("pods.json"))
+    listed["items"][0]["spec"]["containers"] = "none"
+    listed["items"][1]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "-$"}}
+    kubelet.answers["/pods"] = json.dumps(listed).encode()
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.refresh(0.0)
+    assert len(source.table()) == 6
+    assert len(source.status().problems) == 2
+    kubelet.answers["/pods"] = b"<html>"
+    source.refresh(1000.0)
+    assert len(source.table()) == 6
+    source.close()
+
+
+def test_neither_answers_and_there_is_no_table(settings: KubeletSettings, tmp_path: Path) -> None:
+    away = msgspec.structs.replace(settings, endpoint="https://127.0.0.1:1")
+    source = PodSource(away, "node-0", HostTree(tmp_path / "empty"))
+    source.refresh(0.0)
+    assert source.table().generation == 0
+    assert source.config() is None
+    source.close()
