@@ -50,11 +50,13 @@ from cluster.errors import (
 )
 from cluster.events import Event, EventRecorder, RecorderSettings
 from cluster.informer import Informer, InformerSettings
+from cluster.kept_object import KeptObject
 from cluster.leases import Elector, LeaseSettings
 from cluster.listing import Identity, Item, Listing
 from cluster.outcomes import BindOutcome, EvictionOutcome, EvictionResult
 from cluster.pods import Binding, bind, evict
 from cluster.rate_limit import Backoff, TokenBucket
+from cluster.repeating import Repeating
 from cluster.resources import (
     CONFIG_MAPS,
     CSI_DRIVERS,
@@ -145,6 +147,7 @@ __all__ = [
     "InformerSettings",
     "Invalid",
     "Item",
+    "KeptObject",
     "Key",
     "LeaseSettings",
     "Listing",
@@ -154,6 +157,7 @@ __all__ = [
     "PatchType",
     "Query",
     "RecorderSettings",
+    "Repeating",
     "Resource",
     "StoreDelta",
     "TokenBucket",

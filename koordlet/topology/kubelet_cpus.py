@@ -6,11 +6,13 @@ with policy `none` too, then without entries.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from api.cpuset import parse_cpuset
 from api.kube.numa import CpuDetail
+from api.kube.resources import CPU
 
 STATIC = "static"
 STATE_FILE = "cpu_manager_state"
@@ -27,6 +29,8 @@ class KubeletCpus:
     """CPUs that no pod gets for itself. Shared pods run there, so they stay in the share pools."""
     exclusive: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Uid of a pod to the CPUs that it has for itself."""
+    alignment: str = "None"
+    """Topology manager's policy as NodeResourceTopology spells it."""
 
     @property
     def static(self) -> bool:
@@ -35,6 +39,64 @@ class KubeletCpus:
 
 
 NO_KUBELET = KubeletCpus()
+
+
+class KubeletConfiguration(Protocol):
+    """The parts of a KubeletConfiguration that concern CPUs; amounts as in `api.kube.resources`."""
+
+    @property
+    def cpu_manager_policy(self) -> str: ...
+    @property
+    def cpu_manager_policy_options(self) -> Mapping[str, str]: ...
+    @property
+    def topology_manager_policy(self) -> str: ...
+    @property
+    def topology_manager_scope(self) -> str: ...
+    @property
+    def reserved_system_cpus(self) -> str: ...
+    @property
+    def system_reserved(self) -> Mapping[str, int]: ...
+    @property
+    def kube_reserved(self) -> Mapping[str, int]: ...
+
+
+def kubelet_cpus(
+    configuration: KubeletConfiguration | None, exclusive: Mapping[str, frozenset[int]], cpus: Sequence[CpuDetail]
+) -> KubeletCpus:
+    """Return the CPU manager of a kubelet with this configuration; None is a host without a kubelet.
+
+    Under the static policy the reserved CPUs are those that are named, else as many of the lowest cores as the
+    reserved amounts need.
+    """
+    if configuration is None:
+        return NO_KUBELET
+    reserved: frozenset[int] = frozenset()
+    if configuration.cpu_manager_policy == STATIC:
+        try:
+            reserved = parse_cpuset(configuration.reserved_system_cpus)
+        except ValueError:
+            reserved = frozenset()
+        amounts = configuration.kube_reserved.get(CPU, 0) + configuration.system_reserved.get(CPU, 0)
+        reserved = reserved or lowest_cores(cpus, amounts)
+    return KubeletCpus(
+        policy=configuration.cpu_manager_policy,
+        options=configuration.cpu_manager_policy_options,
+        reserved=reserved,
+        exclusive=exclusive,
+        alignment=alignment(configuration.topology_manager_policy, configuration.topology_manager_scope),
+    )
+
+
+_ALIGNED = {"best-effort": "BestEffort", "restricted": "Restricted", "single-numa-node": "SingleNUMANode"}
+_SCOPES = {"container": "ContainerLevel", "pod": "PodLevel"}
+NO_ALIGNMENT = "None"
+
+
+def alignment(policy: str, scope: str) -> str:
+    """Return the topology manager's policy as NodeResourceTopology spells it: `SingleNUMANodePodLevel`."""
+    if policy not in _ALIGNED or scope not in _SCOPES:
+        return NO_ALIGNMENT
+    return _ALIGNED[policy] + _SCOPES[scope]
 
 
 class StateError(ValueError):
