@@ -1,11 +1,14 @@
 """Use of GPUs by pod and container: processes to cgroups to pods."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from koordlet.devices.nvml import GpuUse, Nvml, ProcessUse
 from koordlet.host.files import HostError, HostTree
-from koordlet.identity.cgroup_names import name_cgroup
+from koordlet.identity.cgroup_names import KUBEPODS, name_cgroup
+
+_CLIMB = re.compile(r"^(?:/\.\.)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,12 @@ class GpuUsage:
     containers: Shares = field(default_factory=dict)
 
 
-def read_usage(nvml: Nvml, tree: HostTree) -> GpuUsage:
-    """Return the use at present; needs the host's pids, as a pod with hostPID has them."""
-    return usage_of(nvml.use(), nvml.processes(), lambda pid: owner_of(tree, pid))
+def read_usage(nvml: Nvml, tree: HostTree, kubepods: Collection[str] = KUBEPODS) -> GpuUsage:
+    """Return the use at present; needs the host's pids, as a pod with hostPID has them.
+
+    `kubepods` are the kubelet's directories above all pods.
+    """
+    return usage_of(nvml.use(), nvml.processes(), lambda pid: owner_of(tree, pid, kubepods))
 
 
 def usage_of(
@@ -59,14 +65,18 @@ def usage_of(
     return GpuUsage(gpus=tuple(gpus), pods=_sorted(pods), containers=_sorted(containers))
 
 
-def owner_of(tree: HostTree, pid: int) -> Owner | None:
-    """Return the pod of a process by its cgroups; None outside pods and where the process is gone."""
+def owner_of(tree: HostTree, pid: int, kubepods: Collection[str] = KUBEPODS) -> Owner | None:
+    """Return the pod of a process by its cgroups; None outside pods and where the process is gone.
+
+    A reader in a cgroup namespace of its own sees paths that climb to the root first: `/../../kubepods`.
+    """
     try:
         text = tree.text(f"/proc/{pid}/cgroup") or ""
     except HostError:
         return None
     for line in text.splitlines():
-        name = name_cgroup(line.split(":", 2)[-1] or "/")
+        path = _CLIMB.sub("", line.split(":", 2)[-1]) or "/"
+        name = name_cgroup(path, kubepods=kubepods)
         if name.pod_uid:
             return Owner(name.pod_uid, name.container_id)
     return None
