@@ -10,6 +10,8 @@ from api.verdicts import (
     OWN_LIMIT,
     OWN_QUOTA,
     OWN_THREADS,
+    CgroupRef,
+    Culprit,
     How,
     Verdict,
     VerdictState,
@@ -61,17 +63,31 @@ def culprit_in_words(path: str, name_of: Callable[[str], str] = str) -> str:
     return _CULPRITS.get(path) or name_of(path)
 
 
-def in_words(verdict: Verdict, name_of: Callable[[str], str] = str, *, most: int = 3) -> str:
+def _culprit(culprit: Culprit, name_of: Callable[[str], str] | None) -> str:
+    return _CULPRITS.get(culprit.path) or cgroup_in_words(culprit.path, culprit.ref, name_of)
+
+
+def cgroup_in_words(path: str, ref: CgroupRef, name_of: Callable[[str], str] | None = None) -> str:
+    """Return the words for a cgroup: its name, and the owner of its pod in brackets.
+
+    `name_of` gives the display name of a path; without it the verdict's own reference does.
+    """
+    name = name_of(path) if name_of else ref.name or path
+    return f"{name} ({ref.owner})" if ref.owner else name
+
+
+def in_words(verdict: Verdict, name_of: Callable[[str], str] | None = None, *, most: int = 3) -> str:
     """Return one sentence for people: victim, loss in seconds per second, cause and culprits.
 
-    `name_of` gives the display name of a path; at most `most` culprits are named.
+    Cgroups are named as by `cgroup_in_words`; at most `most` culprits are named.
     """
-    victim, loss, lost = name_of(verdict.victim), loss_in_words(verdict), verdict.lost_seconds_per_second
+    victim = cgroup_in_words(verdict.victim, verdict.victim_ref, name_of)
+    loss, lost = loss_in_words(verdict), verdict.lost_seconds_per_second
     if verdict.state is VerdictState.CLOSE:
         lasted = f", after {verdict.time - verdict.since:.0f} s" if verdict.since else ""
         return f"{victim} no longer loses notable time {loss}{lasted}"
     named = [
-        f"{culprit.share * lost:.2f} to {culprit_in_words(culprit.path, name_of)}"
+        f"{culprit.share * lost:.2f} to {_culprit(culprit, name_of)}"
         f"{'' if culprit.how is How.DIRECT else ' (correlated)'}"
         for culprit in verdict.culprits[:most]
     ]

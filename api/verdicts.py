@@ -43,13 +43,37 @@ class How(StrEnum):
     CORRELATED = "correlated"
 
 
-class Culprit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CgroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Names of a cgroup as the node knew them; empty fields are left out."""
+
+    name: str = ""
+    """As people read it: `namespace/pod/container`, unit, container, or the last part of the path."""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    pod_uid: str = ""
+    workload: str = ""
+    """Owner as `Kind/namespace/name`; or service, image, unit, path."""
+
+    @property
+    def owner(self) -> str:
+        """`Kind name` of a pod's owner; empty outside pods and for a pod without owner."""
+        kind, _, rest = self.workload.partition("/")
+        name = rest.partition("/")[2]
+        return f"{kind} {name}" if self.pod and name else ""
+
+
+NO_REF = CgroupRef()
+
+
+class Culprit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One holder of the resource; `path` is a cgroup or one of the bracketed names above."""
 
     path: str
     share: float
     """Part of the victim's loss, 0..1; the shares of a verdict sum to at most 1."""
     how: How
+    ref: CgroupRef = NO_REF
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +98,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     since: float = 0.0
     """Wall-clock seconds of the frame that opened it."""
+    victim_ref: CgroupRef = NO_REF
 
 
 def to_json(verdict: Verdict) -> bytes:

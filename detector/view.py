@@ -9,7 +9,7 @@ from api.cgroup_path import is_below
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.loss import lost_to_others_ns, total_lost_ns
 from api.metrics import BY_COLUMN, MetricKind
-from api.verdicts import KERNEL, OTHER
+from api.verdicts import KERNEL, NO_REF, OTHER, CgroupRef
 from api.window import Window, subtract
 from detector.arrays import Floats
 from detector.baselines.values import Judgement
@@ -18,6 +18,12 @@ from detector.cgroup_tree import CgroupTree
 from detector.cpi2.sampler import Sampled
 
 NO_NAMES: Mapping[int, str] = {}
+NO_REFS: Mapping[str, CgroupRef] = {}
+
+
+def ref_of(info: CgroupInfo) -> CgroupRef:
+    """Return the names of a cgroup as verdicts carry them."""
+    return CgroupRef(info.name, info.namespace, info.pod, info.container, info.pod_uid, info.workload)
 
 
 class View:
@@ -33,6 +39,7 @@ class View:
         *,
         span_seconds: float = 1.0,
         gone: Mapping[int, str] = NO_NAMES,
+        gone_refs: Mapping[str, CgroupRef] = NO_REFS,
         tree: CgroupTree | None = None,
     ) -> None:
         recent = window.tail(span_seconds)
@@ -49,6 +56,7 @@ class View:
         """The last CPI2 sample, where the settings enable CPI2."""
         self._recent = recent
         self._gone = gone
+        self._gone_refs = gone_refs
         last = _pick(recent.last.cgroup, frozenset(columns))
         self._columns = subtract(last, recent.frames[0].cgroup)[0].columns
         self._rates: dict[str, Floats] = {}
@@ -124,6 +132,11 @@ class View:
             alive = {info.id: info.path for info in self.cgroups}
             self._names = {**self._gone, **alive, KERNEL_ID: KERNEL, OTHER_ID: OTHER}
         return self._names
+
+    def ref(self, path: str) -> CgroupRef:
+        """Names of the cgroup at a path, also of one that is recently gone; none for any other word."""
+        row = self.tree.row_of(path)
+        return self._gone_refs.get(path, NO_REF) if row is None else ref_of(self.cgroups[row])
 
     def _find_blame(self, table: str) -> Blame | None:
         whole = [frame for frame in self._recent.frames if table in frame.tables]

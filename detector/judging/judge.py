@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from api.frame import CgroupInfo, Frame
 from api.settings import SettingsError, convert
-from api.verdicts import Verdict
+from api.verdicts import CgroupRef, Verdict
 from api.window import Window
 from detector.baselines.learner import Baselines
 from detector.baselines.state import BaselinesState, baselines_state, restore_baselines
@@ -35,7 +35,7 @@ from detector.models.format import ModelFile
 from detector.registry import default_rules, discover_symptoms
 from detector.rules import Rule, SuspicionPolicy, check_rule
 from detector.symptom import Symptom
-from detector.view import View, prune
+from detector.view import View, prune, ref_of
 
 NAME_RETENTION_NS = 12 * 10**9
 """Time for which a cgroup that is gone keeps its name, so that a culprit that has just exited can be named."""
@@ -86,6 +86,7 @@ class _State(msgspec.Struct, frozen=True):
     baselines: BaselinesState
     engine: EngineState
     cpi2: SamplerState | None
+    gone_refs: dict[str, CgroupRef] = {}
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -112,6 +113,7 @@ class Judge:
         self._cpi2 = Cpi2Sampler(settings.cpi2, settings.node_type) if settings.cpi2 else None
         self._frames: deque[Frame] = deque()
         self._gone: dict[int, tuple[str, int]] = {}
+        self._gone_refs: dict[str, CgroupRef] = {}
         self._cgroups = _Cgroups((), settings.node_type)
 
     @property
@@ -173,6 +175,7 @@ class Judge:
             schema=SCHEMA,
             frames=tuple(pack_frame(frame) for frame in self._frames),
             gone=self._gone,
+            gone_refs=self._gone_refs,
             baselines=baselines_state(self.baselines),
             engine=engine_state(self._engine),
             cpi2=self._cpi2.state() if self._cpi2 else None,
@@ -210,6 +213,7 @@ class Judge:
             judge._cpi2.restore(state.cpi2)
         judge._frames.extend(unpack_frame(frame) for frame in state.frames)
         judge._gone = dict(state.gone)
+        judge._gone_refs = dict(state.gone_refs)
         if judge._frames:
             judge._cgroups = _Cgroups(judge._frames[-1].cgroups, settings.node_type)
         return judge
@@ -232,15 +236,20 @@ class Judge:
             alive = {info.id for info in frame.cgroups}
             left = {info.id: (info.path, frame.monotonic_ns) for info in self._cgroups.infos if info.id not in alive}
             self._gone |= left
+            self._gone_refs |= {info.path: ref_of(info) for info in self._cgroups.infos if info.id not in alive}
             self._cgroups = _Cgroups(frame.cgroups, self.settings.node_type, self._cgroups)
         if self._gone:
             oldest = frame.monotonic_ns - NAME_RETENTION_NS
             self._gone = {one: (path, when) for one, (path, when) in self._gone.items() if when >= oldest}
+            kept = {path for path, _when in self._gone.values()}
+            if len(kept) < len(self._gone_refs):
+                self._gone_refs = {path: ref for path, ref in self._gone_refs.items() if path in kept}
 
     def _view(self) -> View:
         wanted, names = self._columns, {one: path for one, (path, _when) in self._gone.items()}
         span = self.settings.span_seconds
-        return View(Window(self._frames), wanted, span_seconds=span, gone=names, tree=self._cgroups.tree)
+        window, refs = Window(self._frames), self._gone_refs
+        return View(window, wanted, span_seconds=span, gone=names, gone_refs=refs, tree=self._cgroups.tree)
 
     def _cpi2_sample(self, view: View) -> Sampled | None:
         if self._cpi2 is None or not all(view.has(column) for column in COUNTERS):

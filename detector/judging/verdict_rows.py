@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from api.verdicts import Severity, Verdict, VerdictState
+from api.verdicts import NO_REF, Culprit, Severity, Verdict, VerdictState
 from detector.arrays import Floats, Rows
 from detector.judging.sensing import RuleTick
 from detector.rules import Rule
 from detector.symptom import Symptom
+from detector.view import View, ref_of
 
 SEVERITIES = (Severity.LOW, Severity.MEDIUM, Severity.HIGH)
 _MEDIUM, _HIGH = 3.0, 8.0
@@ -50,16 +51,22 @@ def verdicts_of(
             cause=kind.cause,
             lost_seconds_per_second=amount,
             severity=SEVERITIES[rank],
-            culprits=blame.culprits,
+            culprits=tuple(_referred(culprit, tick.view) for culprit in blame.culprits),
             confidence=blame.confidence,
             evidence={**shown, **{f"explained_by.{other}": part for other, part in blame.explained.items()}},
             rule=rule.name,
             since=time if earlier is None else earlier.since,
+            victim_ref=ref_of(tick.view.cgroups[row]),
         )
         for row, amount, rank, earlier, blame, shown in zip(
             rows.tolist(), lost, ranks, before, blamed, evidence, strict=True
         )
     ]
+
+
+def _referred(culprit: Culprit, view: View) -> Culprit:
+    ref = view.ref(culprit.path)
+    return culprit if ref is NO_REF else Culprit(culprit.path, culprit.share, culprit.how, ref)
 
 
 def evidence_of(tick: RuleTick, rule: Rule, name: str, symptom: Symptom, rows: Rows) -> list[dict[str, float]]:

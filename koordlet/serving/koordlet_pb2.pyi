@@ -46,18 +46,36 @@ class VerdictFilter(_message.Message):
     resource: str
     def __init__(self, victim: _Optional[str] = ..., resource: _Optional[str] = ...) -> None: ...
 
+class CgroupRef(_message.Message):
+    __slots__ = ("name", "namespace", "pod", "container", "pod_uid", "workload")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    namespace: str
+    pod: str
+    container: str
+    pod_uid: str
+    workload: str
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., container: _Optional[str] = ..., pod_uid: _Optional[str] = ..., workload: _Optional[str] = ...) -> None: ...
+
 class Culprit(_message.Message):
-    __slots__ = ("path", "share", "how")
+    __slots__ = ("path", "share", "how", "ref")
     PATH_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     HOW_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
     path: str
     share: float
     how: How
-    def __init__(self, path: _Optional[str] = ..., share: _Optional[float] = ..., how: _Optional[_Union[How, str]] = ...) -> None: ...
+    ref: CgroupRef
+    def __init__(self, path: _Optional[str] = ..., share: _Optional[float] = ..., how: _Optional[_Union[How, str]] = ..., ref: _Optional[_Union[CgroupRef, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("time", "state", "victim", "resource", "cause", "lost_seconds_per_second", "severity", "culprits", "confidence", "evidence", "rule", "since")
+    __slots__ = ("time", "state", "victim", "resource", "cause", "lost_seconds_per_second", "severity", "culprits", "confidence", "evidence", "rule", "since", "victim_ref")
     class EvidenceEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +95,7 @@ class Verdict(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    VICTIM_REF_FIELD_NUMBER: _ClassVar[int]
     time: float
     state: State
     victim: str
@@ -89,7 +108,8 @@ class Verdict(_message.Message):
     evidence: _containers.ScalarMap[str, float]
     rule: str
     since: float
-    def __init__(self, time: _Optional[float] = ..., state: _Optional[_Union[State, str]] = ..., victim: _Optional[str] = ..., resource: _Optional[str] = ..., cause: _Optional[str] = ..., lost_seconds_per_second: _Optional[float] = ..., severity: _Optional[_Union[Severity, str]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., confidence: _Optional[float] = ..., evidence: _Optional[_Mapping[str, float]] = ..., rule: _Optional[str] = ..., since: _Optional[float] = ...) -> None: ...
+    victim_ref: CgroupRef
+    def __init__(self, time: _Optional[float] = ..., state: _Optional[_Union[State, str]] = ..., victim: _Optional[str] = ..., resource: _Optional[str] = ..., cause: _Optional[str] = ..., lost_seconds_per_second: _Optional[float] = ..., severity: _Optional[_Union[Severity, str]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., confidence: _Optional[float] = ..., evidence: _Optional[_Mapping[str, float]] = ..., rule: _Optional[str] = ..., since: _Optional[float] = ..., victim_ref: _Optional[_Union[CgroupRef, _Mapping]] = ...) -> None: ...
 
 class VerdictList(_message.Message):
     __slots__ = ("verdicts",)

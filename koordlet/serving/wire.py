@@ -1,6 +1,6 @@
 """Verdicts and status as protobuf messages, and back. Pure."""
 
-from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from api.verdicts import NO_REF, CgroupRef, Culprit, How, Severity, Verdict, VerdictState
 from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.broadcast import StreamMessage, VerdictFilter
 from koordlet.serving.status import AgentStatus
@@ -27,11 +27,15 @@ def verdict_message(verdict: Verdict) -> pb.Verdict:
         cause=verdict.cause,
         lost_seconds_per_second=verdict.lost_seconds_per_second,
         severity=_SEVERITIES[verdict.severity],
-        culprits=[pb.Culprit(path=each.path, share=each.share, how=_HOWS[each.how]) for each in verdict.culprits],
+        culprits=[
+            pb.Culprit(path=each.path, share=each.share, how=_HOWS[each.how], ref=_ref_message(each.ref))
+            for each in verdict.culprits
+        ],
         confidence=verdict.confidence,
         evidence=verdict.evidence,
         rule=verdict.rule,
         since=verdict.since,
+        victim_ref=_ref_message(verdict.victim_ref),
     )
 
 
@@ -45,12 +49,32 @@ def verdict_of(message: pb.Verdict) -> Verdict:
         cause=message.cause,
         lost_seconds_per_second=message.lost_seconds_per_second,
         severity=_SEVERITY_OF[message.severity],
-        culprits=tuple(Culprit(each.path, each.share, _HOW_OF[each.how]) for each in message.culprits),
+        culprits=tuple(
+            Culprit(each.path, each.share, _HOW_OF[each.how], _ref_of(each.ref)) for each in message.culprits
+        ),
         confidence=message.confidence,
         evidence=dict(message.evidence),
         rule=message.rule,
         since=message.since,
+        victim_ref=_ref_of(message.victim_ref),
     )
+
+
+def _ref_message(ref: CgroupRef) -> pb.CgroupRef | None:
+    if ref == NO_REF:
+        return None
+    return pb.CgroupRef(
+        name=ref.name,
+        namespace=ref.namespace,
+        pod=ref.pod,
+        container=ref.container,
+        pod_uid=ref.pod_uid,
+        workload=ref.workload,
+    )
+
+
+def _ref_of(message: pb.CgroupRef) -> CgroupRef:
+    return CgroupRef(message.name, message.namespace, message.pod, message.container, message.pod_uid, message.workload)
 
 
 def event_message(message: StreamMessage) -> pb.VerdictEvent:

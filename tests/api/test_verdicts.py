@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.verdict_text import in_words, loss_in_words
-from api.verdicts import OWN_THREADS, Culprit, How, Severity, Verdict, VerdictState, from_json, to_json
+from api.verdicts import OWN_THREADS, CgroupRef, Culprit, How, Severity, Verdict, VerdictState, from_json, to_json
 from detector.registry import discover_symptoms
 
 VERDICT = Verdict(
@@ -84,3 +84,17 @@ def test_every_loss_that_is_judged_has_words() -> None:
     for symptom in discover_symptoms().values():
         told = loss_in_words(msgspec.structs.replace(VERDICT, resource=symptom.resource, cause=symptom.cause))
         assert "_" not in told
+
+
+def test_references_name_pods_and_their_owners() -> None:
+    web = CgroupRef("shop/web-5f6d7b8c9-x2x4z/app", "shop", "web-5f6d7b8c9-x2x4z", "app", "uid", "Deployment/shop/web")
+    bare = CgroupRef("batch/one/main", "batch", "one", "main", "uid-2", "batch/one")
+    unit = CgroupRef("nginx.service", workload="nginx.service")
+    culprits = (Culprit("/x", 0.5, How.DIRECT, bare), Culprit("/y", 0.25, How.DIRECT, unit))
+    verdict = msgspec.structs.replace(VERDICT, victim_ref=web, culprits=culprits)
+    assert from_json(to_json(verdict)) == verdict
+    assert in_words(verdict) == (
+        "shop/web-5f6d7b8c9-x2x4z/app (Deployment web) lost 0.40 s/s waiting for CPU: "
+        "0.20 to batch/one/main, 0.10 to nginx.service"
+    )
+    assert in_words(verdict, str).startswith("/web (Deployment web) lost")

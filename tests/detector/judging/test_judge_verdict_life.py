@@ -91,6 +91,8 @@ def test_another_culprit_is_told_and_equal_ones_do_not_take_turns() -> None:
 def test_a_culprit_that_died_is_named() -> None:
     told = judged([CALM, MILD, without(MILD, 2), without(CALM, 2)])
     assert [culprit.path for verdict in told[2] for culprit in verdict.culprits] == ["/batch"]
+    assert [culprit.ref.name for verdict in told[2] for culprit in verdict.culprits] == ["batch"]
+    assert {verdict.victim_ref.name for verdict in told[2]} == {"web"}
 
 
 def test_one_that_was_never_seen_is_called_gone() -> None:

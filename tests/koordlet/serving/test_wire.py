@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.plugin import Unsupported
-from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
+from api.verdicts import CgroupRef, Culprit, How, Severity, Verdict, VerdictState
 from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.broadcast import StreamMessage
 from koordlet.serving.status import AgentStatus, Capability, capabilities
@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("state", VerdictState)
 @pytest.mark.parametrize("severity", Severity)
 def test_a_verdict_survives_whole(state: VerdictState, severity: Severity) -> None:
-    culprits = (Culprit("/batch", 0.5, How.DIRECT), Culprit("[kernel]", 0.1, How.CORRELATED))
-    verdict = msgspec.structs.replace(make_verdict(state=state, culprits=culprits), severity=severity)
+    web = CgroupRef("shop/web-0/app", "shop", "web-0", "app", "uid-1", "StatefulSet/shop/web")
+    culprits = (Culprit("/batch", 0.5, How.DIRECT, CgroupRef("batch")), Culprit("[kernel]", 0.1, How.CORRELATED))
+    verdict = msgspec.structs.replace(make_verdict(state=state, culprits=culprits), severity=severity, victim_ref=web)
     data = verdict_message(verdict).SerializeToString()
     assert verdict_of(pb.Verdict.FromString(data)) == verdict
 
