@@ -31,6 +31,7 @@ proto: $(STAMP) ## the messages of the agent's socket, of the runtime proxy, and
 	@$(PYTHON) -m grpc_tools.protoc -I api/proto --python_out=koordlet/runtime_proxy --pyi_out=koordlet/runtime_proxy \
 	  hooked_cri.proto runtime_hooks.proto
 	@$(PYTHON) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. koordlet/kubelet/cri.proto koordlet/kubelet/pod_resources.proto
+	@$(PYTHON) -m grpc_tools.protoc -I api/proto --python_out=koordlet/nri --pyi_out=koordlet/nri nri.proto ttrpc.proto
 
 docs: $(STAMP) ## the generated tables of the documents
 	@$(PYTHON) -m docs.render
