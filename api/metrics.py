@@ -127,6 +127,12 @@ METRICS: tuple[Metric, ...] = (
     gauge("memstat.usage_bytes", "cgroup_memory_usage", Unit.BYTES, "Memory charged to the cgroup"),
     gauge("memstat.limit_bytes", "cgroup_memory_limit", Unit.BYTES, "Memory limit; absent where there is none"),
     gauge("memstat.file_bytes", "cgroup_memory_file", Unit.BYTES, "Page cache charged to the cgroup"),
+    gauge(
+        "memstat.without_cache_bytes",
+        "cgroup_memory_without_cache",
+        Unit.BYTES,
+        "Anonymous, shared and locked memory of the cgroup: its usage without page cache",
+    ),
     gauge("memstat.anon_bytes", "cgroup_memory_anon", Unit.BYTES, "Anonymous memory charged to the cgroup"),
     counter("memstat.refaults", "cgroup_memory_refaults", Unit.COUNT, "Pages faulted in again soon after eviction"),
     counter("memstat.major_faults", "cgroup_memory_major_faults", Unit.COUNT, "Page faults that needed IO"),
@@ -176,6 +182,7 @@ METRICS: tuple[Metric, ...] = (
         "Memory available without swapping",
         table="host",
     ),
+    gauge("hostwide.memory_free_bytes", "host_memory_free", Unit.BYTES, "Memory that holds nothing", table="host"),
     counter(
         "hostwide.kswapd_steals", "host_kswapd_reclaimed_pages", Unit.COUNT, "Pages reclaimed by kswapd", table="host"
     ),

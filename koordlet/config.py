@@ -10,6 +10,7 @@ from api.qos import QoSClass
 from api.settings import SettingsError, convert, merge, parse
 from koordlet.kube.settings import ClusterSettings
 from koordlet.kubelet.settings import KubeletSettings
+from koordlet.prediction.settings import PredictionSettings
 from koordlet.profiles.settings import ProfileSettings
 from koordlet.response.settings import ResponseSettings
 from koordlet.serving.settings import ServingSettings
@@ -188,6 +189,7 @@ class AgentSettings(SettingsTable, frozen=True):
     serving: ServingSettings = ServingSettings()
     cluster: ClusterSettings = ClusterSettings()
     kubelet: KubeletSettings = KubeletSettings()
+    prediction: PredictionSettings = PredictionSettings()
     profiles: ProfileSettings = ProfileSettings()
 
 

@@ -101,6 +101,8 @@ class NodeMetricStatus(Wire, frozen=True, kw_only=True):
     host_application_metric: list[HostApplicationUsage] = []
     prod_reclaimable_metric: PredictedAmount | None = None
     prod_peak_metric: PredictedAmount | None = None
+    extensions: Extensions | None = None
+    """What the node states besides (`api.kube.interference`)."""
 
 
 class NodeMetric(Wire, frozen=True, kw_only=True):

@@ -12,7 +12,11 @@ from koordlet.host.pressure import RESOURCES, parse_pressure
 USER_HZ = 100
 _TICK_NS = 1_000_000_000 // USER_HZ
 _VMSTAT = {"hostwide.kswapd_steals": b"pgsteal_kswapd", "hostwide.direct_reclaims": b"allocstall_normal"}
-_MEMINFO = {"hostwide.memory_total_bytes": "MemTotal", "hostwide.memory_available_bytes": "MemAvailable"}
+_MEMINFO = {
+    "hostwide.memory_total_bytes": "MemTotal",
+    "hostwide.memory_available_bytes": "MemAvailable",
+    "hostwide.memory_free_bytes": "MemFree",
+}
 
 
 class HostWide(Collector):

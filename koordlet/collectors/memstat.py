@@ -7,7 +7,15 @@ from koordlet.collectors import FileCollector, Host, PerCgroupFile
 from koordlet.host.files import KeptFiles, flat_keyed
 
 _UNLIMITED_V1 = 0x7FFF_FFFF_FFFF_F000
-STAT_COLUMNS = ("memstat.refaults", "memstat.major_faults", "memstat.file_bytes", "memstat.anon_bytes")
+STAT_COLUMNS = (
+    "memstat.refaults",
+    "memstat.major_faults",
+    "memstat.file_bytes",
+    "memstat.anon_bytes",
+    "memstat.without_cache_bytes",
+)
+WITHOUT_CACHE = (b"inactive_anon", b"active_anon", b"unevictable")
+"""Lists of pages that are no page cache; shared memory is on them, while the kernel counts it as cache."""
 
 
 class MemStat(FileCollector):
@@ -46,7 +54,7 @@ def parse_limit(content: bytes) -> tuple[float]:
 
 
 def parse_memory_stat(content: bytes) -> Sequence[float]:
-    """Refaults (anon and file), major faults, page cache and anonymous bytes; v1 uses the `total_` figures."""
+    """Refaults, major faults, page cache, anonymous bytes, all but page cache; v1 uses the `total_` figures."""
     stat = flat_keyed(content)
     v1 = b"total_rss" in stat
     prefix = b"total_" if v1 else b""
@@ -59,4 +67,5 @@ def parse_memory_stat(content: bytes) -> Sequence[float]:
         stat.get(prefix + b"pgmajfault", 0),
         stat[b"total_cache" if v1 else b"file"],
         stat[b"total_rss" if v1 else b"anon"],
+        sum(stat.get(prefix + key, 0) for key in WITHOUT_CACHE),
     )

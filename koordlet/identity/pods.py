@@ -91,6 +91,8 @@ class PodFacts:
     """Made by the kubelet from a file; the API server has a mirror of it."""
     host_network: bool = False
     phase: str = ""
+    created_seconds: float | None = None
+    """Wall-clock time at which it was made; None where it is not known."""
     containers: tuple[PodContainer, ...] = ()
 
     @property

@@ -1,13 +1,14 @@
-"""Reporter of one agent to the cluster: watches this node's pods, sends Events, keeps the node's annotation current."""
+"""Reporter of one agent to the cluster: Events, the node's NodeMetric, and this node's objects as they change."""
 
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 
-from api.kube.interference import ANNOTATION_VERDICTS
+from api.kube.interference import WantedTaint
 from api.kube.objects import Pod
-from api.verdicts import Verdict
 from cluster import (
     PODS,
     Backoff,
@@ -15,16 +16,26 @@ from cluster import (
     ClientSettings,
     EventRecorder,
     Informer,
+    InformerSettings,
     Query,
     RecorderSettings,
     StoreDelta,
     load_endpoint,
 )
-from koordlet.kube.annotation import AnnotationSchedule, entries_of
+from koordlet.identity.host_applications import HostApplicationGroup
+from koordlet.identity.pods import PodTable, PodTableOf
 from koordlet.kube.events import VerdictEvents
-from koordlet.kube.node_writer import NodeAnnotationWriter
-from koordlet.kube.pods import PodIndex
+from koordlet.kube.metric_writer import NodeMetricWriter
+from koordlet.kube.node_metric import Stated, UsageHistory, status_of
+from koordlet.kube.node_object import NodeObject
+from koordlet.kube.peaks import PeakPrediction
+from koordlet.kube.pods import ApiPods
+from koordlet.kube.report_policy import ReportSchedule, policy_of
 from koordlet.kube.settings import ClusterSettings
+from koordlet.kube.usage_meter import UsageMeter
+from koordlet.kube.verdict_entries import entries_of, stated_keys
+from koordlet.prediction.settings import PredictionSettings
+from koordlet.tick import Tick
 
 PACE = ClientSettings(
     requests_per_second=5.0,
@@ -36,7 +47,9 @@ PACE = ClientSettings(
     user_agent="koordlet",
 )
 """Rate of requests of one agent; thousands share one API server."""
-RETRY = Backoff(initial_seconds=1.0, maximum_seconds=60.0)
+RETRY = Backoff(initial_seconds=1.0, maximum_seconds=60.0, jitter=1.0)
+"""Times of tries while the server is away: drawn from the whole delay, so that agents return apart."""
+WATCH = InformerSettings(backoff=RETRY)
 
 
 def node_name(settings: ClusterSettings) -> str:
@@ -51,54 +64,140 @@ def connect(settings: ClusterSettings) -> Client:
 
 
 class Reporter:
-    """Reporter of verdicts; `update` after each tick passes values and never waits. The client stays the caller's."""
+    """Reports of one agent; `update` after each tick passes values and never waits. The client stays the caller's."""
 
-    def __init__(self, client: Client, settings: ClusterSettings, node: str, *, retry: Backoff = RETRY) -> None:
-        self.pods = PodIndex()
+    def __init__(
+        self,
+        client: Client,
+        settings: ClusterSettings,
+        node: str,
+        *,
+        interval_seconds: float = 1.0,
+        turn_seconds: float = 10.0,
+        prediction: PredictionSettings | None = None,
+        pods: PodTableOf | None = None,
+        retry: Backoff = RETRY,
+        random: Random | None = None,
+    ) -> None:
+        """`pods` tells of this node's pods; without it they are watched at the API server.
+
+        `interval_seconds` is the time between two ticks, `turn_seconds` that in which each costly file is read once.
+        Without `prediction`, or with one that is off, no peaks are learned.
+        """
         self._settings = settings
-        self._words = VerdictEvents(self.pods)
-        self._pace = AnnotationSchedule(settings.annotation_seconds)
-        self.informer = Informer(client, PODS.of(Pod), Query(fields=f"spec.nodeName={node}"))
-        self.informer.subscribe(self._on_pods)
+        self._random = random or Random()
+        self._api_pods = ApiPods()
+        self.informer: Informer[Pod] | None = None
+        if pods is None:
+            self.informer = Informer(client, PODS.of(Pod), Query(fields=f"spec.nodeName={node}"), settings=WATCH)
+            self.informer.subscribe(self._on_pods)
+        self._pods = pods or self._table_of_api
+        self.node = NodeObject(client, node, WATCH)
         self.recorder = EventRecorder(client, RecorderSettings("koordlet", node))
-        self.annotation = NodeAnnotationWriter(client, node, ANNOTATION_VERDICTS, backoff=retry)
+        self.words = VerdictEvents(self._pods)
+        self.metric = NodeMetricWriter(
+            client, node, backoff=retry, create=settings.create_node_metric, random=self._random
+        )
+        self.history = UsageHistory(interval_seconds)
+        self.applications: Mapping[str, HostApplicationGroup] = {}
+        """Host applications by the path of their cgroup; replaced in one step."""
+        self._meter = UsageMeter(turn_seconds)
+        self._schedule = ReportSchedule(self._random, settings.first_report_seconds)
+        self._peaks: PeakPrediction | None = None
+        if settings.node_metric and prediction is not None and prediction.enabled:
+            self._peaks = PeakPrediction(prediction, time.time())
+        self._last: Stated | None = None
+        self._clocks = (0.0, 0.0)
+
+    @property
+    def table(self) -> PodTable:
+        """The newest table of pods."""
+        return self._pods()
 
     def start(self) -> None:
         """Start to watch and to write."""
-        self.informer.start()
+        if self.informer is not None:
+            self.informer.start()
+        if self._peaks is not None:
+            self.node.informer.start()
         self.recorder.start()
-        self.annotation.start()
+        if self._settings.node_metric:
+            self.metric.start()
 
-    def update(self, changes: Sequence[Verdict], open_verdicts: Sequence[Verdict], now_seconds: float) -> None:
-        """Report a tick's changes and the verdicts open after it, at a wall-clock time."""
+    def update(self, tick: Tick, taints: Sequence[WantedTaint] = ()) -> None:
+        """Report a tick's verdicts and usage, and the taints that the strategies want after it."""
         if self._settings.events:
-            for event in filter(None, map(self._words.event, changes)):
-                self.recorder.record(event)
-        if self._settings.annotation:
-            entries = entries_of(open_verdicts, self.pods)
-            if self._pace.due(entries, now_seconds):
-                self.annotation.request(self._pace.write(entries, now_seconds))
+            for verdict in tick.verdicts:
+                for event in self.words.events(verdict):
+                    self.recorder.record(event)
+        if self._settings.node_metric:
+            self._report(tick, taints)
+
+    def _report(self, tick: Tick, taints: Sequence[WantedTaint]) -> None:
+        now_seconds, wall_seconds = tick.window.last.monotonic_ns / 1e9, tick.window.last.wall_ns / 1e9
+        pods, applications = self._pods(), self.applications
+        policy = policy_of(self.metric.spec)
+        self.history.follow(policy)
+        names = {path: each.name for path, each in applications.items()}
+        self.history.add(self._meter.measure(tick, names), now_seconds)
+        if self._peaks is not None:
+            self._peaks.step(self.history, pods, now_seconds, wall_seconds)
+        entries = entries_of(tick.open_verdicts, pods)
+        urgent = stated_keys(entries) | {("taint", taint.key, taint.value) for taint in taints}
+        if not self._schedule.due(urgent, now_seconds):
+            return
+        prediction = None
+        if self._peaks is not None:
+            prediction = self._peaks.predict(pods, self.node.allocatable(), wall_seconds)
+        self._last = Stated(
+            pods=pods,
+            applications={each.name: each for each in applications.values()},
+            prediction=prediction,
+            verdicts=entries,
+            taints=tuple(taints),
+        )
+        self._clocks = (now_seconds, wall_seconds)
+        self.metric.request(
+            status_of(self.history, policy, self._last, now_seconds=now_seconds, wall_seconds=wall_seconds)
+        )
+        self._schedule.reported(urgent, policy.report_seconds, now_seconds)
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Remove the annotation, which would no longer be kept current, and stop; idempotent."""
-        if self._settings.annotation:
-            self.annotation.request(None)
-        self.annotation.stop(timeout_seconds)
+        """Report once more, without the verdicts, which nobody keeps current any more, and stop; idempotent."""
+        if self._last is not None and self._last.verdicts:
+            now_seconds, wall_seconds = self._clocks
+            last = Stated(
+                pods=self._last.pods,
+                applications=self._last.applications,
+                prediction=self._last.prediction,
+                taints=self._last.taints,
+            )
+            policy = policy_of(self.metric.spec)
+            self.metric.request(
+                status_of(self.history, policy, last, now_seconds=now_seconds, wall_seconds=wall_seconds)
+            )
+            self._last = last
+        self.metric.stop(timeout_seconds)
         self.recorder.stop(timeout_seconds)
-        self.informer.stop(timeout_seconds)
+        self.node.informer.stop(timeout_seconds)
+        if self.informer is not None:
+            self.informer.stop(timeout_seconds)
 
     def counters(self) -> Mapping[str, int]:
         """Return the counters since the start."""
         events = self.recorder.counters
         return {
             "events_sent": events.created + events.continued,
-            "events_held_back": events.held_back + self._words.held_back,
-            "events_lost": events.dropped + events.failed + self._words.unknown,
-            "annotation_writes": self.annotation.writes,
-            "annotation_failures": self.annotation.failures,
-            "pods": len(self.pods),
+            "events_held_back": events.held_back + self.words.held_back,
+            "events_lost": events.dropped + events.failed + self.words.unknown,
+            "reports": self.metric.writes,
+            "report_failures": self.metric.failures,
+            "checkpoint_failures": self._peaks.failures if self._peaks else 0,
+            "pods": len(self._pods()),
         }
 
+    def _table_of_api(self) -> PodTable:
+        return self._api_pods.table
+
     def _on_pods(self, deltas: Sequence[StoreDelta[Pod]]) -> None:
-        for delta in deltas:
-            self.pods.change(delta.old, delta.new)
+        self._api_pods.change([(delta.old, delta.new) for delta in deltas])

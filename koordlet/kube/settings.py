@@ -14,10 +14,14 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     node_name: str = ""
     """Name of this node's object; $NODE_NAME, then the host's name, where it is empty."""
     events: bool = True
-    """Events on pods that lose time."""
-    annotation: bool = True
-    """Whether the node object is annotated with the open verdicts."""
-    annotation_seconds: Annotated[float, msgspec.Meta(ge=5, le=3600)] = 60.0
-    """Time between two writes of the annotation while only amounts change; openings and closings wait 5 s at most."""
+    """Events on pods that lose time, on their culprits, and on pods that are limited."""
+    node_metric: bool = True
+    """Whether usage, open verdicts and wanted taints are reported in the node's NodeMetric."""
+    create_node_metric: bool = True
+    """Whether a NodeMetric that is missing is made; where koord-manager runs, it makes them."""
+    node_slo: bool = True
+    """Whether strategies and host applications follow the node's NodeSLO; the settings hold while there is none."""
+    first_report_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
+    """Time within which the first report comes, at random: agents of one rollout report apart."""
     rules: bool = False
     """Judge by the InterferenceDetectionRule objects of the cluster in place of the rules of the settings."""

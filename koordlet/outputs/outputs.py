@@ -91,7 +91,14 @@ def _cluster(stack: ExitStack, agent: "Agent", detection: "Detection | None", se
     except NotConfigured as error:
         raise Unsupported(str(error), "set [cluster] kubeconfig, or [cluster] enabled = false") from error
     stack.callback(client.close)
-    reporter = Reporter(client, settings.cluster, node_name(settings.cluster))
+    reporter = Reporter(
+        client,
+        settings.cluster,
+        node_name(settings.cluster),
+        interval_seconds=settings.interval_seconds,
+        turn_seconds=settings.interval_seconds * settings.cgroups.slow_every_ticks,
+        prediction=settings.prediction,
+    )
     reporter.start()
     stack.callback(reporter.close)
     judge = detection.judge if detection else None
@@ -102,11 +109,12 @@ def _cluster(stack: ExitStack, agent: "Agent", detection: "Detection | None", se
         stack.callback(rules.close)
 
     def report(tick: Tick) -> None:
-        reporter.update(tick.verdicts, tick.open_verdicts, tick.window.last.wall_ns / 1e9)
+        reporter.update(tick)
         counters = reporter.counters()
         agent.lost["cluster.events"] = counters["events_lost"]
         agent.lost["cluster.events_held_back"] = counters["events_held_back"]
-        agent.lost["cluster.annotation"] = counters["annotation_failures"]
+        agent.lost["cluster.node_metric"] = counters["report_failures"]
+        agent.lost["cluster.checkpoints"] = counters["checkpoint_failures"]
         if rules and judge:
             newest = rules.newest()
             if newest is not None:

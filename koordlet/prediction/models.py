@@ -1,6 +1,6 @@
 """Models of usage: for each workload a histogram of CPU and one of memory, made, aged and forgotten together. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,8 +134,3 @@ class PeakModels:
             known = self._rows[name] = _Row(row, now_seconds, float("-inf"))
         known.updated_seconds = now_seconds
         return known
-
-
-def sums(groups: Mapping[str, Sequence[int]], values: Values) -> dict[str, float]:
-    """Return the sum of the measured values of each group; a group without any counts 0, as one without pods does."""
-    return {name: float(np.nansum(values[list(rows)])) if rows else 0.0 for name, rows in groups.items()}

@@ -7,20 +7,10 @@ from typing import Any
 import msgspec
 
 from api.crds import NodeMetric
-from api.kube.interference import RESOURCES, WireVerdict
-from api.kube.meta import Wire
+from api.kube.interference import EXTENSION_INTERFERENCE, RESOURCES, WireExtension, WireVerdict
 from api.kube.times import epoch_seconds
 
-EXTENSION = "interference"
-"""Key in a pod's `extensions` of NodeMetric whose `verdicts` are about that pod as victim."""
-
 _ALIASES = {"blockio": "block-io", "net": "network", "llc": "cache", "membw": "memory-bandwidth"}
-
-
-class WireExtension(Wire, frozen=True, kw_only=True):
-    """Extension of a pod in the annotation."""
-
-    verdicts: list[WireVerdict] = msgspec.field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +29,20 @@ class NodeVerdict:
         return self.until_seconds is None or now < self.until_seconds
 
 
-def from_annotation(text: str | None) -> tuple[NodeVerdict, ...]:
-    """The verdicts of a node annotation; none when it is absent or unreadable."""
-    if not text:
-        return ()
-    try:
-        listed = msgspec.json.decode(text, type=list[WireVerdict])
-    except msgspec.MsgspecError:
-        return ()
-    return tuple(_verdicts(listed))
-
-
 def from_metric(metric: NodeMetric) -> tuple[NodeVerdict, ...]:
-    """The verdicts in the extensions of the reported pods."""
+    """The verdicts in the extensions of the reported pods and of the status; unreadable ones are passed over."""
+    status = metric.status
+    victims = [(f"{pod.namespace}/{pod.name}", pod.extensions) for pod in status.pods_metric]
     found: list[NodeVerdict] = []
-    for pod in metric.status.pods_metric:
-        extension: Any = (pod.extensions or {}).get(EXTENSION)
+    for victim, extensions in (*victims, ("", status.extensions)):
+        extension: Any = (extensions or {}).get(EXTENSION_INTERFERENCE)
         if extension is None:
             continue
         try:
             listed = msgspec.convert(extension, WireExtension).verdicts
         except msgspec.ValidationError:
             continue
-        found.extend(_verdicts(listed, victim=f"{pod.namespace}/{pod.name}"))
+        found.extend(_verdicts(listed, victim=victim))
     return tuple(found)
 
 

@@ -1,7 +1,7 @@
 """InterferenceAware: nodes by predicted lost seconds, and sensitive pods away from nodes where a pod suffers already.
 
 The prediction sums sensitivity times aggressiveness over the pod and the residents (`scheduler.interference`),
-from WorkloadProfile objects; live verdicts come from node annotations and NodeMetric extensions.
+from WorkloadProfile objects; live verdicts come from the extensions of NodeMetrics.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import NODE_METRIC, WORKLOAD_PROFILE, WorkloadProfile
-from api.kube.interference import ANNOTATION_VERDICTS, RESOURCES
+from api.kube.interference import RESOURCES
 from api.kube.objects import Node
 from api.kube.workload import Workload, workload_of
 from api.protocol import LABEL_QOS_CLASS
 from api.qos import QoSClass
-from cluster.resources import custom
+from cluster.resources import Key, custom
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
 from scheduler.interference.pressure_matrix import Cost, PressureMatrix, probe_of
 from scheduler.interference.profile import MICRO, Profiles, Traits
-from scheduler.interference.verdicts import NodeVerdict, from_annotation, from_metric
+from scheduler.interference.verdicts import NodeVerdict, from_metric
 
 PROFILES = custom(WORKLOAD_PROFILE)
 NODE_METRICS = custom(NODE_METRIC)
@@ -68,12 +68,10 @@ class NeighbourSpec:
 
 @dataclass(slots=True, eq=False)
 class Stated:
-    """Verdicts of a row by source, with the time each source last stated them."""
+    """Verdicts of a row, with the time at which the node stated them."""
 
-    annotation: tuple[NodeVerdict, ...] = ()
-    annotation_at: float = 0.0
-    metric: tuple[NodeVerdict, ...] = ()
-    metric_at: float = 0.0
+    verdicts: tuple[NodeVerdict, ...] = ()
+    at_seconds: float = 0.0
 
 
 class Interference(Plugin[NeighbourSpec]):
@@ -114,12 +112,12 @@ class Interference(Plugin[NeighbourSpec]):
     # Observer
 
     def node_changed(self, row: Row, node: Node) -> None:
-        """Take up the node's verdicts; a changed node type changes what its residents are like."""
+        """Take up the verdicts of a new node; a changed node type changes what its residents are like."""
         self.pressure_matrix.ensure(self.handle.snapshot.capacity)
-        stated = self._stated.setdefault(row, Stated())
-        stated.annotation = from_annotation(node.metadata.annotations.get(ANNOTATION_VERDICTS))
-        stated.annotation_at = self._now
-        self._judge(row)
+        metric = self.handle.objects(NODE_METRICS).get(Key("", node.name))
+        if row not in self._stated and metric is not None:
+            self._stated[row] = Stated(from_metric(metric), self._now)
+            self._judge(row)
         for uid in list(self.handle.snapshot.residents[row]):
             self._recount(uid)
 
@@ -158,9 +156,8 @@ class Interference(Plugin[NeighbourSpec]):
         else:
             row = self.handle.snapshot.row(event.key.name)
             if row is not None:
-                stated = self._stated.setdefault(row, Stated())
-                stated.metric = () if event.action is Action.DELETE else from_metric(event.after)
-                stated.metric_at = self._now
+                verdicts = () if event.action is Action.DELETE else from_metric(event.after)
+                self._stated[row] = Stated(verdicts, self._now)
                 self._judge(row)
 
     def tick(self, now: float) -> Iterable[Write]:
@@ -321,12 +318,10 @@ class Interference(Plugin[NeighbourSpec]):
         stated = self._stated.get(row)
         if stated is None:
             return []
-        sources = ((stated.annotation, stated.annotation_at), (stated.metric, stated.metric_at))
         return [
             verdict
-            for verdicts, at in sources
-            for verdict in verdicts
-            if verdict.lost >= self.config.verdict_lost_seconds and self._holds(verdict, at)
+            for verdict in stated.verdicts
+            if verdict.lost >= self.config.verdict_lost_seconds and self._holds(verdict, stated.at_seconds)
         ]
 
     def _holds(self, verdict: NodeVerdict, stated_at: float) -> bool:

@@ -2,14 +2,12 @@
 
 import pytest
 
-from api.kube.meta import ObjectMeta
-from api.kube.objects import Pod
 from api.verdict_text import in_words, loss_in_words
 from api.verdicts import Culprit, How, from_json, is_self_inflicted, to_json
 from koordlet.agent.detection import DetectionState
-from koordlet.kube.annotation import entries_of
+from koordlet.identity.pods import NO_PODS, PodFacts, PodTable
 from koordlet.kube.events import VerdictEvents
-from koordlet.kube.pods import PodIndex
+from koordlet.kube.verdict_entries import entries_of
 from koordlet.metrics.verdicts import VerdictMetrics
 from koordlet.top.verdicts import evidence, pane
 from tests.verdicts import make_verdict
@@ -37,16 +35,14 @@ def test_its_name_says_whether_the_victim_is_at_fault_itself(cause: str, own: bo
 
 
 def test_the_scheduler_is_told_nothing_of_a_resource_that_it_does_not_know() -> None:
-    assert entries_of([INVENTED], PodIndex()) == ()
+    assert entries_of([INVENTED], NO_PODS) == ()
 
 
 def test_events_and_metrics_take_it() -> None:
     uid = "11111111-0000-4000-8000-000000000000"
-    pods = PodIndex()
-    pods.change(None, Pod(metadata=ObjectMeta(name="web-1", namespace="shop", uid=uid)))
+    pods = PodTable([PodFacts("shop/web-1", uid=uid)], generation=1)
     on_pod = make_verdict(f"/kubepods/burstable/pod{uid}", resource="tape", cause="slow_robot")
-    event = VerdictEvents(pods).event(on_pod)
-    assert event is not None
+    (event,) = VerdictEvents(lambda: pods).events(on_pod)
     assert event.reason == "Interference"
     metrics = VerdictMetrics(10, str)
     metrics.update([INVENTED], [INVENTED], DetectionState())

@@ -14,8 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from api.crds import INTERFERENCE_DETECTION_RULE
-from api.kube.interference import ANNOTATION_VERDICTS
+from api.crds import INTERFERENCE_DETECTION_RULE, NODE_METRIC, NodeMetric
 from cluster import EVENTS, NODES, PODS, Key, custom
 from cluster.twin import Twin
 from detector.judging.judge import Judge, JudgeSettings
@@ -24,9 +23,9 @@ from detector.registry import default_rules
 from koordlet.serving.broadcast import VerdictFilter
 from koordlet.serving.client import AgentClient
 from probes.probe import Kernel
-from scheduler.interference.verdicts import from_annotation
+from scheduler.interference.verdicts import NodeVerdict, from_metric
 from tests.cgroups import CgroupTree, TestCgroup
-from tests.koordlet.kube.test_annotation import BATCH, WEB, pod
+from tests.koordlet.kube.test_verdict_entries import BATCH, WEB, pod
 from tests.waiting import alive, wait_for
 
 pytestmark = pytest.mark.kernel
@@ -166,6 +165,7 @@ def test_a_close_look_that_costs_too_much_is_given_up_and_said(
 def twin() -> Iterator[Twin]:
     with Twin() as served:
         served.serve(custom(INTERFERENCE_DETECTION_RULE), status=False)
+        served.serve(custom(NODE_METRIC))
         served.load(NODES, [{"metadata": {"name": "n1"}}])
         yield served
 
@@ -202,7 +202,8 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
         uids[name] = twin.objects(PODS)[key]["metadata"]["uid"]
     settings = (
         f'[cluster]\nenabled = true\nkubeconfig = "{kubeconfig(twin, tmp_path / "kubeconfig")}"\n'
-        'node_name = "n1"\nrules = true\n'
+        'node_name = "n1"\nrules = true\nfirst_report_seconds = 0\n'
+        f'[prediction]\ndirectory = "{tmp_path / "peaks"}"\n'
         f'[serving]\nenabled = true\nsocket = "{tmp_path / "koordlet.sock"}"\n'
     )
     with (
@@ -213,15 +214,12 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
     ):
         contend(web, batch)
 
-        def stated() -> str | None:
-            metadata = twin.objects(NODES)[Key("", "n1")]["metadata"]
-            text: str | None = metadata.get("annotations", {}).get(ANNOTATION_VERDICTS)
-            return text
+        def stated() -> tuple[NodeVerdict, ...]:
+            document = twin.objects(custom(NODE_METRIC)).get(Key("", "n1"), {})
+            return from_metric(msgspec.convert(document, NodeMetric))
 
-        wait_for(
-            lambda: any(each.victim == "shop/web-1" for each in from_annotation(stated())), check=alive(process, log)
-        )
-        entry = next(each for each in from_annotation(stated()) if each.victim == "shop/web-1")
+        wait_for(lambda: any(each.victim == "shop/web-1" for each in stated()), check=alive(process, log))
+        entry = next(each for each in stated() if each.victim == "shop/web-1")
         assert entry.resource == "cpu"
         assert "shop/batch" in entry.culprits
         wait_for(lambda: any(each["regarding"]["name"] == "web-1" for each in _events(twin)), check=alive(process, log))
@@ -235,7 +233,7 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
                 lambda: {each.rule for each in client.open_verdicts(wanted)} == {"from-the-cluster"},
                 check=alive(process, log),
             )
-    assert stated() is None
+    assert stated() == ()
 
 
 def _events(twin: Twin) -> list[dict[str, dict[str, str]]]:

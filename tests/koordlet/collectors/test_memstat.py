@@ -18,6 +18,12 @@ def test_memory_limit(content: bytes, limit: float) -> None:
 
 
 def test_memory_stat_of_both_versions() -> None:
-    v1 = b"cache 1\nrss 2\ntotal_cache 10\ntotal_rss 20\ntotal_pgmajfault 3\ntotal_workingset_refault_file 4\n"
-    v2 = b"anon 20\nfile 10\npgmajfault 3\nworkingset_refault_anon 1\nworkingset_refault_file 3\n"
-    assert tuple(parse_memory_stat(v1)) == tuple(parse_memory_stat(v2)) == (4, 3, 10, 20)
+    v1 = (
+        b"cache 1\nrss 2\ntotal_cache 10\ntotal_rss 20\ntotal_pgmajfault 3\ntotal_workingset_refault_file 4\n"
+        b"total_active_anon 20\ntotal_unevictable 6\n"
+    )
+    v2 = (
+        b"anon 20\nfile 10\npgmajfault 3\nworkingset_refault_anon 1\nworkingset_refault_file 3\n"
+        b"active_anon 14\ninactive_anon 6\nunevictable 6\n"
+    )
+    assert tuple(parse_memory_stat(v1)) == tuple(parse_memory_stat(v2)) == (4, 3, 10, 20, 26)

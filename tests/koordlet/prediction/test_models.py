@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from koordlet.prediction.histograms import StoredHistogram
-from koordlet.prediction.models import SAVED_PER_STEP, Peak, PeakModels, StoredModel, sums
+from koordlet.prediction.models import SAVED_PER_STEP, Peak, PeakModels, StoredModel
 
 NOW = 1_700_000_000.0
 
@@ -65,7 +65,3 @@ def test_a_checkpoint_that_does_not_fit_leaves_no_model() -> None:
     with pytest.raises(ValueError, match="weights"):
         models.load(StoredModel("web", NOW, bad, bad), NOW)
     assert "web" not in models
-
-
-def test_a_class_without_pods_uses_nothing() -> None:
-    assert sums({"a": [0, 2], "b": []}, np.array([1.0, math.nan, 2.0])) == {"a": 3.0, "b": 0.0}

@@ -1,32 +1,43 @@
-"""Verdicts from annotations and extensions; unreadable ones are passed over."""
+"""Verdicts from the extensions of a report; unreadable ones are passed over."""
+
+from typing import Any
 
 import msgspec
 import pytest
 
 from api.crds import NodeMetric
-from scheduler.interference.verdicts import NodeVerdict, from_annotation, from_metric
+from scheduler.interference.verdicts import NodeVerdict, from_metric
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("listed", "expected"),
     [
         pytest.param(None, (), id="absent"),
-        pytest.param("{}", (), id="no list"),
-        pytest.param('[{"victim":"x"}]', (), id="no resource"),
-        pytest.param('[{"resource":"luck"}]', (), id="unknown resource"),
+        pytest.param({"a": 1}, (), id="no list"),
+        pytest.param([{"victim": "x"}], (), id="no resource"),
+        pytest.param([{"resource": "luck"}], (), id="unknown resource"),
         pytest.param(
-            '[{"resource":"blockio"}]', (NodeVerdict("block-io", "", (), 0.0, None),), id="the node's name for it"
+            [{"resource": "blockio"}], (NodeVerdict("block-io", "", (), 0.0, None),), id="the node's name for it"
         ),
         pytest.param(
-            '[{"resource":"cpu","victim":"ns/web-1","culprits":["Job/ns/etl"],"lostSecondsPerSecond":0.2,'
-            '"until":"1970-01-01T00:01:40Z"}]',
-            (NodeVerdict("cpu", "ns/web-1", ("Job/ns/etl",), 0.2, 100.0),),
+            [
+                {
+                    "resource": "cpu",
+                    "victim": "/batch.slice",
+                    "culprits": ["Job/ns/etl"],
+                    "lostSecondsPerSecond": 0.2,
+                    "until": "1970-01-01T00:01:40Z",
+                }
+            ],
+            (NodeVerdict("cpu", "/batch.slice", ("Job/ns/etl",), 0.2, 100.0),),
             id="full",
         ),
     ],
 )
-def test_annotation(text: str | None, expected: tuple[NodeVerdict, ...]) -> None:
-    assert from_annotation(text) == expected
+def test_extension_of_the_status(listed: Any, expected: tuple[NodeVerdict, ...]) -> None:
+    extensions = {} if listed is None else {"interference": {"verdicts": listed}}
+    metric = msgspec.convert({"status": {"extensions": extensions}}, NodeMetric)
+    assert from_metric(metric) == expected
 
 
 def test_extensions_of_pods() -> None:

@@ -15,7 +15,6 @@ from scheduler.plugins.interference import NODE_METRICS, PROFILES, Interference
 from tests.schedobjects import drain, engine, node, pod, rejected, totals
 
 KINDS = {"interference": Interference}
-VERDICTS = "node.koordinator.sh/interference-verdicts"
 
 
 def profile(workload: str, *, lost: float = 0.0, push: float = 0.0, resource: str = "cpu") -> WorkloadProfile:
@@ -36,8 +35,15 @@ def of(workload: str, number: int = 0, **fields: Any) -> Any:
     return pod(f"{workload}-{number}", owner=owner, **fields)
 
 
-def verdicts(**fields: Any) -> dict[str, str]:
-    return {VERDICTS: json.dumps([{"resource": "cpu", "lostSecondsPerSecond": 0.3, **fields}])}
+def report(*verdicts: dict[str, Any], name: str = "a") -> NodeMetric:
+    listed = [{"resource": "cpu", "lostSecondsPerSecond": 0.3, **each} for each in verdicts]
+    status = {"extensions": {"interference": {"verdicts": listed}}}
+    return msgspec.convert({"metadata": {"name": name}, "status": status}, NodeMetric)
+
+
+def state(made: Engine, *verdicts: dict[str, Any], now: float = 0.0) -> Engine:
+    made.on_object(ObjectEvent(NODE_METRICS, Action.UPDATE, Key("", "a"), None, report(*verdicts)), now)
+    return made
 
 
 def learn(made: Engine, *profiles: WorkloadProfile) -> Engine:
@@ -105,13 +111,13 @@ OWN = "node(s) where the pod's own workload disturbs a neighbour"
     ],
 )
 def test_verdicts_keep_off(candidate: Any, expected: list[str]) -> None:
-    made = engine([node("a", annotations=verdicts(culprits=["StatefulSet/default/hog"])), node("b")], kinds=KINDS)
+    made = state(engine([node("a"), node("b")], kinds=KINDS), {"culprits": ["StatefulSet/default/hog"]})
     learn(made, profile("web", lost=0.4), profile("calm", lost=0.001, push=0.01), profile("hog", push=0.5))
     assert rejected(made, candidate) == {"a": expected, "b": []}
 
 
 def test_verdicts_of_other_resources_do_not_matter() -> None:
-    made = engine([node("a", annotations=verdicts(resource="blockio"))], kinds=KINDS)
+    made = state(engine([node("a")], kinds=KINDS), {"resource": "blockio"})
     learn(made, profile("web", lost=0.4), profile("db", lost=0.4, resource="block-io"))
     assert rejected(made, of("web")) == {"a": []}
     assert rejected(made, of("db")) == {"a": [CPU.replace("cpu", "block-io")]}
@@ -119,7 +125,7 @@ def test_verdicts_of_other_resources_do_not_matter() -> None:
 
 @pytest.mark.parametrize("until", [None, rfc3339(300.0)])
 def test_verdicts_end(until: str | None) -> None:
-    made = engine([node("a", annotations=verdicts(until=until))], kinds=KINDS)
+    made = state(engine([node("a")], kinds=KINDS), {"until": until})
     learn(made, profile("web", lost=0.4))
     made.tick(299.0)
     assert rejected(made, of("web")) == {"a": [CPU]}
@@ -128,10 +134,8 @@ def test_verdicts_end(until: str | None) -> None:
 
 
 def test_small_verdicts_can_be_passed_over() -> None:
-    made = engine(
-        [node("a", annotations=verdicts())], kinds=KINDS, plugins={"interference": {"verdict_lost_seconds": 0.31}}
-    )
-    assert rejected(learn(made, profile("web", lost=0.4)), of("web")) == {"a": []}
+    made = engine([node("a")], kinds=KINDS, plugins={"interference": {"verdict_lost_seconds": 0.31}})
+    assert rejected(learn(state(made, {}), profile("web", lost=0.4)), of("web")) == {"a": []}
 
 
 def test_reports_state_and_withdraw_verdicts() -> None:
@@ -143,26 +147,24 @@ def test_reports_state_and_withdraw_verdicts() -> None:
         assert rejected(made, of("web")) == {"a": expected}
 
 
-def test_a_report_does_not_prolong_an_annotation() -> None:
-    made = learn(engine([node("a", annotations=verdicts())], kinds=KINDS), profile("web", lost=0.4))
-    for now in (200.0, 400.0):
-        made.tick(now)
-        metric = msgspec.convert({"metadata": {"name": "a"}}, NodeMetric)
-        made.on_object(ObjectEvent(NODE_METRICS, Action.UPDATE, Key("", "a"), None, metric), now)
-    assert rejected(made, of("web")) == {"a": []}
+def test_a_report_seen_before_its_node_counts() -> None:
+    made = learn(engine([node("b")], kinds=KINDS), profile("web", lost=0.4))
+    made.on_object(ObjectEvent(NODE_METRICS, Action.ADD, Key("", "a"), None, report({})), 0.0)
+    made.on_node(Action.ADD, node("a"), 1.0)
+    assert rejected(made, of("web")) == {"a": [CPU], "b": []}
 
 
-def test_a_node_annotation_that_changes_is_noticed() -> None:
-    made = learn(engine([node("a")], kinds=KINDS), profile("web", lost=0.4))
-    assert rejected(made, of("web")) == {"a": []}
-    made.on_node(Action.UPDATE, node("a", annotations=verdicts()), 1.0)
+def test_a_node_that_changes_keeps_its_verdicts_and_one_that_went_leaves_none() -> None:
+    made = learn(state(engine([node("a")], kinds=KINDS), {}), profile("web", lost=0.4))
+    made.on_node(Action.UPDATE, node("a", labels={"zone": "1"}), 1.0)
     assert rejected(made, of("web")) == {"a": [CPU]}
-    made.on_node(Action.UPDATE, node("a"), 2.0)
+    made.on_object(ObjectEvent(NODE_METRICS, Action.DELETE, Key("", "a"), report({}), None), 2.0)
     assert rejected(made, of("web")) == {"a": []}
 
 
 def test_it_explains_itself() -> None:
-    made = engine([node("a", annotations=verdicts(victim="default/web-9"))], [of("hog", nodeName="a")], kinds=KINDS)
+    made = engine([node("a")], [of("hog", nodeName="a")], kinds=KINDS)
+    state(made, {"victim": "default/web-9"})
     learn(made, profile("web", lost=0.4, push=0.05), profile("hog", push=0.5, lost=0.01))
     info = made.classes.info(of("web"))
     assert plugin(made).explain(info, 0) == (
