@@ -52,7 +52,7 @@ class UsageHistory:
         self._grain_seconds = grain_seconds
         self.node = UsageSeries(MAX_SPAN_SECONDS, grain_seconds)
         self.pods = UsageSeries((policy or ReportPolicy()).aggregate_seconds, grain_seconds)
-        """By uid in the kubelet's cgroup names."""
+        """By uid."""
         self.applications = UsageSeries((policy or ReportPolicy()).aggregate_seconds, grain_seconds)
         self._policy = policy or ReportPolicy()
 
@@ -101,7 +101,7 @@ def status_of(
     of_apps = {name: history.applications.means(each, since_seconds) for name, each in quantities.items()}
     until_seconds = wall_seconds + LIFETIME_INTERVALS * policy.report_seconds
     listed = sorted(stated.pods.pods, key=lambda pod: tuple(pod.name.split("/", 1)))
-    usages = {pod.name: usage for pod in listed if (usage := _usage(of_pods, pod.cgroup_uid or pod.uid)).resources}
+    usages = {pod.name: usage for pod in listed if (usage := _usage(of_pods, measured_key(history, pod))).resources}
     verdicts = by_victim(stated.verdicts, usages, until_seconds)
     besides: dict[str, object] = {}
     if "" in verdicts:
@@ -133,6 +133,11 @@ def status_of(
         prod_peak_metric=_predicted(prediction.peak) if prediction else None,
         extensions=besides or None,
     )
+
+
+def measured_key(history: UsageHistory, pod: PodFacts) -> str:
+    """Return the uid that a pod's usage is kept under: that of the API server, or that in its cgroups' names."""
+    return pod.uid if pod.uid in history.pods else pod.cgroup_uid or pod.uid
 
 
 def _pod(pod: PodFacts, usage: ResourceMap, verdicts: dict[str, object]) -> PodUsage:

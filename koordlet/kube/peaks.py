@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from api.qos import PriorityBand
 from koordlet.identity.pods import PodFacts, PodTable
-from koordlet.kube.node_metric import NODE, SYSTEM, UsageHistory
+from koordlet.kube.node_metric import NODE, SYSTEM, UsageHistory, measured_key
 from koordlet.kube.pods import band_with_default
 from koordlet.kube.usage_series import Quantity
 from koordlet.prediction import models
@@ -68,7 +68,7 @@ class PeakPrediction:
         uids = {pod.uid for pod in pods.pods}
         self._seen_seconds = {uid: at for uid, at in self._seen_seconds.items() if uid in uids}
         parts = [models.node_item(part) for part in (models.SYSTEM, *(band.value for band in PriorityBand))]
-        known = self.models.peaks([*(_name(pod) for pod in pods.pods), *parts])
+        known = self.models.peaks([*(pod.uid for pod in pods.pods), *parts])
         return predict(
             [self._predicted(pod, wall_seconds) for pod in pods.pods],
             known,
@@ -82,12 +82,7 @@ class PeakPrediction:
         if created_seconds is None:  # as young as this agent knows it
             created_seconds = self._seen_seconds.setdefault(pod.uid, wall_seconds)
         age_seconds = max(wall_seconds - created_seconds, 0.0)
-        return PredictedPod(_name(pod), band_with_default(pod), pod.requests, age_seconds, pod.active)
-
-
-def _name(pod: PodFacts) -> str:
-    """Return the name of a pod's model: the uid in its cgroups, which no namespace can choose."""
-    return pod.cgroup_uid or pod.uid
+        return PredictedPod(pod.uid, band_with_default(pod), pod.requests, age_seconds, pod.active)
 
 
 def _samples(
@@ -97,11 +92,12 @@ def _samples(
     planes = (Quantity.CPU, Quantity.MEMORY)
     of_pods = [history.pods.percentiles(each, since_seconds, _QUANTILE) for each in planes]
     of_node = [history.node.percentiles(each, since_seconds, _QUANTILE) for each in planes]
-    samples = {_name(pod): [each.get(_name(pod), math.nan) for each in of_pods] for pod in pods.pods}
+    keys = {pod.uid: measured_key(history, pod) for pod in pods.pods if pod.uid}
+    samples = {uid: [each.get(key, math.nan) for each in of_pods] for uid, key in keys.items()}
     classes = {band.value: [0.0, 0.0] for band in PriorityBand}
     for pod in pods.pods:
         total = classes[band_with_default(pod).value]
-        for plane, value in enumerate(samples[_name(pod)]):
+        for plane, value in enumerate(samples.get(pod.uid, ())):
             total[plane] += 0.0 if math.isnan(value) else value
     samples[models.NODE] = [each.get(NODE, math.nan) for each in of_node]
     samples[models.node_item(models.SYSTEM)] = [each.get(SYSTEM, math.nan) for each in of_node]

@@ -8,17 +8,15 @@ from api.kube.objects import Container, Pod
 from api.kube.resources import QuantityError, Resources, maximum, parse_resources, total
 from api.kube.times import epoch_seconds
 from api.kube.workload import workload_of
-from api.protocol import LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
-from api.qos import SYSTEM_CRITICAL_PRIORITY, PriorityBand, QoSClass, priority_band
+from api.protocol import LABEL_QOS_CLASS
+from api.qos import PriorityBand, QoSClass
 from koordlet.identity.cgroup_names import name_cgroup
+from koordlet.identity.classes import pod_band, pod_class
 from koordlet.identity.pods import PodContainer, PodFacts, PodTable
 
 CONFIG_HASH = "kubernetes.io/config.hash"
 """Annotation of a static pod's mirror: the uid in the kubelet's cgroup names, which is not the mirror's own."""
 CONFIG_MIRROR = "kubernetes.io/config.mirror"
-
-_BANDS = {band.value: band for band in PriorityBand}
-_BY_KUBE_QOS = {"Guaranteed": QoSClass.LSR, "Burstable": QoSClass.LS, "BestEffort": QoSClass.BE}
 
 
 def pod_of(table: PodTable, path: str) -> PodFacts | None:
@@ -62,17 +60,14 @@ def reference(pod: PodFacts) -> ObjectReference:
 
 
 def qos_with_default(pod: PodFacts) -> QoSClass:
-    """Return the pod's class, or the one that its Kubernetes class stands for."""
-    return pod.qos or _BY_KUBE_QOS.get(pod.kube_qos, QoSClass.LS)
+    """Return the pod's class; LS where neither it nor its Kubernetes class is known."""
+    return pod_class(pod, "").qos or QoSClass.LS
 
 
 def band_with_default(pod: PodFacts) -> PriorityBand:
-    """Return the pod's priority class by label, else by number, else by class: batch for BE, prod for others."""
-    label = pod.labels.get(LABEL_PRIORITY_CLASS)
-    known = priority_band(pod.priority) if label is None else _BANDS.get(label, PriorityBand.NONE)
-    if known is not PriorityBand.NONE:
-        return known
-    return PriorityBand.BATCH if qos_with_default(pod) is QoSClass.BE else PriorityBand.PROD
+    """Return the pod's priority class, or the one that its QoS class implies: batch for BE, prod for others."""
+    by_class = PriorityBand.BATCH if qos_with_default(pod) is QoSClass.BE else PriorityBand.PROD
+    return pod_band(pod) or by_class
 
 
 class ApiPods:
@@ -102,10 +97,9 @@ def facts_of_pod(pod: Pod) -> PodFacts:
     static = CONFIG_MIRROR in meta.annotations or bool(mirrored)
     owner = workload_of(pod)
     ids = {each.get("name", ""): str(each.get("containerID", "")) for each in pod.status.container_statuses}
-    critical = (spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
     return PodFacts(
         name=meta.key,
-        qos=QoSClass.SYSTEM if static or critical else _labelled(meta.labels),
+        qos=QoSClass.SYSTEM if static else _labelled(meta.labels),
         priority=spec.priority,
         labels=meta.labels,
         annotations=meta.annotations,

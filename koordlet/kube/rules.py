@@ -94,8 +94,8 @@ class ClusterRules:
         try:
             rule = rule_of(document, self._symptoms)
         except SettingsError as error:
-            self.errors += 1
             known = document["metadata"]["name"] in self._rules
             _log.error("%s; %s", error, "the rule stays as it was" if known else "nothing is judged by it")
+            self.errors += 1
         else:
             self._rules[rule.name] = rule

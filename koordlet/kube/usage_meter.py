@@ -33,7 +33,7 @@ class TickUsage:
     system: Sample = NOT_MEASURED
     """Of the node outside its pods and applications."""
     pods: Mapping[str, Sample] = field(default_factory=dict)
-    """By uid in the kubelet's cgroup names."""
+    """By uid."""
     applications: Mapping[str, Sample] = field(default_factory=dict)
     """By name."""
 

@@ -45,6 +45,9 @@ class UsageSeries:
         self._next = 0
         self._newest_seconds = -math.inf
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
     @property
     def nbytes(self) -> int:
         """Size of the ring in bytes."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from api.kube.objects import Container, Pod, ResourceRequirements
 from api.kube.resources import QuantityError, Resources, add, maximum, parse_resources
+from api.kube.times import epoch_seconds
 from api.kube.workload import workload_of
 from api.protocol import LABEL_QOS_CLASS
 from api.qos import SYSTEM_CRITICAL_PRIORITY, QoSClass
@@ -62,6 +63,7 @@ def describe(pod: NodePod) -> DescribedPod:
         static=static,
         host_network=pod.spec.host_network,
         phase=pod.status.phase,
+        created_seconds=epoch_seconds(meta.creation_timestamp),
         containers=tuple(_containers(pod, amounts)),
     )
     return DescribedPod(facts, problem)
