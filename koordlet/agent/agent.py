@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import HOST, Frame, Reading, Table, merge
+from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
 from api.plugin import Unsupported
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.known_cgroups import KnownCgroups
@@ -151,6 +151,10 @@ class Agent:
             for probe, programs in self.probes.stats().items()
             for stats in programs
         ]
+
+    def info_of(self, identity: int) -> CgroupInfo | None:
+        """Description of a living or recently removed cgroup."""
+        return self._known.info_of(identity)
 
     def path_of(self, identity: int) -> str | None:
         """Path of a living or recently removed cgroup."""

@@ -132,9 +132,13 @@ class KnownCgroups:
             self._on_unknown_pods()
         self._awaited = {identity: ticks + 1 for identity, ticks in self._awaited.items()}
 
+    def info_of(self, identity: int) -> CgroupInfo | None:
+        """Description of a living or recently removed cgroup."""
+        return self._infos.get(identity) or self._removed.get(identity)
+
     def path_of(self, identity: int) -> str | None:
         """Path of a living or recently removed cgroup."""
-        info = self._infos.get(identity) or self._removed.get(identity)
+        info = self.info_of(identity)
         return info.path if info else None
 
     def name_of(self, path: str) -> str:

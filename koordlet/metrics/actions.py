@@ -14,8 +14,9 @@ from koordlet.control.control_loop import ControlLoop
 from koordlet.control.harm import Harm
 from koordlet.control.slowdown import Slowdown
 from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.metrics.labels import CGROUP_LABELS, Labels, distinct, identity_of, without_empty
 
-_HARM_LABELS = ("cgroup", "name", "qos")
+_HARM_LABELS = CGROUP_LABELS
 
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "koord_actions": (
@@ -90,7 +91,7 @@ class ActionMetrics(PrometheusCollector):
             family = make(name, text, labels=labels)
             for key, value in values[name].items():
                 family.add_metric(key, value)
-            yield family
+            yield without_empty(family)
 
     def _harm(self, control: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> Values:
         watched = [info for info in cgroups if QoSClass(info.qos).latency_sensitive]
@@ -103,13 +104,14 @@ class ActionMetrics(PrometheusCollector):
         for family, figure in figures.items():
             order = np.argsort(-np.nan_to_num(figure.ratio), kind="stable")
             worst = [int(row) for row in order if np.isfinite(figure.ratio[row])][: self._max_cgroups]
-            labels = [self._labels(watched[row]) for row in worst]
+            labels: list[Labels] = []
+            for row in worst:
+                info, taken = watched[row], {each[:4] for each in labels}
+                identity = distinct(identity_of(info), info.path, taken)
+                labels.append((*identity, self._name_of(info.path), info.qos))
             for part, column in (("", figure.ratio), ("_low", figure.low), ("_high", figure.high)):
                 values[f"{family}{part}_ratio"] = dict(zip(labels, column[worst].tolist(), strict=True))
         return values
-
-    def _labels(self, info: CgroupInfo) -> tuple[str, ...]:
-        return info.path, self._name_of(info.path), info.qos
 
 
 def _action_series(control: ControlLoop, dry_run: str) -> Values:

@@ -5,7 +5,7 @@ sums stay whole and no counter ever falls. The exported set follows activity wit
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 
 import numpy as np
@@ -20,7 +20,8 @@ from api.loss import lost_ns, total_lost_ns
 from api.metrics import BY_COLUMN, Metric, MetricKind
 from api.window import Delta, Window
 from koordlet.config import MetricsSettings
-from koordlet.snapshot.document import KERNEL_PATH, PathOf
+from koordlet.metrics.labels import CGROUP_LABELS, CULPRIT, NO_POD, VICTIM, Labels, distinct, identity_of, without_empty
+from koordlet.snapshot.document import KERNEL_PATH
 from koordlet.tick import Tick
 
 OTHER = "other"
@@ -28,8 +29,12 @@ _BUCKETS = tuple(range(4, 18))
 """Slots whose upper edge gets a bucket: 16 us to 134 ms, then +Inf."""
 _DECAY = 0.9
 
-Labels = tuple[str, ...]
-_OTHER_LABELS: Labels = (OTHER, OTHER, "")
+_OTHER_CULPRIT: Labels = (*NO_POD, OTHER)
+_OTHER_LABELS: Labels = (*NO_POD, OTHER, OTHER, "")
+
+
+InfoOf = Callable[[int], CgroupInfo | None]
+"""Description of a living or recently removed cgroup by its id."""
 
 
 class _Seats:
@@ -61,8 +66,21 @@ class _Seats:
             seat = self._free.pop()
             self.seat_of[identity] = seat
             info = alive[identity]
-            self.labels[seat] = (info.path, info.name, info.qos)
+            taken = {labels[:4] for labels in self.labels.values()}
+            self.labels[seat] = (*distinct(identity_of(info), info.path, taken), info.name, info.qos)
         return emptied
+
+    def relabel(self, cgroups: Sequence[CgroupInfo]) -> list[int]:
+        """Give new labels to the cgroups that are known by other names now; return their seats, which start anew."""
+        moved = []
+        for info in cgroups:
+            seat = self.seat_of.get(info.id)
+            if seat is None or self.labels[seat][4:] == (info.name, info.qos):
+                continue
+            taken = {labels[:4] for other, labels in self.labels.items() if other != seat}
+            self.labels[seat] = (*distinct(identity_of(info), info.path, taken), info.name, info.qos)
+            moved.append(seat)
+        return moved
 
     def _leave(self, identity: int) -> int:
         seat = self.seat_of.pop(identity)
@@ -74,17 +92,18 @@ class _Seats:
 class CgroupMetrics(PrometheusCollector):
     """Series of cgroups and host: `update` takes each tick; `collect` may run in another thread."""
 
-    def __init__(self, settings: MetricsSettings, path_of: PathOf, build: Mapping[str, str]) -> None:
+    def __init__(self, settings: MetricsSettings, info_of: InfoOf, build: Mapping[str, str]) -> None:
         self._settings = settings
-        self._path_of = path_of
+        self._info_of = info_of
         self._build = dict(build)
         self._lock = Lock()
         self._seats = _Seats(settings.max_cgroups)
+        self._known: tuple[CgroupInfo, ...] = ()
         self._totals: dict[str, NDArray[np.float64]] = {}
         self._histograms: dict[str, NDArray[np.float64]] = {}
         self._histogram_seats: list[int] = []
         self._gauges: dict[str, dict[Labels, float]] = {}
-        self._blame: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+        self._blame: dict[str, dict[Labels, dict[Labels, float]]] = defaultdict(lambda: defaultdict(dict))
         self._lost: dict[str, int] = {}
         self._capabilities: dict[str, int] = {}
         self._programs: list[tuple[str, str, float, int]] = []
@@ -116,11 +135,13 @@ class CgroupMetrics(PrometheusCollector):
         lost = total_lost_ns(lost_ns(delta))
         oncpu = delta.table.columns.get("cpu.oncpu_ns", np.zeros(len(cgroups))).astype(np.float64)
         before = dict(self._seats.labels)
-        for seat in self._seats.choose(cgroups, (lost if len(lost) else 0) + oncpu):
+        moved = [] if cgroups is self._known else self._seats.relabel(cgroups)
+        self._known = cgroups
+        for seat in (*moved, *self._seats.choose(cgroups, (lost if len(lost) else 0) + oncpu)):
             for totals in (*self._totals.values(), *self._histograms.values()):
                 totals[seat] = 0.0
             for victims in self._blame.values():
-                victims.pop(before[seat][0], None)
+                victims.pop(before[seat][:4], None)
         limit = self._settings.histogram_cgroups
         self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:limit]
         for seat in self._seats.labels:
@@ -167,14 +188,17 @@ class CgroupMetrics(PrometheusCollector):
         culprits = grown.keys["culprit"][rows].tolist()
         names = {culprit: self._culprit_name(culprit) for culprit in set(culprits)}
         for victim, culprit, amount in zip(grown.ids[rows].tolist(), culprits, amounts[rows].tolist(), strict=True):
-            path = seats.labels[seats.seat_of.get(victim, 0)][0]
-            pairs, label = victims[path], names[culprit]
-            if label not in pairs and (len(pairs) > self._settings.culprits_per_victim or path == OTHER):
-                label = OTHER
+            seat = seats.seat_of.get(victim, 0)
+            pairs, label = victims[seats.labels[seat][:4]], names[culprit]
+            if label not in pairs and (len(pairs) > self._settings.culprits_per_victim or not seat):
+                label = _OTHER_CULPRIT
             pairs[label] = pairs.get(label, 0.0) + amount
 
-    def _culprit_name(self, culprit: int) -> str:
-        return KERNEL_PATH if culprit == KERNEL_ID else (self._path_of(culprit) or OTHER)
+    def _culprit_name(self, culprit: int) -> Labels:
+        if culprit == KERNEL_ID:
+            return (*NO_POD, KERNEL_PATH)
+        info = self._info_of(culprit)
+        return identity_of(info) if info else _OTHER_CULPRIT
 
     def collect(self) -> Iterator[Family]:
         """All families, in the order of the metric table. Series that are still zero are left out."""
@@ -184,7 +208,7 @@ class CgroupMetrics(PrometheusCollector):
                 if metric.family:
                     self._emit(metric, families)
             families |= self._self_families()
-        yield from families.values()
+        yield from map(without_empty, families.values())
 
     def _emit(self, metric: Metric, families: dict[str, Family]) -> None:
         if metric.kind is MetricKind.HISTOGRAM:
@@ -204,7 +228,7 @@ class CgroupMetrics(PrometheusCollector):
             source = self._gauges.get(metric.column, {})
         if not source:
             return
-        names: Labels = ("cgroup", "name", "qos") if on_cgroup else self._host_keys(metric)
+        names: Labels = CGROUP_LABELS if on_cgroup else self._host_keys(metric)
         kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
         constant = sorted(metric.labels)
         family = families.setdefault(metric.series, kind(metric.series, metric.help, labels=(*names, *constant)))
@@ -217,10 +241,10 @@ class CgroupMetrics(PrometheusCollector):
         return () if metric.table == HOST else (metric.table.rpartition(".")[2],)
 
     def _emit_blame(self, metric: Metric, families: dict[str, Family]) -> None:
-        family = CounterMetricFamily(metric.series, metric.help, labels=("victim_cgroup", "culprit_cgroup"))
+        family = CounterMetricFamily(metric.series, metric.help, labels=(*VICTIM, *CULPRIT))
         for victim, pairs in self._blame.get(metric.table, {}).items():
             for culprit, value in pairs.items():
-                family.add_metric((victim, culprit), value)
+                family.add_metric((*victim, *culprit), value)
         if family.samples:
             families[metric.series] = family
 
@@ -230,7 +254,7 @@ class CgroupMetrics(PrometheusCollector):
             return
         constant = sorted(metric.labels)
         fixed = tuple(metric.labels[name] for name in constant)
-        labels = ("cgroup", "name", "qos", *constant)
+        labels = (*CGROUP_LABELS, *constant)
         for seat in self._histogram_seats:
             if rows[seat].any():
                 family = families.setdefault(

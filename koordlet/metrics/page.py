@@ -9,6 +9,7 @@ from api.metrics import METRICS, Metric, MetricKind
 from api.plugin import discover
 from koordlet.collectors import Collector
 from koordlet.metrics.actions import FAMILIES as ACTION_FAMILIES
+from koordlet.metrics.labels import CGROUP_LABELS, CULPRIT, VICTIM
 from koordlet.metrics.verdicts import FAMILIES as JUDGE_FAMILIES
 from probes.probe import Probe
 
@@ -17,13 +18,17 @@ _HEAD = """# Metrics
 Made from the metric table (`api/metrics.py`) by `python -m koordlet.metrics.page`; a test keeps it true.
 
 The endpoint listens on 127.0.0.1:9316 by default. Base units are seconds and bytes; counters end in `_total`;
-histogram buckets have their upper edge in seconds. Series of a cgroup carry `cgroup` (path under the cpu hierarchy),
-`name` and `qos`; the busiest `[metrics] max_cgroups` have series of their own, all others are summed as
-`cgroup="other"`, so sums stay whole. Blame carries `victim_cgroup` and `culprit_cgroup`: the worst
-`culprits_per_victim` by name, the rest as `other`, kernel threads as `[kernel]`. Series that are still zero are left
-out. Histograms are given for `histogram_cgroups` cgroups and, as `koord_host_...`, for all together.
-Open verdicts have series of their own for the worst `max_verdicts`; `culprit_cgroup` is then the first culprit,
-in brackets where it is no cgroup.
+histogram buckets have their upper edge in seconds. Series of a container carry the labels `namespace`, `pod` and
+`container` of the kubelet's, cAdvisor's and kube-state-metrics' series, with which they join (`container="POD"` is the
+sandbox; the scrape needs `honor_labels: true`, as the kubelet's does). Series of any other cgroup carry `cgroup`, its
+path under the cpu hierarchy in printable form, those of a pod's own cgroup beside `namespace` and `pod`; of two
+instances of one container the later one has it, too. All carry `name` and `qos`. The busiest `[metrics] max_cgroups`
+have series of their own, all others are summed as `cgroup="other"`, so sums stay whole. Blame carries the victim's
+labels (`victim_cgroup` for its path) and the culprit's with the prefix `culprit_`: the worst `culprits_per_victim` by
+name, the rest as `other`, kernel threads as `[kernel]`. Labels that do not apply and series that are still zero are
+left out. Histograms are given for `histogram_cgroups` cgroups and, as `koord_host_...`, for all together.
+Open verdicts have series of their own for the worst `max_verdicts`; the culprit is then the first one,
+`culprit_cgroup` in brackets where it is no cgroup.
 
 | series | kind | labels | meaning |
 |---|---|---|---|
@@ -73,9 +78,9 @@ def _families() -> list[tuple[str, str, str, str]]:
 def _row(series: str, members: list[Metric]) -> str:
     first = members[0]
     if first.table.endswith(".blame"):
-        keys = "victim_cgroup, culprit_cgroup"
+        keys = ", ".join((*VICTIM, *CULPRIT))
     elif first.table == "cgroup":
-        keys = "cgroup, name, qos"
+        keys = ", ".join(CGROUP_LABELS)
     else:
         keys = first.table.partition(".")[2]
     constant = [

@@ -30,7 +30,7 @@ def open_metrics(
     Raises Unsupported where the address cannot be bound.
     """
     table = settings.metrics
-    cgroups = CgroupMetrics(table, agent.path_of, {"version": version, "kernel": platform.release()})
+    cgroups = CgroupMetrics(table, agent.info_of, {"version": version, "kernel": platform.release()})
     verdicts = VerdictMetrics(table.max_verdicts, agent.name_of)
     actions = ActionMetrics(table.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
     registry = CollectorRegistry()

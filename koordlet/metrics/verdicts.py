@@ -10,10 +10,11 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from api.verdicts import Verdict, VerdictState
 from koordlet.agent.detection import DetectionState
+from koordlet.metrics.labels import CULPRIT, NO_POD, VICTIM, Labels, distinct, identity_of_ref, without_empty
 
 OTHER = "other"
 
-_OPEN_LABELS = ("victim_cgroup", "name", "resource", "cause", "culprit_cgroup")
+_OPEN_LABELS = (*VICTIM, "name", "resource", "cause", *CULPRIT)
 
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "koord_verdicts": ("counter", ("resource", "cause", "severity"), "Verdicts opened, by severity when they opened"),
@@ -71,7 +72,7 @@ class VerdictMetrics(PrometheusCollector):
             family = make(name, text, labels=labels)
             for key, value in values[name].items():
                 family.add_metric(key, value)
-            yield family
+            yield without_empty(family)
 
     def _values(self) -> dict[str, dict[tuple[str, ...], float]]:
         lost, confidence = self._victim_series()
@@ -101,18 +102,24 @@ class VerdictMetrics(PrometheusCollector):
             worst.setdefault((verdict.victim, verdict.resource, verdict.cause), verdict)
         lost: dict[tuple[str, ...], float] = {}
         confidence: dict[tuple[str, ...], float] = {}
+        owners: dict[tuple[str, str], set[Labels]] = {}
         for place, verdict in enumerate(worst.values()):
+            taken = owners.setdefault((verdict.resource, verdict.cause), set())
             if place < self._max_victims:
                 key = self._labels(verdict)
+                key = (*distinct(key[:4], verdict.victim, taken), *key[4:])
+                taken.add(key[:4])
                 lost[key], confidence[key] = verdict.lost_seconds_per_second, verdict.confidence
             else:
-                rest = (OTHER, OTHER, verdict.resource, verdict.cause, OTHER)
+                rest = (*NO_POD, OTHER, OTHER, verdict.resource, verdict.cause, *NO_POD, OTHER)
                 lost[rest] = lost.get(rest, 0.0) + verdict.lost_seconds_per_second
         return lost, confidence
 
     def _labels(self, verdict: Verdict) -> tuple[str, ...]:
-        culprit = verdict.culprits[0].path if verdict.culprits else ""
-        return verdict.victim, self._names[verdict.victim], verdict.resource, verdict.cause, culprit
+        victim = identity_of_ref(verdict.victim_ref, verdict.victim)
+        first = verdict.culprits[0] if verdict.culprits else None
+        culprit = identity_of_ref(first.ref, first.path) if first else (*NO_POD, "")
+        return *victim, self._names[verdict.victim], verdict.resource, verdict.cause, *culprit
 
 
 def _kind(verdict: Verdict) -> tuple[str, ...]:

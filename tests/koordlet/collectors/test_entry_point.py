@@ -39,7 +39,7 @@ from koordlet.metrics.cgroups import CgroupMetrics
 from koordlet.tick import Tick
 
 agent = open_agent(AgentSettings(root=sys.argv[1], probes=ProbeSettings(backend="none")))
-exposition = CgroupMetrics(MetricsSettings(), agent.path_of, {})
+exposition = CgroupMetrics(MetricsSettings(), agent.info_of, {})
 registry = CollectorRegistry()
 registry.register(exposition)
 for _ in range(2):

@@ -4,19 +4,20 @@ import itertools
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.frame import KERNEL_ID, Frame
+from api.frame import KERNEL_ID, CgroupInfo, CgroupKind, Frame
 from api.histogram import SLOTS
 from api.metrics import METRICS, Metric, MetricKind
 from api.window import Window
 from koordlet.config import MetricsSettings
-from koordlet.metrics.cgroups import CgroupMetrics
+from koordlet.metrics.cgroups import CgroupMetrics, InfoOf
 from koordlet.tick import Tick
-from tests.frames import make_frame
+from tests.frames import cgroup_info, make_frame
 
 
 def paths(count: int) -> dict[int, str]:
@@ -34,6 +35,11 @@ def frame(second: int, count: int, growth: int, blame: dict[tuple[int, int], int
         "memstat.usage_bytes": [4096.0] * count,
     }
     return make_frame(second, paths(count), columns, blame or {})
+
+
+def infos(count: int) -> InfoOf:
+    known = paths(count)
+    return lambda identity: cgroup_info(identity, known[identity]) if identity in known else None
 
 
 def make_tick(before: Frame, after: Frame) -> Tick:
@@ -56,7 +62,7 @@ def settings(**changes: int) -> MetricsSettings:
 
 
 def test_the_rest_is_other_and_the_sum_is_whole() -> None:
-    exposition = CgroupMetrics(settings(max_cgroups=3), paths(10).get, {"version": "0"})
+    exposition = CgroupMetrics(settings(max_cgroups=3), infos(10), {"version": "0"})
     frames = [frame(second, 10, 10**6) for second in range(4)]
     for before, after in itertools.pairwise(frames):
         exposition.update(make_tick(before, after), capabilities={"cpu": True, "pmu": False})
@@ -70,7 +76,7 @@ def test_the_rest_is_other_and_the_sum_is_whole() -> None:
 
 
 def test_no_counter_falls_when_the_exported_set_changes() -> None:
-    exposition = CgroupMetrics(settings(max_cgroups=1), paths(3).get, {})
+    exposition = CgroupMetrics(settings(max_cgroups=1), infos(3), {})
     last = 0.0
     for second in range(1, 12):
         busy = 1 + second // 4
@@ -87,7 +93,7 @@ def test_no_counter_falls_when_the_exported_set_changes() -> None:
 
 
 def test_blame_is_top_k_plus_other() -> None:
-    exposition = CgroupMetrics(settings(culprits_per_victim=2), paths(9).get, {})
+    exposition = CgroupMetrics(settings(culprits_per_victim=2), infos(9), {})
     blame = {(1, culprit): culprit * 10**6 for culprit in range(2, 9)} | {(1, KERNEL_ID): 10**6}
     exposition.update(make_tick(frame(0, 9, 1), frame(1, 9, 1, blame)), capabilities={})
     pairs = samples(text(exposition), "koord_cgroup_cpu_blame_seconds_total")
@@ -96,8 +102,61 @@ def test_blame_is_top_k_plus_other() -> None:
     assert sum(pairs.values()) == pytest.approx(sum(blame.values()) * 1e-9)
 
 
+POD = "/kubepods/burstable/pod8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff"
+
+
+def test_containers_of_pods_have_the_labels_of_the_kubelets_metrics() -> None:
+    web = CgroupInfo(
+        1, f"{POD}/a", "shop/web-0/app", "LS", kind=CgroupKind.CONTAINER, namespace="shop", pod="web-0", container="app"
+    )
+    known = {
+        1: web,
+        2: CgroupInfo(2, POD, "shop/web-0", "LS", kind=CgroupKind.POD, namespace="shop", pod="web-0"),
+        3: replace(web, id=3, path=f"{POD}/b"),
+        4: CgroupInfo(4, "/system.slice/x.service", "x.service"),
+    }
+
+    def at(second: int) -> Frame:
+        made = make_frame(
+            second,
+            {identity: info.path for identity, info in known.items()},
+            {"cpu.oncpu_ns": [second * 10**9] * 4},
+            {(1, 4): second * 10**9, (2, 1): second * 10**9},
+        )
+        return replace(made, cgroups=tuple(known.values()))
+
+    exposition = CgroupMetrics(settings(), known.get, {})
+    exposition.update(make_tick(at(0), at(1)), capabilities={})
+    assert samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total") == {
+        '{container="app",name="shop/web-0/app",namespace="shop",pod="web-0",qos="LS"}': 1.0,
+        f'{{cgroup="{POD}",name="shop/web-0",namespace="shop",pod="web-0",qos="LS"}}': 1.0,
+        f'{{cgroup="{POD}/b",container="app",name="shop/web-0/app",namespace="shop",pod="web-0",qos="LS"}}': 1.0,
+        '{cgroup="/system.slice/x.service",name="x.service",qos=""}': 1.0,
+    }
+    assert samples(text(exposition), "koord_cgroup_cpu_blame_seconds_total") == {
+        '{container="app",culprit_cgroup="/system.slice/x.service",namespace="shop",pod="web-0"}': 1.0,
+        f'{{culprit_container="app",culprit_namespace="shop",culprit_pod="web-0",namespace="shop",pod="web-0",'
+        f'victim_cgroup="{POD}"}}': 1.0,
+    }
+
+
+def test_a_cgroup_that_gets_its_pods_name_later_starts_a_new_series() -> None:
+    unknown = CgroupInfo(1, f"{POD}/a", "a")
+    known = replace(
+        unknown, name="shop/web-0/app", kind=CgroupKind.CONTAINER, namespace="shop", pod="web-0", container="app"
+    )
+    columns = [{"cpu.oncpu_ns": [second * 10**9]} for second in range(3)]
+    first, second, third = (make_frame(at, {1: unknown.path}, columns[at]) for at in range(3))
+    exposition = CgroupMetrics(settings(), {1: known}.get, {})
+    exposition.update(make_tick(first, replace(second, cgroups=(unknown,))), capabilities={})
+    exposition.update(make_tick(second, replace(third, cgroups=(known,))), capabilities={})
+    assert samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total") == {
+        '{container="app",name="shop/web-0/app",namespace="shop",pod="web-0",qos=""}': 1.0
+    }
+
+
 def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
-    exposition = CgroupMetrics(settings(histogram_cgroups=1), paths(2).get, {})
+    exposition = CgroupMetrics(settings(histogram_cgroups=1), infos(2), {})
     exposition.update(make_tick(frame(0, 2, 1), frame(5, 2, 1)), capabilities={})
     output = text(exposition)
     buckets = samples(output, "koord_cgroup_cpu_wait_duration_seconds_bucket")
@@ -118,7 +177,7 @@ def test_the_sum_of_a_histogram_grows_with_it(metric: Metric) -> None:
         slots[:, 6] = second
         return make_frame(second, paths(1), {metric.column: slots, metric.sum_column: [second * 5 * 10**8]})
 
-    exposition = CgroupMetrics(settings(), paths(1).get, {})
+    exposition = CgroupMetrics(settings(), infos(1), {})
     sums = []
     for second in range(3):
         exposition.update(make_tick(at(second), at(second + 1)), capabilities={})
@@ -133,7 +192,7 @@ def test_the_sum_of_a_histogram_grows_with_it(metric: Metric) -> None:
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian's prometheus) is not installed")
 def test_promtool_finds_nothing_to_complain_about() -> None:
-    exposition = CgroupMetrics(settings(), paths(4).get, {"version": "0"})
+    exposition = CgroupMetrics(settings(), infos(4), {"version": "0"})
     exposition.update(
         make_tick(frame(0, 4, 10**6), frame(1, 4, 10**6, {(1, 2): 5})),
         capabilities={"cpu": True},
