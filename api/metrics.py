@@ -211,6 +211,45 @@ METRICS: tuple[Metric, ...] = (
     gauge("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
     gauge("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
     gauge("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
+    # the source of pods
+    gauge("pods.count", "agent_pods", Unit.COUNT, "Pods of the node in the table of pods", table="host"),
+    gauge(
+        "pods.containers", "agent_pod_containers", Unit.COUNT, "Running containers in the table of pods", table="host"
+    ),
+    gauge(
+        "pods.unplaced",
+        "agent_pod_containers_unplaced",
+        Unit.COUNT,
+        "Running containers without a cgroup where the kubelet places their pod",
+        table="host",
+    ),
+    gauge(
+        "pods.unknown",
+        "agent_pod_containers_unknown",
+        Unit.COUNT,
+        "Containers of the runtime whose pod is not listed",
+        table="host",
+    ),
+    gauge(
+        "pods.problems",
+        "agent_pod_problems",
+        Unit.COUNT,
+        "Pods with facts that are missing or contradict",
+        table="host",
+    ),
+    gauge("pods.age_seconds", "agent_pods_age", Unit.SECONDS, "Age of the newest answer about pods", table="host"),
+    *(
+        counter(
+            f"pods.{server}_requests",
+            "agent_pod_source_requests",
+            Unit.COUNT,
+            "Requests of the source of pods",
+            table="host",
+            server=server,
+        )
+        for server in ("kubelet", "apiserver", "runtime", "pod_resources")
+    ),
+    counter("pods.relists", "agent_pod_relists", Unit.COUNT, "Full reads of the pods", table="host"),
     # the close look
     gauge(
         "triage.budget_cores",

@@ -13,6 +13,8 @@ from koordlet.agent.baseline_store import read_baselines, refused_files
 from koordlet.agent.plugins import discover_collectors, discover_probes
 from koordlet.config import AgentSettings, DetectionSettings
 from koordlet.host.files import HostTree
+from koordlet.kubelet.examination import examine_cluster
+from koordlet.kubelet.opening import node_name
 from probes import libbpf
 from probes.probe import Kernel
 
@@ -29,10 +31,11 @@ class Finding:
     remedy: str = ""
 
 
-def examine(settings: AgentSettings) -> list[Finding]:
-    """Query the kernel, and open every probe and collector."""
+def examine(settings: AgentSettings, *, node: str = "", kubeconfig: str = "") -> list[Finding]:
+    """Query the kernel and the cluster, and open every probe and collector."""
     tree = HostTree(Path(settings.root))
     findings = [*_kernel_findings(tree), *_baseline_findings(settings.detection)]
+    findings += _cluster_findings(settings, tree, node, kubeconfig)
     try:
         agent = Agent(settings)
     except Unsupported as reason:
@@ -82,6 +85,16 @@ def _kernel_findings(tree: HostTree) -> list[Finding]:
     except Unsupported as reason:
         findings.append(Finding("btf", available=False, reason=reason.reason, remedy=reason.remedy))
     return findings
+
+
+def _cluster_findings(settings: AgentSettings, tree: HostTree, node: str, kubeconfig: str) -> list[Finding]:
+    """What of the API server, the kubelet and the container runtime is reachable."""
+    name = node_name(node or settings.cluster.node_name)
+    file = kubeconfig or settings.cluster.kubeconfig
+    return [
+        Finding(each.name, each.available, each.reason, each.remedy)
+        for each in examine_cluster(settings.kubelet, tree, node=name, kubeconfig=file)
+    ]
 
 
 def _baseline_findings(settings: DetectionSettings) -> list[Finding]:

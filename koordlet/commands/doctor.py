@@ -13,8 +13,10 @@ from koordlet.commands.startup import UNSUPPORTED_HOST, USAGE_ERROR, config_opti
 
 @click.command()
 @config_option
+@click.option("--node", default="", envvar="NODE_NAME", help="Name of this node [$NODE_NAME, then the host's name].")
+@click.option("--kubeconfig", default="", help="How to reach the API server, as for `koordlet run`.")
 @click.option("--json", "as_object", is_flag=True, help="One JSON object instead of lines.")
-def doctor(config: Path | None, as_object: bool) -> None:
+def doctor(config: Path | None, node: str, kubeconfig: str, as_object: bool) -> None:
     """List the capabilities of this host. Each no has its reason and its remedy.
 
     Exit 0 if cpu interference can be measured.
@@ -23,7 +25,7 @@ def doctor(config: Path | None, as_object: bool) -> None:
 
     settings = settings_of(config)
     try:
-        findings = examine(settings)
+        findings = examine(settings, node=node, kubeconfig=kubeconfig)
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
     if as_object:
@@ -31,7 +33,7 @@ def doctor(config: Path | None, as_object: bool) -> None:
     else:
         for finding in findings:
             mark = click.style("yes", fg="green") if finding.available else click.style("no ", fg="red")
-            click.echo(f"{mark}  {finding.name:<12} {finding.reason}")
+            click.echo(f"{mark}  {finding.name:<13} {finding.reason}")
             if finding.remedy and not finding.available:
-                click.echo(f"     {'':<12} -> {finding.remedy}")
+                click.echo(f"     {'':<13} -> {finding.remedy}")
     sys.exit(0 if has_cpu_blame(findings) else UNSUPPORTED_HOST)

@@ -10,6 +10,12 @@ from koordlet.commands.startup import config_option, settings_of
 @click.command()
 @config_option
 @click.option("--standalone", is_flag=True, help="Without Kubernetes: watch every cgroup of this host.")
+@click.option("--node", default="", envvar="NODE_NAME", help="Name of this node [$NODE_NAME, then the host's name].")
+@click.option(
+    "--kubeconfig",
+    default="",
+    help="How to reach the API server [$KUBECONFIG, ~/.kube/config, then the pod's service account].",
+)
 @click.option("--json", "as_objects", is_flag=True, help="Verdicts as JSON lines on stdout instead of the log.")
 @click.option(
     "--record",
@@ -26,6 +32,8 @@ from koordlet.commands.startup import config_option, settings_of
 def run(
     config: Path | None,
     standalone: bool,
+    node: str,
+    kubeconfig: str,
     as_objects: bool,
     record: Path | None,
     enforce: bool,
@@ -34,8 +42,12 @@ def run(
 ) -> None:
     """Run the agent until stopped. It observes; only with --enforce does it write to cgroups.
 
+    On a node of a cluster it learns of pods from the kubelet, the container runtime and the API server, as [kubelet]
+    says, and reports as [cluster] says; --standalone does without all of them.
+
     \b
     Examples:
+      koordlet run --node node-0 --kubeconfig /etc/kubernetes/koordlet.conf
       koordlet run --standalone
       koordlet run --standalone --json | jq -r '[.state, .victim, .cause, .culprits[0].path] | @tsv'
       koordlet run --standalone --record /var/lib/koord/recordings
@@ -45,5 +57,13 @@ def run(
     """
     from koordlet.commands.run_agent import RunFlags, run_agent
 
-    flags = RunFlags(standalone=standalone, as_objects=as_objects, record=record, enforce=enforce, verbose=verbose)
+    flags = RunFlags(
+        standalone=standalone,
+        node=node,
+        kubeconfig=kubeconfig,
+        as_objects=as_objects,
+        record=record,
+        enforce=enforce,
+        verbose=verbose,
+    )
     run_agent(settings_of(config), config, flags, only_check=check_config)

@@ -5,6 +5,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -33,8 +34,13 @@ from koordlet.control.control_loop import ControlLoop, open_control_loop, with_e
 from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.enforcer.journal import JournalError
 from koordlet.host.files import HostTree
+from koordlet.identity.pods import no_pod_facts
 from koordlet.outputs.outputs import open_sinks
 from koordlet.outputs.verdict_lines import json_lines, log_lines
+
+if TYPE_CHECKING:
+    from koordlet.commands.cluster_mode import ClusterMode
+    from koordlet.kubelet.source import PodSource
 
 _log = logging.getLogger("koordlet")
 
@@ -44,6 +50,8 @@ class RunFlags:
     """The flags of `koordlet run`."""
 
     standalone: bool
+    node: str = ""
+    kubeconfig: str = ""
     as_objects: bool
     """Verdicts on stdout instead of the log."""
     record: Path | None
@@ -65,8 +73,9 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     if only_check:
         click.echo("settings are valid")
         return
-    if not flags.standalone:
-        die("only standalone operation is available", hint="add --standalone", code=USAGE_ERROR)
+    cluster = None if flags.standalone else _find_cluster(settings, flags)
+    if cluster is not None:
+        settings = cluster.settings
     require_root()
     logging.basicConfig(
         stream=sys.stderr,
@@ -77,10 +86,11 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
         detection = _open_detection(settings, judge_settings) if judge_settings else None
         if detection is not None:
             stack.callback(detection.close)
-        agent = open_agent(settings)
+        source = stack.enter_context(cluster.open_source()) if cluster else None
+        agent = open_agent(settings, source)
         stack.callback(agent.close)
         try:
-            _run(agent, detection, strategies, settings, flags)
+            _run(agent, detection, strategies, settings, flags, source)
         except Unsupported as reason:
             die(reason.reason, hint=reason.remedy)
     _log.info("stopped; every probe is detached")
@@ -92,15 +102,21 @@ def _run(
     strategies: StrategyRunner | None,
     settings: AgentSettings,
     flags: RunFlags,
+    source: "PodSource | None",
 ) -> None:
     """Open control loop and sinks, run the loop; settings are restored before any sink is closed."""
     with ExitStack() as stack:
         stop = stack.enter_context(until_signalled())
         optional = stack.enter_context(open_sinks(agent, detection, settings, program_version()))
         _log_sources(agent, settings)
-        control = _open_control(agent, strategies, settings)
+        control = _open_control(agent, strategies, settings, source)
         stack.callback(control.close)
         sinks: dict[str, Sink] = {}
+        if source is not None:
+            from koordlet.kubelet.tick_sink import TreeChanges, reading_of
+
+            agent.extra_readings.append(lambda: reading_of(source.table(), source.status()))
+            sinks["pods"] = TreeChanges(source)
         if settings.metrics.enabled:
             from koordlet.metrics.server import open_metrics
 
@@ -124,14 +140,30 @@ def _open_detection(settings: AgentSettings, judge_settings: JudgeSettings) -> D
     return Detection(Judge(judge_settings, baselines), _recorder(settings), store)
 
 
-def _open_control(agent: Agent, strategies: StrategyRunner | None, settings: AgentSettings) -> ControlLoop:
+def _find_cluster(settings: AgentSettings, flags: RunFlags) -> "ClusterMode":
+    from koordlet.commands.cluster_mode import find_cluster_mode
+    from koordlet.kubelet.opening import NothingConfigured
+
+    try:
+        return find_cluster_mode(settings, node=flags.node, kubeconfig=flags.kubeconfig)
+    except NothingConfigured as error:
+        die(error.reason, hint=error.remedy, code=USAGE_ERROR)
+
+
+def _open_control(
+    agent: Agent, strategies: StrategyRunner | None, settings: AgentSettings, source: "PodSource | None"
+) -> ControlLoop:
     tripwire = None
     if settings.detection.enabled:
         tripwire = getattr(agent.probes.opened.get("cpu"), "tripwire", None)
+    facts_of = no_pod_facts if source is None else lambda uid: source.table().of_uid(uid)
     try:
-        return open_control_loop(settings, HostTree(Path(settings.root)), tripwire, strategies)
+        control = open_control_loop(settings, HostTree(Path(settings.root)), tripwire, strategies, facts_of)
     except JournalError as error:
         die(str(error), hint="set [enforcer] state_dir to a directory that the agent may write")
+    if source is not None:
+        control.kubelet_policy_of = source.policy
+    return control
 
 
 def _recorder(settings: AgentSettings) -> Recorder | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from detector.judging.judge import JudgeSettings
     from koordlet.agent.agent import Agent
     from koordlet.config import AgentSettings
+    from koordlet.kubelet.source import PodSource
 
 FAILED, USAGE_ERROR, UNSUPPORTED_HOST = 1, 2, 3
 
@@ -67,12 +68,14 @@ def judge_settings_of(settings: "AgentSettings", path: Path | None) -> "JudgeSet
         die(str(error), code=USAGE_ERROR)
 
 
-def open_agent(settings: "AgentSettings") -> "Agent":
-    """Return the agent; exit where this host cannot run it."""
+def open_agent(settings: "AgentSettings", source: "PodSource | None" = None) -> "Agent":
+    """Return the agent, which learns of pods from `source`; exit where this host cannot run it."""
     from koordlet.agent.agent import Agent
 
     try:
-        return Agent(settings)
+        if source is None:
+            return Agent(settings)
+        return Agent(settings, pods=source.table, on_unknown_pods=source.poke)
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
     except Unsupported as reason:

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,15 +48,10 @@ def find_apiserver(kubeconfig: str, node: str) -> "ApiServer":
         raise Unsupported(str(error), "give --kubeconfig, or set $KUBECONFIG") from error
 
 
-@contextmanager
-def open_pod_source(settings: KubeletSettings, tree: HostTree, *, node: str, kubeconfig: str) -> Iterator[PodSource]:
-    """A started source, closed at the end. What does not answer yet is warned about and asked again.
-
-    Raises NothingConfigured.
-    """
-    apiserver = None
+def find_cluster(settings: KubeletSettings, *, node: str, kubeconfig: str) -> "ApiServer | None":
+    """Return the API server; None where only the kubelet is configured. Raises NothingConfigured."""
     try:
-        apiserver = find_apiserver(kubeconfig, node)
+        return find_apiserver(kubeconfig, node)
     except Unsupported as error:
         if not is_kubelet_configured(settings):
             raise NothingConfigured(
@@ -64,8 +59,17 @@ def open_pod_source(settings: KubeletSettings, tree: HostTree, *, node: str, kub
                 f"{error.remedy}, run as a pod with a service account, or add --standalone to run without Kubernetes",
             ) from error
         _log.warning("nothing is reported to the cluster: %s; %s", error.reason, error.remedy)
-    with ExitStack() as stack:
-        source = PodSource(settings, node, tree, apiserver)
-        source.start()
-        stack.callback(source.close)
+    return None
+
+
+@contextmanager
+def open_pod_source(
+    settings: KubeletSettings, tree: HostTree, node: str, apiserver: "ApiServer | None"
+) -> Iterator[PodSource]:
+    """A started source, closed at the end. What does not answer yet is warned about and asked again."""
+    source = PodSource(settings, node, tree, apiserver)
+    source.start()
+    try:
         yield source
+    finally:
+        source.close()

@@ -191,6 +191,30 @@ class PodSource:
         self._find_places()
         self._publish()
 
+    def examine(self) -> dict[str, "str | Unsupported"]:
+        """Ask each source once and return what it answered or why it did not; fills the table. For the doctor."""
+        found: dict[str, str | Unsupported] = {}
+        if self._settings.pods_from != "apiserver":
+            found["kubelet"] = _answered(
+                lambda: f"{len(pods_of_list(self._kubelet.pods()).pods)} pods from {self._kubelet.endpoint}"
+            )
+            found["configz"] = _answered(lambda: _in_words(of_configz(self._kubelet.configz())))
+        self.refresh(time.monotonic())
+        if self._settings.cri:
+            found["runtime"] = _answered(self._runtime_in_words)
+        if self._settings.pod_resources:
+            found["pod resources"] = _answered(
+                lambda: f"{len(self._open_resources().assigned())} containers have something for themselves"
+            )
+        if self._status.pods_from == "" and self._watch is not None:
+            self._watch.wait(self._settings.timeout_seconds)
+            self.refresh(time.monotonic())
+        return found
+
+    def _runtime_in_words(self) -> str:
+        runtime = self._open_runtime()
+        return f"{' '.join(runtime.version())} at {runtime.socket}, driver {runtime.cgroup_driver() or 'not told'}"
+
     # The runtime.
 
     def _ask_runtime(self, now_seconds: float) -> None:
@@ -250,8 +274,9 @@ class PodSource:
         """Whether to read the pods: at the interval, and where the runtime's sandboxes are others than then."""
         if now_seconds >= self._pods_due_seconds or self._is_watching():
             return True
-        if _sandboxes(self._sources.view) == self._sandboxes:
-            return False
+        is_runtime_away = not self._settings.cri or self._retries["runtime"].wait_seconds(now_seconds) > 0
+        if _sandboxes(self._sources.view) == self._sandboxes and not is_runtime_away:
+            return False  # without a runtime, what poked may have been a pod
         earliest_seconds = self._pods_read_seconds + PODS_SPACING_SECONDS
         if now_seconds < earliest_seconds:
             self._pods_due_seconds = min(self._pods_due_seconds, earliest_seconds)
@@ -389,6 +414,22 @@ class PodSource:
         for problem in problems:
             self._complaints.note(problem, problem)
         self._status = replace(self._status, unplaced=assembly.unplaced, unknown=assembly.unknown, problems=problems)
+
+
+def _answered(ask: Callable[[], str]) -> "str | Unsupported":
+    try:
+        return ask()
+    except Unsupported as error:
+        return error
+    except (ConfigurationError, NotAPodList) as error:
+        return Unsupported(str(error))
+
+
+def _in_words(config: KubeletConfig) -> str:
+    return (
+        f"CPU manager {config.cpu_manager_policy}, memory manager {config.memory_manager_policy}, "
+        f"MemoryQoS {'on' if config.memory_qos else 'off'}"
+    )
 
 
 def _sandboxes(view: RuntimeView | None) -> frozenset[tuple[str, bool]]:

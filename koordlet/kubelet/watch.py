@@ -113,6 +113,10 @@ class PodWatch:
             return None
         return tuple(pod for _key, pod in sorted(self._informer.snapshot().items()))
 
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait for the first answer."""
+        self._informer.wait_synced(timeout_seconds)
+
     @property
     def undecodable(self) -> int:
         """Pods that were not readable."""

@@ -32,6 +32,7 @@ def test_a_certificate_of_another_node_is_not(settings: KubeletSettings) -> None
     assert "server_name" in refused.value.remedy
 
 
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_a_certificate_of_another_authority_is_not_unless_asked_for(settings: KubeletSettings, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     make_certificate(tmp_path / "other", "DNS:node-0")
