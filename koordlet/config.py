@@ -8,8 +8,10 @@ from msgspec import Meta
 
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, merge, parse
+from koordlet.hooks.settings import HooksSettings
 from koordlet.kube.settings import ClusterSettings
 from koordlet.kubelet.settings import KubeletSettings
+from koordlet.nri.settings import NriSettings
 from koordlet.prediction.settings import PredictionSettings
 from koordlet.profiles.settings import ProfileSettings
 from koordlet.response.settings import ResponseSettings
@@ -185,6 +187,8 @@ class AgentSettings(SettingsTable, frozen=True):
     enforcer: EnforcerSettings = EnforcerSettings()
     response: ResponseSettings = ResponseSettings()
     strategies: StrategiesSettings = StrategiesSettings()
+    hooks: HooksSettings = HooksSettings()
+    nri: NriSettings = NriSettings()
     triage: TriageSettings = TriageSettings()
     serving: ServingSettings = ServingSettings()
     cluster: ClusterSettings = ClusterSettings()

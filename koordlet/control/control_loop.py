@@ -37,6 +37,9 @@ from probes.tripwire import Trip, Tripwire
 
 _log = logging.getLogger(__name__)
 
+_BY_DEFAULT = ("response", "runtime_hooks")
+"""Strategies that are applied where enforcement is asked for without naming any."""
+
 
 class IntentSource(Protocol):
     """What asks for settings in each tick besides response and strategies, such as a reconciler of protocol state."""
@@ -224,7 +227,7 @@ def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings
     """The settings that acting needs: `enforce` turns enforcement on, and the response's fast path needs a tripwire."""
     enforcer = settings.enforcer
     if enforce:
-        enforcer = msgspec.structs.replace(enforcer, enabled=True, strategies=enforcer.strategies or ("response",))
+        enforcer = msgspec.structs.replace(enforcer, enabled=True, strategies=enforcer.strategies or _BY_DEFAULT)
     probes = settings.probes
     if enforcer.enabled and settings.response.fast_path and settings.detection.enabled:
         cpu = {"tripwire": True} | probes.options.get("cpu", {})

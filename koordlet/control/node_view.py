@@ -91,6 +91,10 @@ class NodeViewBuilder:
             memory_domains=domains,
         )
 
+    def node_info(self) -> NodeInfo:
+        """The node without a tick: its memory is not known."""
+        return self._node_of(0)
+
     def _load(self) -> float | None:
         text = self._tree.text("/proc/loadavg")
         return float(text.split()[0]) if text else None

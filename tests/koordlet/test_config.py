@@ -156,6 +156,16 @@ def test_defaults() -> None:
             "allocatable": {},
             "disk_paths": ("/",),
         },
+        "hooks": {"reconcile": "auto", "features": {}, "hami_library": "/usr/local/vgpu/libvgpu.so"},
+        "nri": {
+            "enabled": "auto",
+            "socket": "/var/run/nri/nri.sock",
+            "plugin_name": "koordlet_nri",
+            "plugin_index": "00",
+            "connect_timeout_seconds": 6.0,
+            "backoff_seconds": 1.0,
+            "request_timeout_milliseconds": 500,
+        },
     }
 
 

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from koordlet.hooks.resources import DeviceNode
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.nri.bounds import PodBounds
-from koordlet.nri.host_facts import pod_bounds, rdma_nodes
+from koordlet.nri.host_facts import pod_bounds
 
 
 def host(root: Path, mounts: str) -> HostTree:
@@ -33,13 +32,3 @@ def test_bounds_of_a_pod_on_v1(tmp_path: Path) -> None:
     assert pod_bounds(Knobs(tree), "/gone") == PodBounds()
     (tmp_path / "sys/fs/cgroup/cpuset/pod/cpuset.cpus").write_text("torn-")
     assert pod_bounds(Knobs(tree), "/pod").cpus is None
-
-
-def test_rdma_device_nodes(tmp_path: Path) -> None:
-    (tmp_path / "sys/bus/pci/devices/0000:81:00.0/infiniband_verbs/uverbs0").mkdir(parents=True)
-    (tmp_path / "sys/bus/pci/devices/0000:82:00.0/infiniband_verbs/uverbs1").mkdir(parents=True)
-    (tmp_path / "dev/infiniband").mkdir(parents=True)
-    (tmp_path / "dev/infiniband/uverbs0").write_text("")
-    found = rdma_nodes(HostTree(tmp_path))
-    assert found == {"0000:81:00.0": (DeviceNode("/dev/infiniband/uverbs0", 0, 0),), "0000:82:00.0": ()}
-    assert rdma_nodes(HostTree(tmp_path / "elsewhere")) == {}

@@ -1,0 +1,197 @@
+"""The runtime hooks of a running agent: the reconciler as a source of intents, the NRI plugin, and what both know.
+
+A best-effort container that is born under suppression starts with its neighbours' CPUs. The reconciler then asks, as
+protocol state below the suppression, for the CPUs that it has without it: so the end of the suppression widens it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+
+from api.cpuset import format_cpuset
+from api.frame import CgroupInfo
+from api.intents import Intent, Knob, Setting, Strength
+from api.settings import SettingsError
+from koordlet.config import AgentSettings
+from koordlet.control.control_loop import ControlLoop
+from koordlet.control.node_view import NodeViewBuilder
+from koordlet.enforcer.conflicts import Owner
+from koordlet.enforcer.lifecycle import open_knobs
+from koordlet.hooks.decide import HookRules
+from koordlet.hooks.node import NodeFacts
+from koordlet.hooks.node_reader import NodeFactsReader
+from koordlet.hooks.rdma_nodes import rdma_nodes
+from koordlet.hooks.reconciler import STRATEGY, Reconciler
+from koordlet.host.cgroups.hierarchies import find_hierarchies
+from koordlet.host.files import HostTree
+from koordlet.identity.pods import PodTable, PodTableOf
+from koordlet.tick import Tick
+from koordlet.topology.cpu_state import CpuStateReader, KubeletConfigurationOf, NodeOf
+
+_log = logging.getLogger(__name__)
+
+_MOST_BIRTHS = 4096
+_UNSEEN_TICKS = 60
+"""Ticks after which a container that was told of at its birth and never seen is forgotten."""
+
+
+class RuntimeHooks:
+    """Source of intents (see `ControlLoop.sources`) and state for those that answer runtimes; `close` ends the NRI
+    plugin."""
+
+    silent: Collection[str]
+    """The reconciler, before the first table of pods."""
+
+    def __init__(
+        self,
+        reconciler: Reconciler | None,
+        pods: PodTableOf,
+        facts_of: Callable[[PodTable], NodeFacts],
+        active: Callable[[], Mapping[Owner, Setting]],
+    ) -> None:
+        """Without a reconciler nothing is asked for; `active` returns the settings in effect."""
+        self.silent = (STRATEGY,)
+        self.active_values: Mapping[tuple[str, Knob], str] = {}
+        """Values of actions in effect since the newest tick; replaced as a whole, so any thread may read it."""
+        self.reconciler = reconciler
+        self.pods = pods
+        self._facts_of = facts_of
+        self._active = active
+        self._problems: Mapping[str, str] = {}
+        self._lock = threading.Lock()
+        self._births: dict[str, int] = {}
+        self._exit = ExitStack()
+
+    def intents(self, tick: Tick) -> Sequence[Intent]:
+        """Return what running pods must have; empty and silent before pods are known."""
+        self.active_values = {
+            owner: setting.value for owner, setting in self._active().items() if not setting.protocol_state
+        }
+        pods, cgroups = self.pods(), tick.window.cgroups
+        if self.reconciler is None or pods.generation == 0:
+            self.silent = (STRATEGY,)
+            return ()
+        self.silent = ()
+        settings = self.reconciler.settings(pods, cgroups)
+        self._report(self.reconciler.problems)
+        return (*settings, *self._widened(pods, cgroups))
+
+    def born_suppressed(self, path: str) -> None:
+        """Take the path of a container that starts with CPUs of a suppression; any thread may call."""
+        with self._lock:
+            if len(self._births) < _MOST_BIRTHS:
+                self._births[path] = 0
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have something closed at the end."""
+        self._exit.callback(callback)
+
+    def close(self) -> None:
+        """End what was opened; idempotent."""
+        self._exit.close()
+
+    def _widened(self, pods: PodTable, cgroups: Sequence[CgroupInfo]) -> list[Setting]:
+        with self._lock:
+            if not self._births:
+                return []
+            present = {info.path for info in cgroups}
+            for path, unseen in list(self._births.items()):
+                if path not in present and (unseen < 0 or unseen >= _UNSEEN_TICKS):
+                    del self._births[path]  # it ended, or never came
+                else:
+                    self._births[path] = -1 if path in present else unseen + 1
+            born = [path for path, unseen in self._births.items() if unseen < 0]
+        node = self._facts_of(pods)
+        cpus = format_cpuset((node.pools.be_cpus & node.cpus) or node.cpus)
+        return [
+            Setting(
+                strategy=STRATEGY,
+                target=path,
+                knob=Knob.CPUSET_CPUS,
+                value=cpus,
+                reason="it was born under suppression, which is not its own",
+                strength=Strength.INVISIBLE,
+                protocol_state=True,
+            )
+            for path in born
+        ]
+
+    def _report(self, problems: Mapping[str, str]) -> None:
+        for name, problem in problems.items():
+            if self._problems.get(name) != problem:
+                _log.warning("%s: %s", name, problem)
+        self._problems = problems
+
+
+def open_runtime_hooks(
+    settings: AgentSettings,
+    tree: HostTree,
+    control: ControlLoop,
+    pods: PodTableOf,
+    *,
+    in_cluster: bool,
+    node: NodeOf = lambda: None,
+    kubelet: KubeletConfigurationOf = lambda: None,
+) -> RuntimeHooks:
+    """Open what the settings ask for and make it a source of the control loop. Close the result before the loop.
+
+    Raises SettingsError for a feature gate that no rule has, Unsupported without a cpu hierarchy.
+    """
+    strategies = {} if control.strategies is None else control.strategies.strategies
+    builder = NodeViewBuilder(tree, open_knobs(settings.enforcer, tree), settings=settings.strategies)
+    base = NodeFacts(
+        info=builder.node_info(),
+        strategies=strategies,
+        rdma_nodes=rdma_nodes(tree),
+        hami_library=settings.hooks.hami_library,
+    )
+    facts_of = NodeFactsReader(base, CpuStateReader(tree, pods, node=node, kubelet=kubelet).current)
+    may_act = settings.enforcer.enabled and not settings.enforcer.dry_run
+    v1 = find_hierarchies(tree).version == 1
+    automatic = settings.enforcer.enabled and in_cluster
+    try:
+        kept = HookRules(settings.hooks.features, only_reconciled=True)
+        reconciler = Reconciler(kept, facts_of, v1=v1) if _is_on(settings.hooks.reconcile, automatic) else None
+        hooks = RuntimeHooks(reconciler, pods, facts_of, control.enforcer.active_settings)
+        if _is_on(settings.nri.enabled, automatic) and may_act:
+            _open_nri(settings, tree, hooks, facts_of, v1=v1)
+    except ValueError as error:
+        raise SettingsError("settings", "[hooks.features]", str(error)) from error
+    control.sources.append(hooks)
+    return hooks
+
+
+def _open_nri(
+    settings: AgentSettings, tree: HostTree, hooks: RuntimeHooks, facts_of: NodeFactsReader, *, v1: bool
+) -> None:
+    try:
+        from koordlet.nri.host_facts import pod_bounds
+        from koordlet.nri.plugin import Birth, Plugin
+        from koordlet.nri.runtime_link import RuntimeLink
+    except ImportError as error:
+        _log.warning("the NRI plugin needs protobuf (%s); pip install 'koord[grpc]'", error)
+        return
+
+    def take_birth(birth: Birth) -> None:
+        if birth.suppressed:
+            hooks.born_suppressed(birth.path)
+
+    knobs = open_knobs(settings.enforcer, tree)
+    plugin = Plugin(
+        HookRules(settings.hooks.features),
+        facts_of,
+        hooks.pods,
+        v1=v1,
+        bounds_of=lambda path: pod_bounds(knobs, path),
+        active=lambda: hooks.active_values,
+        on_birth=take_birth,
+        request_timeout_milliseconds=settings.nri.request_timeout_milliseconds,
+    )
+    link = RuntimeLink(plugin, tree.path(settings.nri.socket), settings.nri)
+    link.start()
+    hooks.on_close(link.close)
+
+
+def _is_on(switch: str, automatic: bool) -> bool:
+    return automatic if switch == "auto" else switch == "on"

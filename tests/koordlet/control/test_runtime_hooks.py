@@ -1,0 +1,172 @@
+"""Runtime hooks of a running agent: protocol state reaches the cgroups and stays; newborn containers are widened."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from api.intents import Knob, Setting
+from api.protocol import BATCH_CPU, BATCH_MEMORY
+from api.qos import QoSClass
+from api.settings import SettingsError
+from api.window import Window
+from koordlet.config import AgentSettings
+from koordlet.control.capabilities import CapabilityReader
+from koordlet.control.control_loop import ControlLoop, with_enforcement
+from koordlet.control.runtime_hooks import RuntimeHooks, open_runtime_hooks
+from koordlet.hooks.settings import HooksSettings
+from koordlet.host.knobs.knobs import Knobs
+from koordlet.identity.pods import NO_PODS, PodContainer, PodFacts, PodTable
+from koordlet.nri.settings import NriSettings
+from koordlet.response.policy import ResponsePolicy
+from koordlet.response.settings import ResponseSettings
+from koordlet.tick import Tick
+from tests.frames import make_frame
+from tests.koordlet.enforcer.hosts import FakeHost
+from tests.koordlet.nri.runtime import Runtime
+from tests.trees import make_tree
+from tests.waiting import wait_for
+
+UID = "12345678-1234-1234-1234-123456789012"
+ID = "c" * 64
+POD = f"/kubepods/besteffort/pod{UID}"
+CONTAINER = f"{POD}/{ID}"
+PATHS = {1: "/", 2: "/kubepods", 3: "/kubepods/besteffort", 4: POD, 5: CONTAINER}
+AMOUNTS = {BATCH_CPU: 1500, BATCH_MEMORY: 1 << 30}
+BATCH = PodFacts(
+    "shop/batch",
+    QoSClass.BE,
+    uid=UID,
+    cgroup_uid=UID,
+    kube_qos="BestEffort",
+    containers=(PodContainer("main", ID, requests=AMOUNTS, limits=AMOUNTS),),
+)
+NRI_OFF = NriSettings(enabled="off")
+
+
+@dataclass
+class Node:
+    """A host of files with an agent's control loop; `table` is what the source of pods says."""
+
+    host: FakeHost
+    control: ControlLoop
+    settings: AgentSettings
+    table: PodTable = NO_PODS
+    opened: list[RuntimeHooks] = field(default_factory=list)
+
+    def open(self, *, in_cluster: bool = True, **changes: object) -> RuntimeHooks:
+        settings = msgspec.structs.replace(self.settings, **changes)
+        hooks = open_runtime_hooks(settings, self.host.tree, self.control, lambda: self.table, in_cluster=in_cluster)
+        self.opened.append(hooks)
+        return hooks
+
+    def tick(self) -> None:
+        frames = [make_frame(second, PATHS, {"cpustat.usage_ns": [0] * len(PATHS)}) for second in (1.0, 2.0)]
+        self.control.step(Tick.of(Window(frames)))
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    host = FakeHost(tmp_path, version=request.param)
+    make_tree(tmp_path, {"sys/devices/system/cpu/online": "0-7\n"})
+    for path in PATHS.values():
+        host.make(path)
+    control = ControlLoop(
+        ResponsePolicy(ResponseSettings()), host.enforcer(), CapabilityReader(host.tree, Knobs(host.tree), "/agent")
+    )
+    made = Node(host, control, AgentSettings(enforcer=host.settings(), nri=NRI_OFF))
+    yield made
+    for hooks in made.opened:
+        hooks.close()
+    control.close()
+
+
+def found(node: Node, path: str) -> tuple[str, str]:
+    if node.host.version == 1:
+        return node.host.text(path, "cpu.shares"), node.host.text(path, "cpu.cfs_quota_us")
+    return node.host.text(path, "cpu.weight"), node.host.text(path, "cpu.max")
+
+
+def test_a_batch_pod_gets_its_amounts_and_keeps_them(node: Node) -> None:
+    node.open()
+    node.table = PodTable([BATCH], generation=1)
+    node.tick()
+    expected = ("1536", "150000") if node.host.version == 1 else ("59", "150000 100000")
+    assert (found(node, POD), found(node, CONTAINER)) == (expected, expected)
+    node.control.close()
+    assert found(node, CONTAINER) == expected
+
+
+def test_nothing_is_asked_before_pods_are_known(node: Node) -> None:
+    hooks = node.open()
+    before = found(node, POD)
+    node.tick()
+    assert hooks.silent == ("runtime_hooks",)
+    assert found(node, POD) == before
+    node.table = PodTable([BATCH], generation=1)
+    node.tick()
+    assert hooks.silent == ()
+
+
+@pytest.mark.parametrize(
+    ("in_cluster", "changes", "is_on"),
+    [
+        pytest.param(True, {}, True, id="cluster"),
+        pytest.param(False, {}, False, id="standalone"),
+        pytest.param(False, {"hooks": HooksSettings(reconcile="on")}, True, id="asked-for"),
+        pytest.param(True, {"hooks": HooksSettings(reconcile="off")}, False, id="off"),
+        pytest.param(True, {"enforcer": AgentSettings().enforcer}, False, id="observing"),
+    ],
+)
+def test_it_is_on_where_a_cluster_is_enforced(
+    node: Node, in_cluster: bool, changes: dict[str, object], is_on: bool
+) -> None:
+    assert (node.open(in_cluster=in_cluster, **changes).reconciler is not None) is is_on
+
+
+def test_enforcing_allows_the_reconciler() -> None:
+    assert "runtime_hooks" in with_enforcement(AgentSettings(), enforce=True).enforcer.strategies
+
+
+def test_an_unknown_gate_is_refused(node: Node) -> None:
+    with pytest.raises(SettingsError, match="no feature gate 'Batch'"):
+        node.open(hooks=HooksSettings(features={"Batch": True}))
+
+
+def test_a_container_born_under_suppression_has_the_pool_below_it(node: Node) -> None:
+    hooks = node.open()
+    node.table = PodTable([BATCH], generation=1)
+    hooks.born_suppressed(CONTAINER)
+    hooks.born_suppressed("/kubepods/besteffort/never")
+    node.host.file(CONTAINER, "cpuset.cpus").write_text("0-1\n")
+    node.tick()
+    assert node.host.text(CONTAINER, "cpuset.cpus") == "0-7"
+    for _ in range(70):
+        node.tick()
+    assert list(hooks._births) == [CONTAINER]
+
+
+def test_active_values_are_those_of_actions(node: Node) -> None:
+    hooks = node.open()
+    node.table = PodTable([BATCH], generation=1)
+    node.tick()
+    node.tick()
+    assert hooks.active_values == {}
+    action = Setting(strategy="calm", target=CONTAINER, knob=Knob.CPUSET_CPUS, value="0-1", reason="because")
+    node.control.enforcer.step([action])
+    frames = [make_frame(second, PATHS, {"cpustat.usage_ns": [0] * len(PATHS)}) for second in (1.0, 2.0)]
+    hooks.intents(Tick.of(Window(frames)))
+    assert hooks.active_values == {(CONTAINER, Knob.CPUSET_CPUS): "0-1"}
+
+
+def test_the_runtime_is_answered(node: Node) -> None:
+    runtime = Runtime(node.host.root / "nri.sock")
+    hooks = node.open(nri=NriSettings(socket="/nri.sock", backoff_seconds=0.1))
+    plugin = runtime.accept()
+    assert plugin.begin()
+    hooks.close()
+    wait_for(lambda: plugin.trunk.recv(1) == b"")
+    plugin.close()
+    runtime.close()
