@@ -89,7 +89,7 @@ class Setting(_Wanted, frozen=True, tag="setting"):
     knob: Knob
     value: str
     lease_seconds: float = 60.0
-    """Time that it stays in effect without being requested again."""
+    """Time that an action stays in effect without being requested again."""
     protocol_state: bool = False
     """State that the protocol gives the pod (shares of batch resources, cpusets, memory QoS): it follows the pod and
     stays when the agent goes. Every other setting is an action: leased, and restored."""

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("koordlet")
 
+HANDOVER_SECONDS = 60.0
+"""Default of `[enforcer] handover_seconds` in a cluster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFlags:
@@ -129,7 +132,13 @@ def _run(
         try:
             loop.run(settings.interval_seconds, stop)
         finally:
-            control.close()
+            control.close(handover_seconds=_handover_seconds(settings, flags) if stop.is_planned else 0.0)
+
+
+def _handover_seconds(settings: AgentSettings, flags: RunFlags) -> float:
+    """Time that a successor has to take actions over; outside a cluster there is none to expect."""
+    chosen = settings.enforcer.handover_seconds
+    return (0.0 if flags.standalone else HANDOVER_SECONDS) if chosen is None else chosen
 
 
 def _open_detection(settings: AgentSettings, judge_settings: JudgeSettings) -> Detection:

@@ -23,6 +23,7 @@ from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
+from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
 from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
@@ -89,6 +90,9 @@ class ControlLoop:
         """Further sources of intents, asked in each tick."""
         self.kubelet_policy_of: KubeletPolicyOf = no_kubelet_policy
         """The kubelet's own managers, whose files are left to it."""
+        self.guardian: Guardian | None = None
+        """The process that restores actions when this one does not."""
+        self._last_tick_seconds = time.monotonic()
         self._from_sources: dict[int, Sequence[Intent]] = {}
         self._failing_sources: set[int] = set()
 
@@ -103,6 +107,9 @@ class ControlLoop:
             self._intents = [*self.response.step(observation), *by_strategies]
             self._record(self.response.steps)
             self._enforce(self._intents, observation)
+            self._last_tick_seconds = time.monotonic()
+        if self.guardian is not None:
+            self.guardian.beat()
 
     def _watch(self, observation: Observation) -> None:
         """Let the fast path watch the present cgroups; the slow path goes on where that fails."""
@@ -170,7 +177,8 @@ class ControlLoop:
     def _respond(self, trip: Trip) -> str:
         """Apply the first rung where that is allowed; returns the outcome."""
         observation = self._observation
-        if observation is None:
+        pause_seconds = time.monotonic() - self._last_tick_seconds
+        if observation is None or pause_seconds > self.enforcer.longest_pause_seconds:
             return "ignored"
         paths = {info.id: info.path for info in observation.cgroups}
         culprit, victim = paths.get(trip.culprit), paths.get(trip.victim)
@@ -183,7 +191,7 @@ class ControlLoop:
         self._record(self.response.steps)
         settings = [intent for intent in self._intents if isinstance(intent, Setting)]
         self._intents = [*settings, *intents]  # one-shot actions were done in the tick
-        self._enforce(self._intents, observation)
+        self._enforce(self._intents, observation, is_tick=False)
         return "acted"
 
     def close(self, *, handover_seconds: float = 0.0) -> None:
@@ -192,14 +200,27 @@ class ControlLoop:
             self.fast_path.close()
         with self._lock:
             self.enforcer.close(handover_seconds=handover_seconds)
+            until = self.enforcer.handed_over_until
+        guardian, self.guardian = self.guardian, None
+        if guardian is None:
+            return
+        if until is None:
+            guardian.close()
+        else:
+            guardian.hand_over(until)
 
-    def _enforce(self, intents: list[Intent], observation: Observation) -> None:
+    def _enforce(self, intents: list[Intent], observation: Observation, *, is_tick: bool = True) -> None:
         silent = set(self.strategies.silent if self.strategies is not None else ())
         for source in self.sources:
             silent |= set(source.silent)
         marked = annotated(observation.cgroups, self._facts_of)
         events = self.enforcer.step(
-            intents, observation.cgroups, silent=silent, annotated=marked, kubelet=self.kubelet_policy_of()
+            intents,
+            observation.cgroups,
+            silent=silent,
+            annotated=marked,
+            kubelet=self.kubelet_policy_of(),
+            is_tick=is_tick,
         )
         self.intent_counts = intent_results(intents, events)
         if self.strategies is None:
@@ -270,6 +291,8 @@ def open_control_loop(
         node_view=node_view,
         facts_of=facts_of,
     )
+    if enforcer_settings.guardian and not enforcer_settings.dry_run:
+        control.guardian = Guardian(enforcer_settings, tree)
     if tripwire is not None:
         control.fast_path = FastPath(tripwire, control.trip, settings.response)
     return control

@@ -68,6 +68,8 @@ class Enforcer:
         self._last_step: float | None = None
         self._started = 0.0
         self._is_closed = False
+        self.handed_over_until: float | None = None
+        """Monotonic second until which a successor may take the actions over, once it is closed so."""
 
     @property
     def counts(self) -> dict[tuple[str, str, str], int]:
@@ -79,6 +81,11 @@ class Enforcer:
     def active_settings(self) -> dict[Owner, Setting]:
         """The settings in effect."""
         return {owner: lease.setting for owner, lease in self._leases.active.items()}
+
+    @property
+    def longest_pause_seconds(self) -> float:
+        """Time between two ticks that no action outlives."""
+        return self._settings.guardian_seconds
 
     def held_protocol_state(self) -> dict[Owner, Setting]:
         """Protocol state that is held, in effect or below an action."""
@@ -123,18 +130,21 @@ class Enforcer:
         silent: Collection[str] = (),
         annotated: Collection[str] = (),
         kubelet: KubeletPolicy = NO_KUBELET_POLICY,
+        is_tick: bool = True,
     ) -> list[EnforcerEvent]:
         """Make the node's settings those that `intents` ask for; return the outcome of each.
 
         `intents` are complete: a setting that is not among them is restored at once, unless its strategy is one of
         `silent` (it could not decide), in which case it stays in effect until its lease ends; protocol state has no
         such end. `cgroups` are the present ones, with their classes; None if they are as before. `annotated` are paths
-        that are protected by annotation. Does nothing once closed.
+        that are protected by annotation. A step between two ticks (`is_tick` False) does not count as a sign of life.
+        Does nothing once closed.
         """
         if self._is_closed:
             return []
         self._clock.start_step(now)
-        self._end_overdue_actions()
+        if is_tick:
+            self._end_overdue_actions()
         self._update_protection(cgroups, annotated, kubelet)
         requested = list(intents)
         settings = [intent for intent in requested if isinstance(intent, Setting)]
@@ -361,7 +371,9 @@ class Enforcer:
         self._is_closed = True
         self._clock.start_step(now)
         deadline = self._clock.monotonic_seconds + handover_seconds
-        if not (handover_seconds > 0 and self._journal.hand_over(deadline)):
+        if handover_seconds > 0 and self._journal.hand_over(deadline):
+            self.handed_over_until = deadline
+        else:
             self._leases.end_all_actions("the agent stops")
         events = self._log.end_step()
         self._journal.close()

@@ -1,0 +1,91 @@
+"""The guardian's process. It imports nothing but the standard library until it has something to restore.
+
+So it needs a tenth of the agent's memory, and restores with the code that is installed at that moment.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+from koordlet.enforcer.guardian.watch import Duty, Watch
+
+_READ_BYTES = 1 << 16
+_OOM_SCORE = "-999"
+_RETRIES = 30
+_RETRY_SECONDS = 1.0
+
+
+def main(arguments: list[str]) -> None:
+    """Watch the agent at the other end of standard input; the argument is what `Guardian` gives, as JSON."""
+    given = json.loads(arguments[0])
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    is_asked = _ask_by_signal()
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
+        stream.write(_OOM_SCORE)
+    watch = Watch(given["pause_seconds"], time.monotonic())
+    _serve(watch, is_asked, given)
+
+
+def _ask_by_signal() -> list[bool]:
+    """SIGTERM counts once the agent is gone: whoever ends the whole service then waits for no successor."""
+    asked: list[bool] = []
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        asked.append(True)
+
+    signal.signal(signal.SIGTERM, ask)
+    return asked
+
+
+def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
+    pipe = sys.stdin.fileno()
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    sources, rest = [pipe, wake_read], b""
+    while True:
+        now = time.monotonic()
+        match watch.duty(now):
+            case Duty.END:
+                return
+            case Duty.RESTORE:
+                _restore(given, beside=False)
+                return
+            case Duty.RESTORE_BESIDE:
+                _restore(given, beside=True)
+                watch.note_restored()
+                continue
+        if is_asked and watch.is_handed_over:
+            _restore(given, beside=False)
+            return
+        ready, _, _ = select.select(sources, [], [], watch.wait_seconds(now))
+        if wake_read in ready:
+            os.read(wake_read, _READ_BYTES)
+        if pipe in ready:
+            content = os.read(pipe, _READ_BYTES)
+            *lines, rest = (rest + content).split(b"\n")
+            for line in lines:
+                watch.take(line.decode(errors="replace"), time.monotonic())
+            if not content:
+                watch.take_end()
+                sources.remove(pipe)
+
+
+def _restore(given: dict[str, Any], *, beside: bool) -> None:
+    """Restore the actions that the journal names; where an agent holds it, that one restores them."""
+    for _ in range(_RETRIES):
+        try:
+            from koordlet.enforcer.guardian.restoring import restore_actions
+
+            if restore_actions(given, beside=beside):
+                return
+        except Exception:  # noqa: BLE001 - files of an upgrade in progress, a full disk: what is left is to try again
+            pass
+        time.sleep(_RETRY_SECONDS)

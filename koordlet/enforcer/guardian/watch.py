@@ -1,0 +1,76 @@
+"""What the guardian knows of its agent and what follows from it. Pure: lines and times in, a duty out.
+
+The agent writes a line to the guardian's pipe: `beat` after each completed tick, `over SECONDS` when it ends and
+leaves its actions to a successor until that moment of the monotonic clock, `bye` when it has restored them itself. The
+end of the pipe without either of the last two is the death of the agent.
+"""
+
+from enum import Enum
+
+
+class Duty(Enum):
+    """What the guardian has to do."""
+
+    WAIT = "wait"
+    RESTORE_BESIDE = "restore beside"
+    """The agent lives and completes no tick: restore, and go on watching."""
+    RESTORE = "restore"
+    """The agent is no more, and nobody took its actions over in time: restore, and end."""
+    END = "end"
+
+
+class Watch:
+    """One agent as seen from its pipe. Times are seconds of the monotonic clock."""
+
+    def __init__(self, pause_seconds: float, now: float) -> None:
+        """`pause_seconds` without a completed tick are a hang."""
+        self._pause_seconds = pause_seconds
+        self._beat = now
+        self._is_restored = False
+        self._has_left = False
+        self._is_dead = False
+        self._deadline: float | None = None
+
+    def take(self, line: str, now: float) -> None:
+        """Take a line; what is none is ignored."""
+        word, _, rest = line.strip().partition(" ")
+        if word == "beat":
+            self._beat, self._is_restored = now, False
+        elif word == "bye":
+            self._has_left = True
+        elif word == "over":
+            try:
+                self._deadline = float(rest)
+            except ValueError:
+                return
+
+    def take_end(self) -> None:
+        """Take the end of the pipe."""
+        self._is_dead = True
+
+    def note_restored(self) -> None:
+        """Note that the duty to restore beside the agent is done."""
+        self._is_restored = True
+
+    @property
+    def is_handed_over(self) -> bool:
+        """True while a successor may come."""
+        return self._deadline is not None
+
+    def duty(self, now: float) -> Duty:
+        """Return what is to be done."""
+        if self._has_left:
+            return Duty.END
+        if self._deadline is not None:
+            return Duty.RESTORE if now >= self._deadline else Duty.WAIT
+        if self._is_dead:
+            return Duty.RESTORE
+        if not self._is_restored and now - self._beat >= self._pause_seconds:
+            return Duty.RESTORE_BESIDE
+        return Duty.WAIT
+
+    def wait_seconds(self, now: float) -> float | None:
+        """Time until the duty may change by itself; None: only with a line."""
+        if self._deadline is not None:
+            return max(self._deadline - now, 0.0)
+        return None if self._is_restored else max(self._beat + self._pause_seconds - now, 0.0)

@@ -1,0 +1,236 @@
+"""Real agents, guardians and cgroups: death, hang and planned end, each at moments that the agent does not choose."""
+
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from koordlet.config import EnforcerSettings
+from koordlet.enforcer.journal_format import Kind, decode
+from koordlet.enforcer.lifecycle import open_enforcer, restore
+from koordlet.host.files import HostTree
+from tests.cgroups import CgroupTree, TestCgroup
+from tests.koordlet.enforcer.hosts import want
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.kernel
+
+HOST = HostTree()
+ROOT = Path(__file__).parents[3]
+DEATHS = 20
+PAUSE_SECONDS = 2.0
+
+AGENT = """
+import sys, time, signal
+from api.intents import Knob, Setting
+from koordlet.config import EnforcerSettings
+from koordlet.enforcer.guardian.guardian import Guardian
+from koordlet.enforcer.lifecycle import open_enforcer
+from koordlet.host.files import HostTree
+import msgspec
+settings = msgspec.json.decode(sys.argv[1], type=EnforcerSettings)
+path, handover = sys.argv[2], float(sys.argv[3])
+enforcer = open_enforcer(settings, HostTree())
+guardian = Guardian(settings, HostTree())
+def one(knob, value, **more):
+    return Setting(strategy="calm", target=path, knob=knob, value=value, reason="because", **more)
+stops = []
+signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
+print(guardian.pid, flush=True)
+number = 0
+while not stops:
+    number += 1
+    enforcer.step([one(Knob.CPU_WEIGHT, "50", protocol_state=True), one(Knob.CPU_MAX, f"{20 + number % 50}000 100000")])
+    guardian.beat()
+    time.sleep(0.002)
+enforcer.close(handover_seconds=handover)
+if enforcer.handed_over_until is None:
+    guardian.close()
+else:
+    guardian.hand_over(enforcer.handed_over_until)
+"""
+
+
+class Agent:
+    def __init__(self, settings: EnforcerSettings, pod: TestCgroup, handover: float = 0.0) -> None:
+        import msgspec
+
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", AGENT, msgspec.json.encode(settings).decode(), pod.path, str(handover)],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert self.process.stdout is not None
+        self.guardian = int(self.process.stdout.readline())
+        wait_for(lambda: catches(self.guardian, signal.SIGTERM))
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.kill(signal.SIGCONT)
+            self.kill()
+        self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def pod(tree: CgroupTree) -> Iterator[TestCgroup]:
+    with tree.make_cgroup("guarded") as made:
+        yield made
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[EnforcerSettings]:
+    made = EnforcerSettings(
+        enabled=True,
+        strategies=("*",),
+        changes_per_minute=1_000_000,
+        pod_changes_per_minute=1_000_000,
+        guardian_seconds=PAUSE_SECONDS,
+        state_dir=str(tmp_path / "state"),
+        audit_file=str(tmp_path / "audit.jsonl"),
+    )
+    yield made
+    wait_for(lambda: restore(made, HOST, everything=True) is not None)
+
+
+def quota(pod: TestCgroup) -> str:
+    name = "cpu.max" if (pod.cpu_dir / "cpu.max").exists() else "cpu.cfs_quota_us"
+    return (pod.cpu_dir / name).read_text().split()[0].replace("-1", "max")
+
+
+def weight(pod: TestCgroup) -> str:
+    name = "cpu.weight" if (pod.cpu_dir / "cpu.weight").exists() else "cpu.shares"
+    return (pod.cpu_dir / name).read_text().strip()
+
+
+def is_gone(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def catches(pid: int, number: int) -> bool:
+    caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return caught is not None and bool(int(caught.group(1), 16) >> (number - 1) & 1)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_actions_end_and_protocol_state_stays(pod: TestCgroup, settings: EnforcerSettings) -> None:
+    chance, taken = random.Random(2026), []
+    before = weight(pod)
+    for _ in range(DEATHS):
+        agent = Agent(settings, pod)
+        try:
+            wait_for(lambda: quota(pod) != "max")
+            time.sleep(chance.uniform(0.0, 0.1))
+            agent.kill()
+            killed = time.monotonic()
+            wait_for(lambda: quota(pod) == "max")
+            taken.append(time.monotonic() - killed)
+            assert weight(pod) != before
+            wait_for(lambda agent=agent: is_gone(agent.guardian))  # type: ignore[misc]
+            live = decode((Path(settings.state_dir) / "journal").read_bytes()).live
+            assert {entry.kind for entry in live.values()} == {Kind.PROTOCOL}
+        finally:
+            agent.end()
+    restore(settings, HOST, everything=True)
+    assert weight(pod) == before
+    print(f"{DEATHS} deaths: restored after {statistics.median(taken):.2f} s (median), {max(taken):.2f} s at most")
+
+
+def test_a_hang_ends_actions_and_the_agent_goes_on_from_there(pod: TestCgroup, settings: EnforcerSettings) -> None:
+    agent = Agent(settings, pod)
+    try:
+        wait_for(lambda: quota(pod) != "max")
+        agent.kill(signal.SIGSTOP)
+        stopped = time.monotonic()
+        wait_for(lambda: quota(pod) == "max")
+        print(f"restored {time.monotonic() - stopped:.2f} s after a stop, with {PAUSE_SECONDS} s allowed")
+        agent.kill(signal.SIGCONT)
+        wait_for(lambda: quota(pod) != "max")
+        agent.kill(signal.SIGTERM)
+        agent.process.wait(30)
+        assert quota(pod) == "max"
+        wait_for(lambda: is_gone(agent.guardian))
+    finally:
+        agent.end()
+
+
+def test_a_planned_end_leaves_actions_to_the_successor(pod: TestCgroup, settings: EnforcerSettings) -> None:
+    agent = Agent(settings, pod, handover=60.0)
+    try:
+        wait_for(lambda: quota(pod) != "max")
+        agent.kill(signal.SIGTERM)
+        agent.process.wait(30)
+        left = quota(pod)
+        assert left != "max"
+        successor = open_enforcer(settings, HOST)
+        assert quota(pod) == left
+        from api.intents import Knob
+
+        successor.step([want(Knob.CPU_MAX, f"{left} 100000", pod.path)])
+        assert quota(pod) == left
+        successor.step([])
+        assert quota(pod) == "max"
+        successor.close()
+        os.kill(agent.guardian, signal.SIGTERM)
+        wait_for(lambda: is_gone(agent.guardian))
+    finally:
+        agent.end()
+
+
+def test_without_a_successor_the_guardian_restores_at_the_deadline(pod: TestCgroup, settings: EnforcerSettings) -> None:
+    agent = Agent(settings, pod, handover=2.0)
+    try:
+        wait_for(lambda: quota(pod) != "max")
+        agent.kill(signal.SIGTERM)
+        agent.process.wait(30)
+        assert quota(pod) != "max"
+        wait_for(lambda: quota(pod) == "max")
+        wait_for(lambda: is_gone(agent.guardian))
+    finally:
+        agent.end()
+
+
+def test_a_service_that_is_ended_as_a_whole_waits_for_no_successor(pod: TestCgroup, settings: EnforcerSettings) -> None:
+    agent = Agent(settings, pod, handover=3600.0)
+    try:
+        wait_for(lambda: quota(pod) != "max")
+        os.kill(agent.guardian, signal.SIGTERM)
+        agent.kill(signal.SIGTERM)
+        wait_for(lambda: quota(pod) == "max")
+        wait_for(lambda: is_gone(agent.guardian))
+    finally:
+        agent.end()
+
+
+def test_a_guardian_that_is_killed_is_started_again(pod: TestCgroup, settings: EnforcerSettings) -> None:
+    from koordlet.enforcer.guardian import guardian as room
+
+    made = room.Guardian(settings, HOST)
+    first = made.pid
+    assert first is not None
+    try:
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: is_gone(first))
+        made._started_at = float("-inf")
+        made.beat()
+        assert made.starts == 2
+        assert made.pid not in (None, first)
+    finally:
+        made.close()

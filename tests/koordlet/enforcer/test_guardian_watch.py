@@ -1,0 +1,49 @@
+"""What a guardian makes of the lines and silences of its agent."""
+
+import pytest
+
+from koordlet.enforcer.guardian.watch import Duty, Watch
+
+
+def after(*lines: str, now: float = 5.0, ends: bool = False) -> Watch:
+    watch = Watch(30.0, 0.0)
+    for line in lines:
+        watch.take(line, now)
+    if ends:
+        watch.take_end()
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends", "now", "duty"),
+    [
+        pytest.param(["beat"], False, 34.0, Duty.WAIT, id="alive"),
+        pytest.param(["beat"], False, 35.0, Duty.RESTORE_BESIDE, id="hangs"),
+        pytest.param([], False, 30.0, Duty.RESTORE_BESIDE, id="hangs-before-its-first-tick"),
+        pytest.param(["beat"], True, 5.0, Duty.RESTORE, id="dead"),
+        pytest.param(["beat", "bye"], True, 99.0, Duty.END, id="left"),
+        pytest.param(["over 60.0"], True, 59.0, Duty.WAIT, id="handed-over"),
+        pytest.param(["over 60.0"], True, 60.0, Duty.RESTORE, id="no-successor"),
+        pytest.param(["over soon"], True, 6.0, Duty.RESTORE, id="a-deadline-that-is-none"),
+        pytest.param(["", "\x00", "beatbeat"], False, 29.0, Duty.WAIT, id="noise"),
+    ],
+)
+def test_duties(lines: list[str], ends: bool, now: float, duty: Duty) -> None:
+    assert after(*lines, ends=ends).duty(now) is duty
+
+
+def test_after_a_hang_it_watches_on() -> None:
+    watch = after("beat")
+    assert watch.duty(40.0) is Duty.RESTORE_BESIDE
+    watch.note_restored()
+    assert watch.duty(99.0) is Duty.WAIT
+    assert watch.wait_seconds(99.0) is None
+    watch.take("beat", 100.0)
+    assert watch.duty(129.0) is Duty.WAIT
+    assert watch.duty(131.0) is Duty.RESTORE_BESIDE
+
+
+def test_it_sleeps_until_the_next_duty() -> None:
+    assert after("beat").wait_seconds(10.0) == 25.0
+    assert after("over 60.0").wait_seconds(10.0) == 50.0
+    assert after("over 60.0").wait_seconds(61.0) == 0.0
