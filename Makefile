@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup proto docs run test test-kernel test-pure test-vm test-cluster lint bench bpf clean provision provision-test
+.PHONY: setup proto docs manifests run test test-kernel test-pure test-vm test-cluster lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -35,6 +35,9 @@ proto: $(STAMP) ## the messages of the agent's socket, of the runtime proxy, and
 
 docs: $(STAMP) ## the generated tables of the documents
 	@$(PYTHON) -m docs.render
+
+manifests: $(STAMP) ## deploy/manifests, from the chart
+	@$(PYTHON) deploy/render.py
 
 run: setup ## observe this host until Ctrl-C
 	@$(VENV)/bin/koordlet run --standalone

@@ -1,11 +1,11 @@
-"""The Prometheus endpoint of the agent: its registry, its HTTP server, and the sink that feeds them."""
+"""The Prometheus endpoint of the agent: its registry, its HTTP server with the probes' paths, and the sink of both."""
 
 import logging
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
 from api.plugin import Unsupported
 from koordlet.agent.agent import Agent
@@ -15,6 +15,7 @@ from koordlet.config import AgentSettings
 from koordlet.control.control_loop import ControlLoop
 from koordlet.metrics.actions import ActionMetrics
 from koordlet.metrics.cgroups import CgroupMetrics
+from koordlet.metrics.health import TickHealth, with_health
 from koordlet.metrics.verdicts import VerdictMetrics
 from koordlet.tick import Tick
 
@@ -43,9 +44,12 @@ def open_metrics(
     except OSError as error:
         problem = f"metrics cannot be served on {table.address}:{table.port}: {error.strerror}"
         raise Unsupported(problem, "set [metrics] port in the settings file") from error
+    health = TickHealth(settings.interval_seconds)
+    server.set_app(with_health(health, make_wsgi_app(registry)))
     _log.info("metrics on http://%s:%d/metrics", table.address, server.server_port)
 
     def update(tick: Tick) -> None:
+        health.beat()
         cgroups.update(tick, capabilities=agent.capabilities(), programs=agent.program_rows())
         actions.update(control, tick.window.cgroups)
         if detection is not None:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -12,7 +12,7 @@ import pytest
 from cluster import NAMESPACES, PODS, DeleteOptions, Document, Key, Query
 from tests.cluster_e2e.images import BUSYBOX, NoBusyboxError, busybox
 from tests.cluster_e2e.machine import MachineBusyError
-from tests.cluster_e2e.node import Node, missing_binaries, node_running
+from tests.cluster_e2e.node import SERVICE_ACCOUNTS, Node, missing_binaries, node_running
 from tests.cluster_e2e.record import NodeRunningError
 from tests.waiting import wait_for
 
@@ -68,8 +68,6 @@ class Pods:
         self.namespace = f"test-{Random().getrandbits(32):08x}"
         node.client.create(NAMESPACES, {"metadata": {"name": self.namespace}})
         accounts = Key(self.namespace, "default")
-        from tests.cluster_e2e.node import SERVICE_ACCOUNTS
-
         wait_for(lambda: node.client.find(SERVICE_ACCOUNTS, accounts))
 
     def run(self, name: str, command: list[str], resources: Document | None = None, **spec: object) -> Document:
@@ -119,6 +117,3 @@ def container_id(pod: Document) -> str:
     """Return the id of a pod's first container, without the runtime's name."""
     text: str = pod["status"]["containerStatuses"][0]["containerID"]
     return text.partition("://")[2]
-
-
-RunsPod = Callable[[str], Document]

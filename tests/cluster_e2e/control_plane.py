@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver and kube-controller-manager on 127.0.0.1, with certificates of their own."""
+"""etcd, kube-apiserver and kube-controller-manager, with certificates of their own."""
 
 import base64
 import socket
@@ -38,7 +38,7 @@ class Credentials:
         authority = Authority(folder, "ca")
         masters = "/O=system:masters"
         services = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
-        names = (*(f"DNS:{name}" for name in services), f"IP:{HOST}", f"IP:{SERVICE_ADDRESS}")
+        names = (*(f"DNS:{name}" for name in services), f"IP:{NODE_ADDRESS}", f"IP:{SERVICE_ADDRESS}")
         node = f"/O=system:nodes/CN=system:node:{NODE_NAME}"
         return cls(
             authority=authority,
@@ -78,8 +78,8 @@ class Ports:
 
     @property
     def url(self) -> str:
-        """Address of the API server."""
-        return f"https://{HOST}:{self.apiserver}"
+        """Address of the API server; that of the bridge, which pods reach too."""
+        return f"https://{NODE_ADDRESS}:{self.apiserver}"
 
 
 def free_ports(count: int, host: str = HOST) -> list[int]:
@@ -112,8 +112,8 @@ def apiserver_command(assets: Path, keys: Credentials, ports: Ports) -> list[str
     return [
         assets / "kube-apiserver",
         f"--etcd-servers=http://{HOST}:{ports.etcd}",
-        f"--bind-address={HOST}",
-        f"--advertise-address={HOST}",
+        f"--bind-address={NODE_ADDRESS}",
+        f"--advertise-address={NODE_ADDRESS}",
         f"--secure-port={ports.apiserver}",
         "--endpoint-reconciler-type=none",
         f"--tls-cert-file={keys.apiserver.certificate}",

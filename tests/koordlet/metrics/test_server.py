@@ -1,6 +1,7 @@
 """The Prometheus endpoint: served while it is open, fed by its sink, and refused with a remedy on a taken port."""
 
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +49,8 @@ def port_of(text: str) -> int:
     return int(found[1])
 
 
-def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+def scrape(port: int, path: str = "/metrics") -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
         return str(response.read().decode())
 
 
@@ -63,9 +64,13 @@ def test_the_endpoint_serves_what_ticks_brought(
 ) -> None:
     with caplog.at_level("INFO"), open_metrics(agent, detection, control, settings, "1.2.3") as sink:
         loop = AgentLoop(agent, detection=detection, control=control.step, sinks={"metrics": sink})
+        port = port_of(caplog.text)
+        assert scrape(port, "/healthz") == "ok\n"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            scrape(port, "/readyz")
         for _ in range(2):
             loop.tick()
-        port = port_of(caplog.text)
+        assert scrape(port, "/readyz") == "ok\n"
         text = scrape(port)
     assert not agent.lost
     assert 'koord_build_info{kernel="' in text

@@ -1,0 +1,179 @@
+"""The chart's DaemonSet on a real node, with its own service account, capabilities, seccomp profile and probes.
+
+There is no registry here: the containers are busybox, and the agent's programs and libraries are mounted from the host
+where an image would have them. Everything else is what the chart says.
+"""
+
+import re
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from cluster import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    Binding,
+    DeleteOptions,
+    Document,
+    Key,
+    Query,
+    Resource,
+    bind,
+)
+from tests.cluster_e2e.conftest import Pods, container_id
+from tests.cluster_e2e.images import BUSYBOX
+from tests.cluster_e2e.node import Node
+from tests.cluster_e2e.test_koordlet import BUSY
+from tests.deploy.charts import ROOT, documents
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE = "koord-system"
+RBAC = "rbac.authorization.k8s.io"
+KINDS: dict[str, Resource[Any]] = {
+    "ServiceAccount": Resource("ServiceAccount", "serviceaccounts", dict),
+    "ConfigMap": Resource("ConfigMap", "configmaps", dict),
+    "ClusterRole": Resource("ClusterRole", "clusterroles", dict, RBAC, "v1", namespaced=False),
+    "ClusterRoleBinding": Resource("ClusterRoleBinding", "clusterrolebindings", dict, RBAC, "v1", namespaced=False),
+    "DaemonSet": DAEMON_SETS,
+}
+SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ssl")
+"""Directories of the host with the interpreter and its libraries."""
+CAPABILITIES = {"BPF": 39, "PERFMON": 38, "DAC_OVERRIDE": 1, "SYS_RESOURCE": 24}
+
+
+def with_programs_of_the_host(daemon_set: Document, node: Node) -> Document:
+    """The DaemonSet with busybox, the host's interpreter and this tree in place of the image."""
+    spec = daemon_set["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": [sys.executable, "-m", "koordlet", "run"]}
+    venv = Path(sys.prefix).resolve()
+    for number, path in enumerate([*SYSTEM, *sorted({str(ROOT), str(venv)})]):
+        spec["volumes"].append({"name": f"image-{number}", "hostPath": {"path": path}})
+        container["volumeMounts"].append({"name": f"image-{number}", "mountPath": path, "readOnly": True})
+    server = urlsplit(node.url)
+    container["env"] += [
+        {"name": "PYTHONPATH", "value": str(ROOT)},
+        # No kube-proxy runs here, so the service's address leads nowhere.
+        {"name": "KUBERNETES_SERVICE_HOST", "value": str(server.hostname)},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": str(server.port)},
+    ]
+    return daemon_set
+
+
+@contextmanager
+def installed(node: Node, values: Mapping[str, Any]) -> Iterator[Document]:
+    """The chart on the node; yields the agent's pod when it is Ready."""
+    client = node.client
+    if client.find(NAMESPACES, Key("", NAMESPACE)) is None:
+        client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    for path in sorted((ROOT / "deploy" / "crds").glob("*.yaml")):
+        definition = yaml.safe_load(path.read_text())
+        if client.find(CUSTOM_RESOURCE_DEFINITIONS, Key("", definition["metadata"]["name"])) is None:
+            client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    made: list[tuple[Resource[Any], Key]] = []
+    try:
+        for document in documents(values):
+            if document["kind"] not in KINDS:
+                continue
+            kind = KINDS[document["kind"]]
+            if kind is DAEMON_SETS:
+                document = with_programs_of_the_host(document, node)
+            client.create(kind, document)
+            made.append((kind, Key(NAMESPACE if kind.namespaced else "", document["metadata"]["name"])))
+        pod = wait_for(lambda: agents(node), interval_seconds=0.2)[0]
+        key = Key(NAMESPACE, pod["metadata"]["name"])
+        # The scheduler's part: the pod asks for this node by its affinity.
+        bind(client, Binding(key, pod["metadata"]["uid"], node.name))
+        wait_for(lambda: is_ready(client.get(PODS, key)), 60, check=lambda: story(node), interval_seconds=0.5)
+        yield client.get(PODS, key)
+    finally:
+        for kind, key in reversed(made):
+            client.delete(kind, key, DeleteOptions(propagation_policy="Foreground"))
+        wait_for(lambda: not agents(node), interval_seconds=0.2)
+
+
+def agents(node: Node) -> list[Document]:
+    return [item.value for item in node.client.list(PODS, Query(NAMESPACE)).items]
+
+
+def is_ready(pod: Document) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or ())
+
+
+def story(node: Node) -> str:
+    """What became of the agents: statuses, Events and logs."""
+    statuses = [pod["status"] for pod in agents(node)]
+    events = [item.value.get("note", "") for item in node.client.list(EVENTS, Query(NAMESPACE)).items]
+    return f"{statuses}\n{events}\n{log_of(node)}"
+
+
+def log_of(node: Node) -> str:
+    """The agents' logs."""
+    return "\n".join(path.read_text() for path in sorted(node.directory.glob(f"pod-logs/{NAMESPACE}_*/*/*.log")))[
+        -6000:
+    ]
+
+
+def scrape(pod: Document, path: str = "/metrics") -> str:
+    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:9316{path}", timeout=30) as response:
+        return str(response.read().decode())
+
+
+def status_of(pod: Document) -> dict[str, str]:
+    """/proc/PID/status of the agent."""
+    container = container_id(pod)
+    (procs,) = Path("/sys/fs/cgroup/cpu").glob(f"kubepods/**/{container}/cgroup.procs")
+    status = Path(f"/proc/{procs.read_text().split()[0]}/status").read_text()
+    return dict(re.findall(r"^(\w+):\s+(.*)$", status, re.MULTILINE))
+
+
+def capability_set(names: list[str]) -> int:
+    return sum(1 << CAPABILITIES[name] for name in names)
+
+
+def values_of(node: Node) -> dict[str, Any]:
+    """The chart's values for this node, whose kubelet and runtime are at unusual places."""
+    settings = f"""interval_seconds = 0.5
+[metrics]
+address = "0.0.0.0"
+[cluster]
+enabled = true
+[kubelet]
+endpoint = "{node.kubelet.url}"
+cri_socket = "{node.runtime.socket}"
+pod_resources_socket = "{node.directory}/kubelet/pod-resources/kubelet.sock"
+"""
+    pod_resources = str(node.directory / "kubelet" / "pod-resources")
+    places = {"runtimeDirectory": str(node.directory), "podResourcesDirectory": pod_resources}
+    return {"koordlet": {"settings": settings, **places}}
+
+
+def test_the_agent_becomes_ready_and_measures_pods_with_two_capabilities(node: Node, pods: Pods) -> None:
+    with installed(node, values_of(node)) as agent:
+        status = status_of(agent)
+        assert int(status["CapEff"], 16) == capability_set(["BPF", "PERFMON"])
+        assert status["NoNewPrivs"] == "1"
+        assert status["Seccomp"] == "2"
+        assert scrape(agent, "/healthz") == "ok\n"
+        pods.run("busy", BUSY)
+        wait_for(
+            lambda: f'namespace="{pods.namespace}"' in scrape(agent), interval_seconds=0.5, check=lambda: log_of(node)
+        )
+        text = scrape(agent)
+        for probe in ("cpu", "memory", "blockio"):
+            assert f'koord_capability{{name="{probe}"}} 1.0' in text
+        log = log_of(node)
+        assert "orbidden" not in log
+        assert "Traceback" not in log

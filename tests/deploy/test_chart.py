@@ -1,0 +1,143 @@
+"""The chart: its manifests are up to date, it asks for little, and Helm renders it as we do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from koordlet.config import load_settings
+from tests.deploy.charts import documents, helm_documents, one, renderer
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "enforce": {"koordlet": {"enforce": True}},
+    "network": {"koordlet": {"enforce": True, "network": True}},
+    "privileged": {"koordlet": {"privileged": True}},
+    "standalone": {"koordlet": {"standalone": True}, "image": {"tag": "x"}},
+}
+
+
+def container(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    (found,) = one("DaemonSet", values)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def mounts(values: dict[str, Any] | None = None) -> dict[str, bool]:
+    return {each["mountPath"]: each.get("readOnly", False) for each in container(values)["volumeMounts"]}
+
+
+def test_the_plain_manifests_are_those_of_the_chart() -> None:
+    expected = renderer.manifests()
+    stored = {path: path.read_text() for path in renderer.MANIFESTS.glob("*.yaml")}
+    assert stored == expected, "run: python deploy/render.py"
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_helm_renders_the_same(variant: str, tmp_path: Path) -> None:
+    found = helm_documents(VARIANTS[variant], tmp_path / "values.yaml")
+    if found is None:
+        pytest.skip("neither helm nor its library for Python (helm-python-sdk) is here")
+
+    def ordered(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+    assert ordered(found) == ordered(documents(VARIANTS[variant]))
+
+
+def test_the_chart_brings_every_custom_resource_definition() -> None:
+    brought = {path.name for path in (renderer.CHART / "crds").glob("*.yaml")}
+    assert brought == {path.name for path in (renderer.HERE / "crds").glob("*.yaml")} != set()
+
+
+def test_an_observing_agent_may_write_to_its_own_directories_only() -> None:
+    security = container()["securityContext"]
+    assert security["readOnlyRootFilesystem"]
+    assert not security["allowPrivilegeEscalation"]
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["BPF", "PERFMON"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    writable = {path for path, read_only in mounts().items() if not read_only}
+    assert writable == {"/run/koord", "/var/lib/koord", "/var/log/koord", "/tmp"}
+    assert "hostNetwork" not in one("DaemonSet")["spec"]["template"]["spec"]
+
+
+def test_an_enforcing_agent_may_write_to_cgroups() -> None:
+    values = VARIANTS["enforce"]
+    assert not mounts(values)["/sys/fs/cgroup"]
+    assert "--enforce" in container(values)["args"]
+    added = container(values)["securityContext"]["capabilities"]["add"]
+    assert added == ["BPF", "PERFMON", "DAC_OVERRIDE", "SYS_RESOURCE"]
+
+
+def test_traffic_classes_need_the_network_of_the_host() -> None:
+    values = VARIANTS["network"]
+    assert one("DaemonSet", values)["spec"]["template"]["spec"]["hostNetwork"]
+    assert "NET_ADMIN" in container(values)["securityContext"]["capabilities"]["add"]
+
+
+def test_privileged_stands_in_place_of_capabilities() -> None:
+    security = container(VARIANTS["privileged"])["securityContext"]
+    assert security["privileged"]
+    assert not {"capabilities", "allowPrivilegeEscalation", "seccompProfile"} & security.keys()
+
+
+def test_a_rollout_changes_few_nodes_at_once_and_waits_for_the_handover() -> None:
+    spec = one("DaemonSet")["spec"]
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1}
+    assert spec["minReadySeconds"] >= 30
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 60
+    assert spec["template"]["spec"]["priorityClassName"] == "system-node-critical"
+
+
+def test_the_settings_are_valid_and_a_change_of_them_rolls_the_agents(tmp_path: Path) -> None:
+    text = one("ConfigMap")["data"]["koordlet.toml"]
+    (tmp_path / "koordlet.toml").write_text(text)
+    settings = load_settings(tmp_path / "koordlet.toml")
+    (port,) = container()["ports"]
+    assert settings.metrics.port == port["containerPort"]
+    assert not settings.enforcer.enabled
+
+    def annotation(values: dict[str, Any]) -> str:
+        return str(one("DaemonSet", values)["spec"]["template"]["metadata"]["annotations"]["koord.sh/settings"])
+
+    assert annotation({}) != annotation({"koordlet": {"settings": "interval_seconds = 2.0\n"}})
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        pytest.param("{{ .Values.missing }}", "not set", id="unset-value"),
+        pytest.param("{{ range .Values.a }}{{ end }}", "not known", id="range"),
+        pytest.param("{{ .Values.a | upper }}", "not known", id="function"),
+        pytest.param('{{ include "a" . }}', "not known", id="include"),
+        pytest.param("{{ if .Values.a }}", "no `end`", id="open-if"),
+        pytest.param("{{ .Values.a .Values.a }}", "not known", id="call-of-a-value"),
+    ],
+)
+def test_what_the_renderer_does_not_know_is_refused(template: str, message: str) -> None:
+    with pytest.raises(renderer.TemplateError, match=message):
+        renderer.render(template, {"Values": {"a": "x"}}, "t.yaml")
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        pytest.param("a: {{ .Values.n }}", "a: 3", id="number"),
+        pytest.param("a: {{ .Values.n | quote }}", 'a: "3"', id="quoted"),
+        pytest.param("a:\n  {{- if .Values.no }}\n  b\n  {{- end }}\n", "a:\n", id="untaken"),
+        pytest.param("{{ if not .Values.no }}x{{ else }}y{{ end }}", "x", id="not"),
+        pytest.param("{{ if .Values.no }}{{ .Values.missing }}{{ else }}y{{ end }}", "y", id="unset-but-untaken"),
+        pytest.param("a:\n  {{- toYaml .Values.t | nindent 2 }}", "a:\n  k: v", id="yaml"),
+    ],
+)
+def test_what_it_knows(template: str, text: str) -> None:
+    scope = {"Values": {"n": 3, "no": False, "t": {"k": "v"}}}
+    assert renderer.render(template, scope, "t.yaml") == text
+
+
+def test_values_are_merged_table_by_table() -> None:
+    assert renderer.merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": 3}, "d": []}) == {
+        "a": {"b": 3, "c": 2},
+        "d": [],
+    }
+    assert yaml.safe_load((renderer.CHART / "values.yaml").read_text())["koordlet"]["enforce"] is False

@@ -1,0 +1,47 @@
+"""The image's recipe: what it copies exists, and its packages are those of every other installation."""
+
+import re
+import tomllib
+
+from tests.deploy.charts import ROOT, container_image, one
+
+RECIPE = (ROOT / "deploy" / "Dockerfile").read_text()
+INSTRUCTIONS = [
+    line.split(maxsplit=1)
+    for line in RECIPE.replace("\\\n", " ").splitlines()
+    if line.strip() and not line.startswith("#")
+]
+KNOWN = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "CMD"}
+
+
+def test_every_instruction_is_known_and_every_base_has_a_version() -> None:
+    assert {name for name, _ in INSTRUCTIONS} <= KNOWN
+    bases = [rest.split()[0] for name, rest in INSTRUCTIONS if name == "FROM"]
+    assert bases
+    assert all(re.fullmatch(r"debian:\d+-slim", base) for base in bases)
+
+
+def test_what_is_copied_exists_and_is_not_ignored() -> None:
+    copied = [rest.split()[:-1] for name, rest in INSTRUCTIONS if name == "COPY" and not rest.startswith("--from=")]
+    sources = {source for sources in copied for source in sources}
+    assert not {source for source in sources if not (ROOT / source).exists()}
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert sources == allowed
+
+
+def test_every_package_of_the_distribution_is_copied() -> None:
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+    copied = {rest.split()[0] for name, rest in INSTRUCTIONS if name == "COPY"}
+    assert {name.removesuffix("*") for name in found} <= copied
+
+
+def test_system_packages_come_from_the_provisioning_script() -> None:
+    runs = [rest for name, rest in INSTRUCTIONS if name == "RUN"]
+    assert not [run for run in runs if "apt-get" in run]
+    assert sum("deploy/provision.sh" in run for run in runs) == 2
+
+
+def test_the_chart_names_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert container_image(one("DaemonSet")) == f"koord/koord:{version}"
+    assert f"-t koord/koord:{version} " in RECIPE

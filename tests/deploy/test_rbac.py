@@ -1,0 +1,88 @@
+"""The agent's role against its code: no right without a use, and no use without its right."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import api.crds
+import cluster
+from api.crds import Definition
+from cluster import Resource
+from tests.deploy.charts import ROOT, documents, one
+
+RIGHTS = {
+    ("", "pods"): ({"list", "watch"}, "koordlet/kube/reporter.py", "Informer(client, PODS"),
+    ("", "nodes"): ({"get", "list", "watch"}, "koordlet/kubelet/watch.py", "client.get(_NODES"),
+    ("", "nodes/pods"): ({"get"}, "koordlet/kubelet/http_client.py", '"/pods": "nodes/pods"'),
+    ("", "nodes/configz"): ({"get"}, "koordlet/kubelet/http_client.py", '"/configz": "nodes/configz"'),
+    ("events.k8s.io", "events"): ({"create", "patch"}, "cluster/events.py", "client.create(EVENTS"),
+    ("slo.koordinator.sh", "nodemetrics"): (
+        {"create"},
+        "koordlet/kube/metric_writer.py",
+        "client.create(_NODE_METRICS",
+    ),
+    ("slo.koordinator.sh", "nodemetrics/status"): (
+        {"patch"},
+        "koordlet/kube/metric_writer.py",
+        'client.patch(_NODE_METRICS, self._key, patch, subresource="status")',
+    ),
+    ("interference.koordinator.sh", "interferencedetectionrules"): (
+        {"list", "watch"},
+        "koordlet/kube/rules.py",
+        "Informer(client, _RULES",
+    ),
+}
+"""Verbs of the role, by group and resource; a file that uses them and what it says there."""
+
+
+def granted() -> dict[tuple[str, str], set[str]]:
+    return {
+        (group, resource): set(rule["verbs"])
+        for rule in one("ClusterRole")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def used_kinds() -> dict[tuple[str, str], Path]:
+    """Kinds that a module of the agent imports, by group and resource, with the last module."""
+    found: dict[tuple[str, str], Path] = {}
+    for path in (ROOT / "koordlet").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or node.module not in ("cluster", "cluster.resources", "api.crds"):
+                continue
+            for alias in node.names:
+                kind = getattr(cluster, alias.name, None) or getattr(api.crds, alias.name, None)
+                if isinstance(kind, (Resource, Definition)):
+                    found[kind.group, kind.plural] = path
+    return found
+
+
+def test_the_role_has_exactly_the_rights_that_are_listed_here() -> None:
+    assert granted() == {key: verbs for key, (verbs, _, _) in RIGHTS.items()}
+
+
+@pytest.mark.parametrize("key", sorted(RIGHTS), ids="/".join)
+def test_each_right_is_used(key: tuple[str, str]) -> None:
+    _, file, use = RIGHTS[key]
+    assert use in (ROOT / file).read_text()
+
+
+def test_every_kind_that_the_agent_imports_is_granted() -> None:
+    kinds = {(group, resource.partition("/")[0]) for group, resource in granted()}
+    missing = {
+        f"{group}/{plural}": str(path) for (group, plural), path in used_kinds().items() if (group, plural) not in kinds
+    }
+    assert not missing, "add the right to deploy/chart/templates/koordlet-rbac.yaml and to RIGHTS"
+
+
+def test_nothing_grants_every_verb_or_kind() -> None:
+    for (group, resource), verbs in granted().items():
+        assert "*" not in {group, resource, *verbs}
+        assert resource not in {"secrets", "nodes/proxy", "pods/exec"}
+
+
+def test_nodes_proxy_is_granted_on_demand_only() -> None:
+    (role,) = (each for each in documents({"rbac": {"nodesProxy": True}}) if each["kind"] == "ClusterRole")
+    assert {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]} in role["rules"]
