@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, merge, parse
+from koordlet.devices.settings import DeviceSettings
 from koordlet.hooks.settings import HooksSettings
 from koordlet.kube.settings import ClusterSettings
 from koordlet.kubelet.settings import KubeletSettings
@@ -16,6 +17,7 @@ from koordlet.prediction.settings import PredictionSettings
 from koordlet.profiles.settings import ProfileSettings
 from koordlet.response.settings import ResponseSettings
 from koordlet.serving.settings import ServingSettings
+from koordlet.topology.settings import TopologySettings
 from koordlet.triage.policy import TriageSettings
 
 Seconds = Annotated[float, Meta(ge=0.1, le=3600)]
@@ -195,6 +197,8 @@ class AgentSettings(SettingsTable, frozen=True):
     kubelet: KubeletSettings = KubeletSettings()
     prediction: PredictionSettings = PredictionSettings()
     profiles: ProfileSettings = ProfileSettings()
+    devices: DeviceSettings = DeviceSettings()
+    topology: TopologySettings = TopologySettings()
 
 
 def load_settings(path: Path | None) -> AgentSettings:

@@ -4,6 +4,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from api.kube.device import DeviceInfo
+from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordlet.devices.inventory import GPU_TYPE
 from koordlet.devices.nvml import GpuUse, Nvml, ProcessUse
 from koordlet.host.files import HostError, HostTree
 from koordlet.identity.cgroup_names import KUBEPODS, name_cgroup
@@ -27,6 +30,11 @@ class GpuShare:
     minor: int
     core_percent: float
     memory_bytes: int
+
+    @classmethod
+    def of(cls, gpu: GpuUse) -> "GpuShare":
+        """Return the use of a whole GPU as the share of the node."""
+        return cls(gpu.minor, gpu.core_percent, gpu.memory_bytes)
 
 
 Shares = Mapping[str, tuple[GpuShare, ...]]
@@ -63,6 +71,26 @@ def usage_of(
             if owner.container_id:
                 _add(containers.setdefault(owner.container_id, {}), process)
     return GpuUsage(gpus=tuple(gpus), pods=_sorted(pods), containers=_sorted(containers))
+
+
+def metric_devices(shares: Iterable[GpuShare], gpus: Iterable[GpuUse]) -> list[DeviceInfo]:
+    """Return the use as a NodeMetric tells it: percent of compute and memory, bytes, of each GPU."""
+    by_minor = {gpu.minor: gpu for gpu in gpus}
+    return [
+        DeviceInfo(
+            type=GPU_TYPE,
+            id=gpu.uuid,
+            minor=gpu.minor,
+            health=True,
+            resources={
+                GPU_CORE: str(round(share.core_percent)),
+                GPU_MEMORY: str(share.memory_bytes),
+                GPU_MEMORY_RATIO: str(share.memory_bytes * 100 // gpu.total_bytes if gpu.total_bytes else 0),
+            },
+        )
+        for share in shares
+        if (gpu := by_minor.get(share.minor))
+    ]
 
 
 def owner_of(tree: HostTree, pid: int, kubepods: Collection[str] = KUBEPODS) -> Owner | None:

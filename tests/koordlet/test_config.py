@@ -121,6 +121,15 @@ def test_defaults() -> None:
             "segment_rows": 20_000,
             "max_bytes": 1 << 30,
         },
+        "devices": {
+            "report": False,
+            "gpus": True,
+            "xpu_directory": "/var/run/koordlet/xpu-device-infos",
+            "rdma": True,
+            "fpgas": True,
+            "interval_seconds": 10.0,
+        },
+        "topology": {"report": False},
         "response": {
             "resources": ("cpu", "memory", "blockio", "network", "cache", "memory_bandwidth"),
             "max_strength": 2,

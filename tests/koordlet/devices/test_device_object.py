@@ -26,8 +26,8 @@ from api.protocol import (
     SCHEDULER_NAME,
 )
 from cluster.resources import Key
-from koordlet.devices.device_object import device_object, label_value, merged
-from koordlet.devices.inventory import FoundDevice
+from koordlet.devices.device_object import device_object, label_value, merged, read_spec
+from koordlet.devices.inventory import FoundDevice, numbered
 from koordlet.devices.nvml import Nvml
 from koordlet.devices.rdma import rdma_devices
 from scheduler.devices.ledger import read_partitions
@@ -89,13 +89,13 @@ def test_the_node_owns_the_object() -> None:
 
 def test_a_condition_keeps_its_time_while_its_status_holds() -> None:
     first = device_object([gpu(0)], "n", "u", None, 100.0)
-    later = device_object([gpu(0)], "n", "u", first, 200.0)
+    later = device_object([gpu(0)], "n", "u", first.spec, 200.0)
     assert later == first
-    ill = device_object([gpu(0, fault_code="XID-79", fault="gone")], "n", "u", later, 300.0)
+    ill = device_object([gpu(0, fault_code="XID-79", fault="gone")], "n", "u", later.spec, 300.0)
     (condition,) = ill.spec.devices[0].conditions
     assert (condition.status, condition.reason, condition.last_transition_time) == ("False", "XID_79", rfc3339(300.0))
     assert not ill.spec.devices[0].health
-    assert device_object([gpu(0, fault_code="XID-79", fault="gone")], "n", "u", ill, 400.0) == ill
+    assert device_object([gpu(0, fault_code="XID-79", fault="gone")], "n", "u", ill.spec, 400.0) == ill
 
 
 @pytest.mark.parametrize("code", ["XID-79", "0x80", "", "---", "too hot", "NVML-15"])
@@ -124,6 +124,50 @@ def test_what_others_wrote_stays() -> None:
     assert meta["annotations"] == {"note": "b"}
     assert (meta["finalizers"], meta["resourceVersion"]) == (["x/y"], "7")
     assert changed["status"] == {"allocations": [{"type": "gpu"}]}
+
+
+def nic(bus_id: str) -> FoundDevice:
+    return FoundDevice(info=DeviceInfo(type="rdma", id=bus_id, resources={RDMA: 100}))
+
+
+def minors(device: Device) -> dict[str, tuple[int, bool]]:
+    return {info.id: (info.minor, info.health) for info in device.spec.devices}
+
+
+def test_nics_keep_their_minors() -> None:
+    first = device_object(numbered([nic("05"), nic("07")]), "n", "u", None, 0.0)
+    assert minors(first) == {"05": (0, True), "07": (1, True)}
+    more = device_object(numbered([nic("01"), nic("05"), nic("07")]), "n", "u", first.spec, 0.0)
+    assert minors(more) == {"05": (0, True), "07": (1, True), "01": (2, True)}
+    less = device_object(numbered([nic("01"), nic("07")]), "n", "u", more.spec, 0.0)
+    assert minors(less) == {"05": (0, False), "07": (1, True), "01": (2, True)}
+
+
+def test_a_device_that_is_not_found_stays_at_fault_until_another_has_its_minor() -> None:
+    first = device_object([gpu(0), gpu(1)], "n", "u", None, 0.0)
+    without_driver = device_object([], "n", "u", first.spec, 5.0)
+    assert minors(without_driver) == {"GPU-0": (0, False), "GPU-1": (1, False)}
+    assert without_driver.spec.devices[0].conditions[0].reason == "NotFound"
+    assert device_object([], "n", "u", without_driver.spec, 9.0) == without_driver
+    new_card = replace(gpu(1), info=msgspec.structs.replace(gpu(1).info, id="GPU-new"))
+    assert minors(device_object([gpu(0), new_card], "n", "u", without_driver.spec, 9.0)) == {
+        "GPU-0": (0, True),
+        "GPU-new": (1, True),
+    }
+
+
+def test_no_object_is_made_for_no_devices() -> None:
+    assert merged(None, device_object([], "n", "u", None, 0.0)) is None
+    assert merged(None, device_object([gpu(0)], "n", "u", None, 0.0)) is not None
+
+
+def test_an_object_that_cannot_be_read_is_written_anew() -> None:
+    document = stored(device_object([gpu(0)], "n", "u", None, 0.0))
+    document["spec"] = {"devices": "none"}
+    assert read_spec(document) is None
+    changed = merged(document, device_object([gpu(0)], "n", "u", None, 0.0))
+    assert changed is not None
+    assert len(changed["spec"]["devices"]) == 1
 
 
 def test_minor_and_health_are_always_written() -> None:
