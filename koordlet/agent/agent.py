@@ -164,6 +164,10 @@ class Agent:
         """Name of the cgroup at a path, as `KnownCgroups.name_of`: the path itself where two cgroups share the name."""
         return self._known.name_of(path)
 
+    def title_of(self, path: str) -> str:
+        """Name of the cgroup at a path, and the owner of its pod in brackets."""
+        return self._known.title_of(path)
+
     def _own_cost(self, tick_ns: int) -> Reading:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         columns = {

@@ -1,6 +1,6 @@
 """The living cgroups and what each is: found by the walk, described by path, owner and the table of pods."""
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_names import display_names, owner_of
 from api.cgroup_path import is_within
-from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
+from api.frame import UNKNOWN_UID, CgroupInfo
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.containers import container_facts
 from koordlet.host.files import HostTree
@@ -52,7 +53,8 @@ class KnownCgroups:
         self._removed: OrderedDict[int, CgroupInfo] = OrderedDict()
         self._awaited: dict[int, int] = {}
         """Cgroups that the table of pods lacks, and the ticks since they came."""
-        self._names: dict[str, str] | None = None
+        self._names: Mapping[str, str] | None = None
+        self._owners: Mapping[str, str] | None = None
 
     @property
     def pods(self) -> PodTable:
@@ -64,7 +66,7 @@ class KnownCgroups:
         changed = self._follow_pods()
         removed = self._follow_walk(everything=everything)
         if changed or removed is not None:
-            self._names = None
+            self._names = self._owners = None
             self.cgroups = tuple(self._infos.values())
             self.ids = np.array([info.id for info in self.cgroups], dtype=np.uint64)
         if self._awaited:
@@ -147,35 +149,19 @@ class KnownCgroups:
         A container that lives keeps its name where an earlier one had it; the earlier one's id is added to its own.
         """
         if self._names is None:
-            self._names = _unique_names(self._infos, self._removed)
+            self._names = display_names(self._infos.values(), self._removed.values())
         return self._names.get(path, path)
+
+    def title_of(self, path: str) -> str:
+        """Name of the cgroup at a path, and the owner of its pod in brackets."""
+        if self._owners is None:
+            infos = (*self._removed.values(), *self._infos.values())
+            self._owners = {info.path: owner_of(info) for info in infos}
+        owner, name = self._owners.get(path, ""), self.name_of(path)
+        return f"{name} ({owner})" if owner else name
 
 
 def _changed(before: PodTable, after: PodTable) -> frozenset[str]:
     """Uids of the pods that are new or told of otherwise."""
     changed = (pod for pod in after.pods if pod is not (old := before.of_uid(pod.uid)) and pod != old)
     return frozenset(uid for pod in changed for uid in (pod.uid, pod.cgroup_uid) if uid)
-
-
-def _unique_names(living: Mapping[int, CgroupInfo], removed: Mapping[int, CgroupInfo]) -> dict[str, str]:
-    owners = Counter(info.name for info in living.values())
-    paths = {info.path for info in living.values()}
-    past = {info.path: info for info in removed.values() if info.path not in paths}
-    earlier = Counter(info.name for info in past.values())
-    names = {
-        info.path: info.name if owners[info.name] + earlier[info.name] == 1 else _told_apart(info)
-        for info in past.values()
-    }
-    return names | {
-        info.path: info.name
-        if owners[info.name] == 1 and (not earlier[info.name] or info.kind in _PODS)
-        else _told_apart(info)
-        for info in living.values()
-    }
-
-
-_PODS = (CgroupKind.POD, CgroupKind.CONTAINER)
-
-
-def _told_apart(info: CgroupInfo) -> str:
-    return f"{info.name} [{info.container_id[:12]}]" if info.container_id and info.pod else info.path

@@ -114,6 +114,7 @@ def _run(
         _log_sources(agent, settings)
         control = _open_control(agent, strategies, settings, source)
         stack.callback(control.close)
+        control.name_of = agent.title_of
         sinks: dict[str, Sink] = {}
         if source is not None:
             from koordlet.kubelet.tick_sink import TreeChanges, reading_of

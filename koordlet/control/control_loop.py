@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -93,6 +93,8 @@ class ControlLoop:
         self.guardian: Guardian | None = None
         """The process that restores actions when this one does not."""
         self._last_tick_seconds = time.monotonic()
+        self.name_of: Callable[[str], str] = str
+        """Names of cgroups in the log, by path."""
         self._from_sources: dict[int, Sequence[Intent]] = {}
         self._failing_sources: set[int] = set()
 
@@ -236,8 +238,8 @@ class ControlLoop:
                 "%s %s on %s for %s (%s): lost %.2f s/s before, %.2f now",
                 step.rung,
                 step.kind.value.replace("_", " "),
-                step.culprit,
-                step.victim,
+                self.name_of(step.culprit),
+                self.name_of(step.victim),
                 step.reason,
                 step.before,
                 step.after,

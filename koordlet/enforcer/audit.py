@@ -69,6 +69,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from", 
     verdict: str
     """`victim|rule` that the intent answers."""
     target: str
+    name: str = ""
+    """Display name of the target: `namespace/pod/container`, unit; empty where it is not known."""
     file: str
     """Key of the attribute: a path, `#` and the item in it."""
     before: str

@@ -205,6 +205,7 @@ class Enforcer:
         if present != self._cgroups:
             self._births.see((info.path for info in present), self._clock.monotonic_seconds)
         self._cgroups = present
+        self._log.names = {info.path: info.name for info in present}
         classes = {info.path: QoSClass(info.qos) for info in present}
         self._budgets.kinds = self._state_budgets.kinds = kinds = {info.path: info.kind for info in present}
         self._protection = ProtectedCgroups(

@@ -117,6 +117,8 @@ class EventLog:
         self._last_step: dict[_EventKey, tuple[str, Outcome]] = {}
         self._this_step: dict[_EventKey, tuple[str, Outcome]] = {}
         self._events: list[EnforcerEvent] = []
+        self.names: Mapping[str, str] = {}
+        """Display names of the present cgroups, by path."""
 
     @property
     def counts(self) -> Mapping[tuple[str, str, str], int]:
@@ -155,6 +157,7 @@ class EventLog:
             strategy=event.strategy,
             verdict=event.verdict,
             target=event.target,
+            name=self.names.get(event.target, ""),
             file=event.file,
             before=event.before,
             after=event.after,

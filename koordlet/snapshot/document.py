@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_names import display_names
 from api.frame import CGROUP, HOST, KERNEL_ID, OTHER_ID, Table
 from api.histogram import percentile_ns
 from api.metrics import MEMORY_CAUSES, WAIT_CAUSES
@@ -61,12 +62,21 @@ def snapshot(window: Window, path_of: PathOf, host: Json, unsupported: Mapping[s
     devices = _rows_by_cgroup(window, "blockio.device")
     ports = _rows_by_cgroup(window, "turnaround.port")
     gauges = window.last.tables[CGROUP].columns
+    names = display_names(window.cgroups)
     rows = [
         {
             "path": info.path,
             "id": info.id,
-            "name": info.name,
+            "name": names[info.path],
+            "namespace": info.namespace,
+            "pod": info.pod,
+            "container": info.container,
+            "role": info.role,
+            "pod_uid": info.pod_uid,
+            "workload": info.workload,
             "qos": info.qos,
+            "priority": info.priority,
+            "priority_band": info.priority_band,
             "cpu": _cpu(columns, row, blame["cpu"].get(info.id, [])),
             "memory": _memory(columns, gauges, row, blame["memory"].get(info.id, [])),
             "blockio": _blockio(columns, row, blame["blockio"].get(info.id, []), devices.get(info.id, [])),
@@ -116,6 +126,7 @@ def _name_culprit(identity: int, path_of: PathOf) -> str:
 
 def _blame_by_victim(window: Window, table: str, path_of: PathOf) -> dict[int, list[Json]]:
     """For each victim id its culprits, worst first."""
+    names = display_names(window.cgroups, (info for frame in window.frames for info in frame.cgroups))
     if table not in window.last.tables:
         return {}
     grown = window.delta(table).table
@@ -124,7 +135,8 @@ def _blame_by_victim(window: Window, table: str, path_of: PathOf) -> dict[int, l
     found: dict[int, list[Json]] = {}
     for row in np.argsort(-amounts, kind="stable").tolist():
         if amounts[row] > 0:
-            entry = {"path": _name_culprit(culprits[row], path_of), "seconds": float(amounts[row]) * _NS}
+            path = _name_culprit(culprits[row], path_of)
+            entry = {"path": path, "name": names.get(path, path), "seconds": float(amounts[row]) * _NS}
             found.setdefault(victims[row], []).append(entry)
     return found
 

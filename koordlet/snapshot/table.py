@@ -13,8 +13,10 @@ def print_table(measured: dict[str, Any]) -> None:
     """Print the cgroups that lost most, with causes and their worst culprit."""
     seconds = measured["seconds"]
     table = Table(title=f"lost seconds per second over {seconds:.1f} s", box=None, pad_edge=False)
-    for heading in ("cgroup", "on cpu", "cpu wait", "of it by others", "quota", "memory", "worst culprit"):
-        table.add_column(heading, justify="left" if heading in ("cgroup", "worst culprit") else "right", no_wrap=True)
+    for heading in ("cgroup", "owner", "on cpu", "cpu wait", "of it by others", "quota", "memory", "worst culprit"):
+        table.add_column(
+            heading, justify="left" if heading in ("cgroup", "owner", "worst culprit") else "right", no_wrap=True
+        )
     ranked = sorted(measured["cgroups"], key=_lost, reverse=True)
     for row in ranked[:_ROWS]:
         table.add_row(*_cells(row, seconds))
@@ -34,6 +36,7 @@ def _cells(row: dict[str, Any], seconds: float) -> list[str]:
     others = (causes.get("neighbour") or 0) + (causes.get("kernel") or 0)
     quota = (causes.get("own_quota") or 0) + (causes.get("ancestor_quota") or 0)
     blame = cpu.get("blame") or []
-    worst = f"{escape(blame[0]['path'])} {blame[0]['seconds'] / seconds:.2f}" if blame else ""
+    worst = f"{escape(blame[0]['name'])} {blame[0]['seconds'] / seconds:.2f}" if blame else ""
     rates = [cpu.get("oncpu_seconds") or 0, cpu.get("wait_seconds") or 0, others, quota, stalls]
-    return [escape(row["path"]), *(f"{rate / seconds:.3f}" for rate in rates), worst]
+    owner = row["workload"] if row["pod"] and row["workload"].count("/") > 1 else ""
+    return [escape(row["name"]), escape(owner), *(f"{rate / seconds:.3f}" for rate in rates), worst]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.style import Style
 from rich.text import Text
 
+from api.cgroup_names import owner_of
 from koordlet.top.rows import CulpritShare, Latencies, Order, TopRow
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -194,7 +195,9 @@ def detail(
 ) -> Text:
     """Everything about one cgroup."""
     text = Text()
-    text.append(f"{row.info.path}\n", style="bold")
+    text.append(f"{row.info.name}", style="bold")
+    text.append(f"   {owner}\n" if (owner := owner_of(row.info)) else "\n")
+    text.append(f"{row.info.path}\n")
     qos = f"   QoS class {row.info.qos}" if row.info.qos else ""
     text.append(f"on CPU {seconds(row.oncpu)} s/s   loses {seconds(row.lost)} s/s{qos}\n\n")
     if verdicts:

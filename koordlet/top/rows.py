@@ -1,12 +1,13 @@
 """Rows of the live view: lost time of each cgroup by cause and culprit. Pure: a window in, rows out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_names import display_names
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo
 from api.histogram import percentile_ns
 from api.loss import CAUSED_BY_OTHERS, lost_ns, total_lost_ns
@@ -79,9 +80,10 @@ def rows(window: Window, *, culprits: int = 3) -> list[TopRow]:
     total = total_lost_ns(ledger) if ledger else np.zeros(len(recent.cgroups))
     oncpu = _oncpu(delta, len(recent.cgroups))
     blamed = _culprits(recent, culprits)
+    names = display_names(recent.cgroups)
     return [
         TopRow(
-            info,
+            info if names[info.path] == info.name else replace(info, name=names[info.path]),
             float(total[row]),
             {name: float(column[row]) for name, column in ledger.items() if column[row] > 0},
             float(oncpu[row]),
@@ -111,7 +113,8 @@ def _oncpu(delta: Delta, count: int) -> NDArray[np.float64]:
 
 def _culprits(window: Window, most: int) -> dict[int, tuple[CulpritShare, ...]]:
     """Victim to its biggest culprits over all resources."""
-    names = {info.id: info.name for frame in window.frames for info in frame.cgroups}
+    shown = display_names(window.cgroups, (info for frame in window.frames for info in frame.cgroups))
+    names = {info.id: shown[info.path] for frame in window.frames for info in frame.cgroups}
     found: dict[int, list[CulpritShare]] = {}
     for table, resource in BLAME_TABLES.items():
         delta = _blame(window, table)

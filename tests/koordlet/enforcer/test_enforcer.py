@@ -365,6 +365,7 @@ def test_the_audits_lines(v2: FakeHost) -> None:
             "strategy": "response",
             "verdict": "/db|cpu_contention",
             "target": "/pod",
+            "name": "",
             "file": str(v2.file("/pod", "cpu.max")),
             "from": "max 100000",
             "to": "20000 100000",
