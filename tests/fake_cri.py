@@ -30,6 +30,9 @@ BIG = [
 EXEC_OUTPUT = b"\x0a\x03out\x18\x07"
 """ExecSyncResponse with stdout `out` and exit code 7."""
 
+UNHEARD_OF = "UnheardOf"
+"""Method that servers refuse without having read a message."""
+
 Answer = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
@@ -88,6 +91,8 @@ class FakeServer:
     def handler(self, method: str) -> Any:
         """Return the handler of a method."""
         name = method.rpartition("/")[2]
+        if name == UNHEARD_OF:
+            return None
 
         def unary(request: bytes, context: grpc.ServicerContext) -> bytes:
             metadata = {each.key: each.value for each in context.invocation_metadata()}
@@ -122,10 +127,12 @@ class FakeRuntime(FakeServer):
     sent: int = 0
 
     def handler(self, method: str) -> Any:
-        """Return the handler of a method; GetContainerEvents and Flood are streams."""
+        """Return the handler of a method; GetContainerEvents, Echo and Flood are streams."""
         name = method.rpartition("/")[2]
         if name == "GetContainerEvents":
             return grpc.unary_stream_rpc_method_handler(self._events)
+        if name == "Echo":
+            return grpc.stream_stream_rpc_method_handler(lambda requests, _context: requests)
         if name == "Flood":
             return grpc.unary_stream_rpc_method_handler(self._flood)
         return super().handler(method)

@@ -1,6 +1,7 @@
 """The `koord-runtime-proxy` command."""
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import msgspec
 from koordlet.runtime_proxy.settings import BACKENDS, DEFAULT_HOOK_DIRECTORY, DEFAULT_SOCKET, ProxySettings, socket_of
 
 FAILED, USAGE_ERROR, UNSUPPORTED_HOST = 1, 2, 3
-_SWITCH_SECONDS = 0.0005
-"""Longest wait of the thread that reads sockets for the one that runs calls; Python's default is 5 ms."""
+_GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
+"""gRPC reads sockets in the thread that waits for them, not in a pool of its own: a call costs 0.53 instead of 0.69 ms
+of CPU time, and the median added is 0.49 instead of 0.55 ms."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -106,14 +108,17 @@ def main(
 
 def _run(settings: ProxySettings) -> None:
     import asyncio
+    import gc
 
+    os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)  # read when gRPC is imported
     try:
         from koordlet.runtime_proxy.proxy_server import serve
     except ModuleNotFoundError as error:
         _die(str(error), "pip install 'koord[grpc]'", UNSUPPORTED_HOST)
     from koordlet.serving.socket_file import SocketUnusable
 
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()  # later collections pass over what the imports made, and so hold up no call
     try:
         asyncio.run(serve(settings))
     except SocketUnusable as error:

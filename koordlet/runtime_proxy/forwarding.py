@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -10,7 +11,8 @@ from grpc import aio
 
 Context: TypeAlias = aio.ServicerContext[bytes, bytes]
 _Unary: TypeAlias = aio.UnaryUnaryMultiCallable[bytes, bytes]
-_Stream: TypeAlias = aio.StreamStreamMultiCallable[bytes, bytes]
+_UnaryStream: TypeAlias = aio.UnaryStreamMultiCallable[bytes, bytes]
+_StreamStream: TypeAlias = aio.StreamStreamMultiCallable[bytes, bytes]
 
 MAX_MESSAGE_BYTES = 16 << 20
 """The kubelet's own limit for answers of a runtime."""
@@ -23,14 +25,17 @@ _LIMITS = (
     ("grpc.max_metadata_size", MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
 )
+RECONNECT_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 100),  # a kubelet that starts just after its runtime gives up at its first call
+    ("grpc.min_reconnect_backoff_ms", 5000),  # time limit of one attempt, in spite of its name
+)
 CHANNEL_OPTIONS = (
     *_LIMITS,
     ("grpc.default_authority", "localhost"),  # runtimes refuse the path of a socket as authority
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),  # the kubelet retries
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
+    *RECONNECT_OPTIONS,
 )
 """No keepalive pings: gRPC servers in Go close connections that ping more often than every five minutes, and the end of
 a peer on a unix socket is noticed at once."""
@@ -43,6 +48,10 @@ SERVER_OPTIONS = (
 )
 _OWN_METADATA = frozenset({"user-agent"})
 """Keys that each gRPC client sets itself."""
+_SECOND_MESSAGE_SECONDS = 0.05
+"""Time in which a caller that sends one message says that it was the last. Forwarded as such, and not as a stream, the
+status survives a runtime that refuses the method unread: gRPC reports INTERNAL for streams that end so early, and the
+kubelet needs UNIMPLEMENTED."""
 _LONGEST_TIMEOUT_SECONDS = 366 * 86_400.0
 
 
@@ -59,7 +68,7 @@ class Backend:
         self.socket = socket
         self.channel = aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
         self._unary: dict[str, _Unary] = {}
-        self._following: set[aio.StreamStreamCall[bytes, bytes]] = set()
+        self._following: set[aio.Call] = set()
         self._is_draining = False
 
     async def call(self, method: str, request: bytes, timeout_seconds: float) -> bytes:
@@ -79,12 +88,31 @@ class Backend:
             context.set_trailing_metadata(_tuples(last))
         return response
 
-    async def stream(self, method: str, requests: Any, context: Context) -> None:
+    async def stream(self, method: str, requests: AsyncIterator[bytes], context: Context) -> None:
         """Forward any number of messages both ways, each when it comes and when its reader has room."""
-        forward: _Stream = self.channel.stream_stream(method)
-        call = forward(timeout=remaining_seconds(context), metadata=_metadata(context))
+        first = await anext(requests, None)
+        second = asyncio.ensure_future(anext(requests, None))
+        sending: asyncio.Task[None] | None = None
+        try:
+            await asyncio.wait((second,), timeout=_SECOND_MESSAGE_SECONDS)
+            timeout, metadata = remaining_seconds(context), _metadata(context)
+            if first is not None and second.done() and second.result() is None:
+                answer: _UnaryStream = self.channel.unary_stream(method)
+                await self._pass_back(answer(first, timeout=timeout, metadata=metadata), context)
+            else:
+                converse: _StreamStream = self.channel.stream_stream(method)
+                call = converse(timeout=timeout, metadata=metadata)
+                sending = asyncio.create_task(_send(first, second, requests, call))
+                await self._pass_back(call, context)
+        finally:
+            for task in (second, sending):
+                if task:
+                    task.cancel()
+
+    async def _pass_back(
+        self, call: aio.UnaryStreamCall[bytes, bytes] | aio.StreamStreamCall[bytes, bytes], context: Context
+    ) -> None:
         self._following.add(call)
-        sending = asyncio.create_task(_send(requests, call))
         try:
             first = await call.initial_metadata()
             if not call.done():
@@ -101,10 +129,7 @@ class Backend:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "koord-runtime-proxy is stopping")
         finally:
             self._following.discard(call)
-            sending.cancel()
             call.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sending
 
     def drain(self) -> None:
         """End the streams, which otherwise last as long as their caller: they fail as UNAVAILABLE."""
@@ -125,11 +150,20 @@ async def fail_as(context: Context, error: aio.AioRpcError) -> None:
     await context.abort(error.code(), error.details() or "", _tuples(error.trailing_metadata() or ()))
 
 
-async def _send(requests: Any, call: aio.StreamStreamCall[bytes, bytes]) -> None:
+async def _send(
+    first: bytes | None,
+    second: "asyncio.Future[bytes | None]",
+    requests: AsyncIterator[bytes],
+    call: aio.StreamStreamCall[bytes, bytes],
+) -> None:
     # A call that ended meanwhile takes no further messages; its status is read elsewhere.
     with contextlib.suppress(aio.AioRpcError, asyncio.InvalidStateError):
-        async for request in requests:
-            await call.write(request)
+        if first is not None:
+            await call.write(first)
+            if (message := await second) is not None:
+                await call.write(message)
+                async for request in requests:
+                    await call.write(request)
         await call.done_writing()
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from koordlet.runtime_proxy import runtime_hooks_pb2 as pb
+from koordlet.runtime_proxy.forwarding import RECONNECT_OPTIONS
 from koordlet.runtime_proxy.hook_types import HookType
 from koordlet.runtime_proxy.merging import AnswerMalformed, check_container_answer, check_pod_answer
 from koordlet.runtime_proxy.registration import FailurePolicy, HookServer
@@ -19,9 +20,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
+    *RECONNECT_OPTIONS,
 )
 Request: TypeAlias = pb.PodSandboxHookRequest | pb.ContainerResourceHookRequest
 Answer = TypeVar("Answer", pb.PodSandboxHookResponse, pb.ContainerResourceHookResponse)
@@ -113,7 +112,8 @@ class HookServers:
         check: Callable[[Answer], None],
         merge: Callable[[Answer], object],
     ) -> bool:
-        limit = self._timeout_seconds if remaining_seconds is None else min(self._timeout_seconds, remaining_seconds)
+        # Half of the caller's time is left for the runtime, so that a hook that is late fails alone.
+        limit = min(self._timeout_seconds, (remaining_seconds or 2 * self._timeout_seconds) / 2)
         call: aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(server.socket).unary_unary(hook.method)
         try:
             data = await call(asked.SerializeToString(), timeout=limit)

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ _UNARY = frozenset(
 _REFRESH_SECONDS = 600.0
 _LOOK_SECONDS = 2.0
 _RETRY_SECONDS = (0.2, 5.0)
+_START_SECONDS = 20.0
+"""Time after which the service is called ready without its runtime too."""
 
 
 class ProxyHandler(grpc.GenericRpcHandler):
@@ -69,7 +71,7 @@ class ProxyHandler(grpc.GenericRpcHandler):
         async def unary(request: bytes, context: Context) -> bytes:
             return await backend.unary(method, request, context)
 
-        async def stream(requests: Any, context: Context) -> None:
+        async def stream(requests: AsyncIterator[bytes], context: Context) -> None:
             await backend.stream(method, requests, context)
 
         if method in _UNARY:
@@ -94,6 +96,7 @@ class RuntimeProxy:
         self._server = aio.server(options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers((ProxyHandler(self._backend, self._image_backend, hooked),))
         self._tasks: list[asyncio.Task[None]] = []
+        self._reached = asyncio.Event()
 
     async def start(self) -> None:
         """Listen. Raises SocketUnusable."""
@@ -111,6 +114,12 @@ class RuntimeProxy:
             asyncio.create_task(self._look_at_hooks()),
         ]
         _log.info("proxy on unix:%s to unix:%s", self._path, self._settings.backend)
+
+    async def wait_for_backend(self, seconds: float) -> bool:
+        """Wait until the runtime was reached once; return whether it was."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._reached.wait(), seconds)
+        return self._reached.is_set()
 
     async def stop(self) -> None:
         """Refuse new calls, end streams, let the others finish within the time for it, and remove the socket."""
@@ -144,6 +153,7 @@ class RuntimeProxy:
             }.get(state, was_ready)
             if is_ready is not was_ready:
                 if is_ready:
+                    self._reached.set()
                     _log.info("runtime reached on unix:%s", self._backend.socket)
                 else:
                     _log.warning(
@@ -175,7 +185,7 @@ class RuntimeProxy:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def serve(settings: ProxySettings, on_started: Callable[[], None] = lambda: None) -> None:
+async def serve(settings: ProxySettings) -> None:
     """Run a proxy until SIGTERM or SIGINT. Raises SocketUnusable."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -183,10 +193,16 @@ async def serve(settings: ProxySettings, on_started: Callable[[], None] = lambda
         loop.add_signal_handler(number, stop.set)
     proxy = RuntimeProxy(settings)
     await proxy.start()
-    tell_systemd("READY=1")
-    on_started()
+    # A kubelet that is started after this service ends at once if its first call fails.
+    readiness = asyncio.create_task(_tell_ready(proxy))
     await stop.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)  # a second signal ends the process at once
+    readiness.cancel()
     tell_systemd("STOPPING=1")
     await proxy.stop()
+
+
+async def _tell_ready(proxy: RuntimeProxy) -> None:
+    await proxy.wait_for_backend(_START_SECONDS)
+    tell_systemd("READY=1")

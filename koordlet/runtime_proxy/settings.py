@@ -23,7 +23,7 @@ class ProxySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     hook_directory: str = DEFAULT_HOOK_DIRECTORY
     """Directory of registration files."""
     hook_timeout_seconds: Annotated[float, Meta(gt=0, le=120)] = 2.0
-    """Time that a hook server has for an answer, within the caller's own deadline."""
+    """Time that a hook server has for an answer, and at most half of the caller's own deadline."""
     drain_seconds: Annotated[float, Meta(ge=0, le=600)] = 15.0
     """Time that calls in flight have to end once the proxy is told to stop."""
     skip_label: str = "runtimeproxy.koordinator.sh/skip-hookserver"

@@ -1,6 +1,8 @@
 """What passes through the proxy is what was sent: messages, metadata, deadlines, cancellation, status."""
 
+import queue
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import msgspec
 import pytest
 
 from koordlet.runtime_proxy.settings import ProxySettings
-from tests.fake_cri import EXEC_OUTPUT, FakeRuntime, Kubelet, ProxyThread, kubelet_of, text_field
+from tests.fake_cri import EXEC_OUTPUT, UNHEARD_OF, FakeRuntime, Kubelet, ProxyThread, kubelet_of, text_field
 from tests.waiting import wait_for
 
 EVENTS = "/runtime.v1.RuntimeService/GetContainerEvents"
@@ -76,6 +78,31 @@ def test_status_details_and_metadata_come_back(name: str, kubelet: Kubelet, runt
         "grpc-status-details-bin": b"\x08\x05\x00",
         "last": "2",
     }
+
+
+def test_a_method_that_the_runtime_lacks_is_unimplemented(kubelet: Kubelet) -> None:
+    # The kubelet falls back on older methods where newer ones are unimplemented, and nowhere else.
+    method = f"/runtime.v1.RuntimeService/{UNHEARD_OF}"
+    for _ in range(20):
+        for call in (
+            kubelet.channel.unary_stream(method)(b"x"),
+            kubelet.channel.stream_stream(method)(iter([b"x"])),
+        ):
+            with pytest.raises(grpc.RpcError) as failure:
+                next(call)
+            assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
+
+
+def test_a_conversation(kubelet: Kubelet) -> None:
+    questions: queue.Queue[bytes | None] = queue.Queue()
+    answers = kubelet.channel.stream_stream("/runtime.v1.RuntimeService/Echo")(iter(questions.get, None))
+    for number in range(5):
+        questions.put(b"question%d" % number)
+        assert next(answers) == b"question%d" % number
+        time.sleep(0.06 * (number < 2))  # both sides of the time in which a second message is waited for
+    questions.put(None)
+    assert list(answers) == []
+    assert kubelet.channel.stream_stream("/runtime.v1.RuntimeService/Echo")(iter(())).code() is grpc.StatusCode.OK
 
 
 @pytest.mark.parametrize("name", ["Status", "FromTheFuture", "RunPodSandbox"])

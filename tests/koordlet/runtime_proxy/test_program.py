@@ -120,16 +120,21 @@ def test_a_second_proxy_is_refused(settings: ProxySettings, runtime: FakeRuntime
             assert kubelet.call("Version")
 
 
-def test_readiness_is_told(settings: ProxySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readiness_is_told_once_the_runtime_answers(
+    settings: ProxySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(20)
+        systemd.setblocking(False)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        with running(settings, tmp_path / "log") as process:
-            assert systemd.recv(100) == b"READY=1"
-            assert "runtime not reachable" in wait_for(
-                lambda: "not reachable" in (text := (tmp_path / "log").read_text()) and text
-            )
+        with running(settings, log) as process:
+            wait_for(lambda: "runtime not reachable" in log.read_text())
+            with pytest.raises(BlockingIOError):
+                systemd.recv(100)
+            systemd.settimeout(20)
+            with FakeRuntime(Path(settings.backend)):
+                assert systemd.recv(100) == b"READY=1"
             process.send_signal(signal.SIGTERM)
             assert systemd.recv(100) == b"STOPPING=1"
             assert process.wait(20) == 0
