@@ -31,7 +31,8 @@ class RuntimeLink:
         """Connections on which the runtime asked something."""
         self.reason = "not connected yet"
         """Why there is no connection; empty while there is one."""
-        self._path = path
+        self.path = path
+        """The runtime's socket."""
         self._settings = settings
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -59,20 +60,20 @@ class RuntimeLink:
             try:
                 self._serve()
             except (OSError, CallRefused, ValueError) as error:
-                reason = f"{self._path}: {error}"
+                reason = f"{self.path}: {error}"
                 if reason != self.reason and not self._stop.is_set():
                     _log.warning("NRI: %s; containers start without the plugin until it is back", reason)
                 self.reason = reason
             except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a runtime sends
                 _log.exception("NRI: the connection ended on an unexpected error")
-                self.reason = f"{self._path}: {error!r}"
+                self.reason = f"{self.path}: {error!r}"
             attempt = 0 if self.connections > asked else attempt + 1
             self._stop.wait(pause_seconds(self._settings.backoff_seconds, attempt, random.random))
 
     def _serve(self) -> None:
         with socket.socket(socket.AF_UNIX) as trunk:
             trunk.settimeout(self._settings.connect_timeout_seconds)
-            trunk.connect(str(self._path))
+            trunk.connect(str(self.path))
             with self._lock:
                 self._trunk = trunk
             try:
@@ -94,7 +95,7 @@ class RuntimeLink:
         trunk.settimeout(None)
         self.connections += 1
         self.reason = ""
-        _log.info("NRI: answering %s at %s", self.plugin.runtime or "the runtime", self._path)
+        _log.info("NRI: answering %s at %s", self.plugin.runtime or "the runtime", self.path)
         while not self._stop.is_set():
             connection.receive()
 
