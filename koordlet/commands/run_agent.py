@@ -31,8 +31,10 @@ from koordlet.commands.startup import (
 )
 from koordlet.config import AgentSettings
 from koordlet.control.control_loop import ControlLoop, open_control_loop, with_enforcement
+from koordlet.control.runtime_hooks import open_runtime_hooks
 from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.enforcer.journal import JournalError
+from koordlet.hooks.decide import HookRules
 from koordlet.host.files import HostTree
 from koordlet.identity.pods import no_pod_facts
 from koordlet.outputs.outputs import open_sinks
@@ -71,6 +73,7 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     judge_settings = judge_settings_of(settings, config)
     try:
         strategies = open_strategies(settings.strategies, str(config or "settings"))
+        HookRules(settings.hooks.features)
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
     if only_check:
@@ -121,6 +124,9 @@ def _run(
 
             agent.extra_readings.append(lambda: reading_of(source.table(), source.status()))
             sinks["pods"] = TreeChanges(source)
+            tree = HostTree(Path(settings.root))
+            hooks = open_runtime_hooks(settings, tree, control, source.table, in_cluster=True, kubelet=source.config)
+            stack.callback(hooks.close)
         if settings.metrics.enabled:
             from koordlet.metrics.server import open_metrics
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from api.cpuset import format_cpuset
 from api.frame import CgroupInfo
 from api.intents import Intent, Knob, Setting, Strength
-from api.settings import SettingsError
 from koordlet.config import AgentSettings
 from koordlet.control.control_loop import ControlLoop
 from koordlet.control.node_view import NodeViewBuilder
@@ -146,18 +145,17 @@ def open_runtime_hooks(
         rdma_nodes=rdma_nodes(tree),
         hami_library=settings.hooks.hami_library,
     )
-    facts_of = NodeFactsReader(base, CpuStateReader(tree, pods, node=node, kubelet=kubelet).current)
+    root = settings.kubelet.root_directory
+    cpu_state = CpuStateReader(tree, pods, node=node, kubelet=kubelet, kubelet_root=root)
+    facts_of = NodeFactsReader(base, cpu_state.current)
     may_act = settings.enforcer.enabled and not settings.enforcer.dry_run
     v1 = find_hierarchies(tree).version == 1
     automatic = settings.enforcer.enabled and in_cluster
-    try:
-        kept = HookRules(settings.hooks.features, only_reconciled=True)
-        reconciler = Reconciler(kept, facts_of, v1=v1) if _is_on(settings.hooks.reconcile, automatic) else None
-        hooks = RuntimeHooks(reconciler, pods, facts_of, control.enforcer.active_settings)
-        if _is_on(settings.nri.enabled, automatic) and may_act:
-            _open_nri(settings, tree, hooks, facts_of, v1=v1)
-    except ValueError as error:
-        raise SettingsError("settings", "[hooks.features]", str(error)) from error
+    kept = HookRules(settings.hooks.features, only_reconciled=True)
+    reconciler = Reconciler(kept, facts_of, v1=v1) if _is_on(settings.hooks.reconcile, automatic) else None
+    hooks = RuntimeHooks(reconciler, pods, facts_of, control.enforcer.active_settings)
+    if _is_on(settings.nri.enabled, automatic) and may_act:
+        _open_nri(settings, tree, hooks, facts_of, v1=v1)
     control.sources.append(hooks)
     return hooks
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from api.plugin import discover
+from api.settings import SettingsError
 from koordlet.hooks.node import NodeFacts
 from koordlet.hooks.resources import NOTHING, ContainerResources, merged
 from koordlet.hooks.rule import Rule, RuleProblem
@@ -26,13 +27,14 @@ class HookRules:
     def __init__(self, features: Mapping[str, bool] | None = None, *, only_reconciled: bool = False) -> None:
         """`features` replace defaults of gates; `only_reconciled` leaves out what strategies keep in effect.
 
-        Raises ValueError for a gate that no rule has.
+        Raises SettingsError for a gate that no rule has.
         """
         kinds = discover_rules()
         known = {gate for kind in kinds.values() for gate in kind.features}
         for gate in features or {}:
             if gate not in known:
-                raise ValueError(f"no feature gate {gate!r}; there are {', '.join(sorted(known))}")
+                problem = f"no feature gate {gate!r}; there are {', '.join(sorted(known))}"
+                raise SettingsError("settings", "[hooks.features]", problem)
         gates = {gate: default for kind in kinds.values() for gate, default in kind.features.items()}
         gates.update(features or {})
         chosen = [
