@@ -25,6 +25,10 @@ class Sources:
     """Newest answers of all sources; None and empty where one did not answer yet."""
 
     pods: Sequence[NodePod] = ()
+    by_kubelet: bool = True
+    """Who listed the pods: the kubelet, or the API server."""
+    departed: Sequence[NodePod] = ()
+    """Pods that are not listed any more and whose containers may still run."""
     view: RuntimeView | None = None
     config: KubeletConfig | None = None
     places: PlacesOf = field(default_factory=dict)
@@ -50,32 +54,65 @@ def assemble(sources: Sources, before: PodTable) -> Assembly:
     names another place is a problem, and the container then has none.
     """
     sandboxes, instances = _by_uid(sources.view)
+    alive = _alive(sources.view)
+    listed = [(each, True) for each in sources.pods] + [(each, False) for each in sources.departed]
     problems: list[str] = []
-    unplaced = 0
-    pods = []
-    for document in sources.pods:
-        described = describe(document)
-        facts = described.facts
-        if described.problem:
-            problems.append(described.problem)
-        uid = facts.cgroup_uid
-        containers: Iterable[PodContainer] = facts.containers
-        if sources.view is not None:
-            containers = _merged(containers, instances.pop(uid, []), sandboxes.pop(uid, []))
+    pods: list[PodFacts] = []
+    for document, is_listed in listed:
+        described = describe(document, by_kubelet=sources.by_kubelet)
+        facts, uid = described.facts, described.facts.cgroup_uid
+        if not is_listed and uid not in alive:
+            continue
+        problems += filter(None, [described.problem])
         place = pod_path(sources.config, facts.kube_qos, uid) if sources.config else ""
-        located = []
-        for container in containers:
-            path, problem = _place(container, place, sources)
-            if problem:
-                problems.append(f"pod {facts.name!r}, container {container.name!r}: {problem}")
-            unplaced += container.running and bool(container.id) and not path
-            assigned = sources.assigned.get((facts.name, container.name), NOTHING_ASSIGNED)
-            located.append(replace(container, cgroup_path=path, assigned=assigned))
-        known = before.of_uid(facts.uid)
-        kept = tuple(_remembering(each, known) for each in located)
-        pods.append(replace(facts, cgroup_path=place, containers=kept))
-    unknown = sum(len(each) for each in instances.values())
-    return Assembly(tuple(pods), tuple(problems), unplaced, unknown)
+        containers: Iterable[PodContainer] = facts.containers
+        stranger = next((each for each in sandboxes.get(uid, ()) if f"{each.namespace}/{each.pod}" != facts.name), None)
+        if stranger is not None:
+            problems.append(f"pod {facts.name!r} claims the uid {uid} of {stranger.namespace}/{stranger.pod}")
+            place = ""
+        elif sources.view is not None:
+            containers = _merged(containers, instances.pop(uid, []), sandboxes.pop(uid, []))
+        facts = replace(facts, active=facts.active and is_listed, cgroup_path=place, containers=tuple(containers))
+        located, found = _located(facts, sources)
+        problems += found
+        pods.append(_remembering(located, before.of_uid(facts.uid)))
+    running = (each for pod in pods for each in pod.containers if each.running and each.id)
+    return Assembly(
+        tuple(pods),
+        tuple(problems),
+        unplaced=sum(not each.cgroup_path for each in running),
+        unknown=sum(len(each) for each in instances.values()),
+    )
+
+
+def _located(pod: PodFacts, sources: Sources) -> tuple[PodFacts, list[str]]:
+    """Return the pod with what its containers have: their cgroups, and what the kubelet's managers gave them."""
+    containers, problems = [], []
+    for container in pod.containers:
+        path, problem = _place(container, pod.cgroup_path, sources)
+        if problem:
+            problems.append(f"pod {pod.name!r}, container {container.name!r}: {problem}")
+        assigned = sources.assigned.get((pod.name, container.name), NOTHING_ASSIGNED)
+        containers.append(replace(container, cgroup_path=path, assigned=assigned))
+    return replace(pod, containers=tuple(containers)), problems
+
+
+def departed(before: Sources, now: Sequence[NodePod], *, by_kubelet: bool) -> tuple[NodePod, ...]:
+    """Return the pods that `now` lists no more while the runtime still runs them: a pod that is deleted without grace
+    is gone at the API server and in the kubelet's list before its containers are."""
+    listed = {each.metadata.uid for each in now}
+    alive = _alive(before.view)
+    gone = (each for each in (*before.pods, *before.departed) if each.metadata.uid not in listed)
+    return tuple(each for each in gone if describe(each, by_kubelet=by_kubelet).facts.cgroup_uid in alive)
+
+
+def _alive(view: RuntimeView | None) -> frozenset[str]:
+    """Uids of the pods with a ready sandbox or a running container."""
+    if view is None:
+        return frozenset()
+    uids = {each.id: each.uid for each in view.sandboxes}
+    ready = {each.uid for each in view.sandboxes if each.ready}
+    return frozenset(ready | {uids.get(each.sandbox_id, "") for each in view.containers if each.running})
 
 
 def _by_uid(view: RuntimeView | None) -> tuple[dict[str, list[RuntimeSandbox]], dict[str, list[RuntimeContainer]]]:
@@ -141,12 +178,14 @@ def _place(container: PodContainer, pod: str, sources: Sources) -> tuple[str, st
     return container_path(pod, runtime, sources.config, container.id), ""
 
 
-def _remembering(container: PodContainer, known: PodFacts | None) -> PodContainer:
-    """Return the container with the ids that it had before: runtimes remove ended instances."""
+def _remembering(pod: PodFacts, known: PodFacts | None) -> PodFacts:
+    """Return the pod whose containers have the ids of before too: runtimes remove ended instances."""
     if known is None:
-        return container
-    before = next((each for each in known.containers if each.name == container.name), None)
-    if before is None:
-        return container
-    ids = newest_first(container.id, (before.id,), container.earlier_ids, before.earlier_ids)
-    return container if ids == container.earlier_ids else replace(container, earlier_ids=ids)
+        return pod
+    before = {each.name: each for each in known.containers}
+    containers = []
+    for each in pod.containers:
+        old = before.get(each.name)
+        ids = newest_first(each.id, (old.id,), each.earlier_ids, old.earlier_ids) if old else each.earlier_ids
+        containers.append(each if ids == each.earlier_ids else replace(each, earlier_ids=ids))
+    return replace(pod, containers=tuple(containers))

@@ -1,5 +1,6 @@
 """A pod's document to facts: class, priority, owner, amounts. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ CONFIG_HASH = "kubernetes.io/config.hash"
 """Annotation of a static pod and its mirror: the uid in the kubelet's cgroup names."""
 CONFIG_MIRROR = "kubernetes.io/config.mirror"
 """Annotation of the mirror at the API server."""
+_HASH = re.compile("[0-9a-f]{32}")
 _FINISHED = ("Succeeded", "Failed")
 _EARLIER_IDS = 8
 
@@ -30,10 +32,13 @@ class DescribedPod:
     problem: str = ""
 
 
-def describe(pod: NodePod) -> DescribedPod:
-    """Return the facts of a pod; a malformed quantity leaves all its amounts unknown."""
+def describe(pod: NodePod, *, by_kubelet: bool = True) -> DescribedPod:
+    """Return the facts of a pod that the kubelet, or else the API server, listed.
+
+    A malformed quantity leaves all its amounts unknown.
+    """
     meta, problem = pod.metadata, ""
-    static = is_static(meta.annotations)
+    static = is_static(meta.annotations, by_kubelet=by_kubelet)
     try:
         amounts = {each.name: _amounts(each.resources) for each in _all_containers(pod)}
         requests, limits = _pod_amounts(pod, amounts)
@@ -69,9 +74,16 @@ def describe(pod: NodePod) -> DescribedPod:
     return DescribedPod(facts, problem)
 
 
-def is_static(annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod, or the pod of a mirror, was made by the kubelet from a file or an address."""
-    return CONFIG_MIRROR in annotations or annotations.get(CONFIG_SOURCE, "api") in ("file", "http")
+def is_static(annotations: Mapping[str, str], *, by_kubelet: bool) -> bool:
+    """Return whether a pod, or the pod of a mirror, was made by the kubelet from a file or an address.
+
+    The kubelet sets the source itself. At the API server anybody who may make pods can write it, and only the mirror
+    counts, which a kubelet runs for its own file or not at all.
+    """
+    if by_kubelet:
+        return annotations.get(CONFIG_SOURCE, "api") in ("file", "http")
+    mirrored = annotations.get(CONFIG_MIRROR, "")
+    return mirrored == annotations.get(CONFIG_HASH) and bool(_HASH.fullmatch(mirrored))
 
 
 def qos_of_label(value: str) -> QoSClass:

@@ -20,7 +20,7 @@ from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.files import HostError, HostTree
 from koordlet.identity.kubelet_policy import KubeletPolicy
 from koordlet.identity.pods import NO_PODS, PodTable
-from koordlet.kubelet.assembly import Assembly, Sources, assemble
+from koordlet.kubelet.assembly import Assembly, Sources, assemble, departed
 from koordlet.kubelet.cgroup_paths import kubepods_path
 from koordlet.kubelet.configuration import ConfigurationError, KubeletConfig, fitted, of_configz, of_file, of_tree
 from koordlet.kubelet.http_client import KubeletClient
@@ -84,6 +84,7 @@ class PodSource:
         self._kubelet = KubeletClient(settings, node, addresses)
         self._table = NO_PODS
         self._sources = Sources()
+        self._published: Sources | None = None
         self._status = SourceStatus()
         self._answered_seconds = float("-inf")
         self._complaints = Complaints(_log)
@@ -185,9 +186,11 @@ class PodSource:
         if now_seconds >= self._config_due_seconds:
             self._read_config(now_seconds)
         self._ask_runtime(now_seconds)
+        self._publish()
         if self._are_pods_due(now_seconds):
             self._ask_pods(now_seconds)
             self._ask_resources(now_seconds)
+            self._publish()
         self._find_places()
         self._publish()
 
@@ -338,7 +341,9 @@ class PodSource:
         if pods_from != self._status.pods_from:
             _log.info("pods of this node come from the %s: %d", pods_from, len(pods))
         self._answered_seconds = time.monotonic()
-        self._sources = replace(self._sources, pods=pods)
+        by_kubelet = pods_from == "kubelet"
+        left = departed(self._sources, pods, by_kubelet=by_kubelet)
+        self._sources = replace(self._sources, pods=pods, departed=left, by_kubelet=by_kubelet)
         self._list_problems = problems
         self._status = replace(self._status, pods_from=pods_from)
 
@@ -402,8 +407,9 @@ class PodSource:
             return None
 
     def _publish(self) -> None:
-        if self._status.pods_from == "":
+        if self._status.pods_from == "" or self._sources == self._published:
             return
+        self._published = self._sources
         assembly = assemble(self._sources, self._table)
         self._note(assembly)
         if self._table.generation == 0 or assembly.pods != self._table.pods:

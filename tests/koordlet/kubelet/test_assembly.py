@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from koordlet.identity.pods import NO_PODS, Assigned, ContainerRole, PodFacts, PodTable
-from koordlet.kubelet.assembly import Sources, assemble
+from koordlet.kubelet.assembly import Sources, assemble, departed
 from koordlet.kubelet.configuration import KubeletConfig, of_configz
-from koordlet.kubelet.pod_documents import NodePod, NodePodStatus
+from koordlet.kubelet.pod_documents import NodePod, NodePodStatus, pods_of_list
 from koordlet.kubelet.runtime_view import RuntimeView, cgroup_path_of_info
-from tests.koordlet.kubelet.recordings import KIND, config, document, places, pods, uid_of, view
+from tests.koordlet.kubelet.recordings import KIND, config, document, places, pods, recorded, uid_of, view
 
-RECORDED = Sources(pods(), view(), config(), places(), {("default/pinned", "main"): Assigned(cpus=(1,))})
+RECORDED = Sources(pods(), True, (), view(), config(), places(), {("default/pinned", "main"): Assigned(cpus=(1,))})
 
 
 def pod(name: str, found: tuple[PodFacts, ...]) -> PodFacts:
@@ -108,6 +108,35 @@ def test_a_container_outside_its_pods_place_has_none(told: str) -> None:
     (problem,) = assembly.problems
     assert elsewhere in problem
     assert PodTable(assembly.pods, generation=1).of_path(elsewhere) is None
+
+
+def test_a_pod_that_claims_the_uid_of_another_has_neither_its_cgroup_nor_its_containers() -> None:
+    static = next(each for each in pods_of_list(recorded("api_pods.json")).pods if each.metadata.name == "etcd-node-0")
+    liar = msgspec.structs.replace(static, metadata=msgspec.structs.replace(static.metadata, name="liar", uid="u"))
+    assembly = assemble(replace(RECORDED, pods=(liar, static), by_kubelet=False), NO_PODS)
+    found = pod("liar", assembly.pods)
+    assert (found.cgroup_path, [each.cgroup_path for each in found.containers]) == ("", [""])
+    assert pod("etcd", assembly.pods).containers[0].cgroup_path
+    assert any("claims the uid" in problem for problem in assembly.problems)
+
+
+def test_a_pod_that_is_not_listed_any_more_stays_until_its_containers_ended() -> None:
+    rest = tuple(each for each in pods() if each.metadata.name not in ("web", "finished"))
+    left = departed(RECORDED, rest, by_kubelet=True)
+    assert [each.metadata.name for each in left] == ["web"]
+    now = replace(RECORDED, pods=rest, departed=left)
+    web = pod("web", assemble(now, NO_PODS).pods)
+    assert not web.active
+    assert web.containers[0].running
+    assert departed(now, rest, by_kubelet=True) == left
+    ended = replace(
+        view(),
+        sandboxes=tuple(replace(each, ready=False) for each in view().sandboxes),
+        containers=tuple(replace(each, running=False) for each in view().containers),
+    )
+    later = replace(now, view=ended)
+    assert "default/web" not in {each.name for each in assemble(later, NO_PODS).pods}
+    assert departed(later, rest, by_kubelet=True) == ()
 
 
 def test_kind_with_containerd_and_systemd() -> None:

@@ -32,7 +32,8 @@ def test_every_recorded_pod_is_described_without_a_problem() -> None:
 
 
 def facts(name: str, of: tuple[NodePod, ...] | None = None) -> Any:
-    return next(found for pod in of or pods() if (found := describe(pod).facts).name.split("/")[1].startswith(name))
+    found = [describe(pod, by_kubelet=of is None).facts for pod in of or pods()]
+    return next(each for each in found if each.name.split("/")[1].startswith(name))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,23 @@ def test_a_static_pod_and_its_mirror_have_one_uid_in_cgroups() -> None:
     assert static.cgroup_uid == mirror.cgroup_uid == "029829d3053739b0e5857a527e4b1c97"
     assert mirror.uid != mirror.cgroup_uid
     assert mirror.qos is QoSClass.SYSTEM
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({"kubernetes.io/config.source": "file"}, id="source"),
+        pytest.param(
+            {"kubernetes.io/config.mirror": "uid-of-another", "kubernetes.io/config.hash": "uid-of-another"}, id="uid"
+        ),
+        pytest.param({"kubernetes.io/config.mirror": "a" * 32, "kubernetes.io/config.hash": "b" * 32}, id="two-hashes"),
+    ],
+)
+def test_annotations_that_anybody_writes_make_no_static_pod(annotations: dict[str, str]) -> None:
+    document = {"metadata": {"name": "x", "namespace": "y", "uid": "u", "annotations": annotations}}
+    (pod,) = pods_of_list(json.dumps({"items": [document]}).encode()).pods
+    found = describe(pod, by_kubelet=False).facts
+    assert (found.static, found.qos, found.cgroup_uid) == (False, QoSClass.NONE, "u")
 
 
 def test_roles_of_the_recorded_containers() -> None:

@@ -83,7 +83,10 @@ def test_a_new_sandbox_asks_the_kubelet(source: PodSource, runtime: RuntimeServe
     new = json.loads(json.dumps(pods["items"][0]))
     new["metadata"] |= {"name": "late", "uid": "99999999-2222-3333-4444-555555555555", "annotations": {}}
     kubelet.answers["/pods"] = json.dumps({"items": [*pods["items"], new]}).encode()
-    sandbox = {"id": "9" * 64, "metadata": {"name": "late", "uid": new["metadata"]["uid"], "namespace": "x"}}
+    sandbox = {
+        "id": "9" * 64,
+        "metadata": {"name": "late", "uid": new["metadata"]["uid"], "namespace": new["metadata"]["namespace"]},
+    }
     listed = runtime.cri["ListPodSandbox"]
     runtime.cri["ListPodSandbox"] = {"items": [*listed["items"], sandbox]}
     runtime.announce()
