@@ -1,14 +1,17 @@
 """The NRI plugin inside a real containerd: a container's first instruction already runs under its limits."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from api.protocol import ANNOTATION_EXTENDED_RESOURCE_SPEC, BATCH_CPU, BATCH_MEMORY
-from cluster import PODS
+from cluster import PODS, Document
 from koordlet.hooks.decide import HookRules
 from koordlet.hooks.node import NodeFacts
 from koordlet.hooks.node_reader import NodeFactsReader
@@ -26,7 +29,7 @@ from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.cri_calls import Cri
 from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
-from tests.waiting import wait_for
+from tests.waiting import alive, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -69,21 +72,90 @@ def cri(node: Node, tmp_path: Path) -> Iterator[Cri]:
     made.close()
 
 
-def test_the_first_instruction_runs_under_its_limits(node: Node, pods: Pods, link: RuntimeLink) -> None:
-    link.start()
-    wait_for(lambda: link.connections)
+SETTINGS = """
+interval_seconds = 0.5
+[metrics]
+enabled = false
+[probes]
+backend = "none"
+[detection]
+enabled = false
+[enforcer]
+enabled = true
+strategies = ["runtime_hooks"]
+state_dir = "{folder}/state"
+audit_file = "{folder}/audit.jsonl"
+[nri]
+socket = "{runtime.nri_socket}"
+[kubelet]
+endpoint = "{kubelet.url}"
+ca_file = "{keys.authority.pair.certificate}"
+client_certificate = "{keys.admin.certificate}"
+client_key = "{keys.admin.key}"
+cri_socket = "{runtime.socket}"
+relist_seconds = 1.0
+"""
+
+
+@contextmanager
+def agent_running(node: Node, folder: Path) -> Iterator[Path]:
+    """The agent, enforcing in the cluster; yields its log once the runtime asked it something."""
+    config, log = folder / "koordlet.toml", folder / "log"
+    config.write_text(SETTINGS.format(folder=folder, runtime=node.runtime, kubelet=node.kubelet, keys=node.keys))
+    command = [sys.executable, "-m", "koordlet", "run", "--config", config, "--node", node.name]
+    with log.open("w") as stream:
+        process = subprocess.Popen([*command, "--kubeconfig", node.kubeconfig], stderr=stream)
+    try:
+        wait_for(lambda: "NRI: answering containerd" in log.read_text(), check=alive(process, log))
+        yield log
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def batch_pod(node: Node, pods: Pods, name: str, after: str = "true") -> None:
+    """Create a batch pod whose first instruction writes what its cgroup files hold."""
     container = {
         "name": "main",
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
-        "command": ["sh", "-c", f"{' '.join(COMMAND)} > /dev/termination-log"],
+        "command": ["sh", "-c", f"{' '.join(COMMAND)} > /dev/termination-log; {after}"],
     }
-    metadata = {"name": "batch", "namespace": pods.namespace, "labels": LABELS, "annotations": ANNOTATIONS}
+    metadata = {"name": name, "namespace": pods.namespace, "labels": LABELS, "annotations": ANNOTATIONS}
     spec = {"nodeName": node.name, "restartPolicy": "Never", "containers": [container]}
-    node.client.create(PODS, {"metadata": metadata, "spec": spec})
-    pod = pods.await_phase("batch", "Succeeded")
+    node.client.create(PODS, {"metadata": metadata, "spec": {**spec, "terminationGracePeriodSeconds": 1}})
+
+
+def first_lines(pod: Document) -> list[str]:
+    """What the pod wrote."""
     message: str = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
-    assert message.split("\n")[: len(EXPECTED)] == EXPECTED
+    return message.split("\n")[: len(EXPECTED)]
+
+
+def test_the_first_instruction_runs_under_its_limits(node: Node, pods: Pods, link: RuntimeLink) -> None:
+    link.start()
+    wait_for(lambda: link.connections)
+    batch_pod(node, pods, "batch")
+    assert first_lines(pods.await_phase("batch", "Succeeded")) == EXPECTED
+
+
+def test_the_agent_sets_containers_at_once_and_pods_within_a_tick(node: Node, pods: Pods, tmp_path: Path) -> None:
+    batch_pod(node, pods, "before", "sleep 1000")
+    uid = pods.await_phase("before", "Running")["metadata"]["uid"]
+    with agent_running(node, tmp_path) as log:
+        assert wait_for(lambda: files_of(uid) == EXPECTED, check=lambda: f"{files_of(uid)}: {log.read_text()}")
+        batch_pod(node, pods, "after", "sleep 3")
+        assert first_lines(pods.await_phase("after", "Succeeded")) == EXPECTED
+    assert files_of(uid) == EXPECTED, "protocol state stays when the agent goes"
+
+
+def files_of(uid: str) -> list[str]:
+    """What the files of a pod's cgroup hold."""
+    found = []
+    for name in FILES:
+        controller, _, file = name.rpartition("/")
+        found.append(Path(f"/sys/fs/cgroup/{controller}/kubepods/besteffort/pod{uid}/{file}").read_text().strip())
+    return found
 
 
 def test_an_agent_that_is_away_keeps_nothing_from_starting(cri: Cri, link: RuntimeLink) -> None:
