@@ -12,6 +12,8 @@ from koordlet.agent.agent import Agent
 from koordlet.agent.baseline_store import read_baselines, refused_files
 from koordlet.agent.plugins import discover_collectors, discover_probes
 from koordlet.config import AgentSettings, DetectionSettings
+from koordlet.devices.settings import DeviceSettings
+from koordlet.devices.sources import GPUS, NICS, DeviceSources
 from koordlet.host.files import HostTree
 from koordlet.kubelet.examination import examine_cluster
 from koordlet.kubelet.opening import node_name
@@ -36,6 +38,7 @@ def examine(settings: AgentSettings, *, node: str = "", kubeconfig: str = "") ->
     tree = HostTree(Path(settings.root))
     findings = [*_kernel_findings(tree), *_baseline_findings(settings.detection)]
     findings += _cluster_findings(settings, tree, node, kubeconfig)
+    findings += device_findings(settings.devices, tree)
     try:
         agent = Agent(settings)
     except Unsupported as reason:
@@ -95,6 +98,28 @@ def _cluster_findings(settings: AgentSettings, tree: HostTree, node: str, kubeco
         Finding(each.name, each.available, each.reason, each.remedy)
         for each in examine_cluster(settings.kubelet, tree, node=name, kubeconfig=file)
     ]
+
+
+def device_findings(settings: DeviceSettings, tree: HostTree) -> list[Finding]:
+    """Devices for the scheduler: GPUs and RDMA NICs in any case, other kinds where there are some."""
+    sources = DeviceSources(settings, tree)
+    try:
+        inventory = sources.look()
+    finally:
+        sources.close()
+    findings = []
+    for source in (GPUS, NICS):
+        if source in inventory.unsupported:
+            refused = inventory.unsupported[source]
+            findings.append(Finding(source, available=False, reason=refused.reason, remedy=refused.remedy))
+    for kind in sorted({device.info.type for device in inventory.devices}):
+        devices = [device for device in inventory.devices if device.info.type == kind]
+        ill = [f"{device.info.id}: {device.fault or device.fault_code}" for device in devices if not device.healthy]
+        models = sorted({f"{device.model} ({device.vendor})" for device in devices if device.model})
+        text = "; ".join([f"{len(devices)} found", *models, *ill])
+        remedy = f"look at the kernel log for {kind} devices" if ill else ""
+        findings.append(Finding(f"{kind}-devices", available=not ill, reason=text, remedy=remedy))
+    return findings
 
 
 def _baseline_findings(settings: DetectionSettings) -> list[Finding]:

@@ -124,6 +124,11 @@ def _run(
 
             agent.extra_readings.append(lambda: reading_of(source.table(), source.status()))
             sinks["pods"] = TreeChanges(source)
+        if source is not None and settings.cluster.enabled:
+            from koordlet.outputs.node_reports import open_cluster_reports
+
+            reports = stack.enter_context(open_cluster_reports(settings, source.table, source.config))
+            control.follow_node(reports.configuration)
             tree = HostTree(Path(settings.root))
             hooks = open_runtime_hooks(settings, tree, control, source.table, in_cluster=True, kubelet=source.config)
             stack.callback(hooks.close)

@@ -19,7 +19,7 @@ from koordlet.config import AgentSettings
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
-from koordlet.control.node_view import NodeViewBuilder
+from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
@@ -230,6 +230,11 @@ class ControlLoop:
         for event in events:
             if event.outcome is Outcome.TERMINATED:
                 self.strategies.note_eviction(event.target, observation.now_seconds)
+
+    def follow_node(self, configuration_of: Callable[[], NodeConfiguration]) -> None:
+        """Have strategies see the node as its object and its kubelet describe it."""
+        if self._node_view is not None:
+            self._node_view.configuration_of = configuration_of
 
     def _record(self, steps: Sequence[ResponseStep]) -> None:
         for step in steps:

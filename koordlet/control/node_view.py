@@ -4,7 +4,8 @@ Without Kubernetes the cgroups that a `[[qos]]` rule classifies are host applica
 facts lack come from the cgroup's files. Unknown values are None.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from resource import getpagesize
 
 import numpy as np
@@ -40,6 +41,24 @@ _KINDS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class NodeConfiguration:
+    """What node object and kubelet say of the node; the defaults are those of a host without either."""
+
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """Amounts that pods may request; empty where no cluster tells."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """Amounts of the node's reservation annotation."""
+    reserved_cpus: frozenset[int] = frozenset()
+    system_cpus: frozenset[int] = frozenset()
+    """CPUs exclusive to the system class."""
+    kubelet_static: bool = False
+    cpu_normalization_ratio: float = 1.0
+
+
+UNCONFIGURED = NodeConfiguration()
+
+
 class NodeViewBuilder:
     """Builds a view each tick; keeps the parts that do not change."""
 
@@ -59,6 +78,9 @@ class NodeViewBuilder:
         self._knobs = knobs
         self._facts_of = facts_of
         self._node: NodeInfo | None = None
+        self._configured = UNCONFIGURED
+        self.configuration_of: Callable[[], NodeConfiguration] = lambda: UNCONFIGURED
+        """The newest configuration; never waits."""
         self._memory_domains = open_memory_domains(tree)
 
     def view(self, tick: Tick, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
@@ -100,7 +122,9 @@ class NodeViewBuilder:
         return float(text.split()[0]) if text else None
 
     def _node_of(self, memory_bytes: int) -> NodeInfo:
-        if self._node is None or self._node.memory_bytes != memory_bytes:
+        configured = self.configuration_of()
+        if self._node is None or self._node.memory_bytes != memory_bytes or self._configured != configured:
+            self._configured = configured
             cache_info = caches(self._knobs.resctrl)
             cache = None
             if cache_info.l3_domains or cache_info.bandwidth_domains:
@@ -117,7 +141,14 @@ class NodeViewBuilder:
             self._node = NodeInfo(
                 cpus=tuple(CpuThread(place.id, place.core, place.socket, place.node) for place in places),
                 memory_bytes=memory_bytes,
-                allocatable=allocatable(capacity, self._settings.reserved, self._settings.allocatable),
+                allocatable=allocatable(
+                    capacity, self._settings.reserved, {**configured.allocatable, **self._settings.allocatable}
+                ),
+                reserved=configured.reserved,
+                reserved_cpus=configured.reserved_cpus,
+                system_cpus=configured.system_cpus,
+                kubelet_static=configured.kubelet_static,
+                cpu_normalization_ratio=configured.cpu_normalization_ratio,
                 page_bytes=getpagesize(),
                 network_bits_per_second=self._network_bits_per_second,
                 disks={number: number for number in disks(self._tree)},

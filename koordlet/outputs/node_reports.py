@@ -1,20 +1,28 @@
 """Reports about the node itself: Device and NodeResourceTopology, each where the settings ask for it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.kube.objects import Node
-from cluster import NODES, Backoff, Client, Informer, Key, Query
+from api.plugin import Unsupported
+from cluster import NODES, Backoff, Client, Informer, Key, NotConfigured, Query
+from koordlet.control.node_view import UNCONFIGURED, NodeConfiguration
 from koordlet.devices.reporter import DeviceReporter
-from koordlet.host.files import HostTree
+from koordlet.host.files import HostError, HostTree
 from koordlet.identity.pods import NO_PODS, PodTableOf
-from koordlet.topology.cpu_state import CpuStateReader, KubeletConfigurationOf, NodeOf
+from koordlet.kube.node_object import allocatable_of
+from koordlet.kube.reporter import connect, node_name
+from koordlet.topology.cpu_state import CpuState, CpuStateReader, KubeletConfigurationOf, NodeOf
 from koordlet.topology.reporter import TopologyReporter
 
 if TYPE_CHECKING:
     from koordlet.config import AgentSettings
+
+_log = logging.getLogger(__name__)
 
 RETRY = Backoff(initial_seconds=1.0, maximum_seconds=60.0, jitter=1.0)
 """Delays of the reports while the API server refuses."""
@@ -26,8 +34,47 @@ class NodeReports:
 
     cpus: CpuStateReader
     """The CPUs' state, which hooks and strategies may read, too."""
+    node: NodeOf
+    """The newest object of the node."""
     devices: DeviceReporter | None = None
     topology: TopologyReporter | None = None
+
+    def configuration(self) -> NodeConfiguration:
+        """Return the node's configuration as strategies see it; never waits, and never fails."""
+        try:
+            return configuration_of(self.cpus.current(), self.node())
+        except HostError as error:
+            _log.debug("%s", error)
+            return UNCONFIGURED
+
+
+def configuration_of(state: CpuState, node: Node | None) -> NodeConfiguration:
+    """Return what a state of the CPUs and a node object say."""
+    return NodeConfiguration(
+        allocatable=allocatable_of(node) if node else {},
+        reserved=state.node.reserved_amounts,
+        reserved_cpus=state.node.reserved,
+        system_cpus=state.node.system if state.node.system_exclusive else frozenset(),
+        kubelet_static=state.kubelet.static,
+        cpu_normalization_ratio=state.node.normalization_ratio,
+    )
+
+
+@contextmanager
+def open_cluster_reports(
+    settings: "AgentSettings", pods: PodTableOf, kubelet: KubeletConfigurationOf
+) -> Iterator[NodeReports]:
+    """Reports with a client of their own, by `[cluster]`. Raises Unsupported where no API server is configured."""
+    try:
+        client = connect(settings.cluster)
+    except NotConfigured as error:
+        raise Unsupported(str(error), "set [cluster] kubeconfig, or [cluster] enabled = false") from error
+    tree = HostTree(Path(settings.root))
+    with (
+        client,
+        open_node_reports(client, node_name(settings.cluster), settings, tree, pods=pods, kubelet=kubelet) as reports,
+    ):
+        yield reports
 
 
 @contextmanager
@@ -66,4 +113,4 @@ def open_node_reports(
             topology = TopologyReporter(client, name, node, cpus, retry)
             topology.start()
             stack.callback(topology.close)
-        yield NodeReports(cpus, devices, topology)
+        yield NodeReports(cpus, node, devices, topology)

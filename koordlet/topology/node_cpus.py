@@ -1,7 +1,7 @@
 """CPUs that the node's annotations keep back: its reservation, and those of the system class. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -22,6 +22,8 @@ class NodeCpus:
 
     reserved: frozenset[int] = frozenset()
     """CPUs kept from all pods."""
+    reserved_amounts: Mapping[str, int] = field(default_factory=dict)
+    """Amounts kept from all pods, by resource name; those of named CPUs under `ReservedCPUsOnly` do not count."""
     system: frozenset[int] = frozenset()
     """CPUs of the system class."""
     system_exclusive: bool = True
@@ -45,11 +47,13 @@ def node_cpus(annotations: Mapping[str, str], cpus: Sequence[CpuDetail]) -> Node
     known = frozenset(cpu.id for cpu in cpus)
     unreadable: list[str] = []
     reserved: frozenset[int] = frozenset()
+    amounts: Mapping[str, int] = {}
     system: frozenset[int] = frozenset()
     exclusive, ratio = True, 1.0
     if text := annotations.get(ANNOTATION_NODE_RESERVATION):
         try:
-            reserved = _reserved(msgspec.json.decode(text, type=NodeReservation), cpus)
+            reservation = msgspec.json.decode(text, type=NodeReservation)
+            reserved, amounts = _reserved(reservation, cpus) & known, _reserved_amounts(reservation)
         except (msgspec.DecodeError, ValueError, RecursionError):
             unreadable.append(ANNOTATION_NODE_RESERVATION)
     if text := annotations.get(ANNOTATION_NODE_SYSTEM_QOS_RESOURCE):
@@ -64,7 +68,8 @@ def node_cpus(annotations: Mapping[str, str], cpus: Sequence[CpuDetail]) -> Node
         except ValueError:
             unreadable.append(ANNOTATION_NODE_CPU_NORMALIZATION_RATIO)
     return NodeCpus(
-        reserved=reserved & known,
+        reserved=reserved,
+        reserved_amounts=amounts,
         system=system & known,
         system_exclusive=exclusive,
         normalization_ratio=ratio,
@@ -77,6 +82,14 @@ def _reserved(reservation: NodeReservation, cpus: Sequence[CpuDetail]) -> frozen
     if reservation.reserved_cpus:
         return parse_cpuset(reservation.reserved_cpus)
     return lowest_cores(cpus, parse_resources(reservation.resources).get(CPU, 0))
+
+
+def _reserved_amounts(reservation: NodeReservation) -> Mapping[str, int]:
+    if reservation.apply_policy == "ReservedCPUsOnly":
+        return {}
+    amounts = parse_resources(reservation.resources)
+    named = parse_cpuset(reservation.reserved_cpus)
+    return amounts | ({CPU: 1000 * len(named)} if named else {})
 
 
 def _ratio(text: str) -> float:

@@ -14,7 +14,7 @@ from api.protocol import BATCH_CPU
 from api.qos import QoSClass, QoSSource
 from api.window import Window
 from koordlet.config import StrategiesSettings
-from koordlet.control.node_view import NodeViewBuilder
+from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import PodContainer, PodFacts
 from koordlet.strategies.view import Group, GroupKind, KubeQoS
@@ -214,3 +214,24 @@ def test_a_container_has_its_own_amounts_and_a_sandbox_none(host: FakeHost) -> N
         view = NodeViewBuilder(host.tree, Knobs(host.tree), {UID: facts}.get).view(tick, {})
         assert dict(view.pods[0].limits) == {CPU: 600}
         assert dict(view.containers(view.pods[0])[0].limits) == limits
+
+
+def test_node_object_and_kubelet_are_followed_and_settings_go_before(host: FakeHost) -> None:
+    told = NodeConfiguration(
+        allocatable={CPU: 3000, BATCH_CPU: 1500},
+        reserved={CPU: 1000},
+        reserved_cpus=frozenset({0}),
+        system_cpus=frozenset({1}),
+        kubelet_static=True,
+        cpu_normalization_ratio=1.2,
+    )
+    builder = NodeViewBuilder(host.tree, Knobs(host.tree), settings=StrategiesSettings(allocatable={BATCH_CPU: 700}))
+    before = builder.view(make_tick(), {}).node
+    assert (before.kubelet_static, before.reserved_cpus) == (False, frozenset())
+    builder.configuration_of = lambda: told
+    node = builder.view(make_tick(), {}).node
+    assert node.allocatable[CPU] == 3000
+    assert node.allocatable[BATCH_CPU] == 700
+    assert (node.reserved, node.reserved_cpus, node.system_cpus) == ({CPU: 1000}, {0}, {1})
+    assert (node.kubelet_static, node.cpu_normalization_ratio) == (True, 1.2)
+    assert builder.view(make_tick(), {}).node is node

@@ -90,6 +90,8 @@ def test_changes_of_node_and_hardware_arrive(client: Client, reports: NodeReport
     wait_for(lambda: not client.get(DEVICES, NODE).spec.devices[0].health)
     wait_for(lambda: (it := client.find(TOPOLOGIES, NODE)) and ANNOTATION_NODE_RESERVATION in it.metadata.annotations)
     assert reports.cpus.current().node.reserved == {2}
+    configuration = reports.configuration()
+    assert (configuration.reserved_cpus, configuration.kubelet_static) == ({2}, True)
     condition = client.get(DEVICES, NODE).spec.devices[0].conditions[0]
     assert (condition.status, condition.reason) == ("False", "PortDown")
 

@@ -19,13 +19,18 @@ EIGHT = machine(sockets=2, nodes=1, cores=2, threads=2)
         pytest.param({}, PLAIN_NODE, id="none"),
         pytest.param(
             {ANNOTATION_NODE_RESERVATION: '{"resources":{"cpu":"4"},"reservedCPUs":"6-9"}'},
-            NodeCpus(reserved=frozenset({6, 7})),
+            NodeCpus(reserved=frozenset({6, 7}), reserved_amounts={"cpu": 4000}),
             id="named-cpus-before-the-amount",
         ),
         pytest.param(
             {ANNOTATION_NODE_RESERVATION: '{"resources":{"cpu":"1500m","memory":"4Gi"}}'},
-            NodeCpus(reserved=frozenset({0, 1})),
+            NodeCpus(reserved=frozenset({0, 1}), reserved_amounts={"cpu": 1500, "memory": 4 << 30}),
             id="amount",
+        ),
+        pytest.param(
+            {ANNOTATION_NODE_RESERVATION: '{"reservedCPUs":"6-7","applyPolicy":"ReservedCPUsOnly"}'},
+            NodeCpus(reserved=frozenset({6, 7})),
+            id="cpus-only",
         ),
         pytest.param(
             {ANNOTATION_NODE_SYSTEM_QOS_RESOURCE: '{"cpuset":"0-1"}'},
