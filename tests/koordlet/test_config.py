@@ -133,6 +133,8 @@ def test_defaults() -> None:
         "response": {
             "resources": ("cpu", "memory", "blockio", "network", "cache", "memory_bandwidth"),
             "max_strength": 2,
+            "limited_classes": ("BE",),
+            "felt_slowdown_ratio": 0.05,
             "min_culprit_share": 0.1,
             "min_improvement_ratio": 0.3,
             "loss_budget_seconds_per_second": 0.02,
