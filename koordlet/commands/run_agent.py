@@ -113,7 +113,7 @@ def _run(
     """Open control loop and sinks, run the loop; settings are restored before any sink is closed."""
     with ExitStack() as stack:
         stop = stack.enter_context(until_signalled())
-        optional = stack.enter_context(open_sinks(agent, detection, settings, program_version()))
+        optional = stack.enter_context(open_sinks(agent, detection, settings, program_version(), source))
         _log_sources(agent, settings)
         control = _open_control(agent, strategies, settings, source)
         stack.callback(control.close)

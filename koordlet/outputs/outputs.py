@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from api.plugin import Unsupported
 from detector.registry import discover_symptoms
 from koordlet.agent.sinks import Sink
+from koordlet.host.files import HostTree
 from koordlet.tick import Tick
 from koordlet.triage.focus import FocusControl
 
@@ -18,13 +20,21 @@ if TYPE_CHECKING:
     from koordlet.agent.agent import Agent
     from koordlet.agent.detection import Detection
     from koordlet.config import AgentSettings
+    from koordlet.kubelet.source import PodSource
 
 
 @contextmanager
 def open_sinks(
-    agent: "Agent", detection: "Detection | None", settings: "AgentSettings", version: str
+    agent: "Agent",
+    detection: "Detection | None",
+    settings: "AgentSettings",
+    version: str,
+    source: "PodSource | None" = None,
 ) -> Iterator[dict[str, Sink]]:
-    """Sinks by name, open while the block runs. Raises Unsupported, with a remedy, for one that cannot be opened."""
+    """Sinks by name, open while the block runs. Raises Unsupported, with a remedy, for one that cannot be opened.
+
+    `source` tells of the node's pods and of the kubelet; without it the reports watch the pods themselves.
+    """
     with ExitStack() as stack:
         sinks: dict[str, Sink] = {}
         if settings.triage.enabled and any(probe.focusable for probe in agent.probes.opened.values()):
@@ -32,7 +42,7 @@ def open_sinks(
         if settings.serving.enabled:
             sinks["serving"] = _serving(stack, agent, settings, version)
         if settings.cluster.enabled:
-            sinks["cluster"] = _cluster(stack, agent, detection, settings)
+            sinks["cluster"] = _cluster(stack, agent, detection, settings, source)
         if settings.profiles.enabled:
             sinks["profiles"] = _profiles(stack, agent, detection, settings)
         yield sinks
@@ -79,7 +89,13 @@ def _serving(stack: ExitStack, agent: "Agent", settings: "AgentSettings", versio
     return serve
 
 
-def _cluster(stack: ExitStack, agent: "Agent", detection: "Detection | None", settings: "AgentSettings") -> Sink:
+def _cluster(
+    stack: ExitStack,
+    agent: "Agent",
+    detection: "Detection | None",
+    settings: "AgentSettings",
+    source: "PodSource | None",
+) -> Sink:
     try:
         from cluster import NotConfigured
         from koordlet.kube.reporter import Reporter, connect, node_name
@@ -98,9 +114,16 @@ def _cluster(stack: ExitStack, agent: "Agent", detection: "Detection | None", se
         interval_seconds=settings.interval_seconds,
         turn_seconds=settings.interval_seconds * settings.cgroups.slow_every_ticks,
         prediction=settings.prediction,
+        pods=source.table if source else None,
     )
     reporter.start()
     stack.callback(reporter.close)
+    if source is not None and (settings.devices.report or settings.topology.report):
+        from koordlet.outputs.node_reports import open_node_reports
+
+        tree, node = HostTree(Path(settings.root)), node_name(settings.cluster)
+        reports = open_node_reports(client, node, settings, tree, pods=source.table, kubelet=source.config)
+        stack.enter_context(reports)
     judge = detection.judge if detection else None
     rules = None
     if settings.cluster.rules and judge:

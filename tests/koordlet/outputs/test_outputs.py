@@ -1,6 +1,7 @@
 """Optional sinks: none by default; one that cannot be opened names the reason and the remedy."""
 
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,10 +9,19 @@ import pytest
 
 from api.plugin import Unsupported
 from koordlet.config import AgentSettings
+from koordlet.identity.pods import NO_PODS
+from koordlet.kube.reporter import Reporter
 from koordlet.kube.settings import ClusterSettings
 from koordlet.outputs.outputs import open_sinks
 from koordlet.profiles.settings import ProfileSettings
 from koordlet.serving.settings import ServingSettings
+
+KUBECONFIG = """
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: c, user: {token: t}}]
+contexts: [{name: c, context: {cluster: c, user: c}}]
+"""
 
 
 def agent(**given: Any) -> Any:
@@ -53,6 +63,23 @@ def test_a_cluster_that_is_not_configured_is_told(tmp_path: Any) -> None:
     with pytest.raises(Unsupported, match="absent") as caught, open_sinks(agent(), None, settings, "0"):
         pass
     assert "[cluster]" in caught.value.remedy
+
+
+def test_reports_take_their_pods_from_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    class Recorded(Reporter):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            given.update(options)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("koordlet.kube.reporter.Reporter", Recorded)
+    source = SimpleNamespace(table=lambda: NO_PODS, config=lambda: None)
+    settings = AgentSettings(cluster=ClusterSettings(enabled=True, kubeconfig=str(tmp_path / "config")))
+    (tmp_path / "config").write_text(KUBECONFIG)
+    with open_sinks(agent(), None, settings, "0", source) as sinks:  # type: ignore[arg-type]
+        assert set(sinks) == {"cluster"}
+    assert given["pods"] is source.table
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Any) -> None:
