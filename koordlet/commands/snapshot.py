@@ -1,12 +1,20 @@
 """`koordlet snapshot`: one measurement on stdout."""
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordlet.commands.startup import config_option, open_agent, program_facts, require_root, settings_of
+from koordlet.commands.startup import (
+    config_option,
+    open_agent,
+    pods_if_configured,
+    program_facts,
+    require_root,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from koordlet.agent.agent import Agent
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     "--json", "as_object", is_flag=True, help="One JSON object (docs/snapshot.schema.json) instead of a table."
 )
 def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> None:
-    """Measure for some seconds and print the result.
+    """Measure for some seconds and print the result, pods by name on a node of a cluster.
 
     \b
     Examples:
@@ -35,18 +43,17 @@ def snapshot_command(config: Path | None, seconds: float, as_object: bool) -> No
 
     require_root()
     settings = settings_of(config)
-    agent = open_agent(settings)
     measured: dict[str, Any] | None = None
-    try:
-        with until_signalled() as stop:
+    with ExitStack() as stack:
+        agent = open_agent(settings, stack.enter_context(pods_if_configured(settings)))
+        stack.callback(agent.close)
+        stop = stack.enter_context(until_signalled())
+        agent.collect(everything=True)
+        if not stop.wait(seconds):
             agent.collect(everything=True)
-            if not stop.wait(seconds):
-                agent.collect(everything=True)
-                window = agent.store.window()
-                assert window is not None
-                measured = snapshot(window, agent.path_of, _host_facts(agent), _reasons(agent))
-    finally:
-        agent.close()
+            window = agent.store.window()
+            assert window is not None
+            measured = snapshot(window, agent.path_of, _host_facts(agent), _reasons(agent))
     if measured is None:
         sys.exit(130)
     if as_object:

@@ -1,8 +1,12 @@
 """Startup of the commands: settings file, judge settings, agent, and exit with error and hint."""
 
+import logging
 import os
 import platform
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from koordlet.config import AgentSettings
     from koordlet.kubelet.source import PodSource
 
+_PODS_WAIT_SECONDS = 5.0
 FAILED, USAGE_ERROR, UNSUPPORTED_HOST = 1, 2, 3
 
 config_option = click.option(
@@ -80,6 +85,28 @@ def open_agent(settings: "AgentSettings", source: "PodSource | None" = None) -> 
         die(str(error), code=USAGE_ERROR)
     except Unsupported as reason:
         die(reason.reason, hint=reason.remedy, code=UNSUPPORTED_HOST)
+
+
+@contextmanager
+def pods_if_configured(settings: "AgentSettings") -> "Iterator[PodSource | None]":
+    """The source of pods once it knows some, or None: where this is no node of a cluster, or nothing answers soon.
+
+    The kubeconfig and the node's name are those of [cluster], $KUBECONFIG and $NODE_NAME.
+    """
+    from koordlet.commands.cluster_mode import find_cluster_mode
+    from koordlet.kubelet.opening import NothingConfigured
+
+    try:
+        mode = find_cluster_mode(settings, node="", kubeconfig="")
+    except NothingConfigured:
+        yield None
+        return
+    logging.getLogger("koordlet.kubelet").setLevel(logging.ERROR)  # what does not answer is doctor's to say
+    with mode.open_source() as source:
+        deadline = time.monotonic() + _PODS_WAIT_SECONDS
+        while not len(source.table()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield source if len(source.table()) else None
 
 
 def program_facts() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from koordlet.commands.startup import (
     die,
     judge_settings_of,
     open_agent,
+    pods_if_configured,
     require_root,
     settings_of,
 )
@@ -37,7 +39,9 @@ def top(config: Path | None) -> None:
 
     logging.getLogger().addHandler(logging.NullHandler())  # a line on stderr would tear the screen
     detection = _open_detection(settings, config)
-    agent = open_agent(settings)
+    stack = ExitStack()
+    agent = open_agent(settings, stack.enter_context(pods_if_configured(settings)))
+    stack.callback(agent.close)
 
     def next_window() -> "Window | None":
         frame = agent.collect()
@@ -49,7 +53,7 @@ def top(config: Path | None) -> None:
     try:
         code = run_top(next_window, settings.interval_seconds, verdicts)
     finally:
-        agent.close()
+        stack.close()
     sys.exit(code)
 
 

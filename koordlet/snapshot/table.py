@@ -13,10 +13,10 @@ def print_table(measured: dict[str, Any]) -> None:
     """Print the cgroups that lost most, with causes and their worst culprit."""
     seconds = measured["seconds"]
     table = Table(title=f"lost seconds per second over {seconds:.1f} s", box=None, pad_edge=False)
-    for heading in ("cgroup", "owner", "on cpu", "cpu wait", "of it by others", "quota", "memory", "worst culprit"):
-        table.add_column(
-            heading, justify="left" if heading in ("cgroup", "owner", "worst culprit") else "right", no_wrap=True
-        )
+    table.add_column("cgroup", no_wrap=True)
+    for heading in ("on cpu", "cpu wait", "of it by others", "quota", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=6)
+    table.add_column("worst culprit", no_wrap=True)
     ranked = sorted(measured["cgroups"], key=_lost, reverse=True)
     for row in ranked[:_ROWS]:
         table.add_row(*_cells(row, seconds))
@@ -38,5 +38,7 @@ def _cells(row: dict[str, Any], seconds: float) -> list[str]:
     blame = cpu.get("blame") or []
     worst = f"{escape(blame[0]['name'])} {blame[0]['seconds'] / seconds:.2f}" if blame else ""
     rates = [cpu.get("oncpu_seconds") or 0, cpu.get("wait_seconds") or 0, others, quota, stalls]
-    owner = row["workload"] if row["pod"] and row["workload"].count("/") > 1 else ""
-    return [escape(row["name"]), escape(owner), *(f"{rate / seconds:.3f}" for rate in rates), worst]
+    kind, _, owner = row["workload"].partition("/")
+    owner = owner.partition("/")[2] if row["pod"] else ""
+    name = f"{row['name']} ({kind} {owner})" if owner else row["name"]
+    return [escape(name), *(f"{rate / seconds:.3f}" for rate in rates), worst]

@@ -1,17 +1,21 @@
 """The snapshot: figures from frames, valid against its schema, no null without a reason."""
 
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+from rich.console import Console
 
 from api.frame import KERNEL_ID
 from api.histogram import SLOTS
 from api.metrics import WAIT_CAUSES
 from api.window import Window
+from koordlet.snapshot import table
 from koordlet.snapshot.document import snapshot
 from tests.frames import make_frame
 
@@ -75,3 +79,28 @@ def test_an_unknown_field_would_fail_the_schema() -> None:
     found["cgroups"][0]["surprise"] = 1
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(found, SCHEMA)
+
+
+def test_pods_are_told_by_name_owner_and_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = window()
+    web = replace(
+        made.cgroups[1],
+        name="shop/web-0/app",
+        namespace="shop",
+        pod="web-0",
+        container="app",
+        role="app",
+        workload="StatefulSet/shop/web",
+        priority=9500,
+        priority_band="koord-prod",
+    )
+    for frame in made.frames:
+        object.__setattr__(frame, "cgroups", (frame.cgroups[0], web, frame.cgroups[2]))
+    found = json.loads(json.dumps(snapshot(made, CGROUPS.get, HOST, REASONS)))
+    jsonschema.validate(found, SCHEMA)
+    row = next(each for each in found["cgroups"] if each["id"] == web.id)
+    assert [row[key] for key in ("namespace", "pod", "container", "priority")] == ["shop", "web-0", "app", 9500]
+    shown = io.StringIO()
+    monkeypatch.setattr(table, "Console", lambda: Console(file=shown, width=200))
+    table.print_table(found)
+    assert "shop/web-0/app (StatefulSet web)" in shown.getvalue()
