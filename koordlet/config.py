@@ -16,6 +16,7 @@ from koordlet.nri.settings import NriSettings
 from koordlet.prediction.settings import PredictionSettings
 from koordlet.profiles.settings import ProfileSettings
 from koordlet.response.settings import ResponseSettings
+from koordlet.runtime_proxy.settings import HookServiceSettings
 from koordlet.serving.settings import ServingSettings
 from koordlet.topology.settings import TopologySettings
 from koordlet.triage.policy import TriageSettings
@@ -191,6 +192,7 @@ class AgentSettings(SettingsTable, frozen=True):
     strategies: StrategiesSettings = StrategiesSettings()
     hooks: HooksSettings = HooksSettings()
     nri: NriSettings = NriSettings()
+    runtime_proxy: HookServiceSettings = HookServiceSettings()
     triage: TriageSettings = TriageSettings()
     serving: ServingSettings = ServingSettings()
     cluster: ClusterSettings = ClusterSettings()

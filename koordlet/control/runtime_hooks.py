@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from api.cpuset import format_cpuset
 from api.frame import CgroupInfo
@@ -27,6 +28,9 @@ from koordlet.host.files import HostTree
 from koordlet.identity.pods import PodTable, PodTableOf
 from koordlet.tick import Tick
 from koordlet.topology.cpu_state import CpuStateReader, KubeletConfigurationOf, NodeOf
+
+if TYPE_CHECKING:
+    from koordlet.nri.plugin import Plugin
 
 _log = logging.getLogger(__name__)
 
@@ -156,6 +160,8 @@ def open_runtime_hooks(
     hooks = RuntimeHooks(reconciler, pods, facts_of, control.enforcer.active_settings)
     if _is_on(settings.nri.enabled, automatic) and may_act:
         _open_nri(settings, tree, hooks, facts_of, v1=v1)
+    if settings.runtime_proxy.enabled and may_act:
+        _open_hook_service(settings, tree, hooks, facts_of, v1=v1)
     control.sources.append(hooks)
     return hooks
 
@@ -164,19 +170,50 @@ def _open_nri(
     settings: AgentSettings, tree: HostTree, hooks: RuntimeHooks, facts_of: NodeFactsReader, *, v1: bool
 ) -> None:
     try:
-        from koordlet.nri.host_facts import pod_bounds
-        from koordlet.nri.plugin import Birth, Plugin
         from koordlet.nri.runtime_link import RuntimeLink
+
+        plugin = _plugin(settings, tree, hooks, facts_of, v1=v1)
     except ImportError as error:
         _log.warning("the NRI plugin needs protobuf (%s); pip install 'koord[grpc]'", error)
         return
+    link = RuntimeLink(plugin, tree.path(settings.nri.socket), settings.nri)
+    link.start()
+    hooks.on_close(link.close)
+
+
+def _open_hook_service(
+    settings: AgentSettings, tree: HostTree, hooks: RuntimeHooks, facts_of: NodeFactsReader, *, v1: bool
+) -> None:
+    try:
+        from koordlet.runtime_proxy.hook_service import HookService
+        from koordlet.runtime_proxy.plugin_answers import PluginAnswers
+        from koordlet.serving.socket_file import SocketUnusable
+
+        plugin = _plugin(settings, tree, hooks, facts_of, v1=v1)
+    except ImportError as error:
+        _log.warning("runtime hooks of koord-runtime-proxy need gRPC (%s); pip install 'koord[grpc]'", error)
+        return
+    service = HookService(settings.runtime_proxy, PluginAnswers(plugin), tree.root)
+    try:
+        service.start()
+    except SocketUnusable as error:
+        _log.warning("koord-runtime-proxy is not answered: %s; %s", error, error.remedy)
+        return
+    hooks.on_close(service.close)
+
+
+def _plugin(
+    settings: AgentSettings, tree: HostTree, hooks: RuntimeHooks, facts_of: NodeFactsReader, *, v1: bool
+) -> "Plugin":
+    from koordlet.nri.host_facts import pod_bounds
+    from koordlet.nri.plugin import Birth, Plugin
 
     def take_birth(birth: Birth) -> None:
         if birth.suppressed:
             hooks.born_suppressed(birth.path)
 
     knobs = open_knobs(settings.enforcer, tree)
-    plugin = Plugin(
+    return Plugin(
         HookRules(settings.hooks.features),
         facts_of,
         hooks.pods,
@@ -186,9 +223,6 @@ def _open_nri(
         on_birth=take_birth,
         request_timeout_milliseconds=settings.nri.request_timeout_milliseconds,
     )
-    link = RuntimeLink(plugin, tree.path(settings.nri.socket), settings.nri)
-    link.start()
-    hooks.on_close(link.close)
 
 
 def _is_on(switch: str, automatic: bool) -> bool:

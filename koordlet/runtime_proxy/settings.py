@@ -1,6 +1,6 @@
-"""Settings of koord-runtime-proxy; each is a flag of the command."""
+"""Settings of koord-runtime-proxy, each a flag of the command, and of the agent as its hook server."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,25 @@ class ProxySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Label of pods that are never put before hook servers."""
     skip_value: str = "true"
     """Value of that label."""
+
+
+class HookServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """[runtime_proxy]: the agent as hook server of koord-runtime-proxy (docs/runtime-proxy.md). Needs the `grpc` extra.
+
+    An alternative to `[nri]`, for runtimes without NRI: a container is put before one of them, not both.
+    """
+
+    enabled: bool = False
+    """Whether hooks are answered. Containers are changed only with `[enforcer] enabled`."""
+    socket: str = "/var/run/koordlet/koordlet.sock"
+    """Socket on which the proxy asks, below `root`."""
+    registered_socket: str = ""
+    """The same socket as the proxy sees it, where the agent runs in a container; empty is the same path."""
+    directory: str = DEFAULT_HOOK_DIRECTORY
+    """Directory below `root` that the registration file is written to; empty registers nothing."""
+    failure_policy: Literal["Ignore", "Fail"] = "Ignore"
+    """What the proxy does when the agent does not answer: `Ignore` goes on as the kubelet asked, `Fail` fails the call.
+    """
 
 
 def socket_of(endpoint: str) -> str:

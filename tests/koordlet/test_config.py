@@ -177,6 +177,13 @@ def test_defaults() -> None:
             "backoff_seconds": 1.0,
             "request_timeout_milliseconds": 500,
         },
+        "runtime_proxy": {
+            "enabled": False,
+            "socket": "/var/run/koordlet/koordlet.sock",
+            "registered_socket": "",
+            "directory": "/etc/runtime/hookserver.d",
+            "failure_policy": "Ignore",
+        },
     }
 
 

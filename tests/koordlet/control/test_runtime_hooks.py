@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc
 import msgspec
 import pytest
 
@@ -22,6 +23,9 @@ from koordlet.identity.pods import NO_PODS, PodContainer, PodFacts, PodTable
 from koordlet.nri.settings import NriSettings
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
+from koordlet.runtime_proxy import runtime_hooks_pb2 as pb
+from koordlet.runtime_proxy.hook_types import HookType
+from koordlet.runtime_proxy.settings import HookServiceSettings
 from koordlet.tick import Tick
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
@@ -170,3 +174,29 @@ def test_the_runtime_is_answered(node: Node) -> None:
     wait_for(lambda: plugin.trunk.recv(1) == b"")
     plugin.close()
     runtime.close()
+
+
+def test_the_runtime_proxy_is_answered(node: Node) -> None:
+    runtime_proxy = HookServiceSettings(enabled=True, socket="/hooks.sock", directory="/hookserver.d")
+    node.table = PodTable([BATCH], generation=1)
+    hooks = node.open(runtime_proxy=runtime_proxy)
+    asked = pb.ContainerResourceHookRequest(
+        pod_meta={"name": "batch", "namespace": "shop", "uid": UID},
+        container_meta={"name": "main"},
+        container_resources={"cpu_shares": 2},
+        pod_cgroup_parent=POD,
+    )
+    with grpc.insecure_channel(f"unix:{node.host.root}/hooks.sock") as channel:
+        ask = channel.unary_unary(HookType.PRE_CREATE_CONTAINER.method)
+        answer = pb.ContainerResourceHookResponse.FromString(ask(asked.SerializeToString(), timeout=10))
+    assert answer.container_resources.cpu_shares == 1536
+    assert answer.container_resources.memory_limit_in_bytes == 1 << 30
+    assert (node.host.root / "hookserver.d/koordlet.json").exists()
+    hooks.close()
+    assert not (node.host.root / "hookserver.d/koordlet.json").exists()
+
+
+def test_an_observing_agent_answers_no_hooks(node: Node) -> None:
+    runtime_proxy = HookServiceSettings(enabled=True, socket="/hooks.sock", directory="/hookserver.d")
+    node.open(runtime_proxy=runtime_proxy, enforcer=AgentSettings().enforcer)
+    assert not (node.host.root / "hooks.sock").exists()
