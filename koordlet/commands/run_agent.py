@@ -37,6 +37,7 @@ from koordlet.enforcer.journal import JournalError
 from koordlet.hooks.decide import HookRules
 from koordlet.host.files import HostTree
 from koordlet.identity.pods import no_pod_facts
+from koordlet.outputs.node_reports import open_node_facts
 from koordlet.outputs.outputs import open_sinks
 from koordlet.outputs.verdict_lines import json_lines, log_lines
 
@@ -124,13 +125,12 @@ def _run(
 
             agent.extra_readings.append(lambda: reading_of(source.table(), source.status()))
             sinks["pods"] = TreeChanges(source)
-        if source is not None and settings.cluster.enabled:
-            from koordlet.outputs.node_reports import open_cluster_reports
-
-            reports = stack.enter_context(open_cluster_reports(settings, source.table, source.config))
-            control.follow_node(reports.configuration)
+            node = stack.enter_context(open_node_facts(settings, source.table, source.config))
+            control.follow_node(node.configuration)
             tree = HostTree(Path(settings.root))
-            hooks = open_runtime_hooks(settings, tree, control, source.table, in_cluster=True, kubelet=source.config)
+            hooks = open_runtime_hooks(
+                settings, tree, control, source.table, in_cluster=True, node=node.node, kubelet=source.config
+            )
             stack.callback(hooks.close)
         if settings.metrics.enabled:
             from koordlet.metrics.server import open_metrics

@@ -1,7 +1,7 @@
 """Reports about the node itself: Device and NodeResourceTopology, each where the settings ask for it."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING
 
 from api.kube.objects import Node
 from api.plugin import Unsupported
-from cluster import NODES, Backoff, Client, Informer, Key, NotConfigured, Query
 from koordlet.control.node_view import UNCONFIGURED, NodeConfiguration
-from koordlet.devices.reporter import DeviceReporter
 from koordlet.host.files import HostError, HostTree
 from koordlet.identity.pods import NO_PODS, PodTableOf
-from koordlet.kube.node_object import allocatable_of
-from koordlet.kube.reporter import connect, node_name
 from koordlet.topology.cpu_state import CpuState, CpuStateReader, KubeletConfigurationOf, NodeOf
-from koordlet.topology.reporter import TopologyReporter
 
 if TYPE_CHECKING:
+    from cluster import Backoff, Client
     from koordlet.config import AgentSettings
+    from koordlet.devices.reporter import DeviceReporter
+    from koordlet.topology.reporter import TopologyReporter
 
 _log = logging.getLogger(__name__)
-
-RETRY = Backoff(initial_seconds=1.0, maximum_seconds=60.0, jitter=1.0)
-"""Delays of the reports while the API server refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +31,8 @@ class NodeReports:
     """The CPUs' state, which hooks and strategies may read, too."""
     node: NodeOf
     """The newest object of the node."""
-    devices: DeviceReporter | None = None
-    topology: TopologyReporter | None = None
+    devices: "DeviceReporter | None" = None
+    topology: "TopologyReporter | None" = None
 
     def configuration(self) -> NodeConfiguration:
         """Return the node's configuration as strategies see it; never waits, and never fails."""
@@ -50,8 +45,13 @@ class NodeReports:
 
 def configuration_of(state: CpuState, node: Node | None) -> NodeConfiguration:
     """Return what a state of the CPUs and a node object say."""
+    allocatable: Mapping[str, int] = {}
+    if node is not None:
+        from koordlet.kube.node_object import allocatable_of
+
+        allocatable = allocatable_of(node)
     return NodeConfiguration(
-        allocatable=allocatable_of(node) if node else {},
+        allocatable=allocatable,
         reserved=state.node.reserved_amounts,
         reserved_cpus=state.node.reserved,
         system_cpus=state.node.system if state.node.system_exclusive else frozenset(),
@@ -61,25 +61,33 @@ def configuration_of(state: CpuState, node: Node | None) -> NodeConfiguration:
 
 
 @contextmanager
-def open_cluster_reports(
+def open_node_facts(
     settings: "AgentSettings", pods: PodTableOf, kubelet: KubeletConfigurationOf
 ) -> Iterator[NodeReports]:
-    """Reports with a client of their own, by `[cluster]`. Raises Unsupported where no API server is configured."""
+    """Facts of a node with a kubelet, and the reports that the settings ask for where `[cluster]` is enabled.
+
+    Raises Unsupported where it is, and no API server is configured.
+    """
+    tree = HostTree(Path(settings.root))
+    if not settings.cluster.enabled:
+        cpus = CpuStateReader(tree, pods, kubelet=kubelet, kubelet_root=settings.kubelet.root_directory)
+        yield NodeReports(cpus, lambda: None)
+        return
+    from cluster import NotConfigured
+    from koordlet.kube.reporter import connect, node_name
+
     try:
         client = connect(settings.cluster)
     except NotConfigured as error:
         raise Unsupported(str(error), "set [cluster] kubeconfig, or [cluster] enabled = false") from error
-    tree = HostTree(Path(settings.root))
-    with (
-        client,
-        open_node_reports(client, node_name(settings.cluster), settings, tree, pods=pods, kubelet=kubelet) as reports,
-    ):
+    node = node_name(settings.cluster)
+    with client, open_node_reports(client, node, settings, tree, pods=pods, kubelet=kubelet) as reports:
         yield reports
 
 
 @contextmanager
 def open_node_reports(
-    client: Client,
+    client: "Client",
     name: str,
     settings: "AgentSettings",
     tree: HostTree,
@@ -87,12 +95,16 @@ def open_node_reports(
     pods: PodTableOf = lambda: NO_PODS,
     kubelet: KubeletConfigurationOf = lambda: None,
     node: NodeOf | None = None,
-    retry: Backoff = RETRY,
+    retry: "Backoff | None" = None,
 ) -> Iterator[NodeReports]:
     """Reports of the node called `name`, running while the block does.
 
     `pods`, `kubelet` and `node` are the newest facts of their sources; without `node` the node is watched here.
     """
+    from cluster import NODES, Informer, Key, Query
+    from koordlet.kube.reporter import RETRY
+
+    delays = retry or RETRY
     with ExitStack() as stack:
         if node is None:
             informer = Informer(client, NODES.of(Node), Query(fields=f"metadata.name={name}"))
@@ -106,11 +118,15 @@ def open_node_reports(
         cpus = CpuStateReader(tree, pods, node=node, kubelet=kubelet, kubelet_root=settings.kubelet.root_directory)
         devices = topology = None
         if settings.devices.report:
-            devices = DeviceReporter(client, name, node, settings.devices, tree, retry)
+            from koordlet.devices.reporter import DeviceReporter
+
+            devices = DeviceReporter(client, name, node, settings.devices, tree, delays)
             devices.start()
             stack.callback(devices.close)
         if settings.topology.report:
-            topology = TopologyReporter(client, name, node, cpus, retry)
+            from koordlet.topology.reporter import TopologyReporter
+
+            topology = TopologyReporter(client, name, node, cpus, delays)
             topology.start()
             stack.callback(topology.close)
         yield NodeReports(cpus, node, devices, topology)

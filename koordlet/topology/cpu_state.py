@@ -71,6 +71,15 @@ def read_machine(tree: HostTree) -> Machine:
     )
 
 
+def assigned_cpus(pods: PodTable) -> Mapping[str, frozenset[int]]:
+    """Return the CPUs by uid of the pods that have some for themselves, as the kubelet's PodResources tell."""
+    found = {
+        pod.cgroup_uid or pod.uid: frozenset(cpu for each in pod.containers for cpu in each.assigned.cpus)
+        for pod in pods.pods
+    }
+    return {uid: cpus for uid, cpus in found.items() if cpus}
+
+
 class CpuStateReader:
     """Reader of the CPUs' state; `current` may be called from any thread and reads files only where sources changed."""
 
@@ -116,7 +125,7 @@ class CpuStateReader:
         self, pods: PodTable, annotations: Mapping[str, str], configuration: KubeletConfiguration | None
     ) -> CpuState:
         cpus = self._machine.cpus
-        kubelet = kubelet_cpus(configuration, self._exclusive, cpus)
+        kubelet = kubelet_cpus(configuration, self._exclusive or assigned_cpus(pods), cpus)
         node = node_cpus(annotations, cpus)
         if node.unreadable and (self._current is None or self._current.node.unreadable != node.unreadable):
             _log.warning("annotations of the node that cannot be read are passed over: %s", ", ".join(node.unreadable))

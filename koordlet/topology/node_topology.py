@@ -179,13 +179,14 @@ def _pod_allocations(state: CpuState) -> list[PodCpuAllocation]:
 
 
 def _capacities(machine: Machine) -> dict[int, Resources]:
+    """Capacity by NUMA node; memory that is not known is absent, not 0."""
     found: dict[int, Resources] = {}
     for cpu in machine.cpus:
-        amounts = found.setdefault(cpu.node, {CPU: 0, MEMORY: 0})
+        amounts = found.setdefault(cpu.node, {CPU: 0})
         amounts[CPU] += 1000
     for node, memory in machine.memory.items():
         pages = {f"{HUGEPAGES_PREFIX}{_page_size(size)}": amount for size, amount in memory.huge_pages.items()}
-        amounts = found.setdefault(node, {CPU: 0, MEMORY: 0})
+        amounts = found.setdefault(node, {CPU: 0})
         amounts |= pages
         amounts[MEMORY] = max(memory.total_bytes - sum(pages.values()), 0)
     return dict(sorted(found.items()))

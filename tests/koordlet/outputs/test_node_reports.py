@@ -7,13 +7,16 @@ import pytest
 
 from api.crds import DEVICE, NODE_RESOURCE_TOPOLOGY, definition_document
 from api.kube.numa import ANNOTATION_CPU_SHARED_POOLS
+from api.plugin import Unsupported
 from api.protocol import ANNOTATION_NODE_RESERVATION
 from cluster import CUSTOM_RESOURCE_DEFINITIONS, NODES, Backoff, Client, ClientSettings, Key, custom, merge_patch
 from cluster.twin import Fault, FaultType, Twin
 from koordlet.config import AgentSettings
 from koordlet.devices.settings import DeviceSettings
 from koordlet.host.files import HostTree
-from koordlet.outputs.node_reports import NodeReports, open_node_reports
+from koordlet.identity.pods import NO_PODS
+from koordlet.kube.settings import ClusterSettings
+from koordlet.outputs.node_reports import NodeReports, open_node_facts, open_node_reports
 from koordlet.topology.settings import TopologySettings
 from tests.koordlet.devices.pci_trees import add_pci, add_rdma
 from tests.koordlet.topology.test_cpu_state import Configuration, make_host
@@ -110,6 +113,22 @@ def test_nothing_is_written_unasked(client: Client, tree: HostTree) -> None:
         assert (reports.devices, reports.topology) == (None, None)
         assert reports.cpus.current().pools.ls_cpus == {0, 1, 2, 3}
     assert client.find(DEVICES, NODE) is None
+
+
+def test_a_kubelet_without_an_api_server_tells_of_its_policy(tree: HostTree) -> None:
+    configuration = Configuration()
+    settings = AgentSettings(root=str(tree.root))
+    with open_node_facts(settings, lambda: NO_PODS, lambda: configuration) as facts:
+        assert facts.configuration().kubelet_static
+        assert facts.configuration().allocatable == {}
+
+
+def test_an_api_server_that_is_asked_for_and_not_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    settings = AgentSettings(cluster=ClusterSettings(enabled=True))
+    with pytest.raises(Unsupported), open_node_facts(settings, lambda: NO_PODS, lambda: None):
+        pass
 
 
 def test_nothing_is_written_before_the_node_is_known(client: Client, tree: HostTree) -> None:

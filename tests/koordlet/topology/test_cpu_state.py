@@ -10,7 +10,7 @@ from api.kube.objects import Node
 from api.protocol import ANNOTATION_NODE_RESERVATION
 from api.qos import QoSClass
 from koordlet.host.files import HostTree
-from koordlet.identity.pods import NO_PODS, PodFacts, PodTable
+from koordlet.identity.pods import NO_PODS, Assigned, PodContainer, PodFacts, PodTable
 from koordlet.topology.cpu_state import CpuStateReader, read_machine
 from tests.trees import make_tree
 
@@ -84,6 +84,17 @@ def test_a_torn_state_file_keeps_what_was_known(tmp_path: Path) -> None:
     before = reader.current().pools
     (tmp_path / STATE.lstrip("/")).write_text('{"entries":{"u1"')
     assert reader.current().pools == before
+
+
+def test_pod_resources_stand_in_for_a_state_file_that_cannot_be_seen(tmp_path: Path) -> None:
+    container = PodContainer("main", assigned=Assigned(cpus=(2, 3)))
+    table = PodTable([PodFacts("a/b", uid="u2", containers=(container,))], generation=1)
+    configuration = Configuration()
+    tree = make_host(tmp_path)
+    (tmp_path / STATE.lstrip("/")).unlink()
+    reader = CpuStateReader(tree, lambda: table, kubelet=lambda: configuration)
+    assert reader.current().kubelet.exclusive == {"u2": {2, 3}}
+    assert reader.current().pools.ls_cpus == {0, 1}
 
 
 def test_without_a_kubelet_its_file_is_not_read(tmp_path: Path) -> None:
