@@ -102,9 +102,10 @@ class Reclaim(_Wanted, frozen=True, tag="reclaim"):
 
 
 class Evict(_Wanted, frozen=True, tag="evict"):
-    """Eviction of the target: SIGTERM, and SIGKILL after the grace; by the Eviction API in a cluster."""
+    """Eviction of the target: of a pod by the Eviction API, of any other cgroup by SIGTERM, then SIGKILL."""
 
     grace_seconds: float = 30.0
+    """Time between the two signals; a pod has a grace period of its own."""
 
 
 Intent = Setting | Reclaim | Evict

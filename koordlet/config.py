@@ -86,9 +86,13 @@ class EnforcerSettings(SettingsTable, frozen=True):
     strategies: tuple[str, ...] = ()
     """Globs of the strategies whose intents are applied; those of others are refused and audited."""
     evict: bool = False
-    """Allow strategies to evict: to end the processes of a cgroup."""
-    evict_cooldown_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
+    """Allow strategies to evict: pods through the API server, elsewhere by ending the processes of a cgroup."""
+    evict_ownerless: bool = False
+    """Allow the eviction of pods that no controller would start elsewhere."""
+    evict_cooldown_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 10.0
     """Time between two evictions on this node."""
+    evictions_per_hour: Annotated[int, Meta(ge=1, le=100_000)] = 30
+    """Evictions on this node in an hour."""
     changes_per_minute: Count = 600
     """Changes on the whole node; restoring is not limited."""
     pod_changes_per_minute: Count = 60

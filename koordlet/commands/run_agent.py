@@ -120,6 +120,11 @@ def _run(
         stack.callback(control.close)
         control.name_of = agent.title_of
         sinks: dict[str, Sink] = {}
+        if source is not None and settings.cluster.enabled and settings.enforcer.evict:
+            from koordlet.enforcer.evictions.opening import open_pod_evictor
+
+            evictor = stack.enter_context(open_pod_evictor(settings.cluster, settings.cluster.node_name))
+            control.enforcer.evict_pods_by(evictor, source.table)
         if source is not None:
             from koordlet.kubelet.tick_sink import TreeChanges, reading_of
 

@@ -23,6 +23,7 @@ from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
+from koordlet.enforcer.events import EVICT, EnforcerEvent
 from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
 from koordlet.enforcer.outcomes import IntentResult, intent_results
@@ -37,6 +38,8 @@ from koordlet.tick import Tick
 from probes.tripwire import Trip, Tripwire
 
 _log = logging.getLogger(__name__)
+
+_BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
 
 _BY_DEFAULT = ("response", "runtime_hooks")
 """Strategies that are applied where enforcement is asked for without naming any."""
@@ -146,7 +149,9 @@ class ControlLoop:
     def _ask_strategies(self, tick: Tick, now_seconds: float) -> list[Intent]:
         if self.strategies is None or self._node_view is None:
             return []
-        view = self._node_view.view(tick, self.strategies.evictions, with_memory=self.strategies.needs_memory_domains)
+        runner = self.strategies
+        view = self._node_view.view(tick, runner.evictions, with_memory=runner.needs_memory_domains)
+        view = replace(view, evictions_asked=runner.asked, evictions_refused=runner.refused(now_seconds))
         return self.strategies.decide(view, now_seconds)
 
     def _ask_sources(self, tick: Tick) -> list[Intent]:
@@ -228,8 +233,18 @@ class ControlLoop:
         if self.strategies is None:
             return
         for event in events:
-            if event.outcome is Outcome.TERMINATED:
-                self.strategies.note_eviction(event.target, observation.now_seconds)
+            if event.knob == EVICT:
+                self._tell_of_eviction(self.strategies, event, observation.now_seconds)
+
+    @staticmethod
+    def _tell_of_eviction(strategies: StrategyRunner, event: EnforcerEvent, now_seconds: float) -> None:
+        """Only evictions that began count; pods whose eviction was refused give way to others."""
+        if event.outcome in _BEGUN:
+            strategies.note_eviction(event.target, now_seconds)
+        elif event.outcome is Outcome.EVICTING:
+            strategies.note_request(event.target)
+        elif event.outcome not in (Outcome.COOLDOWN, Outcome.KILLED):
+            strategies.note_refusal(event.target, now_seconds)
 
     def follow_node(self, configuration_of: Callable[[], NodeConfiguration]) -> None:
         """Have strategies see the node as its object and its kubelet describe it."""

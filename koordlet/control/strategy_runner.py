@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _EVICTIONS_SECONDS = 3600.0
 """Age up to which evictions are in the view of the strategies."""
+_REFUSALS_SECONDS = 30.0
+"""Time for which a pod whose eviction was refused is not chosen again."""
 
 
 class StrategyRunner:
@@ -34,7 +36,11 @@ class StrategyRunner:
         self.silent: frozenset[str] = frozenset()
         """Strategies that could not decide in the last tick: their settings stay in effect until the lease ends."""
         self.evictions: dict[str, float] = {}
-        """Path to the monotonic time of each recent eviction."""
+        """Path to the monotonic time at which each recent eviction began."""
+        self.asked: frozenset[str] = frozenset()
+        """Paths whose eviction is asked for and not answered yet."""
+        self.refusals: dict[str, float] = {}
+        """Path to the monotonic time of each recent refusal of an eviction."""
         self._failing: set[str] = set()
 
     @property
@@ -69,6 +75,24 @@ class StrategyRunner:
         """Record that the eviction of a pod has begun; `now` as in `decide`."""
         limit = now - _EVICTIONS_SECONDS
         self.evictions = {each: at for each, at in self.evictions.items() if at > limit} | {path: now}
+        self._answered(path)
+
+    def note_request(self, path: str) -> None:
+        """Record that the eviction of a pod is being asked for."""
+        self.asked |= {path}
+
+    def note_refusal(self, path: str, now: float) -> None:
+        """Record that the eviction of a pod was refused; the strategies choose others for some time."""
+        limit = now - _REFUSALS_SECONDS
+        self.refusals = {each: at for each, at in self.refusals.items() if at > limit} | {path: now}
+        self._answered(path)
+
+    def _answered(self, path: str) -> None:
+        self.asked -= {path}
+
+    def refused(self, now: float) -> frozenset[str]:
+        """Return the paths whose eviction was refused lately."""
+        return frozenset(path for path, at in self.refusals.items() if now - at < _REFUSALS_SECONDS)
 
 
 def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner | None:

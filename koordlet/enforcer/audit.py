@@ -22,6 +22,12 @@ class Outcome(StrEnum):
     RECLAIMED = "reclaimed"
     TERMINATED = "terminated"
     KILLED = "killed"
+    EVICTING = "evicting"
+    """The API server is asked for the eviction; its answer comes with a later step."""
+    EVICTED = "evicted"
+    """The API server accepted the eviction."""
+    DISRUPTION_BUDGET = "disruption_budget"
+    """A disruption budget of the pod forbids its eviction at this moment."""
     CONFLICT = "conflict"
     """Another strategy's intent won."""
     OVERLAID = "overlaid"
@@ -52,6 +58,7 @@ ACTIONS = frozenset(
         Outcome.RECLAIMED,
         Outcome.TERMINATED,
         Outcome.KILLED,
+        Outcome.EVICTED,
         Outcome.FOREIGN_WRITE,
         Outcome.GONE,
     }

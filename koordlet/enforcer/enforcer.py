@@ -14,7 +14,9 @@ from koordlet.enforcer.audit import AuditFile, Outcome
 from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.conflicts import Owner, Wanted, resolve_layers
 from koordlet.enforcer.events import Clocks, EnforcerEvent, EventLog, StepClock, of_intent
+from koordlet.enforcer.evictions.by_api import PodEvictions, PodEvictor
 from koordlet.enforcer.evictions.by_signal import Evictions
+from koordlet.enforcer.evictions.pace import Pace
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.leases import Lease, Leases, groups_of
 from koordlet.enforcer.oneshot import OneShotActions
@@ -26,6 +28,7 @@ from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.knobs.table import check
 from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, KubeletPolicy
+from koordlet.identity.pods import PodTableOf
 
 _UNCLAIMED_SECONDS = 600.0
 """Time for which protocol state of an earlier run stays while its strategy has not asked for anything."""
@@ -50,10 +53,11 @@ class Enforcer:
         self._applier = Applier(knobs, writer, journal, leases, log, clock)
         self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
         self._state_budgets = Budgets(_STATE_CHANGES_PER_MINUTE, settings.pod_changes_per_minute)
+        self._pace = Pace(settings.evict_cooldown_seconds, settings.evictions_per_hour)
         evictions = Evictions(
             writer,
             lambda target: knobs.directory("cpu", target),
-            settings.evict_cooldown_seconds,
+            self._pace,
             enabled=settings.evict,
         )
         reclaimer = Reclaimer(knobs, writer, journal, leases)
@@ -81,6 +85,13 @@ class Enforcer:
     def active_settings(self) -> dict[Owner, Setting]:
         """The settings in effect."""
         return {owner: lease.setting for owner, lease in self._leases.active.items()}
+
+    def evict_pods_by(self, evictor: PodEvictor, pods_of: PodTableOf) -> None:
+        """Evict the pods of this table through the API server; without, no pod of the kubelet is evicted."""
+        evictions = PodEvictions(
+            evictor, self._pace, with_ownerless=self._settings.evict_ownerless, is_dry=self._settings.dry_run
+        )
+        self._one_shot.evict_pods_by(evictions, pods_of)
 
     @property
     def longest_pause_seconds(self) -> float:
@@ -370,6 +381,7 @@ class Enforcer:
         if self._is_closed:
             return []
         self._is_closed = True
+        self._one_shot.close()
         self._clock.start_step(now)
         deadline = self._clock.monotonic_seconds + handover_seconds
         if handover_seconds > 0 and self._journal.hand_over(deadline):

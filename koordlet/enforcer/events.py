@@ -10,6 +10,9 @@ from api.intents import Evict, Intent, Reclaim, Setting
 from koordlet.enforcer.audit import ACTIONS, AuditFile, Line, Outcome
 from koordlet.enforcer.journal_format import JournalEntry
 
+EVICT = "evict"
+"""Name of an eviction where events and counts name a knob."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
@@ -94,7 +97,7 @@ def knob_name(intent: Intent) -> str:
     """Name of the knob, `reclaim` or `evict`."""
     if isinstance(intent, Setting):
         return intent.knob.value
-    return "evict" if isinstance(intent, Evict) else "reclaim"
+    return EVICT if isinstance(intent, Evict) else "reclaim"
 
 
 def _requested(intent: Intent) -> str:

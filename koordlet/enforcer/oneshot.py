@@ -2,17 +2,22 @@
 
 from collections.abc import Iterable
 
-from api.cgroup_path import ROOT, is_below, is_within
+from api.cgroup_path import ROOT, is_below, is_within, lineage
+from api.frame import CgroupKind
 from api.intents import Evict, Intent, Reclaim
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_intent
+from koordlet.enforcer.evictions.by_api import PodEvictions
 from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.journal import NOT_WRITTEN
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import JournalUnavailable, Reclaimer
 from koordlet.host.knobs.knobs import CgroupGone
+from koordlet.identity.cgroup_names import kind_at, name_cgroup
+from koordlet.identity.pods import PodTableOf, no_pods
+from koordlet.kube.pods import pod_of
 
 
 class OneShotActions:
@@ -26,11 +31,23 @@ class OneShotActions:
         self._budgets = budgets
         self._log = log
         self._clock = clock
+        self._pod_evictions: PodEvictions | None = None
+        self._pods_of: PodTableOf = no_pods
+
+    def evict_pods_by(self, evictions: PodEvictions, pods_of: PodTableOf) -> None:
+        """Evict pods of the kubelet through the API server."""
+        self._pod_evictions, self._pods_of = evictions, pods_of
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._pod_evictions is not None:
+            self._pod_evictions.close()
 
     def is_evicting(self, target: str) -> bool:
         """Return whether an eviction is under way in a cgroup, in one above it or in one below."""
         return any(
-            target == ROOT or is_within(path, target) or is_below(target, path) for path in self._evictions.targets
+            target == ROOT or is_within(path, target) or is_below(target, path)
+            for path in (*self._evictions.targets, *(self._pod_evictions.targets if self._pod_evictions else ()))
         )
 
     def reclaim(self, intent: Reclaim, protection: ProtectedCgroups) -> None:
@@ -54,17 +71,36 @@ class OneShotActions:
         self._log.emit(of_intent(intent, Outcome.RECLAIMED, intent.reason + short, file=reclaimed.file))
 
     def evict(self, intents: Iterable[Evict], protection: ProtectedCgroups) -> None:
-        """Go on with the evictions under way, and begin those that may begin."""
-        for event in self._evictions.advance(self._clock.monotonic_seconds):
+        """Go on with the evictions under way, and begin those that may begin, in the order of the intents."""
+        now = self._clock.monotonic_seconds
+        for event in self._evictions.advance(now):
             self._log.emit(event)
-        for intent in sorted(intents, key=lambda intent: (intent.target, intent.strategy)):
+        for event in self._pod_evictions.advance(now) if self._pod_evictions else ():
+            self._log.emit(event)
+        for intent in intents:
             forbidden = protection.reason(intent.target)
             if not self._evictions.enabled:
                 self._log.emit(of_intent(intent, Outcome.REFUSED, "[enforcer] evict is off"))
             elif forbidden:
                 self._log.emit(of_intent(intent, Outcome.PROTECTED, forbidden))
+            elif _is_kubelets(intent.target, protection):
+                self._begin_pod(intent)
             else:
                 self._begin(intent)
+
+    def _begin_pod(self, intent: Evict) -> None:
+        """Ask the API server; a process of a pod is never signalled, since the kubelet would start it again."""
+        if self._pod_evictions is None:
+            reason = "pods are evicted through the API server only; run the agent in a cluster, without --standalone"
+            self._log.emit(of_intent(intent, Outcome.REFUSED, reason))
+            return
+        pod = pod_of(self._pods_of(), intent.target)
+        if pod is None:
+            self._log.emit(of_intent(intent, Outcome.REFUSED, "no pod is known to be there"))
+            return
+        event = self._pod_evictions.begin(intent, pod, self._clock.monotonic_seconds)
+        if event is not None:
+            self._log.emit(event)
 
     def _begin(self, intent: Evict) -> None:
         event: EnforcerEvent | None
@@ -74,6 +110,14 @@ class OneShotActions:
             event = _failure(intent, error)
         if event is not None:
             self._log.emit(event)
+
+
+def _is_kubelets(target: str, protection: ProtectedCgroups) -> bool:
+    """Whether a cgroup is the kubelet's, or may be by its name."""
+    kinds = (CgroupKind.KUBEPODS, CgroupKind.POD)
+    if protection.pod_uids.get(target):
+        return True
+    return any(kind_at(path, protection.kinds) in kinds or name_cgroup(path).kind in kinds for path in lineage(target))
 
 
 def _failure(intent: Intent, error: Exception) -> EnforcerEvent:

@@ -25,6 +25,12 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         "Decisions of the enforcer by outcome",
     ),
     "koord_settings_active": ("gauge", ("strategy", "knob"), "Settings in effect"),
+    "koord_protocol_settings": (
+        "gauge",
+        ("strategy", "knob"),
+        "Protocol state that is held, in effect or below an action",
+    ),
+    "koord_guardian_starts": ("counter", (), "Times that the process that restores actions was started"),
     "koord_response_steps": (
         "counter",
         ("resource", "rung", "step"),
@@ -120,6 +126,10 @@ def _action_series(control: ControlLoop, dry_run: str) -> Values:
     for setting in enforcer.active_settings().values():
         key = (setting.strategy, str(setting.knob))
         active[key] = active.get(key, 0.0) + 1
+    held: dict[tuple[str, ...], float] = {}
+    for setting in enforcer.held_protocol_state().values():
+        key = (setting.strategy, str(setting.knob))
+        held[key] = held.get(key, 0.0) + 1
     rungs: dict[tuple[str, ...], float] = {}
     for (_culprit, resource), names in response.active_rungs.items():
         for name in names:
@@ -127,6 +137,8 @@ def _action_series(control: ControlLoop, dry_run: str) -> Values:
     return {
         "koord_actions": {(*key, dry_run): float(count) for key, count in enforcer.counts.items()},
         "koord_settings_active": active,
+        "koord_protocol_settings": held,
+        "koord_guardian_starts": {(): float(control.guardian.starts)} if control.guardian else {},
         "koord_response_steps": {key: float(count) for key, count in control.steps.items()},
         "koord_response_rungs_active": rungs,
         "koord_culprits_skipped": {(why,): float(count) for why, count in response.skipped.items()},

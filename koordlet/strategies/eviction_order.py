@@ -1,7 +1,7 @@
 """Eviction candidates, their order, and how many are needed; for all strategies that evict."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +20,7 @@ from koordlet.strategies.view import Group, NodeView
 USED = "used"
 """Name under which released usage is counted, beside the names of resources."""
 PENDING_SECONDS = 120.0
-"""Time for which an eviction counts as pending."""
+"""Time for which an eviction that began counts as releasing what the pod holds."""
 
 _DEFAULT_PRIORITY = {PriorityBand.PROD: 9500, PriorityBand.MID: 7500, PriorityBand.BATCH: 5500, PriorityBand.FREE: 3500}
 
@@ -53,11 +53,10 @@ class EvictionGoal:
 
 @dataclass(slots=True)
 class RecentEvictions:
-    """Evictions of a strategy in the last minutes: its cooldown, and the amounts about to be released."""
+    """The cooldown of a strategy, and the amounts that evictions are about to release, whoever asked for them."""
 
     cooldown_seconds: float
     last: float | None = None
-    evicted: dict[str, float] = field(default_factory=dict)
 
     def cooling(self, now: float) -> bool:
         """Return whether it is too early for another eviction; the start of the agent counts as one."""
@@ -70,25 +69,34 @@ class RecentEvictions:
     ) -> list[tuple[Group, EvictionGoal]]:
         """Choose candidates of the goals in turn; what one releases counts for all goals of that resource.
 
-        Candidates that release nothing of a goal's resource, or an unknown amount, are skipped.
+        Only evictions that began, or are being asked for, count. Candidates that release nothing of a goal's resource,
+        or an unknown amount, are skipped, and so are those whose eviction was refused lately.
         """
-        self.evicted = {path: when for path, when in self.evicted.items() if now - when < PENDING_SECONDS}
-        leaving = [pod for pod in view.pods if pod.path in self.evicted or pod.path in view.evictions]
+        ending = leaving(view, now)
         released: dict[str, int] = {}
-        for pod in leaving:
-            _credit(released, _amounts(pod, used))
+        for pod in view.pods:
+            if pod.path in ending:
+                _credit(released, _amounts(pod, used))
+        passed = ending | view.evictions_refused
         chosen: list[tuple[Group, EvictionGoal]] = []
         for goal in goals:
             for pod in goal.candidates:
                 if released.get(goal.resource, 0) >= goal.release:
                     break
                 amounts = _amounts(pod, used)
-                if pod.path in self.evicted or pod.path in view.evictions or not amounts.get(goal.resource):
+                if pod.path in passed or not amounts.get(goal.resource):
                     continue
-                self.evicted[pod.path] = self.last = now
+                passed |= {pod.path}
+                self.last = now
                 chosen.append((pod, goal))
                 _credit(released, amounts)
         return chosen
+
+
+def leaving(view: NodeView, now: float, pending_seconds: float = PENDING_SECONDS) -> frozenset[str]:
+    """Return the paths of pods that are about to end: their evictions are asked for, or began so long ago at most."""
+    begun = {path for path, at in view.evictions.items() if now - at < pending_seconds}
+    return view.evictions_asked | begun
 
 
 def _amounts(pod: Group, used: Callable[[Group], int]) -> dict[str, int]:

@@ -244,7 +244,11 @@ class NodeView:
     disk_used_ratio: float | None = None
     """Of the fullest file system that pods write to."""
     evictions: Mapping[str, float] = field(default_factory=dict)
-    """Path of each recently evicted pod to the monotonic time of its eviction."""
+    """Path of each recently evicted pod to the monotonic time at which its eviction began."""
+    evictions_asked: frozenset[str] = frozenset()
+    """Paths of pods whose eviction is asked for and not answered yet."""
+    evictions_refused: frozenset[str] = frozenset()
+    """Paths of pods whose eviction was refused lately: others have to be chosen."""
     memory_domains: tuple[MemoryDomain, ...] | None = None
     """Innermost last; None where no strategy needs them, or they are not known."""
 

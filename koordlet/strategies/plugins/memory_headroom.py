@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from api.intents import Intent, Knob, Strength
-from koordlet.strategies.eviction_order import by_priority, evictable
+from koordlet.strategies.eviction_order import by_priority, evictable, leaving
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, MemoryDomain, NodeView
 
@@ -127,7 +127,8 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
     ) -> None:
         super().__init__(settings, features)
         self._shortages: dict[str, Shortage] = {}
-        self._evicted: dict[str, float] = {}
+        self._chosen: set[str] = set()
+        """Pods that this tick's intents evict."""
 
     @property
     def needs_memory_domains(self) -> bool:
@@ -141,8 +142,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             self.stay_silent("memory", "free memory is not measured")
             return []
         self._shortages = {domain.path: self._shortages.get(domain.path, Shortage()) for domain in view.memory_domains}
-        pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
-        self._evicted = {path: at for path, at in self._evicted.items() if now - at < pending}
+        self._chosen = set()
         groups = {group.path: group for group in (*view.pods, *view.host_apps)}
         intents: list[Intent] = []
         asked: set[str] = set()
@@ -191,7 +191,7 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         shortage.reclaimed = shortage.reclaimed or bool(plan)
         if urgent or (shortage.capped_ticks >= STEADY_TICKS and spent and reserve < need.missing):
             for path in self._to_evict(view, domain, groups_below, need.missing - reserve, now):
-                self._evicted[path] = now
+                self._chosen.add(path)
                 grace = float(self.settings.termination_grace_period_seconds)
                 yield self.evict(path, need.reason, grace)
 
@@ -231,13 +231,13 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
             return domain.usage_bytes[group.path] - domain.reclaimable_bytes.get(group.path, 0)
 
         pending = self.settings.termination_grace_period_seconds + ENDING_SECONDS
-        ending = {path for path, at in {**view.evictions, **self._evicted}.items() if now - at < pending}
+        ending = leaving(view, now, pending) | self._chosen
         released = sum(held(group) for path, group in groups_below.items() if path in ending)
         chosen = []
         for group in by_priority((each for each in groups_below.values() if evictable(each, FEATURE)), held):
             if released >= release:
                 break
-            if group.path not in ending and held(group) > MIN_RECLAIM_BYTES:
+            if group.path not in ending | view.evictions_refused and held(group) > MIN_RECLAIM_BYTES:
                 chosen.append(group.path)
                 released += held(group)
         return chosen

@@ -49,6 +49,7 @@ def settings(state: Path, **changes: Any) -> EnforcerSettings:
         "strategies": ("*",),
         "evict": True,
         "evict_cooldown_seconds": 0.0,
+        "evictions_per_hour": 100,
         "state_dir": str(state / "state"),
         "audit_file": str(state / "audit.jsonl"),
     }

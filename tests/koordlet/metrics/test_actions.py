@@ -28,6 +28,7 @@ CGROUPS = (
 
 def control_loop() -> ControlLoop:
     idle = Setting(strategy="response", target="/batch", reason="", knob=Knob.CPU_IDLE, value="1")
+    weight = Setting(strategy="hooks", target="/batch", reason="", knob=Knob.CPU_WEIGHT, value="2", protocol_state=True)
     meter = HarmMeter()
     for _ in range(30):
         meter.add(np.array([1, 2, 3], dtype=np.uint64), np.array([0.02, 0.1, 0.5]), np.full(3, 0.5), 1.0)
@@ -42,8 +43,11 @@ def control_loop() -> ControlLoop:
         runner.decide(VIEW, float(second))
     made: dict[str, Any] = {
         "enforcer": SimpleNamespace(
-            active_settings=lambda: {("/batch", Knob.CPU_IDLE): idle}, counts={("response", "cpu.idle", "set"): 4}
+            active_settings=lambda: {("/batch", Knob.CPU_IDLE): idle},
+            held_protocol_state=lambda: {("/batch", Knob.CPU_WEIGHT): weight},
+            counts={("response", "cpu.idle", "set"): 4},
         ),
+        "guardian": SimpleNamespace(starts=1),
         "response": SimpleNamespace(active_rungs={("/batch", "cpu"): ("idle",)}, skipped={"protected": 2}),
         "steps": {("cpu", "idle", "kept"): 3},
         "trips": {"acted": 1},
@@ -67,6 +71,8 @@ def test_actions_rungs_and_harm_are_told() -> None:
     text = scraped(10)
     assert 'koord_actions_total{dry_run="true",knob="cpu.idle",outcome="set",strategy="response"} 4.0' in text
     assert 'koord_settings_active{knob="cpu.idle",strategy="response"} 1.0' in text
+    assert 'koord_protocol_settings{knob="cpu.weight",strategy="hooks"} 1.0' in text
+    assert "koord_guardian_starts_total 1.0" in text
     assert 'koord_response_steps_total{resource="cpu",rung="idle",step="kept"} 3.0' in text
     assert 'koord_response_rungs_active{resource="cpu",rung="idle"} 1.0' in text
     assert 'koord_culprits_skipped_total{reason="protected"} 2.0' in text

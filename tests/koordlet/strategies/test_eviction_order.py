@@ -137,9 +137,33 @@ def test_what_one_task_releases_counts_for_the_next_and_for_a_while() -> None:
     evictions = RecentEvictions(20.0)
     chosen = evictions.choose(view(*pods), goals, lambda pod: int(pod.cpu_millicores or 0), 0.0)
     assert [(pod.uid, goal.feature) for pod, goal in chosen] == [("a", "first"), ("b", "third")]
-    assert evictions.choose(view(*pods), goals, lambda pod: int(pod.cpu_millicores or 0), 60.0) == []
-    later = evictions.choose(view(*pods), goals[:1], lambda _: 0, 120.0)
-    assert [pod.uid for pod, _ in later] == ["a"], "it never went: it is chosen again"
+    begun = {pod.path: 0.0 for pod, _ in chosen}
+    seen = view(*pods, evictions=begun)
+    assert evictions.choose(seen, goals, lambda pod: int(pod.cpu_millicores or 0), 60.0) == []
+    later = evictions.choose(view(*pods), goals[:1], lambda _: 0, 60.0)
+    assert [pod.uid for pod, _ in later] == ["a"], "it never began: it is chosen again"
+
+
+def test_the_credit_of_an_eviction_ends() -> None:
+    pods = [pod(name, "BE", cores=2) for name in "ab"]
+    goal = EvictionGoal("X", USED, 2000, pods, "")
+    seen = view(*pods, evictions={pods[0].path: 0.0})
+    evictions = RecentEvictions(1.0)
+    assert evictions.choose(seen, [goal], lambda pod: int(pod.cpu_millicores or 0), 119.0) == []
+    chosen = evictions.choose(seen, [goal], lambda pod: int(pod.cpu_millicores or 0), 120.0)
+    assert [pod.uid for pod, _ in chosen] == ["a"], "it restarted in place and holds as much as before"
+
+
+def test_an_eviction_that_is_asked_for_counts_and_one_that_was_refused_gives_way() -> None:
+    pods = [pod(name, "BE", cores=2) for name in "abc"]
+    goal = EvictionGoal("X", USED, 2000, pods, "")
+
+    def choose(**seen: Any) -> list[str]:
+        found = RecentEvictions(1.0).choose(view(*pods, **seen), [goal], lambda pod: int(pod.cpu_millicores or 0), 1.0)
+        return [pod.uid for pod, _ in found]
+
+    assert choose(evictions_asked=frozenset({pods[0].path})) == []
+    assert choose(evictions_refused=frozenset({pods[0].path})) == ["b"]
 
 
 def test_evictions_of_others_count() -> None:

@@ -1,6 +1,7 @@
 """Memory is kept free in this order: take page cache, cap, end; and caps are let go slowly."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,15 +142,18 @@ def test_caps(used: int, cache: int, current: int | None, hard: bool, cap: int) 
 
 def test_first_taken_then_capped_then_ended() -> None:
     strategy = MemoryHeadroom(ON)
-    story = [
-        said(strategy.decide(steady(60), 0.0)),
-        said(strategy.decide(steady(60, cache=0, scan=100), 1.0)),
-        said(strategy.decide(steady(40, cache=0, scan=100), 2.0)),
-        said(strategy.decide(steady(40, cache=0, scan=100), 3.0)),
+    ticks = [
+        strategy.decide(steady(60), 0.0),
+        strategy.decide(steady(60, cache=0, scan=100), 1.0),
+        strategy.decide(steady(40, cache=0, scan=100), 2.0),
+        strategy.decide(steady(40, cache=0, scan=100), 3.0),
     ]
+    story = [said(intents) for intents in ticks]
     caps = [("memory.high", "scan", 103), ("memory.high", "sort", 412)]
     assert story == [[("reclaim", "scan", 90)], caps, caps, [("evict", "sort", 0), *caps]]
-    assert said(strategy.decide(steady(40, cache=0, scan=100), 4.0)) == caps, "what it holds is on its way"
+    begun = {intent.target: 3.0 for intent in ticks[-1] if isinstance(intent, Evict)}
+    after = replace(steady(40, cache=0, scan=100), evictions=begun)
+    assert said(strategy.decide(after, 4.0)) == caps, "what it holds is on its way"
 
 
 def test_what_sufficed_is_followed_by_nothing() -> None:
@@ -188,12 +192,12 @@ def test_the_least_important_is_ended_first_and_no_more_than_needed() -> None:
     held = {group.path: 200 for group in groups}
     reclaimed = {group.path: 0 for group in groups[1:]}
     strategy = MemoryHeadroom(ON)
-    evicted = []
+    begun: dict[str, float] = {}
     for second in range(6):
-        looked = seen(domain(40, held, reclaimed, "/"), groups=groups)
+        looked = replace(seen(domain(40, held, reclaimed, "/"), groups=groups), evictions=begun)
         intents = strategy.decide(looked, float(second))
-        evicted += [intent.target.rpartition("/pod")[2] for intent in intents if isinstance(intent, Evict)]
-    assert evicted == ["cheap"]
+        begun |= {intent.target: float(second) for intent in intents if isinstance(intent, Evict)}
+    assert [path.rpartition("/pod")[2] for path in begun] == ["cheap"]
 
 
 def test_under_a_cap_that_goes_no_lower_nothing_is_taken_unless_every_page_counts() -> None:
