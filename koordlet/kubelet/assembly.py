@@ -8,7 +8,7 @@ from koordlet.identity.pods import NOTHING_ASSIGNED, Assigned, ContainerRole, Po
 from koordlet.kubelet.cgroup_paths import container_path, pod_path
 from koordlet.kubelet.configuration import KubeletConfig
 from koordlet.kubelet.pod_documents import NodePod
-from koordlet.kubelet.pod_facts import describe, newest_first
+from koordlet.kubelet.pod_facts import cgroup_uid_of, describe, newest_first
 from koordlet.kubelet.runtime_view import RuntimeContainer, RuntimeSandbox, RuntimeView
 
 SANDBOX = "POD"
@@ -20,7 +20,7 @@ PlacesOf = Mapping[str, str]
 """Path of the cgroup that the runtime names, by id of container or sandbox."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Newest answers of all sources; None and empty where one did not answer yet."""
 
@@ -31,6 +31,8 @@ class Sources:
     """Pods that are not listed any more and whose containers may still run."""
     view: RuntimeView | None = None
     config: KubeletConfig | None = None
+    vanished: frozenset[str] = frozenset()
+    """Cgroups that were there and are not any more: their containers ended, which a busy runtime tells late."""
     places: PlacesOf = field(default_factory=dict)
     assigned: AssignedOf = field(default_factory=dict)
 
@@ -93,17 +95,18 @@ def _located(pod: PodFacts, sources: Sources) -> tuple[PodFacts, list[str]]:
         if problem:
             problems.append(f"pod {pod.name!r}, container {container.name!r}: {problem}")
         assigned = sources.assigned.get((pod.name, container.name), NOTHING_ASSIGNED)
-        containers.append(replace(container, cgroup_path=path, assigned=assigned))
+        running = container.running and path not in sources.vanished
+        containers.append(replace(container, cgroup_path=path, running=running, assigned=assigned))
     return replace(pod, containers=tuple(containers)), problems
 
 
 def departed(before: Sources, now: Sequence[NodePod], *, by_kubelet: bool) -> tuple[NodePod, ...]:
     """Return the pods that `now` lists no more while the runtime still runs them: a pod that is deleted without grace
     is gone at the API server and in the kubelet's list before its containers are."""
-    listed = {each.metadata.uid for each in now}
-    alive = _alive(before.view)
-    gone = (each for each in (*before.pods, *before.departed) if each.metadata.uid not in listed)
-    return tuple(each for each in gone if describe(each, by_kubelet=by_kubelet).facts.cgroup_uid in alive)
+    listed = {cgroup_uid_of(each, by_kubelet=by_kubelet) for each in now}
+    alive = _alive(before.view) - listed
+    gone = (*before.pods, *before.departed)
+    return tuple(each for each in gone if cgroup_uid_of(each, by_kubelet=before.by_kubelet) in alive)
 
 
 def _alive(view: RuntimeView | None) -> frozenset[str]:

@@ -62,7 +62,7 @@ def describe(pod: NodePod, *, by_kubelet: bool = True) -> DescribedPod:
         limits=limits,
         active=pod.status.phase not in _FINISHED and meta.deletion_timestamp is None,
         uid=meta.uid,
-        cgroup_uid=meta.annotations.get(CONFIG_HASH, meta.uid) if static else meta.uid,
+        cgroup_uid=cgroup_uid_of(pod, by_kubelet=by_kubelet),
         kube_qos=pod.status.qos_class or _kube_qos(pod, amounts),
         workload=meta.key if static or owner is None else owner.path,
         static=static,
@@ -72,6 +72,14 @@ def describe(pod: NodePod, *, by_kubelet: bool = True) -> DescribedPod:
         containers=tuple(_containers(pod, amounts)),
     )
     return DescribedPod(facts, problem)
+
+
+def cgroup_uid_of(pod: NodePod, *, by_kubelet: bool) -> str:
+    """Return the uid in the kubelet's cgroup names."""
+    meta = pod.metadata
+    if not is_static(meta.annotations, by_kubelet=by_kubelet):
+        return meta.uid
+    return meta.annotations.get(CONFIG_HASH, meta.uid)
 
 
 def is_static(annotations: Mapping[str, str], *, by_kubelet: bool) -> bool:

@@ -85,6 +85,8 @@ class PodSource:
         self._table = NO_PODS
         self._sources = Sources()
         self._published: Sources | None = None
+        self._mount: Path | None = None
+        self._seen: set[str] = set()
         self._status = SourceStatus()
         self._answered_seconds = float("-inf")
         self._complaints = Complaints(_log)
@@ -186,6 +188,7 @@ class PodSource:
         if now_seconds >= self._config_due_seconds:
             self._read_config(now_seconds)
         self._ask_runtime(now_seconds)
+        self._find_vanished()
         self._publish()
         if self._are_pods_due(now_seconds):
             self._ask_pods(now_seconds)
@@ -270,6 +273,21 @@ class PodSource:
             except Unsupported:
                 self._counters["places_failed"] += 1  # it ended meanwhile, or the next read finds the runtime away
         self._sources = replace(self._sources, places=places)
+
+    def _find_vanished(self) -> None:
+        """Look which cgroups of running containers have gone; only those that were seen count as gone."""
+        containers = [each for pod in self._table.pods for each in pod.containers]
+        running = {each.cgroup_path for each in containers if each.running and each.cgroup_path}
+        if self._mount is None:
+            self._mount = _mount_of(self._tree)
+        present = {path for path in running if Path(f"{self._mount}{path}").is_dir()}
+        gone = (self._seen & running) - present
+        if gone or self._sources.vanished:
+            # Until the runtime says so, too.
+            told = _running_ids(self._sources.view)
+            kept = {each.cgroup_path for each in containers if each.id in told} & self._sources.vanished
+            self._sources = replace(self._sources, vanished=frozenset(kept | gone))
+        self._seen = present
 
     # Pods.
 
@@ -442,10 +460,24 @@ def _sandboxes(view: RuntimeView | None) -> frozenset[tuple[str, bool]]:
     return frozenset((each.id, each.ready) for each in view.sandboxes) if view else frozenset()
 
 
+def _running_ids(view: RuntimeView | None) -> frozenset[str]:
+    if view is None:
+        return frozenset()
+    containers = {each.id for each in view.containers if each.running}
+    return frozenset(containers | {each.id for each in view.sandboxes if each.ready})
+
+
+def _mount_of(tree: HostTree) -> Path | None:
+    """Mount of the cpu controller; None where there is none."""
+    try:
+        return find_hierarchies(tree).cpu
+    except (Unsupported, HostError):
+        return None
+
+
 def _exists_below(tree: HostTree) -> Callable[[KubeletConfig], bool]:
     """Return whether a configuration's `kubepods` cgroup is in the tree of the cpu controller."""
-    try:
-        mount = find_hierarchies(tree).cpu
-    except (Unsupported, HostError):
+    mount = _mount_of(tree)
+    if mount is None:
         return lambda _config: False
     return lambda config: Path(f"{mount}{kubepods_path(config)}").is_dir()

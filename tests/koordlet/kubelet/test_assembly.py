@@ -14,7 +14,13 @@ from koordlet.kubelet.pod_documents import NodePod, NodePodStatus, pods_of_list
 from koordlet.kubelet.runtime_view import RuntimeView, cgroup_path_of_info
 from tests.koordlet.kubelet.recordings import KIND, config, document, places, pods, recorded, uid_of, view
 
-RECORDED = Sources(pods(), True, (), view(), config(), places(), {("default/pinned", "main"): Assigned(cpus=(1,))})
+RECORDED = Sources(
+    pods=pods(),
+    view=view(),
+    config=config(),
+    places=places(),
+    assigned={("default/pinned", "main"): Assigned(cpus=(1,))},
+)
 
 
 def pod(name: str, found: tuple[PodFacts, ...]) -> PodFacts:

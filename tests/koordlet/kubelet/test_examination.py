@@ -34,7 +34,7 @@ def lines(settings: KubeletSettings, root: Path, node: str = "node-0") -> dict[s
 def test_everything_answers(
     settings: KubeletSettings, root: Path, runtime: RuntimeServer, kubelet: KubeletServer, twin: Twin
 ) -> None:
-    for facts in assemble(Sources(pods(), True, (), view(), config(), places()), NO_PODS).pods:
+    for facts in assemble(Sources(pods=pods(), view=view(), config=config(), places=places()), NO_PODS).pods:
         for each in facts.containers:
             if each.running:
                 (root / f"sys/fs/cgroup/cpu{each.cgroup_path}").mkdir(parents=True, exist_ok=True)

@@ -197,3 +197,58 @@ def test_neither_answers_and_there_is_no_table(settings: KubeletSettings, tmp_pa
     assert source.table().generation == 0
     assert source.config() is None
     source.close()
+
+
+def test_a_cgroup_that_vanished_ends_its_container_before_the_runtime_says_so(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer
+) -> None:
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.refresh(0.0)
+    web = source.table().of_uid(uid_of("web"))
+    assert web is not None
+    ended, lasting = (each for each in web.containers if each.running and each.name in ("server", "POD"))
+    for each in (ended, lasting):
+        (root / f"sys/fs/cgroup/cpu{each.cgroup_path}").mkdir(parents=True)
+
+    def running() -> set[str]:
+        source.refresh(1.0)
+        found = (source.table().of_container(each.id) for each in (ended, lasting))
+        return {each[1].name for each in found if each is not None and each[1].running}
+
+    assert running() == {ended.name, lasting.name}
+    for each in (ended, lasting):
+        (root / f"sys/fs/cgroup/cpu{each.cgroup_path}").rmdir()
+        if each is ended:
+            assert running() == {lasting.name}
+            assert running() == {lasting.name}
+    assert running() == set()
+    assert running() == set()
+    # Containers whose cgroup was never seen run as the runtime says.
+    assert any(each.running for pod in source.table().pods for each in pod.containers)
+    source.close()
+
+
+def test_a_static_pod_and_its_mirror_are_one_when_the_api_server_takes_over(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer, kubelet: KubeletServer
+) -> None:
+    with Twin() as twin:
+        listed: list[dict[str, Any]] = document("api_pods.json")["items"]
+        for each in listed:
+            del each["metadata"]["resourceVersion"]
+        twin.load(PODS, listed)
+        source = PodSource(settings, "node-0", HostTree(root), ApiServer(twin.client(PACE), "node-0"))
+        source.refresh(0.0)
+        kubelet.answers["/pods"] = 401
+        times_seconds = iter(range(1000, 1_000_000, 100))
+
+        def is_taken_over() -> bool:
+            source.refresh(next(times_seconds))
+            return source.status().pods_from == "apiserver"
+
+        wait_for(is_taken_over)
+        assert sorted(pod.name for pod in source.table().pods).count("kube-system/etcd-node-0") == 1
+        etcd = source.table().of_uid("029829d3053739b0e5857a527e4b1c97")
+        assert etcd is not None
+        assert etcd.active
+        assert etcd.static
+        source.close()

@@ -14,7 +14,9 @@ from koordlet.kubelet.tick_sink import TreeChanges, differences, reading_of
 from tests.frames import cgroup_info
 from tests.koordlet.kubelet.recordings import config, places, pods, view
 
-TABLE = PodTable(assemble(Sources(pods(), True, (), view(), config(), places()), NO_PODS).pods, generation=1)
+TABLE = PodTable(
+    assemble(Sources(pods=pods(), view=view(), config=config(), places=places()), NO_PODS).pods, generation=1
+)
 RUNNING = {each.id: each.cgroup_path for pod in TABLE.pods for each in pod.containers if each.running}
 CGROUPS = tuple(cgroup_info(number, path) for number, path in enumerate(RUNNING.values()))
 
