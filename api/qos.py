@@ -32,6 +32,8 @@ class QoSSource(StrEnum):
     """The pod's label."""
     PRIORITY = "priority"
     """The pod is static, or of a priority that is critical to the node or the cluster."""
+    NODE_SLO = "node-slo"
+    """A host application of the node's NodeSLO."""
     KUBERNETES = "kubernetes"
     """Kubernetes' own class, for want of a label: it says how the pod is to be treated, not what it may cost others."""
     NONE = ""

@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.files import HostTree
 from koordlet.identity.cgroup_names import QoSRule
 from koordlet.identity.describe import Sources
+from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTableOf, no_pods
 
 _log = logging.getLogger(__name__)
@@ -138,6 +139,10 @@ class Agent:
 
     def _unknown_among(self, reported: NDArray[np.uint64]) -> set[int]:
         return set(reported[~np.isin(reported, self._known.ids)].tolist())
+
+    def follow_applications(self, applications: Mapping[str, HostApplicationGroup]) -> None:
+        """Give the cgroups at these paths, and those below, the classes of host applications, from the next tick on."""
+        self._known.follow_applications(applications)
 
     def capabilities(self) -> dict[str, bool]:
         """Collectors and probes by name; true where one measures on this host."""

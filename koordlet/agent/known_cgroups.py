@@ -15,6 +15,7 @@ from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.containers import container_facts
 from koordlet.host.files import HostTree
 from koordlet.identity.describe import Sources, describe
+from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTable, PodTableOf
 
 _REMEMBERED_REMOVED = 4096
@@ -104,6 +105,19 @@ class KnownCgroups:
         ]
         changes = [self._describe(info.id, info.path, info.owner_uid) for info in affected]
         return any(changes)
+
+    def follow_applications(self, applications: Mapping[str, HostApplicationGroup]) -> None:
+        """Describe the cgroups of host applications anew that came, went or changed, with all below them."""
+        before = self._sources.applications
+        changed = {path for path in applications.keys() | before.keys() if applications.get(path) != before.get(path)}
+        if not changed:
+            return
+        self._sources = replace(self._sources, applications=dict(applications))
+        affected = [info for info in self._infos.values() if any(is_within(info.path, path) for path in changed)]
+        changes = [self._describe(info.id, info.path, info.owner_uid) for info in affected]
+        if any(changes):
+            self._names = None
+            self.cgroups = tuple(self._infos.values())
 
     def _describe_below(self, path: str) -> None:
         for info in [each for each in self._infos.values() if is_within(each.path, path) or path == "/"]:

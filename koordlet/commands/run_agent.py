@@ -37,6 +37,7 @@ from koordlet.enforcer.journal import JournalError
 from koordlet.hooks.decide import HookRules
 from koordlet.host.files import HostTree
 from koordlet.identity.pods import no_pod_facts
+from koordlet.outputs.cluster_links import links_of
 from koordlet.outputs.node_reports import open_node_facts
 from koordlet.outputs.outputs import open_sinks
 from koordlet.outputs.verdict_lines import json_lines, log_lines
@@ -73,7 +74,8 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     settings = with_enforcement(settings, enforce=flags.enforce)
     judge_settings = judge_settings_of(settings, config)
     try:
-        strategies = open_strategies(settings.strategies, str(config or "settings"))
+        live = settings.cluster.node_slo and (settings.cluster.enabled or not flags.standalone)
+        strategies = open_strategies(settings.strategies, str(config or "settings"), live=live)
         HookRules(settings.hooks.features)
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
@@ -114,11 +116,13 @@ def _run(
     """Open control loop and sinks, run the loop; settings are restored before any sink is closed."""
     with ExitStack() as stack:
         stop = stack.enter_context(until_signalled())
-        optional = stack.enter_context(open_sinks(agent, detection, settings, program_version(), source))
+        links = links_of(settings, strategies, source)
+        optional = stack.enter_context(open_sinks(agent, detection, settings, program_version(), links))
         _log_sources(agent, settings)
         control = _open_control(agent, strategies, settings, source)
         stack.callback(control.close)
         control.name_of = agent.title_of
+        control.reports = links.reports if settings.cluster.enabled else None
         sinks: dict[str, Sink] = {}
         if source is not None and settings.cluster.enabled and settings.enforcer.evict:
             from koordlet.enforcer.evictions.opening import open_pod_evictor

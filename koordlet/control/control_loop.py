@@ -20,6 +20,7 @@ from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
 from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
+from koordlet.control.reports import ControlReports
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
@@ -89,6 +90,8 @@ class ControlLoop:
         self._observation: Observation | None = None
         self._intents: list[Intent] = []
         self._is_watch_failing = False
+        self.reports: ControlReports | None = None
+        """Taints and actions for the cluster; None where nothing is reported, or nothing is done."""
         self.sources: list[IntentSource] = []
         """Further sources of intents, asked in each tick."""
         self.kubelet_policy_of: KubeletPolicyOf = no_kubelet_policy
@@ -147,7 +150,7 @@ class ControlLoop:
             self.slowdown.add(tick.turnarounds, tick.window.seconds)
 
     def _ask_strategies(self, tick: Tick, now_seconds: float) -> list[Intent]:
-        if self.strategies is None or self._node_view is None:
+        if self.strategies is None or self._node_view is None or not self.strategies.is_asked:
             return []
         runner = self.strategies
         view = self._node_view.view(tick, runner.evictions, with_memory=runner.needs_memory_domains)
@@ -221,6 +224,11 @@ class ControlLoop:
         for source in self.sources:
             silent |= set(source.silent)
         marked = annotated(observation.cgroups, self._facts_of)
+        wall_seconds = time.time()
+        travelling: list[EnforcerEvent] = []
+        requested = intents
+        if self.reports is not None:
+            intents, travelling = self.reports.take_taints(intents, silent, observation.now_seconds, wall_seconds)
         events = self.enforcer.step(
             intents,
             observation.cgroups,
@@ -229,7 +237,9 @@ class ControlLoop:
             kubelet=self.kubelet_policy_of(),
             is_tick=is_tick,
         )
-        self.intent_counts = intent_results(intents, events)
+        self.intent_counts = intent_results(requested, [*events, *travelling])
+        if self.reports is not None:
+            self.reports.note(events, requested, wall_seconds)
         if self.strategies is None:
             return
         for event in events:

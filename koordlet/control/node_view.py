@@ -16,6 +16,7 @@ from api.frame import HOST, CgroupInfo, CgroupKind
 from api.intents import Knob
 from api.kube.resources import CPU, MEMORY
 from api.plugin import Unsupported
+from api.protocol import LABEL_PRIORITY_CLASS
 from api.qos import QoSClass, QoSSource
 from api.window import Delta, Window
 from koordlet.config import StrategiesSettings
@@ -166,7 +167,10 @@ class NodeViewBuilder:
         # Strategies scale the quotas of pods, so a pod's present quota is no limit to scale again.
         host_app_knobs = knobs if kind is GroupKind.HOST_APP else {}
         facts = facts or PodFacts(
-            info.name, _stated_class(info), limits=_limits(host_app_knobs, measured.limit_bytes(row))
+            info.name,
+            _stated_class(info),
+            labels={LABEL_PRIORITY_CLASS: info.priority_band} if info.priority_band and not info.pod_uid else {},
+            limits=_limits(host_app_knobs, measured.limit_bytes(row)),
         )
         requests, limits = _amounts(info, kind, facts)
         return Group(

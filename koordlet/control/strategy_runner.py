@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,18 @@ _REFUSALS_SECONDS = 30.0
 class StrategyRunner:
     """The enabled strategies and their counters."""
 
-    def __init__(self, strategies: Mapping[str, Strategy[Any]]) -> None:
+    def __init__(
+        self,
+        strategies: Mapping[str, Strategy[Any]],
+        spec: Mapping[str, Any] | None = None,
+        features: Mapping[str, bool] | None = None,
+    ) -> None:
+        """`spec` is the NodeSLO of the settings, which holds where the cluster has none; `features` are gates."""
         self.strategies = dict(strategies)
+        self.is_asked = True
+        """False while no spec enables any: the node's view is not made then."""
+        self._spec = dict(spec or {})
+        self._features = dict(features or {})
         self.runs = 0
         """Ticks in which the strategies were asked."""
         self.run_seconds = dict.fromkeys(self.strategies, 0.0)
@@ -47,6 +58,24 @@ class StrategyRunner:
     def needs_memory_domains(self) -> bool:
         """True where a strategy needs the view's memory domains."""
         return any(strategy.needs_memory_domains for strategy in self.strategies.values())
+
+    def follow(self, spec: Mapping[str, Any] | None, source: str) -> list[SettingsError]:
+        """Follow another NodeSLO's spec from the next tick on, None that of the settings; return what was refused.
+
+        A strategy whose settings changed is made anew; the others keep what they remember. One whose settings are
+        refused keeps those that it has.
+        """
+        followed = self._spec if spec is None else spec
+        candidates = {name: copy(strategy) for name, strategy in self.strategies.items()}
+        refused = configure(candidates, followed, source)
+        for name, candidate in candidates.items():
+            if candidate.settings != self.strategies[name].settings:
+                made = type(candidate)(candidate.settings, self._features)
+                made.name = name
+                self.strategies[name] = made
+        self.is_asked = bool(followed)
+        self.silent = frozenset()
+        return refused
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """Return the intents of all strategies, in the order of their names; `now` is monotonic seconds."""
@@ -95,13 +124,13 @@ class StrategyRunner:
         return frozenset(path for path, at in self.refusals.items() if now - at < _REFUSALS_SECONDS)
 
 
-def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner | None:
-    """Return the strategies that a NodeSLO enables; None without one.
+def open_strategies(settings: StrategiesSettings, source: str, *, live: bool = False) -> StrategyRunner | None:
+    """Return the strategies that a NodeSLO enables; None without one, unless a `live` one may come.
 
     Raises SettingsError naming file and key when the NodeSLO cannot be read or a part of it is refused.
     """
     spec = node_slo(settings, source)
-    if spec is None:
+    if spec is None and not live:
         return None
     strategies = make_strategies(settings.features)
     known = {gate for strategy in strategies.values() for gate in strategy.features}
@@ -109,10 +138,12 @@ def open_strategies(settings: StrategiesSettings, source: str) -> StrategyRunner
         if gate not in known:
             problem = f"no feature gate {gate!r}; there are {', '.join(sorted(known))}"
             raise SettingsError(source, "[strategies.features]", problem)
-    refused = configure(strategies, spec, settings.node_slo_file or f"{source} [strategies.node_slo]")
+    refused = configure(strategies, spec or {}, settings.node_slo_file or f"{source} [strategies.node_slo]")
     if refused:
         raise refused[0]
-    return StrategyRunner(strategies)
+    runner = StrategyRunner(strategies, spec, settings.features)
+    runner.is_asked = spec is not None
+    return runner
 
 
 def node_slo(settings: StrategiesSettings, source: str) -> Mapping[str, Any] | None:

@@ -1,13 +1,14 @@
 """Description of a cgroup: names, class, pod and workload, from its path, its owner and the table of pods. Pure."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from api.cgroup_path import is_within, lineage
 from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
-from api.qos import is_protected
+from api.qos import QoSSource, is_protected
 from koordlet.identity.cgroup_names import KUBEPODS, CgroupName, QoSRule, kubepods_of, name_cgroup, printable
 from koordlet.identity.classes import Classification, is_critical, layout_class, pod_band, pod_class, rule_class
+from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import NO_PODS, ContainerRole, PodContainer, PodFacts, PodTable
 from koordlet.identity.workloads import ContainerFacts, generalise, workload_of
 
@@ -35,6 +36,8 @@ class Sources:
     rules: tuple[QoSRule, ...] = ()
     kubepods: frozenset[str] = frozenset(KUBEPODS)
     """The kubelet's directories above all pods."""
+    applications: Mapping[str, HostApplicationGroup] = field(default_factory=dict)
+    """Host applications of the node's NodeSLO by the path of their cgroup."""
 
     def with_pods(self, pods: PodTable) -> "Sources":
         """Return the sources with a newer table, and the directories that the kubelet placed its pods in."""
@@ -62,7 +65,7 @@ def describe(
         facts = runtime(named.container_id) if named.container_id else ContainerFacts()
         if sources.pods.generation:
             facts = replace(facts, namespace="", pod="", container="", is_sandbox=False)
-        return Description(_outside_pods(info, named, facts, sources.rules, delegated=delegated))
+        return Description(_outside_pods(info, named, facts, sources, delegated=delegated))
     if not sources.pods.generation:
         return Description(_by_runtime(info, named, runtime, sources.rules))
     found = _pod_at(path, named, sources.pods)
@@ -79,11 +82,17 @@ def describe(
 
 
 def _outside_pods(
-    info: CgroupInfo, named: CgroupName, facts: ContainerFacts, rules: tuple[QoSRule, ...], *, delegated: bool
+    info: CgroupInfo, named: CgroupName, facts: ContainerFacts, sources: Sources, *, delegated: bool
 ) -> CgroupInfo:
     """A unit, a container without a pod, a directory of the kubelet, any other. Runtime's facts of a pod count, too."""
+    rules, applications = sources.rules, sources.applications
     name = printable(facts.full_name or named.name)
     classed = rule_class(info.path, "" if delegated else name, rules)
+    application = next((applications[each] for each in lineage(info.path) if each in applications), None)
+    if application is not None:
+        info = replace(info, priority_band=application.priority)
+        name = printable(application.name) if info.path in applications else name
+        classed = classed if classed.qos else Classification(application.qos, QoSSource.NODE_SLO)
     workload = generalise(info.path) if delegated else workload_of(info.path, named, facts)
     described = replace(_with_ids(_with_facts(info, facts), named), name=name, workload=printable(workload))
     return _classed(described, classed if classed.qos else layout_class(named.kube_qos))

@@ -2,12 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from api.verdict_text import in_words
 from api.verdicts import Verdict, VerdictState, is_self_inflicted
 from cluster.events import Event
 from koordlet.identity.pods import PodFacts, PodTableOf
+from koordlet.kube.actions import PodAction
 from koordlet.kube.pods import full_name, pod_of, pod_uid, reference
 
 MAX_RECENT = 1024
@@ -15,23 +16,6 @@ REPEAT_SECONDS = 30.0
 """Time in which a repetition makes no Event: each costs the API server a write."""
 JUDGED = "JudgeInterference"
 LIMITED = "LimitPod"
-
-
-@dataclass(frozen=True, slots=True)
-class PodAction:
-    """An action on a pod that began or ended."""
-
-    target: str
-    """Path of the cgroup."""
-    what: str
-    """Knob and value, or the kind of a one-shot action: `cpu.max 50000 100000`."""
-    strategy: str
-    reason: str
-    """One sentence."""
-    time_seconds: float
-    verdict: str = ""
-    """`victim|rule` of the verdict that it answers."""
-    ended: bool = False
 
 
 class VerdictEvents:

@@ -24,6 +24,7 @@ from cluster import (
 )
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTable, PodTableOf
+from koordlet.kube.actions import PodAction
 from koordlet.kube.events import VerdictEvents
 from koordlet.kube.metric_writer import NodeMetricWriter
 from koordlet.kube.node_metric import Stated, UsageHistory, status_of
@@ -124,12 +125,14 @@ class Reporter:
         if self._settings.node_metric:
             self.metric.start()
 
-    def update(self, tick: Tick, taints: Sequence[WantedTaint] = ()) -> None:
-        """Report a tick's verdicts and usage, and the taints that the strategies want after it."""
+    def update(self, tick: Tick, taints: Sequence[WantedTaint] = (), actions: Sequence[PodAction] = ()) -> None:
+        """Report a tick's verdicts and usage, the taints that strategies want after it, and actions since the last."""
         if self._settings.events:
             for verdict in tick.verdicts:
                 for event in self.words.events(verdict):
                     self.recorder.record(event)
+            for event in self.words.limits(actions):
+                self.recorder.record(event)
         if self._settings.node_metric:
             self._report(tick, taints)
 

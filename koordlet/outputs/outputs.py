@@ -4,15 +4,13 @@ import platform
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from api.plugin import Unsupported
-from detector.registry import discover_symptoms
 from koordlet.agent.sinks import Sink
-from koordlet.host.files import HostTree
+from koordlet.outputs.cluster_links import ClusterLinks
 from koordlet.tick import Tick
 from koordlet.triage.focus import FocusControl
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from koordlet.agent.agent import Agent
     from koordlet.agent.detection import Detection
     from koordlet.config import AgentSettings
-    from koordlet.kubelet.source import PodSource
 
 
 @contextmanager
@@ -29,11 +26,11 @@ def open_sinks(
     detection: "Detection | None",
     settings: "AgentSettings",
     version: str,
-    source: "PodSource | None" = None,
+    links: ClusterLinks | None = None,
 ) -> Iterator[dict[str, Sink]]:
-    """Sinks by name, open while the block runs. Raises Unsupported, with a remedy, for one that cannot be opened.
+    """Sinks by name, open while the block runs; `links` are what the cluster acts on and is told.
 
-    `source` tells of the node's pods and of the kubelet; without it the reports watch the pods themselves.
+    Raises Unsupported, with a remedy, for one that cannot be opened.
     """
     with ExitStack() as stack:
         sinks: dict[str, Sink] = {}
@@ -42,7 +39,7 @@ def open_sinks(
         if settings.serving.enabled:
             sinks["serving"] = _serving(stack, agent, settings, version)
         if settings.cluster.enabled:
-            sinks["cluster"] = _cluster(stack, agent, detection, settings, source)
+            sinks["cluster"] = _cluster(stack, agent, detection, settings, links)
         if settings.profiles.enabled:
             sinks["profiles"] = _profiles(stack, agent, detection, settings)
         yield sinks
@@ -94,57 +91,13 @@ def _cluster(
     agent: "Agent",
     detection: "Detection | None",
     settings: "AgentSettings",
-    source: "PodSource | None",
+    links: ClusterLinks | None,
 ) -> Sink:
     try:
-        from cluster import NotConfigured
-        from koordlet.kube.reporter import Reporter, connect, node_name
-        from koordlet.kube.rules import ClusterRules
+        from koordlet.outputs.cluster_sink import open_cluster
     except ImportError as error:
         raise Unsupported(f"[cluster] needs the Kubernetes client ({error})", "pip install 'koord[cluster]'") from error
-    try:
-        client = connect(settings.cluster)
-    except NotConfigured as error:
-        raise Unsupported(str(error), "set [cluster] kubeconfig, or [cluster] enabled = false") from error
-    stack.callback(client.close)
-    reporter = Reporter(
-        client,
-        settings.cluster,
-        node_name(settings.cluster),
-        interval_seconds=settings.interval_seconds,
-        turn_seconds=settings.interval_seconds * settings.cgroups.slow_every_ticks,
-        prediction=settings.prediction,
-        pods=source.table if source else None,
-    )
-    reporter.start()
-    stack.callback(reporter.close)
-    if source is not None and (settings.devices.report or settings.topology.report):
-        from koordlet.outputs.node_reports import open_node_reports
-
-        tree, node = HostTree(Path(settings.root)), node_name(settings.cluster)
-        reports = open_node_reports(client, node, settings, tree, pods=source.table, kubelet=source.config)
-        stack.enter_context(reports)
-    judge = detection.judge if detection else None
-    rules = None
-    if settings.cluster.rules and judge:
-        rules = ClusterRules(client, frozenset(discover_symptoms()), judge.settings.rules)
-        rules.start()
-        stack.callback(rules.close)
-
-    def report(tick: Tick) -> None:
-        reporter.update(tick)
-        counters = reporter.counters()
-        agent.lost["cluster.events"] = counters["events_lost"]
-        agent.lost["cluster.events_held_back"] = counters["events_held_back"]
-        agent.lost["cluster.node_metric"] = counters["report_failures"]
-        agent.lost["cluster.checkpoints"] = counters["checkpoint_failures"]
-        if rules and judge:
-            newest = rules.newest()
-            if newest is not None:
-                judge.replace_rules(newest)
-            agent.lost["cluster.rules"] = rules.errors
-
-    return report
+    return open_cluster(stack, agent, detection, settings, links or ClusterLinks())
 
 
 def _profiles(stack: ExitStack, agent: "Agent", detection: "Detection | None", settings: "AgentSettings") -> Sink:

@@ -207,7 +207,7 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
         f'[serving]\nenabled = true\nsocket = "{tmp_path / "koordlet.sock"}"\n'
     )
     with (
-        tree.make_cgroup("kubepods") as kubepods,
+        kubepods_of(tree) as kubepods,
         kubepods.make_cgroup(f"pod{uids['web-1']}") as web,
         kubepods.make_cgroup(f"pod{uids['batch']}") as batch,
         running(tmp_path, settings) as (process, log),
@@ -234,6 +234,19 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
                 check=alive(process, log),
             )
     assert stated() == ()
+
+
+@contextmanager
+def kubepods_of(tree: CgroupTree) -> Iterator[TestCgroup]:
+    """The kubelet's directory, the only place where a cgroup is a pod's; removed if it was not there before."""
+    there = tree.mount_of("cpu").joinpath("kubepods").exists()
+    made = TestCgroup(tree, "/kubepods")
+    made.create()
+    try:
+        yield made
+    finally:
+        if not there:
+            made.remove()
 
 
 def _events(twin: Twin) -> list[dict[str, dict[str, str]]]:

@@ -387,7 +387,9 @@ KNOBS: Mapping[Knob, KnobSpec] = {
         probe="koord:NoSchedule",
         scope=Scope.NODE,
         assign=assign_nothing,
-        lack=Lack("taints are set at the API server", "let the controllers do it"),
+        lack=Lack(
+            "the manager sets taints, and nothing reports to it", "enable [cluster] node_metric and the enforcer"
+        ),
     ),
 }
 

@@ -13,6 +13,7 @@ from koordlet.agent.known_cgroups import KnownCgroups
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.files import HostTree
 from koordlet.identity.describe import Sources
+from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import NO_PODS, PodContainer, PodFacts, PodTable
 
 UID, OTHER = "8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff", "9d2f6f1b-1b2c-4d3e-9f00-aabbccddeeff"
@@ -153,3 +154,20 @@ def test_a_users_directory_with_the_uid_of_a_pod_is_no_pod(node: Node) -> None:
         info = node.now(path)
         assert (info.qos, info.pod_uid, info.container_id, info.namespace) == ("", "", "", ""), path
     assert node.now(mine("shop.service")).workload == "/user.slice/user-*.slice/shop.service"
+
+
+def test_host_applications_come_change_and_go(node: Node) -> None:
+    node.make("/host/proxy/worker", "/other")
+    assert node.now("/host/proxy").qos == ""
+    for qos in (QoSClass.LS, QoSClass.BE):
+        node.known.follow_applications({"/host/proxy": HostApplicationGroup("proxy", qos)})
+        assert (node.now("/host/proxy").qos, node.now("/host/proxy/worker").qos, node.now("/other").qos) == (
+            qos,
+            qos,
+            "",
+        )
+    before = node.known.cgroups
+    node.known.follow_applications({"/host/proxy": HostApplicationGroup("proxy", QoSClass.BE)})
+    assert node.known.cgroups is before
+    node.known.follow_applications({})
+    assert node.now("/host/proxy").qos == ""

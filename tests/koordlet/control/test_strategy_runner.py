@@ -89,3 +89,46 @@ def test_memory_is_looked_at_only_for_a_strategy_that_needs_it() -> None:
     asking = Settings(node_slo={"extensions": {"memoryHeadroom": {"enable": True}}})
     found = [open_strategies(settings, "file") for settings in (plain, asking)]
     assert [each is not None and each.needs_memory_domains for each in found] == [False, True]
+
+
+def live(**sections: object) -> StrategyRunner:
+    runner = open_strategies(Settings(node_slo=dict(sections)), "file", live=True)
+    assert runner is not None
+    return runner
+
+
+def test_a_spec_that_changes_makes_the_affected_strategies_anew_and_no_others() -> None:
+    runner = live(resourceUsedThresholdWithBE={"enable": True})
+    before = dict(runner.strategies)
+    assert runner.follow({"resourceUsedThresholdWithBE": {"enable": True}}, "NodeSLO n1") == []
+    assert runner.strategies == before
+    spec = {"resourceUsedThresholdWithBE": {"enable": True}, "extensions": {"oomScore": {"enable": True}}}
+    assert runner.follow(spec, "NodeSLO n1") == []
+    assert {name for name in before if runner.strategies[name] is not before[name]} == {"oom_score"}
+    assert runner.strategies["oom_score"].settings.enable
+    assert runner.strategies["oom_score"].name == "oom_score"
+
+
+def test_a_field_that_is_refused_leaves_its_strategy_as_it_was_and_the_others_follow() -> None:
+    runner = live(resourceUsedThresholdWithBE={"enable": True, "cpuSuppressThresholdPercent": 50})
+    spec = {
+        "resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": 500},
+        "extensions": {"oomScore": {"enable": True}},
+        "typo": {},
+    }
+    refused = runner.follow(spec, "NodeSLO n1")
+    assert any("typo" in str(error) for error in refused)
+    assert any("NodeSLO n1" in str(error) and "hreshold" in str(error) for error in refused)
+    assert runner.strategies["cpu_suppress"].settings.threshold_percent == 50
+    assert runner.strategies["oom_score"].settings.enable
+
+
+def test_without_an_object_the_settings_hold_and_without_either_nothing_is_asked() -> None:
+    runner = live(resourceUsedThresholdWithBE={"enable": True})
+    runner.follow({}, "NodeSLO n1")
+    assert not runner.strategies["cpu_suppress"].settings.enable
+    assert not runner.is_asked
+    runner.follow(None, "NodeSLO n1")
+    assert runner.strategies["cpu_suppress"].settings.enable
+    assert runner.is_asked
+    assert not live().is_asked

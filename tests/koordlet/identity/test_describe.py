@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from api.frame import CgroupInfo, CgroupKind
-from api.qos import QoSClass
+from api.qos import QoSClass, QoSSource
 from koordlet.identity.cgroup_names import QoSRule
 from koordlet.identity.describe import Sources, describe
+from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import ContainerRole, PodContainer, PodFacts, PodTable
 from koordlet.identity.workloads import ContainerFacts
 
@@ -165,3 +166,21 @@ def test_hostile_names_of_a_table_are_printable() -> None:
     pod = replace(WEB, name="shop/w\x1b[2Jeb", workload="Deployment/shop/\n")
     info = known(f"{POD}/{APP}", PodTable((pod,), generation=1))
     assert all(text.isprintable() for text in (info.name, info.pod, info.workload))
+
+
+def test_a_host_application_has_the_class_of_the_nodes_slo_where_no_rule_gives_one() -> None:
+    proxy = HostApplicationGroup("proxy", QoSClass.LS, "koord-prod")
+    base = "/kubepods/besteffort/hadoop"
+    sources = Sources(applications={"/host/proxy": proxy, base: HostApplicationGroup("hadoop", QoSClass.BE)})
+    found = [describe(7, path, sources, no_files).info for path in ("/host/proxy", "/host/proxy/worker", base, "/host")]
+    assert [(info.name, info.qos, info.priority_band) for info in found] == [
+        ("proxy", "LS", "koord-prod"),
+        ("worker", "LS", "koord-prod"),
+        ("hadoop", "BE", ""),
+        ("host", "", ""),
+    ]
+    assert found[0].qos_source is QoSSource.NODE_SLO
+    ruled = replace(sources, rules=(QoSRule("/host/*", QoSClass.SYSTEM),))
+    assert describe(7, "/host/proxy", ruled, no_files).info.qos == "SYSTEM"
+    pods = replace(sources, applications={POD: proxy}).with_pods(TABLE)
+    assert describe(7, POD, pods, no_files).info.name == WEB.name, "a pod is no application"

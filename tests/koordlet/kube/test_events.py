@@ -5,7 +5,8 @@ import pytest
 
 from api.verdicts import Culprit, How, VerdictState
 from koordlet.identity.pods import PodContainer, PodFacts, PodTable
-from koordlet.kube.events import MAX_RECENT, REPEAT_SECONDS, PodAction, VerdictEvents
+from koordlet.kube.actions import PodAction
+from koordlet.kube.events import MAX_RECENT, REPEAT_SECONDS, VerdictEvents
 from tests.koordlet.kube.test_verdict_entries import BATCH, WEB, by, cgroup, with_cause
 
 

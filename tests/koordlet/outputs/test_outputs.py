@@ -12,7 +12,9 @@ from koordlet.config import AgentSettings
 from koordlet.identity.pods import NO_PODS
 from koordlet.kube.reporter import Reporter
 from koordlet.kube.settings import ClusterSettings
+from koordlet.outputs.cluster_links import links_of
 from koordlet.outputs.outputs import open_sinks
+from koordlet.prediction.settings import PredictionSettings
 from koordlet.profiles.settings import ProfileSettings
 from koordlet.serving.settings import ServingSettings
 
@@ -42,7 +44,7 @@ def test_by_default_nothing_is_opened() -> None:
         ),
         pytest.param(
             AgentSettings(cluster=ClusterSettings(enabled=True)),
-            "koordlet.kube.reporter",
+            "koordlet.outputs.cluster_sink",
             "koord[cluster]",
             id="cluster",
         ),
@@ -73,11 +75,15 @@ def test_reports_take_their_pods_from_the_source(tmp_path: Path, monkeypatch: py
             given.update(options)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr("koordlet.kube.reporter.Reporter", Recorded)
+    monkeypatch.setattr("koordlet.outputs.cluster_sink.Reporter", Recorded)
     source = SimpleNamespace(table=lambda: NO_PODS, config=lambda: None)
-    settings = AgentSettings(cluster=ClusterSettings(enabled=True, kubeconfig=str(tmp_path / "config")))
+    settings = AgentSettings(
+        cluster=ClusterSettings(enabled=True, kubeconfig=str(tmp_path / "config")),
+        prediction=PredictionSettings(directory=str(tmp_path / "peaks")),
+    )
     (tmp_path / "config").write_text(KUBECONFIG)
-    with open_sinks(agent(), None, settings, "0", source) as sinks:  # type: ignore[arg-type]
+    links = links_of(settings, None, source)  # type: ignore[arg-type]
+    with open_sinks(agent(), None, settings, "0", links) as sinks:
         assert set(sinks) == {"cluster"}
     assert given["pods"] is source.table
 

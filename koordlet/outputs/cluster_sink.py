@@ -1,0 +1,147 @@
+"""The sink that joins the agent to its cluster: reports, Events, the node's NodeSLO, rules."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from api.crds.node_slo import HostApplication
+from api.frame import CgroupInfo
+from api.plugin import Unsupported
+from api.settings import SettingsError
+from cluster import Event, NotConfigured
+from detector.registry import discover_symptoms
+from koordlet.agent.sinks import Sink
+from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.host.files import HostTree
+from koordlet.identity.host_applications import HostApplicationGroup, host_application_paths, kubepods_directories
+from koordlet.kube.node_slo import ClusterNodeSLO, applications_of
+from koordlet.kube.reporter import WATCH, Reporter, connect, node_name
+from koordlet.kube.rules import ClusterRules
+from koordlet.outputs.cluster_links import ClusterLinks
+from koordlet.tick import Tick
+
+if TYPE_CHECKING:
+    from koordlet.agent.agent import Agent
+    from koordlet.agent.detection import Detection
+    from koordlet.config import AgentSettings
+
+_log = logging.getLogger(__name__)
+
+
+class SloFollower:
+    """Follows a NodeSLO: strategies, and the classes of host applications. Called once a tick."""
+
+    def __init__(
+        self, slo: ClusterNodeSLO, agent: "Agent", reporter: Reporter, strategies: StrategyRunner | None
+    ) -> None:
+        self.refused = 0
+        """Fields that were refused."""
+        self._slo = slo
+        self._agent = agent
+        self._reporter = reporter
+        self._strategies = strategies
+        self._applications: tuple[HostApplication, ...] = ()
+        self._cgroups: Sequence[CgroupInfo] = ()
+        self._paths: Mapping[str, HostApplicationGroup] = {}
+
+    def step(self, tick: Tick) -> None:
+        """Take up a changed spec; find the cgroups of host applications."""
+        try:
+            newest = self._slo.newest()
+        except SettingsError as error:
+            newest = None
+            self._refuse([error])
+        if newest is not None:
+            refused = self._strategies.follow(newest.spec, newest.source) if self._strategies else []
+            try:
+                self._applications = applications_of(newest.spec or {}, newest.source)
+                self._cgroups = ()
+            except SettingsError as error:
+                refused = [*refused, error]
+            self._refuse(refused)
+            _log.info("following %s", newest.source if newest.spec is not None else "no NodeSLO; the settings hold")
+        if tick.window.cgroups is not self._cgroups:
+            self._cgroups = tick.window.cgroups
+            paths = host_application_paths(self._applications, kubepods_directories(self._cgroups))
+            if paths != self._paths:
+                self._paths = self._reporter.applications = paths
+                self._agent.follow_applications(paths)
+
+    def _refuse(self, refused: Sequence[SettingsError]) -> None:
+        for error in refused:
+            self.refused += 1
+            _log.error("%s; what it sets stays as it was", error)
+            self._reporter.recorder.record(
+                Event(
+                    regarding=self._reporter.node.reference(),
+                    reason="NodeSLORefused",
+                    note=f"{error}; what it sets stays as it was",
+                    action="FollowNodeSLO",
+                    type="Warning",
+                )
+            )
+
+
+def open_cluster(
+    stack: ExitStack,
+    agent: "Agent",
+    detection: "Detection | None",
+    settings: "AgentSettings",
+    links: ClusterLinks,
+) -> Sink:
+    """Open the sink; the stack closes what it opens. Raises Unsupported where no API server is configured."""
+    try:
+        client = connect(settings.cluster)
+    except NotConfigured as error:
+        raise Unsupported(str(error), "set [cluster] kubeconfig, or [cluster] enabled = false") from error
+    stack.callback(client.close)
+    node = node_name(settings.cluster)
+    reporter = Reporter(
+        client,
+        settings.cluster,
+        node,
+        interval_seconds=settings.interval_seconds,
+        turn_seconds=settings.interval_seconds * settings.cgroups.slow_every_ticks,
+        prediction=settings.prediction,
+        pods=links.source.table if links.source else None,
+    )
+    reporter.start()
+    stack.callback(reporter.close)
+    if links.source is not None and (settings.devices.report or settings.topology.report):
+        from koordlet.outputs.node_reports import open_node_reports
+
+        tree = HostTree(Path(settings.root))
+        reports = open_node_reports(client, node, settings, tree, pods=links.source.table, kubelet=links.source.config)
+        stack.enter_context(reports)
+    follower = None
+    if settings.cluster.node_slo:
+        slo = ClusterNodeSLO(client, node, WATCH)
+        slo.start()
+        stack.callback(slo.close)
+        follower = SloFollower(slo, agent, reporter, links.strategies)
+    rules = None
+    judge = detection.judge if detection else None
+    if settings.cluster.rules and judge:
+        rules = ClusterRules(client, frozenset(discover_symptoms()), judge.settings.rules)
+        rules.start()
+        stack.callback(rules.close)
+
+    def report(tick: Tick) -> None:
+        reporter.update(tick, links.reports.taints(), links.reports.drain())
+        counters = reporter.counters()
+        agent.lost["cluster.events"] = counters["events_lost"] + links.reports.dropped
+        agent.lost["cluster.events_held_back"] = counters["events_held_back"]
+        agent.lost["cluster.node_metric"] = counters["report_failures"]
+        agent.lost["cluster.checkpoints"] = counters["checkpoint_failures"]
+        if follower is not None:
+            follower.step(tick)
+            agent.lost["cluster.node_slo"] = follower.refused
+        if rules and judge:
+            newest = rules.newest()
+            if newest is not None:
+                judge.replace_rules(newest)
+            agent.lost["cluster.rules"] = rules.errors
+
+    return report
