@@ -16,7 +16,6 @@ from api.intents import Intent, Knob, Setting, Strength
 from koordlet.config import AgentSettings
 from koordlet.control.control_loop import ControlLoop
 from koordlet.control.node_view import NodeViewBuilder
-from koordlet.enforcer.conflicts import Owner
 from koordlet.enforcer.lifecycle import open_knobs
 from koordlet.hooks.decide import HookRules
 from koordlet.hooks.node import NodeFacts
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+ASK_SECONDS = 10.0
+"""Time between two requests for settings that stay the same, as in Koordinator; in between they are carried on."""
 _MOST_BIRTHS = 4096
 _UNSEEN_TICKS = 60
 """Ticks after which a container that was told of at its birth and never seen is forgotten."""
@@ -51,34 +52,39 @@ class RuntimeHooks:
         reconciler: Reconciler | None,
         pods: PodTableOf,
         facts_of: Callable[[PodTable], NodeFacts],
-        active: Callable[[], Mapping[Owner, Setting]],
+        actions: Callable[[], Mapping[str, Mapping[Knob, str]]],
     ) -> None:
-        """Without a reconciler nothing is asked for; `active` returns the settings in effect."""
+        """Without a reconciler nothing is asked for; `actions` are the values of actions in effect, by cgroup."""
         self.silent = (STRATEGY,)
-        self.active_values: Mapping[tuple[str, Knob], str] = {}
-        """Values of actions in effect since the newest tick; replaced as a whole, so any thread may read it."""
         self.reconciler = reconciler
         self.pods = pods
+        self.actions = actions
         self._facts_of = facts_of
-        self._active = active
         self._problems: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._births: dict[str, int] = {}
         self._exit = ExitStack()
+        self._asked: tuple[Sequence[Setting], Sequence[Setting]] = ((), ())
+        self._due_seconds = 0.0
 
     def intents(self, tick: Tick) -> Sequence[Intent]:
-        """Return what running pods must have; empty and silent before pods are known."""
-        self.active_values = {
-            owner: setting.value for owner, setting in self._active().items() if not setting.protocol_state
-        }
+        """Return what running pods must have where that changed, and every few seconds; else it stays as it is.
+
+        Silent before pods are known, too.
+        """
         pods, cgroups = self.pods(), tick.window.cgroups
+        self.silent = (STRATEGY,)
         if self.reconciler is None or pods.generation == 0:
-            self.silent = (STRATEGY,)
             return ()
-        self.silent = ()
         settings = self.reconciler.settings(pods, cgroups)
         self._report(self.reconciler.problems)
-        return (*settings, *self._widened(pods, cgroups))
+        widened = self._widened(pods, cgroups)
+        now = tick.window.last.monotonic_ns / 1e9
+        if settings is self._asked[0] and widened == self._asked[1] and now < self._due_seconds:
+            return ()
+        self._asked, self._due_seconds = (settings, widened), now + ASK_SECONDS
+        self.silent = ()
+        return (*settings, *widened)
 
     def born_suppressed(self, path: str) -> None:
         """Take the path of a container that starts with CPUs of a suppression; any thread may call."""
@@ -157,7 +163,7 @@ def open_runtime_hooks(
     automatic = settings.enforcer.enabled and in_cluster
     kept = HookRules(settings.hooks.features, only_reconciled=True)
     reconciler = Reconciler(kept, facts_of, v1=v1) if _is_on(settings.hooks.reconcile, automatic) else None
-    hooks = RuntimeHooks(reconciler, pods, facts_of, control.enforcer.active_settings)
+    hooks = RuntimeHooks(reconciler, pods, facts_of, lambda: control.enforcer.active_state().actions)
     if _is_on(settings.nri.enabled, automatic) and may_act:
         _open_nri(settings, tree, hooks, facts_of, v1=v1)
     if settings.runtime_proxy.enabled and may_act:
@@ -219,7 +225,7 @@ def _plugin(
         hooks.pods,
         v1=v1,
         bounds_of=lambda path: pod_bounds(knobs, path),
-        active=lambda: hooks.active_values,
+        actions=hooks.actions,
         on_birth=take_birth,
         request_timeout_milliseconds=settings.nri.request_timeout_milliseconds,
     )

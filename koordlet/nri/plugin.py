@@ -20,7 +20,15 @@ from koordlet.hooks.reconciler import NodeFactsOf
 from koordlet.hooks.resources import ContainerResources, knob_values
 from koordlet.identity.pods import PodFacts, PodTableOf
 from koordlet.nri.adjustment import adjustment, update
-from koordlet.nri.bounds import ActiveState, PodBounds, bounded, nothing_active, suppressed_cpus
+from koordlet.nri.bounds import (
+    NO_SUPPRESSION,
+    ActiveActions,
+    PodBounds,
+    Suppression,
+    bounded,
+    nothing_active,
+    suppression,
+)
 from koordlet.nri.nri_pb2 import (
     CREATE_CONTAINER,
     REMOVE_POD_SANDBOX,
@@ -54,7 +62,8 @@ class Birth:
     values: Mapping[Knob, str]
     """Protocol state, by the rules alone: in effect once the container runs; of a pod wished for."""
     suppressed: Mapping[Knob, str]
-    """Values of actions in effect on its neighbours; restoring them means `values`, or what the pod's cgroup has."""
+    """Values of actions in effect on its neighbours and on no cgroup above; without them it has `values`, or what its
+    pod's cgroup has. Whoever keeps actions has to know, because nobody changed this cgroup."""
 
 
 BirthHandler = Callable[[Birth], None]
@@ -78,7 +87,7 @@ class Plugin:
         *,
         v1: bool,
         bounds_of: PodBoundsOf,
-        active: ActiveState = nothing_active,
+        actions: ActiveActions = nothing_active,
         on_birth: BirthHandler = ignore_birth,
         request_timeout_milliseconds: int = 0,
     ) -> None:
@@ -98,7 +107,7 @@ class Plugin:
         self._pods = pods
         self._v1 = v1
         self._bounds_of = bounds_of
-        self._active = active
+        self._actions = actions
         self._on_birth = on_birth
         self._request_timeout_milliseconds = request_timeout_milliseconds
         self._methods: dict[str, Callable[[bytes], Message]] = {
@@ -173,24 +182,23 @@ class Plugin:
         changed = update(asked.container.id, given, asked.linux_resources, v1=self._v1)
         return UpdateContainerResponse(update=[changed] if changed is not None else [])
 
-    def _suppressed(self, pod: PodFacts) -> frozenset[int] | None:
+    def _suppressed(self, pod: PodFacts) -> Suppression:
         if effective_qos(pod) is not QoSClass.BE or not pod.cgroup_path:
-            return None
-        return suppressed_cpus(self._active(), pod.cgroup_path)
+            return NO_SUPPRESSION
+        return suppression(self._actions(), pod.cgroup_path)
 
-    def _within(
-        self, decided: ContainerResources, pod: PodFacts, suppressed: frozenset[int] | None
-    ) -> ContainerResources:
-        is_bounded = suppressed is not None or decided.cpuset_cpus is not None or decided.cpu_quota_us is not None
+    def _within(self, decided: ContainerResources, pod: PodFacts, suppressed: Suppression) -> ContainerResources:
+        is_bounded = suppressed.cpus or decided.cpuset_cpus is not None or decided.cpu_quota_us is not None
         bounds = self._bounds_of(pod.cgroup_path) if is_bounded and pod.cgroup_path else PodBounds()
         return bounded(decided, bounds, suppressed, v1=self._v1)
 
     def _tell_birth(
-        self, path: str, decided: ContainerResources, given: ContainerResources, suppressed: frozenset[int] | None
+        self, path: str, decided: ContainerResources, given: ContainerResources, suppressed: Suppression
     ) -> None:
         values = knob_values(decided, v1=self._v1)
         in_effect = knob_values(given, v1=self._v1)
-        actions = {Knob.CPUSET_CPUS: in_effect[Knob.CPUSET_CPUS]} if suppressed and given.cpuset_cpus else {}
+        by_neighbours = suppressed.by_neighbours and Knob.CPUSET_CPUS in in_effect
+        actions = {Knob.CPUSET_CPUS: in_effect[Knob.CPUSET_CPUS]} if by_neighbours else {}
         if path and (values or actions):
             self._on_birth(Birth(path, values, actions))
 

@@ -8,7 +8,6 @@ import grpc
 import msgspec
 import pytest
 
-from api.intents import Knob, Setting
 from api.protocol import BATCH_CPU, BATCH_MEMORY
 from api.qos import QoSClass
 from api.settings import SettingsError
@@ -16,7 +15,7 @@ from api.window import Window
 from koordlet.config import AgentSettings
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.control_loop import ControlLoop, with_enforcement
-from koordlet.control.runtime_hooks import RuntimeHooks, open_runtime_hooks
+from koordlet.control.runtime_hooks import ASK_SECONDS, RuntimeHooks, open_runtime_hooks
 from koordlet.hooks.settings import HooksSettings
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import NO_PODS, PodContainer, PodFacts, PodTable
@@ -66,8 +65,9 @@ class Node:
         self.opened.append(hooks)
         return hooks
 
-    def tick(self) -> None:
-        frames = [make_frame(second, PATHS, {"cpustat.usage_ns": [0] * len(PATHS)}) for second in (1.0, 2.0)]
+    def tick(self, end_seconds: float = 2.0) -> None:
+        empty = {"cpustat.usage_ns": [0] * len(PATHS)}
+        frames = [make_frame(second, PATHS, empty) for second in (end_seconds - 1, end_seconds)]
         self.control.step(Tick.of(Window(frames)))
 
 
@@ -152,17 +152,19 @@ def test_a_container_born_under_suppression_has_the_pool_below_it(node: Node) ->
     assert list(hooks._births) == [CONTAINER]
 
 
-def test_active_values_are_those_of_actions(node: Node) -> None:
+def test_settings_that_nobody_changed_are_carried_on(node: Node) -> None:
     hooks = node.open()
     node.table = PodTable([BATCH], generation=1)
     node.tick()
+    assert hooks.silent == ()
     node.tick()
-    assert hooks.active_values == {}
-    action = Setting(strategy="calm", target=CONTAINER, knob=Knob.CPUSET_CPUS, value="0-1", reason="because")
-    node.control.enforcer.step([action])
-    frames = [make_frame(second, PATHS, {"cpustat.usage_ns": [0] * len(PATHS)}) for second in (1.0, 2.0)]
-    hooks.intents(Tick.of(Window(frames)))
-    assert hooks.active_values == {(CONTAINER, Knob.CPUSET_CPUS): "0-1"}
+    assert hooks.silent == ("runtime_hooks",)
+    node.tick(2 + ASK_SECONDS)
+    assert hooks.silent == ()
+    node.table = PodTable([], generation=2)
+    node.tick(3 + ASK_SECONDS)
+    assert hooks.silent == ()
+    assert found(node, POD) in (("1024", "-1"), ("100", "max 100000"))
 
 
 def test_the_runtime_is_answered(node: Node) -> None:

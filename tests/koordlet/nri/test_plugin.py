@@ -52,18 +52,18 @@ class Host:
         *,
         v1: bool = True,
         bounds: PodBounds = PodBounds(),  # noqa: B008 - immutable
-        active: Mapping[tuple[str, Knob], str] | None = None,
+        actions: Mapping[str, Mapping[Knob, str]] | None = None,
         pods: PodTable | None = None,
     ) -> None:
         self.births: list[Birth] = []
-        found, state = node or facts.node(), active or {}
+        found, state = node or facts.node(), actions or {}
         self.plugin = Plugin(
             HookRules(),
             lambda _pods: found,
             lambda: pods or PodTable(),
             v1=v1,
             bounds_of=lambda _path: bounds,
-            active=lambda: state,
+            actions=lambda: state,
             on_birth=self.births.append,
             request_timeout_milliseconds=500,
         )
@@ -129,8 +129,7 @@ def test_a_container_starts_within_its_pods_cgroup() -> None:
 
 
 def test_a_best_effort_container_born_under_suppression_starts_suppressed() -> None:
-    active = {("/kubepods/besteffort/podx/c", Knob.CPUSET_CPUS): "0-1"}
-    host = Host(active=active)
+    host = Host(actions={"/kubepods/besteffort/podx/c": {Knob.CPUSET_CPUS: "0-1"}})
     assert host.create(sandbox()).adjust.linux.resources.cpu.cpus == "0-1"
     assert host.births == [Birth("/kubepods/besteffort/podu1/c1", {}, {Knob.CPUSET_CPUS: "0-1"})]
     assert not host.create(sandbox(qos="LS", parent="/kubepods/burstable/podu1")).HasField("adjust")
