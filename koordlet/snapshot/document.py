@@ -75,7 +75,7 @@ def snapshot(window: Window, path_of: PathOf, host: Json, unsupported: Mapping[s
             "pod_uid": info.pod_uid,
             "workload": info.workload,
             "qos": info.qos,
-            "priority": info.priority,
+            **({} if info.priority is None else {"priority": info.priority}),
             "priority_band": info.priority_band,
             "cpu": _cpu(columns, row, blame["cpu"].get(info.id, [])),
             "memory": _memory(columns, gauges, row, blame["memory"].get(info.id, [])),
