@@ -16,13 +16,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from api.plugin import Unsupported
-from koordlet.host.cgroups.hierarchies import find_hierarchies
-from koordlet.host.files import HostError, HostTree
+from koordlet.host.files import HostTree
 from koordlet.identity.kubelet_policy import KubeletPolicy
 from koordlet.identity.pods import NO_PODS, PodTable
 from koordlet.kubelet.assembly import Assembly, Sources, assemble, departed
 from koordlet.kubelet.cgroup_paths import kubepods_path
-from koordlet.kubelet.configuration import ConfigurationError, KubeletConfig, fitted, of_configz, of_file, of_tree
+from koordlet.kubelet.config_reader import ConfigReader, mount_of
+from koordlet.kubelet.configuration import ConfigurationError, KubeletConfig, of_configz
 from koordlet.kubelet.http_client import KubeletClient
 from koordlet.kubelet.pod_documents import NodePod, NotAPodList, pods_of_list
 from koordlet.kubelet.retries import Complaints, Retry
@@ -90,6 +90,7 @@ class PodSource:
         self._status = SourceStatus()
         self._answered_seconds = float("-inf")
         self._complaints = Complaints(_log)
+        self._config_reader = ConfigReader(tree, settings.root_directory, self._complaints)
         self._counters: Counter[str] = Counter()
         self._retries = {name: Retry(self._random) for name in ("kubelet", "runtime", "pod resources")}
         self._runtime: RuntimeClient | None = None
@@ -279,7 +280,7 @@ class PodSource:
         containers = [each for pod in self._table.pods for each in pod.containers]
         running = {each.cgroup_path for each in containers if each.running and each.cgroup_path}
         if self._mount is None:
-            self._mount = _mount_of(self._tree)
+            self._mount = mount_of(self._tree)
         present = {path for path in running if Path(f"{self._mount}{path}").is_dir()}
         gone = (self._seen & running) - present
         if gone or self._sources.vanished:
@@ -393,36 +394,16 @@ class PodSource:
 
     def _read_config(self, now_seconds: float) -> None:
         self._config_due_seconds = now_seconds + CONFIG_SECONDS
-        config = self._config_of_kubelet(now_seconds) or self._config_of_file()
-        exists = _exists_below(self._tree)
-        if config is None:
-            driver = self._runtime.cgroup_driver() if self._runtime else None
-            config = of_tree(exists, driver) or of_tree(exists)
-        else:
-            config = fitted(config, exists)
+        is_asked = self._settings.pods_from != "apiserver" and self._retries["kubelet"].is_due(now_seconds)
+        runtime = self._runtime
+        config = self._config_reader.read(
+            self._kubelet.configz if is_asked else None, runtime.cgroup_driver if runtime else lambda: None
+        )
         if config is None:
             self._config_due_seconds = now_seconds + self._settings.relist_seconds
         elif config != self._sources.config:
             _log.info("kubelet's cgroups at %s, by %s", kubepods_path(config), config.source)
             self._sources = replace(self._sources, config=config)
-
-    def _config_of_kubelet(self, now_seconds: float) -> KubeletConfig | None:
-        if self._settings.pods_from == "apiserver" or not self._retries["kubelet"].is_due(now_seconds):
-            return None
-        try:
-            return of_configz(self._kubelet.configz())
-        except (Unsupported, ConfigurationError) as error:
-            self._complaints.unsupported("kubelet's configuration", error)
-            return None
-
-    def _config_of_file(self) -> KubeletConfig | None:
-        name = f"{self._settings.root_directory.rstrip('/')}/config.yaml"
-        try:
-            text = self._tree.text(name)
-            return of_file(text, name) if text else None
-        except (HostError, ConfigurationError) as error:
-            self._complaints.unsupported("kubelet's configuration", error)
-            return None
 
     def _publish(self) -> None:
         if self._status.pods_from == "" or self._sources == self._published:
@@ -465,19 +446,3 @@ def _running_ids(view: RuntimeView | None) -> frozenset[str]:
         return frozenset()
     containers = {each.id for each in view.containers if each.running}
     return frozenset(containers | {each.id for each in view.sandboxes if each.ready})
-
-
-def _mount_of(tree: HostTree) -> Path | None:
-    """Mount of the cpu controller; None where there is none."""
-    try:
-        return find_hierarchies(tree).cpu
-    except (Unsupported, HostError):
-        return None
-
-
-def _exists_below(tree: HostTree) -> Callable[[KubeletConfig], bool]:
-    """Return whether a configuration's `kubepods` cgroup is in the tree of the cpu controller."""
-    mount = _mount_of(tree)
-    if mount is None:
-        return lambda _config: False
-    return lambda config: Path(f"{mount}{kubepods_path(config)}").is_dir()
