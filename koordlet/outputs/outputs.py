@@ -80,7 +80,7 @@ def _serving(stack: ExitStack, agent: "Agent", settings: "AgentSettings", versio
         ticks += 1
         seconds = tick.window.last.wall_ns / 1e9
         now = replace(status, ticks=ticks, last_tick_seconds=seconds, cgroups=len(tick.window.cgroups))
-        server.update(now, tick.verdicts, tick.open_verdicts)
+        server.update(now, tick.verdicts, tick.open_verdicts, tick.window.last)
         agent.lost["serving.verdicts"] = server.broadcast.dropped
 
     return serve

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0ekoordlet.proto\x12\x08koord.v1\"1\n\rVerdictFilter\x12\x0e\n\x06victim\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\"o\n\tCgroupRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x11\n\tcontainer\x18\x04 \x01(\t\x12\x0f\n\x07pod_uid\x18\x05 \x01(\t\x12\x10\n\x08workload\x18\x06 \x01(\t\"d\n\x07\x43ulprit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05share\x18\x02 \x01(\x01\x12\x1a\n\x03how\x18\x03 \x01(\x0e\x32\r.koord.v1.How\x12 \n\x03ref\x18\x04 \x01(\x0b\x32\x13.koord.v1.CgroupRef\"\x92\x03\n\x07Verdict\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x1e\n\x05state\x18\x02 \x01(\x0e\x32\x0f.koord.v1.State\x12\x0e\n\x06victim\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\r\n\x05\x63\x61use\x18\x05 \x01(\t\x12\x1f\n\x17lost_seconds_per_second\x18\x06 \x01(\x01\x12$\n\x08severity\x18\x07 \x01(\x0e\x32\x12.koord.v1.Severity\x12#\n\x08\x63ulprits\x18\x08 \x03(\x0b\x32\x11.koord.v1.Culprit\x12\x12\n\nconfidence\x18\t \x01(\x01\x12\x31\n\x08\x65vidence\x18\n \x03(\x0b\x32\x1f.koord.v1.Verdict.EvidenceEntry\x12\x0c\n\x04rule\x18\x0b \x01(\t\x12\r\n\x05since\x18\x0c \x01(\x01\x12\'\n\nvictim_ref\x18\r \x01(\x0b\x32\x13.koord.v1.CgroupRef\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"2\n\x0bVerdictList\x12#\n\x08verdicts\x18\x01 \x03(\x0b\x32\x11.koord.v1.Verdict\"k\n\x0cVerdictEvent\x12$\n\x07verdict\x18\x01 \x01(\x0b\x32\x11.koord.v1.VerdictH\x00\x12\x1b\n\x11snapshot_complete\x18\x02 \x01(\x08H\x00\x12\x0f\n\x07\x64ropped\x18\x03 \x01(\x04\x42\x07\n\x05\x65vent\"\r\n\x0bNodeRequest\"M\n\nCapability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tavailable\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\"\xcf\x01\n\nNodeStatus\x12\x10\n\x08hostname\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06kernel\x18\x03 \x01(\t\x12\x18\n\x10interval_seconds\x18\x04 \x01(\x01\x12\r\n\x05ticks\x18\x05 \x01(\x04\x12\x11\n\tlast_tick\x18\x06 \x01(\x01\x12\x0f\n\x07\x63groups\x18\x07 \x01(\r\x12\x15\n\ropen_verdicts\x18\x08 \x01(\r\x12*\n\x0c\x63\x61pabilities\x18\t \x03(\x0b\x32\x14.koord.v1.Capability*Q\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nSTATE_OPEN\x10\x01\x12\x10\n\x0cSTATE_UPDATE\x10\x02\x12\x0f\n\x0bSTATE_CLOSE\x10\x03*^\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cSEVERITY_LOW\x10\x01\x12\x13\n\x0fSEVERITY_MEDIUM\x10\x02\x12\x11\n\rSEVERITY_HIGH\x10\x03*>\n\x03How\x12\x13\n\x0fHOW_UNSPECIFIED\x10\x00\x12\x0e\n\nHOW_DIRECT\x10\x01\x12\x12\n\x0eHOW_CORRELATED\x10\x02\x32\xbe\x01\n\x08Koordlet\x12=\n\x08Verdicts\x12\x17.koord.v1.VerdictFilter\x1a\x16.koord.v1.VerdictEvent0\x01\x12>\n\x0cListVerdicts\x12\x17.koord.v1.VerdictFilter\x1a\x15.koord.v1.VerdictList\x12\x33\n\x04Node\x12\x15.koord.v1.NodeRequest\x1a\x14.koord.v1.NodeStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0ekoordlet.proto\x12\x08koord.v1\"1\n\rVerdictFilter\x12\x0e\n\x06victim\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\"o\n\tCgroupRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\t\x12\x11\n\tcontainer\x18\x04 \x01(\t\x12\x0f\n\x07pod_uid\x18\x05 \x01(\t\x12\x10\n\x08workload\x18\x06 \x01(\t\"d\n\x07\x43ulprit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05share\x18\x02 \x01(\x01\x12\x1a\n\x03how\x18\x03 \x01(\x0e\x32\r.koord.v1.How\x12 \n\x03ref\x18\x04 \x01(\x0b\x32\x13.koord.v1.CgroupRef\"\x92\x03\n\x07Verdict\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x1e\n\x05state\x18\x02 \x01(\x0e\x32\x0f.koord.v1.State\x12\x0e\n\x06victim\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\r\n\x05\x63\x61use\x18\x05 \x01(\t\x12\x1f\n\x17lost_seconds_per_second\x18\x06 \x01(\x01\x12$\n\x08severity\x18\x07 \x01(\x0e\x32\x12.koord.v1.Severity\x12#\n\x08\x63ulprits\x18\x08 \x03(\x0b\x32\x11.koord.v1.Culprit\x12\x12\n\nconfidence\x18\t \x01(\x01\x12\x31\n\x08\x65vidence\x18\n \x03(\x0b\x32\x1f.koord.v1.Verdict.EvidenceEntry\x12\x0c\n\x04rule\x18\x0b \x01(\t\x12\r\n\x05since\x18\x0c \x01(\x01\x12\'\n\nvictim_ref\x18\r \x01(\x0b\x32\x13.koord.v1.CgroupRef\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"2\n\x0bVerdictList\x12#\n\x08verdicts\x18\x01 \x03(\x0b\x32\x11.koord.v1.Verdict\"k\n\x0cVerdictEvent\x12$\n\x07verdict\x18\x01 \x01(\x0b\x32\x11.koord.v1.VerdictH\x00\x12\x1b\n\x11snapshot_complete\x18\x02 \x01(\x08H\x00\x12\x0f\n\x07\x64ropped\x18\x03 \x01(\x04\x42\x07\n\x05\x65vent\"\r\n\x0bNodeRequest\"\x0e\n\x0c\x46rameRequest\"\x1b\n\nFrameBlock\x12\r\n\x05\x66rame\x18\x01 \x01(\x0c\"M\n\nCapability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tavailable\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\"\xcf\x01\n\nNodeStatus\x12\x10\n\x08hostname\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06kernel\x18\x03 \x01(\t\x12\x18\n\x10interval_seconds\x18\x04 \x01(\x01\x12\r\n\x05ticks\x18\x05 \x01(\x04\x12\x11\n\tlast_tick\x18\x06 \x01(\x01\x12\x0f\n\x07\x63groups\x18\x07 \x01(\r\x12\x15\n\ropen_verdicts\x18\x08 \x01(\r\x12*\n\x0c\x63\x61pabilities\x18\t \x03(\x0b\x32\x14.koord.v1.Capability*Q\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nSTATE_OPEN\x10\x01\x12\x10\n\x0cSTATE_UPDATE\x10\x02\x12\x0f\n\x0bSTATE_CLOSE\x10\x03*^\n\x08Severity\x12\x18\n\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cSEVERITY_LOW\x10\x01\x12\x13\n\x0fSEVERITY_MEDIUM\x10\x02\x12\x11\n\rSEVERITY_HIGH\x10\x03*>\n\x03How\x12\x13\n\x0fHOW_UNSPECIFIED\x10\x00\x12\x0e\n\nHOW_DIRECT\x10\x01\x12\x12\n\x0eHOW_CORRELATED\x10\x02\x32\xf8\x01\n\x08Koordlet\x12=\n\x08Verdicts\x12\x17.koord.v1.VerdictFilter\x1a\x16.koord.v1.VerdictEvent0\x01\x12>\n\x0cListVerdicts\x12\x17.koord.v1.VerdictFilter\x1a\x15.koord.v1.VerdictList\x12\x33\n\x04Node\x12\x15.koord.v1.NodeRequest\x1a\x14.koord.v1.NodeStatus\x12\x38\n\x06\x46rames\x12\x16.koord.v1.FrameRequest\x1a\x14.koord.v1.FrameBlock0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +33,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VERDICT_EVIDENCEENTRY']._loaded_options = None
   _globals['_VERDICT_EVIDENCEENTRY']._serialized_options = b'8\001'
-  _globals['_STATE']._serialized_start=1164
-  _globals['_STATE']._serialized_end=1245
-  _globals['_SEVERITY']._serialized_start=1247
-  _globals['_SEVERITY']._serialized_end=1341
-  _globals['_HOW']._serialized_start=1343
-  _globals['_HOW']._serialized_end=1405
+  _globals['_STATE']._serialized_start=1209
+  _globals['_STATE']._serialized_end=1290
+  _globals['_SEVERITY']._serialized_start=1292
+  _globals['_SEVERITY']._serialized_end=1386
+  _globals['_HOW']._serialized_start=1388
+  _globals['_HOW']._serialized_end=1450
   _globals['_VERDICTFILTER']._serialized_start=28
   _globals['_VERDICTFILTER']._serialized_end=77
   _globals['_CGROUPREF']._serialized_start=79
@@ -55,10 +55,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERDICTEVENT']._serialized_end=858
   _globals['_NODEREQUEST']._serialized_start=860
   _globals['_NODEREQUEST']._serialized_end=873
-  _globals['_CAPABILITY']._serialized_start=875
-  _globals['_CAPABILITY']._serialized_end=952
-  _globals['_NODESTATUS']._serialized_start=955
-  _globals['_NODESTATUS']._serialized_end=1162
-  _globals['_KOORDLET']._serialized_start=1408
-  _globals['_KOORDLET']._serialized_end=1598
+  _globals['_FRAMEREQUEST']._serialized_start=875
+  _globals['_FRAMEREQUEST']._serialized_end=889
+  _globals['_FRAMEBLOCK']._serialized_start=891
+  _globals['_FRAMEBLOCK']._serialized_end=918
+  _globals['_CAPABILITY']._serialized_start=920
+  _globals['_CAPABILITY']._serialized_end=997
+  _globals['_NODESTATUS']._serialized_start=1000
+  _globals['_NODESTATUS']._serialized_end=1207
+  _globals['_KOORDLET']._serialized_start=1453
+  _globals['_KOORDLET']._serialized_end=1701
 # @@protoc_insertion_point(module_scope)

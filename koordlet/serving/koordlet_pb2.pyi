@@ -131,6 +131,16 @@ class NodeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class FrameRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FrameBlock(_message.Message):
+    __slots__ = ("frame",)
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    frame: bytes
+    def __init__(self, frame: _Optional[bytes] = ...) -> None: ...
+
 class Capability(_message.Message):
     __slots__ = ("name", "available", "reason", "remedy")
     NAME_FIELD_NUMBER: _ClassVar[int]

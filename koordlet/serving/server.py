@@ -1,4 +1,4 @@
-"""gRPC server on a unix socket: one thread for each stream; the tick waits for none of them."""
+"""gRPC server on a unix socket and on TCP: one thread for each stream; the tick waits for none of them."""
 
 import contextlib
 import logging
@@ -11,9 +11,12 @@ from typing import Any
 import grpc
 from grpc_reflection.v1alpha import reflection
 
+from api.frame import Frame
 from api.verdicts import Verdict
 from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.broadcast import VerdictBroadcast, VerdictFilter
+from koordlet.serving.certificates import CertificateFiles, CertificatesUnusable, RotatingCertificates
+from koordlet.serving.newest_frame import NewestFrame
 from koordlet.serving.settings import ServingSettings
 from koordlet.serving.socket_file import SocketUnusable, owner_only, prepare_socket
 from koordlet.serving.status import AgentStatus
@@ -24,6 +27,8 @@ _log = logging.getLogger(__name__)
 SERVICE = pb.DESCRIPTOR.services_by_name["Koordlet"].full_name
 _SPARE_THREADS = 4
 """Threads beside those of streams, so that short calls are answered while all streams are taken."""
+_LOOK_SECONDS = 1.0
+"""Time after which a stream without frames looks whether its client is still there."""
 
 
 class AgentServer:
@@ -31,6 +36,10 @@ class AgentServer:
 
     def __init__(self, settings: ServingSettings, status: AgentStatus) -> None:
         self.broadcast = VerdictBroadcast(settings.queue_size)
+        self.port = 0
+        """Port of the TCP listener; 0 without one."""
+        self._frames = NewestFrame()
+        self._settings = settings
         self._path = Path(settings.socket)
         self._inode = -1
         self._status = status
@@ -50,18 +59,49 @@ class AgentServer:
         except RuntimeError as error:
             raise SocketUnusable(f"{self._path}: {error}", "set another [serving] socket") from error
         self._inode = self._path.stat().st_ino
+        if self._settings.address:
+            self._listen()
         self._server.start()
         _log.info("verdicts on unix:%s", self._path)
 
-    def update(self, status: AgentStatus, changes: Sequence[Verdict], open_verdicts: tuple[Verdict, ...]) -> None:
-        """Publish a tick's changes; never waits for a client."""
+    def _listen(self) -> None:
+        settings = self._settings
+        try:
+            if settings.has_tls:
+                files = CertificateFiles(Path(settings.certificate), Path(settings.key), Path(settings.client_ca))
+                self.port = self._server.add_secure_port(settings.address, RotatingCertificates(files).credentials())
+            else:
+                self.port = self._server.add_insecure_port(settings.address)
+        except CertificatesUnusable as error:
+            self._remove_socket()
+            raise SocketUnusable(str(error), "mend the files, or clear [serving] address") from error
+        except RuntimeError as error:
+            self._remove_socket()
+            raise SocketUnusable(f"{settings.address}: {error}", "set another [serving] address") from error
+        kind = "with TLS" if settings.has_tls else "without TLS"
+        _log.info("verdicts on %s:%d %s", settings.address.rpartition(":")[0], self.port, kind)
+
+    def update(
+        self,
+        status: AgentStatus,
+        changes: Sequence[Verdict],
+        open_verdicts: tuple[Verdict, ...],
+        frame: Frame | None = None,
+    ) -> None:
+        """Publish a tick's changes and its frame; never waits for a client."""
         self._status = status
+        if frame is not None:
+            self._frames.publish(frame)
         self.broadcast.publish(changes, open_verdicts)
 
     def close(self) -> None:
         """End all streams and remove the socket; idempotent."""
         self.broadcast.close()
+        self._frames.close()
         self._server.stop(grace=1.0).wait(5.0)
+        self._remove_socket()
+
+    def _remove_socket(self) -> None:
         with contextlib.suppress(OSError):
             if self._path.stat().st_ino == self._inode:  # not the socket of an agent that has started meanwhile
                 self._path.unlink()
@@ -73,6 +113,9 @@ class AgentServer:
             ),
             "ListVerdicts": grpc.unary_unary_rpc_method_handler(
                 self._list, pb.VerdictFilter.FromString, pb.VerdictList.SerializeToString
+            ),
+            "Frames": grpc.unary_stream_rpc_method_handler(
+                self._measured, pb.FrameRequest.FromString, pb.FrameBlock.SerializeToString
             ),
             "Node": grpc.unary_unary_rpc_method_handler(
                 self._node, pb.NodeRequest.FromString, pb.NodeStatus.SerializeToString
@@ -93,6 +136,20 @@ class AgentServer:
                     yield event_message(message)
         finally:
             subscription.close()
+            self._streams.release()
+
+    def _measured(self, _request: pb.FrameRequest, context: grpc.ServicerContext) -> Iterator[pb.FrameBlock]:
+        from detector.recording.frames import FrameEncoder  # costs memory that only this call needs
+
+        if not self._streams.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._max_streams} clients follow already")
+        encoder, number = FrameEncoder(), 0
+        try:
+            while (found := self._frames.after(number, _LOOK_SECONDS)) is not None and context.is_active():
+                number, frame = found
+                if frame is not None:
+                    yield pb.FrameBlock(frame=encoder.encode(frame))
+        finally:
             self._streams.release()
 
     def _list(self, request: pb.VerdictFilter, _context: grpc.ServicerContext) -> pb.VerdictList:

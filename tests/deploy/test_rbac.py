@@ -1,7 +1,9 @@
 """The agent's role against its code: no right without a use, and no use without its right."""
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,17 @@ RIGHTS = {
         "koordlet/kube/metric_writer.py",
         'client.patch(_NODE_METRICS, self._key, patch, subresource="status")',
     ),
+    ("slo.koordinator.sh", "nodeslos"): ({"list", "watch"}, "koordlet/kube/node_slo.py", "Informer(client, _NODE_SLOS"),
+    ("scheduling.koordinator.sh", "devices"): (
+        {"get", "create", "update"},
+        "koordlet/devices/reporter.py",
+        "KeptObject(client, custom(DEVICE)",
+    ),
+    ("topology.node.k8s.io", "noderesourcetopologies"): (
+        {"get", "create", "update"},
+        "koordlet/topology/reporter.py",
+        "KeptObject(client, custom(NODE_RESOURCE_TOPOLOGY)",
+    ),
     ("interference.koordinator.sh", "interferencedetectionrules"): (
         {"list", "watch"},
         "koordlet/kube/rules.py",
@@ -35,11 +48,17 @@ RIGHTS = {
 }
 """Verbs of the role, by group and resource; a file that uses them and what it says there."""
 
+RIGHTS_OF_ENFORCING = {
+    ("", "pods/eviction"): ({"create"}, "koordlet/enforcer/evictions/api_evictor.py", "evict(self._client"),
+}
+"""Further ones with `koordlet.enforce`."""
+ALL_RIGHTS = RIGHTS | RIGHTS_OF_ENFORCING
 
-def granted() -> dict[tuple[str, str], set[str]]:
+
+def granted(values: Mapping[str, Any] | None = None) -> dict[tuple[str, str], set[str]]:
     return {
         (group, resource): set(rule["verbs"])
-        for rule in one("ClusterRole")["rules"]
+        for rule in one("ClusterRole", values)["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
@@ -61,11 +80,12 @@ def used_kinds() -> dict[tuple[str, str], Path]:
 
 def test_the_role_has_exactly_the_rights_that_are_listed_here() -> None:
     assert granted() == {key: verbs for key, (verbs, _, _) in RIGHTS.items()}
+    assert granted({"koordlet": {"enforce": True}}) == {key: verbs for key, (verbs, _, _) in ALL_RIGHTS.items()}
 
 
-@pytest.mark.parametrize("key", sorted(RIGHTS), ids="/".join)
+@pytest.mark.parametrize("key", sorted(ALL_RIGHTS), ids="/".join)
 def test_each_right_is_used(key: tuple[str, str]) -> None:
-    _, file, use = RIGHTS[key]
+    _, file, use = ALL_RIGHTS[key]
     assert use in (ROOT / file).read_text()
 
 

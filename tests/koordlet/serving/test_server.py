@@ -75,7 +75,7 @@ def test_reflection_tells_the_service(server: AgentServer, path: Path) -> None:
         database = ProtoReflectionDescriptorDatabase(channel)
         assert "koord.v1.Koordlet" in database.get_services()
         service = DescriptorPool(database).FindServiceByName("koord.v1.Koordlet")
-        assert {method.name for method in service.methods} == {"Verdicts", "ListVerdicts", "Node"}
+        assert {method.name for method in service.methods} == {"Verdicts", "ListVerdicts", "Frames", "Node"}
 
 
 def test_a_client_that_leaves_frees_its_place(server: AgentServer, path: Path) -> None:
