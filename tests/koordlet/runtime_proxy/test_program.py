@@ -1,5 +1,6 @@
 """The program as a process: start, sockets, signals, and its death in mid-call."""
 
+import configparser
 import os
 import signal
 import socket
@@ -7,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from koordlet.runtime_proxy.settings import ProxySettings
 from tests.fake_cri import FakeRuntime, Kubelet, kubelet_of
 from tests.waiting import alive, wait_for
 
+ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "koordlet.runtime_proxy"]
 
 
@@ -161,3 +164,16 @@ def test_exit_status_and_words(flags: list[str], code: int, words: str) -> None:
     assert words in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert os.path.exists("/dev/null")
+
+
+def test_the_unit_fits_the_program() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "deploy/systemd/koord-runtime-proxy.service")
+    service, defaults = unit["Service"], ProxySettings()
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert Path(service["ExecStart"].split()[0]).name in scripts
+    assert Path(defaults.socket).parent == Path("/var/run") / service["RuntimeDirectory"]
+    assert Path(defaults.hook_directory) == Path("/etc") / service["ConfigurationDirectory"]
+    assert float(service["TimeoutStopSec"].removesuffix("s")) > defaults.drain_seconds
+    assert unit["Unit"]["Before"] == "kubelet.service"
