@@ -7,6 +7,7 @@ from functools import cache, cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_names import display_names
 from api.cgroup_path import ancestors, is_within, lineage, parent
 from api.frame import CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
@@ -59,6 +60,14 @@ class Observation:
     def rows(self) -> Mapping[str, int]:
         """Path to row."""
         return {info.path: row for row, info in enumerate(self.cgroups)}
+
+    def name_of(self, path: str) -> str:
+        """Return the name to show: `namespace/pod/container`, a unit, or the path."""
+        return self._names.get(path, path)
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        return display_names(self.cgroups)
 
     def qos_of(self, path: str) -> QoSClass:
         """Return the class of a cgroup, or that of its nearest ancestor with one."""

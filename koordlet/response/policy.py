@@ -86,7 +86,8 @@ class ResponsePolicy:
         if not self._slows_down(victim, resource, unknown=True):
             self.skipped["not_felt"] += 1
             return []
-        reason = f"{victim} loses {lost:.2f} s/s of {resource} to {culprit} now"
+        named, to = observation.name_of(victim), observation.name_of(culprit)
+        reason = f"{named} loses {lost:.2f} s/s of {resource} to {to} now"
         interference = Interference(culprit, victim, resource, reason, "", lost)
         episode = self._episodes.get(key) or self._begin(key, observation.now_seconds)
         self.steps = episode.apply_first(observation, interference, lost, self._history)
@@ -106,7 +107,8 @@ class ResponsePolicy:
                 culprit.path,
                 verdict.victim,
                 verdict.resource,
-                f"{verdict.victim} loses {lost:.2f} s/s of {verdict.resource} to {culprit.path}",
+                f"{observation.name_of(verdict.victim)} loses {lost:.2f} s/s of {verdict.resource} "
+                f"to {observation.name_of(culprit.path)}",
                 f"{verdict.victim}|{verdict.rule}",
                 lost,
             )
