@@ -327,6 +327,8 @@ class Enforcer:
 
     def _is_in_effect(self, lease: Lease, wanted: Wanted) -> bool:
         setting = wanted.setting
+        if lease.is_inherited:
+            return False  # the earlier run may have ended halfway
         if lease.setting.value != setting.value or lease.setting.protocol_state != setting.protocol_state:
             return False
         if [_content(base) for base in lease.bases] != [_content(base) for base in wanted.bases]:

@@ -197,9 +197,17 @@ class Leases:
 
     def adopt(self, entries: Iterable[JournalEntry], handover_until: float | None = None) -> None:
         """Take over what an earlier run left: protocol state stays, actions until their deadline, or are restored."""
-        left = list(entries)
         undoings = []
-        for entry in left:
+        for entry in entries:
+            if entry.kind is Kind.PROTOCOL and self._holds_original(entry):
+                self._journal.drop([entry.attribute.key])  # the run ended before the write that this announced
+                continue
+            is_halfway = entry.protocol is not None and not self._holds_original(entry.without_action())
+            if entry.kind is Kind.PROTOCOL and is_halfway:
+                # The run ended amid a change of several writes, or from an action to protocol state.
+                self._inherit(entry, math.inf)
+                undoings.append(_Undoing(entry.without_action(), entry.as_protocol_state()))
+                continue
             is_action = entry.kind is Kind.ACTION
             if is_action and handover_until is None:
                 kept = entry.as_protocol_state()
@@ -209,6 +217,12 @@ class Leases:
             else:
                 self._inherit(entry, math.inf if handover_until is None or not is_action else handover_until)
         self._undo(undoings, LEFT_BY_EARLIER_RUN)
+
+    def _holds_original(self, entry: JournalEntry) -> bool:
+        try:
+            return inspect(entry, self._writer)[0] is Ownership.ORIGINAL
+        except OSError:
+            return False
 
     def _inherit(self, entry: JournalEntry, end_seconds: float) -> None:
         if isinstance(entry.attribute, ResourceGroup):

@@ -28,6 +28,7 @@ from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
 from tests.cgroups import CgroupTree, TestCgroup, device_number
 from tests.disks import NoDiskError, scratch_disk
+from tests.frames import cgroup_info
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
@@ -545,3 +546,50 @@ def test_the_agents_own_cgroup_is_protected(pod: TestCgroup, tmp_path: Path) -> 
     )
     assert {event.outcome for event in events} == {Outcome.PROTECTED}
     enforcer.close()
+
+
+def state(knob: Knob, value: str, pod: TestCgroup) -> Setting:
+    return Setting(strategy="hooks", target=pod.path, reason="because", knob=knob, value=value, protocol_state=True)
+
+
+def test_idle_over_the_weight_of_the_protocol_and_back(pod: TestCgroup, tmp_path: Path) -> None:
+    name = "cpu.weight" if pod.tree.version == "v2" else "cpu.shares"
+    before = (pod.cpu_dir / name).read_text()
+    first = open_enforcer(settings(tmp_path), HOST)
+    weight = state(Knob.CPU_WEIGHT, "7", pod)
+    idle = Setting(strategy="calm", target=pod.path, reason="because", knob=Knob.CPU_IDLE, value="1")
+    first.step([weight])
+    given = (pod.cpu_dir / name).read_text()
+    first.step([weight, idle])
+    assert (pod.cpu_dir / "cpu.idle").read_text().strip() == "1"
+    first.close()
+    assert ((pod.cpu_dir / "cpu.idle").read_text().strip(), (pod.cpu_dir / name).read_text()) == ("0", given)
+    second = open_enforcer(settings(tmp_path), HOST)
+    second.step([weight, idle])
+    second.step([weight])
+    assert (pod.cpu_dir / name).read_text() == given
+    second.step([state(Knob.CPU_MAX, "50000 100000", pod)])
+    assert (pod.cpu_dir / name).read_text() == before
+    second.step([])
+    second.close()
+
+
+def test_a_cgroup_made_under_a_narrow_list_ends_with_the_wide_one(tree: CgroupTree, tmp_path: Path) -> None:
+    if tree.version == "v2":
+        pytest.skip("on cgroup v2 a new cgroup has no list of its own")
+    with tree.make_cgroup("narrow") as pods, beside(pods, "cpuset") as upper:
+        for name, text in {"cpuset.mems": "0", "cpuset.cpus": "0-1", "cgroup.clone_children": "1"}.items():
+            (upper / name).write_text(text)
+        narrow = want(pods, Knob.CPUSET_CPUS, "0")
+        enforcer = open_enforcer(settings(tmp_path), HOST)
+        parent = cgroup_info(1, pods.path)
+        try:
+            enforcer.step([narrow], [parent])
+            with pods.make_cgroup("born") as born, beside(born, "cpuset") as lower:
+                assert (lower / "cpuset.cpus").read_text().strip() == "0"
+                enforcer.step([narrow], [parent, cgroup_info(2, born.path)])
+                assert failures(enforcer.step([])) == []
+                assert (lower / "cpuset.cpus").read_text().strip() == "0-1"
+                assert (upper / "cpuset.cpus").read_text().strip() == "0-1"
+        finally:
+            enforcer.close()

@@ -306,3 +306,17 @@ def test_for_a_latency_sensitive_pod_the_wider_of_both(host: FakeHost) -> None:
     assert quota(host) == "80000"
     enforcer.close(host.later(1))
     assert quota(host) == "50000"
+
+
+def test_idle_of_the_protocol_and_the_weight_below_it_survive_a_death(host: FakeHost) -> None:
+    name = "cpu.weight" if host.version == 2 else "cpu.shares"
+    before = host.text("/pod", name)
+    idle = state(Knob.CPU_IDLE, "1")
+    die(host, [idle])
+    host.file("/pod", name).write_text({"cpu.weight": "1", "cpu.shares": "3"}[name])
+    successor = host.enforcer()
+    assert step(host, successor, idle) == []
+    assert host.text("/pod", "cpu.idle") == "1"
+    step(host, successor, state(Knob.CPU_MAX, "50000 100000"))
+    assert (host.text("/pod", "cpu.idle"), host.text("/pod", name)) == ("0", before)
+    successor.close(host.later(1))
