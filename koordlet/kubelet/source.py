@@ -186,10 +186,10 @@ class PodSource:
 
     def refresh(self, now_seconds: float) -> None:
         """Ask the runtime, and the others as far as they are due; publish what changed. For the thread and tests."""
+        self._publish()  # the tree alone tells what ended, and at once; the others may be busy
         if now_seconds >= self._config_due_seconds:
             self._read_config(now_seconds)
         self._ask_runtime(now_seconds)
-        self._find_vanished()
         self._publish()
         if self._are_pods_due(now_seconds):
             self._ask_pods(now_seconds)
@@ -406,7 +406,10 @@ class PodSource:
             self._sources = replace(self._sources, config=config)
 
     def _publish(self) -> None:
-        if self._status.pods_from == "" or self._sources == self._published:
+        if self._status.pods_from == "":
+            return
+        self._find_vanished()
+        if self._sources == self._published:
             return
         self._published = self._sources
         assembly = assemble(self._sources, self._table)
