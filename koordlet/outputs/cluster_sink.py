@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.crds.node_slo import HostApplication
@@ -14,7 +13,6 @@ from cluster import Event, NotConfigured
 from detector.registry import discover_symptoms
 from koordlet.agent.sinks import Sink
 from koordlet.control.strategy_runner import StrategyRunner
-from koordlet.host.files import HostTree
 from koordlet.identity.host_applications import HostApplicationGroup, host_application_paths, kubepods_directories
 from koordlet.kube.node_slo import ClusterNodeSLO, applications_of
 from koordlet.kube.reporter import WATCH, Reporter, connect, node_name
@@ -109,12 +107,6 @@ def open_cluster(
     )
     reporter.start()
     stack.callback(reporter.close)
-    if links.source is not None and (settings.devices.report or settings.topology.report):
-        from koordlet.outputs.node_reports import open_node_reports
-
-        tree = HostTree(Path(settings.root))
-        reports = open_node_reports(client, node, settings, tree, pods=links.source.table, kubelet=links.source.config)
-        stack.enter_context(reports)
     follower = None
     if settings.cluster.node_slo:
         slo = ClusterNodeSLO(client, node, WATCH)
