@@ -14,7 +14,7 @@ from koordlet.control.control_loop import ControlLoop
 from koordlet.control.harm import Harm
 from koordlet.control.slowdown import Slowdown
 from koordlet.control.strategy_runner import StrategyRunner
-from koordlet.metrics.labels import CGROUP_LABELS, Labels, distinct, identity_of, without_empty
+from koordlet.metrics.labels import CGROUP_LABELS, Labels, distinct, identity_of, short, without_empty
 
 _HARM_LABELS = CGROUP_LABELS
 
@@ -114,7 +114,7 @@ class ActionMetrics(PrometheusCollector):
             for row in worst:
                 info, taken = watched[row], {each[:4] for each in labels}
                 identity = distinct(identity_of(info), info.path, taken)
-                labels.append((*identity, self._name_of(info.path), info.qos))
+                labels.append((*identity, short(self._name_of(info.path)), info.qos))
             for part, column in (("", figure.ratio), ("_low", figure.low), ("_high", figure.high)):
                 values[f"{family}{part}_ratio"] = dict(zip(labels, column[worst].tolist(), strict=True))
         return values

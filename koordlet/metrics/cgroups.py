@@ -20,7 +20,17 @@ from api.loss import lost_ns, total_lost_ns
 from api.metrics import BY_COLUMN, Metric, MetricKind
 from api.window import Delta, Window
 from koordlet.config import MetricsSettings
-from koordlet.metrics.labels import CGROUP_LABELS, CULPRIT, NO_POD, VICTIM, Labels, distinct, identity_of, without_empty
+from koordlet.metrics.labels import (
+    CGROUP_LABELS,
+    CULPRIT,
+    NO_POD,
+    VICTIM,
+    Labels,
+    distinct,
+    identity_of,
+    short,
+    without_empty,
+)
 from koordlet.snapshot.document import KERNEL_PATH
 from koordlet.tick import Tick
 
@@ -67,7 +77,7 @@ class _Seats:
             self.seat_of[identity] = seat
             info = alive[identity]
             taken = {labels[:4] for labels in self.labels.values()}
-            self.labels[seat] = (*distinct(identity_of(info), info.path, taken), info.name, info.qos)
+            self.labels[seat] = (*distinct(identity_of(info), info.path, taken), short(info.name), info.qos)
         return emptied
 
     def relabel(self, cgroups: Sequence[CgroupInfo]) -> list[int]:
@@ -75,10 +85,10 @@ class _Seats:
         moved = []
         for info in cgroups:
             seat = self.seat_of.get(info.id)
-            if seat is None or self.labels[seat][4:] == (info.name, info.qos):
+            if seat is None or self.labels[seat][4:] == (short(info.name), info.qos):
                 continue
             taken = {labels[:4] for other, labels in self.labels.items() if other != seat}
-            self.labels[seat] = (*distinct(identity_of(info), info.path, taken), info.name, info.qos)
+            self.labels[seat] = (*distinct(identity_of(info), info.path, taken), short(info.name), info.qos)
             moved.append(seat)
         return moved
 

@@ -1,5 +1,6 @@
 """Labels of series that tell a cgroup: pods by the labels of the kubelet's own metrics, everything else by its path."""
 
+import hashlib
 from collections.abc import Container
 
 from prometheus_client.core import Metric as Family
@@ -16,6 +17,8 @@ CGROUP_LABELS = (*IDENTITY, "name", "qos")
 VICTIM = ("namespace", "pod", "container", "victim_cgroup")
 CULPRIT = ("culprit_namespace", "culprit_pod", "culprit_container", "culprit_cgroup")
 _OPTIONAL = frozenset((*IDENTITY, *VICTIM, *CULPRIT))
+_LONGEST = 512
+"""Letters of a label: a user may nest cgroups to paths of many thousands."""
 NO_POD: Labels = ("", "", "")
 
 
@@ -30,9 +33,17 @@ def identity_of_ref(ref: CgroupRef, path: str) -> Labels:
     return _identity(ref.namespace, ref.pod, ref.container, path)
 
 
+def short(text: str) -> str:
+    """Return a path or name as a label: of a long one both ends and a digest, so that two of them stay different."""
+    if len(text) <= _LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{text[: _LONGEST // 2]}…{digest}…{text[-_LONGEST // 4 :]}"
+
+
 def distinct(identity: Labels, path: str, taken: Container[Labels]) -> Labels:
     """Return the identity, with the path where another cgroup has it already: two instances of one container."""
-    return (*identity[:3], path) if identity in taken else identity
+    return (*identity[:3], short(path)) if identity in taken else identity
 
 
 def without_empty(family: Family) -> Family:
@@ -45,5 +56,5 @@ def without_empty(family: Family) -> Family:
 
 def _identity(namespace: str, pod: str, container: str, path: str) -> Labels:
     if not pod:
-        return (*NO_POD, path)
-    return namespace, pod, container, "" if container else path
+        return (*NO_POD, short(path))
+    return namespace, pod, container, "" if container else short(path)

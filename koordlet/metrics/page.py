@@ -22,8 +22,9 @@ histogram buckets have their upper edge in seconds. Series of a container carry 
 `container` of the kubelet's, cAdvisor's and kube-state-metrics' series, with which they join (`container="POD"` is the
 sandbox; the scrape needs `honor_labels: true`, as the kubelet's does). Series of any other cgroup carry `cgroup`, its
 path under the cpu hierarchy in printable form, those of a pod's own cgroup beside `namespace` and `pod`; of two
-instances of one container the later one has it, too. All carry `name` and `qos`. The busiest `[metrics] max_cgroups`
-have series of their own, all others are summed as `cgroup="other"`, so sums stay whole. Blame carries the victim's
+instances of one container the later one has it, too; a path of more than 512 letters is cut. All carry `name`, `qos`.
+The busiest `[metrics] max_cgroups` have series of their own, all others are summed as `cgroup="other"`, so sums stay
+whole. Blame carries the victim's
 labels (`victim_cgroup` for its path) and the culprit's with the prefix `culprit_`: the worst `culprits_per_victim` by
 name, the rest as `other`, kernel threads as `[kernel]`. Labels that do not apply and series that are still zero are
 left out. Histograms are given for `histogram_cgroups` cgroups and, as `koord_host_...`, for all together.

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from api.verdicts import Verdict, VerdictState
 from koordlet.agent.detection import DetectionState
-from koordlet.metrics.labels import CULPRIT, NO_POD, VICTIM, Labels, distinct, identity_of_ref, without_empty
+from koordlet.metrics.labels import CULPRIT, NO_POD, VICTIM, Labels, distinct, identity_of_ref, short, without_empty
 
 OTHER = "other"
 
@@ -119,7 +119,7 @@ class VerdictMetrics(PrometheusCollector):
         victim = identity_of_ref(verdict.victim_ref, verdict.victim)
         first = verdict.culprits[0] if verdict.culprits else None
         culprit = identity_of_ref(first.ref, first.path) if first else (*NO_POD, "")
-        return *victim, self._names[verdict.victim], verdict.resource, verdict.cause, *culprit
+        return *victim, short(self._names[verdict.victim]), verdict.resource, verdict.cause, *culprit
 
 
 def _kind(verdict: Verdict) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from api.qos import QoSClass
 from koordlet.agent.agent import Agent
 from koordlet.agent.probe_set import ProbeSet
 from koordlet.config import AgentSettings, CgroupSettings, ProbeSettings, QoSRuleSettings
+from koordlet.identity.pods import PodContainer, PodFacts, PodTable
 from probes.probe import Kernel, Probe, ProbeLimits
 from tests.koordlet.enforcer.hosts import FakeHost
 from tests.trees import make_tree
@@ -278,4 +279,25 @@ def test_closing_closes_the_probes_once_and_for_all(agent: Agent, probe: Reporti
     agent.collect()
     agent.close()
     assert probe.is_closed
+    agent.close()
+
+
+def test_frames_follow_the_table_of_pods(host: FakeHost) -> None:
+    table, asked = PodTable(generation=1), []
+    agent = Agent(
+        AgentSettings(root=str(host.root)),
+        ProbeSet({}, {}, {}, {}),
+        lambda: table,
+        on_unknown_pods=lambda: asked.append(1),
+    )
+    make_cgroups(host, POD, f"{POD}/{'a' * 64}")
+    found = {info.path: info for info in agent.collect(everything=True).cgroups}
+    assert (found[POD].kind, len(asked)) == (CgroupKind.PLAIN, 1)
+    container = PodContainer("app", "a" * 64)
+    facts = PodFacts("shop/web-0", QoSClass.LS, uid=POD_UID, workload="StatefulSet/shop/web", containers=(container,))
+    table = PodTable((facts,), generation=2)
+    found = {info.path: info for info in agent.collect().cgroups}
+    assert found[f"{POD}/{'a' * 64}"].name == "shop/web-0/app"
+    assert agent.title_of(f"{POD}/{'a' * 64}") == "shop/web-0/app (StatefulSet web)"
+    assert agent.title_of("/web") == "web"
     agent.close()
