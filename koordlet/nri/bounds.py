@@ -1,8 +1,9 @@
 """What bounds a container before it exists: its pod's cgroup, and settings in effect on its neighbours. Pure.
 
-Cgroup v1 refuses a CPU set or a quota that the cgroup above does not have, and a refused write is a container that
-does not start; so both are cut to what the pod has. A container that is born while best-effort work is suppressed
-starts with the CPUs of its neighbours, not with those that they had before.
+Cgroup v1 refuses a CPU set or a quota that the cgroups above do not have, and a refused write is a container that
+does not start; so CPUs are cut to what the pod has, and a quota above the least one of the pod's ancestors is left
+out. A container that is born while best-effort work is suppressed starts with the CPUs of its neighbours, not with
+those that they had before.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from api.cgroup_path import is_below, lineage, parent
 from api.cpuset import parse_cpuset
 from api.intents import Knob
-from koordlet.hooks.resources import UNLIMITED, ContainerResources
+from koordlet.hooks.resources import ContainerResources
 
 ActiveActions = Callable[[], Mapping[str, Mapping[Knob, str]]]
 """Values of actions that the enforcer has in effect, by cgroup path and knob, in cgroup v2 syntax. Called on the
@@ -31,7 +32,7 @@ class PodBounds:
     cpus: frozenset[int] | None = None
     """None is not known."""
     quota_us: int | None = None
-    """Per 100 ms; None is no limit or not known."""
+    """Per 100 ms, the least of the pod's cgroup and those above it; None is no limit or not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def bounded(
     if cpus is not None and bounds.cpus is not None:
         cpus = cpus & bounds.cpus or None
     quota = resources.cpu_quota_us
-    if v1 and quota is not None and quota != UNLIMITED and bounds.quota_us is not None:
-        quota = min(quota, bounds.quota_us)
+    if v1 and quota is not None and bounds.quota_us is not None and quota > bounds.quota_us:
+        quota = None  # what is above binds it; a quota of its own would be refused, and more so when that falls
     scores = [score for score in (resources.oom_score_adj, suppressed.oom_score_adj) if score is not None]
     return replace(resources, cpuset_cpus=cpus, cpu_quota_us=quota, oom_score_adj=max(scores, default=None))

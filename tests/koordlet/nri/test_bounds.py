@@ -67,10 +67,11 @@ def test_cpus(
 @pytest.mark.parametrize(
     ("quota", "has", "v1", "expected"),
     [
-        pytest.param(200_000, 100_000, True, 100_000, id="refused-by-v1"),
+        pytest.param(200_000, 100_000, True, None, id="refused-by-v1"),
         pytest.param(200_000, 100_000, False, 200_000, id="allowed-by-v2"),
         pytest.param(UNLIMITED, 100_000, True, UNLIMITED, id="no-limit-is-allowed"),
         pytest.param(200_000, None, True, 200_000, id="pod-without-limit"),
+        pytest.param(100_000, 100_000, True, 100_000, id="as-much-as-the-pod"),
         pytest.param(None, 100_000, True, None, id="nothing-asked"),
     ],
 )

@@ -25,10 +25,19 @@ def test_bounds_of_a_pod_on_v1(tmp_path: Path) -> None:
         ("cpu", "cpu.cfs_period_us", "100000"),
         ("cpuset", "cpuset.cpus", "0-1"),
     ):
-        folder = tmp_path / "sys/fs/cgroup" / controller / "pod"
+        folder = tmp_path / "sys/fs/cgroup" / controller / "best/pod"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    assert pod_bounds(Knobs(tree), "/pod") == PodBounds(frozenset({0, 1}), 50_000)
+    assert pod_bounds(Knobs(tree), "/best/pod") == PodBounds(frozenset({0, 1}), 50_000)
     assert pod_bounds(Knobs(tree), "/gone") == PodBounds()
-    (tmp_path / "sys/fs/cgroup/cpuset/pod/cpuset.cpus").write_text("torn-")
-    assert pod_bounds(Knobs(tree), "/pod").cpus is None
+    (tmp_path / "sys/fs/cgroup/cpuset/best/pod/cpuset.cpus").write_text("torn-")
+    assert pod_bounds(Knobs(tree), "/best/pod").cpus is None
+
+
+def test_the_least_quota_above_binds(tmp_path: Path) -> None:
+    tree = host(tmp_path, "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    for path, quota in (("", "1000 100000"), ("best", "20000 100000"), ("best/pod", "max 100000")):
+        folder = tmp_path / "sys/fs/cgroup" / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cpu.max").write_text(quota)
+    assert pod_bounds(Knobs(tree), "/best/pod").quota_us == 20_000

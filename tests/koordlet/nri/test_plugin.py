@@ -125,7 +125,9 @@ def test_a_container_starts_within_its_pods_cgroup() -> None:
     host = Host(bounds=PodBounds(cpus=frozenset({3, 4}), quota_us=20_000))
     pod = sandbox(qos="LSR", parent="/kubepods/podu1", annotations={ANNOTATION_RESOURCE_STATUS: '{"cpuset": "2-3"}'})
     assert host.create(pod).adjust.linux.resources.cpu.cpus == "3"
-    assert host.create(sandbox(annotations=BATCH)).adjust.linux.resources.cpu.quota.value == 20_000
+    given = host.create(sandbox(annotations=BATCH)).adjust.linux.resources
+    assert given.cpu.shares.value == 512
+    assert not given.cpu.HasField("quota")
 
 
 def test_a_best_effort_container_born_under_suppression_starts_suppressed() -> None:
