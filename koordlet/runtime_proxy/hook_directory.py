@@ -74,12 +74,12 @@ class HookDirectory:
     def _read(self, name: str) -> HookServer | None:
         path = self._path / name
         try:
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+                raise RegistrationInvalid(f"{path}: no regular file")
+            if mode & stat.S_IWOTH:
+                raise RegistrationInvalid(f"{path}: writable by every user; chmod o-w")
             with path.open("rb") as file:
-                mode = path.stat().st_mode
-                if not stat.S_ISREG(mode):
-                    raise RegistrationInvalid(f"{path}: no regular file")
-                if mode & stat.S_IWOTH:
-                    raise RegistrationInvalid(f"{path}: writable by every user; chmod o-w")
                 return parse_registration(str(path), file.read(MAX_FILE_BYTES + 1))
         except OSError as error:
             _log.warning("hook server not registered: %s: %s", path, error.strerror)

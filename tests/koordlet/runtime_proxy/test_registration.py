@@ -86,12 +86,14 @@ def test_a_directory_follows_its_files(tmp_path: Path, caplog: pytest.LogCapture
     for name in ("b.json", "a.json", "readme.txt", "ajson"):
         (path / name).write_bytes(KOORDLET)
     (path / "dir.json").mkdir()
+    os.mkfifo(path / "pipe.json")
     (path / "dangling.json").symlink_to("nowhere")
     assert names(directory) == ["a.json", "ajson", "b.json"]
     (path / "a.json").unlink()
     (path / "ajson").unlink()
     assert names(directory) == ["b.json"]
-    assert "dir.json" in caplog.text
+    assert "dir.json: no regular file" in caplog.text
+    assert "pipe.json: no regular file" in caplog.text
 
 
 def test_an_invalid_file_keeps_its_last_content_and_is_said_once(
