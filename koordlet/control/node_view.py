@@ -4,7 +4,7 @@ Without Kubernetes the cgroups that a `[[qos]]` rule classifies are host applica
 facts lack come from the cgroup's files. Unknown values are None.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from resource import getpagesize
 
@@ -87,7 +87,7 @@ class NodeViewBuilder:
     def view(self, tick: Tick, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
         """The tick as strategies see it; `evictions` are recent ones by path, `with_memory` adds the memory domains."""
         window, delta = tick.window, tick.delta
-        measured = _Measured(delta)
+        measured = _Measured(delta, window.cgroups)
         kinds = ((row, info, _role(info)) for row, info in enumerate(window.cgroups))
         unbound = [self._group(row, info, kind, measured) for row, info, kind in kinds if kind is not None]
         host = window.last.tables.get(HOST)
@@ -245,16 +245,16 @@ def _limits(knobs: Mapping[Knob, str], memory_bytes: int | None) -> Mapping[str,
 class _Measured:
     """Columns of the newest tick by row; None where a column or a value is missing."""
 
-    def __init__(self, delta: Delta) -> None:
+    def __init__(self, delta: Delta, cgroups: Sequence[CgroupInfo]) -> None:
         self._columns = delta.table.columns
         self._seconds = delta.seconds
+        own = self._columns.get("cpu.oncpu_ns")
+        self._run_ns = None if own is None else _with_descendants(own.astype(np.float64), cgroups)
 
     def cpu_millicores(self, row: int) -> float | None:
-        for name in ("cpustat.usage_ns", "cpu.oncpu_ns"):
-            spent = self._number(name, row)
-            if spent is not None:
-                return spent / self._seconds / 1e6
-        return None
+        # The probe's run time is fresh in each tick; the controller's clock is read in turn, and stands still between.
+        spent = self._number("cpustat.usage_ns", row) if self._run_ns is None else float(self._run_ns[row])
+        return None if spent is None else spent / self._seconds / 1e6
 
     def throttled_ratio(self, row: int) -> float | None:
         periods, throttled = self._number("cpustat.periods", row), self._number("cpustat.throttled_periods", row)
@@ -281,6 +281,17 @@ class _Measured:
         if column is None or not np.isfinite(value := float(column[row])):
             return None
         return value
+
+
+def _with_descendants(own: NDArray[np.float64], cgroups: Sequence[CgroupInfo]) -> NDArray[np.float64]:
+    """Each cgroup's value with those of all below it: the probe counts a cgroup's own threads only."""
+    rows = {info.path: row for row, info in enumerate(cgroups)}
+    total = own.copy()
+    for path in sorted(rows, key=len, reverse=True):  # a path is longer than those above it
+        above = rows.get(parent(path))
+        if above is not None:
+            total[above] += total[rows[path]]
+    return total
 
 
 def _busy_millicores(window: Window) -> float | None:

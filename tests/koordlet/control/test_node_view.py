@@ -69,6 +69,15 @@ def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -
     assert view.host_apps[0].qos is QoSClass.BE
 
 
+def test_fresh_run_times_of_all_below_come_before_clocks_that_are_read_in_turn(host: FakeHost) -> None:
+    own = [0, 0, 0, 1_000_000_000, 3_000_000_000, 500_000_000, 0]
+    in_turn = [0, 0, 0, 0, 0, 0, 0]
+    tick = make_tick(cpu__oncpu_ns=own, cpustat__usage_ns=in_turn)
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(tick, {})
+    used = {group.path: group.cpu_millicores for group in view.groups}
+    assert used == pytest.approx({"/kubepods": 2000.0, BE: 2000.0, POD: 2000.0, CONTAINER: 1500.0, "/batch": 250.0})
+
+
 def test_usage_is_a_rate_and_what_is_not_measured_is_unknown(host: FakeHost) -> None:
     spent = [0, 0, 0, 3_000_000_000, 0, 0, 0]
     view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(cpustat__usage_ns=spent), {})
