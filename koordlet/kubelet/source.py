@@ -132,7 +132,7 @@ class PodSource:
         """Return the state with its counters."""
         requests = {
             "kubelet": self._kubelet.requests,
-            "apiserver": self._watch.requests if self._watch else 0,
+            "apiserver": self._apiserver.requests if self._apiserver else 0,
             "runtime": self._runtime.requests if self._runtime else 0,
             "pod_resources": self._resources.requests if self._resources else 0,
         }

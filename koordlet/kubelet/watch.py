@@ -61,11 +61,13 @@ _NODES = NODES.of(_Node)
 
 
 class ApiServer:
-    """The API server as a source: a client that counts its requests."""
+    """The API server as a source of pods and of the kubelet's addresses."""
 
     def __init__(self, client: Client, node: str) -> None:
         self.client = client
         self.node = node
+        self._asked = 0
+        self._watch: PodWatch | None = None
 
     @classmethod
     def connect(cls, kubeconfig: str, node: str) -> "ApiServer":
@@ -75,6 +77,7 @@ class ApiServer:
 
     def kubelet_endpoints(self) -> Sequence[str]:
         """Return the addresses of this node's kubelet. Raises Unsupported."""
+        self._asked += 1
         try:
             status = self.client.get(_NODES, Key("", self.node)).status
         except ClusterError as error:
@@ -88,7 +91,14 @@ class ApiServer:
 
     def watch(self, changed: Callable[[], None]) -> "PodWatch":
         """Return a watch of this node's pods, not yet started."""
-        return PodWatch(self.client, self.node, changed)
+        self._asked = self.requests
+        self._watch = PodWatch(self.client, self.node, changed)
+        return self._watch
+
+    @property
+    def requests(self) -> int:
+        """Requests so far, those of the watches before the newest included."""
+        return self._asked + (self._watch.requests if self._watch else 0)
 
     def close(self) -> None:
         """Drop idle connections."""

@@ -251,4 +251,9 @@ def test_a_static_pod_and_its_mirror_are_one_when_the_api_server_takes_over(
         assert etcd is not None
         assert etcd.active
         assert etcd.static
+        asked = source.status().counters["apiserver"]
+        kubelet.answers["/pods"] = recorded("pods.json")
+        source.refresh(next(times_seconds))
+        assert source.status().pods_from == "kubelet"
+        assert source.status().counters["apiserver"] >= asked > 0
         source.close()
