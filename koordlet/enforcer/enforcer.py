@@ -243,7 +243,8 @@ class Enforcer:
             if not self._is_allowed(setting):
                 continue
             try:
-                check(setting)
+                if setting is not self._in_effect_at(setting):
+                    check(setting)
                 if setting.knob == Knob.FREEZE and self._one_shot.is_evicting(setting.target):
                     reason = "a frozen process cannot end, and the cgroup is being evicted"
                     self._log.emit(of_intent(setting, Outcome.CONFLICT, reason))
@@ -258,6 +259,11 @@ class Enforcer:
                 reason = f"{other.strategy} wants {other.knob} {other.value}: {other.reason}"
                 self._log.emit(of_intent(override.loser, outcome, reason))
         return dict(winners)
+
+    def _in_effect_at(self, setting: Setting) -> Setting | None:
+        """The setting of the same knob in effect: where it is the same object its value was checked before."""
+        lease = self._leases.active.get((setting.target, setting.knob))
+        return lease.setting if lease is not None else None
 
     def _release(self, winners: Mapping[Owner, Wanted], silent: Collection[str]) -> None:
         active = self._leases.active
