@@ -116,7 +116,8 @@ def _run(
     """Open control loop and sinks, run the loop; settings are restored before any sink is closed."""
     with ExitStack() as stack:
         stop = stack.enter_context(until_signalled())
-        links = links_of(settings, strategies, source)
+        node = stack.enter_context(open_node_facts(settings, source.table, source.config)) if source else None
+        links = links_of(settings, strategies, source, node.device_use if node else dict)
         optional = stack.enter_context(open_sinks(agent, detection, settings, program_version(), links))
         _log_sources(agent, settings)
         control = _open_control(agent, strategies, settings, source)
@@ -129,12 +130,11 @@ def _run(
 
             evictor = stack.enter_context(open_pod_evictor(settings.cluster, settings.cluster.node_name))
             control.enforcer.evict_pods_by(evictor, source.table)
-        if source is not None:
+        if source is not None and node is not None:
             from koordlet.kubelet.tick_sink import TreeChanges, reading_of
 
             agent.extra_readings.append(lambda: reading_of(source.table(), source.status()))
             sinks["pods"] = TreeChanges(source)
-            node = stack.enter_context(open_node_facts(settings, source.table, source.config))
             control.follow_node(node.configuration)
             tree = HostTree(Path(settings.root))
             hooks = open_runtime_hooks(

@@ -55,9 +55,8 @@ def device_object(
     since = _conditions(told)
     infos = [_described(device, since.get((device.info.type, device.info.id)), now_seconds) for device in devices]
     gpus = [device for device in present if device.info.type == GPU_TYPE]
-    owner = OwnerReference(
-        api_version="v1", kind="Node", name=node, uid=node_uid, controller=True, block_owner_deletion=True
-    )
+    # Without blockOwnerDeletion, which some clusters allow only to who may update the Node's finalizers.
+    owner = OwnerReference(api_version="v1", kind="Node", name=node, uid=node_uid, controller=True)
     metadata = ObjectMeta(name=node, labels=_labels(gpus), annotations=_annotations(gpus), owner_references=[owner])
     return Device(metadata=metadata, spec=DeviceSpec(devices=infos))
 

@@ -93,6 +93,14 @@ def metric_devices(shares: Iterable[GpuShare], gpus: Iterable[GpuUse]) -> list[D
     ]
 
 
+def metric_use(usage: GpuUsage) -> Mapping[str, list[DeviceInfo]]:
+    """Return the use as NodeMetric tells it: by uid of the pod, and under the empty uid that of the node."""
+    if not usage.gpus:
+        return {}
+    found = {"": metric_devices(map(GpuShare.of, usage.gpus), usage.gpus)}
+    return found | {uid: metric_devices(shares, usage.gpus) for uid, shares in usage.pods.items()}
+
+
 def owner_of(tree: HostTree, pid: int, kubepods: Collection[str] = KUBEPODS) -> Owner | None:
     """Return the pod of a process by its cgroups; None outside pods and where the process is gone.
 

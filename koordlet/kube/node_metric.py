@@ -17,6 +17,7 @@ from api.crds.node_metric import (
     PredictedAmount,
     ResourceMap,
 )
+from api.kube.device import DeviceInfo
 from api.kube.interference import (
     EXTENSION_INTERFERENCE,
     EXTENSION_WANTED_TAINTS,
@@ -76,6 +77,10 @@ class UsageHistory:
             series.append(samples, now_seconds)
 
 
+DeviceUse = Mapping[str, Sequence[DeviceInfo]]
+"""Use of devices at present by uid of the pod in cgroup names; under the empty uid that of the whole node."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
     """What a report says besides usage."""
@@ -88,6 +93,7 @@ class Stated:
     """Without `until`."""
     taints: Sequence[WantedTaint] = ()
     """Without `until`."""
+    devices: DeviceUse = field(default_factory=dict)
 
 
 def status_of(
@@ -114,7 +120,7 @@ def status_of(
     return NodeMetricStatus(
         update_time=rfc3339(wall_seconds),
         node_metric=NodeUsage(
-            node_usage=_usage(of_node, NODE),
+            node_usage=_with_devices(_usage(of_node, NODE), stated.devices, ""),
             aggregated_node_usages=_aggregated(history.node, NODE, policy, now_seconds),
             system_usage=_usage(of_node, SYSTEM),
             aggregated_system_usages=_aggregated(history.node, SYSTEM, policy, now_seconds),
@@ -122,7 +128,13 @@ def status_of(
         if _usage(of_node, NODE).resources
         else None,
         pods_metric=[
-            _pod(pod, usages[pod.name], extension(verdicts, pod.name)) for pod in listed if pod.name in usages
+            _pod(
+                pod,
+                _with_devices(usages[pod.name], stated.devices, pod.cgroup_uid or pod.uid),
+                extension(verdicts, pod.name),
+            )
+            for pod in listed
+            if pod.name in usages
         ],
         host_application_metric=[
             HostApplicationUsage(name=name, usage=usage, priority=app.priority, qos=app.qos.value)
@@ -177,6 +189,10 @@ def _measured(samples: Mapping[str, NDArray[np.float64]]) -> list[tuple[str, NDA
 
 def _usage(figures: Mapping[str, Mapping[str, float]], key: str) -> ResourceMap:
     return _resources({name: by_key[key] for name, by_key in figures.items() if key in by_key})
+
+
+def _with_devices(usage: ResourceMap, devices: DeviceUse, uid: str) -> ResourceMap:
+    return msgspec.structs.replace(usage, devices=list(devices[uid])) if uid in devices else usage
 
 
 def _resources(figures: Mapping[str, float]) -> ResourceMap:

@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -27,7 +27,7 @@ from koordlet.identity.pods import PodTable, PodTableOf
 from koordlet.kube.actions import PodAction
 from koordlet.kube.events import VerdictEvents
 from koordlet.kube.metric_writer import NodeMetricWriter
-from koordlet.kube.node_metric import Stated, UsageHistory, status_of
+from koordlet.kube.node_metric import DeviceUse, Stated, UsageHistory, status_of
 from koordlet.kube.node_object import NodeObject
 from koordlet.kube.peaks import PeakPrediction
 from koordlet.kube.pods import ApiPods
@@ -102,6 +102,8 @@ class Reporter:
         self.history = UsageHistory(interval_seconds)
         self.applications: Mapping[str, HostApplicationGroup] = {}
         """Host applications by the path of their cgroup; replaced in one step."""
+        self.devices_of: Callable[[], DeviceUse] = dict
+        """Use of devices at present; never waits."""
         self._meter = UsageMeter(turn_seconds)
         self._schedule = ReportSchedule(self._random, settings.first_report_seconds)
         self._peaks: PeakPrediction | None = None
@@ -158,6 +160,7 @@ class Reporter:
             prediction=prediction,
             verdicts=entries,
             taints=tuple(taints),
+            devices=self.devices_of(),
         )
         self._clocks = (now_seconds, wall_seconds)
         self.metric.request(
@@ -174,6 +177,7 @@ class Reporter:
                 applications=self._last.applications,
                 prediction=self._last.prediction,
                 taints=self._last.taints,
+                devices=self._last.devices,
             )
             policy = policy_of(self.metric.spec)
             self.metric.request(

@@ -105,6 +105,7 @@ def open_cluster(
         prediction=settings.prediction,
         pods=links.source.table if links.source else None,
     )
+    reporter.devices_of = links.devices_of
     reporter.start()
     stack.callback(reporter.close)
     follower = None

@@ -1,12 +1,13 @@
 """Reports about the node itself: Device and NodeResourceTopology, each where the settings ask for it."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from api.kube.device import DeviceInfo
 from api.kube.objects import Node
 from api.plugin import Unsupported
 from koordlet.control.node_view import UNCONFIGURED, NodeConfiguration
@@ -33,6 +34,14 @@ class NodeReports:
     """The newest object of the node."""
     devices: "DeviceReporter | None" = None
     topology: "TopologyReporter | None" = None
+
+    def device_use(self) -> Mapping[str, Sequence[DeviceInfo]]:
+        """Return the use of GPUs as a NodeMetric tells it; never waits."""
+        if self.devices is None:
+            return {}
+        from koordlet.devices.gpu_usage import metric_use
+
+        return metric_use(self.devices.usage())
 
     def configuration(self) -> NodeConfiguration:
         """Return the node's configuration as strategies see it; never waits, and never fails."""

@@ -64,14 +64,8 @@ def node_topology_object(state: CpuState, node: Node) -> NodeResourceTopology:
     """Return the object that tells of this state, owned by the node."""
     reserves = node.metadata.labels.get(LABEL_NODE_ENABLE_NUMA_RESERVATION, "")
     labels = {LABEL_MANAGED_BY: MANAGER} | ({LABEL_NODE_ENABLE_NUMA_RESERVATION: reserves} if reserves else {})
-    owner = OwnerReference(
-        api_version="v1",
-        kind="Node",
-        name=node.name,
-        uid=node.metadata.uid,
-        controller=True,
-        block_owner_deletion=True,
-    )
+    # Without blockOwnerDeletion, which some clusters allow only to who may update the Node's finalizers.
+    owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.metadata.uid, controller=True)
     kubelets_part = _kubelets_part(node) if reserves == "true" else {}
     return NodeResourceTopology(
         metadata=ObjectMeta(

@@ -8,6 +8,7 @@ import pytest
 
 from api.crds import NodeMetric
 from api.crds.node_metric import MetricCollectPolicy, NodeMetricSpec, NodeMetricStatus
+from api.kube.device import DeviceInfo
 from api.kube.interference import WantedTaint, WireVerdict
 from api.kube.resources import CPU, MEMORY
 from api.qos import QoSClass
@@ -196,3 +197,12 @@ def test_durations_as_go_writes_them(seconds: float, text: str) -> None:
 def test_all_of_a_full_node_is_small() -> None:
     made = history(5, {f"pod-{number}": (1.0, GIB, GIB) for number in range(110)})
     assert made.nbytes < 1_300_000
+
+
+def test_devices_stand_beside_the_usage_of_node_and_pods() -> None:
+    gpu = DeviceInfo(type="gpu", id="GPU-0", resources={"koordinator.sh/gpu-core": "60"})
+    made = status(history(), devices={"": [gpu], "hash": [gpu], "gone": [gpu]})
+    assert made.node_metric is not None
+    assert made.node_metric.node_usage.devices == [gpu]
+    assert made.node_metric.system_usage.devices == []
+    assert {pod.name: pod.pod_usage.devices for pod in made.pods_metric if pod.pod_usage.devices} == {"static": [gpu]}
