@@ -76,7 +76,16 @@ def test_defaults() -> None:
             "rotation_ticks": 10,
             "linger_ticks": 5,
         },
-        "serving": {"enabled": False, "socket": "/run/koord/koordlet.sock", "max_streams": 8, "queue_size": 256},
+        "serving": {
+            "enabled": False,
+            "socket": "/run/koord/koordlet.sock",
+            "address": "",
+            "certificate": "",
+            "key": "",
+            "client_ca": "",
+            "max_streams": 8,
+            "queue_size": 256,
+        },
         "kubelet": {
             "pods_from": "auto",
             "endpoint": "",
