@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from api.crds import NODE_METRIC
 from cluster import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
@@ -29,11 +30,12 @@ from cluster import (
     Query,
     Resource,
     bind,
+    custom,
 )
 from tests.cluster_e2e.conftest import Pods, container_id
 from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
-from tests.cluster_e2e.test_koordlet import BUSY
+from tests.cluster_e2e.test_koordlet import BUSY, settings_below
 from tests.deploy.charts import ROOT, documents
 from tests.waiting import wait_for
 
@@ -58,6 +60,9 @@ def with_programs_of_the_host(daemon_set: Document, node: Node) -> Document:
     spec = daemon_set["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": [sys.executable, "-m", "koordlet", "run"]}
+    for volume in spec["volumes"]:
+        if volume["name"] in ("run", "state", "log"):
+            volume["hostPath"]["path"] = str(node.directory / f"koord-{volume['name']}")
     venv = Path(sys.prefix).resolve()
     for number, path in enumerate([*SYSTEM, *sorted({str(ROOT), str(venv)})]):
         spec["volumes"].append({"name": f"image-{number}", "hostPath": {"path": path}})
@@ -140,16 +145,21 @@ def status_of(pod: Document) -> dict[str, str]:
 
 
 def capability_set(names: list[str]) -> int:
-    return sum(1 << CAPABILITIES[name] for name in names)
+    """As a mask, as far as this machine has them itself."""
+    (bounding,) = re.findall(r"^CapBnd:\s+(\w+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return sum(1 << CAPABILITIES[name] for name in names) & int(bounding, 16)
 
 
-def values_of(node: Node) -> dict[str, Any]:
+def values_of(node: Node, **koordlet: object) -> dict[str, Any]:
     """The chart's values for this node, whose kubelet and runtime are at unusual places."""
     settings = f"""interval_seconds = 0.5
 [metrics]
 address = "0.0.0.0"
 [cluster]
 enabled = true
+first_report_seconds = 1.0
+[enforcer]
+only = ["/kubepods*"]
 [kubelet]
 endpoint = "{node.kubelet.url}"
 cri_socket = "{node.runtime.socket}"
@@ -157,7 +167,7 @@ pod_resources_socket = "{node.directory}/kubelet/pod-resources/kubelet.sock"
 """
     pod_resources = str(node.directory / "kubelet" / "pod-resources")
     places = {"runtimeDirectory": str(node.directory), "podResourcesDirectory": pod_resources}
-    return {"koordlet": {"settings": settings, **places}}
+    return {"koordlet": {"settings": settings, **places, **koordlet}}
 
 
 def test_the_agent_becomes_ready_and_measures_pods_with_two_capabilities(node: Node, pods: Pods) -> None:
@@ -177,3 +187,39 @@ def test_the_agent_becomes_ready_and_measures_pods_with_two_capabilities(node: N
         log = log_of(node)
         assert "orbidden" not in log
         assert "Traceback" not in log
+
+
+def test_the_node_reports_its_usage_and_its_token_suffices(node: Node, pods: Pods) -> None:
+    with installed(node, values_of(node)):
+        pods.run("busy", BUSY)
+        metric = Key("", node.name)
+
+        def reported() -> list[str]:
+            found = node.client.find(custom(NODE_METRIC), metric)
+            status = found.status if found is not None else None
+            return [pod.name for pod in (status.pods_metric or ()) if pod.namespace == pods.namespace] if status else []
+
+        assert wait_for(reported, 90, check=lambda: log_of(node), interval_seconds=1.0) == ["busy"]
+        assert "orbidden" not in log_of(node)
+
+
+def test_the_enforcing_agent_has_four_capabilities_and_restores_nothing_that_it_did_not_set(
+    node: Node, pods: Pods
+) -> None:
+    pods.run("one", BUSY)
+    before = settings_below(Path("/sys/fs/cgroup"))
+    with installed(node, values_of(node, enforce=True)) as agent:
+        status = status_of(agent)
+        assert int(status["CapEff"], 16) == capability_set(["BPF", "PERFMON", "DAC_OVERRIDE", "SYS_RESOURCE"])
+        assert "read-only" not in log_of(node).lower()
+    after = settings_below(Path("/sys/fs/cgroup"))
+    pod_settings = {path for path in before if "/pod" in path}
+    assert {path for path in pod_settings & after.keys() if before[path] != after[path]} == set()
+
+
+def test_privileged_works_too(node: Node) -> None:
+    with installed(node, values_of(node, privileged=True)) as agent:
+        status = status_of(agent)
+        assert status["Seccomp"] == "0"
+        assert int(status["CapEff"], 16) == int(status["CapBnd"], 16)
+        assert 'koord_capability{name="cpu"} 1.0' in scrape(agent)
