@@ -42,6 +42,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.cluster
 
 NAMESPACE = "koord-system"
+ADMISSION = "admissionregistration.k8s.io"
 RBAC = "rbac.authorization.k8s.io"
 KINDS: dict[str, Resource[Any]] = {
     "ServiceAccount": Resource("ServiceAccount", "serviceaccounts", dict),
@@ -49,6 +50,12 @@ KINDS: dict[str, Resource[Any]] = {
     "ClusterRole": Resource("ClusterRole", "clusterroles", dict, RBAC, "v1", namespaced=False),
     "ClusterRoleBinding": Resource("ClusterRoleBinding", "clusterrolebindings", dict, RBAC, "v1", namespaced=False),
     "DaemonSet": DAEMON_SETS,
+    "ValidatingAdmissionPolicy": Resource(
+        "ValidatingAdmissionPolicy", "validatingadmissionpolicies", dict, ADMISSION, "v1", namespaced=False
+    ),
+    "ValidatingAdmissionPolicyBinding": Resource(
+        "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", dict, ADMISSION, "v1", namespaced=False
+    ),
 }
 SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ssl")
 """Directories of the host with the interpreter and its libraries."""
@@ -90,8 +97,6 @@ def installed(node: Node, values: Mapping[str, Any]) -> Iterator[Document]:
     made: list[tuple[Resource[Any], Key]] = []
     try:
         for document in documents(values):
-            if document["kind"] not in KINDS:
-                continue
             kind = KINDS[document["kind"]]
             if kind is DAEMON_SETS:
                 document = with_programs_of_the_host(document, node)

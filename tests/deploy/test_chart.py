@@ -50,6 +50,13 @@ def test_the_chart_brings_every_custom_resource_definition() -> None:
     assert brought == {path.name for path in (renderer.HERE / "crds").glob("*.yaml")} != set()
 
 
+def test_the_chart_brings_every_policy() -> None:
+    policies = sorted((renderer.HERE / "policies").glob("*.yaml"))
+    wanted = [document for path in policies for document in yaml.safe_load_all(path.read_text())]
+    assert policies
+    assert [each for each in documents() if each["kind"].startswith("ValidatingAdmission")] == wanted
+
+
 def test_an_observing_agent_may_write_to_its_own_directories_only() -> None:
     security = container()["securityContext"]
     assert security["readOnlyRootFilesystem"]
