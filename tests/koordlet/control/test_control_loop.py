@@ -5,12 +5,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 
 from api.intents import Intent, Knob
+from api.qos import QoSClass
 from api.window import Window
 from detector.baselines.values import Judgement
 from detector.judging.signals import Turnarounds
@@ -19,10 +20,11 @@ from koordlet.control.control_loop import ControlLoop
 from koordlet.control.fast_path import FastPath
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.enforcer.evictions.pod_rules import Answer, EvictionAnswer
 from koordlet.enforcer.outcomes import IntentResult
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.kubelet_policy import KubeletPolicy
-from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts
+from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, PodTable
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
@@ -32,6 +34,8 @@ from koordlet.tick import Tick
 from probes.tripwire import Trip, Tripwire
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost, want
+from tests.koordlet.enforcer.test_pod_evictions import FakeEvictor
+from tests.waiting import wait_for
 
 UID = "12345678-1234-1234-1234-123456789012"
 POD = f"/kubepods/besteffort/pod{UID}"
@@ -46,7 +50,9 @@ class Capping(Strategy[StrategySettings]):
         return [self.set_knob(pod.path, Knob.CPU_MAX, "50000 100000", "because") for pod in view.pods]
 
 
-def control_loop(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHost, ControlLoop]:
+def control_loop(
+    tmp_path: Path, annotations: Mapping[str, str], *, strategy: Strategy[Any] | None = None, **settings: Any
+) -> tuple[FakeHost, ControlLoop]:
     host = FakeHost(tmp_path)
     for path in PATHS.values():
         host.make(path)
@@ -54,9 +60,9 @@ def control_loop(tmp_path: Path, annotations: Mapping[str, str]) -> tuple[FakeHo
     facts_of = {UID: PodFacts("shop/batch", annotations=annotations)}.get
     made = ControlLoop(
         ResponsePolicy(ResponseSettings()),
-        host.enforcer(),
+        host.enforcer(**settings),
         CapabilityReader(host.tree, knobs, "/agent"),
-        strategies=StrategyRunner({"capping": Capping()}),
+        strategies=StrategyRunner({"capping": strategy or Capping()}),
         node_view=NodeViewBuilder(host.tree, knobs, facts_of),
         facts_of=facts_of,
     )
@@ -177,4 +183,28 @@ def test_the_kubelets_managers_keep_their_files(tmp_path: Path) -> None:
     made.sources.append(pinned)
     made.step(make_tick())
     assert host.text(POD, "cpuset.cpus") == ""
+    made.close()
+
+
+class Evicting(Strategy[StrategySettings]):
+    section = "extensions.evicting"
+    settings_type = StrategySettings
+    seen: ClassVar[list[tuple[dict[str, float], frozenset[str], frozenset[str]]]] = []
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        self.seen.append((dict(view.evictions), view.evictions_asked, view.evictions_refused))
+        return [self.evict(POD, "memory is short")]
+
+
+def test_strategies_are_told_what_became_of_evictions(tmp_path: Path) -> None:
+    _, made = control_loop(tmp_path, {}, evict=True, strategy=Evicting())
+    evictor = FakeEvictor(EvictionAnswer(Answer.BUDGET, "needs all"))
+    pod = PodFacts("shop/batch", uid=UID, workload="Deployment/shop/batch", qos=QoSClass.BE)
+    made.enforcer.evict_pods_by(evictor, lambda: PodTable([pod], generation=1))
+    made.step(make_tick())
+    made.step(make_tick())
+    evictor.may_answer.release()
+    wait_for(lambda: made.step(make_tick()) or Evicting.seen[-1][2])
+    assert Evicting.seen[:2] == [({}, frozenset(), frozenset()), ({}, frozenset({POD}), frozenset())]
+    assert Evicting.seen[-1] == ({}, frozenset(), frozenset({POD})), "what never began has no credit"
     made.close()

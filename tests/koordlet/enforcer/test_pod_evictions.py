@@ -1,6 +1,8 @@
 """Evictions of pods: asked for at the API server, in the strategy's order, never by a signal, never by waiting."""
 
+import os
 import queue
+import signal
 import threading
 from pathlib import Path
 
@@ -221,3 +223,18 @@ def test_the_back_off_grows_to_a_bound_and_heeds_the_server() -> None:
 
 def test_settings_are_safe_by_default() -> None:
     assert (EnforcerSettings().evict, EnforcerSettings().evict_ownerless) == (False, False)
+
+
+def test_on_a_plain_host_processes_that_do_not_end_are_given_up(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, None)
+    scene.host.make("/batch")
+    scene.host.file("/batch", "cgroup.procs").write_text(f"{os.getpid()}\n")
+    intent = scene.intent("/batch")
+    told = []
+    for _ in range(60):
+        told += [event.outcome.value for event in scene.enforcer.step([intent], scene.cgroups, scene.host.later(1))]
+    assert told[:2] == ["terminated", "killed"]
+    assert told.count("killed") == told.count("failed") == 1
+    assert set(told[told.index("failed") + 1 :]) == {"backing_off"}
+    assert signal.SIGTERM in scene.signals
+    scene.enforcer.close(scene.host.later(1))
