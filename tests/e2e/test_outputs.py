@@ -208,8 +208,8 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
     )
     with (
         kubepods_of(tree) as kubepods,
-        kubepods.make_cgroup(f"pod{uids['web-1']}") as web,
-        kubepods.make_cgroup(f"pod{uids['batch']}") as batch,
+        kubepods.make_cgroup(f"kubepods-pod{uids['web-1'].replace('-', '_')}.slice") as web,
+        kubepods.make_cgroup(f"kubepods-pod{uids['batch'].replace('-', '_')}.slice") as batch,
         running(tmp_path, settings) as (process, log),
     ):
         contend(web, batch)
@@ -238,9 +238,9 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
 
 @contextmanager
 def kubepods_of(tree: CgroupTree) -> Iterator[TestCgroup]:
-    """The kubelet's directory, the only place where a cgroup is a pod's; removed if it was not there before."""
-    there = tree.mount_of("cpu").joinpath("kubepods").exists()
-    made = TestCgroup(tree, "/kubepods")
+    """The directory of a kubelet with the systemd driver, where cgroups are pods; removed unless it was there."""
+    there = tree.mount_of("cpu").joinpath("kubepods.slice").exists()
+    made = TestCgroup(tree, "/kubepods.slice")
     made.create()
     try:
         yield made
