@@ -36,6 +36,7 @@ from tests.cluster_e2e.conftest import Pods, container_id
 from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
 from tests.cluster_e2e.test_koordlet import BUSY, settings_below
+from tests.cluster_e2e.test_node import SLEEP
 from tests.deploy.charts import ROOT, documents
 from tests.waiting import wait_for
 
@@ -150,9 +151,13 @@ def status_of(pod: Document) -> dict[str, str]:
 
 
 def capability_set(names: list[str]) -> int:
-    """As a mask, as far as this machine has them itself."""
+    return sum(1 << CAPABILITIES[name] for name in names)
+
+
+def granted_here(names: list[str]) -> list[str]:
+    """Those that this machine has itself: a runtime starts no container with others."""
     (bounding,) = re.findall(r"^CapBnd:\s+(\w+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return sum(1 << CAPABILITIES[name] for name in names) & int(bounding, 16)
+    return [name for name in names if int(bounding, 16) >> CAPABILITIES[name] & 1]
 
 
 def values_of(node: Node, **koordlet: object) -> dict[str, Any]:
@@ -208,14 +213,14 @@ def test_the_node_reports_its_usage_and_its_token_suffices(node: Node, pods: Pod
         assert "orbidden" not in log_of(node)
 
 
-def test_the_enforcing_agent_has_four_capabilities_and_restores_nothing_that_it_did_not_set(
-    node: Node, pods: Pods
-) -> None:
-    pods.run("one", BUSY)
+def test_the_enforcing_agent_has_its_capabilities_and_changes_no_pod_without_need(node: Node, pods: Pods) -> None:
+    added = granted_here(["DAC_OVERRIDE", "SYS_RESOURCE"])
+    capabilities = {"observe": ["BPF", "PERFMON"], "enforce": added, "network": []}
+    pods.run("one", SLEEP)
     before = settings_below(Path("/sys/fs/cgroup"))
-    with installed(node, values_of(node, enforce=True)) as agent:
+    with installed(node, values_of(node, enforce=True, capabilities=capabilities)) as agent:
         status = status_of(agent)
-        assert int(status["CapEff"], 16) == capability_set(["BPF", "PERFMON", "DAC_OVERRIDE", "SYS_RESOURCE"])
+        assert int(status["CapEff"], 16) == capability_set(["BPF", "PERFMON", *added])
         assert "read-only" not in log_of(node).lower()
     after = settings_below(Path("/sys/fs/cgroup"))
     pod_settings = {path for path in before if "/pod" in path}

@@ -114,6 +114,8 @@ OUTSIDE_OF_THE_CHART = {"kill"}
 def stranger() -> Iterator[int]:
     """A process of another user, as most containers have them."""
     process = subprocess.Popen(["sleep", "300"], user=NOBODY, group=NOBODY, extra_groups=[])
+    # Written with SYS_RESOURCE, a value becomes the least that may be set without.
+    Path(f"/proc/{process.pid}/oom_score_adj").write_text("0")
     yield process.pid
     process.kill()
     process.wait()
