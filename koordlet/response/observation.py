@@ -70,8 +70,13 @@ class Observation:
         return display_names(self.cgroups)
 
     def qos_of(self, path: str) -> QoSClass:
-        """Return the class of a cgroup, or that of its nearest ancestor with one."""
+        """Return the class of a cgroup, or that of its nearest ancestor with one.
+
+        The kubelet's directories pass none on: a pod that no source knows yet may be critical to the node.
+        """
         for each in lineage(path):
+            if each != path and self.is_kubelets(each):
+                break
             row = self.rows.get(each)
             if row is not None and self.cgroups[row].qos:
                 return QoSClass(self.cgroups[row].qos)

@@ -194,7 +194,7 @@ def _scheduled_cpus(status: str) -> frozenset[int]:
     """Return the CPUs of a resource-status annotation; none where it names none or cannot be read."""
     try:
         return parse_cpuset(msgspec.json.decode(status, type=ResourceStatus).cpuset) if status else frozenset()
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return frozenset()
 
 

@@ -381,6 +381,18 @@ def test_a_cgroup_without_a_class_has_that_of_its_nearest_ancestor() -> None:
     assert seen.rank(f"{WEB}/worker") == seen.rank(WEB) > seen.rank("/other") > seen.rank("/batch/job")
 
 
+def test_a_pod_that_is_not_known_yet_has_no_class_of_its_directory() -> None:
+    pod = "/kubepods/besteffort/pod-hog"
+    known = look_at_pods(verdict_on(f"{pod}/c", POD_WEB))
+    unknown = replace(
+        known, cgroups=tuple(replace(info, qos="") if info.path.startswith(pod) else info for info in known.cgroups)
+    )
+    response = ResponsePolicy()
+    assert response.step(unknown) == []
+    assert response.skipped == {"not_limited": 1}
+    assert unknown.qos_of("/kubepods/besteffort") is QoSClass.BE
+
+
 def test_a_loss_that_requests_do_not_feel_starts_no_action() -> None:
     sibling = verdict_on("/kubepods/burstable/pod-hog/c", POD_WEB)
     response = ResponsePolicy(ResponseSettings(max_strength=Strength.DRASTIC))

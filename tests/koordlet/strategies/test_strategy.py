@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 import koordlet.strategies.plugins
+from api.protocol import ANNOTATION_RESOURCE_STATUS
 from api.settings import SettingsError, parse
 from koordlet.strategies import strategy as framework
 from koordlet.strategies.page import rewritten, table
@@ -186,3 +188,10 @@ def test_the_example_in_the_document_is_accepted() -> None:
         "memory_headroom",
         "watermarks",
     }
+
+
+def test_an_annotation_nested_too_deep_is_refused_like_any_other() -> None:
+    deep = '{"a":' * 5000 + "1" + "}" * 5000
+    with pytest.raises(SettingsError, match="not a JSON object"):
+        overridden(CpuSuppressSettings(), deep, "pod shop/web")
+    assert replace(pod("web"), annotations={ANNOTATION_RESOURCE_STATUS: deep}).own_cpus == frozenset()
