@@ -96,9 +96,6 @@ FEATURES = {
     "weights-quotas-and-cpusets": Feature("open(sys.argv[2], 'w').write(sys.argv[3])", ()),
     "oom-score-raised": Feature("open(f'/proc/{pid}/oom_score_adj', 'w').write('500')", ("dac_override",)),
     "processes-ended-outside-of-kubernetes": Feature("os.kill(pid, 15)", ("kill",)),
-    "oom-score-lowered": Feature(
-        "open(f'/proc/{pid}/oom_score_adj', 'w').write('-500')", ("dac_override", "sys_resource")
-    ),
     "traffic-classes": Feature(
         "from pyroute2 import IPRoute\n"
         "with IPRoute() as ip: ip.tc('add', 'htb', ip.link_lookup(ifname=sys.argv[4])[0], 0x10000)",
@@ -114,8 +111,6 @@ OUTSIDE_OF_THE_CHART = {"kill"}
 def stranger() -> Iterator[int]:
     """A process of another user, as most containers have them."""
     process = subprocess.Popen(["sleep", "300"], user=NOBODY, group=NOBODY, extra_groups=[])
-    # Written with SYS_RESOURCE, a value becomes the least that may be set without.
-    Path(f"/proc/{process.pid}/oom_score_adj").write_text("0")
     yield process.pid
     process.kill()
     process.wait()
