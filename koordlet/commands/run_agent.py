@@ -193,6 +193,7 @@ def _open_control(
         die(str(error), hint="set [enforcer] state_dir to a directory that the agent may write")
     if source is not None:
         control.kubelet_policy_of = source.policy
+        control.pods_known = lambda: source.table().generation > 0
     return control
 
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -57,6 +57,23 @@ class IntentSource(Protocol):
         """All that it asks for; the enforcer compares with what is in effect."""
 
 
+class _Everything(Collection[str]):
+    """The collection that has every name."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
+
+
+_EVERY_STRATEGY = _Everything()
+"""No strategy is asked: what an earlier agent left stays until its lease ends."""
+
+
 class ControlLoop:
     """Response, strategies and enforcer of one node. Call `step` once a tick; `close` restores every action."""
 
@@ -96,6 +113,8 @@ class ControlLoop:
         """Further sources of intents, asked in each tick."""
         self.kubelet_policy_of: KubeletPolicyOf = no_kubelet_policy
         """The kubelet's own managers, whose files are left to it."""
+        self.pods_known: Callable[[], bool] = lambda: True
+        """Whether a source has told of the node's pods: until then nothing is begun, since any pod may be critical."""
         self.guardian: Guardian | None = None
         """The process that restores actions when this one does not."""
         self._last_tick_seconds = time.monotonic()
@@ -109,13 +128,17 @@ class ControlLoop:
         observation = self._observe(tick)
         self._watch(observation)
         self._measure(tick)
-        by_strategies = [*self._ask_strategies(tick, observation.now_seconds), *self._ask_sources(tick)]
-        with self._lock:
-            self._observation = observation
-            self._intents = [*self.response.step(observation), *by_strategies]
-            self._record(self.response.steps)
-            self._enforce(self._intents, observation)
-            self._last_tick_seconds = time.monotonic()
+        if self.pods_known():
+            by_strategies = [*self._ask_strategies(tick, observation.now_seconds), *self._ask_sources(tick)]
+            with self._lock:
+                self._observation = observation
+                self._intents = [*self.response.step(observation), *by_strategies]
+                self._record(self.response.steps)
+                self._enforce(self._intents, observation)
+        else:
+            with self._lock:
+                self.enforcer.step([], observation.cgroups, silent=_EVERY_STRATEGY)
+        self._last_tick_seconds = time.monotonic()
         if self.guardian is not None:
             self.guardian.beat()
 

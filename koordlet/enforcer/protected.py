@@ -93,7 +93,9 @@ class ProtectedCgroups:
             if is_protected(qos):
                 found |= dict.fromkeys(ancestors(path), f"{path} below it is of class {qos}")
         for path in self.annotated:
-            found |= dict.fromkeys(ancestors(path), f"{path} below it is annotated as protected")
+            # A pod's author writes the annotation: it does not reach the directory of all pods of a class.
+            above = [each for each in ancestors(path) if kind_at(each, self.kinds) is not CgroupKind.KUBEPODS]
+            found |= dict.fromkeys(above, f"{path} below it is annotated as protected")
         return found
 
     def forbids(self, knob: Knob, target: str, direction: Direction, *, protocol_state: bool = False) -> str:

@@ -80,19 +80,22 @@ def bounded(text: str, key: str) -> str:
 def container_amounts(pod: PodFacts, container: PodContainer, names: Iterable[str]) -> Amounts:
     """Return the container's amounts of these resources, of its spec or else of the pod's annotation.
 
-    Raises RuleProblem for an annotation that cannot be read.
+    The annotation is its author's word: it counts only while the spec is not known, and only for pods without amounts
+    of the node's own, so that it lifts no limit. Raises RuleProblem for an annotation that cannot be read.
     """
     wanted = tuple(names)
     if any(name in amounts for amounts in (container.requests, container.limits) for name in wanted):
         return Amounts(container.requests, container.limits)
-    text = pod.annotations.get(ANNOTATION_EXTENDED_RESOURCE_SPEC)
+    text = None
+    if not pod.spec_known and pod.kube_qos == "BestEffort":
+        text = pod.annotations.get(ANNOTATION_EXTENDED_RESOURCE_SPEC)
     return _annotated(text).get(container.name, Amounts()) if text is not None else Amounts()
 
 
 def known_containers(pod: PodFacts) -> tuple[PodContainer, ...]:
     """Return the pod's containers, those of its annotation where the spec is not known. Raises RuleProblem."""
     text = pod.annotations.get(ANNOTATION_EXTENDED_RESOURCE_SPEC)
-    if pod.containers or text is None:
+    if pod.containers or pod.spec_known or text is None:
         return pod.containers
     return tuple(PodContainer(name) for name in _annotated(text))
 

@@ -1,6 +1,6 @@
 """What the scheduler gave a pod: CPUs, NUMA nodes and devices, from its annotations.
 
-Anyone who may create a pod may write them. So they count up to what the pod requests, as far as that is known, and
+Anyone who may create a pod may write them. So they count up to what the pod's spec requests, once that is known, and
 only for what this node has.
 """
 
@@ -42,8 +42,8 @@ def own_cpus(pod: PodFacts, cpus: frozenset[int]) -> frozenset[int]:
         raise RuleProblem(f"{ANNOTATION_RESOURCE_STATUS}: pods of class {pod.qos} have no CPUs of their own")
     if not own:
         raise RuleProblem(f"{ANNOTATION_RESOURCE_STATUS}: none of the CPUs {listed[:64]!r} is on this node")
-    if requested is not None and len(claimed) * 1000 > requested:
-        raise RuleProblem(f"{ANNOTATION_RESOURCE_STATUS}: {len(claimed)} CPUs, but {requested}m are requested")
+    if pod.spec_known and len(claimed) * 1000 > (requested or 0):
+        raise RuleProblem(f"{ANNOTATION_RESOURCE_STATUS}: {len(claimed)} CPUs, but {requested or 0}m are requested")
     return own
 
 
@@ -83,9 +83,7 @@ def devices(pod: PodFacts, kind: str) -> tuple[DeviceAllocation, ...]:
 
 def requests_any(pod: PodFacts, container: PodContainer, names: frozenset[str]) -> bool:
     """Return whether the container requests one of the resources; true where no spec of the pod is known."""
-    if not any(other.requests or other.limits for other in pod.containers):
-        return not pod.requests and not pod.limits
-    return not names.isdisjoint((*container.requests, *container.limits))
+    return not pod.spec_known or not names.isdisjoint((*container.requests, *container.limits))
 
 
 @lru_cache(maxsize=2048)

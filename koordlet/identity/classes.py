@@ -35,6 +35,19 @@ def layout_class(kube_qos: str) -> Classification:
     return Classification(qos, QoSSource.KUBERNETES) if qos else Classification()
 
 
+def believed_class(labelled: QoSClass, kube_qos: str) -> QoSClass:
+    """Return the class of a label as far as a pod's author can give it, NONE beyond.
+
+    SYSTEM takes a critical priority, which admission guards, or a static pod; LSE and LSR take requests, which quotas
+    and the scheduler count: without them one label would shield a whole directory of best-effort pods.
+    """
+    if labelled is QoSClass.SYSTEM:
+        return QoSClass.NONE
+    if labelled in (QoSClass.LSE, QoSClass.LSR) and kube_qos == "BestEffort":
+        return QoSClass.NONE
+    return labelled
+
+
 def pod_class(pod: PodFacts, kube_qos: str) -> Classification:
     """Return the class of a pod: SYSTEM where the node needs it, else as labelled, else by Kubernetes' class.
 
@@ -42,9 +55,9 @@ def pod_class(pod: PodFacts, kube_qos: str) -> Classification:
     """
     if pod.static or is_critical(pod):
         return Classification(QoSClass.SYSTEM, QoSSource.PRIORITY)
-    if pod.qos:
-        return Classification(pod.qos, QoSSource.LABEL)
-    return layout_class(pod.kube_qos or kube_qos)
+    kube_qos = pod.kube_qos or kube_qos
+    labelled = believed_class(pod.qos, kube_qos)
+    return Classification(labelled, QoSSource.LABEL) if labelled else layout_class(kube_qos)
 
 
 def is_critical(pod: PodFacts) -> bool:

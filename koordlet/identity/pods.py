@@ -90,6 +90,8 @@ class PodFacts:
     static: bool = False
     """Made by the kubelet from a file; the API server has a mirror of it."""
     host_network: bool = False
+    spec_known: bool = True
+    """Whether amounts and class come from the pod's spec; false where only what its author wrote is known."""
     phase: str = ""
     created_seconds: float | None = None
     """Wall-clock time at which it was made; None where it is not known."""

@@ -10,6 +10,7 @@ from api.kube.times import epoch_seconds
 from api.kube.workload import workload_of
 from api.protocol import LABEL_QOS_CLASS
 from api.qos import SYSTEM_CRITICAL_PRIORITY, QoSClass
+from koordlet.identity.classes import believed_class
 from koordlet.identity.pods import ContainerRole, PodContainer, PodFacts
 from koordlet.kubelet.pod_documents import ContainerStatus, NodePod
 
@@ -49,8 +50,14 @@ def describe(pod: NodePod, *, by_kubelet: bool = True) -> DescribedPod:
     qos = qos_of_label(label)
     if label and qos is QoSClass.NONE:
         problem = problem or f"pod {meta.key!r}: label {LABEL_QOS_CLASS}={label!r} is no class"
+    kube_qos = pod.status.qos_class or _kube_qos(pod, amounts)
     if static or (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY:
         qos = QoSClass.SYSTEM
+    elif believed_class(qos, kube_qos) is not qos:
+        problem = (
+            problem or f"pod {meta.key!r}: class {qos} is not believed of a {kube_qos} pod without such a priority"
+        )
+        qos = QoSClass.NONE
     owner = workload_of(Pod(metadata=meta))
     facts = PodFacts(
         name=meta.key,
@@ -63,7 +70,7 @@ def describe(pod: NodePod, *, by_kubelet: bool = True) -> DescribedPod:
         active=pod.status.phase not in _FINISHED and meta.deletion_timestamp is None,
         uid=meta.uid,
         cgroup_uid=cgroup_uid_of(pod, by_kubelet=by_kubelet),
-        kube_qos=pod.status.qos_class or _kube_qos(pod, amounts),
+        kube_qos=kube_qos,
         workload=meta.key if static or owner is None else owner.path,
         static=static,
         host_network=pod.spec.host_network,

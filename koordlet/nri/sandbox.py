@@ -7,6 +7,7 @@ where the pod is in it already.
 from api.kube.resources import CPU, MEMORY
 from api.protocol import LABEL_QOS_CLASS
 from api.qos import QoSClass
+from koordlet.identity.classes import believed_class
 from koordlet.identity.pods import PodContainer, PodFacts, PodTable
 from koordlet.nri.nri_pb2 import Container, LinuxResources, PodSandbox
 
@@ -38,7 +39,8 @@ def pod_of(sandbox: PodSandbox, pods: PodTable) -> PodFacts:
         )
     static = annotations.get(CONFIG_SOURCE, "api") != "api"
     try:
-        qos = QoSClass.SYSTEM if static else QoSClass(labels.get(LABEL_QOS_CLASS, ""))
+        labelled = QoSClass(labels.get(LABEL_QOS_CLASS, ""))
+        qos = QoSClass.SYSTEM if static else believed_class(labelled, _kube_qos(path))
     except ValueError:
         qos = QoSClass.NONE
     return PodFacts(
@@ -51,6 +53,7 @@ def pod_of(sandbox: PodSandbox, pods: PodTable) -> PodFacts:
         kube_qos=_kube_qos(path),
         static=static,
         cgroup_path=path,
+        spec_known=False,
     )
 
 

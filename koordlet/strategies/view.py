@@ -161,8 +161,14 @@ class Group:
 
     @property
     def own_cpus(self) -> frozenset[int]:
-        """CPUs exclusive to it, by the kubelet or by the scheduler's annotation."""
-        return self.bound_cpus | _scheduled_cpus(self.annotations.get(ANNOTATION_RESOURCE_STATUS, ""))
+        """CPUs exclusive to it, by the kubelet or by the scheduler's annotation.
+
+        The annotation counts up to what the pod requests, and not for best-effort pods: their authors can write it.
+        """
+        given = _scheduled_cpus(self.annotations.get(ANNOTATION_RESOURCE_STATUS, ""))
+        if self.best_effort or len(given) * 1000 > self.requests.get(CPU, 0):
+            return self.bound_cpus
+        return self.bound_cpus | given
 
     @property
     def best_effort(self) -> bool:

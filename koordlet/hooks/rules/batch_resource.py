@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from api.kube.resources import CPU, MEMORY
 from api.protocol import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from api.qos import QoSClass, is_protected
 from koordlet.hooks.amounts import (
@@ -62,8 +63,9 @@ class BatchResource(Rule):
 
 def _names_of(pod: PodFacts, *containers: PodContainer) -> tuple[str, str] | None:
     """Return the resources that the pod's CPU and memory are counted in; None where they are the node's own."""
-    if is_protected(pod.qos, pod.priority):
-        return None
+    native = (name for container in pod.containers for name in (*container.requests, *container.limits))
+    if is_protected(pod.qos, pod.priority) or any(name in (CPU, MEMORY) for name in native):
+        return None  # amounts of the node's own are the kubelet's to carry out
     for names in (BATCH, MID) if pod.qos is QoSClass.BE else (MID,):
         for container in (*pod.containers, *containers):
             amounts = container_amounts(pod, container, names)

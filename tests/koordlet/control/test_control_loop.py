@@ -208,3 +208,18 @@ def test_strategies_are_told_what_became_of_evictions(tmp_path: Path) -> None:
     assert Evicting.seen[:2] == [({}, frozenset(), frozenset()), ({}, frozenset({POD}), frozenset())]
     assert Evicting.seen[-1] == ({}, frozenset(), frozenset({POD})), "what never began has no credit"
     made.close()
+
+
+def test_nothing_is_begun_before_the_pods_are_known(tmp_path: Path) -> None:
+    host, control = control_loop(tmp_path, {})
+    known = False
+    control.pods_known = lambda: known
+    control.step(make_tick())
+    assert host.text(POD, "cpu.max") == "max 100000"
+    known = True
+    control.step(make_tick())
+    assert host.text(POD, "cpu.max") == "50000 100000"
+    known = False  # a source that starts anew: what is in effect stays until its lease ends
+    control.step(make_tick())
+    assert host.text(POD, "cpu.max") == "50000 100000"
+    control.close()

@@ -51,6 +51,9 @@ def pod(qos: QoSClass | str = QoSClass.NONE, *containers: PodContainer, **more: 
     """A pod of one container unless others are given."""
     qos = QoSClass(qos)
     more.setdefault("kube_qos", KUBE_QOS.get(qos, "Burstable"))
+    amounts = (more.get("requests"), more.get("limits"), *(each.requests or each.limits for each in containers))
+    if not any(amounts):  # as the runtime tells of it, before its spec is known
+        more = {"spec_known": False, "kube_qos": "BestEffort", **more}
     return PodFacts(more.pop("name", "default/web"), qos, uid="u1", containers=containers or (container(),), **more)
 
 

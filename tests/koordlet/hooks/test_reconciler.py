@@ -65,8 +65,8 @@ def test_decisions_are_kept_while_nothing_changes() -> None:
 
 
 def test_problems_are_named_and_cost_only_their_pod() -> None:
-    torn = replace(with_cpus("x"), name="ns/torn", uid="u2", annotations={ANNOTATION_EXTENDED_RESOURCE_SPEC: "{"})
-    torn = replace(torn, qos=BATCH.qos)
+    torn = replace(with_cpus("x"), name="ns/torn", uid="u2", qos=BATCH.qos, kube_qos="BestEffort")
+    torn = replace(torn, annotations={ANNOTATION_EXTENDED_RESOURCE_SPEC: "{"})
     subject = reconciler()
     info = CgroupInfo(5, "/kubepods/podu2", "torn", kind=CgroupKind.POD, pod_uid="u2")
     settings = subject.settings(PodTable([torn, BATCH], generation=1), (info, POD_INFO))

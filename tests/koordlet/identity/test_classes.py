@@ -55,3 +55,21 @@ def test_the_first_rule_that_matches_wins() -> None:
 
 def test_the_kubelets_root_directory_has_no_class() -> None:
     assert layout_class("").source is QoSSource.NONE
+
+
+@pytest.mark.parametrize(
+    ("labelled", "kube_qos", "expected"),
+    [
+        pytest.param("SYSTEM", "Burstable", "LS", id="system-takes-a-critical-priority"),
+        pytest.param("SYSTEM", "BestEffort", "BE", id="system-best-effort"),
+        pytest.param("LSE", "BestEffort", "BE", id="lse-takes-requests"),
+        pytest.param("LSR", "BestEffort", "BE", id="lsr-takes-requests"),
+        pytest.param("LSR", "Burstable", "LSR", id="lsr"),
+        pytest.param("LS", "BestEffort", "LS", id="ls-is-free"),
+        pytest.param("BE", "Guaranteed", "BE", id="less-is-free"),
+    ],
+)
+def test_a_label_gives_no_more_than_its_author_may_give(labelled: str, kube_qos: str, expected: str) -> None:
+    assert pod_class(PodFacts("shop/web", QoSClass(labelled)), kube_qos).qos == QoSClass(expected)
+    critical = PodFacts("shop/web", QoSClass(labelled), 2_000_001_000)
+    assert pod_class(critical, kube_qos).qos is QoSClass.SYSTEM

@@ -53,7 +53,8 @@ def test_a_pod_that_no_source_knows_yet() -> None:
 @pytest.mark.parametrize(
     ("told", "qos"),
     [
-        pytest.param(sandbox(qos="LSR"), QoSClass.LSR, id="label"),
+        pytest.param(sandbox(qos="LS"), QoSClass.LS, id="label"),
+        pytest.param(sandbox(qos="SYSTEM"), QoSClass.NONE, id="label-that-takes-a-priority"),
         pytest.param(sandbox(qos="best"), QoSClass.NONE, id="no-class"),
         pytest.param(sandbox(annotations={"kubernetes.io/config.source": "file"}), QoSClass.SYSTEM, id="static"),
         pytest.param(sandbox(annotations={"kubernetes.io/config.source": "api"}), QoSClass.BE, id="by-api"),

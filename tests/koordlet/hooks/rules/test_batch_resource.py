@@ -105,3 +105,20 @@ def test_an_unreadable_annotation_costs_this_rule_only(text: str) -> None:
     assert decided.resources == NOTHING
     assert list(decided.problems) == ["default/web/main/batch_resource"]
     assert ANNOTATION_EXTENDED_RESOURCE_SPEC in decided.problems["default/web/main/batch_resource"]
+
+
+def test_an_annotation_lifts_no_limit_of_a_spec() -> None:
+    """Anyone who may create a pod may write it; the spec's extended resources are counted by the scheduler."""
+    huge = {"containers": {"main": {"requests": {MID_CPU: "256000"}}}}
+    annotations = {ANNOTATION_EXTENDED_RESOURCE_SPEC: json.dumps(huge)}
+    native = container(requests={"cpu": 100}, limits={"cpu": 100, "memory": 64 << 20})
+    for known in (True, False):
+        of = pod(QoSClass.NONE, native, annotations=annotations, spec_known=known, kube_qos="Guaranteed")
+        assert RULE.container(of, native, node()) == RULE.pod(of, node()) == NOTHING
+    listed = pod(QoSClass.NONE, annotations=annotations, spec_known=True, kube_qos="BestEffort")
+    assert RULE.pod(listed, node()) == NOTHING
+
+
+def test_amounts_of_the_nodes_own_are_left_to_the_kubelet() -> None:
+    mixed = container(requests={MID_CPU: 2000, "cpu": 100}, limits={MID_CPU: 3000, "cpu": 100})
+    assert RULE.pod(pod(QoSClass.LS, mixed), node()) == NOTHING

@@ -8,6 +8,7 @@ from api.protocol import ANNOTATION_RESOURCE_STATUS
 from api.qos import QoSClass
 from koordlet.hooks.decide import HookRules
 from koordlet.hooks.resources import NOTHING, UNLIMITED
+from koordlet.hooks.rule import RuleProblem
 from koordlet.hooks.rules.bound_cpus import BoundCpus
 from koordlet.identity.pods import PodFacts
 from tests.koordlet.hooks.facts import node, pod, with_cpus
@@ -61,3 +62,9 @@ def test_claims_that_cannot_be_followed_are_reported(of: PodFacts, remark: str) 
     assert decided.resources == NOTHING
     assert remark in decided.problems["default/web/main/bound_cpus"]
     assert peak < 4 << 20
+
+
+def test_a_pod_that_requests_no_cpu_has_none_of_its_own() -> None:
+    claimed = with_cpus("0-1", spec_known=True)
+    with pytest.raises(RuleProblem, match="0m are requested"):
+        RULE.pod(claimed, node())

@@ -133,7 +133,12 @@ def test_under_the_static_policy_only_containers_are_written() -> None:
 
 
 def test_cpus_of_others_are_not_lent() -> None:
-    lse = pod("lse", QoSClass.LSE, annotations={"scheduling.koordinator.sh/resource-status": '{"cpuset": "0-1"}'})
+    lse = pod(
+        "lse",
+        QoSClass.LSE,
+        requests={"cpu": 2000},
+        annotations={"scheduling.koordinator.sh/resource-status": '{"cpuset": "0-1"}'},
+    )
     lsr = pod("lsr", QoSClass.LSR, bound_cpus=frozenset({2, 3}))
     seen = view(lse, lsr, BE_2, on=node(12, reserved_cpus=frozenset({4}), system_cpus=frozenset({5})), cores=2)
     wanted = settings(CpuSuppress(CpuSuppressSettings(enable=True)).decide(seen, 0.0))
