@@ -114,7 +114,7 @@ class CgroupInfo:
     owner_uid: int = UNKNOWN_UID
     """User id of the owner of the cgroup's directory."""
     namespace: str = ""
-    """Of the pod; empty outside pods and where nobody tells of them."""
+    """Of the pod; empty outside pods and without a source of pods."""
     pod: str = ""
     """Name of the pod; a cgroup inside a container has its pod's, too."""
     role: str = ""

@@ -179,7 +179,7 @@ class Enforcer:
             self._leases.end_all_actions(f"no step for {now - before:.0f} s")
 
     def _carried(self, requested: Iterable[Setting], silent: Collection[str]) -> list[Setting]:
-        """Settings in effect that nobody asks for, which stay: of silent strategies, and left by an earlier run."""
+        """Settings in effect that are not requested and stay: of silent strategies, and left by an earlier run."""
         asked = {(one.target, one.knob, one.protocol_state) for one in requested}
         return [
             one

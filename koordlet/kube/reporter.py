@@ -169,7 +169,7 @@ class Reporter:
         self._schedule.reported(urgent, policy.report_seconds, now_seconds)
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Report once more, without the verdicts, which nobody keeps current any more, and stop; idempotent."""
+        """Report once more, without the verdicts, which are no longer kept current, and stop; idempotent."""
         if self._last is not None and self._last.verdicts:
             now_seconds, wall_seconds = self._clocks
             last = Stated(

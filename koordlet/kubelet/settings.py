@@ -27,7 +27,7 @@ class KubeletSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     client_key: str = ""
     """PEM file of its key."""
     insecure_tls: bool = False
-    """Accept any certificate of the kubelet: whoever holds the port then gets the token."""
+    """Accept any certificate of the kubelet: any process that holds the port then gets the token."""
     read_only_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     """Port of the kubelet without TLS and authorization (10255 where it is enabled); 0 does not use it."""
     cri: bool = True

@@ -62,7 +62,7 @@ def remaining_seconds(context: Context) -> float | None:
 
 
 class Backend:
-    """The runtime behind one unix socket; calls fail at once, as UNAVAILABLE, while nobody listens there."""
+    """The runtime behind one unix socket; calls fail at once, as UNAVAILABLE, while no process listens there."""
 
     def __init__(self, socket: str) -> None:
         self.socket = socket

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _ask_by_signal() -> list[bool]:
-    """SIGTERM counts once the agent is gone: whoever ends the whole service then waits for no successor."""
+    """SIGTERM counts once the agent is gone: the whole service is ended then, and no successor is expected."""
     asked: list[bool] = []
 
     def ask(_number: int, _frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ class Duty(Enum):
     RESTORE_BESIDE = "restore beside"
     """The agent lives and completes no tick: restore, and go on watching."""
     RESTORE = "restore"
-    """The agent is no more, and nobody took its actions over in time: restore, and end."""
+    """The agent is gone, and no successor took its actions over in time: restore, and end."""
     END = "end"
 
 

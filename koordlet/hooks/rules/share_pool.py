@@ -11,7 +11,7 @@ from koordlet.identity.pods import ContainerRole, PodContainer, PodFacts
 
 
 class SharePool(Rule):
-    """CPUs that are bound to nobody; those of its NUMA nodes where the scheduler gave a pod some there.
+    """CPUs that no pod has for itself; those of its NUMA nodes where the scheduler gave a pod some there.
 
     A pool of all CPUs sets nothing. Best-effort pods are placed by their directory (`reclaimed_pool` places them one by
     one). Under the kubelet's static CPU manager every CPU set is the kubelet's.
