@@ -1,1 +1,1 @@
-"""Cluster-side controllers: plans from immutable views of the cluster."""
+"""koord-manager: controllers that turn what nodes report into capacity, strategies, taints and quotas."""

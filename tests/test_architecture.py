@@ -118,7 +118,7 @@ def test_every_package_says_its_idea() -> None:
 def test_files_named_in_the_documents_exist() -> None:
     for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for name in re.findall(
-            r"`((?:api|probes|koordlet|detector|cluster|scheduler|deploy|bench|tests|docs)/[\w./-]+\.\w+)`",
+            r"`((?:api|probes|koordlet|detector|cluster|controllers|scheduler|deploy|bench|tests|docs)/[\w./-]+\.\w+)`",
             document.read_text(),
         ):
             assert (ROOT / name).exists(), f"{document.name} names {name}"

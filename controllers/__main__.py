@@ -1,0 +1,297 @@
+"""The `koord-manager` command: run, plan, explain. Flags, signals and exit codes live here and nowhere else."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+import controllers.plans
+from api.crds import DEFINITIONS
+from api.plugin import PluginError, discover
+from api.settings import SettingsError, convert, parse
+from cluster import (
+    Client,
+    ClientSettings,
+    ClusterError,
+    Elector,
+    EventRecorder,
+    Key,
+    LeaseSettings,
+    NotConfigured,
+    RecorderSettings,
+    load_endpoint,
+    plain_endpoint,
+)
+from controllers.runtime.controller import AnyController, Controller
+from controllers.runtime.loop import Loop, SyncTimeoutError, view_once
+from controllers.runtime.metrics import Metrics
+from controllers.runtime.server import serve
+from controllers.runtime.settings import ManagerSettings, build
+from controllers.runtime.writes import Write
+
+FAILED, USAGE_ERROR = 1, 2
+PROGRAM = "koord-manager"
+GROUP = "koord.controllers"
+"""Entry points of controllers outside this project."""
+
+_log = logging.getLogger("controllers")
+
+
+def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
+    """Print an error and its remedy, and exit."""
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    sys.exit(code)
+
+
+@click.group(invoke_without_command=True, context_settings={"max_content_width": 100})
+@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings, TOML or YAML.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl finds it.")
+@click.option("--context", "kube_context", help="Context of the kubeconfig.")
+@click.option("--server", help="URL of an API server that asks for no credentials (kubectl proxy).")
+@click.option("--only", multiple=True, metavar="CONTROLLER", help="Only this controller; may be repeated.")
+@click.option("-v", "--verbose", is_flag=True, help="Log requests and retries.")
+@click.pass_context
+def main(
+    ctx: click.Context,
+    config: Path | None,
+    kubeconfig: Path | None,
+    kube_context: str | None,
+    server: str | None,
+    only: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Turn what nodes report into capacity, strategies, taints and quotas.
+
+    \b
+    koord-manager                            run in a cluster, or by the current kubeconfig
+    koord-manager --config m.toml run        run with settings
+    koord-manager plan                       print what would be written, and write nothing
+    koord-manager explain node/worker-7      print why the node has its batch and mid resources
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    ctx.obj = {"config": config, "kubeconfig": kubeconfig, "context": kube_context, "server": server, "only": only}
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(run)
+
+
+@main.command()
+@click.option("--address", default="0.0.0.0", show_default=True, help="Where to serve HTTP.")
+@click.option("--port", default=8080, show_default=True, help="Port of health and metrics.")
+@click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Compete for the lease first.")
+@click.option("--lease", default=f"koordinator-system/{PROGRAM}", show_default=True, help="NAMESPACE/NAME.")
+@click.pass_obj
+def run(chosen: dict[str, Any], address: str, port: int, leader_elect: bool, lease: str) -> None:
+    """Run until a signal (the default).
+
+    \b
+    koord-manager run --no-leader-elect --port 0
+    koord-manager --server http://127.0.0.1:8001 --only node_metric run
+    """
+    settings = _settings(chosen["config"])
+    built = _controllers(settings, chosen)
+    identity = f"{socket.gethostname()}_{os.getpid()}"
+    metrics = Metrics()
+    loop_settings = settings.loop
+    # Reads and writes have budgets of their own: a list of a large kind must not wait behind a thousand patches.
+    reader = _client(chosen, ClientSettings(user_agent=PROGRAM), metrics)
+    writer = _client(
+        chosen,
+        ClientSettings(
+            requests_per_second=loop_settings.requests_per_second,
+            burst=loop_settings.burst,
+            timeout_seconds=loop_settings.request_timeout_seconds,
+            attempts=1,
+            user_agent=PROGRAM,
+        ),
+        metrics,
+    )
+    recorder = EventRecorder(
+        _client(chosen, ClientSettings(user_agent=PROGRAM), metrics), RecorderSettings(PROGRAM, identity)
+    )
+    elector = _elector(chosen, lease, identity, metrics) if leader_elect else None
+    loop = Loop(
+        reader,
+        writer,
+        built,
+        loop_settings,
+        recorder=recorder,
+        metrics=metrics,
+        leading=(lambda: elector.leading) if elector else None,
+    )
+    server = serve(address, port, metrics.registry, loop.ready.is_set)
+    _log.info("controllers: %s; HTTP on port %d", ", ".join(built) or "none", server.server_port)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: loop.stop())
+    recorder.start()
+    if elector:
+        elector.start()
+    try:
+        loop.run()
+    except SyncTimeoutError as error:
+        die(str(error), hint="check that the API server answers and that the account may list these kinds")
+    except ClusterError as error:
+        die(f"API server: {error}")
+    finally:
+        server.shutdown()
+        # Leading ends before the lease is given up, so that nothing is sent after it.
+        if elector:
+            elector.stop()
+        recorder.stop()
+        reader.close()
+        writer.close()
+    _log.info("ended with %d threads", threading.active_count())
+
+
+@main.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@click.pass_obj
+def plan(chosen: dict[str, Any], output: str) -> None:
+    """Print what would be written at present, with reasons. Writes nothing.
+
+    \b
+    koord-manager plan
+    koord-manager --only overcommit plan -o json
+    """
+    logging.getLogger().setLevel(logging.ERROR)
+    settings = _settings(chosen["config"])
+    built = _controllers(settings, chosen)
+    now = time.time()
+    total = 0
+    with _client(chosen, ClientSettings(user_agent=PROGRAM)) as client:
+        try:
+            views = view_once(client, built)
+        except ClusterError as error:
+            die(f"API server: {error}")
+    for name, controller in built.items():
+        writes = controller.plan(views[name], now)
+        for write in writes.writes:
+            total += 1
+            click.echo(_as_json(name, write) if output == "json" else _as_text(name, write))
+        for event in writes.warnings:
+            line = f"{name}: warning about {event.regarding.kind} {event.regarding.name}: {event.note}"
+            click.echo(line, err=True)
+    if output == "text":
+        click.echo(f"{total} writes" if total else "nothing to write")
+
+
+@main.command()
+@click.argument("target", metavar="KIND/[NAMESPACE/]NAME")
+@click.pass_obj
+def explain(chosen: dict[str, Any], target: str) -> None:
+    """Explain the values that the manager gives an object: inputs with their times, formula, limits.
+
+    \b
+    koord-manager explain node/worker-7
+    koord-manager explain nodeslo/worker-7
+    """
+    logging.getLogger().setLevel(logging.ERROR)
+    kind, _, rest = target.partition("/")
+    namespace, _, name = rest.rpartition("/")
+    if not name:
+        die(f"{target}: expected KIND/NAME or KIND/NAMESPACE/NAME", code=USAGE_ERROR)
+    built = _controllers(_settings(chosen["config"]), chosen)
+    with _client(chosen, ClientSettings(user_agent=PROGRAM)) as client:
+        try:
+            views = view_once(client, built)
+        except ClusterError as error:
+            die(f"API server: {error}")
+    found = False
+    for controller_name, controller in built.items():
+        lines = controller.explain(views[controller_name], plural(kind), Key(namespace, name), time.time())
+        if lines:
+            found = True
+            click.echo(f"{controller_name}:")
+            for line in lines:
+                click.echo(f"  {line}")
+    if not found:
+        die(f"no controller gives {target} a value", hint="koord-manager explain node/NAME; check that it exists")
+
+
+def plural(kind: str) -> str:
+    """Return the name that controllers know a kind by: `plural`, or `plural.group` of a custom one."""
+    lowered = kind.lower()
+    for definition in DEFINITIONS:
+        if lowered in (definition.kind.lower(), definition.plural, definition.name, *definition.short_names):
+            return definition.name
+    return lowered if lowered.endswith("s") else f"{lowered}s"
+
+
+def _as_text(controller: str, write: Write) -> str:
+    part = f" ({write.subresource})" if write.subresource else ""
+    body = "" if write.body is None else f"\n    {msgspec.json.encode(write.body).decode()}"
+    return f"{controller}: {write.verb.value} {write.resource.kind} {write.key}{part}: {write.reason}{body}"
+
+
+def _as_json(controller: str, write: Write) -> str:
+    document = {
+        "controller": controller,
+        "verb": write.verb.value,
+        "kind": write.resource.kind,
+        "key": str(write.key),
+        "subresource": write.subresource,
+        "reason": write.reason,
+        "body": write.body,
+    }
+    return msgspec.json.encode(document).decode()
+
+
+def _settings(path: Path | None) -> ManagerSettings:
+    if path is None:
+        return ManagerSettings()
+    try:
+        return convert(parse(path.read_text(), str(path)), ManagerSettings, str(path))
+    except SettingsError as error:
+        die(str(error), code=USAGE_ERROR)
+
+
+def _controllers(settings: ManagerSettings, chosen: dict[str, Any]) -> dict[str, AnyController]:
+    source = str(chosen["config"] or "settings")
+    try:
+        found = discover(controllers.plans, Controller, GROUP)  # type: ignore[type-abstract]
+        built = build(settings, found, source)
+    except (SettingsError, PluginError) as error:
+        die(str(error), code=USAGE_ERROR)
+    unknown = [name for name in chosen["only"] if name not in found]
+    if unknown:
+        die(f"no controller {unknown[0]}", hint=f"there are {', '.join(sorted(found))}", code=USAGE_ERROR)
+    return {name: each for name, each in built.items() if not chosen["only"] or name in chosen["only"]}
+
+
+def _client(chosen: dict[str, Any], settings: ClientSettings, metrics: Metrics | None = None) -> Client:
+    try:
+        if chosen["server"]:
+            endpoint = plain_endpoint(chosen["server"])
+        else:
+            endpoint = load_endpoint(kubeconfig=chosen["kubeconfig"], context=chosen["context"])
+    except NotConfigured as error:
+        die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=USAGE_ERROR)
+    return Client(endpoint, settings, observe=metrics.requested) if metrics else Client(endpoint, settings)
+
+
+def _elector(chosen: dict[str, Any], lease: str, identity: str, metrics: Metrics) -> Elector:
+    namespace, slash, name = lease.partition("/")
+    if not slash:
+        die(f"--lease {lease}: expected NAMESPACE/NAME", code=USAGE_ERROR)
+    client = _client(chosen, ClientSettings(timeout_seconds=3.0, attempts=1, user_agent=PROGRAM), metrics)
+    times = LeaseSettings(
+        Key(namespace, name), identity, duration_seconds=10.0, renew_deadline_seconds=7.0, retry_seconds=1.5
+    )
+    return Elector(client, times)
+
+
+if __name__ == "__main__":
+    main()

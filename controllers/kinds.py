@@ -1,0 +1,110 @@
+"""Kinds that the controllers watch, with the fields that they read: lists of many thousands stay small."""
+
+import msgspec
+
+from api.crds import NODE_METRIC as NODE_METRIC_DEFINITION
+from api.crds import NODE_SLO as NODE_SLO_DEFINITION
+from api.kube.meta import Condition, Labels, ObjectMeta, Quantity, Wire
+from cluster.resources import CONFIG_MAPS, NODES, PODS, custom
+
+
+class NodeTaint(Wire, frozen=True, kw_only=True):
+    """A taint with the time that it was set."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(Wire, frozen=True, kw_only=True):
+    """Taints and the cordon."""
+
+    taints: list[NodeTaint] = []
+    unschedulable: bool = False
+
+
+class NodeStatus(Wire, frozen=True, kw_only=True):
+    """Resources and conditions."""
+
+    capacity: dict[str, Quantity] = {}
+    allocatable: dict[str, Quantity] = {}
+    conditions: list[Condition] = []
+
+
+class Node(Wire, frozen=True, kw_only=True):
+    """A node as far as the manager reads it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.metadata.name
+
+
+class Requests(Wire, frozen=True, kw_only=True):
+    """Requests and limits of a container."""
+
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+
+
+class PodContainer(Wire, frozen=True, kw_only=True):
+    """A container; `restart_policy` Always on an init container makes it a sidecar."""
+
+    resources: Requests = Requests()
+    restart_policy: str | None = None
+
+
+class PodSpec(Wire, frozen=True, kw_only=True):
+    """Requests, place and priority of a pod."""
+
+    containers: list[PodContainer] = []
+    init_containers: list[PodContainer] = []
+    node_name: str = ""
+    priority: int | None = None
+    overhead: dict[str, Quantity] = {}
+
+
+class PodStatus(Wire, frozen=True, kw_only=True):
+    """Phase and Kubernetes' own class."""
+
+    phase: str = "Pending"
+    qos_class: str = ""
+
+
+class PodMeta(Wire, frozen=True, kw_only=True):
+    """Metadata of a pod without its managed fields and owners."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels: Labels = {}
+    annotations: dict[str, str] = {}
+
+
+class Pod(Wire, frozen=True, kw_only=True):
+    """A pod as far as the manager reads it."""
+
+    metadata: PodMeta = PodMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class ConfigMap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A ConfigMap's texts."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+
+NODE = NODES.of(Node)
+POD = PODS.of(Pod)
+CONFIG_MAP = CONFIG_MAPS.of(ConfigMap)
+NODE_METRIC = custom(NODE_METRIC_DEFINITION)
+NODE_SLO = custom(NODE_SLO_DEFINITION)

@@ -1,0 +1,293 @@
+"""The main loop: informers feed a copy of the cluster, controllers plan on it, a writer carries the writes out.
+
+One thread runs `run` and alone touches the copy and the plans. Informers and writers put messages into one inbox. A
+process that does not lead keeps its copy up to date and plans nothing.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, TypeAlias
+
+from api.kube.meta import ObjectReference
+from cluster import Backoff, Client, DeltaType, Informer, NotFound, Query, Resource, StoreDelta
+from cluster.events import EventRecorder
+from cluster.resources import CONFIG_MAPS, EVERYTHING, Key
+from controllers.runtime.controller import AnyController
+from controllers.runtime.holds import Holds
+from controllers.runtime.metrics import Metrics
+from controllers.runtime.settings import LoopSettings
+from controllers.runtime.view import NEVER, ClusterCopy, View
+from controllers.runtime.writer import Answer, Result, Writer
+from controllers.runtime.writes import Target, Write, Writes, kind_name, metadata_of
+
+log = logging.getLogger(__name__)
+
+Message: TypeAlias = tuple[Resource[Any], Sequence[StoreDelta[Any]]] | Answer | None
+
+SYNC_SECONDS = 120.0
+"""Longest wait for the first lists."""
+REMEMBERED_WARNINGS = 10_000
+STATE_SECONDS = 5.0
+"""Interval of the gauges."""
+
+
+class SyncTimeoutError(Exception):
+    """The first list of a kind did not come in; the message names the kind."""
+
+
+class Loop:
+    """Controllers against one API server. `leading` returns whether this process may write."""
+
+    def __init__(
+        self,
+        reader: Client,
+        writer: Client,
+        controllers: Mapping[str, AnyController],
+        settings: LoopSettings | None = None,
+        *,
+        recorder: EventRecorder | None = None,
+        metrics: Metrics | None = None,
+        leading: Callable[[], bool] | None = None,
+        clock: Callable[[], float] = time.time,
+        random: Random | None = None,
+    ) -> None:
+        """`writer` must not try a request twice: what is repeated later is planned anew."""
+        self.settings = settings or LoopSettings()
+        self.metrics = metrics or Metrics()
+        self.ready = threading.Event()
+        """Set once the first lists are in."""
+        self._reader = reader
+        self._controllers = dict(controllers)
+        self._recorder = recorder
+        self._leading = leading or (lambda: True)
+        self._clock = clock
+        self._random = random or Random()
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._copy = copy_for(controllers)
+        self._holds = Holds(Backoff(self.settings.retry_seconds, self.settings.retry_limit_seconds), self._random)
+        self._writer = Writer(writer, self.settings.workers, self._inbox.put, self._leading)
+        self._informers: dict[str, Informer[Any]] = {}
+        self._was_leading = False
+        self._next_full: dict[str, float] = {}
+        """Monotonic time of the next full plan, by controller; absent is at once."""
+        self._budget = float(self.settings.burst)
+        self._budget_seconds = time.monotonic()
+        self._warned: OrderedDict[tuple[str, ObjectReference, str], str] = OrderedDict()
+        self._heard_since = NEVER
+        self._in_outage = False
+        self._next_state = 0.0
+
+    def run(self) -> None:
+        """Sync, then plan and write until `stop`. Raises SyncTimeoutError."""
+        try:
+            self._sync()
+            self.ready.set()
+            log.info("synced: %s", ", ".join(f"{len(each.versions())} {name}" for name, each in self._kinds()))
+            while not self._stopping.is_set():
+                started = time.monotonic()
+                self._round()
+                self._drain(until_seconds=started + self.settings.round_seconds)
+        finally:
+            for informer in self._informers.values():
+                informer.stop()
+            self._writer.stop()
+
+    def stop(self) -> None:
+        """End `run`, from any thread."""
+        self._stopping.set()
+        self._inbox.put(None)
+
+    # Internals
+
+    def _kinds(self) -> list[tuple[str, Informer[Any]]]:
+        return sorted(self._informers.items())
+
+    def _sync(self) -> None:
+        config_maps = {each.config_map for each in self._controllers.values()}
+        for name, resource in self._copy.resources.items():
+            informer = Informer(self._reader, resource, query_of(resource, config_maps))
+            informer.subscribe(lambda deltas, resource=resource: self._inbox.put((resource, deltas)))  # type: ignore[misc]
+            self._informers[name] = informer
+            informer.start()
+        deadline = time.monotonic() + SYNC_SECONDS
+        for name, informer in self._informers.items():
+            while not informer.wait_synced(0.2):
+                if self._stopping.is_set():
+                    return
+                if time.monotonic() > deadline:
+                    raise SyncTimeoutError(f"no first list of {name} within {SYNC_SECONDS:.0f} s")
+        self._drain(until_seconds=0.0)
+
+    def _drain(self, until_seconds: float) -> None:
+        """Take in messages until a monotonic time, and all that wait then."""
+        while not self._stopping.is_set():
+            wait = until_seconds - time.monotonic()
+            try:
+                message = self._inbox.get(timeout=wait) if wait > 0 else self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(message, Answer):
+                self._answered(message)
+            elif message is not None:
+                self._copy.apply(*message)
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        self._watch_silence(now)
+        leads = self._leading()
+        if leads and not self._was_leading:
+            log.info("leading")
+            # What the one before us did is in the copy or makes our first writes conflict; both are planned anew.
+            self._next_full.clear()
+            self._holds.clear()
+        elif self._was_leading and not leads:
+            log.warning("not leading any more")
+        self._was_leading = leads
+        if not leads or self._in_outage:
+            return
+        self._budget = min(
+            float(self.settings.burst),
+            self._budget + (now - self._budget_seconds) * self.settings.requests_per_second,
+        )
+        self._budget_seconds = now
+        # Changes first: a full plan of one controller must not delay what just happened to another.
+        full = {name for name in self._controllers if now >= self._next_full.get(name, NEVER)}
+        for name in sorted(self._controllers, key=lambda each: (each in full, each)):
+            if name in full or self._copy.pending(name, kinds_of(self._controllers[name])):
+                self._plan(name, now, full=name in full)
+
+    def _plan(self, name: str, now: float, *, full: bool) -> None:
+        controller = self._controllers[name]
+        if full:
+            spread = 1.0 + self.settings.resync_jitter * (2.0 * self._random.random() - 1.0)
+            self._next_full[name] = now + controller.period_seconds * spread
+        view = self._copy.view(name, full=full, heard_since_seconds=self._heard_since)
+        started = time.perf_counter()
+        try:
+            writes = controller.plan(view, self._clock())
+        except Exception:
+            # One controller's fault must not stop the others; what it did not plan comes with its next full plan.
+            log.exception("plan of %s", name)
+            self.metrics.plan_failed(name)
+            self._next_full[name] = now + min(controller.period_seconds, self.settings.retry_limit_seconds)
+            return
+        finally:
+            self.metrics.planned(name, time.perf_counter() - started)
+        self._warn(name, writes)
+        self._dispatch(name, writes.writes, now)
+
+    def _dispatch(self, name: str, writes: Sequence[Write], now: float) -> None:
+        by_target: dict[Target, list[Write]] = {}
+        for write in writes:
+            by_target.setdefault(write.target, []).append(write)
+        held = 0
+        for target, together in by_target.items():
+            if self._budget < len(together) or self._holds.held(target, self._version, now):
+                self._copy.mark(name, target)
+                held += 1
+                continue
+            self._budget -= len(together)
+            self._holds.begin(target)
+            self._writer.submit(name, together)
+        self.metrics.held_back(name, held)
+
+    def _version(self, target: Target) -> str:
+        seen = self._copy.get(target)
+        return "" if seen is None else metadata_of(seen).resource_version
+
+    def _answered(self, answer: Answer) -> None:
+        now = time.monotonic()
+        self.metrics.answered(answer)
+        for write in answer.writes[: answer.done]:
+            log.info("%s: %s %s: %s", answer.controller, write.verb.value, answer.target, write.reason)
+            if write.event is not None and self._recorder is not None:
+                self._recorder.record(write.event)
+        if answer.done:
+            self._copy.written[answer.controller][answer.target] = self._clock()
+        if answer.result is Result.DONE:
+            self._holds.done(answer.target, answer.version, now)
+            return
+        self._copy.mark(answer.controller, answer.target)
+        if answer.result is Result.DROPPED:
+            self._holds.dropped(answer.target)
+            return
+        delay = self._holds.failed(answer.target, now)
+        level = logging.WARNING if answer.result is Result.FAILED else logging.INFO
+        log.log(level, "%s: %s: %s, again in %.1f s", answer.controller, answer.target, answer.error, delay)
+
+    def _warn(self, name: str, writes: Writes) -> None:
+        for event in writes.warnings:
+            key = (name, event.regarding, event.reason)
+            if self._warned.get(key) == event.note:
+                continue
+            self._warned[key] = event.note
+            self._warned.move_to_end(key)
+            while len(self._warned) > REMEMBERED_WARNINGS:
+                self._warned.popitem(last=False)
+            log.warning("%s: %s %s: %s", name, event.regarding.kind, event.regarding.name, event.note)
+            self.metrics.warned(name, event.reason)
+            if self._recorder is not None:
+                self._recorder.record(event)
+
+    def _watch_silence(self, now: float) -> None:
+        """Note when the API server was away: what nodes could not report meanwhile is no fault of theirs."""
+        served = [each for each in self._informers.values() if each.served]
+        silent = min((each.silent_seconds() for each in served), default=0.0)
+        if silent > self.settings.outage_seconds:
+            if not self._in_outage:
+                log.warning("the API server has been silent for %.0f s: nothing is planned until it is back", silent)
+            self._in_outage = True
+        elif self._in_outage:
+            self._in_outage = False
+            self._heard_since = self._clock()
+            self._next_full.clear()
+            log.warning("the API server is back")
+        if now >= self._next_state:
+            self._next_state = now + STATE_SECONDS
+            sizes = {name: len(each.versions()) for name, each in self._informers.items()}
+            self.metrics.state(sizes, leading=self._was_leading, silent_seconds=silent)
+
+
+def kinds_of(controller: AnyController) -> list[Resource[Any]]:
+    """Return every kind whose change leads to a plan of a controller."""
+    return [*controller.watches, *(each for table in controller.projections for each in table.watches)]
+
+
+def copy_for(controllers: Mapping[str, AnyController]) -> ClusterCopy:
+    """Return an empty copy with all that these controllers watch."""
+    projections = {table: None for each in controllers.values() for table in each.projections}
+    copy = ClusterCopy([kind for each in controllers.values() for kind in each.watches], projections)
+    for name in controllers:
+        copy.register(name)
+    return copy
+
+
+def query_of(resource: Resource[Any], config_maps: set[Key]) -> Query:
+    """Return what to watch of a kind: of the ConfigMaps only those in the manager's namespace."""
+    if kind_name(resource) != kind_name(CONFIG_MAPS) or len({key.namespace for key in config_maps}) != 1:
+        return EVERYTHING
+    return Query(namespace=next(iter(config_maps)).namespace)
+
+
+def view_once(client: Client, controllers: Mapping[str, AnyController]) -> dict[str, View]:
+    """Return a view for a full plan of each controller, from one list of every kind. Raises ClusterError."""
+    copy = copy_for(controllers)
+    config_maps = {each.config_map for each in controllers.values()}
+    for resource in copy.resources.values():
+        try:
+            listing = client.list(resource, query_of(resource, config_maps))
+        except NotFound:
+            continue
+        deltas = [
+            StoreDelta(DeltaType.ADDED, item.identity.key, None, item.value)
+            for item in listing.items
+            if item.value is not None
+        ]
+        copy.apply(resource, deltas)
+    return {name: copy.view(name, full=True) for name in controllers}

@@ -1,0 +1,155 @@
+"""Views of the cluster: what the informers know at one moment, what changed since the last plan, and tables of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
+
+from cluster.resources import Key, Resource
+from cluster.store import StoreDelta
+from controllers.runtime.writes import Target, kind_name
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+NEVER = float("-inf")
+
+
+class Projection(ABC, Generic[V]):
+    """A table that is kept up to date by differences; its value is immutable and shared by all controllers."""
+
+    watches: ClassVar[tuple[Resource[Any], ...]] = ()
+
+    @abstractmethod
+    def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
+        """Take in changes of a watched kind. Must not raise on any object that decodes."""
+
+    @abstractmethod
+    def value(self) -> V:
+        """Return the present table; the same object as before when nothing changed."""
+
+
+AnyProjection = Projection[Any]
+
+
+class View:
+    """One moment of the cluster. Nothing in it changes after it was made."""
+
+    def __init__(
+        self,
+        objects: Mapping[str, Mapping[Key, Any]],
+        changed: Mapping[str, frozenset[Key]],
+        tables: Mapping[type[AnyProjection], Any],
+        written_seconds: Mapping[Target, float],
+        *,
+        full: bool,
+        heard_since_seconds: float = NEVER,
+    ) -> None:
+        self.full = full
+        """True when everything is to be planned, not only what changed."""
+        self.heard_since_seconds = heard_since_seconds
+        """Time since which the API server has been heard without a gap; minus infinity when there was none."""
+        self._objects = objects
+        self._changed = changed
+        self._tables = tables
+        self._written_seconds = written_seconds
+
+    def objects(self, resource: Resource[T]) -> Mapping[Key, T]:
+        """Return the objects of a watched kind. Raises KeyError for a kind that the controller does not watch."""
+        return self._objects[kind_name(resource)]
+
+    def due(self, *resources: Resource[Any]) -> list[Key]:
+        """Return the keys of these kinds to be planned, sorted: all of them in a full plan, else those that changed.
+
+        Keys of objects that are gone are among those that changed.
+        """
+        found: set[Key] = set()
+        for resource in resources:
+            name = kind_name(resource)
+            found |= self._changed.get(name, frozenset())
+            if self.full:
+                found |= self._objects[name].keys()
+        return sorted(found)
+
+    def touched(self, resource: Resource[Any]) -> bool:
+        """Return whether any object of the kind is due."""
+        return self.full or bool(self._changed.get(kind_name(resource)))
+
+    def of(self, projection: type[Projection[V]]) -> V:
+        """Return a table that the controller names in `projections`."""
+        table: V = self._tables[projection]
+        return table
+
+    def written_seconds(self, resource: Resource[Any], key: Key) -> float | None:
+        """Return when the controller last wrote the object in this process, seconds since the epoch; None if never."""
+        return self._written_seconds.get(Target(kind_name(resource), key))
+
+
+class ClusterCopy:
+    """All that the informers delivered, and what each controller has not planned yet. No clock, no I/O."""
+
+    def __init__(self, resources: Iterable[Resource[Any]], projections: Iterable[type[AnyProjection]]) -> None:
+        self.resources: dict[str, Resource[Any]] = {}
+        self.projections = {kind: kind() for kind in projections}
+        for resource in [*resources, *(each for kind in self.projections for each in kind.watches)]:
+            self.resources.setdefault(kind_name(resource), resource)
+        self._objects: dict[str, dict[Key, Any]] = {name: {} for name in self.resources}
+        self._frozen: dict[str, Mapping[Key, Any]] = {}
+        self.changed: dict[str, dict[str, set[Key]]] = {}
+        """Keys by kind, by controller."""
+        self.written: dict[str, dict[Target, float]] = {}
+        """Time of the last write to a target, by controller."""
+
+    def register(self, controller: str) -> None:
+        """Keep changes for a controller from here on."""
+        self.changed[controller] = {}
+        self.written[controller] = {}
+
+    def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
+        """Take in changes of a kind."""
+        name = kind_name(resource)
+        known = self._objects[name]
+        for change in changes:
+            if change.new is None:
+                known.pop(change.key, None)
+                for written in self.written.values():
+                    written.pop(Target(name, change.key), None)
+            else:
+                known[change.key] = change.new
+        self._frozen.pop(name, None)
+        for projection in self.projections.values():
+            if any(kind_name(each) == name for each in projection.watches):
+                projection.apply(resource, changes)
+        keys = {change.key for change in changes}
+        for pending in self.changed.values():
+            pending.setdefault(name, set()).update(keys)
+
+    def mark(self, controller: str, target: Target) -> None:
+        """Make an object due again for a controller."""
+        self.changed[controller].setdefault(target.kind, set()).add(target.key)
+
+    def get(self, target: Target) -> Any:
+        """Return the object as last seen, or None."""
+        return self._objects.get(target.kind, {}).get(target.key)
+
+    def pending(self, controller: str, kinds: Iterable[Resource[Any]]) -> bool:
+        """Return whether an object of these kinds waits to be planned."""
+        changed = self.changed[controller]
+        return any(changed.get(kind_name(each)) for each in kinds)
+
+    def view(self, controller: str, *, full: bool, heard_since_seconds: float = NEVER) -> View:
+        """Return the view for a plan; what it calls changed is forgotten here."""
+        changed = {name: frozenset(keys) for name, keys in self.changed[controller].items()}
+        self.changed[controller] = {}
+        for name, objects in self._objects.items():
+            if name not in self._frozen:
+                self._frozen[name] = MappingProxyType(dict(objects))
+        tables = {kind: projection.value() for kind, projection in self.projections.items()}
+        return View(
+            MappingProxyType(dict(self._frozen)),
+            MappingProxyType(changed),
+            MappingProxyType(tables),
+            MappingProxyType(dict(self.written[controller])),
+            full=full,
+            heard_since_seconds=heard_since_seconds,
+        )

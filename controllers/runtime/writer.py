@@ -1,0 +1,100 @@
+"""Carries out writes in a few threads, within the client's rate limit, and only while this process leads."""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cluster import Client, ClusterError, Conflict, DeleteOptions, NotFound, evict, merge_patch
+from cluster.errors import AlreadyExists
+from controllers.runtime.writes import Target, Verb, Write, metadata_of, on_version, patch_body
+
+log = logging.getLogger(__name__)
+
+
+class Result(StrEnum):
+    """Result of the writes to one object."""
+
+    DONE = "done"
+    CONFLICT = "conflict"
+    """The object changed since it was read: planned again once the change is seen."""
+    GONE = "gone"
+    FAILED = "failed"
+    DROPPED = "dropped"
+    """Never sent: this process does not lead any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Outcome of the writes to one object by one controller; `version` is the one that the last write left."""
+
+    controller: str
+    target: Target
+    writes: Sequence[Write]
+    result: Result
+    done: int
+    """Number of writes that succeeded."""
+    version: str = ""
+    error: str = ""
+
+
+class Writer:
+    """Writes in `workers` threads; every batch ends in one answer, given to `report` in the worker's thread."""
+
+    def __init__(
+        self, client: Client, workers: int, report: Callable[[Answer], None], allowed: Callable[[], bool]
+    ) -> None:
+        self._client = client
+        self._report = report
+        self._allowed = allowed
+        self._stopping = False
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="write")
+
+    def submit(self, controller: str, writes: Sequence[Write]) -> None:
+        """Carry out writes to one object, in order."""
+        self._pool.submit(self._carry_out, controller, writes)
+
+    def stop(self) -> None:
+        """Drop what waits, and end once the writes under way are answered."""
+        self._stopping = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _carry_out(self, controller: str, writes: Sequence[Write]) -> None:
+        done, version, error = 0, "", ""
+        result = Result.DONE
+        try:
+            for write in writes:
+                if self._stopping or not self._allowed():
+                    result = Result.DROPPED
+                    break
+                version = self._send(on_version(write, version) if version and write.version else write)
+                done += 1
+        except (Conflict, AlreadyExists) as failure:
+            result, error = Result.CONFLICT, str(failure)
+        except NotFound as failure:
+            result, error = Result.GONE, str(failure)
+        except ClusterError as failure:
+            result, error = Result.FAILED, str(failure)
+        except Exception as failure:
+            # One odd object must neither end the thread nor leave its target held for ever.
+            log.exception("%s: writing %s", controller, writes[0].target)
+            result, error = Result.FAILED, f"{type(failure).__name__}: {failure}"
+        self._report(Answer(controller, writes[0].target, writes, result, done, version, error))
+
+    def _send(self, write: Write) -> str:
+        """Return the version that the write left; empty for none."""
+        resource, key = write.resource, write.key
+        if write.verb is Verb.CREATE:
+            return metadata_of(self._client.create(resource, write.body, namespace=key.namespace)).resource_version
+        if write.verb is Verb.PATCH:
+            stored = self._client.patch(resource, key, merge_patch(patch_body(write)), subresource=write.subresource)
+            return metadata_of(stored).resource_version
+        options = DeleteOptions(uid=write.uid, resource_version=write.version)
+        if write.verb is Verb.DELETE:
+            self._client.delete(resource, key, options)
+        else:
+            answer = evict(self._client, key, DeleteOptions(uid=write.uid))
+            if not answer.accepted:
+                raise Conflict(answer.message)
+        return ""
