@@ -3,7 +3,7 @@
 The templates keep to a small part of Helm's language, so that this file can know all of it:
 
     {{ .Values.a.b }}  {{ .Release.Namespace }}  {{ .Chart.AppVersion }}  {{ .Files.Get "path" }}
-    {{ toYaml .Values.a | nindent 8 }}  and the functions quote, nindent, sha256sum
+    {{ toYaml .Values.a | nindent 8 }}  and the functions quote, nindent, replace, sha256sum
     {{ if .Values.a }} ... {{ else }} ... {{ end }}, {{ if not .Values.a }}, with {{- and -}} trimming white space
 
 Anything else, and a value that is not set, is refused. tests/deploy compares the result with Helm's own where Helm is.
@@ -50,6 +50,17 @@ def rendered(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE
         "Chart": {"Name": chart["name"], "AppVersion": chart["appVersion"], "Version": chart["version"]},
     }
     return {path.name: render(path.read_text(), scope, path.name) for path in sorted(CHART.glob("templates/*.yaml"))}
+
+
+def is_hook(text: str) -> bool:
+    """Return whether a rendered template is for Helm to run at a moment of its own, and not to be installed."""
+    return "helm.sh/hook:" in text
+
+
+def installed(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> dict[str, str]:
+    """Return the templates that an installation makes."""
+    texts = rendered(values, namespace)
+    return {name: text for name, text in texts.items() if text.strip() and not is_hook(text)}
 
 
 def merged(defaults: Any, values: Any) -> Any:
@@ -156,6 +167,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "nindent": _nindent,
     "not": lambda value: not value,
     "quote": lambda value: json.dumps(_text(value)),
+    "replace": lambda old, new, text: text.replace(old, new),
     "sha256sum": lambda text: hashlib.sha256(text.encode()).hexdigest(),
     ".Files.Get": _file,
 }
@@ -165,18 +177,22 @@ def manifests() -> dict[Path, str]:
     """Return the plain manifests by their path, as they stand in the tree."""
     heading = "# Rendered from deploy/chart by deploy/render.py; edit the chart instead.\n"
     found = {MANIFESTS / "00-namespace.yaml": heading + _PROLOGUE}
-    return found | {MANIFESTS / name: heading + text for name, text in rendered().items() if text.strip()}
+    return found | {MANIFESTS / name: heading + text for name, text in installed().items()}
 
 
 def main(arguments: list[str]) -> int:
     """Write the manifests, or with --values print what other values give."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--values", type=Path, help="a file of values; prints the manifests instead of writing them")
+    parser.add_argument("--uninstall", action="store_true", help="print what restores every node before a removal")
     parser.add_argument("--namespace", default=NAMESPACE)
     options = parser.parse_args(arguments)
-    if options.values:
-        texts = rendered(yaml.safe_load(options.values.read_text()), options.namespace).values()
-        sys.stdout.write("---\n".join(texts))
+    if options.values or options.uninstall:
+        values = yaml.safe_load(options.values.read_text()) if options.values else {}
+        texts = installed(values, options.namespace)
+        if options.uninstall:
+            texts = {name: text for name, text in rendered(values, options.namespace).items() if is_hook(text)}
+        sys.stdout.write("---\n".join(texts.values()))
         return 0
     wanted = manifests()
     for stale in set(MANIFESTS.glob("*.yaml")) - wanted.keys():

@@ -5,6 +5,7 @@ import click
 from koordlet.commands.demo import demo
 from koordlet.commands.doctor import doctor
 from koordlet.commands.restore import restore
+from koordlet.commands.restore_nodes import restore_nodes
 from koordlet.commands.run import run
 from koordlet.commands.snapshot import snapshot_command
 from koordlet.commands.top import top
@@ -25,7 +26,7 @@ def main() -> None:
     """
 
 
-for command in (run, snapshot_command, doctor, top, demo, restore, verdicts):
+for command in (run, snapshot_command, doctor, top, demo, restore, restore_nodes, verdicts):
     main.add_command(command)
 
 

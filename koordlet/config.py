@@ -109,7 +109,7 @@ class EnforcerSettings(SettingsTable, frozen=True):
     """Speed of that link; 0 asks the interface."""
     handover_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
     """Time for which actions stay in effect after SIGTERM for the next agent to take over; 0 restores at once. Unset:
-    60 in a cluster, else 0."""
+    60 during a rollout of the agent's DaemonSet, else 0. Without a guardian that outlives the agent it is 0."""
     guardian: bool = True
     """Start a process that restores actions when the agent dies, hangs, or is not followed by another one."""
     guardian_seconds: Annotated[float, Meta(ge=2, le=3600)] = 30.0

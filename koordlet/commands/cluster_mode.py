@@ -34,12 +34,13 @@ class ClusterMode:
 
 
 def find_cluster_mode(settings: AgentSettings, *, node: str, kubeconfig: str) -> ClusterMode:
-    """Return the mode; flags go before settings, and reporting is on where there is an API server to report to.
+    """Return the mode; flags go before settings, and reporting is on where there is an API server, unless it is off.
 
     Raises NothingConfigured.
     """
     name = node_name(node or settings.cluster.node_name)
     file = kubeconfig or settings.cluster.kubeconfig
     apiserver = find_cluster(settings.kubelet, node=name, kubeconfig=file)
-    reports = msgspec.structs.replace(settings.cluster, enabled=apiserver is not None, node_name=name, kubeconfig=file)
+    is_on = apiserver is not None and settings.cluster.enabled is not False
+    reports = msgspec.structs.replace(settings.cluster, enabled=is_on, node_name=name, kubeconfig=file)
     return ClusterMode(name, msgspec.structs.replace(settings, cluster=reports), apiserver)

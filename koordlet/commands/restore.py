@@ -15,7 +15,8 @@ from koordlet.commands.startup import FAILED, UNSUPPORTED_HOST, USAGE_ERROR, die
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="Settings file of the agent.")
 @click.option("--all", "everything", is_flag=True, help="Restore protocol state too, as for an uninstallation.")
-def restore(config: Path | None, everything: bool) -> None:
+@click.option("--wait", "wait_seconds", type=float, default=0.0, help="Seconds to wait for an agent that ends [0].")
+def restore(config: Path | None, everything: bool, wait_seconds: float) -> None:
     """Restore actions that an agent left in effect. Exit 0 unless one fails.
 
     Protocol state (shares and limits of batch resources, CPU lists, memory QoS) stays unless --all is given: it belongs
@@ -30,6 +31,7 @@ def restore(config: Path | None, everything: bool) -> None:
     from koordlet.config import load_settings
     from koordlet.enforcer.audit import Outcome
     from koordlet.enforcer.journal import JournalError
+    from koordlet.enforcer.lifecycle import GUARDIAN_SECONDS
     from koordlet.enforcer.lifecycle import restore as put_back
     from koordlet.host.files import HostTree
 
@@ -37,7 +39,12 @@ def restore(config: Path | None, everything: bool) -> None:
         settings = load_settings(config)
         if os.geteuid() != 0:
             die("writing to cgroups needs root", hint="run it with sudo", code=UNSUPPORTED_HOST)
-        events = put_back(settings.enforcer, HostTree(Path(settings.root)), everything=everything)
+        events = put_back(
+            settings.enforcer,
+            HostTree(Path(settings.root)),
+            everything=everything,
+            wait_seconds=max(wait_seconds, GUARDIAN_SECONDS),
+        )
     except SettingsError as error:
         die(str(error), code=USAGE_ERROR)
     except JournalError as error:

@@ -16,6 +16,12 @@ from koordlet.commands.startup import config_option, settings_of
     default="",
     help="How to reach the API server [$KUBECONFIG, ~/.kube/config, then the pod's service account].",
 )
+@click.option(
+    "--daemonset",
+    default="",
+    envvar="KOORD_DAEMONSET",
+    help="DaemonSet of this agent, as namespace/name: its rollouts hand actions over [$KOORD_DAEMONSET].",
+)
 @click.option("--json", "as_objects", is_flag=True, help="Verdicts as JSON lines on stdout instead of the log.")
 @click.option(
     "--record",
@@ -34,6 +40,7 @@ def run(
     standalone: bool,
     node: str,
     kubeconfig: str,
+    daemonset: str,
     as_objects: bool,
     record: Path | None,
     enforce: bool,
@@ -61,6 +68,7 @@ def run(
         standalone=standalone,
         node=node,
         kubeconfig=kubeconfig,
+        daemonset=daemonset,
         as_objects=as_objects,
         record=record,
         enforce=enforce,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("koordlet")
 
 HANDOVER_SECONDS = 60.0
-"""Default of `[enforcer] handover_seconds` in a cluster."""
+"""Time for a handover during a rollout of the agent's DaemonSet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,8 @@ class RunFlags:
     standalone: bool
     node: str = ""
     kubeconfig: str = ""
+    daemonset: str = ""
+    """Namespace/name of the DaemonSet that runs this agent."""
     as_objects: bool
     """Verdicts on stdout instead of the log."""
     record: Path | None
@@ -74,7 +76,7 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     settings = with_enforcement(settings, enforce=flags.enforce)
     judge_settings = judge_settings_of(settings, config)
     try:
-        live = settings.cluster.node_slo and (settings.cluster.enabled or not flags.standalone)
+        live = settings.cluster.node_slo and _may_report(settings, flags)
         strategies = open_strategies(settings.strategies, str(config or "settings"), live=live)
         HookRules(settings.hooks.features)
     except (SettingsError, PluginError) as error:
@@ -103,6 +105,12 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
         except Unsupported as reason:
             die(reason.reason, hint=reason.remedy)
     _log.info("stopped; every probe is detached")
+
+
+def _may_report(settings: AgentSettings, flags: RunFlags) -> bool:
+    """Whether the agent will report: as the settings say, or in a cluster."""
+    chosen = settings.cluster.enabled
+    return not flags.standalone if chosen is None else chosen
 
 
 def _run(
@@ -153,13 +161,28 @@ def _run(
         try:
             loop.run(settings.interval_seconds, stop)
         finally:
-            control.close(handover_seconds=_handover_seconds(settings, flags) if stop.is_planned else 0.0)
+            control.close(handover_seconds=_handover_seconds(settings, flags, control) if stop.is_planned else 0.0)
 
 
-def _handover_seconds(settings: AgentSettings, flags: RunFlags) -> float:
-    """Time that a successor has to take actions over; outside a cluster there is none to expect."""
+def _handover_seconds(settings: AgentSettings, flags: RunFlags, control: ControlLoop) -> float:
+    """Time for a successor to take actions over: none where none is in sight, or where the guardian dies with us."""
     chosen = settings.enforcer.handover_seconds
-    return (0.0 if flags.standalone else HANDOVER_SECONDS) if chosen is None else chosen
+    if not settings.enforcer.enabled or settings.enforcer.dry_run or chosen == 0:
+        return 0.0
+    if control.guardian is None or not control.guardian.outlives_agent:
+        return 0.0
+    if chosen is not None:
+        return chosen
+    if not flags.daemonset:
+        return 0.0
+    from koordlet.kube.rollout import key_of, rollout_in_sight
+
+    try:
+        key = key_of(flags.daemonset)
+    except ValueError as error:
+        _log.warning("--daemonset: %s; actions are restored", error)
+        return 0.0
+    return HANDOVER_SECONDS if rollout_in_sight(key, settings.cluster.kubeconfig) else 0.0
 
 
 def _open_detection(settings: AgentSettings, judge_settings: JudgeSettings) -> Detection:

@@ -8,13 +8,19 @@
 """
 
 import logging
+from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from api.cgroup_path import path_text
+from api.plugin import Unsupported
 from koordlet.config import EnforcerSettings
+from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks, EnforcerEvent
-from koordlet.enforcer.journal import Journal, NoJournal, peek
+from koordlet.enforcer.journal import Journal, JournalError, NoJournal, peek
+from koordlet.enforcer.journal_format import Kind
 from koordlet.enforcer.writer import DryRunWriter, KernelWriter, Writer
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.files import HostTree
@@ -66,12 +72,8 @@ def open_enforcer(
     boot = boot_id(tree)
     chosen: Journal | NoJournal
     if settings.dry_run:
-        left = peek(Path(settings.state_dir), boot)
-        if left:
-            _log.warning(
-                "an earlier run left %d attributes changed, which a dry run leaves: use `koordlet restore`", len(left)
-            )
-        writer, chosen = writer or DryRunWriter(), NoJournal(left.values())
+        _restore_actions_left(settings, tree, boot)
+        writer, chosen = writer or DryRunWriter(), NoJournal()
     else:
         writer, chosen = (
             writer or KernelWriter(),
@@ -82,15 +84,40 @@ def open_enforcer(
     return enforcer
 
 
-def restore(settings: EnforcerSettings, tree: HostTree, *, everything: bool = False) -> list[EnforcerEvent]:
+def _restore_actions_left(settings: EnforcerSettings, tree: HostTree, boot: str) -> None:
+    """Restore what an enforcing agent left to its successor, for a dry run adopts nothing.
+
+    Where an agent runs, its actions are its own. What cannot be restored is logged, and the dry run goes on.
+    """
+    left = [entry for entry in peek(Path(settings.state_dir), boot).values() if entry.kind is Kind.ACTION]
+    if not left:
+        return
+    try:
+        events = restore(msgspec.structs.replace(settings, dry_run=False), tree)
+    except (JournalError, Unsupported) as error:
+        _log.warning("an earlier run left %d attributes changed, which are left: %s", len(left), error)
+        return
+    outcomes = Counter(event.outcome for event in events)
+    _log.warning(
+        "an earlier run left actions in effect, and this one takes none over: %d restored, %d failed",
+        outcomes[Outcome.RESTORED],
+        outcomes[Outcome.FAILED],
+    )
+    if outcomes[Outcome.FAILED]:
+        _log.error("run `koordlet restore` where the cgroup tree can be written")
+
+
+def restore(
+    settings: EnforcerSettings, tree: HostTree, *, everything: bool = False, wait_seconds: float = GUARDIAN_SECONDS
+) -> list[EnforcerEvent]:
     """Restore every action that the journal names, with `everything` protocol state too; return an event for each.
 
-    Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed. Raises as
-    `open_enforcer`.
+    Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed; one that is
+    about to end is waited for. Raises as `open_enforcer`.
     """
     if not (Path(settings.state_dir) / "journal").exists():
         return []
-    journal = Journal(Path(settings.state_dir), boot_id(tree), wait_seconds=GUARDIAN_SECONDS)
+    journal = Journal(Path(settings.state_dir), boot_id(tree), wait_seconds=wait_seconds)
     journal.handover_until = None
     enforcer = Enforcer(settings, Knobs(tree), journal, writer=KernelWriter(), own=own_cgroup(tree))
     try:

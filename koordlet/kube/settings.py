@@ -8,7 +8,8 @@ import msgspec
 class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """[cluster]: off by default, since the agent needs no cluster to measure and judge."""
 
-    enabled: bool = False
+    enabled: bool | None = None
+    """Report to the API server; unset, as soon as `koordlet run` without --standalone finds one."""
     kubeconfig: str = ""
     """Path of a kubeconfig; where empty, $KUBECONFIG, ~/.kube/config, then the pod's service account."""
     node_name: str = ""

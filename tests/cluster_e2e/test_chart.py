@@ -50,6 +50,8 @@ KINDS: dict[str, Resource[Any]] = {
     "ConfigMap": Resource("ConfigMap", "configmaps", dict),
     "ClusterRole": Resource("ClusterRole", "clusterroles", dict, RBAC, "v1", namespaced=False),
     "ClusterRoleBinding": Resource("ClusterRoleBinding", "clusterrolebindings", dict, RBAC, "v1", namespaced=False),
+    "Role": Resource("Role", "roles", dict, RBAC, "v1"),
+    "RoleBinding": Resource("RoleBinding", "rolebindings", dict, RBAC, "v1"),
     "DaemonSet": DAEMON_SETS,
     "ValidatingAdmissionPolicy": Resource(
         "ValidatingAdmissionPolicy", "validatingadmissionpolicies", dict, ADMISSION, "v1", namespaced=False
@@ -67,17 +69,22 @@ def with_programs_of_the_host(daemon_set: Document, node: Node) -> Document:
     """The DaemonSet with busybox, the host's interpreter and this tree in place of the image."""
     spec = daemon_set["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": [sys.executable, "-m", "koordlet", "run"]}
+    everything = [container, *spec.get("initContainers", ())]
+    for each in everything:
+        each |= {"image": BUSYBOX, "imagePullPolicy": "Never"}
+        each["command"] = [sys.executable, "-m", *each["command"]]
     for volume in spec["volumes"]:
         if volume["name"] in ("run", "state", "log"):
             volume["hostPath"]["path"] = str(node.directory / f"koord-{volume['name']}")
     venv = Path(sys.prefix).resolve()
     for number, path in enumerate([*SYSTEM, *sorted({str(ROOT), str(venv)})]):
         spec["volumes"].append({"name": f"image-{number}", "hostPath": {"path": path}})
-        container["volumeMounts"].append({"name": f"image-{number}", "mountPath": path, "readOnly": True})
+        for each in everything:
+            each["volumeMounts"].append({"name": f"image-{number}", "mountPath": path, "readOnly": True})
     server = urlsplit(node.url)
+    for each in everything:
+        each["env"] = [*each.get("env", ()), {"name": "PYTHONPATH", "value": str(ROOT)}]
     container["env"] += [
-        {"name": "PYTHONPATH", "value": str(ROOT)},
         # No kube-proxy runs here, so the service's address leads nowhere.
         {"name": "KUBERNETES_SERVICE_HOST", "value": str(server.hostname)},
         {"name": "KUBERNETES_SERVICE_PORT", "value": str(server.port)},
@@ -173,11 +180,14 @@ only = ["/kubepods*"]
 [kubelet]
 endpoint = "{node.kubelet.url}"
 cri_socket = "{node.runtime.socket}"
-pod_resources_socket = "{node.directory}/kubelet/pod-resources/kubelet.sock"
 """
-    pod_resources = str(node.directory / "kubelet" / "pod-resources")
-    places = {"runtimeDirectory": str(node.directory), "podResourcesDirectory": pod_resources}
-    return {"koordlet": {"settings": settings, **places, **koordlet}}
+    places = {
+        "runtimeDirectory": str(node.directory),
+        "kubeletDirectory": str(node.directory / "kubelet"),
+        "nriDirectory": str(node.directory / "nri"),
+    }
+    rights = {"observe": ["BPF", "PERFMON"], "enforce": granted_here(["DAC_OVERRIDE", "SYS_RESOURCE"]), "network": []}
+    return {"koordlet": {"settings": settings, "capabilities": rights, **places, **koordlet}}
 
 
 def test_the_agent_becomes_ready_and_measures_pods_with_two_capabilities(node: Node, pods: Pods) -> None:
@@ -215,10 +225,9 @@ def test_the_node_reports_its_usage_and_its_token_suffices(node: Node, pods: Pod
 
 def test_the_enforcing_agent_has_its_capabilities_and_changes_no_pod_without_need(node: Node, pods: Pods) -> None:
     added = granted_here(["DAC_OVERRIDE", "SYS_RESOURCE"])
-    capabilities = {"observe": ["BPF", "PERFMON"], "enforce": added, "network": []}
     pods.run("one", SLEEP)
     before = settings_below(Path("/sys/fs/cgroup"))
-    with installed(node, values_of(node, enforce=True, capabilities=capabilities)) as agent:
+    with installed(node, values_of(node, enforce=True)) as agent:
         status = status_of(agent)
         assert int(status["CapEff"], 16) == capability_set(["BPF", "PERFMON", *added])
         assert "read-only" not in log_of(node).lower()

@@ -26,9 +26,9 @@ def load_renderer() -> ModuleType:
 renderer = load_renderer()
 
 
-def documents(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return every object of the rendered chart."""
-    texts = renderer.rendered(values).values()
+def documents(values: Mapping[str, Any] | None = None, *, hooks: bool = False) -> list[dict[str, Any]]:
+    """Return every object that the chart installs, or with `hooks` every object of it."""
+    texts = (renderer.rendered(values) if hooks else renderer.installed(values)).values()
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 

@@ -54,7 +54,7 @@ def create(client: Client, resource: Resource[Document], document: Document) -> 
 def prepare(client: Client) -> None:
     """Install kind, policy and the agents' account, with more rights than the chart gives it."""
     create(client, CUSTOM_RESOURCE_DEFINITIONS, definition_document(NODE_METRIC))
-    for document in yaml.safe_load_all(POLICY.read_text()):
+    for document in yaml.safe_load_all(POLICY.read_text().replace("koord-system", NAMESPACE)):
         create(client, KINDS[document["kind"]], document)
     create(client, NAMESPACES, {"metadata": {"name": NAMESPACE}})
     for name in ("koordlet", "somebody"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koordlet.config import load_settings
+from koordlet.config import AgentSettings, load_settings
 from tests.deploy.charts import documents, helm_documents, one, renderer
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -21,6 +21,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def container(values: dict[str, Any] | None = None) -> dict[str, Any]:
     (found,) = one("DaemonSet", values)["spec"]["template"]["spec"]["containers"]
     return dict(found)
+
+
+def pod_spec(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    return dict(one("DaemonSet", values)["spec"]["template"]["spec"])
 
 
 def mounts(values: dict[str, Any] | None = None) -> dict[str, bool]:
@@ -42,7 +46,7 @@ def test_helm_renders_the_same(variant: str, tmp_path: Path) -> None:
     def ordered(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
 
-    assert ordered(found) == ordered(documents(VARIANTS[variant]))
+    assert ordered(found) == ordered(documents(VARIANTS[variant], hooks=True))
 
 
 def test_the_chart_brings_every_custom_resource_definition() -> None:
@@ -74,6 +78,52 @@ def test_an_enforcing_agent_may_write_to_cgroups() -> None:
     assert "--enforce" in container(values)["args"]
     added = container(values)["securityContext"]["capabilities"]["add"]
     assert added == ["BPF", "PERFMON", "DAC_OVERRIDE", "SYS_RESOURCE"]
+    assert mounts(values)["/var/run/nri"] is False
+    assert "initContainers" not in pod_spec(values)
+
+
+def test_before_an_observing_agent_starts_the_actions_of_an_enforcing_one_are_restored() -> None:
+    (restorer,) = pod_spec()["initContainers"]
+    assert restorer["command"] == ["koordlet", "restore"]
+    assert "--all" not in restorer["args"]
+    writable = {each["mountPath"] for each in restorer["volumeMounts"] if not each.get("readOnly", False)}
+    assert writable == {"/sys/fs/cgroup", "/var/lib/koord", "/var/log/koord"}
+    assert restorer["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "SYS_RESOURCE"]}
+
+
+def test_before_an_uninstallation_a_job_has_every_node_restore() -> None:
+    hooks = [each for each in documents(hooks=True) if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+    assert {each["kind"] for each in hooks} == {"ServiceAccount", "Role", "RoleBinding", "Job"}
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in hooks} == {"pre-delete"}
+    (job,) = (each for each in hooks if each["kind"] == "Job")
+    assert "--daemonset=koord-system/koordlet" in job["spec"]["template"]["spec"]["containers"][0]["args"]
+    installed = {(each["kind"], each["metadata"]["name"]) for each in documents()}
+    assert not installed & {(each["kind"], each["metadata"]["name"]) for each in hooks}
+
+
+def test_resctrl_is_mounted_where_it_is_asked_for() -> None:
+    assert "/sys/fs/resctrl" not in mounts()
+    assert mounts({"koordlet": {"resctrl": True}})["/sys/fs/resctrl"] is True
+    assert mounts({"koordlet": {"resctrl": True, "enforce": True}})["/sys/fs/resctrl"] is False
+
+
+def test_an_observer_may_ask_kubelet_and_runtime() -> None:
+    assert mounts()["/var/lib/kubelet"]
+    assert mounts()["/run/containerd"]
+
+
+@pytest.mark.parametrize("namespace", ["koord-system", "elsewhere"])
+def test_the_policy_is_for_the_exact_account_of_the_agents(namespace: str) -> None:
+    texts = renderer.rendered(namespace=namespace)["policies.yaml"]
+    policy = next(each for each in yaml.safe_load_all(texts) if each["metadata"]["name"] == "koord-node-reports")
+    (condition,) = policy["spec"]["matchConditions"]
+    wanted = f"request.userInfo.username == 'system:serviceaccount:{namespace}:koordlet'"
+    assert condition["expression"].strip() == wanted
+
+
+def test_the_policy_can_be_left_out_where_tokens_name_no_node() -> None:
+    names = {each["metadata"]["name"] for each in documents({"policies": {"nodeReports": False}})}
+    assert "koord-node-reports" not in names
 
 
 def test_traffic_classes_need_the_network_of_the_host() -> None:
@@ -96,13 +146,39 @@ def test_a_rollout_changes_few_nodes_at_once_and_waits_for_the_handover() -> Non
     assert spec["template"]["spec"]["priorityClassName"] == "system-node-critical"
 
 
+def loaded(tmp_path: Path, values: dict[str, Any] | None = None) -> AgentSettings:
+    """The settings as the agent finds them in its container."""
+    data = one("ConfigMap", values)["data"]
+    (volume,) = (each for each in pod_spec(values)["volumes"] if "configMap" in each)
+    for item in volume["configMap"]["items"]:
+        file = tmp_path / item["path"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(data[item["key"]])
+    return load_settings(tmp_path / "koordlet.toml")
+
+
+def test_port_evictions_and_kubelet_have_one_source(tmp_path: Path) -> None:
+    other = {
+        "metricsPort": 9999,
+        "evict": True,
+        "kubeletDirectory": "/var/lib/k0s/kubelet",
+        "settings": '[metrics]\nport = 1\nenabled = false\naddress = "127.0.0.1"\n[enforcer]\nevict = false\n',
+    }
+    settings = loaded(tmp_path, {"koordlet": other})
+    (port,) = container({"koordlet": other})["ports"]
+    assert settings.metrics.port == port["containerPort"] == 9999
+    assert (settings.metrics.enabled, settings.metrics.address) == (True, "0.0.0.0")
+    assert settings.enforcer.evict
+    assert settings.kubelet.pod_resources_socket == "/var/lib/k0s/kubelet/pod-resources/kubelet.sock"
+    assert settings.kubelet.root_directory in mounts({"koordlet": other})
+
+
 def test_the_settings_are_valid_and_a_change_of_them_rolls_the_agents(tmp_path: Path) -> None:
-    text = one("ConfigMap")["data"]["koordlet.toml"]
-    (tmp_path / "koordlet.toml").write_text(text)
-    settings = load_settings(tmp_path / "koordlet.toml")
+    settings = loaded(tmp_path)
     (port,) = container()["ports"]
     assert settings.metrics.port == port["containerPort"]
     assert not settings.enforcer.enabled
+    assert not settings.enforcer.evict
 
     def annotation(values: dict[str, Any]) -> str:
         return str(one("DaemonSet", values)["spec"]["template"]["metadata"]["annotations"]["koord.sh/settings"])

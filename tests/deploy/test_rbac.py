@@ -11,10 +11,11 @@ import api.crds
 import cluster
 from api.crds import Definition
 from cluster import Resource
-from tests.deploy.charts import ROOT, documents, one
+from tests.deploy.charts import ROOT, documents
 
 RIGHTS = {
     ("", "pods"): ({"list", "watch"}, "koordlet/kube/reporter.py", "Informer(client, PODS"),
+    ("apps", "daemonsets"): ({"get"}, "koordlet/kube/rollout.py", "client.get(DAEMON_SETS"),
     ("", "nodes"): ({"get", "list", "watch"}, "koordlet/kubelet/watch.py", "client.get(_NODES"),
     ("", "nodes/pods"): ({"get"}, "koordlet/kubelet/http_client.py", '"/pods": "nodes/pods"'),
     ("", "nodes/configz"): ({"get"}, "koordlet/kubelet/http_client.py", '"/configz": "nodes/configz"'),
@@ -48,17 +49,19 @@ RIGHTS = {
 }
 """Verbs of the role, by group and resource; a file that uses them and what it says there."""
 
-RIGHTS_OF_ENFORCING = {
+RIGHTS_OF_EVICTING = {
     ("", "pods/eviction"): ({"create"}, "koordlet/enforcer/evictions/api_evictor.py", "evict(self._client"),
 }
-"""Further ones with `koordlet.enforce`."""
-ALL_RIGHTS = RIGHTS | RIGHTS_OF_ENFORCING
+"""Further ones with `koordlet.evict`."""
+ALL_RIGHTS = RIGHTS | RIGHTS_OF_EVICTING
 
 
 def granted(values: Mapping[str, Any] | None = None) -> dict[tuple[str, str], set[str]]:
     return {
         (group, resource): set(rule["verbs"])
-        for rule in one("ClusterRole", values)["rules"]
+        for role in documents(values)
+        if role["kind"] in ("ClusterRole", "Role") and role["metadata"]["name"] == "koordlet"
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
@@ -80,7 +83,8 @@ def used_kinds() -> dict[tuple[str, str], Path]:
 
 def test_the_role_has_exactly_the_rights_that_are_listed_here() -> None:
     assert granted() == {key: verbs for key, (verbs, _, _) in RIGHTS.items()}
-    assert granted({"koordlet": {"enforce": True}}) == {key: verbs for key, (verbs, _, _) in ALL_RIGHTS.items()}
+    assert granted({"koordlet": {"enforce": True}}) == granted()
+    assert granted({"koordlet": {"evict": True}}) == {key: verbs for key, (verbs, _, _) in ALL_RIGHTS.items()}
 
 
 @pytest.mark.parametrize("key", sorted(ALL_RIGHTS), ids="/".join)

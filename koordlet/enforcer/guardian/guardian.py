@@ -1,7 +1,8 @@
 """The agent's end of its guardian: starts the process, feeds it, and starts it again when it is gone.
 
-The guardian survives the death of the agent on a plain host. In a container it dies with it: there the agent is the
-first process, and the next one restores from the journal when the container is started again.
+The guardian leaves the agent's cgroups for one of its own, and so outlives its unit or container too. Where the kernel
+does not let it (an unprivileged container on cgroup v2), it dies with its container, and the next agent restores from
+the journal when the container is started again.
 """
 
 import contextlib
@@ -24,7 +25,11 @@ _START = (
     "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); "
     "from koordlet.enforcer.guardian.process import main; main(sys.argv[2:])"
 )
-_RESTART_SECONDS = 60.0
+_RESTART_SECONDS = (1.0, 60.0)
+"""Time between two starts: the first, which doubles each time, and the longest."""
+_CALM_SECONDS = 300.0
+"""Time that a guardian lives, after which its death counts as the first."""
+_REPORT_BYTES = 4096
 _END_SECONDS = 2.0
 
 
@@ -42,6 +47,9 @@ class Guardian:
         self._command = [sys.executable, "-I", "-c", _START, json.dumps(paths), json.dumps(given)]
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = float("-inf")
+        self._pause_seconds = _RESTART_SECONDS[0]
+        self._report = b""
+        self._is_told = False
         self.starts = 0
         self._start()
 
@@ -50,14 +58,34 @@ class Guardian:
         """Its process; None where there is none."""
         return self._process.pid if self._process else None
 
+    @property
+    def outlives_agent(self) -> bool:
+        """True if it has left the agent's cgroups, so that what ends these leaves it alive."""
+        process = self._process
+        if process is None or process.stdout is None:
+            return False
+        with contextlib.suppress(OSError, ValueError):
+            self._report += os.read(process.stdout.fileno(), _REPORT_BYTES)
+        return self._report.startswith(b"apart")
+
+    @property
+    def obstacle(self) -> str:
+        """Reason why it could not leave the agent's cgroups; empty if it could, or has not reported yet."""
+        return "" if self.outlives_agent else self._report.decode(errors="replace").removeprefix("beside").strip()
+
     def _start(self) -> None:
-        self._started_at = time.monotonic()
+        now = time.monotonic()
+        first, longest = _RESTART_SECONDS
+        is_calm = now - self._started_at > _CALM_SECONDS
+        self._pause_seconds = first if is_calm else min(self._pause_seconds * 2, longest)
+        self._started_at = now
+        self._report = b""
         self.starts += 1
         try:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 start_new_session=True,
@@ -66,15 +94,24 @@ class Guardian:
             _log.warning("no guardian: %s; actions stay if the agent is killed, until `koordlet restore`", error)
             return
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         os.set_blocking(self._process.stdin.fileno(), False)
+        os.set_blocking(self._process.stdout.fileno(), False)
 
     def beat(self) -> None:
         """Tell of a completed tick."""
-        if self._say("beat") or time.monotonic() - self._started_at < _RESTART_SECONDS:
+        self._tell_obstacle()
+        if self._say("beat") or time.monotonic() - self._started_at < self._pause_seconds:
             return
         _log.warning("the guardian is gone; starting another one")
         self._discard()
         self._start()
+
+    def _tell_obstacle(self) -> None:
+        if not self._is_told and (self.outlives_agent or self._report):
+            self._is_told = True
+            if self.obstacle:
+                _log.info("the guardian dies with this container or unit: %s", self.obstacle)
 
     def hand_over(self, until_seconds: float) -> None:
         """End with actions in effect that a successor may take over until a moment of the monotonic clock."""
@@ -83,9 +120,10 @@ class Guardian:
             self._discard()
             self._start()
             self._say(line)
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process = None
+        process, self._process = self._process, None
+        for stream in (process.stdin, process.stdout) if process is not None else ():
+            if stream is not None:
+                stream.close()
 
     def close(self) -> None:
         """Let it end: nothing is left to restore. Idempotent."""
@@ -94,10 +132,11 @@ class Guardian:
 
     def _discard(self) -> None:
         process, self._process = self._process, None
-        if process is None or process.stdin is None:
+        if process is None or process.stdin is None or process.stdout is None:
             return
         with contextlib.suppress(OSError):
             process.stdin.close()
+        process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
 

@@ -13,6 +13,7 @@ import time
 from types import FrameType
 from typing import Any
 
+from koordlet.enforcer.guardian.apart import leave_cgroups, leave_nothing, lock_memory
 from koordlet.enforcer.guardian.watch import Duty, Watch
 
 _READ_BYTES = 1 << 16
@@ -29,8 +30,19 @@ def main(arguments: list[str]) -> None:
     is_asked = _ask_by_signal()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
         stream.write(_OOM_SCORE)
+    _report(leave_cgroups(given["root"]))
+    lock_memory()
     watch = Watch(given["pause_seconds"], time.monotonic())
     _serve(watch, is_asked, given)
+    leave_nothing(given["root"])
+
+
+def _report(reason: str) -> None:
+    """Tell the agent, once, whether this process outlives its container or unit."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), f"beside {reason}\n".encode() if reason else b"apart\n")
+    with contextlib.suppress(OSError):
+        os.close(sys.stdout.fileno())
 
 
 def _ask_by_signal() -> list[bool]:

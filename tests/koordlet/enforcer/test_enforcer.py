@@ -425,16 +425,63 @@ def test_a_dry_run_sees_foreign_writes_too(v2: FakeHost) -> None:
     ]
 
 
-def test_a_dry_run_says_what_it_would_put_back_and_leaves_the_journal(v2: FakeHost) -> None:
-    crashed = v2.journal()
-    v2.enforcer(journal=crashed).step([QUOTA], now=v2.clock)
-    crashed.close()
-    journal = (v2.root / "state/journal").read_bytes()
-    dry = open_enforcer(v2.settings(dry_run=True), v2.tree, now=v2.clock)
-    assert dry.counts["calm", "cpu.max", "restored"] == 1
-    dry.close(v2.clock)
+def audit_of(host: FakeHost) -> list[tuple[str, str, bool]]:
+    lines = map(json.loads, (host.root / "audit.jsonl").read_text().splitlines())
+    return [(line["outcome"], line["to"], line["dry_run"]) for line in lines]
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True], ids=["killed", "handed-over"])
+def test_a_dry_run_restores_the_actions_that_it_finds_and_adopts_nothing(v2: FakeHost, is_handed_over: bool) -> None:
+    state = want(Knob.CPU_WEIGHT, "7", strategy="hooks", protocol_state=True)
+    first = v2.enforcer()
+    first.step([QUOTA, state], now=v2.clock)
+    if is_handed_over:
+        first.close(v2.clock, handover_seconds=60.0)
+        assert first.handed_over_until is not None
+    else:
+        first._journal.close()
+    dry = open_enforcer(v2.settings(dry_run=True), v2.tree, now=v2.later(1))
+    assert quota(v2) == "max"
+    assert audit_of(v2)[-1] == ("restored", "max 100000", False)
+    assert v2.text("/pod", "cpu.weight") == "7"
+    assert dry.active_settings() == {}
+    dry.step([], now=v2.later(700))
+    dry.close(v2.later(1))
+    assert v2.text("/pod", "cpu.weight") == "7"
+    assert {kind for kind, _, is_dry in audit_of(v2) if is_dry} == set()
+    restore(v2.settings(), v2.tree, everything=True)
+    assert v2.text("/pod", "cpu.weight") == "100"
+
+
+def test_a_dry_run_leaves_the_actions_of_an_agent_that_runs(
+    v2: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("koordlet.enforcer.lifecycle.GUARDIAN_SECONDS", 0.0)
+    running = v2.enforcer()
+    running.step([QUOTA], now=v2.clock)
+    open_enforcer(v2.settings(dry_run=True), v2.tree, now=v2.later(1)).close(v2.later(1))
     assert quota(v2) == "20000"
-    assert (v2.root / "state/journal").read_bytes() == journal
+    assert "held by an agent that runs" in caplog.text
+    running.close(v2.later(1))
+    assert quota(v2) == "max"
+
+
+def test_a_dry_run_goes_on_where_a_tree_cannot_be_written(
+    v2: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = v2.enforcer()
+    first.step([QUOTA], now=v2.clock)
+    first._journal.close()
+
+    def refuse(attribute: KernelFile, *_: object) -> None:
+        raise HostError(attribute.path, "write", errno.EROFS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KernelFile, "write", refuse)
+        open_enforcer(v2.settings(dry_run=True), v2.tree, now=v2.later(1)).close(v2.later(1))
+    assert "koordlet restore" in caplog.text
+    restore(v2.settings(), v2.tree)
+    assert quota(v2) == "max"
 
 
 def test_a_list_that_the_kernel_does_not_empty_names_all_that_the_parent_has(

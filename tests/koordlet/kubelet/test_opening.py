@@ -9,6 +9,7 @@ import pytest
 from koordlet.commands.cluster_mode import find_cluster_mode
 from koordlet.commands.run import run
 from koordlet.config import AgentSettings
+from koordlet.kube.settings import ClusterSettings
 from koordlet.kubelet.opening import NothingConfigured, is_kubelet_configured, node_name
 from koordlet.kubelet.settings import KubeletSettings
 from tests.koordlet.kubelet.servers import RuntimeServer
@@ -49,6 +50,14 @@ def test_a_kubeconfig_turns_reporting_on_and_names_the_node(kubeconfig: str) -> 
     reports = mode.settings.cluster
     assert (reports.enabled, reports.node_name, reports.kubeconfig) == (True, "n1", kubeconfig)
     assert mode.settings.enforcer == AgentSettings().enforcer
+    mode.apiserver.close()
+
+
+def test_reporting_that_is_off_stays_off(kubeconfig: str) -> None:
+    off = AgentSettings(cluster=ClusterSettings(enabled=False))
+    mode = find_cluster_mode(off, node="n1", kubeconfig=kubeconfig)
+    assert mode.apiserver is not None
+    assert not mode.settings.cluster.enabled
     mode.apiserver.close()
 
 
