@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from math import ceil
 from typing import TYPE_CHECKING
 
 from api.cpuset import format_cpuset
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ASK_SECONDS = 10.0
-"""Time between two requests for settings that stay the same, as in Koordinator; in between they are carried on."""
+"""Time within which a setting that stays the same and is not in effect is asked for again, as in Koordinator. One in
+effect is carried on."""
 _MOST_BIRTHS = 4096
 _UNSEEN_TICKS = 60
 """Ticks after which a container that was told of at its birth and never seen is forgotten."""
@@ -53,24 +55,28 @@ class RuntimeHooks:
         pods: PodTableOf,
         facts_of: Callable[[PodTable], NodeFacts],
         actions: Callable[[], Mapping[str, Mapping[Knob, str]]],
+        holds: Callable[[Setting], bool],
     ) -> None:
-        """Without a reconciler nothing is asked for; `actions` are the values of actions in effect, by cgroup."""
+        """Without a reconciler nothing is asked for; `actions` are the values of actions in effect, by cgroup; `holds`
+        says whether protocol state is in effect, or below an action."""
         self.silent = (STRATEGY,)
         self.reconciler = reconciler
         self.pods = pods
         self.actions = actions
         self._facts_of = facts_of
+        self._holds = holds
         self._problems: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._births: dict[str, int] = {}
         self._exit = ExitStack()
         self._asked: tuple[Sequence[Setting], Sequence[Setting]] = ((), ())
-        self._due_seconds = 0.0
+        self._asked_seconds = 0.0
+        self._next = 0
+        """Place in `_asked` from which on the next tick looks."""
 
     def intents(self, tick: Tick) -> Sequence[Intent]:
-        """Return what running pods must have where that changed, and every few seconds; else it stays as it is.
-
-        Silent before pods are known, too.
+        """Return what running pods must have where that changed; else the part that is not in effect, in turns, and
+        silence about the rest. Silent before pods are known, too.
         """
         pods, cgroups = self.pods(), tick.window.cgroups
         self.silent = (STRATEGY,)
@@ -80,11 +86,20 @@ class RuntimeHooks:
         self._report(self.reconciler.problems)
         widened = self._widened(pods, cgroups)
         now = tick.window.last.monotonic_ns / 1e9
-        if settings is self._asked[0] and widened == self._asked[1] and now < self._due_seconds:
-            return ()
-        self._asked, self._due_seconds = (settings, widened), now + ASK_SECONDS
+        if settings is self._asked[0] and widened == self._asked[1]:
+            return self._lacking(now)
+        self._asked, self._asked_seconds = (settings, widened), now
         self.silent = ()
         return (*settings, *widened)
+
+    def _lacking(self, now: float) -> Sequence[Setting]:
+        """What is not in effect, because it was refused, put off or given up; a part of all settings in each tick."""
+        asked = [*self._asked[0], *self._asked[1]]
+        share = min(max(now - self._asked_seconds, 0.0) / ASK_SECONDS, 1.0)
+        self._asked_seconds = now
+        start, count = self._next, ceil(len(asked) * share)
+        self._next = (start + count) % max(len(asked), 1)
+        return [one for one in (asked + asked)[start : start + count] if not self._holds(one)]
 
     def born_suppressed(self, path: str) -> None:
         """Take the path of a container that starts with CPUs of a suppression; any thread may call."""
@@ -163,7 +178,8 @@ def open_runtime_hooks(
     automatic = settings.enforcer.enabled and in_cluster
     kept = HookRules(settings.hooks.features, only_reconciled=True)
     reconciler = Reconciler(kept, facts_of, v1=v1) if _is_on(settings.hooks.reconcile, automatic) else None
-    hooks = RuntimeHooks(reconciler, pods, facts_of, lambda: control.enforcer.active_state().actions)
+    enforcer = control.enforcer
+    hooks = RuntimeHooks(reconciler, pods, facts_of, lambda: enforcer.active_state().actions, enforcer.holds)
     if _is_on(settings.nri.enabled, automatic) and may_act:
         _open_nri(settings, tree, hooks, facts_of, v1=v1)
     if settings.runtime_proxy.enabled and may_act:

@@ -4,15 +4,16 @@ On cgroup v1 a new cgroup copies the CPU list of its parent. Made below a limite
 the list that it would have had without the limit is what the journal has to name as its original.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 
 from api.cgroup_path import ancestors, lineage
 from api.intents import Knob, Setting
 from api.plugin import Unsupported
 from koordlet.enforcer.conflicts import Owner
-from koordlet.enforcer.leases import Lease
+from koordlet.enforcer.leases import ChangeOfLeases, Lease
 from koordlet.enforcer.plan import OriginalOf
 from koordlet.enforcer.writer import Writer
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
@@ -23,6 +24,8 @@ Values = Mapping[Knob, str]
 _NOTHING: Values = MappingProxyType({})
 _COPIED = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 """Knobs that a new cgroup takes from its parent."""
+_EXCLUSIVE = (Knob.CPU_IDLE, Knob.CPU_WEIGHT)
+"""Knobs of which one puts the other out of effect."""
 _PASSED_ON = frozenset({*_COPIED, *(knob for knob, spec in KNOBS.items() if spec.scope == Scope.PROCESSES)})
 """Knobs whose value holds for the cgroups below as well, but not by the kernel's own doing."""
 
@@ -64,6 +67,64 @@ class ActiveState:
         if settings == self.settings and actions == self.actions:
             return self
         return ActiveState(self.generation + 1, MappingProxyType(settings), MappingProxyType(actions))
+
+
+class SettledState:
+    """Protocol state in effect that a step need not look at: its strategies are silent and nothing else touches it.
+
+    It was found in effect under the present rules of protection before. It is verified like all else.
+    """
+
+    def __init__(self) -> None:
+        self._change = ChangeOfLeases()
+        self._known_for: tuple[object, frozenset[str]] = (None, frozenset())
+        self._is_complete = False
+        self._settled: dict[Owner, Lease] = {}
+        self._loose: list[Lease] = []
+
+    def owners(
+        self,
+        active: Mapping[Owner, Lease],
+        asked: Iterable[Setting],
+        protection: object,
+        silent: Collection[str],
+    ) -> Collection[Owner]:
+        """Return the owners of what is settled, and untouched by all that is asked for and by the other leases."""
+        known_for = (protection, frozenset(silent))
+        has_changed = self._change.since_last(active)
+        if has_changed or not self._is_complete or known_for != self._known_for:
+            self._known_for = known_for
+            self._sort(active, protection, silent)
+        touched = set(self._touched(chain(asked, *(lease.layers for lease in self._loose))))
+        return self._settled.keys() - touched if touched else self._settled.keys()
+
+    def _sort(self, active: Mapping[Owner, Lease], protection: object, silent: Collection[str]) -> None:
+        self._settled, self._loose, self._is_complete = {}, [], True
+        for owner, lease in active.items():
+            is_candidate = _is_plain_state(lease) and lease.setting.strategy in silent
+            if is_candidate and lease.granted_by is protection:
+                self._settled[owner] = lease
+            else:
+                self._loose.append(lease)
+                self._is_complete &= not is_candidate
+
+    def _touched(self, others: Iterable[Setting]) -> Iterator[Owner]:
+        knobs_of_processes = set()
+        for one in others:
+            if (one.target, one.knob) in self._settled:
+                yield one.target, one.knob
+            if one.knob in _EXCLUSIVE:
+                yield from ((one.target, knob) for knob in _EXCLUSIVE)
+            if KNOBS[one.knob].scope == Scope.PROCESSES:
+                knobs_of_processes.add(one.knob)
+        if knobs_of_processes:  # they hold for the cgroups below as well
+            yield from (owner for owner in self._settled if owner[1] in knobs_of_processes)
+
+
+def _is_plain_state(lease: Lease) -> bool:
+    setting = lease.setting
+    is_grouped = setting.knob in (Knob.RESCTRL_GROUP, Knob.RESCTRL_SCHEMATA)
+    return setting.protocol_state and not (lease.bases or lease.is_inherited or is_grouped)
 
 
 class Births:

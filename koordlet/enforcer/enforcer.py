@@ -8,7 +8,7 @@ from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
 from api.qos import QoSClass
 from koordlet.config import EnforcerSettings
-from koordlet.enforcer.active_state import ActiveState, Births
+from koordlet.enforcer.active_state import ActiveState, Births, SettledState
 from koordlet.enforcer.apply import Applier
 from koordlet.enforcer.audit import AuditFile, Outcome
 from koordlet.enforcer.budgets import Budgets
@@ -18,7 +18,7 @@ from koordlet.enforcer.evictions.by_api import PodEvictions, PodEvictor
 from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.evictions.pace import Pace
 from koordlet.enforcer.journal import Journal, NoJournal
-from koordlet.enforcer.leases import Lease, Leases, groups_of
+from koordlet.enforcer.leases import ChangeOfLeases, Lease, Leases, groups_of
 from koordlet.enforcer.oneshot import OneShotActions
 from koordlet.enforcer.plan import Declined, Planner, WritePlan
 from koordlet.enforcer.protected import ProtectedCgroups
@@ -64,9 +64,12 @@ class Enforcer:
         self._one_shot = OneShotActions(reclaimer, evictions, self._budgets, log, clock)
         self._protection = ProtectedCgroups(settings.protected, {}, frozenset(), own, settings.only)
         self._cgroups: tuple[CgroupInfo, ...] = ()
-        self._claims: dict[str, Owner | None] = {}
+        self._claims: dict[str, Owner | None] | None = None
+        """Of the step, once something is to be written."""
         self._births = Births(knobs, writer)
         self._state = ActiveState()
+        self._unpublished = ChangeOfLeases()
+        self._settled = SettledState()
         self._spoken: set[str] = set()
         """Strategies that have asked for a setting since the start."""
         self._last_step: float | None = None
@@ -102,6 +105,12 @@ class Enforcer:
         """Protocol state that is held, in effect or below an action."""
         layers = (one for lease in self._leases.active.values() for one in lease.layers)
         return {(one.target, one.knob): one for one in layers if one.protocol_state}
+
+    def holds(self, setting: Setting) -> bool:
+        """Return whether protocol state has its value, in effect or below an action."""
+        leases = (self._leases.active.get((setting.target, knob)) for knob in (setting.knob, Knob.CPU_IDLE))
+        layers = (one for lease in leases if lease is not None for one in lease.layers)
+        return any(one.protocol_state and one.knob == setting.knob and one.value == setting.value for one in layers)
 
     def active_state(self) -> ActiveState:
         """The settings in effect after the newest step; may be called from any thread."""
@@ -161,11 +170,12 @@ class Enforcer:
         settings = [intent for intent in requested if isinstance(intent, Setting)]
         self._spoken |= {one.strategy for one in settings} - set(silent)
         self._leases.verify()
-        carried = self._carried(settings, silent)
         born = self._births.settings(settings, self._leases.active)
+        settled = self._settled.owners(self._leases.active, [*settings, *born], self._protection, silent)
+        carried = self._carried(settings, silent, settled)
         winners = self._resolve([*settings, *born], carried)
         self._leases.retry()
-        self._release(winners, silent)
+        self._release(winners, silent, settled)
         self._apply(winners, {id(one) for one in carried})
         self._act([intent for intent in requested if isinstance(intent, Reclaim | Evict)])
         self._publish()
@@ -178,12 +188,16 @@ class Enforcer:
         if before is not None and now - before > self._settings.guardian_seconds:
             self._leases.end_all_actions(f"no step for {now - before:.0f} s")
 
-    def _carried(self, requested: Iterable[Setting], silent: Collection[str]) -> list[Setting]:
-        """Settings in effect that are not requested and stay: of silent strategies, and left by an earlier run."""
+    def _carried(
+        self, requested: Iterable[Setting], silent: Collection[str], settled: Collection[Owner]
+    ) -> list[Setting]:
+        """Settings in effect that are not requested and stay: of silent strategies, and left by an earlier run; without
+        those that are settled."""
         asked = {(one.target, one.knob, one.protocol_state) for one in requested}
         return [
             one
-            for lease in self._leases.active.values()
+            for owner, lease in self._leases.active.items()
+            if owner not in settled
             for one in lease.layers
             if (one.target, one.knob, one.protocol_state) not in asked and self._stays(one, lease, silent)
         ]
@@ -197,6 +211,8 @@ class Enforcer:
         return is_silent or (is_unclaimed and now - self._started < _UNCLAIMED_SECONDS)
 
     def _publish(self) -> None:
+        if not self._unpublished.since_last(self._leases.active):
+            return
         self._state = self._state.next(self._leases.active)
 
     def _act(self, intents: list[Reclaim | Evict]) -> None:
@@ -265,8 +281,10 @@ class Enforcer:
         lease = self._leases.active.get((setting.target, setting.knob))
         return lease.setting if lease is not None else None
 
-    def _release(self, winners: Mapping[Owner, Wanted], silent: Collection[str]) -> None:
+    def _release(self, winners: Mapping[Owner, Wanted], silent: Collection[str], settled: Collection[Owner]) -> None:
         active = self._leases.active
+        if len(settled) == len(active) and not self._leases.groups:
+            return
         over = [
             owner
             for owner, lease in active.items()
@@ -277,7 +295,7 @@ class Enforcer:
         dropped: list[Owner] = []
         ended: list[Owner] = []
         for owner, lease in active.items():
-            if owner in winners or owner in beneath:
+            if owner in winners or owner in settled or owner in beneath:
                 continue
             is_carried = lease.setting.strategy in silent or lease.is_inherited
             (ended if is_carried else dropped).append(owner)
@@ -291,7 +309,7 @@ class Enforcer:
     def _apply(self, winners: Mapping[Owner, Wanted], carried: Collection[int]) -> None:
         plans, declined, restored = [], [], []
         queue = sorted(winners.values(), key=lambda one: (one.setting.strength, one.setting.target, one.setting.knob))
-        self._claims = self._leases.claims()
+        self._claims = None
         layers = [one for wanted in queue for one in (*wanted.bases, wanted.setting)]
         schemata = {one.target: one for one in layers if one.knob == Knob.RESCTRL_SCHEMATA}
         for wanted in queue:
@@ -327,6 +345,8 @@ class Enforcer:
                 self._renew(lease, wanted, renews=id(setting) not in carried)
             else:
                 self._log.emit(of_intent(setting, Outcome.UNCHANGED, setting.reason))
+                if setting.protocol_state and plan.found:
+                    self._leases.take_found(setting, plan.found)
         self._leases.release(declined, "it may no longer be")
         self._leases.release(restored, "the original is wanted")
         self._applier.apply(plans)
@@ -374,6 +394,8 @@ class Enforcer:
         return plan
 
     def _check_claims(self, owners: Sequence[Owner], plan: WritePlan) -> None:
+        if self._claims is None:
+            self._claims = self._leases.claims()
         for entry in plan.entries:
             other = self._claims.get(entry.attribute.key, owners[0])
             if other not in owners:

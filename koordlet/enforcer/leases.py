@@ -7,6 +7,7 @@ Protocol state itself ends to the original.
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import is_
 
 from api.intents import Knob, Setting
 from koordlet.enforcer.audit import Outcome
@@ -16,7 +17,8 @@ from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.journal_format import JournalEntry, Kind
 from koordlet.enforcer.rollback import Ownership, RollbackResult, inspect, roll_back
 from koordlet.enforcer.writer import Writer
-from koordlet.host.attributes import KernelFile, ResourceGroup, TrafficClass
+from koordlet.host.attributes import Attribute, KernelFile, ResourceGroup, TrafficClass
+from koordlet.host.knobs.knobs import Assignment
 
 _VERIFY_ALL_UP_TO = 256
 _VERIFY_STEPS = 5
@@ -42,11 +44,29 @@ class Lease:
     """Monotonic second at which it took effect; that of the action, where it lies over protocol state."""
     granted_by: object = None
     """The rules of protection that allowed it."""
+    found: tuple[Assignment, ...] = ()
+    """What was there already, of protocol state without entries: nothing to restore, but to be asked for again once
+    it is no longer there."""
 
     @property
     def layers(self) -> tuple[Setting, ...]:
         """The setting and the protocol state below it."""
         return (self.setting, *self.bases)
+
+
+class ChangeOfLeases:
+    """Notices whether leases came or went since it was asked last: each change of a value makes another object."""
+
+    def __init__(self) -> None:
+        self._known: list[Lease] | None = None
+
+    def since_last(self, active: Mapping[Owner, Lease]) -> bool:
+        """Return whether the leases are others than at the last call; True at the first."""
+        known = self._known
+        if known is not None and len(known) == len(active) and all(map(is_, known, active.values())):
+            return False
+        self._known = list(active.values())
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +104,9 @@ class Leases:
         self._backoffs: dict[Owner, tuple[float, str]] = {}
         """Monotonic second until which a knob is not written, with the reason."""
         self._steps = 0
+        self._change = ChangeOfLeases()
+        self._verified: tuple[list[Owner], list[Owner]] = ([], [])
+        """Owners of actions, and of protocol state where that is verified in turns."""
 
     def backoff_reason(self, owner: Owner) -> str:
         """Reason why a knob is not written at present; empty if it may be."""
@@ -109,25 +132,36 @@ class Leases:
         """Check that the leases are in effect; of many, a fifth in each step, of protocol state a fifteenth."""
         now = self._clock.monotonic_seconds
         self._backoffs = {owner: backoff for owner, backoff in self._backoffs.items() if backoff[0] > now}
-        owners = list(self.active)
-        if sum(len(lease.entries) for lease in self.active.values()) > _VERIFY_ALL_UP_TO:
-            states = [owner for owner, lease in self.active.items() if lease.setting.protocol_state]
-            owners = [owner for owner, lease in self.active.items() if not lease.setting.protocol_state]
-            if len(owners) > _VERIFY_ALL_UP_TO:
-                owners = owners[self._steps % _VERIFY_STEPS :: _VERIFY_STEPS]
-            owners += states[self._steps % _VERIFY_STATE_STEPS :: _VERIFY_STATE_STEPS]
+        if self._change.since_last(self.active):
+            self._verified = self._by_turns()
+        owners, states = self._verified
+        if len(owners) > _VERIFY_ALL_UP_TO:
+            owners = owners[self._steps % _VERIFY_STEPS :: _VERIFY_STEPS]
+        owners = owners + states[self._steps % _VERIFY_STATE_STEPS :: _VERIFY_STATE_STEPS]
         self._steps += 1
         for owner in owners:
             self.verify_one(owner)
 
+    def _by_turns(self) -> tuple[list[Owner], list[Owner]]:
+        if sum(len(lease.entries) + len(lease.found) for lease in self.active.values()) <= _VERIFY_ALL_UP_TO:
+            return list(self.active), []
+        actions = [owner for owner, lease in self.active.items() if not lease.setting.protocol_state]
+        return actions, [owner for owner, lease in self.active.items() if lease.setting.protocol_state]
+
     def verify_one(self, owner: Owner) -> None:
         """Check one lease; give it up if its cgroup is gone or another program wrote to it."""
+        lease = self.active[owner]
+        if not all(map(self._is_there, lease.found)):
+            del self.active[owner]
+            return
         foreign: list[RollbackResult] = []
         gone: list[RollbackResult] = []
-        for entry in self.active[owner].entries.values():
+        for entry in lease.entries.values():
             if entry.by_kernel:
                 continue
             try:
+                if lease.setting.protocol_state and self._is_as_left(entry):
+                    continue
                 ownership, text = inspect(entry, self._writer)
                 if ownership == Ownership.GONE:
                     reason = "the cgroup is no more, or another of its name"
@@ -143,6 +177,23 @@ class Leases:
         elif foreign:
             self.back_off(owner, foreign[0].reason)
             self._give_up(owner, foreign)
+
+    def _is_as_left(self, entry: JournalEntry) -> bool:
+        """Whether a file has our text: of whichever cgroup, it is in effect, and a write will see which one it is."""
+        return isinstance(entry.attribute, KernelFile) and self._has(entry.attribute, entry.ours[-1])
+
+    def _has(self, attribute: Attribute, text: str) -> bool:
+        return self._writer.read(attribute) == frozenset((text,))
+
+    def _is_there(self, found: Assignment) -> bool:
+        try:
+            return self._has(found.attribute, found.value)
+        except OSError:
+            return False
+
+    def take_found(self, setting: Setting, found: Iterable[Assignment]) -> None:
+        """Take a lease of protocol state that is in effect already."""
+        self.active[setting.target, setting.knob] = Lease(setting, {}, math.inf, found=tuple(found))
 
     def _extend(self, entry: JournalEntry, ownership: Ownership, text: str, foreign: list[RollbackResult]) -> None:
         """Processes come and go: set those that still have the original, or what the protocol gives them."""

@@ -46,6 +46,8 @@ class WritePlan:
     """Entries that change while their attributes hold the right text already."""
     stale: tuple[str, ...] = ()
     """Keys of protocol state that is asked for no more at these attributes."""
+    found: tuple[Assignment, ...] = ()
+    """Attributes that hold the right text already; empty where some do not, or where processes have them."""
 
     @property
     def setting(self) -> Setting:
@@ -117,7 +119,17 @@ class Planner:
         records += self._left_below(wanted, planned, known, aliases)
         stale = tuple(key for key, entry in known.items() if key not in planned and entry.kind is Kind.PROTOCOL)
         change = KnobChange(setting.knob, setting.target, texts, direction(setting.knob, texts))
-        return WritePlan(wanted, change, entries, tuple(records), () if setting.protocol_state else stale)
+        is_found = len(same) == len(parts) and all(
+            isinstance(part.assignment.attribute, KernelFile) for part, _ in same
+        )
+        return WritePlan(
+            wanted,
+            change,
+            entries,
+            tuple(records),
+            () if setting.protocol_state else stale,
+            tuple(part.assignment for part, _ in same) if is_found else (),
+        )
 
     def _parts(self, wanted: Wanted, aliases: Mapping[str, str]) -> list[_Part]:
         """Attributes of the setting, and those that only the protocol state of the same knob sets."""

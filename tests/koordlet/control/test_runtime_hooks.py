@@ -8,6 +8,7 @@ import grpc
 import msgspec
 import pytest
 
+from api.intents import Knob, Setting
 from api.protocol import BATCH_CPU, BATCH_MEMORY
 from api.qos import QoSClass
 from api.settings import SettingsError
@@ -65,10 +66,13 @@ class Node:
         self.opened.append(hooks)
         return hooks
 
-    def tick(self, end_seconds: float = 2.0) -> None:
+    def at(self, end_seconds: float) -> Tick:
         empty = {"cpustat.usage_ns": [0] * len(PATHS)}
         frames = [make_frame(second, PATHS, empty) for second in (end_seconds - 1, end_seconds)]
-        self.control.step(Tick.of(Window(frames)))
+        return Tick.of(Window(frames))
+
+    def tick(self, end_seconds: float = 2.0) -> None:
+        self.control.step(self.at(end_seconds))
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
@@ -159,12 +163,18 @@ def test_settings_that_nobody_changed_are_carried_on(node: Node) -> None:
     assert hooks.silent == ()
     node.tick()
     assert hooks.silent == ("runtime_hooks",)
-    node.tick(2 + ASK_SECONDS)
-    assert hooks.silent == ()
+    shares = node.host.file(POD, "cpu.shares" if node.host.version == 1 else "cpu.weight")
+    shares.write_text("77\n")
+    node.tick(3)
+    assert [(one.target, one.knob) for one in hooks.intents(node.at(3 + ASK_SECONDS)) if isinstance(one, Setting)] == [
+        (POD, Knob.CPU_WEIGHT)
+    ]
+    assert hooks.silent == ("runtime_hooks",)
     node.table = PodTable([], generation=2)
     node.tick(3 + ASK_SECONDS)
     assert hooks.silent == ()
-    assert found(node, POD) in (("1024", "-1"), ("100", "max 100000"))
+    assert found(node, CONTAINER) in (("1024", "-1"), ("100", "max 100000"))
+    assert found(node, POD)[0] == "77"
 
 
 def test_the_runtime_is_answered(node: Node) -> None:

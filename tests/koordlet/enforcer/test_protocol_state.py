@@ -13,6 +13,7 @@ from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.journal_format import Kind, decode
 from koordlet.enforcer.lifecycle import restore
 from tests.koordlet.enforcer.hosts import FakeHost, infos, outcomes, want
+from tests.trees import make_tree
 
 BE = infos(pod=QoSClass.BE)
 
@@ -320,3 +321,83 @@ def test_idle_of_the_protocol_and_the_weight_below_it_survive_a_death(host: Fake
     step(host, successor, state(Knob.CPU_MAX, "50000 100000"))
     assert (host.text("/pod", "cpu.idle"), host.text("/pod", name)) == ("0", before)
     successor.close(host.later(1))
+
+
+QUIET = ("hooks",)
+
+
+def settle(host: FakeHost, enforcer: Enforcer, *states: Intent) -> None:
+    """Have states in effect of a strategy that has nothing more to say."""
+    step(host, enforcer, *states)
+    for _ in range(3):
+        assert step(host, enforcer, silent=QUIET) == []
+
+
+def test_settled_state_stays_and_an_action_still_lies_over_it(host: FakeHost) -> None:
+    enforcer = host.enforcer()
+    settle(host, enforcer, BATCH)
+    assert enforcer.step([], BE, host.later(1), silent=QUIET) == []  # not even looked at
+    assert ("cpu.max", "overlaid", "50000 100000") in step(host, enforcer, SUPPRESSED, silent=QUIET)
+    assert quota(host) == "20000"
+    assert enforcer.active_state().actions == {"/pod": {Knob.CPU_MAX: SUPPRESSED.value}}
+    assert enforcer.holds(BATCH)
+    step(host, enforcer, silent=QUIET)
+    assert quota(host) == "50000"
+    settle(host, enforcer, BATCH)
+    step(host, enforcer)
+    assert quota(host) == "max"
+    assert not enforcer.holds(BATCH)
+
+
+def test_an_idle_cgroup_has_its_settled_weight_below(host: FakeHost) -> None:
+    enforcer = host.enforcer()
+    weight = state(Knob.CPU_WEIGHT, "7")
+    settle(host, enforcer, weight)
+    found = step(host, enforcer, want(Knob.CPU_IDLE, "1"), silent=QUIET)
+    assert ("cpu.weight", "overlaid", "7") in found
+    assert enforcer.holds(weight)
+    step(host, enforcer, silent=QUIET)
+    assert host.text("/pod", "cpu.idle") == "0"
+    assert enforcer.holds(weight)
+
+
+def test_an_action_on_processes_above_settled_state_of_the_same_knob_is_a_conflict(host: FakeHost) -> None:
+    host.make("/pod/inner")
+    files = {"cpu/pod/inner/cgroup.procs": "77\n", "memory/pod/inner/cgroup.procs": "77\n"}
+    if host.version == 2:
+        files = {"pod/inner/cgroup.procs": "77\n"}
+    make_tree(host.root, {f"cg/{name}": text for name, text in files.items()} | {"proc/77/oom_score_adj": "0\n"})
+    enforcer = host.enforcer()
+    settle(host, enforcer, state(Knob.OOM_SCORE_ADJ, "500", "/pod/inner"))
+    found = step(host, enforcer, want(Knob.OOM_SCORE_ADJ, "900"), silent=QUIET)
+    assert ("oom_score_adj", "conflict", "900") in found
+
+
+def test_another_program_is_noticed_in_settled_state_of_hundreds_within_fifteen_steps(host: FakeHost) -> None:
+    paths = [f"/pod/{number}" for number in range(300)]
+    for path in paths:
+        host.make(path)
+    enforcer = host.enforcer(pod_changes_per_minute=1000)
+    settle(host, enforcer, *(state(Knob.CPU_MAX, "50000 100000", path) for path in paths))
+    file = host.file(paths[123], "cpu.max" if host.version == 2 else "cpu.cfs_quota_us")
+    file.write_text("70000 100000\n" if host.version == 2 else "70000\n")
+    found = [one for _ in range(15) for one in step(host, enforcer, silent=QUIET)]
+    assert [(knob, outcome) for knob, outcome, _ in found] == [("cpu.max", "foreign_write")]
+
+
+def test_what_was_there_already_counts_as_in_effect_until_it_is_no_longer_there(host: FakeHost) -> None:
+    name, text, other = ("cpu.max", "50000 100000\n", "9000 100000\n")
+    if host.version == 1:
+        name, text, other = "cpu.cfs_quota_us", "50000\n", "9000\n"
+    host.file("/pod", name).write_text(text)
+    enforcer = host.enforcer()
+    settle(host, enforcer, BATCH)
+    assert enforcer.holds(BATCH)
+    assert not (host.root / "state/journal").exists() or kinds(host) == []
+    host.file("/pod", name).write_text(other)
+    assert step(host, enforcer, silent=QUIET) == []
+    assert not enforcer.holds(BATCH)
+    assert ("cpu.max", "set") in [(knob, outcome) for knob, outcome, _ in step(host, enforcer, BATCH, silent=QUIET)]
+    assert quota(host) == "50000"
+    step(host, enforcer)
+    assert quota(host) == "9000"
