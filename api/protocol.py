@@ -78,6 +78,24 @@ ANNOTATION_OOM_SCORE_ADJ = "koordinator.sh/oom-score-adj"
 ANNOTATION_OOM_SCORE_ADJ_SPEC = "koordinator.sh/oom-score-adj-spec"
 ANNOTATION_EXTENDED_RESOURCE_SPEC = "node.koordinator.sh/extended-resource-spec"
 ANNOTATION_GANG_PREFIX = "gang.scheduling.koordinator.sh/"
+ANNOTATION_BIND_GANG_GROUP_ID = "internal.scheduling.koordinator.sh/bind-gang-group-id"
+ANNOTATION_BIND_GANG_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
+ANNOTATION_GPU_MINORS = "scheduling.koordinator.sh/gpu-minors"
+ANNOTATION_BIND_TIMESTAMP = "scheduling.koordinator.sh/bind-timestamp"
+ANNOTATION_RESERVE_POD = "scheduling.koordinator.sh/reserve-pod"
+ANNOTATION_RESERVATION_NAME = "scheduling.koordinator.sh/reservation-name"
+ANNOTATION_RESERVATION_NODE = "scheduling.koordinator.sh/reservation-node"
+ANNOTATION_RESERVATION_RESIZE = "scheduling.koordinator.sh/reservation-resize-allocatable"
+ANNOTATION_IS_PRE_ALLOCATION = "scheduling.koordinator.sh/is-pre-allocation"
+
+# Namespace labels.
+LABEL_GRANTED_QOS_CLASSES = "admission.koordinator.sh/qos-classes"
+"""QoS classes that pods of a namespace may take where their use is restricted, joined by dots: `LSE.LSR`."""
+
+# Colocation profiles, quotas and settings.
+ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
+QUOTA_PREFIX = "quota.scheduling.koordinator.sh/"
+CONFIG_MAP_SLO_CONTROLLER = "slo-controller-config"
 
 # Node labels and annotations.
 LABEL_NODE_CPU_BIND_POLICY = "node.koordinator.sh/cpu-bind-policy"

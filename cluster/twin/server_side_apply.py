@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.kube.patching import MERGE_KEYS
 from cluster.resources import Document
-from cluster.twin.patches import MERGE_KEYS
 from cluster.twin.status_errors import StatusError
 
 Path = tuple[str, ...]
