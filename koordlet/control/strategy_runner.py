@@ -143,6 +143,9 @@ def open_strategies(settings: StrategiesSettings, source: str, *, live: bool = F
         raise refused[0]
     runner = StrategyRunner(strategies, spec, settings.features)
     runner.is_asked = spec is not None
+    if spec is None:
+        # Until the cluster has answered nothing is known, so that what an earlier run left stays.
+        runner.silent = frozenset(strategies)
     return runner
 
 

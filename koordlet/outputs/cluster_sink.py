@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.crds.node_slo import HostApplication
@@ -14,6 +15,7 @@ from detector.registry import discover_symptoms
 from koordlet.agent.sinks import Sink
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.identity.host_applications import HostApplicationGroup, host_application_paths, kubepods_directories
+from koordlet.kube.kept_spec import KeptSpec
 from koordlet.kube.node_slo import ClusterNodeSLO, applications_of
 from koordlet.kube.reporter import WATCH, Reporter, connect, node_name
 from koordlet.kube.rules import ClusterRules
@@ -59,6 +61,8 @@ class SloFollower:
             except SettingsError as error:
                 refused = [*refused, error]
             self._refuse(refused)
+            if not refused:
+                self._slo.keep(newest)
             _log.info("following %s", newest.source if newest.spec is not None else "no NodeSLO; the settings hold")
         if tick.window.cgroups is not self._cgroups:
             self._cgroups = tick.window.cgroups
@@ -110,7 +114,7 @@ def open_cluster(
     stack.callback(reporter.close)
     follower = None
     if settings.cluster.node_slo:
-        slo = ClusterNodeSLO(client, node, WATCH)
+        slo = ClusterNodeSLO(client, node, WATCH, KeptSpec(Path(settings.enforcer.state_dir), node))
         slo.start()
         stack.callback(slo.close)
         follower = SloFollower(slo, agent, reporter, links.strategies)

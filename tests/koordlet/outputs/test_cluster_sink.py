@@ -16,7 +16,7 @@ from api.qos import QoSClass
 from cluster import EVENTS, NODES, PODS, Client, Key, custom, merge_patch
 from cluster.twin import Twin
 from koordlet.agent.sinks import Sink
-from koordlet.config import AgentSettings, StrategiesSettings
+from koordlet.config import AgentSettings, EnforcerSettings, StrategiesSettings
 from koordlet.control.reports import ControlReports
 from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.identity.host_applications import HostApplicationGroup
@@ -78,11 +78,17 @@ def links(strategies: StrategyRunner) -> ClusterLinks:
 
 @pytest.fixture
 def sink(twin: Twin, agent: FakeAgent, links: ClusterLinks, tmp_path: Path) -> Iterator[Sink]:
-    config = tmp_path / "kubeconfig"
+    with ExitStack() as stack:
+        yield opened(stack, twin.url, agent, links, tmp_path)
+
+
+def opened(stack: ExitStack, url: str, agent: FakeAgent, links: ClusterLinks, directory: Path) -> Sink:
+    """The sink of an agent with its state in this directory."""
+    config = directory / "kubeconfig"
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": twin.url}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": {}}],
         "current-context": "c",
@@ -91,9 +97,9 @@ def sink(twin: Twin, agent: FakeAgent, links: ClusterLinks, tmp_path: Path) -> I
     settings = AgentSettings(
         cluster=ClusterSettings(enabled=True, kubeconfig=str(config), node_name="n1", first_report_seconds=0.0),
         prediction=PredictionSettings(enabled=False),
+        enforcer=EnforcerSettings(state_dir=str(directory)),
     )
-    with ExitStack() as stack:
-        yield open_cluster(stack, agent, None, settings, links)  # type: ignore[arg-type]
+    return open_cluster(stack, agent, None, settings, links)  # type: ignore[arg-type]
 
 
 def until(sink: Sink, node: Node, condition: Any) -> None:
@@ -104,6 +110,37 @@ def until(sink: Sink, node: Node, condition: Any) -> None:
         return condition()
 
     wait_for(met)
+
+
+def test_an_agent_that_starts_while_the_api_server_is_away_follows_what_it_followed_last(
+    twin: Twin, client: Client, agent: FakeAgent, tmp_path: Path
+) -> None:
+    def started(stack: ExitStack, url: str) -> tuple[Sink, StrategyRunner]:
+        made = open_strategies(StrategiesSettings(), "koordlet.toml", live=True)
+        assert made is not None
+        return opened(stack, url, agent, ClusterLinks(strategies=made), tmp_path), made
+
+    node = Node({"/x": 1.0}, {})
+    twin.load(SLOS, [slo(resourceUsedThresholdWithBE={"enable": True})])
+    with ExitStack() as stack:
+        sink, first = started(stack, twin.url)
+        until(sink, node, lambda: first.strategies["cpu_suppress"].settings.enable)
+        client.patch(SLOS, Key("", "n1"), merge_patch({"spec": {"cpuBurstStrategy": {"policy": "no such"}}}))
+        until(sink, node, lambda: agent.lost["cluster.node_slo"])
+    assert (tmp_path / "node-slo.json").stat().st_mode & 0o777 == 0o600
+    with ExitStack() as stack:
+        sink, second = started(stack, "http://127.0.0.1:1")
+        assert "cpu_suppress" in second.silent, "before the first tick what an earlier run left stays"
+        sink(node.tick())
+        assert second.is_asked
+        assert second.strategies["cpu_suppress"].settings.enable
+        assert second.strategies["cpu_burst"].settings.policy != "no such"
+    client.delete(SLOS, Key("", "n1"))
+    with ExitStack() as stack:
+        sink, third = started(stack, twin.url)
+        until(sink, node, lambda: not third.is_asked)
+        assert third.silent == frozenset()
+        wait_for(lambda: not (tmp_path / "node-slo.json").exists())
 
 
 def slo(**spec: object) -> dict[str, object]:
