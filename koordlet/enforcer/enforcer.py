@@ -18,6 +18,7 @@ from koordlet.enforcer.evictions.by_api import PodEvictions, PodEvictor
 from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.evictions.pace import Pace
 from koordlet.enforcer.journal import Journal, NoJournal
+from koordlet.enforcer.kubelet_files import NOT_KNOWN
 from koordlet.enforcer.leases import ChangeOfLeases, Lease, Leases, groups_of
 from koordlet.enforcer.oneshot import OneShotActions
 from koordlet.enforcer.plan import Declined, Planner, WritePlan
@@ -326,7 +327,7 @@ class Enforcer:
                 plan = self._plan(owner, wanted, schemata)
             except Declined as why:
                 self._log.emit(of_intent(setting, why.outcome, why.reason, file=why.file))
-                may_stay = why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF)
+                may_stay = why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF) or why.reason.endswith(NOT_KNOWN)
                 if lease is not None and may_stay and lease.setting.protocol_state == setting.protocol_state:
                     lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
                 elif wanted.bases:

@@ -17,6 +17,8 @@ _BEST_EFFORT_ALONE = frozenset(
 )
 """Limits that no directory of the kubelet gets but the best-effort one: the others hold production."""
 _PROTECTION = frozenset({Knob.MEMORY_MIN, Knob.MEMORY_LOW})
+NOT_KNOWN = ", as far as is known: neither the kubelet nor its file has told its configuration"
+"""End of a reason that the kubelet's configuration may take away; what is in effect stays meanwhile."""
 _LISTS = frozenset({Knob.CPUSET_CPUS, Knob.CPUSET_MEMS})
 
 
@@ -27,6 +29,20 @@ def refusal(
 
     `kind` is that of the target, `pod_uid` the pod that it is or lies in, empty outside pods.
     """
+    reason = _reason(knob, target, kind, direction, policy, pod_uid)
+    if not reason or policy.is_known:
+        return reason
+    certain = _reason(knob, target, kind, direction, _without_managers(policy), pod_uid)
+    return certain or reason + NOT_KNOWN
+
+
+def _without_managers(policy: KubeletPolicy) -> KubeletPolicy:
+    return KubeletPolicy(exclusive_pods=policy.exclusive_pods)
+
+
+def _reason(
+    knob: Knob, target: str, kind: CgroupKind, direction: Direction, policy: KubeletPolicy, pod_uid: str
+) -> str:
     if kind is CgroupKind.KUBEPODS:
         return _of_directory(knob, target, direction, policy)
     if pod_uid and policy.memory_qos and knob in _PROTECTION:

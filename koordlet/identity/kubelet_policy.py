@@ -18,10 +18,17 @@ class KubeletPolicy:
     """`qosReserved`: the kubelet writes the memory limits of its QoS directories."""
     exclusive_pods: frozenset[str] = frozenset()
     """Uids (of cgroup names) of the pods with CPUs of their own, by PodResources."""
+    is_known: bool = True
+    """False while neither the kubelet nor its file has told: then it is taken to manage whatever it can."""
 
 
 NO_KUBELET_POLICY = KubeletPolicy()
 """The policy of a kubelet without managers, and of a host without a kubelet."""
+
+UNKNOWN_KUBELET_POLICY = KubeletPolicy(
+    cpu_manager_static=True, memory_manager_static=True, memory_qos=True, qos_reserved=True, is_known=False
+)
+"""The policy of a kubelet whose configuration is not known."""
 
 KubeletPolicyOf = Callable[[], KubeletPolicy]
 """The newest policy; never waits."""

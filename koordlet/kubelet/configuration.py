@@ -70,6 +70,11 @@ class KubeletConfig:
     container_runtime_endpoint: str = ""
 
     @property
+    def is_told(self) -> bool:
+        """Whether the kubelet or its file says so; else what is not about the tree's layout is a default."""
+        return self.source in ("configz", "file")
+
+    @property
     def static_cpus(self) -> bool:
         """Whether the CPU manager writes cpusets."""
         return self.cpu_manager_policy == "static"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from api.plugin import Unsupported
 from koordlet.host.files import HostTree
-from koordlet.identity.kubelet_policy import KubeletPolicy
+from koordlet.identity.kubelet_policy import UNKNOWN_KUBELET_POLICY, KubeletPolicy
 from koordlet.identity.pods import NO_PODS, PodTable
 from koordlet.kubelet.assembly import Assembly, Sources, assemble, departed
 from koordlet.kubelet.cgroup_paths import kubepods_path
@@ -117,15 +117,17 @@ class PodSource:
         return self._sources.config
 
     def policy(self) -> KubeletPolicy:
-        """Return what the kubelet manages by itself."""
-        config = self._sources.config or KubeletConfig()
+        """Return what the kubelet manages by itself; everything that it might while its configuration is not known."""
+        config = self._sources.config
         exclusive = (pod.cgroup_uid for pod in self._table.pods if any(each.assigned.cpus for each in pod.containers))
+        if config is None or not config.is_told:
+            return replace(UNKNOWN_KUBELET_POLICY, exclusive_pods=frozenset(exclusive))
         return KubeletPolicy(
             cpu_manager_static=config.static_cpus,
             memory_manager_static=config.static_memory,
             memory_qos=config.memory_qos,
             qos_reserved=bool(config.qos_reserved),
-            exclusive_pods=frozenset(exclusive) if config.static_cpus else frozenset(),
+            exclusive_pods=frozenset(exclusive),
         )
 
     def status(self) -> SourceStatus:

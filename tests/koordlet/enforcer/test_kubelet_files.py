@@ -1,13 +1,18 @@
 """Files that the kubelet writes itself stay the kubelet's."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from api.frame import CgroupKind
 from api.intents import Knob
-from koordlet.enforcer.kubelet_files import refusal
+from api.qos import QoSClass
+from koordlet.enforcer.kubelet_files import NOT_KNOWN, refusal
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.host.knobs.direction import Direction
-from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, KubeletPolicy
+from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, UNKNOWN_KUBELET_POLICY, KubeletPolicy
+from tests.koordlet.enforcer.hosts import FakeHost, infos, outcomes, want
 
 BEST_EFFORT = "/kubepods.slice/kubepods-besteffort.slice"
 BURSTABLE = "/kubepods/burstable"
@@ -72,3 +77,42 @@ def test_a_pod_that_another_layout_names_is_known_by_its_uid() -> None:
     policy = KubeletPolicy(exclusive_pods=frozenset({UID}))
     named = ProtectedCgroups((), {}, frozenset(), "", pod_uids={"/odd/place": UID}, kubelet=policy)
     assert "CPU manager" in named.forbids(Knob.CPUSET_CPUS, "/odd/place", Direction.TIGHTER)
+
+
+@pytest.mark.parametrize(
+    ("knob", "target", "kind", "uid", "is_certain"),
+    [
+        (Knob.CPUSET_CPUS, BEST_EFFORT, CgroupKind.KUBEPODS, "", False),
+        (Knob.CPUSET_MEMS, BEST_EFFORT, CgroupKind.KUBEPODS, "", False),
+        (Knob.MEMORY_MAX, BEST_EFFORT, CgroupKind.KUBEPODS, "", False),
+        (Knob.MEMORY_LOW, BURSTABLE, CgroupKind.KUBEPODS, "", False),
+        (Knob.MEMORY_MIN, f"{BURSTABLE}/pod{UID}", CgroupKind.POD, UID, False),
+        (Knob.CPU_IDLE, BEST_EFFORT, CgroupKind.KUBEPODS, "", True),
+        (Knob.CPUSET_CPUS, BURSTABLE, CgroupKind.KUBEPODS, "", True),
+        (Knob.CPU_MAX, BURSTABLE, CgroupKind.KUBEPODS, "", True),
+    ],
+)
+def test_what_a_kubelet_might_write_that_has_not_told_is_left_to_it(
+    knob: Knob, target: str, kind: CgroupKind, uid: str, is_certain: bool
+) -> None:
+    found = refusal(knob, target, kind, Direction.TIGHTER, UNKNOWN_KUBELET_POLICY, uid)
+    assert found
+    assert found.endswith(NOT_KNOWN) == (not is_certain)
+    assert refusal(Knob.CPU_MAX, BEST_EFFORT, CgroupKind.KUBEPODS, Direction.TIGHTER, UNKNOWN_KUBELET_POLICY, "") == ""
+
+
+def test_what_is_in_effect_stays_until_the_kubelet_has_told(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    host.make("/kubepods/burstable/podx")
+    state = want(Knob.MEMORY_MIN, "4096", "/kubepods/burstable/podx", strategy="qos", protocol_state=True)
+    pods = infos(**{"kubepods/burstable/podx": QoSClass.LS})
+    marked = [replace(info, pod_uid=UID) for info in pods]
+    first = host.enforcer()
+    first.step([state], marked, host.later(1))
+    first.close(host.later(1))
+    second = host.enforcer()
+    for _ in range(3):
+        second.step([state], marked, host.later(1), kubelet=UNKNOWN_KUBELET_POLICY)
+        assert host.text(state.target, "memory.min") == "4096"
+    events = second.step([state], marked, host.later(1), kubelet=MEMORY_QOS)
+    assert host.text(state.target, "memory.min") == "0", outcomes(events)

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from cluster import PODS
 from cluster.twin import Twin
 from koordlet.host.files import HostTree
+from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, UNKNOWN_KUBELET_POLICY
+from koordlet.kubelet.configuration import KubeletConfig
 from koordlet.kubelet.settings import KubeletSettings
 from koordlet.kubelet.source import PodSource
 from koordlet.kubelet.watch import PACE, ApiServer
@@ -48,6 +51,15 @@ def test_pods_containers_and_configuration_come_together(source: PodSource) -> N
     pinned = table.of_uid(uid_of("pinned"))
     assert pinned is not None
     assert source.policy().exclusive_pods == {pinned.cgroup_uid}
+
+
+def test_a_kubelet_that_has_not_told_may_manage_anything(runtime: RuntimeServer, tmp_path: Path) -> None:
+    silent = PodSource(KubeletSettings(pods_from="apiserver", cri=False), "node-0", HostTree(tmp_path))
+    assert silent.policy() == UNKNOWN_KUBELET_POLICY
+    silent._sources = replace(silent._sources, config=KubeletConfig(source="tree"))
+    assert silent.policy() == UNKNOWN_KUBELET_POLICY
+    silent._sources = replace(silent._sources, config=KubeletConfig(source="file"))
+    assert silent.policy() == NO_KUBELET_POLICY
 
 
 def test_nothing_changed_is_no_new_generation(source: PodSource, runtime: RuntimeServer) -> None:
