@@ -9,7 +9,7 @@ may differ; None means that it is gone.
 import errno
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -32,6 +32,7 @@ from koordlet.host.traffic.qdisc import link_identity
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 _READ_BYTES = 1 << 16
+_LIMIT_V1, _SWAP_LIMIT_V1 = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
 PRESENT, ABSENT = "present", "absent"
 
 
@@ -101,11 +102,16 @@ class KernelFile(_Attribute, frozen=True, tag="file", rename={"format": "form"})
         command = item_command(self.layout, self.item, written_text(self.format, value))
         try:
             with _directory(self.place.parent, identity) as directory:
-                fd = os.open(self.place.name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, dir_fd=directory)
                 try:
-                    os.write(fd, f"{command}\n".encode())
-                finally:
-                    os.close(fd)
+                    _write(self.place.name, command, directory)
+                except OSError as error:
+                    if error.errno != errno.EINVAL or self.place.name != _LIMIT_V1:
+                        raise
+                    # The kernel keeps the limit of memory within that of memory and swap, to which runtimes set the
+                    # same value for a container without swap.
+                    with suppress(FileNotFoundError):
+                        _write(_SWAP_LIMIT_V1, command, directory)
+                    _write(self.place.name, command, directory)
         except HostError:
             raise
         except OSError as error:
@@ -237,6 +243,14 @@ def _directory(path: Path, identity: str) -> Iterator[int]:
         if identity and str(os.fstat(fd).st_ino) != identity:
             raise HostError(path, "write to", errno.ENODEV, "the cgroup was replaced")
         yield fd
+    finally:
+        os.close(fd)
+
+
+def _write(name: str, command: str, directory: int) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.write(fd, f"{command}\n".encode())
     finally:
         os.close(fd)
 

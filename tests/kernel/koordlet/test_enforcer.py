@@ -169,6 +169,19 @@ def test_limits_of_memory_and_disks_and_back(pod: TestCgroup, enforcer: Enforcer
         pytest.skip(str(error))
 
 
+def test_a_memory_limit_grows_beyond_the_limit_of_memory_and_swap(pod: TestCgroup, enforcer: Enforcer) -> None:
+    """Runtimes give a container without swap the same limit for both; on cgroup v1 they are one invariant."""
+    limit = pod.memory_dir / ("memory.limit_in_bytes" if pod.tree.version == "v1" else "memory.max")
+    limit.write_text(str(64 * MIB))
+    swap = pod.memory_dir / "memory.memsw.limit_in_bytes"
+    if swap.exists():
+        swap.write_text(str(64 * MIB))
+    assert failures(enforcer.step([want(pod, Knob.MEMORY_MAX, str(128 * MIB))])) == []
+    assert stands(pod, Knob.MEMORY_MAX) == [str(128 * MIB)]
+    assert failures(enforcer.close()) == []
+    assert stands(pod, Knob.MEMORY_MAX) == [str(64 * MIB)]
+
+
 @contextmanager
 def beside(cgroup: TestCgroup, controller: str) -> Iterator[Path]:
     """Return the cgroup's directory in a controller's hierarchy, created where the test's tree has none."""
