@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup proto docs manifests run test test-kernel test-pure test-vm test-cluster lint bench bpf clean provision provision-test
+.PHONY: setup proto docs manifests run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -68,6 +68,11 @@ test-cluster: provision-test $(STAMP) ## a real node, and the client against a r
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "set KUBEBUILDER_ASSETS to a folder with the binaries (docs/deploying.md)" >&2; exit 2; }
 	@$(PYTHON) -m probes.build
 	@KUBEBUILDER_ASSETS=$(abspath $(KUBEBUILDER_ASSETS)) $(PYTHON) -m pytest tests/cluster tests/cluster_e2e
+
+test-cluster-guest: provision-test $(STAMP) ## the same inside a guest with cgroup v2
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "set KUBEBUILDER_ASSETS to a folder with the binaries (docs/deploying.md)" >&2; exit 2; }
+	@$(PYTHON) -m probes.build
+	@KUBEBUILDER_ASSETS=$(abspath $(KUBEBUILDER_ASSETS)) $(PYTHON) -m tests.cluster_e2e guest 6.12
 
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports

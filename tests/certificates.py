@@ -24,20 +24,32 @@ class Pair:
     key: Path
 
 
+def pair_in(folder: Path, name: str) -> Pair:
+    """Return the pair of this name in a folder."""
+    return Pair(folder / f"{name}.crt", folder / f"{name}.key")
+
+
 class Authority:
     """A self-signed authority in a folder; `issue` makes certificates for servers and clients alike."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
-        self.pair = Pair(folder / f"{name}.crt", folder / f"{name}.key")
+        self.pair = pair_in(folder, name)
         usage = "keyUsage=critical,digitalSignature,keyCertSign,cRLSign"
         where = ["-keyout", self.pair.key, "-out", self.pair.certificate]
         _openssl("req", "-x509", "-newkey", *_CURVE, *where, "-days", "30", "-subj", f"/CN={name}", "-addext", usage)
 
+    @classmethod
+    def found(cls, folder: Path, name: str) -> "Authority":
+        """Return the authority that was made in this folder before."""
+        made = cls.__new__(cls)
+        made._folder, made.pair = folder, pair_in(folder, name)
+        return made
+
     def issue(self, name: str, subject: str = "", *, names: Sequence[str] = (), days: int = 30) -> Pair:
         """Return a certificate of `subject` (`/CN=name` where empty) for `names` such as `DNS:localhost`."""
-        pair = Pair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
+        pair = pair_in(self._folder, name)
         request, extensions = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
         extensions.write_text(_EXTENSIONS + (f"subjectAltName={','.join(names)}\n" if names else ""))
         _openssl("req", "-newkey", *_CURVE, "-keyout", pair.key, "-out", request, "-subj", subject or f"/CN={name}")

@@ -5,6 +5,7 @@ wait_for(lambda: "ready" in log.read_text(), check=alive(process, log))
 """
 
 import inspect
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = float(os.environ.get("KOORD_TEST_PATIENCE", "1"))
+"""Factor of every deadline; an emulated machine needs a multiple."""
 TIMEOUT_SECONDS = 60.0
 INTERVAL_SECONDS = 0.01
 LOG_CHARS = 4000
@@ -25,11 +28,12 @@ def wait_for(
     interval_seconds: float = INTERVAL_SECONDS,
     check: Callable[[], str] = str,
 ) -> T:
-    """Return the first true value of `condition`, evaluated once more at the deadline.
+    """Return the first true value of `condition`, evaluated once more at the deadline, which `PATIENCE` puts off.
 
     `check` runs before each evaluation: it raises where waiting is pointless, and returns a text for the error.
     Raises AssertionError with the source of the condition, its last value and that text.
     """
+    timeout_seconds *= PATIENCE
     deadline = time.monotonic() + timeout_seconds
     while True:
         is_last = time.monotonic() >= deadline

@@ -1,4 +1,5 @@
-"""By hand: `python -m tests.cluster_e2e up` runs a node until Ctrl-C, `clean` removes what a killed run left.
+"""By hand: `python -m tests.cluster_e2e up` runs a node until Ctrl-C, `clean` removes what a killed run left,
+`guest KERNEL [TEST...]` tests a node in a guest of tests/vm, `6.12` for instance, with cgroup v2.
 
 KUBEBUILDER_ASSETS names the folder of binaries.
 """
@@ -8,8 +9,14 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.cluster_e2e.guest import run_in_guest
 from tests.cluster_e2e.node import node_running, remove
 from tests.cluster_e2e.record import locked
+from tests.vm.debian import UnavailableError
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -19,11 +26,17 @@ def main(arguments: list[str]) -> int:
             if record is not None:
                 remove(assets, record)
         return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    if arguments[:1] == ["guest"] and len(arguments) > 1:
+        try:
+            return run_in_guest(arguments[1], assets, Path("build/vm-cluster"), arguments[2:], _say)
+        except UnavailableError as error:
+            _say(f"no guest: {error}")
+            return 3
     if arguments != ["up"]:
         print(__doc__, file=sys.stderr)
         return 2
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     try:
         with node_running(assets) as node:
             print(f"export KUBECONFIG={node.kubeconfig}", flush=True)

@@ -12,7 +12,7 @@ import pytest
 from cluster import NAMESPACES, PODS, DeleteOptions, Document, Key, Query
 from tests.cluster_e2e.images import BUSYBOX, NoBusyboxError, busybox
 from tests.cluster_e2e.machine import MachineBusyError
-from tests.cluster_e2e.node import SERVICE_ACCOUNTS, Node, missing_binaries, node_running
+from tests.cluster_e2e.node import SERVICE_ACCOUNTS, START_SECONDS, Node, missing_binaries, node_running
 from tests.cluster_e2e.record import NodeRunningError
 from tests.waiting import wait_for
 
@@ -70,8 +70,15 @@ class Pods:
         accounts = Key(self.namespace, "default")
         wait_for(lambda: node.client.find(SERVICE_ACCOUNTS, accounts))
 
-    def run(self, name: str, command: list[str], resources: Document | None = None, **spec: object) -> Document:
-        """Create a busybox pod and return it as soon as it runs."""
+    def run(
+        self,
+        name: str,
+        command: list[str],
+        resources: Document | None = None,
+        metadata: Document | None = None,
+        **spec: object,
+    ) -> Document:
+        """Create a busybox pod and return it as soon as it runs; `metadata` has labels and annotations."""
         container = {
             "name": "main",
             "image": BUSYBOX,
@@ -80,7 +87,7 @@ class Pods:
             "resources": resources or {},
         }
         body = {
-            "metadata": {"name": name, "namespace": self.namespace},
+            "metadata": {**(metadata or {}), "name": name, "namespace": self.namespace},
             "spec": {"nodeName": self.node.name, "containers": [container], "terminationGracePeriodSeconds": 1, **spec},
         }
         self.node.client.create(PODS, body)
@@ -94,7 +101,9 @@ class Pods:
             pod = self.node.client.get(PODS, key)
             return pod if pod["status"].get("phase") == phase else None
 
-        return wait_for(reached, 60, check=lambda: str(self.node.client.get(PODS, key)["status"]), interval_seconds=0.2)
+        return wait_for(
+            reached, START_SECONDS, check=lambda: str(self.node.client.get(PODS, key)["status"]), interval_seconds=0.2
+        )
 
     def delete_all(self) -> None:
         """Delete the pods and wait until the kubelet has ended them."""

@@ -10,12 +10,28 @@ from pathlib import Path
 
 import msgspec
 
-from tests.certificates import Authority, Pair, signing_key
+from tests.certificates import Authority, Pair, pair_in, signing_key
 from tests.cluster_e2e.machine import NODE_ADDRESS
+from tests.cluster_e2e.programs import Programs
+from tests.waiting import wait_for
 
 HOST = "127.0.0.1"
 NODE_NAME = "koord-node"
 SERVICE_ADDRESS = "10.96.0.1"
+HOST_OF_GUEST = "10.0.2.2"
+"""Address under which a guest of QEMU's user network reaches this machine's loopback."""
+CONTROL_PLANE = "KOORD_CONTROL_PLANE"
+"""Variable with the place of a control plane that runs elsewhere, as `DIRECTORY=URL`."""
+START_SECONDS = 120.0
+AGENT_USER = "koordlet"
+AUDIT_LOG = "requests.log"
+"""File of the agent's requests, below the directory of the control plane."""
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [AGENT_USER]}, {"level": "None"}],
+}
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
@@ -29,6 +45,8 @@ class Credentials:
     controllers: Pair
     node: Pair
     kubelet_client: Pair
+    agent: Pair
+    """Of the node agent, whose requests the API server's audit log names by its user `AGENT_USER`."""
     accounts: Pair
     """Key pair of service account tokens."""
 
@@ -38,7 +56,8 @@ class Credentials:
         authority = Authority(folder, "ca")
         masters = "/O=system:masters"
         services = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
-        names = (*(f"DNS:{name}" for name in services), f"IP:{NODE_ADDRESS}", f"IP:{SERVICE_ADDRESS}")
+        addresses = (NODE_ADDRESS, SERVICE_ADDRESS, HOST, HOST_OF_GUEST)
+        names = (*(f"DNS:{name}" for name in services), *(f"IP:{address}" for address in addresses))
         node = f"/O=system:nodes/CN=system:node:{NODE_NAME}"
         return cls(
             authority=authority,
@@ -47,7 +66,22 @@ class Credentials:
             controllers=authority.issue("controllers", "/CN=system:kube-controller-manager"),
             node=authority.issue("node", node, names=(f"DNS:{NODE_NAME}", f"IP:{NODE_ADDRESS}")),
             kubelet_client=authority.issue("kubelet-client", f"{masters}/CN=kube-apiserver"),
+            agent=authority.issue("agent", f"{masters}/CN={AGENT_USER}"),
             accounts=signing_key(folder),
+        )
+
+    @classmethod
+    def found(cls, folder: Path) -> "Credentials":
+        """Return what `make` has issued in this folder."""
+        return cls(
+            authority=Authority.found(folder, "ca"),
+            apiserver=pair_in(folder, "apiserver"),
+            admin=pair_in(folder, "admin"),
+            controllers=pair_in(folder, "controllers"),
+            node=pair_in(folder, "node"),
+            kubelet_client=pair_in(folder, "kubelet-client"),
+            agent=pair_in(folder, "agent"),
+            accounts=Pair(folder / "accounts.pub", folder / "accounts.key"),
         )
 
     def kubeconfig(self, path: Path, url: str, pair: Pair) -> Path:
@@ -75,11 +109,13 @@ class Ports:
     etcd_peer: int
     apiserver: int
     controllers: int
+    address: str = NODE_ADDRESS
+    """Where the API server listens: on the bridge, which pods reach too."""
 
     @property
     def url(self) -> str:
-        """Address of the API server; that of the bridge, which pods reach too."""
-        return f"https://{NODE_ADDRESS}:{self.apiserver}"
+        """Address of the API server."""
+        return f"https://{self.address}:{self.apiserver}"
 
 
 def free_ports(count: int, host: str = HOST) -> list[int]:
@@ -107,13 +143,20 @@ def etcd_command(assets: Path, directory: Path, ports: Ports) -> list[str | Path
     ]
 
 
-def apiserver_command(assets: Path, keys: Credentials, ports: Ports) -> list[str | Path]:
-    """Command of kube-apiserver, which authorizes as most clusters do: nodes to their own objects, others by RBAC."""
+def apiserver_command(assets: Path, directory: Path, keys: Credentials, ports: Ports) -> list[str | Path]:
+    """Command of kube-apiserver, which authorizes as most clusters do: nodes to their own objects, others by RBAC.
+
+    The agent's requests are noted in `AUDIT_LOG`.
+    """
+    policy = directory / "audit-policy.json"
+    policy.write_bytes(msgspec.json.encode(_AUDIT_POLICY))
     return [
         assets / "kube-apiserver",
         f"--etcd-servers=http://{HOST}:{ports.etcd}",
-        f"--bind-address={NODE_ADDRESS}",
-        f"--advertise-address={NODE_ADDRESS}",
+        f"--bind-address={ports.address}",
+        f"--advertise-address={ports.address}",
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={directory / AUDIT_LOG}",
         f"--secure-port={ports.apiserver}",
         "--endpoint-reconciler-type=none",
         f"--tls-cert-file={keys.apiserver.certificate}",
@@ -149,6 +192,40 @@ def controllers_command(assets: Path, keys: Credentials, ports: Ports, kubeconfi
         f"--cluster-signing-key-file={keys.authority.pair.key}",
         "--allocate-node-cidrs=false",
     ]
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A running control plane: its directory, and how to reach it."""
+
+    directory: Path
+    keys: Credentials
+    url: str
+
+    def kubeconfig(self, path: Path, pair: Pair) -> Path:
+        """Write a kubeconfig that identifies by a certificate."""
+        return self.keys.kubeconfig(path, self.url, pair)
+
+
+def launch_control_plane(programs: Programs, assets: Path, address: str = NODE_ADDRESS) -> ControlPlane:
+    """Start etcd, kube-apiserver and kube-controller-manager; wait until the API server is ready."""
+    directory = programs.record.path
+    keys = Credentials.make(directory / "pki")
+    etcd, peer, apiserver, controllers = free_ports(4)
+    ports = Ports(etcd, peer, apiserver, controllers, address)
+    made = ControlPlane(directory, keys, ports.url)
+    programs.launch("etcd", etcd_command(assets, directory, ports))
+    programs.launch("kube-apiserver", apiserver_command(assets, directory, keys, ports))
+    wait_for(lambda: is_ready(keys, ports.url), START_SECONDS, check=programs.check, interval_seconds=0.1)
+    kubeconfig = made.kubeconfig(directory / "controllers.kubeconfig", keys.controllers)
+    programs.launch("kube-controller-manager", controllers_command(assets, keys, ports, kubeconfig))
+    return made
+
+
+def elsewhere(place: str) -> ControlPlane | None:
+    """Return the control plane of `DIRECTORY=URL`, which runs on another machine; None for an empty text."""
+    folder, _, url = place.partition("=")
+    return ControlPlane(Path(folder), Credentials.found(Path(folder) / "pki"), url) if place else None
 
 
 def is_ready(keys: Credentials, url: str) -> bool:

@@ -1,5 +1,6 @@
 """The kubelet's settings and command."""
 
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,8 @@ class Kubelet:
                 "webhook": {"enabled": True},
                 "x509": {"clientCAFile": str(keys.authority.pair.certificate)},
             },
-            "authorization": {"mode": "Webhook"},
+            # What the API server allowed is believed this long while it is away; 5 min by default.
+            "authorization": {"mode": "Webhook", "webhook": {"cacheAuthorizedTTL": "10s"}},
             "containerRuntimeEndpoint": f"unix://{runtime.socket}",
             "staticPodPath": str(self.static_pods),
             "cgroupDriver": "cgroupfs",
@@ -60,6 +62,14 @@ class Kubelet:
         }
         self.static_pods.mkdir()
         self.settings.write_bytes(msgspec.json.encode(document))
+
+    def answers(self) -> bool:
+        """Return whether it is healthy."""
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self.health_port}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     @property
     def settings(self) -> Path:

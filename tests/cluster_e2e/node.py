@@ -12,30 +12,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster import NODES, Client, ClientSettings, Document, Key, Resource, connect
+from api.protocol import BATCH_CPU, BATCH_MEMORY
+from cluster import NODES, Client, ClientSettings, Document, Key, Patch, PatchType, Resource, Unavailable, connect
 from tests.cluster_e2e import machine
 from tests.cluster_e2e.control_plane import (
+    CONTROL_PLANE,
     NODE_NAME,
+    ControlPlane,
     Credentials,
-    Ports,
-    apiserver_command,
-    controllers_command,
-    etcd_command,
+    elsewhere,
     free_ports,
-    is_ready,
+    launch_control_plane,
 )
 from tests.cluster_e2e.kubelet import Kubelet
-from tests.cluster_e2e.processes import end_of, start, stop
+from tests.cluster_e2e.processes import stop
+from tests.cluster_e2e.programs import Programs
 from tests.cluster_e2e.record import Record, locked
 from tests.cluster_e2e.runtime import Runtime
 from tests.waiting import wait_for
 
-BINARIES = (
-    "kube-apiserver",
-    "kube-controller-manager",
-    "etcd",
+CONTROL_PLANE_BINARIES = ("kube-apiserver", "kube-controller-manager", "etcd", "kubectl")
+NODE_BINARIES = (
     "kubelet",
-    "kubectl",
     "containerd",
     "containerd-shim-runc-v2",
     "ctr",
@@ -45,6 +43,9 @@ BINARIES = (
     "cni/loopback",
 )
 START_SECONDS = 120.0
+BATCH_AMOUNTS = {BATCH_CPU: "100000", BATCH_MEMORY: "100Gi"}
+BATCH_STATUS = {"capacity": BATCH_AMOUNTS, "allocatable": BATCH_AMOUNTS}
+"""What koord-manager advertises on a node: the kubelet rejects pods that request a resource the node lacks."""
 SERVICE_ACCOUNTS = Resource("ServiceAccount", "serviceaccounts", dict)
 
 
@@ -54,16 +55,36 @@ class Node:
 
     assets: Path
     directory: Path
-    keys: Credentials
-    url: str
+    control: ControlPlane
     kubeconfig: Path
     """Of an administrator."""
     node_kubeconfig: Path
     """Of the kubelet."""
+    agent_kubeconfig: Path
+    """Of the node agent."""
     client: Client
     runtime: Runtime
     kubelet: Kubelet
+    programs: Programs
     name: str = NODE_NAME
+
+    @property
+    def keys(self) -> Credentials:
+        """Certificates of the cluster."""
+        return self.control.keys
+
+    @property
+    def url(self) -> str:
+        """Address of the API server."""
+        return self.control.url
+
+    def is_ready(self) -> bool:
+        """Return whether the API server answers and holds the node for Ready."""
+        try:
+            status = (self.client.find(NODES, Key("", self.name)) or {}).get("status", {})
+        except Unavailable:
+            return False
+        return any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or ())
 
     def object(self) -> Document:
         """Return the node object."""
@@ -72,7 +93,8 @@ class Node:
 
 def missing_binaries(assets: Path) -> list[str]:
     """Return which of the needed binaries are not in the folder."""
-    return [name for name in BINARIES if not os.access(assets / name, os.X_OK)]
+    needed = NODE_BINARIES if CONTROL_PLANE in os.environ else (*CONTROL_PLANE_BINARIES, *NODE_BINARIES)
+    return [name for name in needed if not os.access(assets / name, os.X_OK)]
 
 
 @contextmanager
@@ -112,46 +134,23 @@ def remove(assets: Path, record: Record) -> None:
 
 def _start(assets: Path, record: Record, kubelet_settings: Mapping[str, Any], stack: ExitStack) -> Node:
     directory = record.path
-    keys = Credentials.make(directory / "pki")
-    *ports, kubelet_port, health_port = free_ports(6)
-    control = Ports(*ports)
+    kubelet_port, health_port = free_ports(2)
     runtime, kubelet = Runtime(assets, directory), Kubelet(directory, kubelet_port, health_port)
-    admin = keys.kubeconfig(directory / "admin.kubeconfig", control.url, keys.admin)
-    controllers = keys.kubeconfig(directory / "controllers.kubeconfig", control.url, keys.controllers)
-    own = keys.kubeconfig(directory / "node.kubeconfig", control.url, keys.node)
     runtime.configure()
-    kubelet.configure(keys, runtime, kubelet_settings)
-    environment = runtime.environment()
-
-    def launch(name: str, command: list[str | Path]) -> None:
-        record.started.append(start(name, command, _log(directory, name), environment))
-        record.save()
-
-    def check() -> str:
-        ended = [each for each in record.started if not each.is_alive]
-        assert not ended, f"{ended[0].name} ended\n{end_of(_log(directory, ended[0].name))}"
-        return "\n".join(f"{each.name}: {end_of(_log(directory, each.name))[-600:]}" for each in record.started)
-
-    launch("etcd", etcd_command(assets, directory, control))
-    launch("kube-apiserver", apiserver_command(assets, keys, control))
-    launch("containerd", runtime.command())
-    wait_for(runtime.answers, START_SECONDS, check=check, interval_seconds=0.1)
+    programs = Programs(record, runtime.environment())
+    programs.launch("containerd", runtime.command())
+    control = elsewhere(os.environ.get(CONTROL_PLANE, "")) or launch_control_plane(programs, assets)
+    kubelet.configure(control.keys, runtime, kubelet_settings)
+    wait_for(runtime.answers, START_SECONDS, check=programs.check, interval_seconds=0.1)
     runtime.import_images()
-    wait_for(lambda: is_ready(keys, control.url), START_SECONDS, check=check, interval_seconds=0.1)
-    launch("kube-controller-manager", controllers_command(assets, keys, control, controllers))
-    launch("kubelet", kubelet.command(assets, own))
+    own = control.kubeconfig(directory / "node.kubeconfig", control.keys.node)
+    programs.launch("kubelet", kubelet.command(assets, own))
+    admin = control.kubeconfig(directory / "admin.kubeconfig", control.keys.admin)
+    agent = control.kubeconfig(directory / "agent.kubeconfig", control.keys.agent)
     client = stack.enter_context(connect(ClientSettings(), kubeconfig=admin))
-    wait_for(lambda: _is_node_ready(client), START_SECONDS, check=check, interval_seconds=0.1)
+    node = Node(assets, directory, control, admin, own, agent, client, runtime, kubelet, programs)
+    wait_for(node.is_ready, START_SECONDS, check=programs.check, interval_seconds=0.1)
+    client.patch(NODES, Key("", NODE_NAME), Patch(PatchType.MERGE, {"status": BATCH_STATUS}), subresource="status")
     account = Key("default", "default")
-    wait_for(lambda: client.find(SERVICE_ACCOUNTS, account), START_SECONDS, check=check, interval_seconds=0.1)
-    return Node(assets, directory, keys, control.url, admin, own, client, runtime, kubelet)
-
-
-def _is_node_ready(client: Client) -> bool:
-    node = client.find(NODES, Key("", NODE_NAME)) or {}
-    conditions = node.get("status", {}).get("conditions") or ()
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-
-
-def _log(directory: Path, name: str) -> Path:
-    return directory / f"{name}.log"
+    wait_for(lambda: client.find(SERVICE_ACCOUNTS, account), START_SECONDS, check=programs.check, interval_seconds=0.1)
+    return node

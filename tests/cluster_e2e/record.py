@@ -15,6 +15,8 @@ import msgspec
 from tests.cluster_e2e.processes import Started
 
 RECORD = Path("/run/koord-test-node.json")
+GUEST_RECORD = Path("/run/koord-test-guest.json")
+"""Record of the control plane of a node in a guest."""
 
 
 class Record(msgspec.Struct):
@@ -31,6 +33,8 @@ class Record(msgspec.Struct):
     """Network link to delete."""
     cgroups: list[str] = []
     """Names of top cgroups to remove."""
+    file: str = str(RECORD)
+    """Path of this record."""
 
     @property
     def path(self) -> Path:
@@ -39,9 +43,9 @@ class Record(msgspec.Struct):
 
     def save(self) -> None:
         """Write the record atomically."""
-        draft = RECORD.with_suffix(".new")
+        draft = Path(self.file).with_suffix(".new")
         draft.write_bytes(msgspec.json.encode(self))
-        draft.rename(RECORD)
+        draft.rename(self.file)
 
 
 class NodeRunningError(Exception):
@@ -49,15 +53,15 @@ class NodeRunningError(Exception):
 
 
 @contextmanager
-def locked() -> Iterator[Record | None]:
+def locked(file: Path = RECORD) -> Iterator[Record | None]:
     """Hold this machine's only place for a node; yields the record of a killed run. Raises NodeRunningError."""
-    lock = os.open(RECORD.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = os.open(file.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        raise NodeRunningError(f"another run has a test node on this machine ({RECORD})") from error
+        raise NodeRunningError(f"another run has a test node on this machine ({file})") from error
     try:
-        yield msgspec.json.decode(RECORD.read_bytes(), type=Record) if RECORD.exists() else None
+        yield msgspec.json.decode(file.read_bytes(), type=Record) if file.exists() else None
     finally:
         os.close(lock)

@@ -1,6 +1,5 @@
 """The NRI plugin inside a real containerd: a container's first instruction already runs under its limits."""
 
-import json
 import subprocess
 import sys
 import time
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from api.protocol import ANNOTATION_EXTENDED_RESOURCE_SPEC, BATCH_CPU, BATCH_MEMORY
 from cluster import PODS, Document
 from koordlet.hooks.decide import HookRules
 from koordlet.hooks.node import NodeFacts
@@ -29,6 +27,7 @@ from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.cri_calls import Cri
 from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
+from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES
 from tests.waiting import alive, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -40,9 +39,7 @@ FILES = (
     else ("cpu.weight", "cpu.max", "memory.max")
 )
 EXPECTED = ["512", "50000", str(64 << 20)] if V1 else ["20", "50000 100000", str(64 << 20)]
-LABELS = {"koordinator.sh/qosClass": "BE"}
-SPEC = {"containers": {"main": {"requests": {BATCH_CPU: "500"}, "limits": {BATCH_CPU: "500", BATCH_MEMORY: "64Mi"}}}}
-ANNOTATIONS = {ANNOTATION_EXTENDED_RESOURCE_SPEC: json.dumps(SPEC)}
+LABELS, ANNOTATIONS = BATCH["labels"], BATCH["annotations"]
 COMMAND = ["cat", *(f"/sys/fs/cgroup/{name}" for name in FILES)]
 MEASURED = 100
 
@@ -120,6 +117,7 @@ def batch_pod(node: Node, pods: Pods, name: str, after: str = "true") -> None:
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
         "command": ["sh", "-c", f"{' '.join(COMMAND)} > /dev/termination-log; {after}"],
+        "resources": BATCH_RESOURCES,
     }
     metadata = {"name": name, "namespace": pods.namespace, "labels": LABELS, "annotations": ANNOTATIONS}
     spec = {"nodeName": node.name, "restartPolicy": "Never", "containers": [container]}

@@ -41,6 +41,10 @@ class Guest:
     memory_mib: int = 1536
     cpus: int = 2
     threads_per_core: int = 1
+    modules: tuple[str, ...] = ()
+    """Kernel modules to load besides those of every guest."""
+    has_network: bool = False
+    """With eth0 at 10.0.2.15, from which 10.0.2.2 is this machine's loopback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,8 @@ def _write_parameters(guest: Guest, command: str, results: Path) -> None:
         "KOORD_VM_REPOSITORY": str(REPOSITORY),
         "KOORD_VM_RELEASE": guest.kernel.release,
         "KOORD_VM_MODULES": str(guest.kernel.modules),
-        "KOORD_VM_LOAD_MODULES": " ".join(GUEST_MODULES),
+        "KOORD_VM_LOAD_MODULES": " ".join((*GUEST_MODULES, *guest.modules)),
+        "KOORD_VM_NETWORK": "10.0.2.15/24" if guest.has_network else "",
         "KOORD_VM_CGROUP": guest.cgroup,
         "KOORD_VM_IMAGES": " ".join(str(directory) for directory, _ in guest.images),
     }
@@ -117,6 +122,7 @@ def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
         for option in ("-virtfs", f"local,path={path},mount_tag={tag},security_model=none,id={tag}{more}")
     ]
     drives = [f"file={scratch / 'disk'},if=virtio,format=raw,cache=none"]
+    network = ("-netdev", "user,id=network", "-device", "virtio-net-pci,netdev=network") if guest.has_network else ()
     # What the guest writes to an image goes to a temporary file.
     drives += [f"file={image},if=virtio,format=raw,snapshot=on,cache=unsafe" for _, image in guest.images]
     # One thread runs both CPUs in turn: with a thread each, a CPU can miss that the other patched its code, and
@@ -130,6 +136,7 @@ def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
         *("-serial", f"file:{results / 'console.log'}", "-serial", "stdio"),
         *(option for drive in drives for option in ("-drive", drive)),
         *("-device", "virtio-rng-pci"),
+        *network,
         *share_options,
     ]
 

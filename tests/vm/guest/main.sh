@@ -74,6 +74,11 @@ chmod 1777 /tmp
 # Tests press the whole machine for memory; a refused allocation would spare it.
 echo 1 >/proc/sys/vm/overcommit_memory
 ip link set lo up
+if [ -n "$KOORD_VM_NETWORK" ]; then
+    ip address add "$KOORD_VM_NETWORK" dev eth0
+    ip link set eth0 up
+    ip route add default via 10.0.2.2
+fi
 echo koord-vm >/proc/sys/kernel/hostname
 echo 2 >/proc/sys/kernel/panic_on_oops 2>/dev/null
 cd "$KOORD_VM_REPOSITORY" || power_off

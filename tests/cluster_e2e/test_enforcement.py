@@ -1,0 +1,146 @@
+"""The enforcing agent beside a real kubelet: which pods it writes, what stays when it ends, and eviction."""
+
+import json
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cluster import PODS, Document, Key, NotFound
+from koordlet.enforcer.journal_format import JournalEntry, Kind
+from tests.cluster_e2e.agent import agent_running
+from tests.cluster_e2e.conftest import Pods
+from tests.cluster_e2e.node import Node
+from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, QOS_CLASS, SLO, install
+from tests.cluster_e2e.test_koordlet import BUSY, settings_below
+from tests.cluster_e2e.test_node import BURSTABLE, GUARANTEED
+from tests.waiting import PATIENCE, wait_for
+
+pytestmark = pytest.mark.cluster
+
+CGROUPS = Path("/sys/fs/cgroup")
+CONTENTION_SECONDS = 30.0
+SOME_CPU: Document = {"requests": {"cpu": "200m"}}
+
+
+def uid_of(pods: Pods, name: str) -> str:
+    """Uid of a pod as the kubelet's cgroups have it."""
+    uid: str = pods.node.client.get(PODS, Key(pods.namespace, name))["metadata"]["uid"]
+    return uid
+
+
+def audited(folder: Path) -> list[Document]:
+    """Lines of the audit that say that something was written."""
+    lines = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["outcome"] == "set"]
+
+
+def test_only_pods_of_class_be_and_their_directory_are_written(node: Node, pods: Pods, tmp_path: Path) -> None:
+    install(node.client, node.name)
+    spared = ("service", "burstable", "guaranteed", "critical")
+    pods.run("service", BUSY, SOME_CPU, metadata={"labels": {QOS_CLASS: "LS"}})
+    pods.run("burstable", BUSY, BURSTABLE)
+    pods.run("guaranteed", BUSY, GUARANTEED)
+    pods.run("critical", BUSY, priorityClassName="system-node-critical")
+    pods.run("contender", BUSY, SOME_CPU, metadata={"labels": {QOS_CLASS: "BE"}})
+    pods.run("batch", BUSY, BATCH_RESOURCES, metadata=BATCH)
+    pods.run("best-effort", BUSY)
+    before = {path: text for path, text in settings_below(CGROUPS).items() if is_of_any(path, pods, spared)}
+    assert before
+    with agent_running(node, tmp_path) as agent:
+        wait_for(lambda: of(agent.held(Kind.PROTOCOL), uid_of(pods, "batch")), 120, check=agent.check)
+        wait_for(lambda: of(agent.held(Kind.ACTION), "besteffort"), 120, check=agent.check)
+        time.sleep(CONTENTION_SECONDS * min(PATIENCE, 4))
+        now = settings_below(CGROUPS)
+    assert {path: now.get(path) for path in before} == before
+    uids = [uid_of(pods, name) for name in ("contender", "batch", "best-effort")]
+    written = {line["target"] for line in audited(tmp_path)}
+    assert written
+    assert [target for target in written if not is_best_effort(target, uids)] == []
+    strategies = sorted({line["strategy"] for line in audited(tmp_path)})
+    print(f"{len(audited(tmp_path))} writes on {len(written)} cgroups by {', '.join(strategies)}")
+
+
+def is_of_any(path: str, pods: Pods, names: tuple[str, ...]) -> bool:
+    return any(in_path(uid_of(pods, name), path) for name in names)
+
+
+def in_path(uid: str, path: str) -> bool:
+    """Whether a cgroup is a pod's, with either cgroup driver."""
+    return f"pod{uid}" in path or f"pod{uid.replace('-', '_')}" in path
+
+
+def is_best_effort(target: str, uids: list[str]) -> bool:
+    """Whether a cgroup is the best-effort directory or a pod's of these."""
+    is_directory = target in ("/kubepods/besteffort", "/kubepods.slice/kubepods-besteffort.slice")
+    return is_directory or any(in_path(uid, target) for uid in uids)
+
+
+def of(held: Mapping[str, JournalEntry], part: str) -> list[str]:
+    """Keys of held attributes with this part."""
+    return [key for key in held if part in key]
+
+
+def test_protocol_state_stays_actions_go_and_both_are_undone_on_request(node: Node, pods: Pods, tmp_path: Path) -> None:
+    install(node.client, node.name)
+    pods.run("service", BUSY, SOME_CPU, metadata={"labels": {QOS_CLASS: "LS"}})
+    pods.run("batch", BUSY, BATCH_RESOURCES, metadata=BATCH)
+    found = settings_below(CGROUPS)
+    with agent_running(node, tmp_path) as agent:
+        uid = uid_of(pods, "batch")
+        wait_for(lambda: of(agent.held(Kind.PROTOCOL), uid), 120, check=agent.check)
+        wait_for(lambda: of(agent.held(Kind.ACTION), "besteffort"), 120, check=agent.check)
+        actions = agent.held(Kind.ACTION)
+        agent.end(signal.SIGINT)
+        assert agent.held(Kind.ACTION) == {}
+        assert {key: entry.attribute.read() for key, entry in actions.items() if entry.attribute.read()} == {
+            key: {entry.original} for key, entry in actions.items() if entry.attribute.read()
+        }
+        state = agent.held(Kind.PROTOCOL)
+        assert of(state, uid)
+        assert agent.lost(Kind.PROTOCOL) == {}
+        said = agent.restore()
+        assert agent.held(Kind.PROTOCOL) == {}
+    after = settings_below(CGROUPS)
+    changed = {path: (text, after[path]) for path, text in found.items() if after.get(path, text) != text}
+    # The kubelet itself follows the number of pods with the shares of its directories.
+    assert {path for path in changed if "/pod" in path or "-pod" in path} == set()
+    print(f"{len(actions)} actions, {len(state)} of protocol state; {said.splitlines()[-1]}")
+
+
+MEMORY_SLO: Document = {
+    "resourceUsedThresholdWithBE": {
+        "enable": True,
+        "memoryEvictThresholdPercent": 2,
+        "memoryEvictLowerPercent": 1,
+        "cpuSuppressThresholdPercent": SLO["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"],
+    }
+}
+"""Memory is short at any usage, so best-effort pods are evicted."""
+
+
+def test_best_effort_pods_are_evicted_through_the_api_server(node: Node, pods: Pods, tmp_path: Path) -> None:
+    install(node.client, node.name, MEMORY_SLO)
+    pods.run("service", BUSY, SOME_CPU, metadata={"labels": {QOS_CLASS: "LS"}})
+    pods.run("guaranteed", BUSY, GUARANTEED)
+    pods.run("batch", ["sh", "-c", "i=0; while :; do sleep 1; done"], BATCH_RESOURCES, metadata=BATCH)
+    with agent_running(node, tmp_path, evict=True):
+
+        def ended() -> bool:
+            try:
+                pod = node.client.get(PODS, Key(pods.namespace, "batch"))
+            except NotFound:
+                return True
+            return "deletionTimestamp" in pod["metadata"]
+
+        wait_for(ended, 120, interval_seconds=0.5, check=lambda: audit_end(tmp_path))
+    for name in ("service", "guaranteed"):
+        assert node.client.get(PODS, Key(pods.namespace, name))["status"]["phase"] == "Running"
+
+
+def audit_end(folder: Path) -> str:
+    """Last lines of audit and log."""
+    audit = folder / "audit.jsonl"
+    return (audit.read_text()[-2000:] if audit.exists() else "no audit") + (folder / "log").read_text()[-3000:]

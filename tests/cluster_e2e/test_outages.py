@@ -1,0 +1,280 @@
+"""Outages and restarts around the enforcing agent: no container restarts, no knob is lost, nothing is restored.
+
+The API server is away for `KOORD_OUTAGE_SECONDS`, 40 by default: half of it hung, half of it gone.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from cluster import PODS, Document, Key, Query
+from koordlet.enforcer.journal_format import Kind
+from tests.cluster_e2e.agent import Agent, agent_running
+from tests.cluster_e2e.conftest import Pods
+from tests.cluster_e2e.control_plane import AUDIT_LOG, CONTROL_PLANE
+from tests.cluster_e2e.node import Node
+from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, QOS_CLASS, install, update_time
+from tests.waiting import PATIENCE, wait_for
+
+OUTAGE_SECONDS = float(os.environ.get("KOORD_OUTAGE_SECONDS", "40"))
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(OUTAGE_SECONDS + 300 * PATIENCE)]
+
+BUSY = ["sh", "-c", "while :; do :; done"]
+SERVING = ["sh", "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done"]
+DIES_WHEN_TOLD = ["sh", "-c", "trap 'exit 1' TERM; while :; do sleep 0.2; done"]
+CPU_REQUEST: Document = {"requests": {"cpu": "200m"}}
+RESUME_SECONDS = 60.0
+"""Time after the API server's return in which requests are counted."""
+MAX_REQUESTS_PER_SECOND = 15
+"""Bound on the agent's requests in the worst second after the return."""
+
+
+@pytest.fixture
+def agent(node: Node, pods: Pods, tmp_path: Path) -> Iterator[Agent]:
+    """The agent beside a service, a contender of class BE, and batch pods, with all of its settings in effect."""
+    install(node.client, node.name)
+    pods.run("service", SERVING, CPU_REQUEST, metadata={"labels": {QOS_CLASS: "LS"}})
+    pods.run("contender", BUSY, CPU_REQUEST, metadata={"labels": {QOS_CLASS: "BE"}})
+    pods.run("batch", BUSY, BATCH_RESOURCES, metadata=BATCH)
+    pods.run("dying", DIES_WHEN_TOLD, BATCH_RESOURCES, metadata=BATCH)
+    with agent_running(node, tmp_path) as running:
+        await_settings(running, pods)
+        wait_for(lambda: update_time(node.client, node.name), 120, check=running.check, interval_seconds=0.5)
+        yield running
+
+
+def cgroup_paths(pods: Pods, name: str) -> str:
+    """Part of the paths of a pod's cgroups."""
+    uid = pods.node.client.get(PODS, Key(pods.namespace, name))["metadata"]["uid"]
+    return f"pod{uid}"
+
+
+def of_pod(found: dict[str, str], part: str) -> dict[str, str]:
+    return {key: value for key, value in found.items() if part in key}
+
+
+def protocol_state(agent: Agent) -> dict[str, str]:
+    """Value of every attribute that holds protocol state, except where an action lies over it."""
+    read = {key: entry.attribute.read() for key, entry in agent.held(Kind.PROTOCOL).items()}
+    return {key: ",".join(sorted(texts)) for key, texts in read.items() if texts is not None}
+
+
+def await_settings(agent: Agent, pods: Pods) -> None:
+    """Wait until the batch pods, the OOM scores and the best-effort directory are set."""
+    part = cgroup_paths(pods, "batch")
+    dying = cgroup_paths(pods, "dying")
+
+    def are_set() -> bool:
+        state = protocol_state(agent)
+        has_action = any("besteffort/cpu.cfs_quota_us" in key or "besteffort" in key for key in agent.held(Kind.ACTION))
+        return len(of_pod(state, part)) >= 3 and len(of_pod(state, dying)) >= 3 and has_action
+
+    wait_for(
+        are_set,
+        120,
+        check=lambda: f"{sorted(agent.held(Kind.ACTION))} {sorted(protocol_state(agent))} {agent.check()}",
+        interval_seconds=0.2,
+    )
+
+
+def containers(pods: Pods) -> dict[str, tuple[str, int]]:
+    """Container id and restarts of every pod."""
+    found = {}
+    for item in pods.node.client.list(PODS, Query(pods.namespace)).items:
+        for status in item.value["status"]["containerStatuses"]:
+            found[item.value["metadata"]["name"]] = (status["containerID"], status["restartCount"])
+    return found
+
+
+class Watcher:
+    """Reads files over and over beside a test, and keeps every value that was seen."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.entries = agent.held(Kind.ACTION)
+        self.seen: dict[str, Counter[str]] = {key: Counter() for key in self.entries}
+        self.protocol = agent.held(Kind.PROTOCOL)
+        self.expected = protocol_state(agent)
+        self.strayed: dict[str, str] = {}
+        self.reads = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.02):
+            self.reads += 1
+            for key, entry in self.entries.items():
+                for text in entry.attribute.read() or ():
+                    self.seen[key][text] += 1
+            for key, text in self.expected.items():
+                now = self.protocol[key].attribute.read()
+                if now is not None and ",".join(sorted(now)) != text:
+                    self.strayed[key] = f"{text} became {sorted(now)}"
+
+    def restored(self) -> list[str]:
+        """Actions whose file held the original at some time."""
+        return [key for key, entry in self.entries.items() if self.seen[key][entry.original]]
+
+
+@contextmanager
+def watched(agent: Agent) -> Iterator[Watcher]:
+    """Watch all settings in effect."""
+    watcher = Watcher(agent)
+    watcher._thread.start()
+    try:
+        yield watcher
+    finally:
+        watcher._stop.set()
+        watcher._thread.join()
+    assert watcher.reads > 5
+
+
+def requests(node: Node) -> list[tuple[float, str]]:
+    """When the agent's requests were answered, in seconds since the epoch, and what they were."""
+    found = []
+    for line in (node.control.directory / AUDIT_LOG).read_text().splitlines():
+        event = json.loads(line)
+        if event["stage"] == "ResponseComplete" or event["verb"] == "watch":
+            at = datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
+            found.append((at, f"{event['verb']} {event.get('objectRef', {}).get('resource', '')}"))
+    return sorted(set(found))
+
+
+def kill_container(pods: Pods, name: str) -> None:
+    """End the first process of a pod's container."""
+    part = cgroup_paths(pods, name)
+    container = containers(pods)[name][0].partition("://")[2]
+    (procs,) = {*Path("/sys/fs/cgroup").glob(f"kubepods/**/{part}/{container}/cgroup.procs")} or {
+        *Path("/sys/fs/cgroup/cpu").glob(f"kubepods/**/{part}/{container}/cgroup.procs")
+    }
+    os.kill(int(procs.read_text().split()[0]), signal.SIGTERM)
+
+
+@pytest.mark.skipif(CONTROL_PLANE in os.environ, reason="the API server runs on another machine")
+def test_the_api_server_is_away(node: Node, pods: Pods, agent: Agent) -> None:
+    before, state = containers(pods), protocol_state(agent)
+    dying = cgroup_paths(pods, "dying")
+    wanted = sorted(of_pod(state, dying).values())
+    reported = update_time(node.client, node.name)
+    ticks: set[float] = set()
+    kill_soon = before["dying"][0].partition("://")[2]
+    procs = next(Path("/sys/fs/cgroup").rglob(f"{kill_soon}/cgroup.procs"))
+    programs = node.programs
+    begun = time.time()
+    programs.signal("kube-apiserver", signal.SIGSTOP)
+    try:
+        steady = hold_on(agent, begun + OUTAGE_SECONDS / 2, ticks)
+        # A container that dies now is started again by the kubelet alone, and is to be born with its values.
+        os.kill(int(procs.read_text().split()[0]), signal.SIGTERM)
+        programs.kill("kube-apiserver")
+        steady |= hold_on(agent, begun + OUTAGE_SECONDS, ticks)
+        assert not steady, steady
+        wait_for(
+            lambda: sorted(of_pod(protocol_state(agent), dying).values()) == wanted and not procs.exists(),
+            60,
+            check=lambda: f"{of_pod(protocol_state(agent), dying)}, not {wanted}\n{agent.check()}",
+            interval_seconds=0.5,
+        )
+    finally:
+        programs.resume("kube-apiserver")
+    returned = time.time()
+    wait_for(node.is_ready, 120, interval_seconds=0.2)
+    wait_for(lambda: update_time(node.client, node.name) > reported, 180, check=agent.check, interval_seconds=0.5)
+    resumed = time.time() - returned
+    time.sleep(max(RESUME_SECONDS - resumed, 0))
+    after = containers(pods)
+    assert after["dying"][1] == before["dying"][1] + 1
+    assert {name: each for name, each in after.items() if name != "dying"} == {
+        name: each for name, each in before.items() if name != "dying"
+    }
+    kept = {key: text for key, text in state.items() if dying not in key}
+    assert {key: text for key, text in protocol_state(agent).items() if key in kept} == kept
+    assert not agent.lost(Kind.ACTION) | agent.lost(Kind.PROTOCOL)
+    asked = [(at, what) for at, what in requests(node) if at >= returned]
+    each_second = Counter(int(at - asked[0][0]) for at, _ in asked)
+    print(
+        f"away {returned - begun:.0f} s, at least {len(ticks)} ticks in it; first report {resumed:.1f} s after the "
+        f"start of the API server; {len(asked)} requests within {time.time() - returned:.0f} s, at most "
+        f"{max(each_second.values())} in a second, by second {[each_second[n] for n in range(20)]}: "
+        f"{Counter(what for _, what in asked).most_common()}"
+    )
+    assert len(ticks) >= OUTAGE_SECONDS / 3 / PATIENCE
+    assert max(each_second.values()) <= MAX_REQUESTS_PER_SECOND
+
+
+def hold_on(agent: Agent, until: float, ticks: set[float]) -> dict[str, str]:
+    """Check the settings each second until then; return those that were lost. `ticks` gets the length of ticks."""
+    lost: dict[str, str] = {}
+    quota = [key for key in agent.held(Kind.ACTION) if "besteffort" in key]
+    while time.time() < until:
+        agent.check()
+        ticks.add(agent.metric("koord_agent_tick_seconds"))
+        lost |= agent.lost(Kind.PROTOCOL) | agent.lost(Kind.ACTION)
+        lost |= {key: "given up" for key in quota if key not in agent.held(Kind.ACTION)}
+        time.sleep(1.0)
+    return lost
+
+
+def test_the_kubelet_restarts(node: Node, pods: Pods, agent: Agent) -> None:
+    before, state = containers(pods), protocol_state(agent)
+    with watched(agent) as watcher:
+        node.programs.restart("kubelet")
+        wait_for(node.kubelet.answers, 60, check=node.programs.check, interval_seconds=0.2)
+        time.sleep(12 * PATIENCE)  # longer than the kubelet's and our own full reads take
+    check_after(agent, pods, watcher, before, state)
+
+
+def test_the_runtime_restarts(node: Node, pods: Pods, agent: Agent) -> None:
+    before, state = containers(pods), protocol_state(agent)
+    with watched(agent) as watcher:
+        node.programs.restart("containerd")
+        wait_for(node.runtime.answers, 60, check=node.programs.check, interval_seconds=0.2)
+        time.sleep(12 * PATIENCE)
+    check_after(agent, pods, watcher, before, state)
+    wait_for(lambda: agent.log.read_text().count("NRI: answering containerd") >= 2, 60, check=agent.check)
+    pods.run("born-later", BUSY, BATCH_RESOURCES, metadata=BATCH)
+    part = cgroup_paths(pods, "born-later")
+    wait_for(lambda: len(of_pod(protocol_state(agent), part)) >= 3, 60, check=agent.check)
+
+
+def test_the_agent_is_rolled_out(pods: Pods, agent: Agent) -> None:
+    before, state = containers(pods), protocol_state(agent)
+    with watched(agent) as watcher:
+        agent.end(signal.SIGTERM)
+        time.sleep(5)
+        agent.again()
+        await_settings(agent, pods)
+        time.sleep(10 * PATIENCE)
+    assert watcher.restored() == []
+    check_after(agent, pods, watcher, before, state)
+
+
+def test_the_agent_is_killed(pods: Pods, agent: Agent) -> None:
+    before, state = containers(pods), protocol_state(agent)
+    with watched(agent) as watcher:
+        agent.end(signal.SIGKILL)
+        wait_for(watcher.restored, 60, check=lambda: "the guardian restores actions")
+        time.sleep(2)
+        agent.again()
+        await_settings(agent, pods)
+    check_after(agent, pods, watcher, before, state)
+
+
+def check_after(
+    agent: Agent, pods: Pods, watcher: Watcher, before: dict[str, tuple[str, int]], state: dict[str, str]
+) -> None:
+    """Check that no container was restarted and that protocol state was in effect all the time."""
+    assert containers(pods) == before
+    assert watcher.strayed == {}
+    assert {key: text for key, text in protocol_state(agent).items() if key in state} == state
+    wait_for(lambda: not agent.lost(Kind.ACTION), 30, check=lambda: str(agent.lost(Kind.ACTION)))
+    print(f"{watcher.reads} reads of {len(watcher.expected)} protocol settings and {len(watcher.entries)} actions")
