@@ -72,6 +72,8 @@ class Informer(Generic[T]):
     ) -> None:
         self.resource = resource
         self.served = True
+        self.problem: errors.ClusterError | None = None
+        """Why the last list or watch failed; None when it did not."""
         self.counters = InformerCounters()
         self._client = client
         self._query = query
@@ -178,9 +180,13 @@ class Informer(Generic[T]):
 
     def _after_failure(self, error: errors.ClusterError, failures: int, version: str, before: float) -> tuple[int, str]:
         self.counters.failures += 1
+        self.problem = error
         heard = self.counters.last_heard_seconds != before
         failures = 1 if heard else failures + 1
-        if not self._stopping.is_set():
+        if isinstance(error, errors.NotFound) and not self.served:
+            if self.counters.failures == 1:
+                log.info("%s is not served by this cluster; asking again with back-off", self.resource.plural)
+        elif not self._stopping.is_set():
             log.warning("watch of %s interrupted (%d in a row): %s", self.resource.plural, failures, error)
         # Events received before the failure count: resume behind it, not where the watch began.
         version = self._seen_version if version else ""
@@ -195,6 +201,7 @@ class Informer(Generic[T]):
             self._synced.set()
             raise
         self.served = True
+        self.problem = None
         self.counters.lists += 1
         with self._lock:
             deltas = self._store.replace(listing.items)

@@ -1,5 +1,6 @@
 """Lists in chunks: one consistent state, read page by page and decoded item by item."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -75,11 +76,35 @@ class ItemDecoder(Generic[T]):
 
         One malformed object must not hide all others. Raises msgspec.DecodeError for what is no object.
         """
-        identity = self._envelope.decode(raw).metadata
+        identity = decode_deep(self._envelope, raw).metadata
         try:
             return Item(identity, self._model.decode(raw))
         except msgspec.DecodeError as error:
             return Item(identity, None, str(error))
+        except RecursionError:
+            return Item(identity, None, "the object is nested too deeply")
+
+
+MAX_DEPTH = 12_000
+"""Deeper than what API servers store: Go's JSON decoder takes 10,000 levels."""
+
+
+def decode_deep(decoder: "msgspec.json.Decoder[T]", raw: bytes | msgspec.Raw) -> T:
+    """Decode the shallow part of what may be nested deeply: one such object must not end a list or watch.
+
+    Raises msgspec.DecodeError.
+    """
+    try:
+        return decoder.decode(raw)
+    except RecursionError:
+        usual = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(usual, MAX_DEPTH))
+        try:
+            return decoder.decode(raw)
+        except RecursionError as error:
+            raise msgspec.DecodeError("nested too deeply") from error
+        finally:
+            sys.setrecursionlimit(usual)
 
 
 _PAGES = msgspec.json.Decoder(_Page)
@@ -126,6 +151,6 @@ def _read_pages(
 
 def _decode_page(data: bytes, resource: Resource[Any]) -> _Page:
     try:
-        return _PAGES.decode(data)
+        return decode_deep(_PAGES, data)
     except msgspec.DecodeError as error:
         raise errors.Undecodable(f"list of {resource.plural} is no list: {error}") from error

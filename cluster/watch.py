@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from cluster import errors
-from cluster.listing import Identity, Item, ItemDecoder
+from cluster.listing import Identity, Item, ItemDecoder, decode_deep
 from cluster.resources import Query, Resource
 from cluster.transport import Request, Transport
 
@@ -98,7 +98,7 @@ class Watch(Generic[T]):
 
     def _read(self, line: bytes) -> Iterator[WatchEvent]:
         try:
-            event = _LINES.decode(line)
+            event = decode_deep(_LINES, line)
             kind = _CHANGES.get(event.type)
             if kind is not None:
                 item = self._decoder.decode(event.object)

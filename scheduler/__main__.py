@@ -28,11 +28,13 @@ from cluster import (
 )
 from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
-from scheduler.loop import Loop, SyncTimeoutError
+from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.profile import SchedulerSettings
-from scheduler.server import HttpApi, serve
+from scheduler.serving.http_api import HealthApi, HttpApi
+from scheduler.serving.listener import ExposedError, Listener, TlsFiles, listen
 
 FAILED, USAGE_ERROR = 1, 2
+PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _log = logging.getLogger("scheduler")
 
@@ -93,8 +95,12 @@ def main(
 
 
 @main.command()
-@click.option("--address", default="0.0.0.0", show_default=True, help="Where to serve HTTP.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where to serve HTTP; others need TLS.")
 @click.option("--port", default=10251, show_default=True, help="Port of metrics, state, switches and extender.")
+@click.option("--tls-cert", type=PEM, help="Certificate of the server; with it, clients need one of --client-ca.")
+@click.option("--tls-key", type=PEM, help="Its key.")
+@click.option("--client-ca", type=PEM, help="Authority that signs the certificates of clients.")
+@click.option("--health-address", default="", help="HOST:PORT of health and metrics alone, in plain HTTP, for probes.")
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Compete for the lease first.")
 @click.option("--lease", default="koordinator-system/koord-scheduler", show_default=True, help="NAMESPACE/NAME.")
 @click.option("--qps", default=1000.0, show_default=True, help="Requests per second to the API server.")
@@ -105,6 +111,10 @@ def run(
     chosen: dict[str, Any],
     address: str,
     port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    client_ca: Path | None,
+    health_address: str,
     leader_elect: bool,
     lease: str,
     qps: float,
@@ -129,8 +139,14 @@ def run(
     elector = _elector(chosen, lease, identity) if leader_elect else None
     leading = (lambda: elector.leading) if elector else None
     loop = Loop(client, engine, recorder=recorder, leading=leading)
-    server = serve(HttpApi(loop, leading or (lambda: True)), address, port)
-    _log.info("serving HTTP on port %d", server.server_port)
+    leads = leading or (lambda: True)
+    servers = [_listening(HttpApi(loop, leads), address, port, _tls_files(tls_cert, tls_key, client_ca))]
+    if health_address:
+        host, _, text = health_address.rpartition(":")
+        if not text.isdecimal():
+            die(f"--health-address {health_address}: expected HOST:PORT", code=USAGE_ERROR)
+        servers.append(_listening(HealthApi(loop, leads), host.strip("[]"), int(text), None, public=True))
+    _log.info("serving HTTP on port %d", servers[0].server_port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.stop())
     recorder.start()
@@ -138,12 +154,13 @@ def run(
         elector.start()
     try:
         loop.run()
-    except SyncTimeoutError as error:
-        die(str(error), hint="check that the API server answers and that the account may list these kinds")
+    except ForbiddenKindError as error:
+        die(str(error), hint="deploy/manifests has the ClusterRole")
     except ClusterError as error:
         die(f"API server: {error}")
     finally:
-        server.shutdown()
+        for server in servers:
+            server.shutdown()
         if elector:
             elector.stop()
         recorder.stop()
@@ -184,6 +201,25 @@ def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
         click.echo(f"  {item.node}: {'; '.join(f'{reason.text} ({reason.plugin})' for reason in item.reasons)}")
     if len(against) > nodes:
         click.echo(f"  and {len(against) - nodes} more nodes; --nodes lists them")
+
+
+def _tls_files(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:
+    if certificate is None and key is None and authority is None:
+        return None
+    if certificate is None or key is None or authority is None:
+        die("--tls-cert, --tls-key and --client-ca go together", code=USAGE_ERROR)
+    return TlsFiles(certificate, key, authority)
+
+
+def _listening(
+    door: HttpApi | HealthApi, address: str, port: int, tls: TlsFiles | None, *, public: bool = False
+) -> Listener:
+    try:
+        return listen(door, address, port, tls, public=public)
+    except ExposedError as error:
+        die(str(error), code=USAGE_ERROR)
+    except OSError as error:
+        die(f"HTTP on {address}:{port}: {error}")
 
 
 def _settings(path: Path | None) -> SchedulerSettings:

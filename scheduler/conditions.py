@@ -18,17 +18,25 @@ class Conditions:
 
     def unschedulable(self, info: PodInfo, message: str, nominated: str) -> Write | None:
         """Return the status patch with the reason and the nominated node; None when it was written before."""
+        return self.of_pod(info.pod, message, nominated)
+
+    def of_pod(self, pod: Pod, message: str, nominated: str = "") -> Write | None:
+        """The same for a pod that is not in the queue."""
         text = f"{nominated}|{message}"
-        if self._written.get(info.uid) == text:
+        if self._written.get(pod.metadata.uid) == text:
             return None
-        self._written[info.uid] = text
+        self._written[pod.metadata.uid] = text
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         status: dict[str, Any] = {"conditions": [condition]}
-        if nominated or info.pod.status.nominated_node_name:
+        if nominated or pod.status.nominated_node_name:
             status["nominatedNodeName"] = nominated or None
-        key = Key(info.namespace, info.pod.metadata.name)
+        key = Key(pod.metadata.namespace, pod.metadata.name)
         return Write(Verb.PATCH_STATUS, POD, key, strategic_patch({"status": status}))
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is placed or gone."""
         self._written.pop(uid, None)
+
+    def clear(self) -> None:
+        """Forget all: another process may have written since."""
+        self._written.clear()

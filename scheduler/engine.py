@@ -27,6 +27,7 @@ from scheduler.framework import (
     ObjectEvent,
     Reason,
     Write,
+    WriteChain,
 )
 from scheduler.nomination import Nominator
 from scheduler.outcome import AttemptOutcome, BindingPlan, Result
@@ -55,6 +56,8 @@ class Engine:
         self.classes = PodClasses()
         self.nominator = Nominator()
         self.writes: deque[Write] = deque()
+        self.chains: deque[WriteChain] = deque()
+        """Writes to make in order as long as each succeeds; `chain_failed` answers one that did not."""
         self.outcomes: deque[AttemptOutcome] = deque(maxlen=MAX_OUTCOMES)
         self.flags = DebugFlags()
         self.now = 0.0
@@ -90,6 +93,7 @@ class Engine:
             for plugin in self.plugins.values()
             if defines(plugin, "pod_finished") or defines(plugin, "pod_deleted")
         ]
+        self._write_watchers = [plugin for plugin in self.plugins.values() if defines(plugin, "write_failed")]
         sorter = next(plugin for plugin in self.plugins.values() if defines(plugin, "sort_key"))
         self.queue = PodQueue(
             sort_key=sorter.sort_key,
@@ -214,6 +218,28 @@ class Engine:
         self._placer.abandon()
         if queued is not None:
             self.queue.requeue(queued.info, now, rejected_by=frozenset(), reason="internal error")
+            self._report_unschedulable(queued.info, "internal error of the scheduler; its log says more", "")
+
+    def leads(self) -> None:
+        """This process leads from here on: state everything anew."""
+        self._conditions.clear()
+        for plugin in self.plugins.values():
+            plugin.leads()
+
+    def write_failed(self, write: Write, message: str) -> None:
+        """A write was not made; plugins that wait for its effect may act."""
+        for plugin in self._write_watchers:
+            plugin.write_failed(write, message)
+
+    def chain_failed(self, uid: str, message: str) -> None:
+        """A chain of writes for a pod ended early: what it was to do has not happened."""
+
+    def pod_unreadable(self, pod: Pod, problem: str) -> None:
+        """A pod that cannot be taken in is told why, as long as it is ours and pending."""
+        if self.is_ours(pod) and not pod.spec.node_name and not pod.finished and not pod.metadata.deletion_timestamp:
+            write = self._conditions.of_pod(pod, f"the scheduler cannot read this pod: {problem}")
+            if write is not None:
+                self.writes.append(write)
 
     def is_stand_in(self, uid: str) -> bool:
         """Return whether no API object backs the pod."""

@@ -170,9 +170,14 @@ def preempt(engine: Engine, args: PreemptionArgs, now: float) -> dict[str, Any]:
 
 
 def start_binding(engine: Engine, args: BindingArgs, pod: Pod, now: float) -> AttemptOutcome:
-    """Reserve and start to bind the pod on the node that the stock scheduler chose."""
+    """Reserve and start to bind the pod on the node that the stock scheduler chose.
+
+    Raises LookupError for another pod or node, PermissionError for a pod of a scheduler that does not use the extender.
+    """
     if pod.metadata.uid != args.uid:
         raise LookupError(f"pod {args.namespace}/{args.name} is not {args.uid} any more")
+    if pod.spec.scheduler_name not in engine.settings.extender_scheduler_names:
+        raise PermissionError(f"pods of {pod.spec.scheduler_name} are not bound here")
     return engine.place_on(engine.classes.info(pod), args.node, now)
 
 

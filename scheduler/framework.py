@@ -137,6 +137,14 @@ class Write:
     body: Patch | Binding | Mapping[str, Any] | str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WriteChain:
+    """Writes to make in order; the first that fails ends the chain, and pod `uid`, for which they are, is told."""
+
+    uid: str
+    writes: tuple[Write, ...]
+
+
 class Action(StrEnum):
     """Kind of change of an object."""
 
@@ -337,6 +345,12 @@ class Plugin(Generic[S]):
     def tick(self, now: float) -> Iterable[Write]:
         """About once a second: let things expire, report state."""
         return ()
+
+    def leads(self) -> None:
+        """This process leads from here on: what it wrote before, others may have overwritten since."""
+
+    def write_failed(self, write: Write, message: str) -> None:
+        """A write of some plugin failed; it is made again by the loop unless the object changed or refuses it."""
 
     # Queue
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 from api.kube.meta import ObjectReference
 from api.kube.objects import Pod
 from api.kube.resources import QuantityError
-from cluster import Client, ClusterError, DeltaType, Informer, Key, NotFound, Resource, StoreDelta
+from cluster import Client, ClusterError, DeltaType, Forbidden, Informer, Key, Resource, StoreDelta
 from cluster.events import Event, EventRecorder
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.conditions import POD
@@ -26,14 +26,15 @@ from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.metrics import Metrics
 from scheduler.outcome import AttemptOutcome, Result
-from scheduler.writer import BindAnswer, Writer
+from scheduler.unmade_writes import UnmadeWrites
+from scheduler.writer import BindAnswer, WriteFailure, Writer
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 Deltas: TypeAlias = tuple[Resource[Any], Sequence[StoreDelta[Any]]]
-Message: TypeAlias = Deltas | BindAnswer | Callable[[], None]
+Message: TypeAlias = Deltas | BindAnswer | WriteFailure | Callable[[], None]
 
 ACTIONS = {
     DeltaType.ADDED: Action.ADD,
@@ -43,14 +44,16 @@ ACTIONS = {
 TICK_SECONDS = 1.0
 ATTEMPTS_PER_ROUND = 32
 """Attempts between two looks into the inbox."""
-MISSING_KIND_SECONDS = 60.0
-"""Interval of the search for kinds whose definition is not installed."""
-SYNC_SECONDS = 120.0
-"""Longest wait for the first lists."""
+DRAIN_SECONDS = 0.1
+"""Time for messages between two rounds of attempts; questions over HTTP must not stop placing."""
+REPORT_SECONDS = 30.0
+"""Interval of the log's lines about kinds whose first list is not in."""
+RETRY_LEAD_SECONDS = 1.0
+"""Wait after a failed look at what the previous leader bound."""
 
 
-class SyncTimeoutError(Exception):
-    """The first list of a kind did not come in; the message names the kind."""
+class ForbiddenKindError(Exception):
+    """Nodes or pods may not be listed; the message names the permission."""
 
 
 class Loop:
@@ -80,16 +83,18 @@ class Loop:
         self._stopping = threading.Event()
         self._writer = Writer(client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
         self._informers: dict[str, Informer[Any]] = {}
-        self._missing: dict[str, Resource[Any]] = {}
+        self._unmade = UnmadeWrites()
         self._next_tick = 0.0
-        self._next_look = 0.0
+        self._next_lead = 0.0
+        self._beat = time.monotonic()
+        """When the scheduling thread last gave a sign."""
         self._extender_binds: dict[str, Future[AttemptOutcome]] = {}
         """Extender requests that wait for a pod's end, by UID."""
         self._statuses: dict[Key, Write] = {}
         """Status patches held back to the next tick: only a pod's last word is sent."""
 
     def run(self) -> None:
-        """Sync, then place pods until `stop`. Raises SyncTimeoutError."""
+        """Sync, then place pods until `stop`, whatever the API server does. Raises ForbiddenKindError."""
         # Nothing of a first list is garbage: walking it over and over doubles the time to take it in.
         gc.disable()
         try:
@@ -97,6 +102,7 @@ class Loop:
             settle_collector()
             self.ready.set()
             while not self._stopping.is_set():
+                self._beat = time.monotonic()
                 self._round()
         finally:
             gc.enable()
@@ -121,6 +127,10 @@ class Loop:
 
         self._inbox.put(ask)
         return answer.result(timeout_seconds)
+
+    def stuck_seconds(self) -> float:
+        """Seconds since the scheduling thread last began a round; it begins one each second at least."""
+        return time.monotonic() - self._beat
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -158,28 +168,46 @@ class Loop:
             self._watch(name, kind)
         self._watch("nodes", NODE)
         self._watch("pods", POD)
-        for name, informer in self._informers.items():
-            if not informer.wait_synced(SYNC_SECONDS):
-                raise SyncTimeoutError(f"no first list of {name} within {SYNC_SECONDS:.0f} s")
-        self._next_look = self._clock() + MISSING_KIND_SECONDS
-        self._drain(block_seconds=0.0)
+        report_at = time.monotonic() + REPORT_SECONDS
+        while waiting := [name for name, informer in self._informers.items() if not self._listed(name, informer)]:
+            self._beat = time.monotonic()
+            if self._stopping.wait(0.02):
+                return
+            if self._beat >= report_at:
+                report_at += REPORT_SECONDS
+                log.warning("waiting for the first lists of %s", ", ".join(waiting))
+        self._first_lists()
 
     def _watch(self, name: str, kind: Resource[Any]) -> None:
-        if name not in ("nodes", "pods") and not self._installed(kind):
-            log.info("%s is not served by this cluster; looking again every %.0f s", name, MISSING_KIND_SECONDS)
-            self._missing[name] = kind
-            return
         informer = Informer(self._client, kind)
         informer.subscribe(lambda deltas: self._inbox.put((kind, deltas)))
         self._informers[name] = informer
         informer.start()
 
-    def _installed(self, kind: Resource[Any]) -> bool:
-        try:
-            self._client.list(kind)
-        except NotFound:
+    def _listed(self, name: str, informer: Informer[Any]) -> bool:
+        """Return whether the first list is in, or is none to wait for. Raises ForbiddenKindError."""
+        if informer.wait_synced(0.0):
+            return True
+        problem = informer.problem
+        if not isinstance(problem, Forbidden):
             return False
+        kind = informer.resource
+        missing = f"the account may not list and watch {kind.plural} of {kind.group or 'the core group'}: {problem}"
+        if name in ("nodes", "pods"):
+            raise ForbiddenKindError(missing)
+        log.warning("%s; going on without", missing)
         return True
+
+    def _first_lists(self) -> None:
+        """Take in the first lists kind by kind, custom kinds and nodes before the pods that depend on them."""
+        order = {id(kind): index for index, kind in enumerate([*self.engine.watched_kinds().values(), NODE, POD])}
+        waiting: list[Message] = []
+        while not self._inbox.empty():
+            waiting.append(self._inbox.get_nowait())
+        lists = [message for message in waiting if isinstance(message, tuple)]
+        others = [message for message in waiting if not isinstance(message, tuple)]
+        for message in (*sorted(lists, key=lambda deltas: order.get(id(deltas[0]), 0)), *others):
+            self._receive(message)
 
     def _round(self) -> None:
         now = self._clock()
@@ -199,13 +227,17 @@ class Loop:
         """Return whether to place pods; on becoming the leader, first see what the one before us bound last."""
         leads = self._leading()
         if leads and not self._was_leading:
+            if self._clock() < self._next_lead:
+                return False
             try:
                 for pod in self._client.list(POD).values:
                     if pod.spec.node_name:
                         self._apply(POD, StoreDelta(DeltaType.UPDATED, _key(pod), pod, pod))
             except ClusterError as error:
                 log.warning("not placing yet, the pods could not be read: %s", error)
+                self._next_lead = self._clock() + RETRY_LEAD_SECONDS
                 return False
+            self.engine.leads()
             log.info("leading")
         self._was_leading = leads
         return leads
@@ -217,6 +249,7 @@ class Loop:
         except Exception:
             # One pod's fault must not stop the others.
             log.exception("attempt failed")
+            self.metrics.faulted("attempt")
             self.engine.abandon(self._clock())
             return True
         if outcome is None:
@@ -227,9 +260,18 @@ class Loop:
     def _dispatch(self) -> None:
         while self.engine.bindings:
             self._writer.bind(self.engine.bindings.popleft())
+        if not self._was_leading:
+            # What another process leads, it writes; on leading, everything is stated anew.
+            self.engine.writes.clear()
+            self.engine.chains.clear()
+            self._statuses.clear()
+            self._unmade.clear()
+        while self.engine.chains:
+            self._writer.chain(self.engine.chains.popleft())
         together: list[Write] = []
         while self.engine.writes:
             write = self.engine.writes.popleft()
+            self._unmade.replaced(write)
             if write.verb is Verb.PATCH_STATUS and write.resource is POD:
                 self._statuses[write.key] = write
                 continue
@@ -247,15 +289,18 @@ class Loop:
             self.engine.tick(now)
         except Exception:
             log.exception("tick failed")
-        for key, write in self._statuses.items():
-            if self._still_pending(key):
-                self._writer.write([write])
+            self.metrics.faulted("tick")
+        if self._was_leading:
+            for write in self._unmade.due(now):
+                if write.resource is POD and write.verb is Verb.PATCH_STATUS:
+                    self._statuses.setdefault(write.key, write)
+                else:
+                    self._writer.write([write])
+            for key, write in self._statuses.items():
+                if self._still_pending(key):
+                    self._writer.write([write])
         self._statuses.clear()
-        if self._missing and now >= self._next_look:
-            self._next_look = now + MISSING_KIND_SECONDS
-            missing, self._missing = self._missing, {}
-            for name, kind in missing.items():
-                self._watch(name, kind)
+        self.metrics.counted(self.engine)
 
     def _still_pending(self, key: Key) -> bool:
         """A bound pod's condition is the API server's; a late "unschedulable" would overwrite it."""
@@ -270,11 +315,14 @@ class Loop:
         return max(0.001, min(until - now, TICK_SECONDS))
 
     def _drain(self, *, block_seconds: float) -> None:
-        """Take in everything that waits; when nothing does, wait up to `block_seconds` for the first."""
+        """Take in what waits, for a while; when nothing does, wait up to `block_seconds` for the first."""
         try:
             message = self._inbox.get(timeout=block_seconds) if block_seconds else self._inbox.get_nowait()
+            until = time.monotonic() + DRAIN_SECONDS
             while True:
                 self._receive(message)
+                if time.monotonic() >= until:
+                    return
                 message = self._inbox.get_nowait()
         except queue.Empty:
             return
@@ -282,6 +330,8 @@ class Loop:
     def _receive(self, message: Message) -> None:
         if isinstance(message, BindAnswer):
             self._answered(message)
+        elif isinstance(message, WriteFailure):
+            self._failed(message)
         elif isinstance(message, tuple):
             kind, deltas = message
             for delta in deltas:
@@ -297,6 +347,15 @@ class Loop:
         else:
             self.engine.bound(answer.binding, now)
 
+    def _failed(self, failure: WriteFailure) -> None:
+        """A write was not made: make it again later, and tell the engine of the end of a chain."""
+        self.metrics.unwritten(failure.write.verb.value)
+        if failure.uid:
+            self.engine.chain_failed(failure.uid, failure.error)
+        elif failure.repeat and failure.write.verb is not Verb.EVICT:
+            self._unmade.failed(failure.write, self._clock())
+        self.engine.write_failed(failure.write, failure.error)
+
     def _apply(self, kind: Resource[Any], delta: StoreDelta[Any]) -> None:
         now, action = self._clock(), ACTIONS[delta.type]
         value: Any = delta.old if delta.new is None else delta.new
@@ -309,8 +368,20 @@ class Loop:
                 self.engine.on_object(ObjectEvent(kind, action, delta.key, delta.old, delta.new), now)
         except QuantityError as error:
             log.warning("%s %s is passed over: %s", kind.kind, delta.key, error)
-        except Exception:
+            self._faulted(kind, value, str(error))
+        except Exception as error:
             log.exception("%s %s could not be taken in", kind.kind, delta.key)
+            self._faulted(kind, value, f"internal error: {error!r}")
+        while self.engine.snapshot.faults:
+            fault = self.engine.snapshot.faults.popleft()
+            log.error("%s could not take in %s", fault.observer, fault.subject, exc_info=fault.error)
+            self.metrics.faulted(fault.observer)
+
+    def _faulted(self, kind: Resource[Any], value: Any, problem: str) -> None:
+        """Count an object that could not be taken in; a pending pod is told."""
+        self.metrics.faulted(kind.plural)
+        if kind is POD:
+            self.engine.pod_unreadable(value, problem)
 
     def _record(self, outcome: AttemptOutcome) -> None:
         self.metrics.ended(outcome, self._clock())

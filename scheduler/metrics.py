@@ -64,6 +64,15 @@ class Metrics:
             buckets=(1, 2, 4, 8, 16, 32, 64),
             registry=self.registry,
         )
+        self._faults = Counter(
+            "koord_scheduler_faults",
+            "Objects that could not be taken in and internal errors, by kind of object, plugin or step.",
+            ("where",),
+            registry=self.registry,
+        )
+        self._unwritten = Counter(
+            "koord_scheduler_failed_writes", "Writes that failed, by verb.", ("verb",), registry=self.registry
+        )
         self._waiting = Gauge("scheduler_permit_waiting_pods", "Pods that wait at Permit.", registry=self.registry)
 
     def attempted(self, outcome: AttemptOutcome, seconds: float) -> None:
@@ -84,8 +93,16 @@ class Metrics:
             self._preemptions.inc()
             self._victims.observe(len(outcome.victims))
 
+    def faulted(self, where: str) -> None:
+        """Count an object that could not be taken in, or an internal error."""
+        self._faults.labels(where).inc()
+
+    def unwritten(self, verb: str) -> None:
+        """Count a write that failed."""
+        self._unwritten.labels(verb).inc()
+
     def counted(self, engine: Engine) -> None:
-        """Set the gauges; called for each scrape, in the engine's thread."""
+        """Set the gauges; called about once a second, in the engine's thread."""
         for state, count in engine.queue.counts().items():
             self._pending.labels(state).set(count)
         snapshot = engine.snapshot

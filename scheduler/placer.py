@@ -103,7 +103,12 @@ class Placer:
             if reason is not None:
                 self._unreserve(placed)
                 return self._refused(info, reason, prepared.plugin.name)
+        faults = self._snapshot.fault_count
         self._snapshot.add_pod(info, row, assumed=True)
+        if self._snapshot.fault_count != faults:
+            self.give_back(placed)
+            fault = self._snapshot.faults[-1]
+            return self._refused(info, Reason(f"internal error: {fault.error!r}"), fault.observer)
         deadlines: dict[str, float] = {}
         for prepared in class_result.at("permit"):
             answer = prepared.plugin.permit(attempt, prepared.spec, row)

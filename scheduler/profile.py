@@ -29,6 +29,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """A pod no event speaks for is tried again after this long."""
     bind_workers: int = 16
     """Bindings in flight at once."""
+    extender_scheduler_names: tuple[str, ...] = ()
+    """Schedulers that use the HTTP extender; only their pods are bound through it. Empty switches it off."""
     seed: int = 0
     """Seed of the draw among equally good nodes."""
 

@@ -1,21 +1,38 @@
 """Writes to the API server, bindings included, in a pool of threads.
 
-A binding is never left in doubt: while it is unknown whether it took effect, the pod keeps its share and the
-binding is asked again, until the pod itself answers.
+Writes about one pod are made one after the other: a late "unschedulable" never follows the binding. A binding is
+never left in doubt: while it is unknown whether it took effect, the pod keeps its share and the binding is asked
+again, until the pod itself answers.
 """
 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
-from cluster import Backoff, BindOutcome, Client, ClusterError, DeleteOptions, Patch, Unavailable, bind, evict
+from cluster import (
+    AlreadyExists,
+    Backoff,
+    BindOutcome,
+    Client,
+    ClusterError,
+    Conflict,
+    DeleteOptions,
+    Invalid,
+    NotFound,
+    Patch,
+    Unavailable,
+    bind,
+    evict,
+)
 from cluster.pods import Binding as PodBinding
-from scheduler.framework import Verb, Write
+from scheduler.framework import Verb, Write, WriteChain
 from scheduler.outcome import BindingPlan
 
 log = logging.getLogger(__name__)
@@ -29,17 +46,28 @@ class BindAnswer:
     error: str = ""
 
 
-class Writer:
-    """Writer of bindings and patches; `report` is called with each binding's answer, in a worker's thread.
+@dataclass(frozen=True, slots=True)
+class WriteFailure:
+    """A write that failed. `repeat`: it may succeed later. `uid` is the pod of its chain, if it ended one."""
 
-    No binding begins while `allowed` says no.
+    write: Write
+    error: str
+    repeat: bool
+    uid: str = ""
+
+
+class Writer:
+    """Writer of bindings and patches; `report` is called with each binding's answer and with failures, in a worker's
+    thread.
+
+    Nothing is written while `allowed` says no.
     """
 
     def __init__(
         self,
         client: Client,
         workers: int,
-        report: Callable[[BindAnswer], None],
+        report: Callable[[BindAnswer | WriteFailure], None],
         *,
         allowed: Callable[[], bool] = lambda: True,
         seed: int | None = None,
@@ -52,20 +80,46 @@ class Writer:
         self._stopping = threading.Event()
         self._drop_after = float("inf")
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="write")
+        self._lanes: dict[str, deque[Callable[[], None]]] = {}
+        """Jobs that wait for the one under way about the same pod."""
+        self._lock = threading.Lock()
 
     def bind(self, binding: BindingPlan) -> None:
         """Bind in the background; the answer comes through `report`."""
-        self._pool.submit(self._bind, binding)
+        self._submit(str(binding.placed.info.key), partial(self._bind, binding))
 
     def write(self, writes: Sequence[Write]) -> None:
-        """Make other writes, in order, in the background; a failure is logged, the next state writes again."""
-        self._pool.submit(self._write_all, tuple(writes))
+        """Make other writes, in order, in the background; failures are reported."""
+        self._submit(str(writes[0].key), partial(self._write_all, tuple(writes)))
+
+    def chain(self, chain: WriteChain) -> None:
+        """Make writes in order as long as each succeeds; the first failure is reported."""
+        self._submit(str(chain.writes[0].key), partial(self._write_chain, chain))
 
     def stop(self, drain_seconds: float = 5.0) -> None:
         """Carry out what waits for up to `drain_seconds`, then drop the rest. A dropped binding was never sent."""
         self._drop_after = time.monotonic() + drain_seconds
         self._stopping.set()
         self._pool.shutdown(wait=True)
+
+    def _submit(self, lane: str, job: Callable[[], None]) -> None:
+        with self._lock:
+            waiting = self._lanes.get(lane)
+            if waiting is not None:
+                waiting.append(job)
+                return
+            self._lanes[lane] = deque()
+        self._pool.submit(self._run_lane, lane, job)
+
+    def _run_lane(self, lane: str, job: Callable[[], None]) -> None:
+        while True:
+            job()
+            with self._lock:
+                waiting = self._lanes[lane]
+                if not waiting:
+                    del self._lanes[lane]
+                    return
+                job = waiting.popleft()
 
     def _bind(self, binding: BindingPlan) -> None:
         try:
@@ -112,13 +166,38 @@ class Writer:
         for write in writes:
             self._write(write)
 
-    def _write(self, write: Write) -> None:
+    def _write_chain(self, chain: WriteChain) -> None:
+        for index, write in enumerate(chain.writes):
+            if not self._write(write, chain.uid, must_exist=index == 0):
+                return
+
+    def _write(self, write: Write, uid: str = "", *, must_exist: bool = False) -> bool:
+        """Return whether the write was made, or had nothing left to change."""
+        if not self._allowed():
+            self._report(WriteFailure(write, "another process leads", repeat=False, uid=uid))
+            return False
         try:
             self._apply(write)
+        except NotFound as error:
+            if must_exist or write.verb is Verb.CREATE:
+                self._report(WriteFailure(write, str(error), repeat=write.verb is Verb.CREATE, uid=uid))
+                return False
+            # The object is gone, and with it what was to change.
+            return True
+        except AlreadyExists:
+            return True
         except ClusterError as error:
+            if isinstance(error, Conflict) and write.verb is Verb.DELETE:
+                # Another object has taken the name.
+                return True
             log.warning("%s of %s %s: %s", write.verb, write.resource.kind, write.key, error)
-        except Exception:
+            self._report(WriteFailure(write, str(error), repeat=not isinstance(error, Conflict | Invalid), uid=uid))
+            return False
+        except Exception as error:
             log.exception("%s of %s %s", write.verb, write.resource.kind, write.key)
+            self._report(WriteFailure(write, str(error), repeat=False, uid=uid))
+            return False
+        return True
 
     def _apply(self, write: Write) -> None:
         resource, key, body = write.resource, write.key, write.body

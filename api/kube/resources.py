@@ -6,8 +6,9 @@ a fraction of the unit counts as a whole one.
 """
 
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
+from math import copysign
 from typing import TypeAlias
 
 Resources: TypeAlias = dict[str, int]
@@ -38,27 +39,48 @@ _SUFFIXES: dict[str, Decimal] = {
 }
 
 
+MAX_QUANTITY = 2**63 - 1
+"""Largest amount; more saturates, as in Kubernetes."""
+MAX_TEXT = 64
+"""Longest text of a quantity; Kubernetes writes none of more than 30 characters."""
+MAX_EXPONENT = 36
+"""Decimal exponents beyond this saturate or vanish at any unit, and cost time and memory to expand."""
+
+
 class QuantityError(ValueError):
     """A text that is not a Kubernetes quantity; the message quotes it."""
 
 
-@lru_cache(maxsize=65536)
-def parse_quantity(text: str | float, scale: int = 1) -> int:
+def parse_quantity(text: object, scale: int = 1) -> int:
     """`text` (`100m`, `1.5`, `8Gi`, `1e3`) times `scale`, rounded away from zero to a whole number.
 
-    `scale` 1000 gives millicores. Raises QuantityError.
+    `scale` 1000 gives millicores. Amounts beyond +-(2^63 - 1) saturate. Raises QuantityError, for what is neither text
+    nor a number too.
     """
-    plain = str(text).strip()
+    plain = text.strip() if isinstance(text, str) else str(text)
+    if len(plain) > MAX_TEXT:
+        raise QuantityError(f"not a quantity: {plain[:MAX_TEXT]!r} and {len(plain) - MAX_TEXT} more characters")
+    return _parse(plain, scale)
+
+
+@lru_cache(maxsize=65536)
+def _parse(plain: str, scale: int) -> int:
     digits = plain.rstrip("numkKMGTPEi")
     suffix = plain[len(digits) :]
     try:
-        value = Decimal(digits) * _SUFFIXES[suffix] * scale
-    except (InvalidOperation, KeyError) as error:
-        raise QuantityError(f"not a quantity: {text!r}") from error
+        value = Decimal(digits)
+        unit = _SUFFIXES[suffix]
+    except (ArithmeticError, KeyError, ValueError) as error:
+        raise QuantityError(f"not a quantity: {plain!r}") from error
     if not value.is_finite():
-        raise QuantityError(f"not a quantity: {text!r}")
-    whole = abs(value).to_integral_value(rounding=ROUND_CEILING)
-    return int(whole.copy_sign(value))
+        raise QuantityError(f"not a quantity: {plain!r}")
+    if value and value.adjusted() > MAX_EXPONENT:
+        whole = MAX_QUANTITY
+    elif value and value.adjusted() < -MAX_EXPONENT:
+        whole = 1
+    else:
+        whole = int(abs(value * unit * scale).to_integral_value(rounding=ROUND_CEILING))
+    return int(copysign(1, value)) * min(whole, MAX_QUANTITY)
 
 
 def parse_resources(quantities: Mapping[str, str | int | float]) -> Resources:

@@ -3,6 +3,7 @@
 import msgspec
 
 from api.cpuset import parse_cpuset
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.objects import Node, Taint
 from api.kube.resources import CPU, QuantityError, Resources, parse_resources
 from api.protocol import ANNOTATION_NODE_RESERVATION, DEPRECATED_RESOURCES, TAINT_UNSCHEDULABLE
@@ -22,8 +23,8 @@ def node_reservation(node: Node) -> NodeReservation | None:
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=NodeReservation)
-    except msgspec.DecodeError:
+        return decode_annotation(text, NodeReservation)
+    except AnnotationError:
         return None
 
 

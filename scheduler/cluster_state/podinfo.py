@@ -20,6 +20,9 @@ from scheduler.cluster_state.columns import Row
 
 Requester: TypeAlias = Callable[[Container], Resources]
 
+MAX_AMOUNT = 2**52
+"""A larger request counts as this much, and no node offers it: sums over a node's pods then fit into int64."""
+
 DEFAULT_CPU_MILLICORES = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 """Amounts that a container without a request counts with in scores (kube-scheduler's non-zero defaults)."""
@@ -58,7 +61,7 @@ class PodClass:
             row = np.zeros(width, dtype=np.int64)
             for name, amount in self.requests.items():
                 if name in columns:
-                    row[columns[name]] = amount
+                    row[columns[name]] = min(amount, MAX_AMOUNT)
             self._vectors = {known: row}
         return row
 
@@ -221,7 +224,7 @@ def nonzero_requests(pod: Pod) -> tuple[int, int]:
         }
 
     asked = _aggregate(pod, request)
-    return asked.get(CPU, 0), asked.get(MEMORY, 0)
+    return min(asked.get(CPU, 0), MAX_AMOUNT), min(asked.get(MEMORY, 0), MAX_AMOUNT)
 
 
 def _containers(pod: Pod, request: Requester) -> Resources:

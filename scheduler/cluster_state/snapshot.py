@@ -8,9 +8,10 @@ Rows are stable while a node exists and are used again after it is gone; `live` 
 node-by-resource, int64, in the units of `api.kube.resources`.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ from scheduler.cluster_state.columns import Column, Row, Rows
 from scheduler.cluster_state.labels import LabelColumns
 from scheduler.cluster_state.nodeinfo import allocatable, node_taints, same_offer
 from scheduler.cluster_state.podcounts import PodCounts
-from scheduler.cluster_state.podinfo import Placement, PodInfo
+from scheduler.cluster_state.podinfo import MAX_AMOUNT, Placement, PodInfo
+
+MAX_FAULTS = 1024
 
 
 class Observer(Protocol):
@@ -38,6 +41,17 @@ class Observer(Protocol):
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """A pod holds nothing on the node any more."""
+
+
+class ObserverFault(NamedTuple):
+    """An exception of one observer; the others were called, so every figure of theirs adds up."""
+
+    observer: str
+    subject: str
+    """`namespace/name` of the pod, or the node's name."""
+    uid: str
+    """The pod's; empty for a node."""
+    error: Exception
 
 
 class Snapshot:
@@ -63,6 +77,9 @@ class Snapshot:
         self.node_observers: list[Observer] = []
         """Receivers of node changes, as `pod_observers` are of pod changes."""
         self.pod_observers: list[Observer] = []
+        self.faults: deque[ObserverFault] = deque(maxlen=MAX_FAULTS)
+        """Exceptions of observers, for the engine to report."""
+        self.fault_count = 0
         self._columns: list[Column] = []
         self.counts = PodCounts(self.pods, lambda: self.column(np.int64, 0))
         self._live = self.column(bool, False)
@@ -158,11 +175,14 @@ class Snapshot:
         offered = allocatable(node)
         indices = [self.resource_column(name) for name in offered]
         self.allocatable[row] = 0
-        self.allocatable[row, indices] = list(offered.values())
+        self.allocatable[row, indices] = [min(amount, MAX_AMOUNT - 1) for amount in offered.values()]
         self.labels.set(row, node.metadata.labels)
         self._taint_set.values[row] = self._taint_id(node_taints(node))
         for observer in self.node_observers:
-            observer.node_changed(row, node)
+            try:
+                observer.node_changed(row, node)
+            except Exception as error:  # noqa: BLE001 (reported as a fault)
+                self._fault(observer, node.name, "", error)
         self.touch(row)
         return row
 
@@ -174,7 +194,10 @@ class Snapshot:
         for uid in list(self.residents[row]):
             self.remove_pod(uid)
         for observer in self.node_observers:
-            observer.node_removed(row)
+            try:
+                observer.node_removed(row)
+            except Exception as error:  # noqa: BLE001 (reported as a fault)
+                self._fault(observer, name, "", error)
         del self._row_of[name]
         self.nodes[row], self.names[row] = None, ""
         self.allocatable[row] = 0
@@ -195,7 +218,10 @@ class Snapshot:
         self._charge(info, row, 1)
         self.counts.add(info, row)
         for observer in self.pod_observers:
-            observer.pod_added(row, info)
+            try:
+                observer.pod_added(row, info)
+            except Exception as error:  # noqa: BLE001 (reported as a fault)
+                self._fault(observer, info.key, info.uid, error)
         self.touch(row)
 
     def remove_pod(self, uid: str) -> Placement | None:
@@ -208,7 +234,10 @@ class Snapshot:
         self._charge(info, row, -1)
         self.counts.remove(info, row)
         for observer in self.pod_observers:
-            observer.pod_removed(row, info)
+            try:
+                observer.pod_removed(row, info)
+            except Exception as error:  # noqa: BLE001 (reported as a fault)
+                self._fault(observer, info.key, info.uid, error)
         self.touch(row)
         return placement
 
@@ -276,6 +305,10 @@ class Snapshot:
         return np.fromiter(rows, dtype=np.intp, count=len(rows))
 
     # Internals
+
+    def _fault(self, observer: Observer, subject: str, uid: str, error: Exception) -> None:
+        self.fault_count += 1
+        self.faults.append(ObserverFault(getattr(observer, "name", type(observer).__name__), subject, uid, error))
 
     def _charge(self, info: PodInfo, row: Row, sign: int) -> None:
         vector = self.vector(info)

@@ -10,7 +10,7 @@ from api.kube.device import DeviceHint, VirtualFunction
 from api.kube.meta import LabelSelector
 from api.kube.selectors import label_selector_matches
 from scheduler.devices.inventory import NodeDevice, NodeDevices, port_key
-from scheduler.devices.request import WHOLE_PERCENT, DeviceDemand, DeviceKind
+from scheduler.devices.request import WHOLE_PERCENT, DeviceDemand, DeviceKind, DeviceRequestError
 
 
 class DeviceStrategy(StrEnum):
@@ -76,7 +76,10 @@ def read_hint(hint: DeviceHint | None, demand: DeviceDemand) -> tuple[DeviceDema
 
 
 def _selector(document: object) -> LabelSelector | None:
-    return None if document is None else msgspec.convert(document, LabelSelector)
+    try:
+        return None if document is None else msgspec.convert(document, LabelSelector)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DeviceRequestError(f"a selector of the device hint cannot be read: {error}") from error
 
 
 def find_candidates(

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.device import Device, GpuPartition
 from scheduler.cluster_state.columns import Row
 from scheduler.devices.columns import DeviceColumns
@@ -98,7 +97,7 @@ def read_partitions(annotations: Mapping[str, str]) -> dict[int, tuple[GpuPartit
     if not text:
         return None
     try:
-        table = msgspec.json.decode(text, type=dict[int, list[GpuPartition]])
-    except msgspec.DecodeError:
+        table = decode_annotation(text, dict[int, list[GpuPartition]])
+    except AnnotationError:
         return None
     return {size: tuple(partitions) for size, partitions in table.items()}

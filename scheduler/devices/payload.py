@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.device import (
     DeviceAllocation,
     DeviceAllocations,
@@ -49,8 +50,8 @@ def _decode(annotations: Mapping[str, str], key: str, kind: type[T]) -> T | None
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
+        return decode_annotation(text, kind)
+    except AnnotationError as error:
         raise DeviceRequestError(f"annotation {key}: {error}") from error
 
 
@@ -90,19 +91,29 @@ def decode_grants(text: str) -> list[Grant]:
 
     Raises ValueError when the text cannot be read.
     """
-    payload = msgspec.json.decode(text, type=DeviceAllocations)
-    return [
+    payload = decode_annotation(text, DeviceAllocations)
+    grants = [
         Grant(
             DeviceKind(kind),
             allocation.minor,
             {name: parse_quantity(amount) for name, amount in allocation.resources.items()},
-            tuple(msgspec.convert(port, VirtualFunction) for port in allocation.extension.get("vfs", ())),
-            allocation.extension.get("gpuSharedResourceTemplate", ""),
+            _ports(allocation.extension.get("vfs")),
+            str(allocation.extension.get("gpuSharedResourceTemplate", "")),
         )
         for kind, allocations in payload.items()
         if kind in list(DeviceKind)
         for allocation in allocations
     ]
+    if any(min(grant.amounts.values(), default=0) < 0 for grant in grants):
+        raise AnnotationError("an amount is negative")
+    return grants
+
+
+def _ports(listed: object) -> tuple[VirtualFunction, ...]:
+    try:
+        return tuple(msgspec.convert(listed or [], list[VirtualFunction]))
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise AnnotationError(f"vfs: {error}") from error
 
 
 def drawn_from(text: str | None) -> str:
@@ -110,6 +121,6 @@ def drawn_from(text: str | None) -> str:
     if not text:
         return ""
     try:
-        return str(msgspec.json.decode(text, type=dict[str, str]).get("uid", ""))
-    except msgspec.DecodeError:
+        return decode_annotation(text, dict[str, str]).get("uid", "")
+    except AnnotationError:
         return ""

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-import msgspec
-
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.times import duration_seconds
 
 POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
@@ -14,6 +13,8 @@ LIGHT_MINIMUM_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 MATCH_POLICY_LABEL = "pod-group.scheduling.sigs.k8s.io/match-policy"
 GANG = "gang.scheduling.koordinator.sh/"
 DEFAULT_WAIT_SECONDS = 600.0
+MAX_MEMBERS = 2**31 - 1
+"""A larger number in an annotation counts as this one."""
 
 Keys = Mapping[str, str]
 """Labels or annotations."""
@@ -70,9 +71,9 @@ def spec_of_pod(gang: str, labels: Keys, annotations: Keys, *, defaults: GangDef
     if raw is None:
         raise GangError(f"gang {gang}: neither a PodGroup nor {GANG}min-available says how many belong to it")
     try:
-        minimum = int(raw)
+        minimum = min(int(raw), MAX_MEMBERS)
     except ValueError as error:
-        raise GangError(f"gang {gang}: {GANG}min-available is {raw!r}, expected a whole number") from error
+        raise GangError(f"gang {gang}: {GANG}min-available is {raw[:64]!r}, expected a whole number") from error
     defaults = defaults or GangDefaults()
     wait = duration_seconds(annotations.get(GANG + "waiting-time", ""))
     return _completed(gang, minimum, wait, (labels, annotations), defaults)
@@ -100,7 +101,7 @@ def _completed(
     return GangSpec(
         id=gang,
         minimum=minimum,
-        total=max(int(total), minimum) if total.isdigit() else minimum,
+        total=max(min(int(total[:19]), MAX_MEMBERS), minimum) if total.isdecimal() else minimum,
         wait_seconds=wait if wait and wait > 0 else defaults.wait_seconds,
         strict=annotations.get(GANG + "mode") != "NonStrict",
         group=_group(gang, annotations.get(GANG + "groups", "")),
@@ -112,7 +113,7 @@ def _group(gang: str, raw: str) -> tuple[str, ...]:
     if not raw:
         return (gang,)
     try:
-        listed = msgspec.json.decode(raw, type=list[str])
-    except msgspec.DecodeError as error:
-        raise GangError(f"gang {gang}: {GANG}groups is {raw!r}, expected a JSON list of namespace/name") from error
+        listed = decode_annotation(raw, list[str])
+    except AnnotationError as error:
+        raise GangError(f"gang {gang}: {GANG}groups is {raw[:64]!r}, expected a JSON list of namespace/name") from error
     return tuple(sorted({gang, *listed}))

@@ -40,7 +40,7 @@ def from_metric(metric: NodeMetric) -> tuple[NodeVerdict, ...]:
             continue
         try:
             listed = msgspec.convert(extension, WireExtension).verdicts
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RecursionError):
             continue
         found.extend(_verdicts(listed, victim=victim))
     return tuple(found)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.meta import Wire
 from api.kube.objects import Node
 from api.kube.times import duration_seconds
@@ -59,8 +60,8 @@ class Thresholds:
         if not text:
             return self
         try:
-            own = msgspec.json.decode(text, type=NodeThresholds)
-        except msgspec.MsgspecError:
+            own = decode_annotation(text, NodeThresholds)
+        except AnnotationError:
             return self
         return Thresholds(
             self.usage if own.usage_thresholds is None else own.usage_thresholds,

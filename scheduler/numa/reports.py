@@ -6,10 +6,12 @@ from typing import TypeVar
 import msgspec
 
 from api.cpuset import format_cpuset, parse_cpuset
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.numa import (
     ANNOTATION_CPU_TOPOLOGY,
     ANNOTATION_KUBELET_CPU_MANAGER,
     ANNOTATION_POD_CPU_ALLOCS,
+    CpuDetail,
     CpuTopologyReport,
     KubeletCpuManager,
     NodeResourceTopology,
@@ -32,6 +34,12 @@ from scheduler.numa.topology import CpuBindPolicy, CpuExclusivePolicy, CpuInfo, 
 
 T = TypeVar("T")
 
+MAX_NUMA_NODES = 1024
+"""NUMA nodes of the largest kernel configuration; higher numbers are not believed."""
+MAX_AMPLIFICATION = 100.0
+MAX_CPUS = 8192
+"""CPUs of the largest kernel configuration; further ones are not believed."""
+
 
 class SystemResource(msgspec.Struct, frozen=True, rename="camel"):
     """CPUs of the node's system daemons."""
@@ -44,15 +52,15 @@ def read_annotation(annotations: Mapping[str, str], key: str, kind: type[T]) -> 
     """The JSON value of an annotation; None when it is missing or cannot be read."""
     text = annotations.get(key)
     try:
-        return msgspec.json.decode(text, type=kind) if text else None
-    except msgspec.DecodeError:
+        return decode_annotation(text, kind) if text else None
+    except AnnotationError:
         return None
 
 
 def machine_shape(node: Node, report: NodeResourceTopology | None) -> MachineShape:
     """The machine of a node from its agent's report and its own annotations."""
     ratios = read_annotation(node.metadata.annotations, ANNOTATION_NODE_AMPLIFICATION, dict[str, float]) or {}
-    ratio = max(1.0, ratios.get(CPU, 1.0))
+    ratio = min(max(1.0, ratios.get(CPU, 1.0)), MAX_AMPLIFICATION)
     if report is None:
         return MachineShape(CpuTopology({}), amplification=ratio)
     topology = _topology(report)
@@ -88,10 +96,12 @@ def encode_status(cpus: frozenset[int], numa: NumaAmounts) -> str:
 def decode_status(text: str, exclusive: CpuExclusivePolicy, within: str) -> CpuHold | None:
     """CPUs and NUMA amounts in an annotation `resource-status`; None when it cannot be read."""
     try:
-        status = msgspec.json.decode(text, type=ResourceStatus)
-        cpus = parse_cpuset(status.cpuset)
+        status = decode_annotation(text, ResourceStatus)
+        cpus = parse_cpuset(status.cpuset, MAX_CPUS)
         numa = {entry.node: parse_resources(entry.resources) for entry in status.numa_node_resources}
     except ValueError:
+        return None
+    if not all(0 <= node < MAX_NUMA_NODES and min(amounts.values(), default=0) >= 0 for node, amounts in numa.items()):
         return None
     return CpuHold(cpus, exclusive, numa, within)
 
@@ -99,10 +109,14 @@ def decode_status(text: str, exclusive: CpuExclusivePolicy, within: str) -> CpuH
 def _topology(report: NodeResourceTopology) -> CpuTopology:
     """Cores get machine-wide numbers: the report counts them within a socket on some machines."""
     details = read_annotation(report.metadata.annotations, ANNOTATION_CPU_TOPOLOGY, CpuTopologyReport)
-    rows = details.detail if details else []
+    rows = [row for row in details.detail if _possible(row)] if details else []
     places = sorted({(row.socket, row.node, row.core) for row in rows})
     number = {place: index for index, place in enumerate(places)}
     return CpuTopology.of(CpuInfo(row.id, number[row.socket, row.node, row.core], row.node, row.socket) for row in rows)
+
+
+def _possible(row: CpuDetail) -> bool:
+    return 0 <= row.id < MAX_CPUS and 0 <= row.node < MAX_NUMA_NODES
 
 
 def _withheld(node: Node, report: NodeResourceTopology) -> frozenset[int]:
@@ -118,12 +132,15 @@ def _withheld(node: Node, report: NodeResourceTopology) -> frozenset[int]:
         lists.append(system.cpuset)
     if ANNOTATION_NODE_RESERVATION in own and (reservation := node_reservation(node)) is not None:
         lists.append(reservation.reserved_cpus)
-    return frozenset().union(*(_cpus(text) for text in lists))
+    withheld: set[int] = set()
+    for text in lists[:MAX_CPUS]:
+        withheld |= _cpus(text)
+    return frozenset(withheld)
 
 
 def _cpus(text: str) -> frozenset[int]:
     try:
-        return parse_cpuset(text)
+        return parse_cpuset(text, MAX_CPUS)
     except ValueError:
         return frozenset()
 
@@ -133,7 +150,7 @@ def _zones(report: NodeResourceTopology) -> dict[int, dict[str, int]]:
     zones: dict[int, dict[str, int]] = {}
     for zone in report.zones:
         _, _, number = zone.name.rpartition("-")
-        if number.isdecimal():
+        if number.isdecimal() and len(number) < 5 and int(number) < MAX_NUMA_NODES:
             listed = {item.name: item.allocatable for item in zone.resources if item.name in (CPU, MEMORY)}
             zones[int(number)] = parse_resources(listed)
     return zones

@@ -136,6 +136,11 @@ class Coscheduling(Plugin[str]):
         for key in sorted(members)[:1]:
             self._wake(key)
 
+    def leads(self) -> None:
+        """State everything anew."""
+        self._held.clear()
+        self._reported.clear()
+
     def tick(self, now: float) -> Iterable[Write]:
         """Write the conditions of held members and the status of PodGroups."""
         self._now = now

@@ -174,6 +174,11 @@ class ElasticQuota(Plugin[tuple[()]]):
             self._in_use = True
             self.handle.invalidate()
 
+    def leads(self) -> None:
+        """Make and state everything anew."""
+        self._created = not self.config.create_reserved_quotas
+        self._reported.clear()
+
     def tick(self, now: float) -> Iterable[Write]:
         """Make what is missing, say what has changed, revoke what is overdue."""
         self._settle()

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import NODE_METRIC
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.objects import Node
 from api.kube.resources import CPU, MEMORY, Resources, parse_resources
 from api.kube.times import epoch_seconds
@@ -305,7 +306,7 @@ class LoadAware(Plugin[LoadSpec]):
                 (ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED, ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED)
             ):
                 text = annotations.get(key, "")
-                windows[index] = float(text) if text.isdigit() else windows[index]
+                windows[index] = float(text) if text.isdecimal() else windows[index]
         band = band_of(pod)
         estimate = estimated_usage(info.requests, effective_limits(pod), band=band, factors=factors)
         amounts = tuple(estimate.get(name, 0) for name in self._table.resources)
@@ -341,8 +342,8 @@ def _allocatable(node: Node) -> Resources:
     text = node.metadata.annotations.get(ANNOTATION_NODE_RAW_ALLOCATABLE)
     if text:
         try:
-            amounts |= parse_resources(msgspec.json.decode(text, type=dict[str, str | int | float]))
-        except (msgspec.MsgspecError, ValueError):
+            amounts |= parse_resources(decode_annotation(text, dict[str, str | int | float]))
+        except ValueError:
             return amounts
     return amounts
 
@@ -352,6 +353,6 @@ def _factors(text: str | None) -> dict[str, int]:
     if not text:
         return {}
     try:
-        return msgspec.json.decode(text, type=dict[str, int])
-    except msgspec.MsgspecError:
+        return decode_annotation(text, dict[str, int])
+    except AnnotationError:
         return {}

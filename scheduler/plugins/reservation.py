@@ -123,6 +123,10 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         if first and self.ledger.reservations:
             self.handle.invalidate()
 
+    def leads(self) -> None:
+        """State everything anew."""
+        self.ledger.restate()
+
     def tick(self, now: float) -> Iterable[Write]:
         """Follow every reservation, write what changed, delete what ended long ago."""
         self.ledger.now = now

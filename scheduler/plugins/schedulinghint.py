@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.meta import Wire
 from api.protocol import ANNOTATION_SCHEDULING_HINT, ANNOTATION_SCHEDULING_HINT_DEPRECATED
 from scheduler.cluster_state.columns import Row, Rows
@@ -56,8 +57,8 @@ class SchedulingHint(Plugin[ParsedHint]):
         if not text:
             return None
         try:
-            wire = msgspec.json.decode(text, type=WireHint)
-        except msgspec.MsgspecError as error:
+            wire = decode_annotation(text, WireHint)
+        except AnnotationError as error:
             return ParsedHint(error=f"annotation {key} cannot be read: {error}")
         allowed = frozenset(wire.node_names)
         preferred = wire.preferred_node_names[: self.config.max_hint_nodes]

@@ -1,8 +1,7 @@
 """An ElasticQuota object as numbers: place in the tree from labels, weight and total from annotations."""
 
-import msgspec
-
 from api.crds import ElasticQuota
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.resources import Resources, parse_resources
 from scheduler.quota.tree import ROOT, QuotaSpec
 
@@ -38,8 +37,8 @@ def _amounts(text: str | None) -> Resources:
     if not text:
         return {}
     try:
-        return parse_resources(msgspec.json.decode(text, type=dict[str, str | int | float]))
-    except (msgspec.MsgspecError, ValueError):
+        return parse_resources(decode_annotation(text, dict[str, str | int | float]))
+    except ValueError:
         return {}
 
 
@@ -47,6 +46,6 @@ def _names(text: str | None) -> tuple[str, ...]:
     if not text:
         return ()
     try:
-        return tuple(msgspec.json.decode(text, type=list[str]))
-    except msgspec.MsgspecError:
+        return tuple(decode_annotation(text, list[str]))
+    except AnnotationError:
         return ()

@@ -213,6 +213,12 @@ class ReservationLedger:
             yield from self._status_write(reservation)
             yield from self._collect(reservation)
 
+    def restate(self) -> None:
+        """Write every status that the object does not show, whenever it was last written."""
+        self._problems.clear()
+        for reservation in self.reservations.values():
+            reservation.written = (0.0, None)
+
     def place_known(self) -> None:
         """Put stand-ins of available reservations on their nodes as far as these are known."""
         for uid in list(self._unplaced):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.objects import Pod, Taint, Toleration
 from api.kube.resources import Resources
 from api.kube.selectors import NodeSelectorTerm, label_selector_matches, node_term_matches
@@ -62,11 +63,13 @@ def seeker_of(pod: Pod, request: Resources) -> Seeker:
     affinity = exact = None
     try:
         if raw := keys.get(ANNOTATION_RESERVATION_AFFINITY):
-            affinity = msgspec.json.decode(raw, type=ReservationAffinity)
+            affinity = decode_annotation(raw, ReservationAffinity)
         if raw := keys.get(ANNOTATION_EXACT_MATCH_RESERVATION):
-            exact = msgspec.json.decode(raw, type=ExactMatch)
-    except msgspec.MsgspecError as error:
-        raise AffinityError(f"pod {pod.key}: reservation annotation {raw!r} is malformed: {error}") from error
+            exact = decode_annotation(raw, ExactMatch)
+    except AnnotationError as error:
+        raise AffinityError(
+            f"pod {pod.key}: reservation annotation {(raw or '')[:64]!r} is malformed: {error}"
+        ) from error
     ignores = pod.metadata.labels.get(LABEL_RESERVATION_IGNORED) == "true"
     return Seeker(pod, request, affinity, tuple(exact.resource_names) if exact else (), ignores)
 

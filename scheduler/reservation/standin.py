@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from api.crds import Reservation as ReservationObject
+from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.objects import Pod
 from api.kube.resources import parse_resources
 from api.kube.times import duration_seconds, epoch_seconds
@@ -54,7 +55,7 @@ def stand_in(reservation: ReservationObject) -> Pod:
     if pinned:
         spec["affinity"] = _pinned(pinned)
     priority = labels.get(LABEL_PRIORITY, "")
-    spec["priority"] = int(priority) if priority.isdigit() else HIGHEST_PRIORITY
+    spec["priority"] = min(int(priority[:19]), HIGHEST_PRIORITY) if priority.isdecimal() else HIGHEST_PRIORITY
     spec["preemptionPolicy"] = "Never"
     document = {
         "metadata": {
@@ -101,7 +102,7 @@ def value_of(reservation: ReservationObject) -> Reservation:
         restricted_names=_restricted(meta.annotations.get(RESTRICTED_OPTIONS)),
         unschedulable=spec.unschedulable,
         taints=tuple(spec.taints),
-        order=int(order) if order.isdigit() else 0,
+        order=int(order) if order.isdecimal() and len(order) < 19 else 0,
         phase=phase,
         node=status.node_name,
         allocatable=allocatable,
@@ -128,6 +129,6 @@ def _restricted(text: str | None) -> frozenset[str]:
     if not text:
         return frozenset()
     try:
-        return frozenset(msgspec.json.decode(text, type=RestrictedOptions).resources)
-    except msgspec.MsgspecError:
+        return frozenset(decode_annotation(text, RestrictedOptions).resources)
+    except AnnotationError:
         return frozenset()

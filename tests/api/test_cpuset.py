@@ -21,7 +21,21 @@ def test_parse(text: str, cpus: set[int]) -> None:
     assert parse_cpuset(text) == cpus
 
 
-@pytest.mark.parametrize("text", ["a", "3-1", "1-", "-1", "1..2", "65536", "0-4294967295", "0-" + "9" * 40])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "3-1",
+        "1-",
+        "-1",
+        "1..2",
+        "65536",
+        "0-4294967295",
+        "0-" + "9" * 40,
+        "²",
+        "0-65535,1",
+    ],
+)
 def test_malformed_lists_are_named(text: str) -> None:
     with pytest.raises(ValueError, match="not a CPU list"):
         parse_cpuset(text)
@@ -34,3 +48,18 @@ def test_format_is_the_inverse_of_parse(cpus: set[int]) -> None:
 
 def test_format_is_shortest() -> None:
     assert format_cpuset([8, 3, 1, 2, 0, 10]) == "0-3,8,10"
+
+
+def test_the_number_of_cpus_is_bounded_before_they_are_counted_out() -> None:
+    assert len(parse_cpuset("0-8191", 8192)) == 8192
+    for text in ("9" * 5000, "8192", "0-8192", "0-8191,0", ",".join(["0-8191"] * 20_000)):
+        with pytest.raises(ValueError, match="not a CPU list"):
+            parse_cpuset(text, 8192)
+
+
+@given(st.text(st.sampled_from("0123456789-, ²"), max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        assert len(parse_cpuset(text)) <= 65_536
+    except ValueError as error:
+        assert "not a CPU list" in str(error)

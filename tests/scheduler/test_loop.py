@@ -9,13 +9,15 @@ from contextlib import AbstractContextManager
 import msgspec
 import pytest
 
+from api.crds import ELASTIC_QUOTA
 from api.kube.objects import Node, Pod
 from cluster import NODES, PODS, Key, merge_patch
+from cluster.resources import custom
 from cluster.twin import Twin
 from cluster.twin.faults import Fault, FaultType
 from scheduler.engine import Engine
 from scheduler.framework import Action
-from scheduler.loop import Loop
+from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
@@ -40,6 +42,11 @@ def running(twin: Twin) -> AbstractContextManager[Loop]:
 
 def nodes_of(twin: Twin) -> dict[str, str]:
     return {key.name: item["spec"].get("nodeName", "") for key, item in twin.objects(PODS).items()}
+
+
+def condition_of(twin: Twin, name: str) -> dict[str, str]:
+    status = next(item for key, item in twin.objects(PODS).items() if key.name == name)["status"]
+    return next(iter(status.get("conditions", ())), {})
 
 
 def binds(twin: Twin) -> Counter[str]:
@@ -150,3 +157,74 @@ def test_a_new_leader_sees_what_the_old_one_bound_last(twin: Twin) -> None:
     finally:
         loop.stop()
         thread.join(10)
+
+
+def test_a_standby_writes_nothing_and_states_everything_once_it_leads(twin: Twin) -> None:
+    leads = threading.Event()
+    twin.serve(custom(ELASTIC_QUOTA))
+    twin.load(NODES, [document(node("n0"))])
+    twin.load(PODS, [document(pod("p", {"cpu": "9"}))])
+    loop = Loop(twin.client(), Engine(SchedulerSettings()), leading=leads.is_set)
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    try:
+        assert loop.ready.wait(10)
+        loop.call(lambda: loop.engine.tick(time.time()))
+        before = twin.revision
+        time.sleep(2.5)
+        assert twin.revision == before
+        leads.set()
+        wait_for(lambda: len(twin.objects(custom(ELASTIC_QUOTA))) == 3)
+        wait_for(lambda: bool(next(iter(twin.objects(PODS).values()))["status"].get("conditions")))
+    finally:
+        loop.stop()
+        thread.join(10)
+
+
+@pytest.mark.parametrize("status", [403, 429, 500])
+def test_a_status_that_was_refused_is_written_again(twin: Twin, status: int) -> None:
+    twin.load(NODES, [document(node("n0"))])
+    twin.load(PODS, [document(pod("p", {"cpu": "9"}))])
+    twin.faults.add(Fault(FaultType.ERROR, frozenset({"patch"}), times=1 if status == 403 else 8, status=status))
+    with running(twin):
+        wait_for(lambda: bool(next(iter(twin.objects(PODS).values()))["status"].get("conditions")), 30)
+
+
+def test_an_outage_of_the_api_server_does_not_end_the_loop(twin: Twin) -> None:
+    twin.load(NODES, [document(node("n0"))])
+    with running(twin) as loop:
+        twin.faults.add(Fault(FaultType.DROP, frozenset(), times=60))
+        twin.drop_watches()
+        time.sleep(1.5)
+        assert loop.stuck_seconds() < 1.5
+        twin.faults.clear()
+        twin.load(PODS, [document(pod("p", {"cpu": "1"}))])
+        wait_for(lambda: nodes_of(twin)["p"] == "n0", 40)
+
+
+def test_a_kind_that_may_not_be_listed_is_named_and_done_without(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    twin.serve(custom(ELASTIC_QUOTA))
+    twin.load(NODES, [document(node("n0"))])
+    twin.load(PODS, [document(pod("p", {"cpu": "1"}))])
+    twin.faults.add(Fault(FaultType.ERROR, frozenset({"list"}), "elasticquotas", times=10_000, status=403))
+    with running_loop(twin, Engine(SchedulerSettings())):
+        wait_for(lambda: nodes_of(twin)["p"] == "n0")
+    assert "may not list and watch elasticquotas of scheduling.sigs.k8s.io" in caplog.text
+
+
+def test_nodes_that_may_not_be_listed_end_the_loop_with_the_permission(twin: Twin) -> None:
+    twin.faults.add(Fault(FaultType.ERROR, frozenset({"list"}), "nodes", times=10_000, status=403))
+    with pytest.raises(ForbiddenKindError, match="may not list and watch nodes of the core group"):
+        Loop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS)).run()
+
+
+def test_a_pod_that_cannot_be_read_is_told_and_counted(twin: Twin) -> None:
+    twin.load(NODES, [document(node("n0"))])
+    with running(twin) as loop:
+        twin.load(PODS, [document(pod("p", {"cpu": "x" * 70})), document(pod("q", {"cpu": "1"}))])
+        wait_for(lambda: nodes_of(twin)["q"] == "n0")
+        told = wait_for(lambda: condition_of(twin, "p"))
+        faults = loop.metrics.registry.get_sample_value("koord_scheduler_faults_total", {"where": "pods"})
+    assert told["message"].startswith("the scheduler cannot read this pod: not a quantity: ")
+    assert faults is not None
+    assert faults >= 1

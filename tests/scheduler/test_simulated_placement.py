@@ -31,7 +31,7 @@ from scheduler.plugins.nodenumaresource import TOPOLOGIES, NodeNUMAResource
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.profile import SchedulerSettings
 from scheduler.reservation.ledger import RESERVATIONS
-from scheduler.server import HttpApi
+from scheduler.serving.http_api import HttpApi
 from scheduler.simulated_placement import simulate
 from tests.schedhistory import device
 from tests.schedobjects import drain, engine, node, pod

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.kube.resources import (
+    MAX_QUANTITY,
     QuantityError,
     add,
     fits,
@@ -80,3 +81,46 @@ def test_each_fits_in_the_maximum(left: dict[str, int], right: dict[str, int]) -
 def test_a_request_for_nothing_fits_everywhere() -> None:
     assert fits({"x/y": 0}, {})
     assert not fits({"x/y": 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("1e999999", MAX_QUANTITY),
+        ("-1e999999", -MAX_QUANTITY),
+        ("1e99999999", MAX_QUANTITY),
+        pytest.param("9" * 64, MAX_QUANTITY, id="long"),
+        ("8Ei", MAX_QUANTITY),
+        ("7Ei", 7 * 2**60),
+        ("1e-999999", 1),
+        ("0e999999", 0),
+    ],
+)
+def test_amounts_beyond_range_saturate_as_in_kubernetes(text: str, amount: int) -> None:
+    assert parse_quantity(text) == amount
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("1" * 65, id="too-long"),
+        "1e9999999999999999999999",
+        "nan",
+        "inf",
+        "1e",
+        pytest.param("\ud800", id="half-a-character"),
+        "",
+        "1 1",
+    ],
+)
+def test_what_is_no_quantity_is_named(text: str) -> None:
+    with pytest.raises(QuantityError, match="not a quantity"):
+        parse_quantity(text)
+
+
+@given(st.text(st.sampled_from("0123456789.eE+-numkKMGTPi "), max_size=80))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        assert abs(parse_quantity(text, 1000)) <= MAX_QUANTITY
+    except QuantityError as error:
+        assert len(str(error)) < 200

@@ -129,3 +129,55 @@ def test_a_trial_gives_pods_back_in_their_order() -> None:
         trial.add(classes.info(pod("b", {"cpu": "1"})), 0)
         trial.add(classes.info(pod("d")), 0)
     assert list(snapshot.residents[0]) == ["uid-a", "uid-b", "uid-c"]
+
+
+class Faulty:
+    """An observer that cannot take anything."""
+
+    name = "Faulty"
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*arguments: Any) -> None:
+            raise TypeError(f"{name} of {len(arguments)}")
+
+        return fail
+
+
+class Counting:
+    """An observer that counts what it was told of."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self.told.append(name)
+
+
+def test_an_observer_that_fails_hides_nothing_from_the_others() -> None:
+    snapshot, counting = snapshot_of([]), Counting()
+    for observers in (snapshot.node_observers, snapshot.pod_observers):
+        observers += [Faulty(), counting]
+    row = snapshot.set_node(node("n"))
+    snapshot.add_pod(PodClasses().info(pod("p", {"cpu": "1"})), row)
+    snapshot.remove_pod("uid-p")
+    snapshot.remove_node("n")
+    assert counting.told == ["node_changed", "pod_added", "pod_removed", "node_removed"]
+    assert [(fault.observer, fault.subject) for fault in snapshot.faults] == [
+        ("Faulty", "n"),
+        ("Faulty", "default/p"),
+        ("Faulty", "default/p"),
+        ("Faulty", "n"),
+    ]
+
+
+def test_requests_beyond_range_fit_nowhere_and_wrap_nothing() -> None:
+    snapshot = snapshot_of([])
+    row = snapshot.set_node(node("n", allocatable={"memory": "1e999999"}))
+    classes = PodClasses()
+    for index in range(1000):
+        snapshot.add_pod(classes.info(pod(f"p{index}", {"cpu": "9E", "memory": "9E"})), row)
+    column = snapshot.columns["memory"]
+    assert (snapshot.requested[row] >= 0).all()
+    assert snapshot.requested[row, column] > snapshot.allocatable[row, column]
+    asked = snapshot.vector(classes.info(pod("q", {"memory": "1e99999"})))
+    assert asked[column] > snapshot.allocatable[row, column]

@@ -1,17 +1,14 @@
 """The scheduler's HTTP API: health, metrics, state of plugins, debug flags, extender and simulated placements.
 
 Requests that read the engine run in its thread. A process that does not lead answers 503 to
-everything but health and metrics.
+everything but health and metrics, and is not ready. `HealthApi` answers nothing that could not be known to all.
 """
 
 import json
 import logging
 import re
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -25,6 +22,7 @@ from api.placement import PlacementRequest
 from scheduler import extender
 from scheduler.loop import Loop
 from scheduler.outcome import Result
+from scheduler.serving.listener import Reply
 from scheduler.simulated_placement import simulate
 
 log = logging.getLogger(__name__)
@@ -32,15 +30,8 @@ log = logging.getLogger(__name__)
 PREFIX = "/apis/v1/"
 PERMIT_SECONDS = 60.0
 """Longest wait of an extender's bind for a pod at Permit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An HTTP answer."""
-
-    status: int
-    body: bytes
-    content_type: str = "application/json"
+STUCK_SECONDS = 60.0
+"""Time without a sign of the scheduling thread after which the process had better be started anew."""
 
 
 class RefusedError(Exception):
@@ -51,12 +42,46 @@ class RefusedError(Exception):
         self.status = status
 
 
+class HealthApi:
+    """Answers the probes of the kubelet and the scrapes of Prometheus, from any thread and without waiting."""
+
+    def __init__(self, loop: Loop, leading: Callable[[], bool] = lambda: True) -> None:
+        self._loop = loop
+        self._leading = leading
+
+    def answer(self, method: str, path: str, body: bytes) -> Reply:  # noqa: ARG002 (the listener's interface)
+        """Answer one request. Never raises."""
+        try:
+            found = self.find(urlsplit(path).path) if method == "GET" else None
+        except Exception:
+            log.exception("%s %s", method, path)
+            return Reply(500, b"internal error; see the log\n", "text/plain")
+        return found or Reply(404, b"here are /healthz, /livez, /readyz and /metrics\n", "text/plain")
+
+    def find(self, path: str) -> Reply | None:
+        """The answer of a path, None when it is not one of ours."""
+        if path in ("/healthz", "/livez"):
+            stuck = self._loop.stuck_seconds()
+            if stuck > STUCK_SECONDS:
+                return Reply(500, f"the scheduling thread has not answered for {stuck:.0f} s\n".encode(), "text/plain")
+            return Reply(200, b"ok", "text/plain")
+        if path == "/readyz":
+            if not self._loop.ready.is_set():
+                return Reply(503, b"first lists are not in", "text/plain")
+            leads = self._leading()
+            return Reply(200 if leads else 503, b"ok" if leads else b"another process leads", "text/plain")
+        if path == "/metrics":
+            return Reply(200, generate_latest(self._loop.metrics.registry), CONTENT_TYPE_LATEST)
+        return None
+
+
 class HttpApi:
     """Answers requests; independent of how they arrive."""
 
     def __init__(self, loop: Loop, leading: Callable[[], bool] = lambda: True) -> None:
         self._loop = loop
         self._leading = leading
+        self._health = HealthApi(loop, leading)
         self._routes = _plugin_routes(loop)
 
     def answer(self, method: str, path: str, body: bytes) -> Reply:
@@ -65,9 +90,13 @@ class HttpApi:
             return self._answer(method, urlsplit(path).path, body)
         except RefusedError as refusal:
             return Reply(refusal.status, f"{refusal}\n".encode(), "text/plain")
-        except (LookupError, QuantityError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (LookupError, QuantityError, msgspec.DecodeError) as error:
             status = 404 if isinstance(error, LookupError) else 400
             return Reply(status, f"{error}\n".encode(), "text/plain")
+        except (RecursionError, UnicodeDecodeError):
+            return Reply(400, b"the body cannot be read\n", "text/plain")
+        except PermissionError as error:
+            return Reply(403, f"{error}\n".encode(), "text/plain")
         except TimeoutError:
             return Reply(504, b"the scheduler is busy\n", "text/plain")
         except Exception:
@@ -75,14 +104,9 @@ class HttpApi:
             return Reply(500, b"internal error; see the log\n", "text/plain")
 
     def _answer(self, method: str, path: str, body: bytes) -> Reply:
-        if path in ("/healthz", "/livez"):
-            return Reply(200, b"ok", "text/plain")
-        if path == "/readyz":
-            ready = self._loop.ready.is_set()
-            return Reply(200 if ready else 503, b"ok" if ready else b"first lists are not in", "text/plain")
-        if path == "/metrics":
-            self._loop.call(lambda: self._loop.metrics.counted(self._loop.engine))
-            return Reply(200, generate_latest(self._loop.metrics.registry), CONTENT_TYPE_LATEST)
+        public = self._health.find(path)
+        if public is not None:
+            return public
         if not self._leading():
             raise RefusedError(503, "not the leader")
         if path.startswith("/debug/flags/") and method == "PUT":
@@ -116,6 +140,8 @@ class HttpApi:
         raise RefusedError(404, f"no {path}; GET {PREFIX}__services__ lists what there is")
 
     def _extend(self, verb: str, body: bytes) -> Reply:
+        if not self._loop.engine.settings.extender_scheduler_names:
+            raise RefusedError(404, "the extender is off; extender_scheduler_names says for which schedulers it is on")
         engine, now = self._loop.engine, self._loop.now
         if verb == "filter":
             asked = msgspec.json.decode(body, type=extender.ExtenderArgs)
@@ -183,29 +209,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise NotImplementedError(f"{type(value).__name__} does not encode to JSON: {json.dumps(str(value))}")
-
-
-def serve(door: HttpApi, address: str, port: int) -> ThreadingHTTPServer:
-    """Serve in the background; `shutdown()` ends it. Port 0 takes a free one (see `server_port`)."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _handle(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            reply = door.answer(self.command, self.path, self.rfile.read(length))
-            self.send_response(reply.status)
-            self.send_header("Content-Type", reply.content_type)
-            self.send_header("Content-Length", str(len(reply.body)))
-            self.end_headers()
-            self.wfile.write(reply.body)
-
-        do_GET = do_POST = do_PUT = _handle  # noqa: N815 (the base class's names)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-            log.debug(format, *args)
-
-    server = ThreadingHTTPServer((address, port), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-    return server

@@ -21,7 +21,8 @@ from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.tainttoleration import TaintToleration
 from scheduler.profile import SchedulerSettings
-from scheduler.server import HttpApi, serve
+from scheduler.serving.http_api import HealthApi, HttpApi
+from scheduler.serving.listener import listen
 from tests.schedobjects import node, pod
 from tests.waiting import wait_for
 
@@ -59,7 +60,8 @@ def site() -> Iterator[Site]:
     with Twin() as twin:
         twin.load(NODES, [document(node("big", allocatable={"cpu": "8"})), document(node("small"))])
         twin.load(NODES, [document(node("tainted", taints=[TAINT]))])
-        loop = Loop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS))
+        settings = SchedulerSettings(extender_scheduler_names=("default-scheduler",))
+        loop = Loop(twin.client(), Engine(settings, kinds=KINDS))
         thread = threading.Thread(target=loop.run, daemon=True)
         thread.start()
         assert loop.ready.wait(10)
@@ -80,6 +82,59 @@ def test_health_needs_no_leadership_but_state_does(site: Site) -> None:
     assert idle.answer("GET", "/metrics", b"").status == 200
     assert idle.answer("GET", "/apis/v1/__services__", b"").status == 503
     assert idle.answer("POST", "/extender/filter", b"{}").status == 503
+
+
+def test_a_standby_is_alive_and_not_ready(site: Site) -> None:
+    standby = HealthApi(site.loop, lambda: False)
+    assert standby.answer("GET", "/healthz", b"").status == 200
+    assert standby.answer("GET", "/readyz", b"").status == 503
+    assert HealthApi(site.loop).answer("GET", "/readyz", b"").status == 200
+
+
+def test_a_scheduling_thread_that_hangs_is_seen(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site.loop, "stuck_seconds", lambda: 61.0)
+    reply = site.door.answer("GET", "/healthz", b"")
+    assert (reply.status, reply.body) == (500, b"the scheduling thread has not answered for 61 s\n")
+
+
+def test_health_is_all_that_the_health_port_answers(site: Site) -> None:
+    health = HealthApi(site.loop)
+    for method, path in (("GET", "/apis/v1/nodes/big"), ("POST", "/extender/bind"), ("PUT", "/debug/flags/s")):
+        assert health.answer(method, path, b"5").status == 404
+    assert health.answer("GET", "/metrics", b"").status == 200
+
+
+def test_only_pods_of_named_schedulers_are_bound_through_the_extender(site: Site) -> None:
+    [key] = site.twin.load(PODS, [document(pod("p", {"cpu": "99"}, uid="", schedulerName="another"))])
+    uid = site.twin.objects(PODS)[key]["metadata"]["uid"]
+    wait_for(lambda: site.loop.call(lambda: site.loop._informers["pods"].get(key) is not None))
+    asked = {"PodName": "p", "PodNamespace": "default", "PodUID": uid, "Node": "big"}
+    reply = site.door.answer("POST", "/extender/bind", msgspec.json.encode(asked))
+    assert (reply.status, reply.body) == (403, b"pods of another are not bound here\n")
+    assert "nodeName" not in site.twin.objects(PODS)[key]["spec"]
+
+
+def test_the_extender_is_off_unless_schedulers_are_named() -> None:
+    with Twin() as twin:
+        door = HttpApi(Loop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS)))
+        for verb in ("filter", "prioritize", "preempt", "bind"):
+            assert door.answer("POST", f"/extender/{verb}", b"{}").status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b'{"Pod": ' + b'{"spec": ' * 3000, id="deep-in-an-object"),
+        pytest.param(b"\xff\xfe", id="no-text"),
+        pytest.param(b'{"Pod": {"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}}}', id="quantity"),
+        pytest.param(b'{"Pod": 5}', id="type"),
+        pytest.param(b"", id="empty"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+def test_bodies_that_cannot_be_read_are_refused(site: Site, verb: str, body: bytes) -> None:
+    assert site.door.answer("POST", f"/extender/{verb}", body).status == 400
 
 
 def test_a_node_is_shown_as_held(site: Site) -> None:
@@ -196,7 +251,7 @@ def test_unreadable_requests_are_refused(site: Site) -> None:
 
 
 def test_it_is_served_over_http(site: Site) -> None:
-    server = serve(site.door, "127.0.0.1", 0)
+    server = listen(site.door, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.server_port}"
     try:
         with urllib.request.urlopen(f"{url}/healthz", timeout=5) as answer:
