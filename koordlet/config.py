@@ -101,8 +101,22 @@ class EnforcerSettings(SettingsTable, frozen=True):
     """Time that a setting is left alone after another program wrote it."""
     only: tuple[str, ...] = ()
     """Globs of the cgroups that may be changed at all; empty is every one that is not protected."""
-    protected: tuple[str, ...] = ("/", "/init.scope", "/system.slice", "/system.slice/*")
-    """Globs of cgroup paths whose settings may only be loosened: more weight, more protection, wider limits."""
+    protected: tuple[str, ...] = (
+        "/",
+        "/init.scope",
+        "/system.slice",
+        "/runtime.slice",
+        "/podruntime.slice",
+        "/kubelet*",
+        "/user.slice",
+    )
+    """Globs of cgroup paths, with all below them, whose settings may only be loosened: more weight, wider limits."""
+    max_limited_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """Of the best-effort pods and cgroups, how many may be limited at once in answer to verdicts; four always may."""
+    max_frozen: Annotated[int, Meta(ge=0, le=1000)] = 1
+    """Pods that may be frozen at once in answer to verdicts."""
+    stop_file: str = "/run/koord/stop"
+    """While this file is there every action ends and none begins; looked at in each step, empty looks at none."""
     network_interface: str = ""
     """The link that gets traffic classes; that of the default route where it is empty."""
     network_bits_per_second: Annotated[int, Meta(ge=0, le=1 << 50)] = 0

@@ -21,11 +21,13 @@ def doctor(config: Path | None, node: str, kubeconfig: str, as_object: bool) -> 
 
     Exit 0 if cpu interference can be measured.
     """
-    from koordlet.doctor import as_json, examine, has_cpu_blame
+    from koordlet.control.acting import who_may_act
+    from koordlet.doctor import Finding, as_json, examine, has_cpu_blame
 
     settings = settings_of(config)
     try:
-        findings = examine(settings, node=node, kubeconfig=kubeconfig)
+        acting = Finding("acting", available=True, reason=who_may_act(settings))
+        findings = [*examine(settings, node=node, kubeconfig=kubeconfig), acting]
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
     if as_object:

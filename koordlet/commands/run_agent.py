@@ -144,6 +144,7 @@ def _run(
             agent.extra_readings.append(lambda: reading_of(source.table(), source.status()))
             sinks["pods"] = TreeChanges(source)
             control.follow_node(node.configuration)
+            control.stop_reason_of = node.stop_reason
             tree = HostTree(Path(settings.root))
             hooks = open_runtime_hooks(
                 settings, tree, control, source.table, in_cluster=True, node=node.node, kubelet=source.config

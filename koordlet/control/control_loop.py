@@ -24,9 +24,11 @@ from koordlet.control.reports import ControlReports
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
+from koordlet.enforcer.enforcer import ANSWER
 from koordlet.enforcer.events import EVICT, EnforcerEvent
 from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
+from koordlet.enforcer.limits.rights import Classes, Rights
 from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
 from koordlet.identity.kubelet_policy import KubeletPolicyOf, no_kubelet_policy
@@ -42,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 _BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
 
+_OF_PROTOCOL = frozenset({"runtime_hooks"})
+"""Sources of protocol state alone, for pods that they know themselves."""
 _BY_DEFAULT = ("response", "runtime_hooks")
 """Strategies that are applied where enforcement is asked for without naming any."""
 
@@ -115,6 +119,8 @@ class ControlLoop:
         """The kubelet's own managers, whose files are left to it."""
         self.pods_known: Callable[[], bool] = lambda: True
         """Whether a source has told of the node's pods: until then nothing is begun, since any pod may be critical."""
+        self.stop_reason_of: Callable[[], str] = str
+        """Why nothing may be done at present, such as an annotation of the node; empty otherwise. Never waits."""
         self.guardian: Guardian | None = None
         """The process that restores actions when this one does not."""
         self._last_tick_seconds = time.monotonic()
@@ -162,8 +168,10 @@ class ControlLoop:
         if tick.turnarounds is not None:
             slowdown = tick_slowdown(tick.turnarounds, tick.window.last.cgroup.ids)
         observation = observe(tick.window, tick.delta, tick.open_verdicts, host, slowdown)
+        observation = replace(observation, believes_kubernetes=self.enforcer.rights.believes_kubernetes)
         reads = cgroup_reads(observation, self.response.settings)
-        return replace(observation, capabilities=self._capabilities.with_cgroups(host, reads))
+        capabilities = self._capabilities.with_cgroups(host, reads)
+        return replace(observation, capabilities=capabilities)
 
     def _measure(self, tick: Tick) -> None:
         lost_and_progress = tick_of(tick.delta)
@@ -259,6 +267,7 @@ class ControlLoop:
             annotated=marked,
             kubelet=self.kubelet_policy_of(),
             is_tick=is_tick,
+            stopped=self.stop_reason_of(),
         )
         self.intent_counts = intent_results(requested, [*events, *travelling])
         if self.reports is not None:
@@ -311,6 +320,20 @@ def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings
     return msgspec.structs.replace(settings, enforcer=enforcer, probes=probes)
 
 
+def rights_of(settings: AgentSettings, strategies: StrategyRunner | None, *, believes_kubernetes: bool) -> Rights:
+    """What each strategy may act upon: the response by its settings, strategies by theirs, nobody else anything."""
+    limited = frozenset(settings.response.limited_classes)
+
+    def classes_of(strategy: str) -> Classes | None:
+        if strategy == ANSWER:
+            return limited
+        if strategy in _OF_PROTOCOL:
+            return None
+        return strategies.limited_classes(strategy) if strategies is not None else frozenset()
+
+    return Rights(classes_of, believes_kubernetes)
+
+
 def open_control_loop(
     settings: AgentSettings,
     tree: HostTree,
@@ -328,6 +351,7 @@ def open_control_loop(
     if not enforcer_settings.enabled:
         enforcer_settings = msgspec.structs.replace(enforcer_settings, dry_run=True, strategies=("*",))
     enforcer = open_enforcer(enforcer_settings, tree)
+    enforcer.rights = rights_of(settings, strategies, believes_kubernetes=facts_of is not no_pod_facts)
     knobs = open_knobs(enforcer_settings, tree)
     node_view = None
     if strategies is not None:

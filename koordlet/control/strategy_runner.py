@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from api.intents import Intent
+from api.qos import QoSClass
 from api.settings import SettingsError, parse
 from koordlet.config import StrategiesSettings
 from koordlet.strategies.settings import configure
@@ -58,6 +59,11 @@ class StrategyRunner:
     def needs_memory_domains(self) -> bool:
         """True where a strategy needs the view's memory domains."""
         return any(strategy.needs_memory_domains for strategy in self.strategies.values())
+
+    def limited_classes(self, name: str) -> frozenset[QoSClass]:
+        """Return the classes that a strategy's settings let it limit; those of one that does not run are none."""
+        strategy = self.strategies.get(name)
+        return strategy.limited_classes if strategy is not None else frozenset()
 
     def follow(self, spec: Mapping[str, Any] | None, source: str) -> list[SettingsError]:
         """Follow another NodeSLO's spec from the next tick on, None that of the settings; return what was refused.

@@ -10,6 +10,8 @@ from koordlet.identity.cgroup_names import kind_at
 _NOTHING_KNOWN: Mapping[str, CgroupKind] = {}
 
 _WINDOW_SECONDS = 60.0
+_RESERVED_RATIO = 0.2
+"""Part of the node's budget that is kept for changes without a cost: the first answer to harm never waits."""
 
 
 class Budgets:
@@ -23,11 +25,15 @@ class Budgets:
         self.kinds = _NOTHING_KNOWN
         """Kinds of the cgroups of the newest frame, by path."""
 
-    def spend(self, target: str, now_seconds: float) -> str:
-        """Grant one change and return "", or return which budget is used up."""
+    def spend(self, target: str, now_seconds: float, *, is_invisible: bool = False) -> str:
+        """Grant one change and return "", or return which budget is used up.
+
+        A part of the node's is for `is_invisible` changes alone: those of weights and `cpu.idle`.
+        """
         self._expire(now_seconds)
-        if len(self._granted) >= self._node:
-            return f"the node has seen {self._node} changes in a minute"
+        most = self._node if is_invisible else self._node - int(self._node * _RESERVED_RATIO)
+        if len(self._granted) >= most:
+            return f"the node has seen {most} changes in a minute"
         pod = pod_of(target, self.kinds)
         if self._counts.get(pod, 0) >= self._pod:
             return f"{pod} has seen {self._pod} changes in a minute"

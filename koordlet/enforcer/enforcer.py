@@ -1,11 +1,12 @@
 """The enforcer's step: intents are checked, planned, ordered, journalled, written and audited."""
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from api.frame import CgroupInfo
-from api.intents import Evict, Intent, Knob, Reclaim, Setting
+from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import QoSClass
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.active_state import ActiveState, Births, SettledState
@@ -20,6 +21,8 @@ from koordlet.enforcer.evictions.pace import Pace
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.kubelet_files import NOT_KNOWN
 from koordlet.enforcer.leases import ChangeOfLeases, Lease, Leases, groups_of
+from koordlet.enforcer.limits.blast_radius import BlastRadius
+from koordlet.enforcer.limits.rights import UNRESTRICTED, Rights, RightsOnFrame
 from koordlet.enforcer.oneshot import OneShotActions
 from koordlet.enforcer.plan import Declined, Planner, WritePlan
 from koordlet.enforcer.protected import ProtectedCgroups
@@ -33,6 +36,8 @@ from koordlet.identity.pods import PodTableOf
 
 _UNCLAIMED_SECONDS = 600.0
 """Time for which protocol state of an earlier run stays while its strategy has not asked for anything."""
+ANSWER = "response"
+"""Strategy whose actions answer verdicts."""
 _STATE_CHANGES_PER_MINUTE = 1_000_000
 """Protocol state is as much as there are pods; it takes nothing from the node's budget of actions."""
 
@@ -63,6 +68,9 @@ class Enforcer:
         )
         reclaimer = Reclaimer(knobs, writer, journal, leases)
         self._one_shot = OneShotActions(reclaimer, evictions, self._budgets, log, clock)
+        self._radius = BlastRadius(settings.max_limited_ratio, settings.max_frozen)
+        self.rights: Rights = UNRESTRICTED
+        """What each strategy may act upon; set before the first step."""
         self._protection = ProtectedCgroups(settings.protected, {}, frozenset(), own, settings.only)
         self._cgroups: tuple[CgroupInfo, ...] = ()
         self._claims: dict[str, Owner | None] | None = None
@@ -152,6 +160,7 @@ class Enforcer:
         annotated: Collection[str] = (),
         kubelet: KubeletPolicy = NO_KUBELET_POLICY,
         is_tick: bool = True,
+        stopped: str = "",
     ) -> list[EnforcerEvent]:
         """Make the node's settings those that `intents` ask for; return the outcome of each.
 
@@ -159,7 +168,8 @@ class Enforcer:
         `silent` (it could not decide), in which case it stays in effect until its lease ends; protocol state has no
         such end. `cgroups` are the present ones, with their classes; None if they are as before. `annotated` are paths
         that are protected by annotation. A step between two ticks (`is_tick` False) does not count as a sign of life.
-        Does nothing once closed.
+        With a reason to be `stopped`, or while the file `[enforcer] stop_file` is there, every action ends, none begins
+        and protocol state stays as it is. Does nothing once closed.
         """
         if self._is_closed:
             return []
@@ -168,6 +178,9 @@ class Enforcer:
             self._end_overdue_actions()
         self._update_protection(cgroups, annotated, kubelet)
         requested = list(intents)
+        stopped = stopped or self._stop_file_reason()
+        if stopped:
+            return self._stop(requested, stopped)
         settings = [intent for intent in requested if isinstance(intent, Setting)]
         self._spoken |= {one.strategy for one in settings} - set(silent)
         self._leases.verify()
@@ -179,6 +192,21 @@ class Enforcer:
         self._release(winners, silent, settled)
         self._apply(winners, {id(one) for one in carried})
         self._act([intent for intent in requested if isinstance(intent, Reclaim | Evict)])
+        self._publish()
+        return self._log.end_step()
+
+    def _stop_file_reason(self) -> str:
+        """A file that cannot be looked at is one that is not there."""
+        path = self._settings.stop_file
+        return f"{path} is there" if path and os.path.lexists(path) else ""
+
+    def _stop(self, requested: Iterable[Intent], reason: str) -> list[EnforcerEvent]:
+        self._leases.verify()
+        self._leases.retry()
+        self._leases.end_all_actions(reason)
+        for intent in requested:
+            if not (isinstance(intent, Setting) and intent.protocol_state):
+                self._log.emit(of_intent(intent, Outcome.REFUSED, reason))
         self._publish()
         return self._log.end_step()
 
@@ -245,6 +273,7 @@ class Enforcer:
             kinds,
             {info.path: info.pod_uid for info in present if info.pod_uid},
             kubelet,
+            RightsOnFrame(self.rights, {info.path: info for info in present}),
         )
 
     def _is_allowed(self, intent: Intent) -> bool:
@@ -275,7 +304,21 @@ class Enforcer:
                 other = override.winner
                 reason = f"{other.strategy} wants {other.knob} {other.value}: {other.reason}"
                 self._log.emit(of_intent(override.loser, outcome, reason))
-        return dict(winners)
+        return self._within_radius(dict(winners))
+
+    def _within_radius(self, winners: dict[Owner, Wanted]) -> dict[Owner, Wanted]:
+        """Leave out what would limit too many cgroups at once in answer to verdicts; protocol state below it stays."""
+        answers = [one.setting for one in winners.values() if one.setting.strategy == ANSWER]
+        if not answers:
+            return winners
+        rights = self._protection.rights
+        for setting, reason in self._radius.exceeding(
+            answers, self._leases.active.keys(), rights.best_effort_pods(), self._protection.kinds
+        ):
+            self._log.emit(of_intent(setting, Outcome.OVER_BUDGET, reason))
+            wanted = winners.pop((setting.target, setting.knob))
+            winners |= {(base.target, base.knob): Wanted(base) for base in wanted.bases}
+        return winners
 
     def _in_effect_at(self, setting: Setting) -> Setting | None:
         """The setting of the same knob in effect: where it is the same object its value was checked before."""
@@ -360,7 +403,7 @@ class Enforcer:
             return False
         if [_content(base) for base in lease.bases] != [_content(base) for base in wanted.bases]:
             return False
-        return lease.granted_by is self._protection or not self._protection.reason(setting.target)
+        return lease.granted_by is self._protection or not self._protection.refusal(setting.strategy, setting.target)
 
     def _renew(self, lease: Lease, wanted: Wanted, *, renews: bool) -> None:
         setting = wanted.setting
@@ -377,7 +420,11 @@ class Enforcer:
             raise Declined(Outcome.BACKING_OFF, backoff_reason)
         if setting.knob == Knob.RESCTRL_GROUP:
             forbidden = self._protection.forbids(
-                setting.knob, setting.target, Direction.ASIDE, protocol_state=setting.protocol_state
+                setting.knob,
+                setting.target,
+                Direction.ASIDE,
+                strategy=setting.strategy,
+                protocol_state=setting.protocol_state,
             )
             if forbidden:
                 raise Declined(Outcome.PROTECTED, forbidden)
@@ -389,7 +436,8 @@ class Enforcer:
         if plan.change.assignments:
             self._check_claims(owners, plan)
             budgets = self._state_budgets if setting.protocol_state else self._budgets
-            spent = budgets.spend(setting.target, self._clock.monotonic_seconds)
+            is_invisible = setting.strength is Strength.INVISIBLE
+            spent = budgets.spend(setting.target, self._clock.monotonic_seconds, is_invisible=is_invisible)
             if spent:
                 raise Declined(Outcome.OVER_BUDGET, spent)
         return plan

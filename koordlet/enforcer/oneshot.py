@@ -52,7 +52,7 @@ class OneShotActions:
 
     def reclaim(self, intent: Reclaim, protection: ProtectedCgroups) -> None:
         """Reclaim memory, unless the cgroup is protected."""
-        forbidden = protection.reason(intent.target)
+        forbidden = protection.refusal(intent.strategy, intent.target)
         spent = "" if forbidden else self._budgets.spend(intent.target, self._clock.monotonic_seconds)
         if forbidden or spent:
             outcome = Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET
@@ -78,7 +78,7 @@ class OneShotActions:
         for event in self._pod_evictions.advance(now) if self._pod_evictions else ():
             self._log.emit(event)
         for intent in intents:
-            forbidden = protection.reason(intent.target)
+            forbidden = protection.refusal(intent.strategy, intent.target)
             if not self._evictions.enabled:
                 self._log.emit(of_intent(intent, Outcome.REFUSED, "[enforcer] evict is off"))
             elif forbidden:

@@ -100,6 +100,7 @@ class Planner:
             setting.knob,
             setting.target,
             direction(setting.knob, originals),
+            strategy=setting.strategy,
             protocol_state=setting.protocol_state,
         )
         if forbidden:

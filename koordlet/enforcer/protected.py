@@ -18,6 +18,7 @@ from api.frame import CgroupKind
 from api.intents import Knob
 from api.qos import QoSClass, is_protected
 from koordlet.enforcer import kubelet_files
+from koordlet.enforcer.limits.rights import NO_FRAME, RightsOnFrame
 from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.spec import Scope
 from koordlet.host.knobs.table import KNOBS
@@ -26,6 +27,8 @@ from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, KubeletPolicy
 
 _NO_STATE = frozenset({Knob.CPU_IDLE, Knob.FREEZE})
 """Knobs that no protocol state of a protected pod tightens."""
+_OF_THE_NODE = frozenset({Knob.SYSCTL, Knob.SCHED_FEATURE, Knob.IO_COST_QOS, Knob.IO_COST_MODEL, Knob.NET_CLASS})
+"""Knobs that change the node for every cgroup: a traffic class replaces the queue of the link."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class ProtectedCgroups:
     pod_uids: Mapping[str, str] = field(default_factory=dict)
     """Pod that a cgroup is or lies in, by path."""
     kubelet: KubeletPolicy = NO_KUBELET_POLICY
+    rights: RightsOnFrame = NO_FRAME
+    """Classes that each strategy may give less to."""
 
     def is_excluded(self, target: str) -> bool:
         """Return whether `[enforcer] only` excludes a cgroup from any change."""
@@ -98,9 +103,17 @@ class ProtectedCgroups:
             found |= dict.fromkeys(above, f"{path} below it is annotated as protected")
         return found
 
-    def forbids(self, knob: Knob, target: str, direction: Direction, *, protocol_state: bool = False) -> str:
-        """Reason why a setting may not be made; empty if it may."""
+    def refusal(self, strategy: str, target: str) -> str:
+        """Reason why a strategy may not take from a cgroup, protected or none of its own; empty if it may."""
+        return self.reason(target) or self.rights.refusal(strategy, target)
+
+    def forbids(
+        self, knob: Knob, target: str, direction: Direction, *, strategy: str = "", protocol_state: bool = False
+    ) -> str:
+        """Reason why a setting of a strategy may not be made; empty if it may."""
         spec = KNOBS[knob]
+        if self.only and knob in _OF_THE_NODE:
+            return f"{knob} changes the whole node, and [enforcer] only names cgroups"
         if not spec.targets_cgroup or (spec.scope == Scope.ROOT_CGROUP and target == "/"):
             return ""
         uid = self.pod_uids.get(target) or name_cgroup(target).pod_uid
@@ -112,5 +125,5 @@ class ProtectedCgroups:
             return ""
         reason = self.reason(target)
         if protocol_state and reason and reason == self._class_reason(target) and knob not in _NO_STATE:
-            return "" if self.class_of(target) != QoSClass.SYSTEM else reason
-        return reason
+            reason = "" if self.class_of(target) != QoSClass.SYSTEM else reason
+        return reason or self.rights.refusal(strategy, target)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+ANNOTATION_STOP = "koordlet.koordinator.sh/stop"
+"""Annotation of the node whose value "true" ends every action there."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeReports:
@@ -42,6 +45,13 @@ class NodeReports:
         from koordlet.devices.gpu_usage import metric_use
 
         return metric_use(self.devices.usage())
+
+    def stop_reason(self) -> str:
+        """Return why the node's object forbids any action; empty where it does not. Never waits."""
+        node = self.node()
+        if node is None or node.metadata.annotations.get(ANNOTATION_STOP, "") != "true":
+            return ""
+        return f"the node is annotated {ANNOTATION_STOP}"
 
     def configuration(self) -> NodeConfiguration:
         """Return the node's configuration as strategies see it; never waits, and never fails."""

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from api.cgroup_names import display_names
 from api.cgroup_path import ancestors, is_within, lineage, parent
-from api.frame import CgroupInfo, CgroupKind
+from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
-from api.qos import PROTECTED_RANK, QoSClass, protection_rank
+from api.qos import PROTECTED_RANK, QoSClass, QoSSource, protection_rank
 from api.verdicts import Verdict
 from api.window import Delta, Window
 from detector.blame import Blame, blame_between
@@ -56,6 +56,9 @@ class Observation:
     """Mean turnaround of the tick's requests over the longest that is usual at this load, less one; NaN where that is
     not known. None where no cgroup's requests are seen."""
 
+    believes_kubernetes: bool = True
+    """Whether a BestEffort pod without a label counts as BE; not where no source tells of pods: any may be critical."""
+
     @cached_property
     def rows(self) -> Mapping[str, int]:
         """Path to row."""
@@ -79,8 +82,21 @@ class Observation:
                 break
             row = self.rows.get(each)
             if row is not None and self.cgroups[row].qos:
-                return QoSClass(self.cgroups[row].qos)
+                info = self.cgroups[row]
+                is_believed = self.believes_kubernetes or info.qos_source is not QoSSource.KUBERNETES
+                return QoSClass(info.qos) if is_believed or info.qos != QoSClass.BE else QoSClass.NONE
         return QoSClass.NONE
+
+    def boundary_of(self, path: str) -> str:
+        """Return the first directory from the root down that belongs to another user than root, or the path itself.
+
+        Its owner makes and fills the directories below it, and writes their files: what they do is the boundary's.
+        """
+        for each in reversed(lineage(path)):
+            row = self.rows.get(each)
+            if row is not None and self.cgroups[row].owner_uid not in (0, UNKNOWN_UID):
+                return each
+        return path
 
     def rank(self, path: str) -> int:
         """Return the rank of a cgroup by its QoS class; a cgroup within a protected one is protected."""

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from api.cgroup_path import ROOT, competing_ancestor
 from api.intents import Intent, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK
@@ -80,6 +82,7 @@ class ResponsePolicy:
 
         `lost` is in seconds per second at the time of the trip.
         """
+        culprit = observation.boundary_of(culprit)
         key = (culprit, resource)
         if resource not in self.settings.resources or self._pair_skip_reason(observation, victim, culprit):
             return []
@@ -97,7 +100,7 @@ class ResponsePolicy:
         """Return the worst interference of each culprit and resource that may be answered, with the strongest rung
         allowed."""
         found: dict[tuple[str, str], tuple[float, Interference, Strength]] = {}
-        for verdict, culprit in _named_culprits(observation.verdicts):
+        for verdict, culprit in _named_culprits(observation):
             why = self._skip_reason(observation, verdict, culprit)
             if why:
                 self.skipped[why] += 1
@@ -185,5 +188,15 @@ class ResponsePolicy:
         self._past = {each: past for each, past in self._past.items() if past.ended > limit}
 
 
-def _named_culprits(verdicts: tuple[Verdict, ...]) -> Iterator[tuple[Verdict, Culprit]]:
-    return ((verdict, culprit) for verdict in verdicts for culprit in verdict.culprits)
+def _named_culprits(observation: Observation) -> Iterator[tuple[Verdict, Culprit]]:
+    """Yield each culprit of a verdict once; those below a directory of another user are that directory, together."""
+    for verdict in observation.verdicts:
+        merged: dict[str, Culprit] = {}
+        for culprit in verdict.culprits:
+            path = observation.boundary_of(culprit.path)
+            before = merged.get(path)
+            if before is not None:
+                merged[path] = msgspec.structs.replace(before, share=min(before.share + culprit.share, 1.0))
+            else:
+                merged[path] = culprit if path == culprit.path else msgspec.structs.replace(culprit, path=path)
+        yield from ((verdict, culprit) for culprit in merged.values())

@@ -80,6 +80,7 @@ import msgspec
 
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.plugin import discover
+from api.qos import QoSClass
 from koordlet.strategies.view import NodeView
 
 EXTENSIONS = "extensions"
@@ -92,6 +93,10 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     Percents are whole numbers, ranges stand in `msgspec.Meta`, what relates two fields in `__post_init__`.
     """
 
+
+BEST_EFFORT = frozenset({QoSClass.BE})
+SENSITIVE = frozenset({QoSClass.BE, QoSClass.LS})
+_OF_PROTOCOL = frozenset({QoSClass.BE, QoSClass.LS, QoSClass.LSR, QoSClass.LSE})
 
 S = TypeVar("S", bound=StrategySettings)
 
@@ -130,6 +135,15 @@ class Strategy(ABC, Generic[S]):
     def settings_path(self) -> str:
         """Path of its settings in a NodeSLO's spec, parts joined by dots."""
         return settings_path(self.name, type(self))
+
+    @property
+    def limited_classes(self) -> frozenset[QoSClass]:
+        """Classes that its settings let it give less to, reclaim from or evict; the enforcer refuses it all others.
+
+        BE, unless the strategy says otherwise: one that names LS shows so in `koordlet doctor`. State of the protocol
+        is what each pod of a class is given.
+        """
+        return _OF_PROTOCOL if self.is_protocol_state else BEST_EFFORT
 
     @property
     def needs_memory_domains(self) -> bool:

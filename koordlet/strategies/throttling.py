@@ -1,6 +1,6 @@
 """CPU caps on single pods that are lowered and raised step by step."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from api.kube.resources import CPU
 from koordlet.strategies.strategy import StrategySettings
-from koordlet.strategies.view import Group
+from koordlet.strategies.view import Group, NodeView
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
 
@@ -61,3 +61,14 @@ class Caps:
         """Forget pods that are gone."""
         self.now = {path: cap for path, cap in self.now.items() if path in paths}
         self.start = {path: start for path, start in self.start.items() if path in paths}
+
+
+def capped(view: NodeView, pod: Group, cap_millicores: int) -> Iterator[tuple[str, int]]:
+    """Yield the quota of a capped pod, and of its containers with a limit above the cap, in millicores.
+
+    Cgroup v1 refuses the quota of a cgroup below which another one has more.
+    """
+    yield pod.path, cap_millicores
+    for container in view.containers(pod):
+        if container.limits.get(CPU, 0) > cap_millicores:
+            yield container.path, cap_millicores

@@ -24,6 +24,9 @@ DIRECTORY = f"{ROOT}/kubepods-besteffort.slice"
 POD = f"{DIRECTORY}/kubepods-besteffort-pod12345678_1234_1234_1234_123456789012.slice"
 PATIENCE_SECONDS = 90.0
 SETTINGS = """
+[[qos]]
+match = "{root}/*besteffort*"
+class = "BE"
 [metrics]
 enabled = false
 [enforcer]

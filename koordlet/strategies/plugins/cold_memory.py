@@ -47,6 +47,11 @@ class ColdMemory(Strategy[ColdMemorySettings]):
         self._next: dict[str, float] = {}
         self._pressure: dict[str, Samples] = {}
 
+    @property
+    def limited_classes(self) -> frozenset[QoSClass]:
+        """Those of `qosClasses`."""
+        return frozenset(QoSClass(name) for name in self.settings.classes)
+
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return one reclaim for each pod and interval, the first one interval after the pod was first seen."""
         if not self.settings.enable:

@@ -35,7 +35,7 @@ from koordlet.strategies.overcommitment import (
     Overcommitment,
 )
 from koordlet.strategies.sampling import Samples
-from koordlet.strategies.strategy import Strategy
+from koordlet.strategies.strategy import BEST_EFFORT, SENSITIVE, Strategy
 from koordlet.strategies.view import KubeQoS, NodeView
 
 COOLDOWN_SECONDS = 20.0
@@ -107,6 +107,13 @@ class CpuEvict(Strategy[CpuEvictSettings]):
         self._node = Samples()
         self._ledger = Overcommitment("CPUAllocatableEvict", lambda pod: pod.cpu_name)
         self._evictions = RecentEvictions(COOLDOWN_SECONDS)
+
+    @property
+    def limited_classes(self) -> frozenset[QoSClass]:
+        """LS as well where a threshold of priority lets pods opt in."""
+        settings = self.settings
+        opens = (settings.evict_enabled_priority_threshold, settings.allocatable_evict_priority_threshold)
+        return BEST_EFFORT if opens == (None, None) else SENSITIVE
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return this tick's evictions, most expendable first."""

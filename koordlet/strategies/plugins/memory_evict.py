@@ -25,7 +25,7 @@ from koordlet.strategies.eviction_order import (
     stop_level,
 )
 from koordlet.strategies.overcommitment import GAP_PERCENT, LedgerLowerPercent, LedgerPercent, Overcommitment
-from koordlet.strategies.strategy import Strategy
+from koordlet.strategies.strategy import BEST_EFFORT, SENSITIVE, Strategy
 from koordlet.strategies.view import NodeView
 
 COOLDOWN_SECONDS = 4.0
@@ -83,6 +83,13 @@ class MemoryEvict(Strategy[MemoryEvictSettings]):
         super().__init__(settings, features)
         self._ledger = Overcommitment("MemoryAllocatableEvict", lambda pod: pod.memory_name)
         self._evictions = RecentEvictions(COOLDOWN_SECONDS)
+
+    @property
+    def limited_classes(self) -> frozenset[QoSClass]:
+        """LS as well where a threshold of priority lets pods opt in."""
+        settings = self.settings
+        opens = (settings.evict_enabled_priority_threshold, settings.allocatable_evict_priority_threshold)
+        return BEST_EFFORT if opens == (None, None) else SENSITIVE
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return this tick's evictions, most expendable first."""

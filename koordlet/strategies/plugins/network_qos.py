@@ -16,7 +16,7 @@ from api.protocol import ANNOTATION_NETWORK_QOS
 from api.qos import QoSClass
 from koordlet.strategies.qos_settings import in_each_class
 from koordlet.strategies.settings import read_annotation
-from koordlet.strategies.strategy import Strategy, StrategySettings
+from koordlet.strategies.strategy import SENSITIVE, Strategy, StrategySettings
 from koordlet.strategies.view import Group, KubeQoS, NodeView
 
 Bandwidth = Annotated[int, Meta(ge=0, le=100)] | str
@@ -87,6 +87,11 @@ class NetworkQos(Strategy[NetworkQosSettings]):
     features: ClassVar[Mapping[str, bool]] = {"TCNetworkQoS": False}
     settings_type = NetworkQosSettings
     example: ClassVar[Mapping[str, Any]] = in_each_class({"networkQOS": {"enable": True}})
+
+    @property
+    def limited_classes(self) -> frozenset[QoSClass]:
+        """LS as well where its class, or the gate for annotations of pods, is on."""
+        return SENSITIVE
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return the same on every tick in which pods and settings stay."""

@@ -12,14 +12,14 @@ from msgspec import Meta
 
 from api.cpuset import format_cpuset
 from api.intents import Intent, Knob, Strength
-from api.qos import PriorityBand
+from api.qos import PriorityBand, QoSClass
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import format_quota, quota_of
 from koordlet.strategies.eviction_order import by_eviction_order
 from koordlet.strategies.pool_rebalance import CpuPool, rebalance
-from koordlet.strategies.strategy import Strategy, StrategySettings
-from koordlet.strategies.throttling import Caps, CpuThrottle
+from koordlet.strategies.strategy import BEST_EFFORT, SENSITIVE, Strategy, StrategySettings
+from koordlet.strategies.throttling import Caps, CpuThrottle, capped
 from koordlet.strategies.view import CpuThread, Group, GroupKind, NodeView
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -96,6 +96,11 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._used: dict[str, float] = {}
         self._low_since: dict[int, float] = {}
 
+    @property
+    def limited_classes(self) -> frozenset[QoSClass]:
+        """LS as well: its pools name the bands whose pods they hold."""
+        return SENSITIVE if self.settings.enable else BEST_EFFORT
+
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return the CPUs of every pool with pods; the same on every tick in which all loads stay within their
         bands."""
@@ -116,9 +121,11 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         intents = [
             intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)
         ]
-        return [*intents, *self._degraded(self.settings.degrade, members, now)]
+        return [*intents, *self._degraded(view, self.settings.degrade, members, now)]
 
-    def _degraded(self, degrade: Degrade | None, members: Sequence[Sequence[Group]], now: float) -> Iterator[Intent]:
+    def _degraded(
+        self, view: NodeView, degrade: Degrade | None, members: Sequence[Sequence[Group]], now: float
+    ) -> Iterator[Intent]:
         """Return caps of single pods; steps are made in intervals, up again once the load is normal."""
         if degrade is None or len(self._caps) != len(members):
             self._caps = [Caps() for _ in members]
@@ -134,9 +141,10 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
                 caps.lower_until(ordered, degrade.cpu_throttle, overload)
             elif due:
                 caps.raise_all(degrade.cpu_throttle)
-            for path, cap in caps.now.items():
-                reason = f"its pool is loaded above {degrade.load_percent} percent and no lower one can lend"
-                yield self.set_knob(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
+            reason = f"its pool is loaded above {degrade.load_percent} percent and no lower one can lend"
+            for pod in (pod for pod in pods if pod.path in caps.now):
+                for path, millicores in capped(view, pod, caps.now[pod.path]):
+                    yield self.set_knob(path, Knob.CPU_MAX, format_quota(quota_of(millicores)), reason, Strength.HARD)
 
     def _usage(self, pod: Group) -> float:
         """Return usage as measured now, else last, else by request."""

@@ -14,7 +14,7 @@ from api.qos import QoSClass
 from koordlet.strategies.cpuquota import format_quota, quota_of
 from koordlet.strategies.eviction_order import USED, EvictionGoal, RecentEvictions, by_eviction_order, evictable
 from koordlet.strategies.strategy import Strategy
-from koordlet.strategies.throttling import Caps, CpuThrottle
+from koordlet.strategies.throttling import Caps, CpuThrottle, capped
 from koordlet.strategies.view import Group, NodeView
 from koordlet.strategies.watermark_rules import (
     CPU_AMOUNTS,
@@ -87,6 +87,11 @@ class Watermarks(Strategy[WatermarksSettings]):
         self._evictions = RecentEvictions(0.0)
         self._next_look = 0.0
 
+    @property
+    def limited_classes(self) -> frozenset[QoSClass]:
+        """Those of `throttleClasses` and `evictClasses`."""
+        return frozenset(QoSClass(name) for name in (*self.settings.throttle_classes, *self.settings.evict_classes))
+
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return what holds between two evaluations of the rules, and the actions of an evaluation."""
         rules = self.settings.rules
@@ -113,10 +118,12 @@ class Watermarks(Strategy[WatermarksSettings]):
         if closed:
             reason = self._fortunes[closed].reason
             yield self.set_knob(TAINT, Knob.NODE_TAINT, f"{closed}:{self.settings.effect}", reason)
-        present = {pod.path for pod in view.pods}
+        present = {pod.path: pod for pod in view.pods}
         for path, (cap, reason) in quotas.items():
             if path in present:
-                yield self.set_knob(path, Knob.CPU_MAX, format_quota(quota_of(cap)), reason, Strength.HARD)
+                for each, millicores in capped(view, present[path], cap):
+                    quota = format_quota(quota_of(millicores))
+                    yield self.set_knob(each, Knob.CPU_MAX, quota, reason, Strength.HARD)
 
     def _look(self, view: NodeView, rule: WatermarkRule, now: float) -> Iterator[Intent]:
         value = measured(view, rule.metric_rule.name)

@@ -158,7 +158,7 @@ def test_without_an_api_server_no_pod_is_evicted(tmp_path: Path, target: str, to
 def test_a_directory_that_claims_a_pods_uid_evicts_nobody(tmp_path: Path) -> None:
     evictor = FakeEvictor(ACCEPTED)
     scene = Scene(tmp_path, evictor)
-    claim = f"/user.slice/kubepods/pod{UIDS['a']}"
+    claim = f"/machine.slice/kubepods/pod{UIDS['a']}"
     scene.host.make(claim)
     assert scene.step(claim) == {claim: "gone"}, "it is a cgroup like any other, without a process"
     assert evictor.asked == []

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from api.crds import DEVICE, NODE_RESOURCE_TOPOLOGY, definition_document
 from api.kube.numa import ANNOTATION_CPU_SHARED_POOLS
+from api.kube.objects import Node
 from api.plugin import Unsupported
 from api.protocol import ANNOTATION_NODE_RESERVATION
 from cluster import CUSTOM_RESOURCE_DEFINITIONS, NODES, Backoff, Client, ClientSettings, Key, custom, merge_patch
@@ -16,7 +18,8 @@ from koordlet.devices.settings import DeviceSettings
 from koordlet.host.files import HostTree
 from koordlet.identity.pods import NO_PODS
 from koordlet.kube.settings import ClusterSettings
-from koordlet.outputs.node_reports import NodeReports, open_node_facts, open_node_reports
+from koordlet.outputs.node_reports import ANNOTATION_STOP, NodeReports, open_node_facts, open_node_reports
+from koordlet.topology.cpu_state import CpuStateReader
 from koordlet.topology.settings import TopologySettings
 from tests.koordlet.devices.pci_trees import add_pci, add_rdma
 from tests.koordlet.topology.test_cpu_state import Configuration, make_host
@@ -139,3 +142,12 @@ def test_nothing_is_written_before_the_node_is_known(client: Client, tree: HostT
         reports.topology.step()
     assert client.find(DEVICES, NODE) is None
     assert client.find(TOPOLOGIES, NODE) is None
+
+
+def test_an_annotation_of_the_node_stops_every_action(tree: HostTree) -> None:
+    cpus = CpuStateReader(tree, lambda: NO_PODS)
+    told = {"metadata": {"name": "n1", "annotations": {ANNOTATION_STOP: "true"}}}
+    for document, reason in (({"metadata": {"name": "n1"}}, ""), (told, f"the node is annotated {ANNOTATION_STOP}")):
+        node = msgspec.convert(document, Node)
+        assert NodeReports(cpus, lambda node=node: node).stop_reason() == reason  # type: ignore[misc]
+    assert NodeReports(cpus, lambda: None).stop_reason() == "", "no object is known yet"

@@ -1,0 +1,1 @@
+"""Bounds of what is done: rights of strategies by class, and how many cgroups are limited at once."""
