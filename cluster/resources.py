@@ -168,6 +168,7 @@ PODS = _builtin("Pod", "pods")
 NODES = _builtin("Node", "nodes", namespaced=False)
 NAMESPACES = _builtin("Namespace", "namespaces", namespaced=False)
 CONFIG_MAPS = _builtin("ConfigMap", "configmaps")
+SECRETS = _builtin("Secret", "secrets")
 SERVICES = _builtin("Service", "services")
 PERSISTENT_VOLUMES = _builtin("PersistentVolume", "persistentvolumes", namespaced=False)
 PERSISTENT_VOLUME_CLAIMS = _builtin("PersistentVolumeClaim", "persistentvolumeclaims")
@@ -186,6 +187,15 @@ CSI_NODES = _builtin("CSINode", "csinodes", "storage.k8s.io", namespaced=False)
 CSI_DRIVERS = _builtin("CSIDriver", "csidrivers", "storage.k8s.io", namespaced=False)
 CSI_STORAGE_CAPACITIES = _builtin("CSIStorageCapacity", "csistoragecapacities", "storage.k8s.io")
 VOLUME_ATTACHMENTS = _builtin("VolumeAttachment", "volumeattachments", "storage.k8s.io", namespaced=False)
+MUTATING_WEBHOOK_CONFIGURATIONS = _builtin(
+    "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "admissionregistration.k8s.io", namespaced=False
+)
+VALIDATING_WEBHOOK_CONFIGURATIONS = _builtin(
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    "admissionregistration.k8s.io",
+    namespaced=False,
+)
 CUSTOM_RESOURCE_DEFINITIONS = _builtin(
     "CustomResourceDefinition", "customresourcedefinitions", "apiextensions.k8s.io", namespaced=False
 )

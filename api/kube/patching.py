@@ -29,6 +29,7 @@ MERGE_KEYS: dict[str, str] = {
     "volumeDevices": "devicePath",
     "volumeMounts": "mountPath",
     "volumes": "name",
+    "webhooks": "name",
 }
 """patchMergeKey of builtin lists that merge by element; other lists are replaced (tolerations, for one)."""
 
