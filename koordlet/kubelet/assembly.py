@@ -1,7 +1,7 @@
 """The table's pods from documents, the runtime's view and the kubelet's configuration. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from koordlet.identity.pods import NOTHING_ASSIGNED, Assigned, ContainerRole, PodContainer, PodFacts, PodTable
@@ -56,15 +56,12 @@ def assemble(sources: Sources, before: PodTable) -> Assembly:
     names another place is a problem, and the container then has none.
     """
     sandboxes, instances = _by_uid(sources.view)
-    alive = _alive(sources.view)
     listed = [(each, True) for each in sources.pods] + [(each, False) for each in sources.departed]
     problems: list[str] = []
     pods: list[PodFacts] = []
     for document, is_listed in listed:
         described = describe(document, by_kubelet=sources.by_kubelet)
         facts, uid = described.facts, described.facts.cgroup_uid
-        if not is_listed and uid not in alive:
-            continue
         problems += filter(None, [described.problem])
         place = pod_path(sources.config, facts.kube_qos, uid) if sources.config else ""
         containers: Iterable[PodContainer] = facts.containers
@@ -74,8 +71,10 @@ def assemble(sources: Sources, before: PodTable) -> Assembly:
             place = ""
         elif sources.view is not None:
             containers = _merged(containers, instances.pop(uid, []), sandboxes.pop(uid, []))
-        facts = replace(facts, active=facts.active and is_listed, cgroup_path=place, containers=tuple(containers))
+        facts = replace(facts, cgroup_path=place, containers=tuple(containers))
         located, found = _located(facts, sources)
+        if not is_listed and not any(each.running for each in located.containers):
+            continue
         problems += found
         pods.append(_remembering(located, before.of_uid(facts.uid)))
     running = (each for pod in pods for each in pod.containers if each.running and each.id)
@@ -100,13 +99,19 @@ def _located(pod: PodFacts, sources: Sources) -> tuple[PodFacts, list[str]]:
     return replace(pod, containers=tuple(containers)), problems
 
 
-def departed(before: Sources, now: Sequence[NodePod], *, by_kubelet: bool) -> tuple[NodePod, ...]:
-    """Return the pods that `now` lists no more while the runtime still runs them: a pod that is deleted without grace
-    is gone at the API server and in the kubelet's list before its containers are."""
+def departed(
+    before: Sources, now: Sequence[NodePod], placed: Collection[str] = (), *, by_kubelet: bool
+) -> tuple[NodePod, ...]:
+    """Return the pods that `now` lists no more while their containers still run.
+
+    A pod that is deleted without grace is gone from the kubelet's list before its containers are. And a kubelet that
+    starts while the API server is away lists its static pods alone, until it has synced: all others go on, with their
+    class and the CPUs that they were given. Without a runtime a pod runs whose uid is among `placed`: it has a cgroup.
+    """
     listed = {cgroup_uid_of(each, by_kubelet=by_kubelet) for each in now}
-    alive = _alive(before.view) - listed
+    alive = _alive(before.view) if before.view is not None else frozenset(placed)
     gone = (*before.pods, *before.departed)
-    return tuple(each for each in gone if cgroup_uid_of(each, by_kubelet=before.by_kubelet) in alive)
+    return tuple(each for each in gone if cgroup_uid_of(each, by_kubelet=before.by_kubelet) in alive - listed)
 
 
 def _alive(view: RuntimeView | None) -> frozenset[str]:

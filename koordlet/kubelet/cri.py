@@ -118,10 +118,11 @@ class RuntimeClient:
             containers=tuple(map(_container, containers.containers)),
         )
 
-    def place_of(self, container_id: str) -> str:
+    def place_of(self, container_id: str, timeout_seconds: float | None = None) -> str:
         """Return the path of a container's cgroup; empty where the runtime does not tell. Raises RuntimeUnavailable."""
         request = pb.ContainerStatusRequest(container_id=container_id, verbose=True)
-        return cgroup_path_of_info(self._call("ContainerStatus", request, pb.ContainerStatusResponse).info)
+        answer = self._call("ContainerStatus", request, pb.ContainerStatusResponse, timeout_seconds)
+        return cgroup_path_of_info(answer.info)
 
     def close(self) -> None:
         """End all calls and the connection."""
@@ -136,11 +137,12 @@ class RuntimeClient:
         )
         return RuntimeEvents(call(pb.GetEventsRequest()))
 
-    def _call(self, method: str, request: Any, answer: type[_Answer]) -> _Answer:
+    def _call(self, method: str, request: Any, answer: type[_Answer], timeout_seconds: float | None = None) -> _Answer:
         self.requests += 1
+        patience_seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         call = self._channel.unary_unary(f"{SERVICE}{method}", type(request).SerializeToString, answer.FromString)
         try:
-            result: _Answer = call(request, timeout=self._timeout_seconds)
+            result: _Answer = call(request, timeout=patience_seconds)
         except grpc.RpcError as error:
             self.failures += 1
             raise RuntimeUnavailable(

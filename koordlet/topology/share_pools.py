@@ -17,7 +17,7 @@ from api.kube.numa import CpuDetail, CpuSharedPool, ResourceStatus
 from api.kube.resources import CPU
 from api.protocol import ANNOTATION_RESOURCE_STATUS
 from api.qos import QoSClass
-from koordlet.identity.pods import PodFacts
+from koordlet.identity.pods import ContainerRole, PodFacts
 from koordlet.topology.kubelet_cpus import NO_KUBELET, KubeletCpus
 from koordlet.topology.node_cpus import PLAIN_NODE, NodeCpus
 
@@ -77,13 +77,18 @@ def given_cpus(pod: PodFacts) -> frozenset[int]:
     to which the scheduler gives no CPUs, nor where it names more CPUs than were requested, nor for pods that ended.
     """
     text = pod.annotations.get(ANNOTATION_RESOURCE_STATUS)
-    if not text or not pod.active or pod.qos in _NEVER_BOUND:
+    if not text or not _holds_cpus(pod) or pod.qos in _NEVER_BOUND:
         return frozenset()
     try:
         cpus = parse_cpuset(msgspec.json.decode(text, type=ResourceStatus).cpuset)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return frozenset()
     return cpus if len(cpus) * 1000 <= pod.requests.get(CPU, 0) else frozenset()
+
+
+def _holds_cpus(pod: PodFacts) -> bool:
+    """Whether a pod is there to use CPUs: one that is being deleted is until its last container ended."""
+    return pod.active or any(each.running and each.role is not ContainerRole.SANDBOX for each in pod.containers)
 
 
 def kubelet_held(kubelet: KubeletCpus, pods: Iterable[PodFacts]) -> Mapping[str, frozenset[int]]:

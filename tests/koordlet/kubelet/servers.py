@@ -94,6 +94,9 @@ class RuntimeServer:
         self.cri: dict[str, Any] = dict(document)
         self.calls: list[str] = []
         self.has_events = True
+        self.hanging: set[str] = set()
+        """Methods that do not answer before the call is given up or `wake` is called."""
+        self._woken = threading.Event()
         self._streams: list[Queue[str | None]] = []
         socket.parent.mkdir(parents=True, exist_ok=True)
         self._server = grpc.server(ThreadPoolExecutor(8))
@@ -132,7 +135,13 @@ class RuntimeServer:
     ) -> None:
         for stream in self._streams:
             stream.put(None)
+        self.wake()
         self._server.stop(0).wait(10)
+
+    def wake(self) -> None:
+        """Answer again."""
+        self.hanging.clear()
+        self._woken.set()
 
     def announce(self) -> None:
         """Send an event on every stream."""
@@ -156,6 +165,8 @@ class RuntimeServer:
     def _answer(self, name: str, answer: type[Message]) -> Callable[[Any, grpc.ServicerContext], Message]:
         def respond(request: Any, context: grpc.ServicerContext) -> Message:
             self.calls.append(name)
+            if name in self.hanging:
+                self._woken.wait(60)
             document = self.cri.get(name)
             if name == "ContainerStatus" and document is not None:
                 document = document.get(request.container_id)

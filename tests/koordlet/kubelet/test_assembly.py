@@ -132,8 +132,10 @@ def test_a_pod_that_is_not_listed_any_more_stays_until_its_containers_ended() ->
     assert [each.metadata.name for each in left] == ["web"]
     now = replace(RECORDED, pods=rest, departed=left)
     web = pod("web", assemble(now, NO_PODS).pods)
-    assert not web.active
+    assert web.active
     assert web.containers[0].running
+    vanished = frozenset(each.cgroup_path for each in web.containers)
+    assert "default/web" not in {each.name for each in assemble(replace(now, vanished=vanished), NO_PODS).pods}
     assert departed(now, rest, by_kubelet=True) == left
     ended = replace(
         view(),
@@ -143,6 +145,29 @@ def test_a_pod_that_is_not_listed_any_more_stays_until_its_containers_ended() ->
     later = replace(now, view=ended)
     assert "default/web" not in {each.name for each in assemble(later, NO_PODS).pods}
     assert departed(later, rest, by_kubelet=True) == ()
+
+
+def test_a_kubelet_that_has_not_synced_takes_no_pod_from_the_table() -> None:
+    """Started while the API server is away, it lists its static pods alone."""
+    static = tuple(each for each in pods() if each.metadata.name.startswith("etcd"))
+    assert len(static) == 1
+    before = assemble(RECORDED, NO_PODS)
+    running = {each.name for each in before.pods if any(container.running for container in each.containers)}
+    unsynced = replace(RECORDED, pods=static, departed=departed(RECORDED, static, by_kubelet=True))
+    after = assemble(unsynced, PodTable(before.pods, generation=1))
+    assert {each.name: each for each in after.pods} == {each.name: each for each in before.pods if each.name in running}
+    synced = replace(unsynced, pods=pods(), departed=departed(unsynced, pods(), by_kubelet=True))
+    assert synced.departed == ()
+    assert assemble(synced, NO_PODS).pods == before.pods
+
+
+def test_without_a_runtime_a_pod_that_has_a_cgroup_runs() -> None:
+    alone = replace(RECORDED, view=None)
+    rest = tuple(each for each in pods() if each.metadata.name != "web")
+    assert departed(alone, rest, by_kubelet=True) == ()
+    (left,) = departed(alone, rest, {uid_of("web")}, by_kubelet=True)
+    assert left.metadata.name == "web"
+    assert "default/web" in {each.name for each in assemble(replace(alone, pods=rest, departed=(left,)), NO_PODS).pods}
 
 
 def test_kind_with_containerd_and_systemd() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.kube.numa import CpuDetail
+from api.protocol import ANNOTATION_RESOURCE_STATUS, LABEL_QOS_CLASS
 from cluster import PODS
 from cluster.twin import Twin
 from koordlet.host.files import HostTree
@@ -18,6 +20,7 @@ from koordlet.kubelet.configuration import KubeletConfig
 from koordlet.kubelet.settings import KubeletSettings
 from koordlet.kubelet.source import PodSource
 from koordlet.kubelet.watch import PACE, ApiServer
+from koordlet.topology.share_pools import share_pools
 from tests.koordlet.kubelet.recordings import document, recorded, uid_of
 from tests.koordlet.kubelet.servers import KubeletServer, RuntimeServer
 from tests.trees import make_tree
@@ -237,6 +240,74 @@ def test_a_cgroup_that_vanished_ends_its_container_before_the_runtime_says_so(
     assert running() == set()
     # Containers whose cgroup was never seen run as the runtime says.
     assert any(each.running for pod in source.table().pods for each in pod.containers)
+    source.close()
+
+
+def test_what_ended_is_told_while_the_runtime_does_not_answer(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer
+) -> None:
+    patient = msgspec.structs.replace(settings, timeout_seconds=60.0)
+    source = PodSource(patient, "node-0", HostTree(root))
+    source.start()
+    wait_for(lambda: source.table().generation and source.status().unplaced == 0)
+    running = [each for pod in source.table().pods for each in pod.containers if each.running]
+    for each in running:
+        (root / f"sys/fs/cgroup/cpu{each.cgroup_path}").mkdir(parents=True, exist_ok=True)
+    seen = runtime.calls.count("ListContainers")
+    source.poke()
+    wait_for(lambda: runtime.calls.count("ListContainers") > seen)
+    runtime.hanging = {"ListContainers", "ContainerStatus"}
+    asked = runtime.calls.count("ListContainers")
+    wait_for(lambda: source.poke() or runtime.calls.count("ListContainers") > asked)
+    for each in running:
+        (root / f"sys/fs/cgroup/cpu{each.cgroup_path}").rmdir()
+    source.poke()
+    wait_for(lambda: not any(each.running for pod in source.table().pods for each in pod.containers))
+    runtime.wake()
+    source.close()
+
+
+def test_a_runtime_that_hangs_costs_one_wait_for_all_places(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer
+) -> None:
+    impatient = msgspec.structs.replace(settings, timeout_seconds=0.5)
+    source = PodSource(impatient, "node-0", HostTree(root))
+    runtime.hanging = {"ContainerStatus"}
+    source.refresh(0.0)
+    assert runtime.calls.count("ContainerStatus") == 1
+    assert source.status().counters["places_failed"] >= 1
+    assert source.status().unplaced == 0  # they are where containerd usually puts them
+    runtime.wake()
+    source.refresh(1.0)
+    assert runtime.calls.count("ContainerStatus") > 5
+    source.close()
+
+
+def test_a_kubelet_that_lists_static_pods_alone_costs_nobody_his_cpus(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer, kubelet: KubeletServer
+) -> None:
+    listed = json.loads(recorded("pods.json"))
+    pinned = next(each for each in listed["items"] if each["metadata"]["name"] == "pinned")
+    pinned["metadata"]["annotations"] = {ANNOTATION_RESOURCE_STATUS: '{"cpuset":"1"}'}
+    pinned["metadata"]["labels"] = {LABEL_QOS_CLASS: "LSE"}
+    kubelet.answers["/pods"] = json.dumps(listed).encode()
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.refresh(0.0)
+    machine = [CpuDetail(id=number) for number in range(4)]
+
+    def lent() -> frozenset[int]:
+        return share_pools(machine, pods=source.table().pods).be_cpus
+
+    assert lent() == {0, 2, 3}
+    static = [each for each in listed["items"] if each["metadata"]["name"].startswith("etcd")]
+    kubelet.answers["/pods"] = json.dumps({"items": static}).encode()
+    source.refresh(1000.0)
+    assert lent() == {0, 2, 3}
+    runtime.cri["ListContainers"] = {"containers": []}
+    runtime.cri["ListPodSandbox"] = {"items": []}
+    source.refresh(2000.0)
+    assert {each.name for each in source.table().pods} == {"kube-system/etcd-node-0"}
+    assert lent() == {0, 1, 2, 3}
     source.close()
 
 

@@ -1,0 +1,68 @@
+"""Which cgroups of running containers have gone. The tree tells at once what an overloaded runtime tells late.
+
+It is looked at by a thread of its own, because the thread that asks runtime and kubelet waits for their answers.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+SETTLE_SECONDS = 0.05
+"""Time that a change waits for others: the cgroups of a pod go together."""
+
+
+class TreeCheck:
+    """What was seen in the tree; for one thread at a time."""
+
+    def __init__(self, mount_of: Callable[[], Path | None]) -> None:
+        """`mount_of` finds where the hierarchy is mounted, when it is asked first; None where none is."""
+        self._mount_of = mount_of
+        self._mount: Path | None = None
+        self._present: frozenset[str] = frozenset()
+
+    def gone(self, running: Collection[str]) -> frozenset[str]:
+        """Return which of the paths were seen before and are not there any more."""
+        present = frozenset(filter(self.is_there, running))
+        gone = self._present.intersection(running) - present
+        self._present = present
+        return gone
+
+    def is_there(self, path: str) -> bool:
+        """Return whether there is a cgroup."""
+        if self._mount is None:
+            self._mount = self._mount_of()
+        return self._mount is not None and os.path.isdir(f"{self._mount}{path}")
+
+
+class TreeThread:
+    """Thread that calls `look` soon after each `poke`."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+        self._poked = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pod-tree", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Look soon. Never waits."""
+        self._poked.set()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Stop."""
+        self._stopping.set()
+        self._poked.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while True:
+            self._poked.wait()
+            if self._stopping.wait(SETTLE_SECONDS):
+                return
+            self._poked.clear()
+            self._look()
