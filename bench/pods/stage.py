@@ -79,14 +79,20 @@ class PodStage:
                 client.create(PODS, pod)
         cpu = find_hierarchies(HostTree(Path("/"))).cpu
         for role in ROLES:
-            pod = wait_for(partial(self._running, role), START_SECONDS)
+            pod = wait_for(partial(self._running, role), START_SECONDS, check=partial(self._status, role))
             self._pids[role.name] = wait_for(partial(_burner_pids, cpu, pod, workers), START_SECONDS)
             self.stop_burner(role)
 
-    def _running(self, role: Role) -> Document | None:
+    def _pod(self, role: Role) -> Document | None:
         name = f"{role.name}-{self.node.name}" if role.static else role.name
-        pod = self.node.client.find(PODS, Key(role.namespace, name))
+        return self.node.client.find(PODS, Key(role.namespace, name))
+
+    def _running(self, role: Role) -> Document | None:
+        pod = self._pod(role)
         return pod if pod and pod["status"].get("phase") == "Running" else None
+
+    def _status(self, role: Role) -> str:
+        return f"{role.name}: {(self._pod(role) or {}).get('status', 'not created')}"
 
     def run_burner(self, role: Role) -> None:
         """Let the burner of a pod run."""
