@@ -12,10 +12,13 @@ acting, in an order of its own in each repetition.
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -50,6 +53,22 @@ assets_option = click.option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of the cluster's binaries.",
 )
+
+output_option = click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), help="Keep the agent's log and audit in this folder."
+)
+
+
+@contextmanager
+def _folder(output: Path | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="koord-pods-") as folder:
+        try:
+            yield Path(folder)
+        finally:
+            if output is not None:
+                output.mkdir(parents=True, exist_ok=True)
+                for kept in (*Path(folder).glob("*.log"), *Path(folder).glob("*.jsonl")):
+                    shutil.copy(kept, output / kept.name)
 
 
 def load(stage: PodStage, rates: dict[str, float], seconds: float, seed: int, stop: Event) -> dict[str, Floats]:
@@ -86,16 +105,17 @@ def print_writes(stage: PodStage) -> None:
 
 @main.command(help="Every pod's burner in turn beside every service.")
 @assets_option
+@output_option
 @click.option("--seconds", default=40.0, show_default=True, help="Of each burner, without and then with the agent.")
 @click.option("--service-milliseconds", default=1.0, show_default=True, help="CPU time of a request.")
-def pairs(assets: Path, seconds: float, service_milliseconds: float) -> None:
+def pairs(assets: Path, output: Path | None, seconds: float, service_milliseconds: float) -> None:
     workers = os.cpu_count() or 1
     service_seconds = service_milliseconds / 1e3
     rates = {role.name: 0.03 * workers / service_seconds for role in SERVICES}
     with (
         until_signalled() as stop,
-        tempfile.TemporaryDirectory(prefix="koord-pods-") as folder,
-        staged(assets, Path(folder), service_seconds=service_seconds, workers=workers) as stage,
+        _folder(output) as folder,
+        staged(assets, folder, service_seconds=service_seconds, workers=workers) as stage,
     ):
         for acts in (False, True):
             if acts:
@@ -123,6 +143,7 @@ def pairs(assets: Path, seconds: float, service_milliseconds: float) -> None:
 
 @main.command(help="The service labelled LS alone and beside best-effort work, by what the agent does.")
 @assets_option
+@output_option
 @click.option(
     "--contender", type=click.Choice([LABELLED_BE, BATCH]), default=LABELLED_BE, show_default=True, help="The work."
 )
@@ -131,7 +152,13 @@ def pairs(assets: Path, seconds: float, service_milliseconds: float) -> None:
 @click.option("--load", "share", default=0.25, show_default=True, help="Part of the machine that the requests need.")
 @click.option("--service-milliseconds", default=1.0, show_default=True, help="CPU time of a request.")
 def protect(
-    assets: Path, contender: str, repeat: int, seconds: float, share: float, service_milliseconds: float
+    assets: Path,
+    output: Path | None,
+    contender: str,
+    repeat: int,
+    seconds: float,
+    share: float,
+    service_milliseconds: float,
 ) -> None:
     workers = os.cpu_count() or 1
     service_seconds = service_milliseconds / 1e3
@@ -139,8 +166,8 @@ def protect(
     runs: dict[str, list[tuple[float, float, float, float, float]]] = {}
     with (
         until_signalled() as stop,
-        tempfile.TemporaryDirectory(prefix="koord-pods-") as folder,
-        staged(assets, Path(folder), service_seconds=service_seconds, workers=workers) as stage,
+        _folder(output) as folder,
+        staged(assets, folder, service_seconds=service_seconds, workers=workers) as stage,
     ):
         stage.run_burner(BYSTANDER)
         for repetition in range(repeat):
