@@ -66,6 +66,8 @@ class PodStage:
         """Create the pods, wait until all run, and stop the burners."""
         blocks = service.blocks_for(self.service_seconds)
         client = self.node.client
+        kubectl = [self.node.assets / "kubectl", f"--kubeconfig={self.node.kubeconfig}"]
+        subprocess.run([*kubectl, "apply", "--filename", "deploy/crds"], check=True, capture_output=True)
         client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         wait_for(lambda: client.find(SERVICE_ACCOUNTS, Key(NAMESPACE, "default")), START_SECONDS)
         folder, path = str(self.directory), str(Path.cwd())
