@@ -96,7 +96,7 @@ def print_writes(stage: PodStage) -> None:
     counts: Counter[tuple[str, ...]] = Counter()
     for line in stage.audit.read_text().splitlines() if stage.audit.exists() else ():
         entry = json.loads(line)
-        pod = entry.get("pod") or entry["target"]
+        pod = entry.get("name") or entry["target"]
         counts[entry.get("outcome", ""), entry.get("strategy", ""), str(pod), Path(entry["file"]).name] += 1
     click.echo("\nsettings written: outcome, strategy, pod, file, times")
     for row, times in sorted(counts.items()):
