@@ -30,6 +30,7 @@ from cluster import (
     load_endpoint,
     plain_endpoint,
 )
+from controllers.recommend.command import recommend
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.loop import Loop, SyncTimeoutError, view_once
 from controllers.runtime.metrics import Metrics
@@ -219,6 +220,9 @@ def explain(chosen: dict[str, Any], target: str) -> None:
                 click.echo(f"  {line}")
     if not found:
         die(f"no controller gives {target} a value", hint="koord-manager explain node/NAME; check that it exists")
+
+
+main.add_command(recommend)
 
 
 def plural(kind: str) -> str:

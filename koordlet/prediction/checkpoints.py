@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from api.kube.times import epoch_seconds
-from koordlet.prediction.histograms import StoredHistogram
+from detector.histograms import StoredHistogram
 from koordlet.prediction.models import StoredModel
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordlet.prediction.histograms import (
+from detector.histograms import (
     CPU_BUCKETS,
     CPU_HALF_LIFE_SECONDS,
     MEMORY_BUCKETS,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from koordlet.prediction.histograms import StoredHistogram
+from detector.histograms import StoredHistogram
 from koordlet.prediction.models import SAVED_PER_STEP, Peak, PeakModels, StoredModel
 
 NOW = 1_700_000_000.0

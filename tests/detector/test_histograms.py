@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordlet.prediction.histograms import (
+from detector.histograms import (
     CPU_BUCKETS,
     CPU_HALF_LIFE_SECONDS,
     MAX_EXPONENT,

@@ -98,6 +98,27 @@ class DecayingHistograms:
         rows, values = rows[measured], values[measured]
         self.weights[rows, self.buckets.index(values)] += self._weight(now_seconds)
 
+    def add_many(self, rows: Rows, values: Values, times_seconds: Values, weight: float = 1.0) -> None:
+        """Add samples of any rows and times, equal rows included; a negative weight takes samples away again.
+
+        All shapes (samples,). What is taken away leaves no bucket below zero.
+        """
+        measured = np.isfinite(values)
+        if not measured.any():
+            return
+        rows, values, times_seconds = rows[measured], values[measured], times_seconds[measured]
+        self._weight(float(times_seconds.max()))
+        assert self.reference_seconds is not None
+        places = rows * self.buckets.count + self.buckets.index(values)
+        added = weight * np.exp2((times_seconds - self.reference_seconds) / self.half_life_seconds)
+        flat = self.weights.reshape(-1)
+        if len(places) * 4 < flat.size:
+            np.add.at(flat, places, added)
+        else:
+            flat += np.bincount(places, weights=added, minlength=flat.size)
+        if weight < 0:
+            flat[places] = np.maximum(flat[places], 0.0)
+
     def percentile(self, rows: Rows, quantile: float) -> Values:
         """Return the estimate of each row's percentile, 0 for an empty one."""
         weights = self.weights[rows]
