@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.prediction.checkpoints import MAX_BYTES, CheckpointDirectory, decode, encode
 from detector.histograms import StoredHistogram
+from koordlet.prediction.checkpoints import MAX_BYTES, CheckpointDirectory, decode, encode
 from koordlet.prediction.models import StoredModel
 
 UID = "0b9e3c1e-7d2c-4d3b-9a0e-1f7f7e1b2c3d"
