@@ -1,0 +1,111 @@
+"""Warnings about levels that do not fit: where pods are placed and evicted in turn, and amounts in the wrong unit."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from api.kube.resources import MEMORY
+from api.protocol import ANNOTATION_USAGE_THRESHOLDS, BATCH_CPU
+from cluster.events import Event
+from cluster.resources import Resource
+from controllers.capacity.pods import facts_of
+from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, POD, Node
+from controllers.runtime.controller import Controller, ControllerSettings
+from controllers.runtime.view import View
+from controllers.runtime.writes import Writes, reference
+
+PLUGIN = "LoadAwareScheduling"
+DEFAULT_MEMORY_PERCENT = 95
+"""LoadAware's threshold where its arguments have none."""
+WHOLE_CORES = 50
+"""Fewer millicores than this are rather cores by mistake: no program runs on a twentieth of a core."""
+
+
+class LevelSettings(ControllerSettings, frozen=True, kw_only=True):
+    """Table `[controllers.level_checks]`."""
+
+    scheduler_config_name: str = "koord-scheduler-config"
+    """ConfigMap with the scheduler's configuration, in the manager's namespace."""
+    scheduler_config_key: str = "koord-scheduler-config"
+    """Key of the configuration in it."""
+
+
+class LevelChecks(Controller[LevelSettings]):
+    """Records Events; writes nothing else."""
+
+    settings_type = LevelSettings
+    watches: ClassVar[tuple[Resource[Any], ...]] = (CONFIG_MAP, NODE, NODE_SLO, POD)
+
+    def plan(self, view: View, now: float) -> Writes:
+        """Return the warnings about due nodes and pods."""
+        nodes, slos, pods = view.objects(NODE), view.objects(NODE_SLO), view.objects(POD)
+        warnings: list[Event] = []
+        cluster_percent = self._placing_percent(view)
+        for key in sorted(nodes) if view.touched(CONFIG_MAP) else view.due(NODE, NODE_SLO):
+            node, slo = nodes.get(key), slos.get(key)
+            if node is None or slo is None:
+                continue
+            threshold = slo.spec.resource_used_threshold_with_be
+            placing = _own_percent(node, cluster_percent)
+            evicting = threshold.memory_evict_threshold_percent if threshold and threshold.enable else None
+            if evicting is not None and placing is not None and placing > evicting:
+                note = (
+                    f"best-effort pods are evicted from {evicting} % memory usage, and the scheduler places pods up to"
+                    f" {placing} %: they come back. Set LoadAware's memory threshold below {evicting}"
+                )
+                warnings.append(Event(reference(NODE, node), "LevelsDisagree", note, "CheckLevels", "Warning"))
+        for key in view.due(POD):
+            pod = pods.get(key)
+            facts = facts_of(pod) if pod is not None else None
+            if pod is not None and facts is not None and 0 < facts.batch_millicores < WHOLE_CORES:
+                note = (
+                    f"{BATCH_CPU} {facts.batch_millicores} is {facts.batch_millicores} thousandths of a core;"
+                    f" {facts.batch_millicores} cores are {1000 * facts.batch_millicores}"
+                )
+                warnings.append(Event(reference(POD, pod), "BatchCpuInCores", note, "CheckLevels", "Warning"))
+        return Writes((), warnings)
+
+    def _placing_percent(self, view: View) -> int | None:
+        """Return LoadAware's memory threshold; None where it is off or the configuration is not known."""
+        for key, found in view.objects(CONFIG_MAP).items():
+            if (key.namespace, key.name) == (self.config_map.namespace, self.settings.scheduler_config_name):
+                return loadaware_memory_percent(found.data.get(self.settings.scheduler_config_key, ""))
+        return None
+
+
+def loadaware_memory_percent(text: str) -> int | None:
+    """Return the memory threshold of LoadAwareScheduling in a scheduler configuration; None where there is none."""
+    try:
+        document = msgspec.yaml.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    for profile in _list(document, "profiles"):
+        for plugin in _list(profile, "pluginConfig"):
+            if isinstance(plugin, Mapping) and plugin.get("name") == PLUGIN:
+                args = plugin.get("args")
+                thresholds = args.get("usageThresholds") if isinstance(args, Mapping) else None
+                return _memory(thresholds) if isinstance(thresholds, Mapping) else DEFAULT_MEMORY_PERCENT
+    return None
+
+
+def _list(document: Any, name: str) -> list[Any]:
+    value = document.get(name) if isinstance(document, Mapping) else None
+    return value if isinstance(value, list) else []
+
+
+def _memory(thresholds: Mapping[str, Any]) -> int | None:
+    percent = thresholds.get(MEMORY)
+    return percent if isinstance(percent, int) and percent > 0 else None
+
+
+def _own_percent(node: Node, cluster_percent: int | None) -> int | None:
+    """Return the threshold of a node: its annotation's, else the cluster's."""
+    text = node.metadata.annotations.get(ANNOTATION_USAGE_THRESHOLDS)
+    if text is None:
+        return cluster_percent
+    try:
+        own = msgspec.json.decode(text, type=dict[str, Any]).get("usageThresholds")
+    except (msgspec.DecodeError, RecursionError):
+        return cluster_percent
+    return _memory(own) if isinstance(own, Mapping) else cluster_percent
