@@ -1,9 +1,6 @@
 """Pods against the protocol: classes and priorities, resources, grants, keys of schedulers, quotas."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import msgspec
 
 from api.kube.objects import Container, Pod
 from api.kube.resources import CPU, QuantityError, parse_resources
@@ -28,7 +25,7 @@ from controllers.webhooks.rules.documents import converted
 from controllers.webhooks.rules.pod_class import pod_requests, stated_band, stated_qos
 from controllers.webhooks.rules.protected_keys import FORBIDDEN_KEYS, SCHEDULER_KEYS, changed
 from controllers.webhooks.rules.quota_object import quota_of
-from controllers.webhooks.rules.translation import extended_resource_spec
+from controllers.webhooks.rules.translation import extended_resource_spec, stated_amounts
 from controllers.webhooks.view import ClusterView
 
 FORBIDDEN_BANDS: Mapping[QoSClass, frozenset[PriorityBand]] = {
@@ -122,18 +119,11 @@ def _key_refusals(
 
 def _spec_refusals(annotations: Mapping[str, str], document: Document) -> Iterator[str]:
     stated = annotations.get(ANNOTATION_EXTENDED_RESOURCE_SPEC)
-    if stated is not None and _stated_containers(stated) != _stated_containers(
-        extended_resource_spec(document) or "{}"
-    ):
+    if stated is None:
+        return
+    found = stated_amounts(stated)
+    if found is None or found != stated_amounts(extended_resource_spec(document) or "{}"):
         yield f"annotation {ANNOTATION_EXTENDED_RESOURCE_SPEC} differs from the resources of the containers"
-
-
-def _stated_containers(text: str) -> object:
-    """Return the containers of the annotation; None for a text that is none."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any]).get("containers") or {}
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def _device_refusals(container: Container) -> Iterator[str]:

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from api.kube.resources import CPU, MEMORY, parse_quantity
+from api.kube.meta import Quantity
+from api.kube.resources import CPU, MEMORY, QuantityError, Resources, parse_quantity, parse_resources
 from api.protocol import (
     ANNOTATION_EXTENDED_RESOURCE_SPEC,
     BATCH_CPU,
@@ -55,7 +56,9 @@ def translate(pod: Document, band: PriorityBand) -> None:
             limit = (resources.get("limits") or {}).get(name)
             if limit is not None and name not in (resources.get("requests") or {}):
                 child(resources, "requests")[name] = limit
-    _rename(pod["spec"].get("overhead"), names)
+    # The API server refuses a pod whose overhead is not its RuntimeClass's; without one it refuses any overhead.
+    if not pod["spec"].get("runtimeClassName"):
+        _rename(pod["spec"].get("overhead"), names)
 
 
 def _rename(amounts: Any, names: dict[str, str]) -> None:
@@ -130,12 +133,37 @@ def extended_resource_spec(pod: Document) -> str | None:
 _BATCH = (BATCH_CPU, BATCH_MEMORY)
 
 
+class _Amounts(msgspec.Struct):
+    requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
+    limits: dict[str, Quantity] = msgspec.field(default_factory=dict)
+
+
+class _ExtendedResourceSpec(msgspec.Struct):
+    containers: dict[str, _Amounts] = msgspec.field(default_factory=dict)
+
+
+def stated_amounts(text: str) -> dict[str, tuple[Resources, Resources]] | None:
+    """Return requests and limits by container that the annotation states; None for a text that is none."""
+    try:
+        spec = msgspec.json.decode(text, type=_ExtendedResourceSpec)
+        return {
+            name: (parse_resources(amounts.requests), parse_resources(amounts.limits))
+            for name, amounts in spec.containers.items()
+        }
+    except (msgspec.DecodeError, QuantityError, RecursionError):
+        return None
+
+
 def state_extended_resources(pod: Document) -> None:
     """Set the annotation of `extended_resource_spec`, in place, or remove one that nothing stands for."""
     metadata = child(pod, "metadata")
     text = extended_resource_spec(pod)
     annotations = metadata.get("annotations")
     if text is not None:
+        stated = annotations.get(ANNOTATION_EXTENDED_RESOURCE_SPEC) if isinstance(annotations, dict) else None
+        if stated is not None and stated_amounts(stated) == stated_amounts(text):
+            # The API server writes amounts of a pod its own way (1k for 1000), so texts differ on a second pass.
+            return
         child(metadata, "annotations")[ANNOTATION_EXTENDED_RESOURCE_SPEC] = text
     elif isinstance(annotations, dict) and ANNOTATION_EXTENDED_RESOURCE_SPEC in annotations:
         del annotations[ANNOTATION_EXTENDED_RESOURCE_SPEC]

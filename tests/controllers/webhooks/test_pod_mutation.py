@@ -112,6 +112,11 @@ def test_amounts_of_containers_init_containers_and_overhead_are_translated() -> 
     assert spec["overhead"] == {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "2Gi"}
 
 
+def test_the_overhead_of_a_runtime_class_stays() -> None:
+    document = pod(None, container(requests={"cpu": "1"}), overhead={"cpu": "1"}, runtimeClassName="sandbox")
+    assert mutated(document, view_of(BATCH))["spec"]["overhead"] == {"cpu": "1"}
+
+
 @pytest.mark.parametrize(
     ("resources", "expected"),
     [
@@ -307,3 +312,10 @@ def test_pod_level_resources_are_not_translated_and_a_warning_says_so() -> None:
     done = review("/mutate-pod", view_of(BATCH), obj=document)
     assert done.allowed
     assert "spec.resources is not translated" in done.warnings[0]
+
+
+def test_amounts_in_the_spelling_of_the_api_server_are_the_same_amounts() -> None:
+    stored = mutated(pod(None, container(requests={"cpu": "1"})), view_of(BATCH))
+    stored["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/batch-cpu"] = "1k"
+    assert review("/mutate-pod", view_of(BATCH), obj=stored).patch == []
+    assert review("/validate-pod", view_of(BATCH), obj=stored).allowed
