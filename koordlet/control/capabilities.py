@@ -1,8 +1,10 @@
 """Capabilities of this host, probed once a minute; CPUs and quotas of single cgroups, read once a tick."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from api.cpuset import parse_cpuset
 from api.frame import CgroupInfo
@@ -15,8 +17,14 @@ from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.knobs.table import KNOBS
 from koordlet.host.topology import bfq_disks, cpu_places, disks
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
+from koordlet.response.observation import Floats
 
 _EVERY_TICKS = 60
+_NEW_WEIGHTS = 200
+"""Weights read in one tick of cgroups that are new."""
+_SHARES_PER_WEIGHT = 1024 / 100
+_LEAST_WEIGHT = 3 / _SHARES_PER_WEIGHT
+"""Of a cgroup with cpu.idle (WEIGHT_IDLEPRIO of kernel/sched/sched.h), for which cgroup v2 reads 0."""
 
 
 class CapabilityReader:
@@ -29,6 +37,35 @@ class CapabilityReader:
         self._own = own
         self._known: HostCapabilities | None = None
         self._ticks = 0
+        self._weights: dict[int, float] = {}
+        self._turn = 0
+
+    def weights(self, cgroups: Sequence[CgroupInfo], held: Collection[str] = ()) -> Floats:
+        """Return the cpu.weight of each cgroup, NaN where it is not known yet; each is read anew about once a minute.
+
+        Cgroups whose weight the response holds lowered (`held`) keep the weight that they had before.
+        """
+        new = [info for info in cgroups if info.id not in self._weights][:_NEW_WEIGHTS]
+        count = -(-len(cgroups) // _EVERY_TICKS)
+        start = self._turn * count % max(len(cgroups), 1)
+        self._turn += 1
+        for info in [*new, *cgroups[start : start + count]]:
+            if info.path not in held:
+                self._weights[info.id] = self._weight_of(info.path)
+        if len(self._weights) > 2 * len(cgroups) + _NEW_WEIGHTS:
+            self._weights = {info.id: self._weights[info.id] for info in cgroups if info.id in self._weights}
+        return np.array([self._weights.get(info.id, np.nan) for info in cgroups], dtype=np.float64)
+
+    def _weight_of(self, path: str) -> float:
+        try:
+            directory = self._knobs.directory("cpu", path)
+        except (Unsupported, CgroupGone):
+            return np.nan
+        for name, factor in (("cpu.weight", 1.0), ("cpu.shares", _SHARES_PER_WEIGHT)):
+            text = _text(directory / name)
+            if text.isdigit():
+                return max(int(text) / factor, _LEAST_WEIGHT)
+        return np.nan
 
     def host(self, cgroups: Sequence[CgroupInfo]) -> HostCapabilities:
         """Return what was found within the last minute, without any cgroup's own values."""

@@ -20,6 +20,8 @@ from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
 from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
+from koordlet.control.pod_requests import pod_requests
+from koordlet.control.refusals import refusals
 from koordlet.control.reports import ControlReports
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
@@ -41,6 +43,10 @@ from koordlet.tick import Tick
 from probes.tripwire import Trip, Tripwire
 
 _log = logging.getLogger(__name__)
+
+_IGNORED_NS = 1_000_000_000
+"""Time for which trips of a pair are ignored after one was: what decides changes from tick to tick."""
+_MAX_IGNORED_PAIRS = 10_000
 
 _BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
 
@@ -124,6 +130,8 @@ class ControlLoop:
         self.guardian: Guardian | None = None
         """The process that restores actions when this one does not."""
         self._last_tick_seconds = time.monotonic()
+        self._ignored_until_ns: dict[tuple[int, int], int] = {}
+        """Times until which trips of pairs are ignored, by cgroup ids; used by the fast path's thread alone."""
         self.name_of: Callable[[str], str] = str
         """Names of cgroups in the log, by path."""
         self._from_sources: dict[int, Sequence[Intent]] = {}
@@ -167,11 +175,23 @@ class ControlLoop:
         slowdown = None
         if tick.turnarounds is not None:
             slowdown = tick_slowdown(tick.turnarounds, tick.window.last.cgroup.ids)
-        observation = observe(tick.window, tick.delta, tick.open_verdicts, host, slowdown)
-        observation = replace(observation, believes_kubernetes=self.enforcer.rights.believes_kubernetes)
+        observation = observe(
+            tick.window,
+            tick.delta,
+            tick.open_verdicts,
+            host,
+            slowdown,
+            earlier=self._observation,
+            believes_kubernetes=self.enforcer.rights.believes_kubernetes,
+        )
         reads = cgroup_reads(observation, self.response.settings)
-        capabilities = self._capabilities.with_cgroups(host, reads)
-        return replace(observation, capabilities=capabilities)
+        requests = pod_requests(observation.cgroups, self._facts_of)
+        return observation.with_amounts(
+            self._capabilities.with_cgroups(host, reads),
+            weights=self._capabilities.weights(observation.cgroups, self.response.held_weights),
+            request_cores=None if requests is None else requests[0],
+            request_bytes=None if requests is None else requests[1],
+        )
 
     def _measure(self, tick: Tick) -> None:
         lost_and_progress = tick_of(tick.delta)
@@ -201,9 +221,20 @@ class ControlLoop:
         return [intent for intents in self._from_sources.values() for intent in intents]
 
     def trip(self, trip: Trip) -> None:
-        """Respond to the kernel's notice that a watched cgroup lost more than its budget."""
-        with self._lock:
-            outcome = self._respond(trip)
+        """Respond to the kernel's notice that a watched cgroup lost more than its budget.
+
+        A pair whose trip was ignored is not looked at again for a tick, however often it trips.
+        """
+        pair = (trip.victim, trip.culprit)
+        if trip.at_ns < self._ignored_until_ns.get(pair, 0):
+            outcome = "ignored"
+        else:
+            with self._lock:
+                outcome = self._respond(trip)
+            if outcome == "ignored":
+                if len(self._ignored_until_ns) >= _MAX_IGNORED_PAIRS:
+                    self._ignored_until_ns.clear()
+                self._ignored_until_ns[pair] = trip.at_ns + _IGNORED_NS
         self.trips[outcome] += 1
         _log.debug(
             "trip: cgroup %d lost %.1f ms of %.1f ms to cgroup %d; %s, %.1f ms after the kernel saw it",
@@ -225,6 +256,8 @@ class ControlLoop:
         culprit, victim = paths.get(trip.culprit), paths.get(trip.victim)
         if culprit is None or victim is None:
             return "ignored"
+        if trip.at_ns - trip.span_ns < self._last_tick_seconds * 1e9 and self.response.is_lifted(culprit):
+            return "ignored"  # it saw what was before the lift
         lost = trip.lost_seconds_per_second
         intents = self.response.trip(observation, culprit, victim, resource="cpu", lost=lost)
         if not intents:
@@ -270,6 +303,7 @@ class ControlLoop:
             stopped=self.stop_reason_of(),
         )
         self.intent_counts = intent_results(requested, [*events, *travelling])
+        self.response.note_refusals(refusals(events), observation.now_seconds)
         if self.reports is not None:
             self.reports.note(events, requested, wall_seconds)
         if self.strategies is None:
@@ -363,7 +397,7 @@ def open_control_loop(
             network_bits_per_second=enforcer_settings.network_bits_per_second,
         )
     control = ControlLoop(
-        ResponsePolicy(settings.response),
+        ResponsePolicy(settings.response, is_dry_run=enforcer_settings.dry_run),
         enforcer,
         CapabilityReader(tree, knobs, own_cgroup(tree)),
         strategies=strategies,

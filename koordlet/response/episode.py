@@ -1,27 +1,53 @@
 """Episode of one culprit on one resource: rungs on trial, rungs kept, and their release. The clock is an argument.
 
-A rung is applied on trial. It is kept if the victim's loss fell and its turnaround did not grow, else it is reverted
-and the next one is tried. While all applied rungs are kept and the victim still loses, the next is added. They are
-released one by one when no verdict has named the culprit for the hold time, which grows each time the culprit comes
-back.
+A rung is applied on trial. With the loss below its budget it is held; else it is lifted for two ticks, and kept only if
+the loss is clearly higher without it. A held or kept rung is lifted for one tick each time that its hold has passed:
+where the loss comes back the rung is put back and the hold grows, else it stays released. While all applied rungs stand
+and a victim still loses, the next is added. A rung that makes a victim or a bystander worse off is taken back at once.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import fmean
 
 import msgspec
 
 from api.intents import Intent, Setting, Strength
-from koordlet.response.history import History
-from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, loss_over_budget
-from koordlet.response.limit_control import LimitState, first_limit, loosen, next_limit
+from koordlet.response.history import History, Pair
+from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, loss_over_budget, start_limit
+from koordlet.response.limit_control import LimitState, loosen, next_limit
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
+from koordlet.response.trial import (
+    UNKNOWN_STATE,
+    Judgement,
+    VictimState,
+    bystander_harmed,
+    has_recovered,
+    jittered,
+    judge,
+    worsened,
+)
 
 _QUIET_MOST_SECONDS = 8.0
 """Upper bound of the time that a culprit must be quiet, however often it came back."""
+_GONE_QUIET_RATIO = 0.001
+"""Use of a culprit, relative to its peak, below which no process of it runs: the idle class leaves more than this even
+on a busy node (weight 3 beside 1024). Where waits are measured, wishes are compared instead."""
+_TRIAL_LIFT_TICKS, _PROOF_LIFT_TICKS = 2, 1
+_SUSPICION_TICKS = 3
+"""Ticks in which a victim must recover for a rung that was taken back to have been at fault."""
+_LEAST_BYSTANDER_CORES = 0.01
+_RECENT_TICKS, _MOST_TICKS = 6, 60
+"""Ticks with a rung that a lift is compared with: the newest where it was lifted because of them, else all."""
+_FEWEST_BEFORE_TRIP = 15
+"""Ticks without a trip after which a trip in a lift is evidence."""
+_SEARCH_TRIALS = 3
+"""Trials that a limit may take that can still be lowered."""
+ANY_VICTIM = "*"
 
 
 class StepKind(StrEnum):
@@ -29,8 +55,24 @@ class StepKind(StrEnum):
 
     APPLIED = "applied"
     KEPT = "kept"
+    """A lift showed that the loss is higher without the rung."""
     REVERTED = "reverted"
     RELEASED = "released"
+    LIFTED = "lifted"
+    """Taken back for a tick or two, to see what it does."""
+    REFUSED = "refused"
+    """The enforcer did not set it."""
+
+
+class Refused(StrEnum):
+    """Reach of the enforcer's refusal of a setting."""
+
+    FOR_NOW = "for now"
+    """It may be set later: nothing else is tried meanwhile."""
+    RUNG = "rung"
+    """This rung cannot be applied here."""
+    CULPRIT = "culprit"
+    """The culprit is not to be acted upon at all."""
 
 
 class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +84,18 @@ class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
     victim: str
     resource: str
     before: float
-    """Seconds per second that the culprit cost the victim when the rung was applied."""
+    """Seconds per second that the victim could hold against the culprit without the rung, before it was applied or in
+    the newest lift; NaN where that is not known, as for a trip."""
     after: float
-    """The same now, averaged over the trial."""
+    """The same with the rung, averaged over the trial; in a lift and after it, the newest tick's."""
     reason: str
+
+
+class _Phase(StrEnum):
+    TRIAL = "trial"
+    HELD = "held"
+    """The loss is below its budget; whether that is the rung's doing is not shown yet."""
+    KEPT = "kept"
 
 
 @dataclass
@@ -54,19 +104,62 @@ class _AppliedRung:
     interference: Interference
     intents: tuple[Intent, ...]
     at_seconds: float
-    before: float
+    before: dict[str, float]
+    """Claims on the culprit by victim before the rung was applied, the first that of the interference; NaN where it is
+    not known."""
+    worst_before: dict[str, VictimState]
+    """State of each victim in its worst tick before."""
     turnaround_before: float
-    peak_use: float
-    proven: bool = False
+    peak_wanted: float
+    bystanders: dict[str, float] = field(default_factory=dict)
+    """What others and limits above cost them before."""
+    phase: _Phase = _Phase.TRIAL
+    proof_seconds: float = 0.0
+    """Time of the newest trial or lift."""
+    lift_ticks: int = 0
+    """Ticks until the lift ends; 0 while the rung is in effect."""
+    lifted_for: int = 0
+    on_ticks: dict[str, deque[float]] = field(default_factory=dict)
+    """Claims by victim in the ticks that the rung was in effect, newest last."""
+    compared: int = 0
+    """Ticks with the rung that the present lift is compared with."""
+    trips: int = 0
+    """Trips of the pair while the rung was in effect."""
+    lifts: int = 0
+    is_refused: bool = False
+    """The enforcer could not set it in the newest tick: its trial has not begun."""
     sent: bool = False
     limit_state: LimitState | None = None
     """State of the limit, for a rung that adjusts one."""
-    disks: tuple[str, ...] = ()
-    """Disks that the limit is set on."""
+    floor: float = 0.0
+    used_before: float = 0.0
+    """What the culprit used when the rung was applied, in the unit of the limit."""
+    helped: str = ""
+    """The victim that a comparison showed it to help, of several."""
+
+    @property
+    def lifted(self) -> bool:
+        return self.lift_ticks > 0
 
     def allowed_use(self) -> float:
-        """Return the most that the culprit may use now, in the unit of `peak_use`."""
-        return self.peak_use if self.limit_state is None else min(self.peak_use, self.limit_state.limit)
+        """Return the most that the culprit may use now, in the unit of `peak_wanted`."""
+        return self.peak_wanted if self.limit_state is None else min(self.peak_wanted, self.limit_state.limit)
+
+
+def _searches(applied: _AppliedRung) -> bool:
+    """Return whether a limit was lowered in the newest tick and can be lowered further."""
+    state = applied.limit_state
+    return state is not None and state.lowered and state.limit > applied.floor
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspicion:
+    """A rung that was taken back because a victim fared worse: at fault if the victim recovers."""
+
+    rung: str
+    pair: Pair
+    before: VictimState
+    until_seconds: float
 
 
 @dataclass
@@ -77,61 +170,98 @@ class Episode:
     resource: str
     settings: ResponseSettings
     hold_seconds: float
+    is_dry_run: bool = False
+    """Nothing that is decided happens: the first rung is shown, and none that would depend on its effect."""
     applied_rungs: list[_AppliedRung] = field(default_factory=list)
-    ineffective: dict[str, float] = field(default_factory=dict)
-    """Rungs that did not help, with the time of their revert."""
+    ineffective: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Rungs that did not help a victim, or any (`ANY_VICTIM`), with the time of their revert."""
+    harmful: set[str] = field(default_factory=set)
+    """Rungs that made a victim worse off: never applied to this culprit again."""
     named_at: float = 0.0
     """Time at which a verdict last named the culprit."""
     quiet_since: float | None = None
     released_at: float = 0.0
     acted: bool = False
     """Whether any rung was ever applied."""
+    barred_until: float = 0.0
+    _suspicions: list[_Suspicion] = field(default_factory=list)
+    exhausted: dict[str, float] = field(default_factory=dict)
+    """Victims that still lose although no rung is left, with the time at which that was found."""
+    _felt: list[Interference] = field(default_factory=list)
+    """What victims feel of the culprit in this tick, the worst first."""
 
     @property
     def active(self) -> bool:
-        """Return whether any rung is applied."""
-        return bool(self.applied_rungs)
+        """Return whether any rung is applied, lifted for now, or just taken back because it was suspected of harm."""
+        return bool(self.applied_rungs or self._suspicions)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Return the pairs whose series are needed."""
+        applied = [Pair(self.culprit, victim, self.resource) for one in self.applied_rungs for victim in one.before]
+        return applied + [suspicion.pair for suspicion in self._suspicions]
+
+    @property
+    def bystanders(self) -> list[str]:
+        """Return the cgroups that a rung reaches besides the culprit."""
+        return [path for applied in self.applied_rungs for path in applied.bystanders]
+
+    def taken_cores(self, victim: str) -> float:
+        """Return the CPU time that limits take from the culprit for a victim."""
+        if self.resource != "cpu":
+            return 0.0
+        taken = [
+            max(applied.used_before - applied.limit_state.limit, 0.0)
+            for applied in self.applied_rungs
+            if applied.limit_state is not None and applied.interference.victim == victim
+        ]
+        return max(taken, default=0.0)
 
     def step(
         self,
         observation: Observation,
-        interference: Interference | None,
-        max_strength: Strength,
+        interferences: Sequence[tuple[Interference, Strength]],
         history: History,
     ) -> list[ResponseStep]:
         """Advance by one tick.
 
-        `interference` is what today's verdicts say of the culprit, None if they do not name it. A rung is judged by the
-        series of the pair that it was applied for, whatever today's verdicts name.
+        `interferences` are what today's verdicts say of the culprit, the worst first, with the strongest rung allowed
+        for each. A rung is judged by the series of the pairs that it was applied for, whatever today's verdicts name.
         """
         now = observation.now_seconds
-        used = self._activity(observation, observation.rows.get(self.culprit))
+        wanted = self._wanted(observation)
         for applied in self.applied_rungs:
-            applied.peak_use = max(applied.peak_use, used)  # the fast path acts before the first tick of a new cgroup
-        if interference is not None:
+            applied.peak_wanted = max(applied.peak_wanted, wanted)  # a trip may precede the cgroup's first tick
+            if applied.is_refused:
+                applied.is_refused, applied.at_seconds = False, now
+        self._felt = [interference for interference, _most in interferences if interference.felt]
+        if interferences:
             self.named_at = now
-        self._adjust_limits(observation, interference)
-        steps = list(self._release_expired(now, history))
-        steps += self._verify(observation, history)
+        if self.is_dry_run:
+            return self._step_dry(observation, interferences, history)
+        self._adjust_limits(observation, interferences)
+        steps: list[ResponseStep] = []
+        self._resolve_suspicions(observation, history)
+        steps += self._release_expired(now, history)
+        steps += self._take_back_harmful(observation, history)
+        self._record_ticks(now, history)
+        steps += self._end_lifts(observation, history)
+        steps += self._end_trials(observation, history)
         if self._is_quiet(observation):
             steps += [
                 self._remove(applied, StepKind.RELEASED, history, "the culprit went quiet")
                 for applied in list(self.applied_rungs)
             ]
-        elif interference is None:
-            steps += self._release_due(now, history)
-        elif (
-            self._still_loses(observation, interference, history)
-            and all(applied.proven for applied in self.applied_rungs)
-            and not self._applied_lately(now)
-        ):
-            steps += self._apply_next(observation, interference, max_strength, history)
-        return steps
+            return steps
+        climbed = self._climb(observation, interferences, history)
+        return steps + (climbed or self._release_due(observation, interferences, history))
 
     def intents(self) -> Iterator[Intent]:
         """Yield the intents of this tick; of several values for one knob the latest."""
         settings: dict[tuple[str, str], Setting] = {}
         for applied in self.applied_rungs:
+            if applied.lifted:
+                continue
             for intent in applied.intents:
                 if isinstance(intent, Setting):
                     settings[intent.target, intent.knob] = intent
@@ -140,79 +270,271 @@ class Episode:
             applied.sent = True
         yield from settings.values()
 
-    def apply_first(
-        self, observation: Observation, interference: Interference, before: float, history: History
-    ) -> list[ResponseStep]:
-        """Apply the first rung at once, for the fast path; nothing if a rung is applied already.
+    def trip(self, observation: Observation, interference: Interference, history: History) -> list[ResponseStep]:
+        """Answer a trip: apply the first rung at once, or end its lift; nothing where a rung is in effect already.
 
-        `before` is the loss at the time of the trip. The turnaround before is not known: it was measured before the
-        interference began, and no rung could improve on that.
+        What the culprit costs the victim without the rung is not known: the trip saw a peak of a few milliseconds. The
+        rung is held, and the next lift shows whether it is of use. A trip in a lift shows the same at once, unless the
+        pair tripped with the rung in effect, too.
         """
-        if self.applied_rungs:
-            return []
-        self.named_at = observation.now_seconds
-        return self._apply_next(observation, interference, Strength.INVISIBLE, history, before=before)
-
-    def _adjust_limits(self, observation: Observation, interference: Interference | None) -> None:
-        """Move the limits with the victim's loss; a limit that had to be lowered shows that the culprit still
-        presses."""
-        floor = self.settings.io_floor_bytes_per_second
-        row = observation.rows.get(self.culprit)
-        for applied in self.applied_rungs:
-            if applied.limit_state is None or applied.rung.set_limit is None:
-                continue
-            victims = {applied.interference.victim} | ({interference.victim} if interference else set())
-            worst, used = (
-                loss_over_budget(observation, sorted(victims), self.settings),
-                self._activity(observation, row),
-            )
-            before, applied.limit_state = (
-                applied.limit_state,
-                next_limit(applied.limit_state, loss_over_budget=worst, used=used, floor=floor),
-            )
-            if applied.limit_state.lowered:
-                self.named_at = observation.now_seconds
-                if before.releasing:
-                    self.hold_seconds = min(
-                        self.hold_seconds * self.settings.hold_factor, self.settings.max_hold_seconds
-                    )
-            if applied.limit_state.limit != before.limit:
-                applied.intents = applied.rung.set_limit(
-                    applied.interference, self.settings, applied.disks, applied.limit_state.limit
-                )
-
-    def _verify(self, observation: Observation, history: History) -> list[ResponseStep]:
-        steps = []
         now = observation.now_seconds
-        for applied in [applied for applied in self.applied_rungs if not applied.proven]:
-            if now - applied.at_seconds < self.settings.settle_seconds + self.settings.verify_seconds:
+        if not self.applied_rungs:
+            if now < self.barred_until:
+                return []
+            self.named_at = now
+            return self._apply_next(observation, interference, Strength.INVISIBLE, history, is_trip=True)
+        last = self.applied_rungs[-1]
+        seen = last.on_ticks.get(interference.victim, ())
+        if last.lifted and not last.trips and last.phase is not _Phase.TRIAL and len(seen) >= _FEWEST_BEFORE_TRIP:
+            last.helped = interference.victim
+            self._extend_hold()
+            return [self._keep(last, now, history, "the victim tripped without it")]
+        if now > last.at_seconds + self.settings.settle_seconds and not last.lifted:
+            last.trips += 1
+        return []
+
+    def note_refusal(self, target: str, knob: str, reach: Refused, now: float, history: History) -> list[ResponseStep]:
+        """Take note that the enforcer did not carry out an intent (`knob` is empty for one that is no setting)."""
+        steps = []
+        for applied in list(self.applied_rungs):
+            asked = {
+                (intent.target, intent.knob.value if isinstance(intent, Setting) else "") for intent in applied.intents
+            }
+            if (target, knob) not in asked or applied.lifted:
                 continue
-            if self._helped(observation, applied, history):
-                applied.proven = True
-                self.named_at = now  # counts as a verdict: without the rung the victim would lose again
-                steps.append(self._step_of(applied, StepKind.KEPT, history, "the victim's loss fell"))
-                if applied.rung.one_shot:
-                    self.applied_rungs.remove(applied)
-            else:
-                self.ineffective[applied.rung.name] = now
-                steps.append(self._remove(applied, StepKind.REVERTED, history, "the victim's loss did not fall"))
+            if reach is Refused.FOR_NOW and not applied.rung.one_shot:
+                applied.is_refused = True
+                continue
+            if reach is Refused.CULPRIT:
+                self.barred_until = now + self.settings.remember_seconds
+            self.ineffective[applied.rung.name, ANY_VICTIM] = now
+            steps.append(self._remove(applied, StepKind.REFUSED, history, f"the enforcer refused it ({reach.value})"))
         return steps
 
-    def _helped(self, observation: Observation, applied: _AppliedRung, history: History) -> bool:
-        settings, victim = self.settings, applied.interference.victim
-        budget = loss_budget(observation, victim, self.resource, settings)
-        after = self._loss_now(applied.rung, applied.interference, history)
-        fell = after <= max(applied.before * (1 - settings.min_improvement_ratio), budget)
-        # False while either is NaN
-        turnaround = history.turnaround_seconds(victim, settings.verify_ticks)
-        grew = turnaround > applied.turnaround_before * (1 + settings.turnaround_slack)
-        return fell and not grew
+    def _step_dry(
+        self, observation: Observation, interferences: Sequence[tuple[Interference, Strength]], history: History
+    ) -> list[ResponseStep]:
+        """Show the first rung while a verdict names the culprit; nothing is on trial that was never in effect."""
+        now = observation.now_seconds
+        if self._is_quiet(observation) or (not interferences and now - self.named_at >= self.hold_seconds):
+            return [
+                self._remove(applied, StepKind.RELEASED, history, "no verdict names the culprit any more")
+                for applied in list(self.applied_rungs)
+            ]
+        if self.applied_rungs or now < self.barred_until:
+            return []
+        for interference, max_strength in interferences:
+            if interference.felt and (steps := self._apply_next(observation, interference, max_strength, history)):
+                return steps
+        return []
 
-    def _loss_now(self, rung: Rung, interference: Interference, history: History) -> float:
+    def _adjust_limits(self, observation: Observation, interferences: Sequence[tuple[Interference, Strength]]) -> None:
+        """Move the limits with the victims' losses; a limit that had to be lowered shows that the culprit still
+        presses. During its trial a limit is not raised."""
+        for applied in self.applied_rungs:
+            steering, state = applied.rung.steering, applied.limit_state
+            if state is None or steering is None or applied.lifted:
+                continue
+            concerned = [applied.interference, *(each for each, _most in interferences)]
+            over = loss_over_budget(observation, concerned, self.settings)
+            found = next_limit(
+                state,
+                loss_over_budget=over,
+                used=steering.used(observation, applied.interference),
+                floor=applied.floor,
+                edge_growth=steering.edge_growth,
+                searches_ceiling=steering.searches_ceiling,
+                deepest_cut=steering.deepest_cut,
+            )
+            if applied.phase is _Phase.TRIAL and found.limit > state.limit:
+                found = state
+            applied.limit_state = found
+            if found.lowered:
+                self.named_at = observation.now_seconds
+                if state.releasing:
+                    self._extend_hold()
+            if found.limit != state.limit:
+                applied.intents = steering.set_limit(observation, applied.interference, self.settings, found.limit)
+
+    def _resolve_suspicions(self, observation: Observation, history: History) -> None:
+        left = []
+        for suspicion in self._suspicions:
+            budget = loss_budget(observation, suspicion.pair.victim, self.resource, self.settings)
+            if has_recovered(suspicion.before, history.state(suspicion.pair), budget=budget):
+                self.harmful |= {suspicion.rung, "freeze"}
+            elif observation.now_seconds < suspicion.until_seconds:
+                left.append(suspicion)
+        self._suspicions = left
+
+    def _take_back_harmful(self, observation: Observation, history: History) -> list[ResponseStep]:
+        """Take back rungs on trial for which a victim or a bystander fares worse."""
+        steps = []
+        now = observation.now_seconds
+        on_trial = [one for one in self.applied_rungs if one.phase is _Phase.TRIAL and not one.lifted]
+        for applied in [one for one in on_trial if now > one.at_seconds]:
+            for victim, before in applied.worst_before.items():
+                pair = Pair(self.culprit, victim, self.resource)
+                budget = loss_budget(observation, victim, self.resource, self.settings)
+                worse = worsened(before, history.state(pair), budget=budget)
+                if worse:
+                    until = now + _SUSPICION_TICKS
+                    self._suspicions.append(_Suspicion(applied.rung.name, pair, before, until))
+                    steps.append(self._remove(applied, StepKind.REVERTED, history, worse))
+                    break
+            else:
+                if self._hurts_bystander(observation, applied, history):
+                    self.ineffective[applied.rung.name, ANY_VICTIM] = now
+                    steps.append(self._remove(applied, StepKind.REVERTED, history, "a bystander lost for it"))
+        return steps
+
+    def _hurts_bystander(self, observation: Observation, applied: _AppliedRung, history: History) -> bool:
+        if observation.now_seconds - applied.at_seconds < self.settings.settle_seconds + 1:
+            return False
+        return any(
+            bystander_harmed(
+                before=before,
+                now=history.held_up(path, 2),
+                progress_cores=observation.used_by(path),
+                budget=self.settings.loss_budget_seconds_per_second,
+            )
+            for path, before in applied.bystanders.items()
+        )
+
+    def _end_trials(self, observation: Observation, history: History) -> list[ResponseStep]:
+        steps = []
+        now = observation.now_seconds
+        trial_seconds = self.settings.settle_seconds + self.settings.verify_seconds
+        for applied in [one for one in self.applied_rungs if one.phase is _Phase.TRIAL and not one.lifted]:
+            if now - applied.at_seconds < trial_seconds * (_SEARCH_TRIALS if _searches(applied) else 1):
+                continue
+            turnaround = history.turnaround_seconds(applied.interference.victim, self.settings.verify_ticks)
+            if turnaround > applied.turnaround_before * (1 + self.settings.turnaround_slack):  # False for NaN
+                steps.append(self._give_up(applied, now, history, "the victim's turnaround grew"))
+            elif not applied.rung.liftable:
+                steps.append(self._judge_by_before(observation, applied, history))
+            elif self._is_calm(observation, applied, history):
+                applied.phase, applied.proof_seconds = _Phase.HELD, now
+                self.named_at = now  # counts as a verdict: without the rung the victim might lose again
+            else:
+                steps.append(self._lift(applied, _TRIAL_LIFT_TICKS, history, "the loss goes on: to see it without"))
+        return steps
+
+    def _is_calm(self, observation: Observation, applied: _AppliedRung, history: History) -> bool:
+        """Return whether some victim loses no more than its budget, that did before as far as is known."""
+        for victim, before in applied.before.items():
+            budget = self._budget(observation, victim)
+            if not before <= budget and self._claim(applied, victim, history) <= budget:
+                return True
+        return all(self._claim(applied, each, history) <= self._budget(observation, each) for each in applied.before)
+
+    def _judge_by_before(self, observation: Observation, applied: _AppliedRung, history: History) -> ResponseStep:
+        """Judge a rung that no lift can judge by what the victim lost before."""
+        now, ticks = observation.now_seconds, self.settings.verify_ticks
+        judgements = [
+            self._compare(observation, victim, [self._claim(applied, victim, history)] * ticks, [before] * ticks)
+            for victim, before in applied.before.items()
+        ]
+        if Judgement.HELPS in judgements:
+            step = self._keep(applied, now, history, "the victim's loss fell")
+            if applied.rung.one_shot:
+                self.applied_rungs.remove(applied)
+            return step
+        return self._give_up(applied, now, history, "the victim's loss did not fall")
+
+    def _record_ticks(self, now: float, history: History) -> None:
+        for applied in self.applied_rungs:
+            if applied.lifted or now - applied.at_seconds <= self.settings.settle_seconds:
+                continue
+            for victim in applied.before:
+                ticks = applied.on_ticks.setdefault(victim, deque(maxlen=_MOST_TICKS))
+                ticks.append(history.lost(Pair(self.culprit, victim, self.resource), 1))
+
+    def _end_lifts(self, observation: Observation, history: History) -> list[ResponseStep]:
+        steps = []
+        now = observation.now_seconds
+        for applied in [one for one in self.applied_rungs if one.lifted]:
+            applied.lift_ticks -= 1
+            if applied.lifted:
+                continue
+            judgements = {}
+            for victim, ticks in applied.on_ticks.items():
+                without = history.ticks(Pair(self.culprit, victim, self.resource), applied.lifted_for)
+                applied.before[victim] = fmean(without)
+                with_rung = list(ticks)[-applied.compared :]
+                judgements[victim] = self._compare(observation, victim, with_rung, without)
+            applied.helped = next((v for v, found in judgements.items() if found is Judgement.HELPS), "")
+            if applied.helped:
+                if applied.phase is not _Phase.TRIAL:
+                    self._extend_hold()
+                steps.append(self._keep(applied, now, history, "the victim lost more without it"))
+            elif Judgement.USELESS in judgements.values():
+                steps.append(self._give_up(applied, now, history, "the victim lost no more without it"))
+            else:
+                self.released_at = now
+                steps.append(self._remove(applied, StepKind.RELEASED, history, "nothing was lost without it"))
+        return steps
+
+    def _compare(
+        self, observation: Observation, victim: str, with_rung: Sequence[float], without: Sequence[float]
+    ) -> Judgement:
+        return judge(
+            with_rung,
+            without,
+            budget=self._budget(observation, victim),
+            min_improvement_ratio=self.settings.min_improvement_ratio,
+        )
+
+    def _budget(self, observation: Observation, victim: str) -> float:
+        return loss_budget(observation, victim, self.resource, self.settings)
+
+    def _claim(self, applied: _AppliedRung, victim: str, history: History) -> float:
         """Return the mean loss over a trial that a rung is judged by: to the victim's own quota, or to the culprit."""
-        if rung.relieves_victim:
-            return history.throttled(interference.victim, self.settings.verify_ticks)
-        return history.lost(interference.pair, self.settings.verify_ticks)
+        if applied.rung.relieves_victim:
+            return history.throttled(victim, self.settings.verify_ticks)
+        return history.lost(Pair(self.culprit, victim, self.resource), self.settings.verify_ticks)
+
+    def _keep(self, applied: _AppliedRung, now: float, history: History, reason: str) -> ResponseStep:
+        """Put a rung back into effect that was shown to help."""
+        step = self._step_of(applied, StepKind.KEPT, history, reason)
+        applied.phase, applied.lift_ticks, applied.trips = _Phase.KEPT, 0, 0
+        applied.proof_seconds = self.named_at = now
+        return step
+
+    def _give_up(self, applied: _AppliedRung, now: float, history: History, reason: str) -> ResponseStep:
+        """Take back a rung that did not help; it is not tried again for its victims for a while."""
+        applied.helped = ""
+        for victim in applied.before:
+            self.ineffective[applied.rung.name, victim] = now
+        return self._remove(applied, StepKind.REVERTED, history, reason)
+
+    def _lift(self, applied: _AppliedRung, ticks: int, history: History, reason: str) -> ResponseStep:
+        applied.lift_ticks = applied.lifted_for = ticks
+        applied.compared = _RECENT_TICKS if ticks == _TRIAL_LIFT_TICKS else _MOST_TICKS
+        applied.lifts += 1
+        return self._step_of(applied, StepKind.LIFTED, history, reason)
+
+    def _extend_hold(self) -> None:
+        self.hold_seconds = min(self.hold_seconds * self.settings.hold_factor, self.settings.max_hold_seconds)
+
+    def _climb(
+        self, observation: Observation, interferences: Sequence[tuple[Interference, Strength]], history: History
+    ) -> list[ResponseStep]:
+        """Add a rung where all stand and a victim still loses; one that is only held must be shown to help first."""
+        now = observation.now_seconds
+        busy = any(one.phase is _Phase.TRIAL or one.lifted for one in self.applied_rungs)
+        if busy or self._suspicions or now < self.barred_until or self._applied_lately(now):
+            return []
+        for interference, max_strength in interferences:
+            if not self._still_loses(observation, interference, history):
+                continue
+            last = self.applied_rungs[-1] if self.applied_rungs else None
+            if last is not None and last.phase is _Phase.HELD and last.rung.liftable:
+                return [self._lift(last, _TRIAL_LIFT_TICKS, history, "the victim loses again: to see it without")]
+            steps = self._apply_next(observation, interference, max_strength, history)
+            if steps:
+                return steps
+            self.exhausted[interference.victim] = now
+        return []
 
     def _apply_next(
         self,
@@ -221,86 +543,149 @@ class Episode:
         max_strength: Strength,
         history: History,
         *,
-        before: float | None = None,
+        is_trip: bool = False,
     ) -> list[ResponseStep]:
+        victim = interference.victim
         active = {applied.rung.name for applied in self.applied_rungs}
         forgotten = observation.now_seconds - self.settings.remember_seconds
-        self.ineffective = {name: at for name, at in self.ineffective.items() if at > forgotten}
+        self.ineffective = {key: at for key, at in self.ineffective.items() if at > forgotten}
         for rung in LADDERS[self.resource]:
-            blocked = rung.name in active or rung.name in self.ineffective or rung.strength > max_strength
-            if blocked or (rung.knob is not None and rung.knob not in observation.capabilities.knobs):
+            keys = {(rung.name, victim), (rung.name, ANY_VICTIM)}
+            barred = not keys.isdisjoint(self.ineffective) or rung.name in self.harmful
+            if rung.name in active or barred or rung.strength > max_strength:
+                continue
+            if rung.knob is not None and rung.knob not in observation.capabilities.knobs:
                 continue
             intents = rung.build(observation, interference, self.settings)
             if not intents:
                 continue
-            culprit = observation.rows.get(self.culprit)
-            applied = _AppliedRung(
-                rung,
-                interference,
-                intents,
-                observation.now_seconds,
-                self._loss_now(rung, interference, history) if before is None else before,
-                history.turnaround_seconds(interference.victim, self.settings.verify_ticks)
-                if before is None
-                else math.nan,
-                self._activity(observation, culprit),
-            )
-            if rung.set_limit is not None:
-                applied.disks = observation.disks_between(self.culprit, interference.victim)
-                worst = loss_over_budget(observation, [interference.victim], self.settings)
-                applied.limit_state = first_limit(applied.peak_use, worst, self.settings.io_floor_bytes_per_second)
+            applied = self._applied(observation, interference, rung, intents, history, is_trip=is_trip)
             self.applied_rungs.append(applied)
             self.acted = True
             return [self._step_of(applied, StepKind.APPLIED, history, interference.reason)]
         return []
 
+    def _applied(
+        self,
+        observation: Observation,
+        interference: Interference,
+        rung: Rung,
+        intents: tuple[Intent, ...],
+        history: History,
+        *,
+        is_trip: bool,
+    ) -> _AppliedRung:
+        victim, ticks = interference.victim, self.settings.verify_ticks
+        if self.resource == "blockio":
+            disks = observation.disks_between(self.culprit, victim)
+            interference = replace(interference, disks=disks)
+        pair = interference.pair
+        applied = _AppliedRung(
+            rung,
+            interference,
+            intents,
+            observation.now_seconds,
+            {},
+            {victim: history.worst_state(pair)},
+            math.nan if is_trip else history.turnaround_seconds(victim, ticks),
+            self._wanted(observation),
+        )
+        if is_trip:
+            applied.before[victim] = math.nan
+            applied.worst_before[victim] = replace(history.worst_state(pair), lost=math.nan)
+        else:
+            for each in [interference, *self._felt]:
+                applied.before[each.victim] = self._claim(applied, each.victim, history)
+                applied.worst_before[each.victim] = history.worst_state(each.pair)
+        if rung.steering is not None:
+            applied.limit_state = start_limit(observation, interference, self.settings, rung.steering)
+            applied.floor = rung.steering.floor(observation, interference, self.settings)
+            applied.used_before = rung.steering.used(observation, interference)
+        applied.bystanders = self._bystanders_of(observation, applied, history)
+        return applied
+
+    def _bystanders_of(self, observation: Observation, applied: _AppliedRung, history: History) -> dict[str, float]:
+        """Return the busy cgroups that an action reaches besides the culprit and that cost the victim nothing much."""
+        victim = applied.interference.victim
+        found: dict[str, float] = {}
+        own = set(observation.subtrees.rows(self.culprit).tolist())
+        for target in {intent.target for intent in applied.intents} - {self.culprit, victim}:
+            for row in observation.subtrees.rows(target).tolist():
+                path = observation.cgroups[row].path
+                if row in own or not observation.cpu_cores[row] > _LEAST_BYSTANDER_CORES:
+                    continue
+                if observation.lost_to(victim, path, self.resource) > self._budget(observation, victim):
+                    continue
+                before = history.held_up_lately(path)
+                if before == before:
+                    found[path] = before
+        return found
+
     def _still_loses(self, observation: Observation, interference: Interference, history: History) -> bool:
-        """Return whether the victim still loses enough to this culprit to add a rung.
+        """Return whether a victim still loses enough to this culprit to add a rung.
 
         A verdict stays open for a few ticks after the loss has ended, and other culprits cost the victim time too:
         neither is a reason.
         """
-        floor = self.settings.io_floor_bytes_per_second
-        if any(applied.limit_state is not None and applied.limit_state.limit > floor for applied in self.applied_rungs):
+        if any(one.limit_state is not None and one.limit_state.limit > one.floor for one in self.applied_rungs):
             return False  # the next tick will lower it
         if not interference.felt:
             return False
-        budget = loss_budget(observation, interference.victim, self.resource, self.settings)
+        budget = self._budget(observation, interference.victim)
         lost = history.lost(interference.pair, self.settings.verify_ticks)
         return not self.applied_rungs or min(lost, interference.lost) > budget
 
     def _applied_lately(self, now: float) -> bool:
-        return bool(self.applied_rungs) and now - self.applied_rungs[-1].at_seconds < self.settings.verify_seconds
+        """Return whether the newest ticks are not all of the present rungs."""
+        changes = [max(applied.at_seconds, applied.proof_seconds) for applied in self.applied_rungs]
+        return now - max(changes, default=-math.inf) < self.settings.verify_seconds + 1
 
     def _release_expired(self, now: float, history: History) -> Iterator[ResponseStep]:
         for applied in [applied for applied in self.applied_rungs if applied.rung.temporary]:
             if now - applied.at_seconds >= self.settings.freeze_seconds:
-                self.ineffective[applied.rung.name] = now
+                self.ineffective[applied.rung.name, ANY_VICTIM] = now
                 yield self._remove(applied, StepKind.RELEASED, history, "its time is up")
 
-    def _release_due(self, now: float, history: History) -> list[ResponseStep]:
-        if not self.applied_rungs or now - self.named_at < self.hold_seconds:
-            return []
-        if now - self.released_at < self.settings.release_seconds:
+    def _release_due(
+        self, observation: Observation, interferences: Collection[object], history: History
+    ) -> list[ResponseStep]:
+        """Lift the last rung when its hold has passed; a limit is loosened instead, which shows the same."""
+        now = observation.now_seconds
+        if not self.applied_rungs or now - self.released_at < self.settings.release_seconds:
             return []
         last = self.applied_rungs[-1]
-        if last.limit_state is not None and last.limit_state.limit < last.limit_state.ceiling:
-            last.limit_state = loosen(last.limit_state)
+        if last.phase is _Phase.TRIAL or last.lifted or last.is_refused:
             return []
-        self.released_at = now
-        return [self._remove(last, StepKind.RELEASED, history, "no verdict names the culprit any more")]
+        loosens = last.rung.steering is not None and last.rung.steering.searches_ceiling
+        if loosens or not last.rung.liftable:
+            if interferences or now - self.named_at < self.hold_seconds:
+                return []
+            if last.limit_state is not None and last.limit_state.limit < last.limit_state.ceiling:
+                last.limit_state = loosen(last.limit_state)
+                return []
+            self.released_at = now
+            return [self._remove(last, StepKind.RELEASED, history, "no verdict names the culprit any more")]
+        if now - last.proof_seconds < jittered(self.hold_seconds, self.culprit, self.resource, last.lifts):
+            return []
+        return [self._lift(last, _PROOF_LIFT_TICKS, history, "its hold has passed: to see whether it is needed")]
 
     def _is_quiet(self, observation: Observation) -> bool:
-        """Return whether the culprit is gone, or uses almost nothing although its rungs would allow more."""
-        row = observation.rows.get(self.culprit)
+        """Return whether the culprit is gone, or wants almost nothing although its rungs would allow more.
+
+        A culprit that is held back waits instead of running, and waits for its quota: it is not quiet.
+        """
         if not self.applied_rungs:
             return False
-        if row is None:
+        if self.culprit not in observation.rows:
             return True
-        used = max(applied.peak_use for applied in self.applied_rungs)
-        if any(applied.limit_state is not None for applied in self.applied_rungs):
-            used = min(applied.allowed_use() for applied in self.applied_rungs)
-        if used <= 0 or self._activity(observation, row) > used * self.settings.quiet_ratio:
+        used = max(applied.peak_wanted for applied in self.applied_rungs)
+        ratio = self.settings.quiet_ratio
+        if self.resource == "blockio":
+            if any(applied.limit_state is not None for applied in self.applied_rungs):
+                used = min(applied.allowed_use() for applied in self.applied_rungs)
+        elif observation.cpu_waits is None:
+            ratio = min(ratio, _GONE_QUIET_RATIO)
+        if used <= 0 or self._wanted(observation) > used * ratio:
             self.quiet_since = None
             return False
         if self.quiet_since is None:
@@ -309,25 +694,32 @@ class Episode:
         patience = min(self.settings.quiet_seconds * growth, max(_QUIET_MOST_SECONDS, self.settings.quiet_seconds))
         return observation.now_seconds - self.quiet_since >= patience
 
-    def _activity(self, observation: Observation, row: int | None) -> float:
-        """Return the culprit's use of the resource: bytes/s of block IO, else cores; 0 for memory, which has no such
+    def _wanted(self, observation: Observation) -> float:
+        """Return what the culprit uses or waits for: bytes/s of block IO, else cores; 0 for memory, which has no such
         rate."""
+        row = observation.rows.get(self.culprit)
         if row is None or self.resource == "memory":
             return 0.0
-        return float((observation.io_bytes_per_second if self.resource == "blockio" else observation.cpu_cores)[row])
+        if self.resource == "blockio":
+            return float(observation.io_bytes_per_second[row])
+        return observation.wanted_by(self.culprit)
 
     def _remove(self, applied: _AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
         self.applied_rungs.remove(applied)
         return self._step_of(applied, kind, history, reason)
 
     def _step_of(self, applied: _AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
+        victim = applied.helped or applied.interference.victim
         return ResponseStep(
             kind=kind,
             rung=applied.rung.name,
             culprit=self.culprit,
-            victim=applied.interference.victim,
+            victim=victim,
             resource=self.resource,
-            before=applied.before,
-            after=self._loss_now(applied.rung, applied.interference, history),
+            before=applied.before[victim],
+            after=self._claim(applied, victim, history),
             reason=reason,
         )
+
+
+__all__ = ["ANY_VICTIM", "UNKNOWN_STATE", "Episode", "Refused", "ResponseStep", "StepKind"]

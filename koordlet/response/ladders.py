@@ -16,12 +16,11 @@ from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK, QoSClass
 from koordlet.response.history import Pair
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads
-from koordlet.response.limit_control import first_limit
-from koordlet.response.observation import Observation
+from koordlet.response.limit_control import LimitState, first_limit
+from koordlet.response.observation import PERIOD_US, Observation
 from koordlet.response.settings import ResponseSettings
 
 STRATEGY = "response"
-PERIOD_US = 100_000
 _LOW_TRAFFIC = "rate=131072 prio=7"
 """A guaranteed megabit per second, the rest with the lowest priority."""
 
@@ -39,6 +38,13 @@ class Interference:
     """Seconds per second that the culprit costs the victim, by the verdict's share."""
     felt: bool = True
     """Whether the victim is slower for it: a loss that is not felt starts no action, and adds none."""
+    allowance_cores: float = math.inf
+    """CPU time that limits may take from the culprit for this victim: its entitlement, less what they take from others
+    for it."""
+    claim: float = math.inf
+    """Seconds per second that the victim may hold against the culprit (entitlement.py) in this tick."""
+    disks: tuple[str, ...] = ()
+    """Disks that a limit was first set on; empty for those that both use."""
 
     @property
     def pair(self) -> Pair:
@@ -47,7 +53,27 @@ class Interference:
 
 
 Build = Callable[[Observation, Interference, ResponseSettings], tuple[Intent, ...]]
-LimitSetter = Callable[[Interference, ResponseSettings, tuple[str, ...], float], tuple[Intent, ...]]
+LimitSetter = Callable[[Observation, Interference, ResponseSettings, float], tuple[Intent, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """A limit that follows the victim's loss while its rung is applied; see limit_control.py."""
+
+    ceiling: Callable[[Observation, Interference], float]
+    """What the culprit uses without the limit."""
+    floor: Callable[[Observation, Interference, ResponseSettings], float]
+    """The lowest limit."""
+    used: Callable[[Observation, Interference], float]
+    """What the culprit uses now, in the same unit."""
+    set_limit: LimitSetter
+    """Intents for a limit."""
+    edge_growth: float
+    """Growth of the limit that hurt, in each tick without excess loss."""
+    deepest_cut: float
+    """Least factor of one step down."""
+    searches_ceiling: bool = False
+    """Whether the limit may reach its ceiling before it is released, because a calm victim is common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +88,16 @@ class Rung:
     """Sent in one tick only: nothing remains in effect that could be reverted."""
     temporary: bool = False
     """Released after `freeze_seconds`, whatever the loss."""
-    set_limit: LimitSetter | None = None
-    """Intents that set a limit of so many bytes/s on each of these disks; the limit follows the victim's loss while the
-    rung is applied, see limit_control.py."""
+    steering: Steering | None = None
     relieves_victim: bool = False
     """Set on the victim, and judged by the time that its own quota costs it."""
+    outlasts_lift: bool = False
+    """Its effect stays for long after it is taken back: a short lift shows nothing."""
+
+    @property
+    def liftable(self) -> bool:
+        """Return whether a lift of a tick or two shows what the rung does."""
+        return not (self.one_shot or self.temporary or self.relieves_victim or self.outlasts_lift)
 
 
 def weight_target(observation: Observation, interference: Interference, settings: ResponseSettings) -> str:
@@ -108,47 +139,71 @@ def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
 def _separate_cpus(
     observation: Observation, interference: Interference, settings: ResponseSettings
 ) -> tuple[Intent, ...]:
-    """Leave the victim its CPUs and their SMT siblings; if it has none of its own, leave it half of the culprit's."""
+    """Leave a victim that has CPUs of its own these and their SMT siblings; nothing for any other."""
     capabilities = observation.capabilities
     everywhere = frozenset(capabilities.cpus)
     culprits, victims = (
         capabilities.cgroup_cpus.get(path) or everywhere for path in (interference.culprit, interference.victim)
     )
-    if victims != everywhere:
-        cores = {capabilities.cores.get(cpu, cpu) for cpu in victims}
-        left = {cpu for cpu in culprits if capabilities.cores.get(cpu, cpu) not in cores}
-    else:
-        left = _later_half(observation, culprits)
-    if not left or left == culprits:
+    if victims == everywhere:
         return ()
-    return (
-        _setting(
-            interference, settings, Strength.MILD, Knob.CPUSET_CPUS, at=interference.culprit, value=format_cpuset(left)
-        ),
-    )
+    cores = {capabilities.cores.get(cpu, cpu) for cpu in victims}
+    left = {cpu for cpu in culprits if capabilities.cores.get(cpu, cpu) not in cores}
+    return _cpuset(interference, settings, left) if left and left != culprits else ()
 
 
-def _later_half(observation: Observation, cpus: frozenset[int]) -> set[int]:
-    """Return the later half of the CPUs by NUMA node and core, whole cores only."""
+def _cpuset(interference: Interference, settings: ResponseSettings, cpus: set[int]) -> tuple[Intent, ...]:
+    value = format_cpuset(cpus)
+    return (_setting(interference, settings, Strength.MILD, Knob.CPUSET_CPUS, at=interference.culprit, value=value),)
+
+
+def _fewer_cpus(
+    observation: Observation, interference: Interference, settings: ResponseSettings, limit: float
+) -> tuple[Intent, ...]:
+    """Leave the culprit its last whole cores by NUMA node, as many as fit into the limit and at least one."""
     capabilities = observation.capabilities
+    cpus = _cpus_of(observation, interference)
     cores = sorted(
         {capabilities.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (capabilities.nodes.get(core, 0), core)
     )
-    kept = set(cores[(len(cores) + 1) // 2 :])
-    return {cpu for cpu in cpus if capabilities.cores.get(cpu, cpu) in kept}
+    count = min(max(int(limit * len(cores) / max(len(cpus), 1) + 1e-6), 1), len(cores))
+    kept = set(cores[len(cores) - count :])
+    left = {cpu for cpu in cpus if capabilities.cores.get(cpu, cpu) in kept}
+    return _cpuset(interference, settings, left) if left and left != cpus else ()
 
 
-def _quota(ratio: float) -> Build:
-    def build(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
-        row = observation.rows.get(interference.culprit)
-        used = float(observation.cpu_cores[row]) if row is not None else 0.0
-        cores = max(used * ratio, settings.quota_floor_millicores / 1000)
-        if used <= cores:
-            return ()
-        text = f"{math.ceil(cores * PERIOD_US)} {PERIOD_US}"
-        return (_setting(interference, settings, Strength.HARD, Knob.CPU_MAX, at=interference.culprit, value=text),)
+def _cpus_of(observation: Observation, interference: Interference) -> frozenset[int]:
+    capabilities = observation.capabilities
+    return capabilities.cgroup_cpus.get(interference.culprit) or frozenset(capabilities.cpus)
 
-    return build
+
+def _cpu_count(observation: Observation, interference: Interference) -> float:
+    """Return the CPUs of a culprit that is one cgroup; 0 for a directory, whose children have masks of their own."""
+    has_children = len(observation.subtrees.rows(interference.culprit)) > 1
+    return 0.0 if has_children else float(len(_cpus_of(observation, interference)))
+
+
+def _fewest_cpus(observation: Observation, interference: Interference, _settings: ResponseSettings) -> float:
+    """Return the CPUs for what the culprit uses less the victim's allowance, rounded; at least half of its own."""
+    left = observation.used_by(interference.culprit) - interference.allowance_cores
+    return max(math.floor(max(left, 0.0) + 0.5), math.ceil(_cpu_count(observation, interference) / 2), 1.0)
+
+
+def _cpu_quota(
+    _observation: Observation, interference: Interference, settings: ResponseSettings, limit: float
+) -> tuple[Intent, ...]:
+    text = f"{math.ceil(limit * PERIOD_US)} {PERIOD_US}"
+    return (_setting(interference, settings, Strength.HARD, Knob.CPU_MAX, at=interference.culprit, value=text),)
+
+
+def _cores_used(observation: Observation, interference: Interference) -> float:
+    return observation.used_by(interference.culprit)
+
+
+def _fewest_cores(observation: Observation, interference: Interference, settings: ResponseSettings) -> float:
+    """Return what is left when the victim's allowance is taken."""
+    used = observation.used_by(interference.culprit)
+    return max(used - interference.allowance_cores, settings.quota_floor_millicores / 1000)
 
 
 def _burst(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
@@ -229,49 +284,73 @@ def _io_weight(observation: Observation, interference: Interference, settings: R
     return (_setting(interference, settings, Strength.INVISIBLE, Knob.IO_WEIGHT, at=target, value="default 1"),)
 
 
-def _io_limit(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
-    row = observation.rows.get(interference.culprit)
-    used = float(observation.io_bytes_per_second[row]) if row is not None else 0.0
-    if used <= settings.io_floor_bytes_per_second:
-        return ()
-    first = first_limit(
-        used, loss_over_budget(observation, [interference.victim], settings), settings.io_floor_bytes_per_second
-    )
-    return io_limit(
-        interference, settings, observation.disks_between(interference.culprit, interference.victim), first.limit
-    )
-
-
-def io_limit(
-    interference: Interference, settings: ResponseSettings, disks: tuple[str, ...], bytes_per_second: float
+def _io_limit(
+    observation: Observation, interference: Interference, settings: ResponseSettings, bytes_per_second: float
 ) -> tuple[Intent, ...]:
-    """Limit reads and writes to this rate each, on each disk."""
+    """Limit reads and writes to this rate each, on each disk that both used."""
+    limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
+    disks = interference.disks or observation.disks_between(interference.culprit, interference.victim)
     if not disks:
         return ()
-    limit = max(int(bytes_per_second), settings.io_floor_bytes_per_second)
     text = "\n".join(f"{disk} rbps={limit} wbps={limit}" for disk in disks)
     return (_setting(interference, settings, Strength.HARD, Knob.IO_MAX, at=interference.culprit, value=text),)
 
 
-def loss_over_budget(observation: Observation, victims: Iterable[str], settings: ResponseSettings) -> float:
-    """Return the worst victim's loss on disks over its budget, a share of the time that its IO takes undisturbed.
+def _bytes_moved(observation: Observation, interference: Interference) -> float:
+    row = observation.rows.get(interference.culprit)
+    return float(observation.io_bytes_per_second[row]) if row is not None else 0.0
 
-    Where that time is not measured the budget is the general one; it is never less than a tenth of that.
+
+def _fewest_bytes(_observation: Observation, _interference: Interference, settings: ResponseSettings) -> float:
+    return float(settings.io_floor_bytes_per_second)
+
+
+def start_limit(
+    observation: Observation, interference: Interference, settings: ResponseSettings, steering: Steering
+) -> LimitState | None:
+    """Return the first limit on a culprit; None where it uses too little to be limited."""
+    ceiling = steering.ceiling(observation, interference)
+    floor = steering.floor(observation, interference, settings)
+    if ceiling <= floor:
+        return None
+    over = loss_over_budget(observation, [interference], settings)
+    return first_limit(ceiling, over, floor, steering.deepest_cut)
+
+
+def _steered(steering: Steering) -> Build:
+    def build(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
+        first = start_limit(observation, interference, settings, steering)
+        return () if first is None else steering.set_limit(observation, interference, settings, first.limit)
+
+    return build
+
+
+def loss_over_budget(
+    observation: Observation, interferences: Iterable[Interference], settings: ResponseSettings
+) -> float:
+    """Return the worst victim's claim over its budget.
+
+    On disks the budget is a share of the time that its IO takes undisturbed, and the claim is on whoever disturbs it;
+    where that time is not measured the budget is the general one, and it is never less than a tenth of that.
     """
     worst = 0.0
-    for victim in victims:
-        row = observation.rows.get(victim)
+    for each in interferences:
+        if each.resource != "blockio":
+            may = loss_budget(observation, each.victim, each.resource, settings)
+            worst = max(worst, observation.claim_on(each.victim, each.culprit, each.resource) / may)
+            continue
+        row = observation.rows.get(each.victim)
         may = settings.loss_budget_seconds_per_second
         if row is not None and observation.io_service is not None:
             may = max(float(observation.io_service[row]) * settings.io_slowdown, may / 10)
-        worst = max(worst, observation.lost_by(victim, "blockio") / may)
+        worst = max(worst, observation.claim(each.victim, "blockio") / may)
     return worst
 
 
 def loss_budget(observation: Observation, victim: str, resource: str, settings: ResponseSettings) -> float:
     """Return what a victim may lose, in seconds per second: of CPU time a share of its progress, at least a little."""
     row = observation.rows.get(victim)
-    progress = float(observation.cpu_cores[row]) if row is not None and resource == "cpu" else 0.0
+    progress = observation.used_by(victim) if row is not None and resource == "cpu" else 0.0
     return max(settings.loss_budget_seconds_per_second, settings.loss_budget_ratio * progress)
 
 
@@ -338,26 +417,32 @@ _SQUEEZES = (
     _EVICT,
 )
 
+_CPUSET = Steering(_cpu_count, _fewest_cpus, _cores_used, _fewer_cpus, edge_growth=1.002, deepest_cut=0.5)
+_QUOTA = Steering(_cores_used, _fewest_cores, _cores_used, _cpu_quota, edge_growth=1.002, deepest_cut=0.5)
+_IO_MAX = Steering(
+    _bytes_moved, _fewest_bytes, _bytes_moved, _io_limit, edge_growth=1.05, deepest_cut=0.1, searches_ceiling=True
+)
+
 LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "cpu": (
         _IDLE,
         _WEIGHT,
         _BVT,
         Rung("burst", Strength.INVISIBLE, Knob.CPU_BURST, _burst, relieves_victim=True),
-        Rung("cpuset", Strength.MILD, Knob.CPUSET_CPUS, _separate_cpus),
-        Rung("quota-50", Strength.HARD, Knob.CPU_MAX, _quota(0.5)),
-        Rung("quota-20", Strength.HARD, Knob.CPU_MAX, _quota(0.2)),
+        Rung("separate", Strength.MILD, Knob.CPUSET_CPUS, _separate_cpus),
+        Rung("cpuset", Strength.MILD, Knob.CPUSET_CPUS, _steered(_CPUSET), steering=_CPUSET),
+        Rung("quota", Strength.HARD, Knob.CPU_MAX, _steered(_QUOTA), steering=_QUOTA),
         Rung("freeze", Strength.DRASTIC, Knob.FREEZE, _freeze, temporary=True),
         _EVICT,
     ),
     "memory": (
         Rung("reclaim", Strength.MILD, None, _reclaim, one_shot=True),
-        Rung("high", Strength.HARD, Knob.MEMORY_HIGH, _memory_high),
+        Rung("high", Strength.HARD, Knob.MEMORY_HIGH, _memory_high, outlasts_lift=True),
         _EVICT,
     ),
     "blockio": (
         Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _io_weight),
-        Rung("limit", Strength.HARD, Knob.IO_MAX, _io_limit, set_limit=io_limit),
+        Rung("limit", Strength.HARD, Knob.IO_MAX, _steered(_IO_MAX), steering=_IO_MAX),
         _EVICT,
     ),
     "network": (Rung("class", Strength.MILD, Knob.NET_CLASS, _traffic_class), _EVICT),

@@ -8,15 +8,15 @@ Steps are ratios, because losses on a disk differ by orders of magnitude.
 import math
 from dataclasses import dataclass, replace
 
-_DEEPEST_CUT, _LEAST_CUT = 0.1, 0.8
-"""Factors between which one step lowers a limit."""
+DEEPEST_CUT, _LEAST_CUT = 0.1, 0.8
+"""Factors between which one step lowers a limit, unless a limit has its own."""
 _CALM = 0.5
 """Loss over budget below which the limit is raised; between this and 1 it stays, unless it is being released."""
 _PRESSES = 0.5
 """Use over limit below which the limit does not hold the culprit back, so that a lower one would not help."""
 _NEAR = 0.9
-_EDGE_GROWTH = 1.05
-"""Growth of the edge in each tick without excess loss."""
+EDGE_GROWTH = 1.05
+"""Growth of the edge in each tick without excess loss, unless a limit has its own."""
 _LEAST_GROWTH = 1.05
 """Growth below which a step is saved up: each step costs a write."""
 
@@ -41,17 +41,29 @@ def loosen(limit_state: LimitState) -> LimitState:
     return replace(limit_state, edge=limit_state.ceiling, releasing=True)
 
 
-def first_limit(used: float, loss_over_budget: float, floor: float) -> LimitState:
+def first_limit(used: float, loss_over_budget: float, floor: float, deepest_cut: float = DEEPEST_CUT) -> LimitState:
     """Return the first limit on a culprit with this use, which must be above the floor."""
-    return next_limit(LimitState(used, used, used), loss_over_budget=loss_over_budget, used=used, floor=floor)
+    start = LimitState(used, used, used)
+    return next_limit(start, loss_over_budget=loss_over_budget, used=used, floor=floor, deepest_cut=deepest_cut)
 
 
-def next_limit(limit_state: LimitState, *, loss_over_budget: float, used: float, floor: float) -> LimitState:
-    """Return the limit after one tick; `loss_over_budget` and `used` are the victim's and the culprit's in that
-    tick."""
+def next_limit(
+    limit_state: LimitState,
+    *,
+    loss_over_budget: float,
+    used: float,
+    floor: float,
+    edge_growth: float = EDGE_GROWTH,
+    searches_ceiling: bool = True,
+    deepest_cut: float = DEEPEST_CUT,
+) -> LimitState:
+    """Return the limit after one tick; `loss_over_budget` and `used` are the victim's and the culprit's in that tick.
+
+    Without `searches_ceiling` the limit reaches its ceiling only when it is released.
+    """
     presses = used >= limit_state.limit * _PRESSES
     if loss_over_budget > 1 and presses:
-        part = min(max(1 / loss_over_budget, _DEEPEST_CUT), _LEAST_CUT)
+        part = min(max(1 / loss_over_budget, deepest_cut), _LEAST_CUT)
         return LimitState(
             max(limit_state.limit * part, min(floor, limit_state.limit)),
             limit_state.ceiling,
@@ -61,8 +73,9 @@ def next_limit(limit_state: LimitState, *, loss_over_budget: float, used: float,
     grows = loss_over_budget <= _CALM or (loss_over_budget <= 1 and (limit_state.releasing or not presses))
     if not grows:
         return replace(limit_state, lowered=False)
-    edge = min(limit_state.edge * _EDGE_GROWTH, limit_state.ceiling)
-    goal = limit_state.ceiling if edge >= limit_state.ceiling else edge * _NEAR
+    edge = min(limit_state.edge * edge_growth, limit_state.ceiling)
+    reaches = edge >= limit_state.ceiling and (searches_ceiling or limit_state.releasing)
+    goal = limit_state.ceiling if reaches else edge * _NEAR
     limit = math.sqrt(limit_state.limit * max(goal, limit_state.limit))
     if limit < limit_state.limit * _LEAST_GROWTH:
         limit = goal if goal >= limit_state.ceiling else limit_state.limit

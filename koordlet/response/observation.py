@@ -1,21 +1,26 @@
 """Observation of one tick for the response: verdicts, losses, use of resources, capabilities of the host."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from api.cgroup_names import display_names
-from api.cgroup_path import ancestors, is_within, lineage, parent
+from api.cgroup_path import ancestors, lineage, parent
 from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
 from api.qos import PROTECTED_RANK, QoSClass, QoSSource, protection_rank
 from api.verdicts import Verdict
 from api.window import Delta, Window
 from detector.blame import Blame, blame_between
+from koordlet.response.entitlement import DEFAULT_WEIGHT, claimable, entitled_cores, share_by_weight
 from koordlet.response.host_capabilities import HostCapabilities
+from koordlet.response.subtrees import Subtrees
+
+PERIOD_US = 100_000
+"""Period of a CPU quota, unless a host has another."""
 
 Floats = NDArray[np.float64]
 
@@ -39,6 +44,7 @@ class Observation:
     throttled: Floats
     """Seconds per second in which a cgroup's own quota kept threads from running."""
     cpu_cores: Floats
+    """Of a cgroup's own threads where the kernel side measures them, else of all below it too."""
     memory_bytes: Floats
     """NaN where it is not measured."""
     io_bytes_per_second: Floats
@@ -55,6 +61,132 @@ class Observation:
     slowdown: Floats | None = None
     """Mean turnaround of the tick's requests over the longest that is usual at this load, less one; NaN where that is
     not known. None where no cgroup's requests are seen."""
+    cpu_waits: Floats | None = None
+    """Seconds per second in which a cgroup's own threads were runnable and did not run, for whatever reason; None
+    where that is not measured."""
+    held_up: Floats | None = None
+    """Of these the ones by other cgroups and by the quotas of ancestors: what a setting on others or above can cost."""
+    weights: Floats | None = None
+    """cpu.weight; NaN where it was not read. None where none was."""
+    request_cores: Floats | None = None
+    """CPU request of a pod or container; NaN where there is none or it is not known."""
+    request_bytes: Floats | None = None
+    """Memory request, likewise."""
+
+    def with_amounts(
+        self,
+        capabilities: HostCapabilities,
+        *,
+        weights: Floats | None,
+        request_cores: Floats | None,
+        request_bytes: Floats | None,
+    ) -> "Observation":
+        """Return this tick with what was read for it besides the columns."""
+        made = replace(
+            self,
+            capabilities=capabilities,
+            weights=weights,
+            request_cores=request_cores,
+            request_bytes=request_bytes,
+        )
+        return _sharing(made, self)
+
+    @cached_property
+    def subtrees(self) -> Subtrees:
+        """The cgroups as a tree."""
+        return Subtrees(self.cgroups)
+
+    @cached_property
+    def wanted_cores(self) -> Floats:
+        """CPU time that each cgroup's threads used or waited for."""
+        return self.cpu_cores if self.cpu_waits is None else self.cpu_cores + self.cpu_waits
+
+    def used_by(self, path: str) -> float:
+        """Return the cores that a cgroup uses, with all that lives in it."""
+        return self._total(self.cpu_cores, path)
+
+    def wanted_by(self, path: str) -> float:
+        """Return the cores that a cgroup uses or waits for, with all that lives in it."""
+        return self._total(self.wanted_cores, path)
+
+    def _total(self, column: Floats, path: str) -> float:
+        if self.cpu_waits is None:  # the controller's clock counts what is below, too
+            row = self.rows.get(path)
+            return 0.0 if row is None else float(column[row])
+        return float(np.nansum(column[self.subtrees.rows(path)]))
+
+    def entitled(self, path: str) -> float:
+        """Return the cores that a cgroup is entitled to (see entitlement.py); infinite where its wishes are not
+        measured."""
+        if self.cpu_waits is None or not self.capabilities.cpus:
+            return np.inf
+        if path not in self._entitled:
+            self._entitled[path] = self._entitlement(path)
+        return self._entitled[path]
+
+    @cached_property
+    def _entitled(self) -> dict[str, float]:
+        return {}
+
+    def _entitlement(self, path: str) -> float:
+        levels = []
+        for each in reversed(lineage(path)):
+            row = self.rows.get(each)
+            if row is None:
+                continue
+            siblings = self.subtrees.children(parent(each))
+            weights = np.full(len(siblings), DEFAULT_WEIGHT) if self.weights is None else self.weights[siblings]
+            place = int(np.flatnonzero(siblings == row)[0])
+            levels.append((self.subtrees.sums(self.wanted_cores, siblings), np.nan_to_num(weights), place))
+        share = share_by_weight(float(len(self.capabilities.cpus)), levels)
+        quotas = [self.capabilities.cgroup_quota_us.get(each) for each in lineage(path)]
+        return entitled_cores(
+            share,
+            request=self._number(self.request_cores, path),
+            limit=min((quota / PERIOD_US for quota in quotas if quota is not None), default=np.nan),
+            wanted=self.wanted_by(path),
+        )
+
+    def _number(self, column: Floats | None, path: str) -> float:
+        row = self.rows.get(path)
+        return np.nan if column is None or row is None else float(column[row])
+
+    def claim(self, victim: str, resource: str) -> float:
+        """Return the part of a victim's loss that it may hold against others: what it waits below its own share.
+
+        Of CPU time by its entitlement; of block IO nothing while it moves its part of the bytes itself; of memory
+        nothing while it uses more than it requests. Other resources have no shares.
+        """
+        lost = self.lost_by(victim, resource)
+        if resource == "cpu":
+            return claimable(lost, entitled=self.entitled(victim), used=self.used_by(victim))
+        if resource == "blockio" and self._moves_its_part(victim):
+            return 0.0
+        if resource == "memory" and self._number(self.memory_bytes, victim) > self._number(self.request_bytes, victim):
+            return 0.0
+        return lost
+
+    def claim_on(self, victim: str, culprit: str, resource: str) -> float:
+        """Return the part of what a culprit costs a victim that the victim may hold against it."""
+        lost = self.lost_by(victim, resource)
+        if not lost > 0:
+            return 0.0
+        return self.lost_to(victim, culprit, resource) * self.claim(victim, resource) / lost
+
+    def _moves_its_part(self, path: str) -> bool:
+        """Return whether a cgroup moves as many bytes as any fair division of its disks would let it."""
+        row = self.rows.get(path)
+        if row is None or not self.io_disks:
+            return False
+        disks = self.io_disks.get(self.cgroups[row].id, frozenset())
+        sharing = [
+            float(self.io_bytes_per_second[each])
+            for each, info in enumerate(self.cgroups)
+            if not disks.isdisjoint(self.io_disks.get(info.id, ()))
+        ]
+        total = sum(sharing)
+        busy = sum(moved > 0.01 * total for moved in sharing)
+        return busy > 1 and float(self.io_bytes_per_second[row]) * busy >= total
 
     believes_kubernetes: bool = True
     """Whether a BestEffort pod without a label counts as BE; not where no source tells of pods: any may be critical."""
@@ -153,12 +285,18 @@ class Observation:
         blame, row = self.blame_of(resource), self.rows.get(victim)
         if blame is None or row is None:
             return self.lost_by(victim, resource)
-        of_victim = blame.victims == np.uint64(self.cgroups[row].id)
-        guilty = np.isin(blame.culprits[of_victim], self._ids_within(culprit))
+        start, end = blame.span(np.array([self.cgroups[row].id], dtype=np.uint64))
+        of_victim = slice(int(start[0]), int(end[0]))
+        guilty = np.isin(blame.culprits[of_victim], self.subtrees.ids(culprit))
         return float(blame.amounts[of_victim][guilty].sum())
 
-    def _ids_within(self, path: str) -> NDArray[np.uint64]:
-        return np.array([info.id for info in self.cgroups if is_within(info.path, path)], dtype=np.uint64)
+    def unexplained(self, victim: str, resource: str) -> float:
+        """Return the part of a victim's loss that the kernel side charges to no cgroup; 0 where it tells none apart."""
+        blame, row = self.blame_of(resource), self.rows.get(victim)
+        if blame is None or row is None:
+            return 0.0
+        charged = float(blame.sums(np.array([self.cgroups[row].id], dtype=np.uint64))[0])
+        return max(self.lost_by(victim, resource) - charged, 0.0)
 
     def lost_by(self, victim: str, resource: str) -> float:
         """Return the victim's current loss to others, from the ledger or else from its verdict; 0 if it is gone."""
@@ -177,8 +315,14 @@ def observe(
     verdicts: tuple[Verdict, ...],
     capabilities: HostCapabilities,
     slowdown: Floats | None = None,
+    *,
+    earlier: Observation | None = None,
+    believes_kubernetes: bool = True,
 ) -> Observation:
-    """Return the observation of the newest frames; `delta` is the window's own, `slowdown` has its rows."""
+    """Return the observation of the newest frames; `delta` is the window's own, `slowdown` has its rows.
+
+    What depends on the cgroups alone is taken over from an `earlier` observation of the same ones.
+    """
     lost: dict[str, Floats] = {}
     for name, lost_ns in lost_to_others_ns(delta.table.columns).items():
         resource, rate = _RESOURCE_OF[name], lost_ns / 1e9 / delta.seconds
@@ -190,7 +334,9 @@ def observe(
     traffic = _first(_rate(delta, "blockio.read_bytes"), nothing) + _first(_rate(delta, "blockio.write_bytes"), nothing)
     columns = delta.table.columns
     requests = "turnaround.hist" in columns
-    return Observation(
+    waits, above = _rate(delta, "cpu.wait_ns"), _rate(delta, "cpu.wait_ancestor_quota_ns")
+    is_own = "cpu.oncpu_ns" in columns and waits is not None
+    observation = Observation(
         now_seconds=window.last.monotonic_ns / 1e9,
         cgroups=window.cgroups,
         verdicts=verdicts,
@@ -205,7 +351,20 @@ def observe(
         io_disks=_disks(window),
         blame_of=cache(partial(_blame, window)),
         slowdown=slowdown,
+        believes_kubernetes=believes_kubernetes,
+        cpu_waits=waits / 1e9 if waits is not None and is_own else None,
+        held_up=None if "cpu" not in lost else lost["cpu"] + _first(above, nothing) / 1e9,
     )
+    return observation if earlier is None else _sharing(observation, earlier)
+
+
+def _sharing(observation: Observation, earlier: Observation) -> Observation:
+    """Take over what was found out before and depends on the cgroups alone."""
+    if earlier.cgroups == observation.cgroups:
+        known, names = vars(earlier), ["subtrees", "rows"]
+        names += ["_within"] if earlier.believes_kubernetes == observation.believes_kubernetes else []
+        vars(observation).update({name: known[name] for name in names if name in known})
+    return observation
 
 
 _BY_DISK = "blockio.device"

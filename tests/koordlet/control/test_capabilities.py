@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from api.frame import CgroupInfo
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.response.host_capabilities import CgroupReads
@@ -34,3 +38,26 @@ def test_cpus_and_quotas_are_read_for_the_named_cgroups_only(tmp_path: Path) -> 
     assert read.cgroup_cpus == {"/hog": {0, 1, 3}, "/web": frozenset(), "/gone": frozenset()}
     assert read.cgroup_quota_us == {"/web": 50_000, "/hog": None, "/gone": None}
     assert reader.host(()).cgroup_cpus == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "texts", "weights"),
+    [
+        pytest.param(2, "cpu.weight", {"/web": "200\n", "/idle": "0\n"}, [200.0, 3 * 100 / 1024], id="v2"),
+        pytest.param(1, "cpu.shares", {"/web": "2048\n", "/idle": "2\n"}, [200.0, 3 * 100 / 1024], id="v1"),
+    ],
+)
+def test_weights_are_those_before_the_response_lowered_them(
+    tmp_path: Path, version: int, file: str, texts: dict[str, str], weights: list[float]
+) -> None:
+    host = FakeHost(tmp_path, version)
+    cgroups = tuple(CgroupInfo(number, path, path) for number, path in enumerate([*texts, "/gone"], start=1))
+    for path, text in texts.items():
+        host.make(path)
+        host.file(path, file).write_text(text)
+    reader = CapabilityReader(host.tree, Knobs(host.tree), "/agent")
+    assert np.allclose(reader.weights(cgroups), [*weights, np.nan], equal_nan=True)
+    host.file("/web", file).write_text("2\n")
+    held = [reader.weights(cgroups, {"/web"})[0] for _ in range(130)]
+    assert set(held) == {200.0}
+    assert min(reader.weights(cgroups)[0] for _ in range(130)) < 3.0

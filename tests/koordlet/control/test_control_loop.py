@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -25,8 +25,9 @@ from koordlet.enforcer.outcomes import IntentResult
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.kubelet_policy import KubeletPolicy
 from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, PodTable
+from koordlet.response.episode import Refused
 from koordlet.response.observation import Observation
-from koordlet.response.policy import ResponsePolicy
+from koordlet.response.policy import Refusal, ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import NodeView
@@ -223,3 +224,41 @@ def test_nothing_is_begun_before_the_pods_are_known(tmp_path: Path) -> None:
     control.step(make_tick())
     assert host.text(POD, "cpu.max") == "50000 100000"
     control.close()
+
+
+def test_what_the_enforcer_refuses_reaches_the_response(tmp_path: Path) -> None:
+    told: list[Refusal] = []
+
+    class Asking(ResponsePolicy):
+        def step(self, observation: Observation) -> list[Intent]:
+            return [want(Knob.CPU_IDLE, "1", POD, "response")]
+
+        def note_refusals(self, refusals: Iterable[Refusal], now_seconds: float) -> None:
+            told.extend(refusals)
+
+    _host, made = control_loop(tmp_path, {ANNOTATION_PROTECTED: "true"})
+    made.response = Asking()
+    made.step(make_tick())
+    assert told == [Refusal(POD, "cpu.idle", Refused.CULPRIT)]
+    made.close()
+
+
+def test_a_pair_that_trips_in_vain_is_looked_at_once_a_second(tmp_path: Path) -> None:
+    _host, made = control_loop(tmp_path, {})
+    made.step(make_tick())
+    looked: list[str] = []
+
+    class Ignoring(ResponsePolicy):
+        def trip(
+            self, observation: Observation, culprit: str, victim: str, *, resource: str, lost: float
+        ) -> list[Intent]:
+            looked.append(culprit)
+            return []
+
+    made.response = Ignoring()
+    start = time.monotonic_ns()
+    for number in range(100):
+        made.trip(Trip(victim=3, culprit=4, lost_ns=10_000_000, span_ns=50_000_000, at_ns=start + number * 20_000_000))
+    assert made.trips["ignored"] == 100
+    assert looked == [POD, POD]
+    made.close()

@@ -113,10 +113,10 @@ def test_a_limit_on_the_floor_that_does_not_help_is_taken_back() -> None:
     response = ResponsePolicy()
     steps = []
     limit = float("inf")
-    for second in range(12):
+    for second in range(16):
         limit = limit_of(response.step(disk(float(second), lost=0.5, used=min(USED, limit), named=True)))
         steps += [(step.kind, step.rung) for step in response.steps]
-    assert steps == [(StepKind.APPLIED, "limit"), (StepKind.REVERTED, "limit")]
+    assert steps == [(StepKind.APPLIED, "limit"), (StepKind.LIFTED, "limit"), (StepKind.REVERTED, "limit")]
 
 
 def test_nothing_stronger_is_tried_while_the_limit_can_be_lowered() -> None:
