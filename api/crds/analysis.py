@@ -132,6 +132,13 @@ RECOMMENDATION = Definition(
     Recommendation,
     namespaced=True,
     short_names=("recom",),
+    columns=(
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Type", ".spec.target.type"),
+        Column("Kind", ".spec.target.workload.kind"),
+        Column("Name", ".spec.target.workload.name"),
+        Column("LastUpdateTime", ".status.updateTime", "date"),
+    ),
 )
 WORKLOAD_PROFILE = Definition(
     "WorkloadProfile",

@@ -36,6 +36,8 @@ class Definition(Generic[M]):
     group: str
     model: type[M]
     version: str = "v1alpha1"
+    later_versions: tuple[str, ...] = ()
+    """Further versions that are served, with the same schema; the last one is stored."""
     namespaced: bool = False
     status: bool = True
     short_names: tuple[str, ...] = ()
@@ -79,18 +81,6 @@ OPAQUE = msgspec.Meta(extra_json_schema={"type": "object", **STATELESS})
 
 def definition_document(definition: Definition[Any]) -> dict[str, Any]:
     """The CustomResourceDefinition (apiextensions.k8s.io/v1) as a JSON document."""
-    version: dict[str, Any] = {
-        "name": definition.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": object_schema(definition.model)},
-    }
-    if definition.status:
-        version["subresources"] = {"status": {}}
-    if definition.columns:
-        version["additionalPrinterColumns"] = [
-            {"name": column.name, "type": column.type, "jsonPath": column.path} for column in definition.columns
-        ]
     names: dict[str, Any] = {
         "kind": definition.kind,
         "listKind": f"{definition.kind}List",
@@ -110,9 +100,29 @@ def definition_document(definition: Definition[Any]) -> dict[str, Any]:
             "group": definition.group,
             "names": names,
             "scope": "Namespaced" if definition.namespaced else "Cluster",
-            "versions": [version],
+            "versions": _versions(definition),
         },
     }
+
+
+def _versions(definition: Definition[Any]) -> list[dict[str, Any]]:
+    names = (definition.version, *definition.later_versions)
+    versions: list[dict[str, Any]] = []
+    for name in names:
+        version: dict[str, Any] = {
+            "name": name,
+            "served": True,
+            "storage": name == names[-1],
+            "schema": {"openAPIV3Schema": object_schema(definition.model)},
+        }
+        if definition.status:
+            version["subresources"] = {"status": {}}
+        if definition.columns:
+            version["additionalPrinterColumns"] = [
+                {"name": column.name, "type": column.type, "jsonPath": column.path} for column in definition.columns
+            ]
+        versions.append(version)
+    return versions
 
 
 def object_schema(model: type[msgspec.Struct]) -> Schema:

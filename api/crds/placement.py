@@ -27,6 +27,12 @@ class ReservationOwner(Wire, frozen=True, kw_only=True):
     label_selector: LabelSelector | None = None
 
 
+class ReservationTaint(Taint, frozen=True, kw_only=True):
+    """A taint of a reservation, and the time that it was set."""
+
+    time_added: Annotated[str, TIME] | None = None
+
+
 class PreAllocationPolicy(Wire, frozen=True, kw_only=True):
     """Policy for taking running pods into a reservation."""
 
@@ -45,7 +51,7 @@ class ReservationSpec(Wire, frozen=True, kw_only=True):
     allocate_once: bool | None = None
     allocate_policy: Annotated[str, among("", "Aligned", "Restricted")] = ""
     unschedulable: bool = False
-    taints: list[Taint] = []
+    taints: list[ReservationTaint] = []
     pre_allocation_policy: PreAllocationPolicy | None = None
 
 
@@ -76,6 +82,26 @@ class MigrationReservation(Wire, frozen=True, kw_only=True):
     preemption_options: Template | None = None
 
 
+class DeletePreconditions(Wire, frozen=True, kw_only=True):
+    """What the pod must still be for its deletion."""
+
+    uid: str = ""
+    resource_version: str = ""
+
+
+class JobDeleteOptions(Wire, frozen=True, kw_only=True):
+    """DeleteOptions of the API, as a job's eviction passes them on."""
+
+    api_version: str = ""
+    kind: str = ""
+    dry_run: list[str] = []
+    grace_period_seconds: int | None = None
+    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
+    orphan_dependents: bool | None = None
+    preconditions: DeletePreconditions | None = None
+    propagation_policy: str | None = None
+
+
 class PodMigrationJobSpec(Wire, frozen=True, kw_only=True):
     """Pod to migrate, and the mode. An empty mode is ReservationFirst."""
 
@@ -84,7 +110,7 @@ class PodMigrationJobSpec(Wire, frozen=True, kw_only=True):
     ttl: str | None = None
     mode: Annotated[str, among("", "ReservationFirst", "EvictDirectly")] = ""
     reservation_options: MigrationReservation | None = None
-    delete_options: Template | None = None
+    delete_options: JobDeleteOptions | None = None
 
 
 class PreemptedReservation(Wire, frozen=True, kw_only=True):
@@ -248,16 +274,33 @@ class ScheduleExplanation(Wire, frozen=True, kw_only=True):
 
 _PHASE = Column("Phase", ".status.phase")
 _NODE = Column("Node", ".status.nodeName")
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 DEVICE = Definition("Device", "devices", GROUP, Device, status=False)
-RESERVATION = Definition("Reservation", "reservations", GROUP, Reservation, columns=(_PHASE, _NODE))
+RESERVATION = Definition(
+    "Reservation",
+    "reservations",
+    GROUP,
+    Reservation,
+    columns=(_PHASE, _AGE, _NODE, Column("TTL", ".spec.ttl"), Column("Expires", ".spec.expires")),
+)
 POD_MIGRATION_JOB = Definition(
     "PodMigrationJob",
     "podmigrationjobs",
     GROUP,
     PodMigrationJob,
     short_names=("pmj",),
-    columns=(_PHASE, Column("Status", ".status.status"), _NODE),
+    columns=(
+        _PHASE,
+        Column("Status", ".status.status"),
+        _AGE,
+        _NODE,
+        Column("Reservation", ".spec.reservationOptions.reservationRef.name"),
+        Column("PodNamespace", ".spec.podRef.namespace"),
+        Column("Pod", ".spec.podRef.name"),
+        Column("NewPod", ".status.podRef.name"),
+        Column("TTL", ".spec.ttl"),
+    ),
 )
 CLUSTER_NETWORK_TOPOLOGY = Definition(
     "ClusterNetworkTopology", "clusternetworktopologies", GROUP, ClusterNetworkTopology

@@ -72,6 +72,7 @@ class ElasticQuotaProfile(Wire, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ElasticQuotaProfileSpec
+    status: Annotated[dict[str, Any], OPAQUE] | None = None
 
 
 class ClusterColocationProfileSpec(Wire, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ NODE_RESOURCE_TOPOLOGY = Definition(
     "noderesourcetopologies",
     "topology.node.k8s.io",
     NodeResourceTopology,
+    later_versions=("v1alpha2",),
     status=False,
     short_names=("node-res-topo",),
     approval="https://github.com/kubernetes/enhancements/pull/1870",

@@ -146,8 +146,12 @@ class Zone(Wire, frozen=True):
 
 
 class NodeResourceTopology(Wire, frozen=True):
-    """topology.node.k8s.io/v1alpha1 NodeResourceTopology, cluster-scoped, named like its node."""
+    """topology.node.k8s.io NodeResourceTopology, cluster-scoped, named like its node.
+
+    v1alpha1 has policies, v1alpha2 attributes; one struct holds both.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
     topology_policies: list[str] = []
+    attributes: list[ZoneAttribute] = []
     zones: list[Zone] = []
