@@ -292,7 +292,7 @@ def _elector(chosen: dict[str, Any], lease: str, identity: str, metrics: Metrics
         die(f"--lease {lease}: expected NAMESPACE/NAME", code=USAGE_ERROR)
     client = _client(chosen, ClientSettings(timeout_seconds=3.0, attempts=1, user_agent=PROGRAM), metrics)
     times = LeaseSettings(
-        Key(namespace, name), identity, duration_seconds=10.0, renew_deadline_seconds=7.0, retry_seconds=1.5
+        Key(namespace, name), identity, duration_seconds=10.0, renew_deadline_seconds=7.0, retry_seconds=1.0
     )
     return Elector(client, times)
 
