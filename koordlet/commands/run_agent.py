@@ -147,7 +147,14 @@ def _run(
             control.stop_reason_of = node.stop_reason
             tree = HostTree(Path(settings.root))
             hooks = open_runtime_hooks(
-                settings, tree, control, source.table, in_cluster=True, node=node.node, kubelet=source.config
+                settings,
+                tree,
+                control,
+                source.table,
+                in_cluster=True,
+                node=node.node,
+                kubelet=source.config,
+                await_pod=source.await_pod,
             )
             stack.callback(hooks.close)
         if settings.metrics.enabled:

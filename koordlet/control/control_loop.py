@@ -116,6 +116,7 @@ class ControlLoop:
         self._lock = threading.Lock()
         self._observation: Observation | None = None
         self._intents: list[Intent] = []
+        self._silent: frozenset[str] = frozenset()
         self._is_watch_failing = False
         self.reports: ControlReports | None = None
         """Taints and actions for the cluster; None where nothing is reported, or nothing is done."""
@@ -146,6 +147,7 @@ class ControlLoop:
             by_strategies = [*self._ask_strategies(tick, observation.now_seconds), *self._ask_sources(tick)]
             with self._lock:
                 self._observation = observation
+                self._silent = self._silent_strategies()
                 self._intents = [*self.response.step(observation), *by_strategies]
                 self._record(self.response.steps)
                 self._enforce(self._intents, observation)
@@ -284,9 +286,7 @@ class ControlLoop:
             guardian.hand_over(until)
 
     def _enforce(self, intents: list[Intent], observation: Observation, *, is_tick: bool = True) -> None:
-        silent = set(self.strategies.silent if self.strategies is not None else ())
-        for source in self.sources:
-            silent |= set(source.silent)
+        silent = self._silent
         marked = annotated(observation.cgroups, self._facts_of)
         wall_seconds = time.time()
         travelling: list[EnforcerEvent] = []
@@ -326,6 +326,23 @@ class ControlLoop:
         """Have strategies see the node as its object and its kubelet describe it."""
         if self._node_view is not None:
             self._node_view.configuration_of = configuration_of
+
+    def _silent_strategies(self) -> frozenset[str]:
+        """Return who could not decide in this tick. Kept with its intents: a trip may come while the next are made."""
+        silent = set(self.strategies.silent if self.strategies is not None else ())
+        for source in self.sources:
+            silent |= set(source.silent)
+        return frozenset(silent)
+
+    def ask_now(self, settings: Sequence[Setting]) -> None:
+        """Apply settings of cgroups that were just made, beside those of the newest tick; any thread may call.
+
+        Whoever calls has to ask for them in the next tick, too. Nothing before the first tick.
+        """
+        with self._lock:
+            if self._observation is not None:
+                self._intents = [*(one for one in self._intents if isinstance(one, Setting)), *settings]
+                self._enforce(self._intents, self._observation, is_tick=False)
 
     def _record(self, steps: Sequence[ResponseStep]) -> None:
         for step in steps:

@@ -30,13 +30,15 @@ from koordlet.tick import Tick
 from koordlet.topology.cpu_state import CpuStateReader, KubeletConfigurationOf, NodeOf
 
 if TYPE_CHECKING:
-    from koordlet.nri.plugin import Plugin
+    from koordlet.nri.plugin import AwaitPod, Plugin
 
 _log = logging.getLogger(__name__)
 
 ASK_SECONDS = 10.0
 """Time within which a setting that stays the same and is not in effect is asked for again, as in Koordinator. One in
 effect is carried on."""
+_IDENTITIES = (Knob.CPU_BVT, Knob.CPU_IDLE)
+"""Knobs of a pod's cgroup that a strategy keeps and no runtime sets."""
 _MOST_BIRTHS = 4096
 _UNSEEN_TICKS = 60
 """Ticks after which a container that was told of at its birth and never seen is forgotten."""
@@ -56,18 +58,25 @@ class RuntimeHooks:
         facts_of: Callable[[PodTable], NodeFacts],
         actions: Callable[[], Mapping[str, Mapping[Knob, str]]],
         holds: Callable[[Setting], bool],
+        ask_now: Callable[[Sequence[Setting]], None],
     ) -> None:
         """Without a reconciler nothing is asked for; `actions` are the values of actions in effect, by cgroup; `holds`
-        says whether protocol state is in effect, or below an action."""
+        says whether protocol state is in effect, or below an action; `ask_now` has settings applied before the next
+        tick."""
         self.silent = (STRATEGY,)
         self.reconciler = reconciler
         self.pods = pods
         self.actions = actions
         self._facts_of = facts_of
         self._holds = holds
+        self._ask_now = ask_now
+        self.await_pod: "AwaitPod | None" = None  # noqa: UP037 - protobuf is not imported for a name
+        """Of the source of pods: for a pod that starts before the table has it."""
         self._problems: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._births: dict[str, int] = {}
+        self._identities: dict[str, tuple[list[Setting], int]] = {}
+        """By path of a pod that starts, and the ticks since; until the tick sees it."""
         self._exit = ExitStack()
         self._asked: tuple[Sequence[Setting], Sequence[Setting]] = ((), ())
         self._asked_seconds = 0.0
@@ -107,6 +116,18 @@ class RuntimeHooks:
             if len(self._births) < _MOST_BIRTHS:
                 self._births[path] = 0
 
+    def born_with(self, path: str, values: Mapping[Knob, str]) -> None:
+        """Give the cgroup of a pod that starts its scheduling identity, before it has a process; any thread may call.
+
+        From the first tick that sees it on, the strategy that keeps identities asks for it.
+        """
+        settings = [_of_birth(path, knob, value, "identity at the start") for knob, value in values.items()]
+        with self._lock:
+            if not settings or len(self._identities) >= _MOST_BIRTHS:
+                return
+            self._identities[path] = (settings, 0)
+        self._ask_now(settings)
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have something closed at the end."""
         self._exit.callback(callback)
@@ -117,35 +138,44 @@ class RuntimeHooks:
 
     def _widened(self, pods: PodTable, cgroups: Sequence[CgroupInfo]) -> list[Setting]:
         with self._lock:
-            if not self._births:
+            if not self._births and not self._identities:
                 return []
             present = {info.path for info in cgroups}
+            for path, (settings, unseen) in list(self._identities.items()):
+                del self._identities[path]
+                if path not in present and unseen < _UNSEEN_TICKS:
+                    self._identities[path] = (settings, unseen + 1)
             for path, unseen in list(self._births.items()):
                 if path not in present and (unseen < 0 or unseen >= _UNSEEN_TICKS):
                     del self._births[path]  # it ended, or never came
                 else:
                     self._births[path] = -1 if path in present else unseen + 1
             born = [path for path, unseen in self._births.items() if unseen < 0]
+            starting = [one for settings, _ in self._identities.values() for one in settings]
+        if not born:
+            return starting
         node = self._facts_of(pods)
         cpus = format_cpuset((node.pools.be_cpus & node.cpus) or node.cpus)
-        return [
-            Setting(
-                strategy=STRATEGY,
-                target=path,
-                knob=Knob.CPUSET_CPUS,
-                value=cpus,
-                reason="it was born under suppression, which is not its own",
-                strength=Strength.INVISIBLE,
-                protocol_state=True,
-            )
-            for path in born
-        ]
+        reason = "it was born under suppression, which is not its own"
+        return [*starting, *(_of_birth(path, Knob.CPUSET_CPUS, cpus, reason) for path in born)]
 
     def _report(self, problems: Mapping[str, str]) -> None:
         for name, problem in problems.items():
             if self._problems.get(name) != problem:
                 _log.warning("%s: %s", name, problem)
         self._problems = problems
+
+
+def _of_birth(path: str, knob: Knob, value: str, reason: str) -> Setting:
+    return Setting(
+        strategy=STRATEGY,
+        target=path,
+        knob=knob,
+        value=value,
+        reason=reason,
+        strength=Strength.INVISIBLE,
+        protocol_state=True,
+    )
 
 
 def open_runtime_hooks(
@@ -157,6 +187,7 @@ def open_runtime_hooks(
     in_cluster: bool,
     node: NodeOf = lambda: None,
     kubelet: KubeletConfigurationOf = lambda: None,
+    await_pod: "AwaitPod | None" = None,
 ) -> RuntimeHooks:
     """Open what the settings ask for and make it a source of the control loop. Close the result before the loop.
 
@@ -179,7 +210,10 @@ def open_runtime_hooks(
     kept = HookRules(settings.hooks.features, only_reconciled=True)
     reconciler = Reconciler(kept, facts_of, v1=v1) if _is_on(settings.hooks.reconcile, automatic) else None
     enforcer = control.enforcer
-    hooks = RuntimeHooks(reconciler, pods, facts_of, lambda: enforcer.active_state().actions, enforcer.holds)
+    hooks = RuntimeHooks(
+        reconciler, pods, facts_of, lambda: enforcer.active_state().actions, enforcer.holds, control.ask_now
+    )
+    hooks.await_pod = await_pod
     if _is_on(settings.nri.enabled, automatic) and may_act:
         _open_nri(settings, tree, hooks, facts_of, v1=v1)
     if settings.runtime_proxy.enabled and may_act:
@@ -233,6 +267,7 @@ def _plugin(
     def take_birth(birth: Birth) -> None:
         if birth.suppressed:
             hooks.born_suppressed(birth.path)
+        hooks.born_with(birth.path, {knob: birth.values[knob] for knob in _IDENTITIES if knob in birth.values})
 
     knobs = open_knobs(settings.enforcer, tree)
     return Plugin(
@@ -243,6 +278,7 @@ def _plugin(
         bounds_of=lambda path: pod_bounds(knobs, path),
         actions=hooks.actions,
         on_birth=take_birth,
+        await_pod=hooks.await_pod,
         request_timeout_milliseconds=settings.nri.request_timeout_milliseconds,
     )
 

@@ -82,6 +82,21 @@ def kubepods_of(pod_path: str) -> str:
     return ""
 
 
+def kube_qos_at(pod_path: str) -> str:
+    """Return the Kubernetes class that the directory of a pod lies in; empty outside the kubelet's directories."""
+    directory = kubepods_of(pod_path)
+    return _class_of(directory, pod_path[len(directory) + 1 :].split("/")[0])[1] if directory else ""
+
+
+def _class_of(directory: str, name: str) -> tuple[str, str]:
+    """Return the word for a class in the kubelet's names, none for a pod beside the directories of classes, and the
+    class."""
+    for word, kube_qos in _KUBE_QOS.items():
+        if name == (f"{_stem(directory)}-{word}{_SLICE}" if directory.endswith(_SLICE) else word):
+            return word, kube_qos
+    return "", "Guaranteed"
+
+
 def _in_kubepods(path: str, kubepods: Collection[str]) -> CgroupName | None:
     for directory in kubepods:
         if path == directory:
@@ -94,12 +109,11 @@ def _in_kubepods(path: str, kubepods: Collection[str]) -> CgroupName | None:
 def _below_kubepods(directory: str, names: list[str]) -> CgroupName:
     """Recognise the directories of a class, of a pod, of a container and those inside, each by its exact name."""
     is_systemd = directory.endswith(_SLICE)
-    base, kube_qos, last = _stem(directory), "Guaranteed", names[-1]
+    base, last = _stem(directory), names[-1]
     plain = CgroupName(CgroupKind.PLAIN, last)
-    for word, name in _KUBE_QOS.items():
-        if names[0] == (f"{base}-{word}{_SLICE}" if is_systemd else word):
-            base, kube_qos, names = f"{base}-{word}", name, names[1:]
-            break
+    word, kube_qos = _class_of(directory, names[0])
+    if word:
+        base, names = f"{base}-{word}", names[1:]
     if not names:
         return CgroupName(CgroupKind.KUBEPODS, base, kube_qos=kube_qos)
     own = names[0].removeprefix(f"{base}-").removesuffix(_SLICE) if is_systemd else names[0]

@@ -91,7 +91,7 @@ class PodSource:
         self._tree_check = TreeCheck(lambda: mount_of(tree))
         self._tree_thread = TreeThread(self._look_at_tree)
         self._vanished: frozenset[str] = frozenset()
-        self._publishing = threading.Lock()
+        self._publishing = threading.Condition()
         self._status = SourceStatus()
         self._answered_seconds = float("-inf")
         self._complaints = Complaints(_log)
@@ -106,6 +106,7 @@ class PodSource:
         self._pods_due_seconds = float("-inf")
         self._pods_read_seconds = float("-inf")
         self._config_due_seconds = float("-inf")
+        self._is_pod_awaited = False
         self._is_stale = False
         self._list_problems: tuple[str, ...] = ()
         self._changed = threading.Condition()
@@ -154,6 +155,15 @@ class PodSource:
         with self._changed:
             self._poked = True
             self._changed.notify_all()
+
+    def await_pod(self, uid: str, timeout_seconds: float) -> PodTable:
+        """Have the pods read soon because one starts; return the newest table once it has it, or after the timeout."""
+        with self._publishing:
+            if self._table.of_uid(uid) is None:
+                self._is_pod_awaited = True
+                self.poke()
+                self._publishing.wait_for(lambda: self._table.of_uid(uid) is not None, timeout_seconds)
+        return self._table
 
     def start(self) -> None:
         """Start the threads."""
@@ -314,10 +324,11 @@ class PodSource:
 
     def _are_pods_due(self, now_seconds: float) -> bool:
         """Whether to read the pods: at the interval, and where the runtime's sandboxes are others than then."""
+        is_awaited, self._is_pod_awaited = self._is_pod_awaited, False
         if now_seconds >= self._pods_due_seconds or self._is_watching():
             return True
         is_runtime_away = not self._settings.cri or self._retries["runtime"].wait_seconds(now_seconds) > 0
-        if _sandboxes(self._sources.view) == self._sandboxes and not is_runtime_away:
+        if _sandboxes(self._sources.view) == self._sandboxes and not is_runtime_away and not is_awaited:
             return False  # without a runtime, what poked may have been a pod
         earliest_seconds = self._pods_read_seconds + PODS_SPACING_SECONDS
         if now_seconds < earliest_seconds:
@@ -442,6 +453,7 @@ class PodSource:
             self._note(assembly)
             if self._table.generation == 0 or assembly.pods != self._table.pods:
                 self._table = PodTable(assembly.pods, generation=self._table.generation + 1)
+                self._publishing.notify_all()
 
     def _note(self, assembly: Assembly) -> None:
         problems = self._list_problems + assembly.problems

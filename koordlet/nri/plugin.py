@@ -18,7 +18,7 @@ from koordlet.hooks.decide import Decision, HookRules
 from koordlet.hooks.node import effective_qos
 from koordlet.hooks.reconciler import NodeFactsOf
 from koordlet.hooks.resources import ContainerResources, knob_values
-from koordlet.identity.pods import PodFacts, PodTableOf
+from koordlet.identity.pods import PodFacts, PodTable, PodTableOf
 from koordlet.nri.adjustment import adjustment, update
 from koordlet.nri.bounds import (
     NO_SUPPRESSION,
@@ -41,16 +41,19 @@ from koordlet.nri.nri_pb2 import (
     CreateContainerResponse,
     Empty,
     PodRequest,
+    PodSandbox,
     SynchronizeRequest,
     SynchronizeResponse,
     UpdateContainerRequest,
     UpdateContainerResponse,
 )
-from koordlet.nri.sandbox import container_of, container_path, pod_of
+from koordlet.nri.sandbox import container_of, container_path, is_placed, pod_of
 
 _log = logging.getLogger(__name__)
 
 SERVICE = "nri.pkg.api.v1alpha1.Plugin"
+AWAIT_POD_SECONDS = 0.3
+"""Wait of a container for its pod, which was asked for when its sandbox started; runtimes wait 2 s for a plugin."""
 EVENTS = (RUN_POD_SANDBOX, REMOVE_POD_SANDBOX, CREATE_CONTAINER, UPDATE_CONTAINER, STOP_CONTAINER)
 
 
@@ -68,6 +71,8 @@ class Birth:
 
 BirthHandler = Callable[[Birth], None]
 """Takes a birth; called on the plugin's thread and never waits."""
+AwaitPod = Callable[[str, float], PodTable]
+"""Has the pod of this uid read soon; returns the newest table once it has it, or after so many seconds."""
 PodBoundsOf = Callable[[str], PodBounds]
 """Reads what the pod's cgroup at a path has."""
 
@@ -89,9 +94,11 @@ class Plugin:
         bounds_of: PodBoundsOf,
         actions: ActiveActions = nothing_active,
         on_birth: BirthHandler = ignore_birth,
+        await_pod: AwaitPod | None = None,
         request_timeout_milliseconds: int = 0,
     ) -> None:
-        """`v1` says which version the host's cpu hierarchy is."""
+        """`v1` says which version the host's cpu hierarchy is. Without `await_pod` a pod that the table does not have
+        starts with what is safe for any, as one that does not come in time."""
         self.events: Counter[str] = Counter()
         """Calls by method."""
         self.failures: Counter[str] = Counter()
@@ -109,6 +116,7 @@ class Plugin:
         self._bounds_of = bounds_of
         self._actions = actions
         self._on_birth = on_birth
+        self._await_pod = await_pod
         self._request_timeout_milliseconds = request_timeout_milliseconds
         self._methods: dict[str, Callable[[bytes], Message]] = {
             "Configure": self._configure,
@@ -149,7 +157,7 @@ class Plugin:
 
     def _run_pod(self, payload: bytes) -> Message:
         sandbox = PodRequest.FromString(payload).pod
-        pods = self._pods()
+        pods = self._table_with(sandbox, 0.0)
         pod = pod_of(sandbox, pods)
         decision = self._noted(self._rules.pod(pod, self._facts_of(pods)))
         values = knob_values(decision.resources, v1=self._v1)
@@ -159,7 +167,7 @@ class Plugin:
 
     def _create(self, payload: bytes) -> Message:
         asked = CreateContainerRequest.FromString(payload)
-        pods = self._pods()
+        pods = self._table_with(asked.pod, AWAIT_POD_SECONDS)
         pod = pod_of(asked.pod, pods)
         container = container_of(asked.container, pod)
         decided = self._noted(self._rules.container(pod, container, self._facts_of(pods))).resources
@@ -181,6 +189,14 @@ class Plugin:
         given = self._within(decided, pod, self._suppressed(pod))
         changed = update(asked.container.id, given, asked.linux_resources, v1=self._v1)
         return UpdateContainerResponse(update=[changed] if changed is not None else [])
+
+    def _table_with(self, sandbox: PodSandbox, wait_seconds: float) -> PodTable:
+        """The table of pods, with this one if it is to come: what the scheduler gave a pod cannot be mended once a
+        container was told of its devices."""
+        pods = self._pods()
+        if self._await_pod is None or not sandbox.uid or pods.of_uid(sandbox.uid) is not None:
+            return pods
+        return self._await_pod(sandbox.uid, wait_seconds if is_placed(sandbox) else 0.0)
 
     def _suppressed(self, pod: PodFacts) -> Suppression:
         if effective_qos(pod) is not QoSClass.BE or not pod.cgroup_path:

@@ -2,22 +2,28 @@
 
 The runtime knows labels, annotations and what the kubelet asks for; the rest of the spec comes from the table of pods,
 where the pod is in it already.
+
+What only the scheduler writes (CPUs, devices) counts as the table has it: whoever may talk to the runtime chooses the
+annotations of a sandbox, and without the spec there is no amount to bound them by.
 """
 
 from api.kube.resources import CPU, MEMORY
-from api.protocol import LABEL_QOS_CLASS
+from api.protocol import ANNOTATION_DEVICE_ALLOCATED, ANNOTATION_RESOURCE_STATUS, LABEL_QOS_CLASS
 from api.qos import QoSClass
+from koordlet.identity.cgroup_names import kube_qos_at
 from koordlet.identity.classes import believed_class
 from koordlet.identity.pods import PodContainer, PodFacts, PodTable
+from koordlet.kubelet.cgroup_paths import expanded_slice, path_of_spec
 from koordlet.nri.nri_pb2 import Container, LinuxResources, PodSandbox
 
 CONFIG_SOURCE = "kubernetes.io/config.source"
-_KINDS = {"besteffort": "BestEffort", "burstable": "Burstable"}
+BY_SCHEDULER = (ANNOTATION_RESOURCE_STATUS, ANNOTATION_DEVICE_ALLOCATED)
 
 
 def pod_of(sandbox: PodSandbox, pods: PodTable) -> PodFacts:
     """Return the pod: as in the table, with the labels and annotations that the runtime was given."""
-    labels, annotations = dict(sandbox.labels), dict(sandbox.annotations)
+    labels = dict(sandbox.labels)
+    annotations = {key: text for key, text in sandbox.annotations.items() if key not in BY_SCHEDULER}
     known = pods.of_uid(sandbox.uid) if sandbox.uid else None
     path = pod_path(sandbox)
     if known is not None:
@@ -31,7 +37,7 @@ def pod_of(sandbox: PodSandbox, pods: PodTable) -> PodFacts:
             limits=known.limits,
             uid=known.uid,
             cgroup_uid=known.cgroup_uid,
-            kube_qos=known.kube_qos or _kube_qos(path),
+            kube_qos=known.kube_qos or kube_qos_at(path),
             workload=known.workload,
             static=known.static,
             containers=known.containers,
@@ -40,7 +46,7 @@ def pod_of(sandbox: PodSandbox, pods: PodTable) -> PodFacts:
     static = annotations.get(CONFIG_SOURCE, "api") != "api"
     try:
         labelled = QoSClass(labels.get(LABEL_QOS_CLASS, ""))
-        qos = QoSClass.SYSTEM if static else believed_class(labelled, _kube_qos(path))
+        qos = QoSClass.SYSTEM if static else believed_class(labelled, kube_qos_at(path))
     except ValueError:
         qos = QoSClass.NONE
     return PodFacts(
@@ -50,11 +56,16 @@ def pod_of(sandbox: PodSandbox, pods: PodTable) -> PodFacts:
         annotations=annotations,
         uid=sandbox.uid,
         cgroup_uid=sandbox.uid,
-        kube_qos=_kube_qos(path),
+        kube_qos=kube_qos_at(path),
         static=static,
         cgroup_path=path,
         spec_known=False,
     )
+
+
+def is_placed(sandbox: PodSandbox) -> bool:
+    """Return whether the scheduler is said to have given the pod something, for which the table has to be asked."""
+    return any(key in sandbox.annotations for key in BY_SCHEDULER)
 
 
 def container_of(container: Container, pod: PodFacts) -> PodContainer:
@@ -67,34 +78,16 @@ def container_of(container: Container, pod: PodFacts) -> PodContainer:
 
 def pod_path(sandbox: PodSandbox) -> str:
     """Return the path of the pod's cgroup, empty where the runtime does not say it."""
-    return _expanded(sandbox.linux.cgroup_parent)
+    path = sandbox.linux.cgroup_parent
+    name = path.rpartition("/")[2]
+    if name.endswith(".slice"):
+        return expanded_slice(name)
+    return f"/{path.strip('/')}" if path.strip("/") else ""
 
 
 def container_path(container: Container) -> str:
     """Return the path of the container's cgroup; `slice:prefix:id` is systemd's form."""
-    path = container.linux.cgroups_path
-    slice_name, colon, unit = path.partition(":")
-    if not colon:
-        return _expanded(path)
-    prefix, _, identity = unit.partition(":")
-    return f"{_expanded(slice_name)}/{prefix}-{identity}.scope"
-
-
-def _expanded(path: str) -> str:
-    """Return the path of a slice by its name: `a-b.slice` is `/a.slice/a-b.slice`; other paths are as they are."""
-    name = path.rpartition("/")[2]
-    if not name.endswith(".slice"):
-        return f"/{path.strip('/')}" if path.strip("/") else ""
-    parts = name.removesuffix(".slice").split("-")
-    return "".join(f"/{'-'.join(parts[: count + 1])}.slice" for count in range(len(parts)))
-
-
-def _kube_qos(path: str) -> str:
-    for part in path.split("/"):
-        for directory, kube_qos in _KINDS.items():
-            if part in (directory, f"kubepods-{directory}.slice"):
-                return kube_qos
-    return "Guaranteed" if path else ""
+    return path_of_spec(container.linux.cgroups_path)
 
 
 def _limits(resources: LinuxResources) -> dict[str, int]:

@@ -177,6 +177,28 @@ def test_settings_that_nobody_changed_are_carried_on(node: Node) -> None:
     assert found(node, POD)[0] == "77"
 
 
+def test_a_pod_has_its_identity_before_a_tick_sees_it(node: Node) -> None:
+    late = f"/kubepods/besteffort/pod{UID.replace('1', '2')}"
+    node.host.make(late)
+    hooks = node.open()
+    node.table = PodTable([BATCH], generation=1)
+    hooks.born_with(POD, {Knob.CPU_IDLE: "1"})
+    assert node.host.text(POD, "cpu.idle") == "0"  # nothing is written before the first tick
+    node.tick()
+    hooks.born_with(late, {Knob.CPU_IDLE: "1"})
+    hooks.born_with("/kubepods/besteffort/never", {Knob.CPU_IDLE: "1"})
+    assert node.host.text(late, "cpu.idle") == "1"
+    assert found(node, CONTAINER) == (("1536", "150000") if node.host.version == 1 else ("59", "150000 100000"))
+    for second in range(3, 6):
+        node.tick(second)
+        assert node.host.text(late, "cpu.idle") == "1"
+    for second in range(6, 90):
+        node.tick(second)
+    # Neither did a tick see it, nor does a strategy ask for it.
+    assert node.host.text(late, "cpu.idle") == "0"
+    assert found(node, CONTAINER) == (("1536", "150000") if node.host.version == 1 else ("59", "150000 100000"))
+
+
 def test_the_runtime_is_answered(node: Node) -> None:
     runtime = Runtime(node.host.root / "nri.sock")
     hooks = node.open(nri=NriSettings(socket="/nri.sock", backoff_seconds=0.1))

@@ -267,6 +267,22 @@ def test_what_ended_is_told_while_the_runtime_does_not_answer(
     source.close()
 
 
+def test_a_pod_that_starts_is_read_before_the_runtime_lists_it(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer, kubelet: KubeletServer
+) -> None:
+    listed = json.loads(recorded("pods.json"))
+    web = next(each for each in listed["items"] if each["metadata"]["name"] == "web")
+    without = [each for each in listed["items"] if each is not web]
+    kubelet.answers["/pods"] = json.dumps({"items": without}).encode()
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.start()
+    wait_for(lambda: source.table().generation)
+    assert source.await_pod(web["metadata"]["uid"], 0.0).of_uid(web["metadata"]["uid"]) is None
+    kubelet.answers["/pods"] = recorded("pods.json")
+    assert source.await_pod(web["metadata"]["uid"], 10.0).of_uid(web["metadata"]["uid"]) is not None
+    source.close()
+
+
 def test_a_runtime_that_hangs_costs_one_wait_for_all_places(
     settings: KubeletSettings, root: Path, runtime: RuntimeServer
 ) -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from api.intents import Knob
+from api.kube.resources import CPU
 from api.protocol import (
+    ANNOTATION_DEVICE_ALLOCATED,
     ANNOTATION_EXTENDED_RESOURCE_SPEC,
     ANNOTATION_OOM_SCORE_ADJ,
     ANNOTATION_RESCTRL,
@@ -15,9 +17,10 @@ from api.protocol import (
     BATCH_CPU,
     BATCH_MEMORY,
 )
+from api.qos import QoSClass
 from koordlet.hooks.decide import HookRules
 from koordlet.hooks.resources import ContainerResources, DeviceNode, Mount
-from koordlet.identity.pods import PodTable
+from koordlet.identity.pods import PodFacts, PodTable
 from koordlet.nri.adjustment import adjustment
 from koordlet.nri.bounds import PodBounds
 from koordlet.nri.nri_pb2 import (
@@ -33,7 +36,7 @@ from koordlet.nri.nri_pb2 import (
     UpdateContainerRequest,
     UpdateContainerResponse,
 )
-from koordlet.nri.plugin import Birth, Plugin
+from koordlet.nri.plugin import AWAIT_POD_SECONDS, AwaitPod, Birth, Plugin
 from koordlet.strategies.view import CacheControl
 from tests.koordlet.hooks import facts
 from tests.koordlet.nri.runtime import container, sandbox
@@ -54,6 +57,7 @@ class Host:
         bounds: PodBounds = PodBounds(),  # noqa: B008 - immutable
         actions: Mapping[str, Mapping[Knob, str]] | None = None,
         pods: PodTable | None = None,
+        await_pod: AwaitPod | None = None,
     ) -> None:
         self.births: list[Birth] = []
         found, state = node or facts.node(), actions or {}
@@ -65,6 +69,7 @@ class Host:
             bounds_of=lambda _path: bounds,
             actions=lambda: state,
             on_birth=self.births.append,
+            await_pod=await_pod,
             request_timeout_milliseconds=500,
         )
 
@@ -115,16 +120,53 @@ def test_a_pod_is_told_of_at_its_birth() -> None:
     assert birth.values[Knob.CPU_MAX] == "50000 100000"
 
 
+PLACED = {ANNOTATION_RESOURCE_STATUS: '{"cpuset": "2-3"}'}
+PINNED = PodTable(
+    [PodFacts("default/web", QoSClass.LSR, annotations=PLACED, requests={CPU: 2000}, uid="u1", kube_qos="Guaranteed")],
+    generation=1,
+)
+
+
 def test_cpus_of_its_own() -> None:
-    pod = sandbox(qos="LSR", parent="/kubepods/podu1", annotations={ANNOTATION_RESOURCE_STATUS: '{"cpuset": "2-3"}'})
-    given = Host().create(pod).adjust.linux.resources
-    assert given.cpu.cpus == "2-3"
+    pod = sandbox(qos="LSR", parent="/kubepods/podu1", annotations=PLACED)
+    assert Host(pods=PINNED).create(pod).adjust.linux.resources.cpu.cpus == "2-3"
+
+
+def test_what_the_scheduler_gave_counts_as_the_table_has_it() -> None:
+    """A sandbox's annotations are the word of whoever talks to the runtime, and no amount bounds them."""
+    forged = sandbox(qos="LSR", parent="/kubepods/podu1", annotations={ANNOTATION_RESOURCE_STATUS: '{"cpuset": "0-7"}'})
+    assert Host().create(forged) == CreateContainerResponse()
+    assert Host(pods=PINNED).create(forged).adjust.linux.resources.cpu.cpus == "2-3"
+    unplaced = PodTable([replace(PINNED.pods[0], annotations={})], generation=1)
+    assert Host(pods=unplaced).create(forged) == CreateContainerResponse()
+    gpu = {ANNOTATION_DEVICE_ALLOCATED: '{"gpu": [{"minor": 7}]}'}
+    node = facts.node()
+    open_gates = HookRules({"GPUEnvInject": True})
+    host = Host(node)
+    host.plugin._rules = open_gates
+    assert host.create(sandbox(qos="LS", parent="/kubepods/podu1", annotations=gpu)) == CreateContainerResponse()
+
+
+def test_a_container_waits_for_its_pod_where_the_scheduler_gave_something() -> None:
+    asked: list[tuple[str, float]] = []
+
+    def await_pod(uid: str, seconds: float) -> PodTable:
+        asked.append((uid, seconds))
+        return PINNED if seconds else PodTable()
+
+    host = Host(await_pod=await_pod)
+    pod = sandbox(qos="LSR", parent="/kubepods/podu1", annotations=PLACED)
+    host.plugin.handle("RunPodSandbox", PodRequest(pod=pod).SerializeToString())
+    assert host.create(pod).adjust.linux.resources.cpu.cpus == "2-3"
+    host.create(sandbox(annotations=BATCH))
+    assert asked == [("u1", 0.0), ("u1", AWAIT_POD_SECONDS), ("u1", 0.0)]
 
 
 def test_a_container_starts_within_its_pods_cgroup() -> None:
-    host = Host(bounds=PodBounds(cpus=frozenset({3, 4}), quota_us=20_000))
-    pod = sandbox(qos="LSR", parent="/kubepods/podu1", annotations={ANNOTATION_RESOURCE_STATUS: '{"cpuset": "2-3"}'})
+    host = Host(bounds=PodBounds(cpus=frozenset({3, 4}), quota_us=20_000), pods=PINNED)
+    pod = sandbox(qos="LSR", parent="/kubepods/podu1", annotations=PLACED)
     assert host.create(pod).adjust.linux.resources.cpu.cpus == "3"
+    host = Host(bounds=PodBounds(cpus=frozenset({3, 4}), quota_us=20_000))
     given = host.create(sandbox(annotations=BATCH)).adjust.linux.resources
     assert given.cpu.shares.value == 512
     assert not given.cpu.HasField("quota")

@@ -10,9 +10,11 @@ import grpc
 import msgspec
 import pytest
 
+from api.kube.resources import CPU
 from api.protocol import ANNOTATION_EXTENDED_RESOURCE_SPEC, ANNOTATION_RESOURCE_STATUS, BATCH_CPU, BATCH_MEMORY
+from api.qos import QoSClass
 from koordlet.hooks.decide import HookRules
-from koordlet.identity.pods import PodTable
+from koordlet.identity.pods import PodFacts, PodTable
 from koordlet.nri import nri_pb2 as nri
 from koordlet.nri.bounds import PodBounds
 from koordlet.nri.plugin import Birth, Plugin
@@ -167,13 +169,21 @@ def births() -> list[Birth]:
 
 
 @pytest.fixture
-def plugin_service(service_settings: HookServiceSettings, births: list[Birth]) -> Iterator[HookService]:
+def known() -> list[PodFacts]:
+    """What the table of pods has."""
+    return []
+
+
+@pytest.fixture
+def plugin_service(
+    service_settings: HookServiceSettings, births: list[Birth], known: list[PodFacts]
+) -> Iterator[HookService]:
     """A service with the rules of the agent."""
     found = facts.node()
     plugin = Plugin(
         HookRules(),
         lambda _pods: found,
-        PodTable,
+        lambda: PodTable(known, generation=1),
         v1=True,
         bounds_of=lambda _path: PodBounds(),
         on_birth=births.append,
@@ -198,9 +208,14 @@ def test_a_batch_container_starts_within_its_limits(
     assert cri.UpdateContainerResourcesRequest.FromString(sent).linux.cpu_quota == 50_000
 
 
-def test_cpus_that_the_scheduler_chose(kubelet: Kubelet, runtime: FakeRuntime, plugin_service: HookService) -> None:
-    pod = {**POD, "labels": {"koordinator.sh/qosClass": "LSR"},
-           "annotations": {ANNOTATION_RESOURCE_STATUS: json.dumps({"cpuset": "2-3"})}}  # fmt: skip
+def test_cpus_that_the_scheduler_chose(
+    kubelet: Kubelet, runtime: FakeRuntime, plugin_service: HookService, known: list[PodFacts]
+) -> None:
+    placed = {ANNOTATION_RESOURCE_STATUS: json.dumps({"cpuset": "2-3"})}
+    pod = {**POD, "labels": {"koordinator.sh/qosClass": "LSR"}, "annotations": placed}
+    unknown = kubelet.create(kubelet.run_pod(**pod), **CONTAINER)
+    assert runtime.containers[unknown].config.linux.resources.cpuset_cpus == ""
+    known.append(PodFacts("default/web", QoSClass.LSR, annotations=placed, requests={CPU: 2000}, uid="u1"))
     container = kubelet.create(kubelet.run_pod(**pod), **CONTAINER)
     assert runtime.containers[container].config.linux.resources.cpuset_cpus == "2-3"
 
