@@ -164,6 +164,10 @@ class Engine:
         name = pod.metadata.labels.get(LABEL_SCHEDULER_NAME, pod.spec.scheduler_name)
         return name == self.settings.scheduler_name
 
+    def _trusts(self, pod: Pod) -> bool:
+        """Return whether the pod's scheduler is this one, or one whose pods are bound through the extender here."""
+        return self.is_ours(pod) or pod.spec.scheduler_name in self.settings.extender_scheduler_names
+
     # Attempts
 
     def schedule_one(self, now: float) -> AttemptOutcome | None:
@@ -359,6 +363,11 @@ class Engine:
         uid, node = info.uid, info.pod.spec.node_name
         row = self.snapshot.row(node)
         placement = self.snapshot.pods.get(uid)
+        if placement is not None and placement.row == row and not placement.assumed:
+            # What its author writes to a bound pod later changes nothing that was decided.
+            info.patch = dict(placement.info.patch)
+        elif self._trusts(info.pod):
+            info.believe()
         if placement is not None and placement.row == row:
             self.snapshot.update_pod(info)
             return

@@ -14,13 +14,8 @@ from numpy.typing import NDArray
 
 from api.kube.objects import Pod
 from api.placement import PlacementAnswer, PlacementRequest, PodPlacement, Rejection, SimulatedPod
-from api.protocol import (
-    ANNOTATION_DEVICE_ALLOCATED,
-    ANNOTATION_RESERVATION_ALLOCATED,
-    ANNOTATION_RESOURCE_STATUS,
-)
 from scheduler.cluster_state.columns import Row
-from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.podinfo import DECIDED_ANNOTATIONS, PodInfo
 from scheduler.cluster_state.snapshot import Trial
 from scheduler.cycle import BARRED, REASON_BITS, ClassResult, Evaluation
 from scheduler.engine import Engine
@@ -28,10 +23,6 @@ from scheduler.explain.diagnosis import sentence, tally
 from scheduler.framework import Attempt, Failure, Reason
 
 EXCLUDED = Reason("node(s) excluded by the request", resolvable=False)
-DECIDED_ANNOTATIONS = frozenset(
-    {ANNOTATION_DEVICE_ALLOCATED, ANNOTATION_RESERVATION_ALLOCATED, ANNOTATION_RESOURCE_STATUS}
-)
-"""Shares of a node that the scheduler wrote to a pod; one made anew carries none of them."""
 
 Reserved = tuple[Attempt, ClassResult, Row]
 

@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from api.kube.objects import Container, Pod, Volume
 from api.kube.resources import CPU, MEMORY, PODS, Resources, add, maximum, parse_quantity, parse_resources
-from api.protocol import DEPRECATED_RESOURCES
+from api.protocol import (
+    ANNOTATION_DEVICE_ALLOCATED,
+    ANNOTATION_RESERVATION_ALLOCATED,
+    ANNOTATION_RESOURCE_STATUS,
+    DEPRECATED_RESOURCES,
+)
 from scheduler.cluster_state.columns import Row
 
 Requester: TypeAlias = Callable[[Container], Resources]
@@ -35,6 +40,18 @@ IDENTITY_LABELS = frozenset(
     }
 )
 """Labels that tell members of one workload apart; no class depends on them."""
+
+DECIDED_ANNOTATIONS = frozenset(
+    {
+        ANNOTATION_DEVICE_ALLOCATED,
+        ANNOTATION_RESERVATION_ALLOCATED,
+        ANNOTATION_RESOURCE_STATUS,
+        "internal.scheduling.koordinator.sh/bind-gang-group-id",
+        "internal.scheduling.koordinator.sh/bind-gang-member-count",
+    }
+)
+"""Annotations that the scheduler alone writes, with the binding. On a pending pod they are its author's and count for
+nothing; no class depends on them."""
 
 CLASS_ANNOTATION_PARTS = ("koordinator.sh/", "scheduling.", "k8s.io/")
 """Only annotations whose key contains one of these can matter to placement."""
@@ -73,7 +90,10 @@ class PodInfo:
     pod: Pod
     cls: PodClass
     patch: dict[str, str] = field(default_factory=dict)
-    """Annotations decided at Reserve; they travel with the binding and read like the pod's own."""
+    """Annotations decided at Reserve; they travel with the binding and read like the pod's own. Of a bound pod, those
+    of DECIDED_ANNOTATIONS as they were when it was first seen bound."""
+    stand_in: bool = False
+    """The pod stands for a reservation; no API object backs it."""
 
     @property
     def uid(self) -> str:
@@ -106,9 +126,22 @@ class PodInfo:
         return self.cls.requests
 
     def annotation(self, key: str) -> str | None:
-        """An annotation: decided in this process, else on the object, else None."""
+        """An annotation, decided or on the object; of those that only the scheduler writes, what was decided."""
         value = self.patch.get(key)
-        return value if value is not None else self.pod.metadata.annotations.get(key)
+        if value is not None or key in DECIDED_ANNOTATIONS:
+            return value
+        return self.pod.metadata.annotations.get(key)
+
+    def believe(self) -> None:
+        """Take over what the object says was decided: it is bound, and a scheduler that is trusted bound it."""
+        annotations = self.pod.metadata.annotations
+        if annotations:
+            self.patch = {key: annotations[key] for key in DECIDED_ANNOTATIONS if annotations.get(key)}
+
+    @property
+    def decided(self) -> dict[str, str]:
+        """What was decided of DECIDED_ANNOTATIONS."""
+        return {key: text for key, text in self.patch.items() if key in DECIDED_ANNOTATIONS}
 
 
 @dataclass(slots=True)
@@ -144,7 +177,9 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
     meta, spec = pod.metadata, pod.spec
     labels = {key: value for key, value in meta.labels.items() if key not in IDENTITY_LABELS}
     annotations = {
-        key: value for key, value in meta.annotations.items() if any(part in key for part in CLASS_ANNOTATION_PARTS)
+        key: value
+        for key, value in meta.annotations.items()
+        if any(part in key for part in CLASS_ANNOTATION_PARTS) and key not in DECIDED_ANNOTATIONS
     }
     owner = meta.controlled_by
     return (

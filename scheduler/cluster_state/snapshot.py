@@ -249,7 +249,8 @@ class Snapshot:
         placement = self.pods.get(info.uid)
         if placement is None:
             return
-        if placement.info.cls is info.cls and _same_to_counts(placement.info, info):
+        same_share = not placement.assumed or placement.info.decided == info.decided
+        if same_share and placement.info.cls is info.cls and _same_to_counts(placement.info, info):
             for key, value in placement.info.patch.items():
                 info.patch.setdefault(key, value)
             placement.info.pod = info.pod

@@ -8,7 +8,7 @@ from api.kube.device import Device, GpuPartition
 from scheduler.cluster_state.columns import Row
 from scheduler.devices.columns import DeviceColumns
 from scheduler.devices.inventory import NodeDevice, NodeDevices
-from scheduler.devices.payload import decode_grants
+from scheduler.devices.payload import PodDeviceRequest, clamped, decode_grants
 from scheduler.devices.request import DeviceKind
 
 ANNOTATION_GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
@@ -34,13 +34,14 @@ class DeviceLedger:
         self.nodes.pop(row, None)
         self.columns.set_row(row, None)
 
-    def charge(self, row: Row, uid: str, annotation: str, within: str = "") -> None:
-        """Record what a pod's annotation says it has; an unreadable one counts as nothing."""
+    def charge(self, row: Row, uid: str, annotation: str, request: PodDeviceRequest, within: str = "") -> None:
+        """Record what a pod's annotation says it has, as far as it asked for that; nothing when it is unreadable."""
         try:
             grants = decode_grants(annotation)
         except ValueError:
             return
-        self.nodes.setdefault(row, NodeDevices(())).hold(uid, grants, within=within, checked=False)
+        node = self.nodes.setdefault(row, NodeDevices(()))
+        node.hold(uid, clamped(grants, request, node), within=within, checked=False)
         self._mirror(row)
 
     def discharge(self, row: Row, uid: str) -> None:

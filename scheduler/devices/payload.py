@@ -1,7 +1,7 @@
 """Device annotations to values and back: requests of a pod, its allocation, the reservation it draws from."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -107,6 +107,30 @@ def decode_grants(text: str) -> list[Grant]:
     if any(min(grant.amounts.values(), default=0) < 0 for grant in grants):
         raise AnnotationError("an amount is negative")
     return grants
+
+
+def clamped(grants: Iterable[Grant], request: PodDeviceRequest, node: NodeDevices) -> list[Grant]:
+    """The grants as far as the pod asked for them: no further kind, no further device, no more of each.
+
+    A vendor's template gives its own shape, which is taken as it is on one device.
+    """
+    kept: dict[DeviceKind, list[Grant]] = {}
+    for grant in grants:
+        demand = request.demands.get(grant.kind)
+        if demand is None:
+            continue
+        same = kept.setdefault(grant.kind, [])
+        preferences = request.preferences.get(grant.kind)
+        everywhere = preferences is not None and preferences.apply_for_all
+        if grant.minor in {other.minor for other in same} or (len(same) >= demand.count and not everywhere):
+            continue
+        device = node.devices.get(grant.kind, {}).get(grant.minor)
+        limits = demand.each if device is None else device.completed(demand.each)
+        if grant.template:
+            limits = grant.amounts
+        amounts = {name: min(amount, limits[name]) for name, amount in grant.amounts.items() if name in limits}
+        same.append(replace(grant, amounts=amounts))
+    return [grant for same in kept.values() for grant in same]
 
 
 def _ports(listed: object) -> tuple[VirtualFunction, ...]:

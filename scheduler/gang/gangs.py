@@ -136,6 +136,8 @@ class Gangs:
             sibling = self.by_id.get(gang_id)
             if sibling is None or sibling.spec is None:
                 return f"gang {gang.id} is bound to gang {gang_id}, which does not exist yet"
+            if sibling.spec.group != gang.spec.group:
+                return f"gang {gang.id} is bound to gang {gang_id}, which does not name the same gangs"
             missing = sibling.spec.minimum - len(sibling.members)
             if missing > 0:
                 return f"gang {gang_id} has {len(sibling.members)} of {sibling.spec.minimum} members, {missing} missing"
@@ -230,7 +232,13 @@ class Gangs:
         gang = self._of(pod)
         if gang is None or gang.spec is None:
             return []
-        return [self.by_id[gang_id] for gang_id in gang.spec.group if gang_id in self.by_id]
+        # A gang that does not name the same group has not agreed to share its fate.
+        return [
+            sibling
+            for gang_id in gang.spec.group
+            if (sibling := self.by_id.get(gang_id)) is not None
+            and (sibling is gang or (sibling.spec is not None and sibling.spec.group == gang.spec.group))
+        ]
 
     def _gang(self, gang_id: str) -> Gang:
         return self.by_id.setdefault(gang_id, Gang(gang_id))

@@ -13,6 +13,8 @@ LIGHT_MINIMUM_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 MATCH_POLICY_LABEL = "pod-group.scheduling.sigs.k8s.io/match-policy"
 GANG = "gang.scheduling.koordinator.sh/"
 DEFAULT_WAIT_SECONDS = 600.0
+MAX_GROUP = 64
+"""Gangs that bind together."""
 MAX_MEMBERS = 2**31 - 1
 """A larger number in an annotation counts as this one."""
 
@@ -116,4 +118,6 @@ def _group(gang: str, raw: str) -> tuple[str, ...]:
         listed = decode_annotation(raw, list[str])
     except AnnotationError as error:
         raise GangError(f"gang {gang}: {GANG}groups is {raw[:64]!r}, expected a JSON list of namespace/name") from error
+    if len(listed) > MAX_GROUP:
+        raise GangError(f"gang {gang}: {GANG}groups names {len(listed)} gangs, at most {MAX_GROUP} bind together")
     return tuple(sorted({gang, *listed}))

@@ -1,6 +1,7 @@
 """Annotations and reports to values: a node's machine, a pod's request and its allocation."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -104,6 +105,15 @@ def decode_status(text: str, exclusive: CpuExclusivePolicy, within: str) -> CpuH
     if not all(0 <= node < MAX_NUMA_NODES and min(amounts.values(), default=0) >= 0 for node, amounts in numa.items()):
         return None
     return CpuHold(cpus, exclusive, numa, within)
+
+
+def clamped(hold: CpuHold, cpu_millicores: int, memory_bytes: int) -> CpuHold:
+    """The share as far as the pod asked for it: what goes beyond is not believed at all."""
+    cpus = hold.cpus if len(hold.cpus) * MILLI < cpu_millicores + MILLI else frozenset()
+    limits = {CPU: cpu_millicores, MEMORY: memory_bytes}
+    sums = {name: sum(amounts.get(name, 0) for amounts in hold.numa.values()) for name in limits}
+    exceeds = any(sums[name] > limit for name, limit in limits.items())
+    return replace(hold, cpus=cpus, numa={} if exceeds else hold.numa)
 
 
 def _topology(report: NodeResourceTopology) -> CpuTopology:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from cluster.resources import PODS, Key, merge_patch
 from scheduler.cluster_state.columns import Row
+from scheduler.cluster_state.podinfo import DECIDED_ANNOTATIONS
 from scheduler.framework import Attempt, Plugin, Reason, Verb, Write
-from scheduler.reservation.standin import is_stand_in
 
 
 class DefaultPreBind(Plugin[tuple[()]]):
@@ -24,8 +24,9 @@ class DefaultPreBind(Plugin[tuple[()]]):
         info = attempt.pod
         if info.pod.metadata.deletion_timestamp:
             return Reason("the pod is being deleted", resolvable=False)
-        if not info.patch or is_stand_in(info.pod):
+        claimed = {name: None for name in DECIDED_ANNOTATIONS if info.pod.metadata.annotations.get(name)}
+        if info.stand_in or not (info.patch or claimed):
             return ()
         key = Key(info.namespace, info.pod.metadata.name)
-        patch = merge_patch({"metadata": {"uid": info.uid, "annotations": dict(info.patch)}})
+        patch = merge_patch({"metadata": {"uid": info.uid, "annotations": {**claimed, **info.patch}}})
         return (Write(Verb.PATCH, PODS, key, patch),)

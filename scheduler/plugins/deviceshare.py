@@ -160,8 +160,14 @@ class DeviceShare(Plugin[DeviceClassSpec]):
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Charge what the pod's annotation says it was given."""
         text = info.annotation(ANNOTATION_DEVICE_ALLOCATED)
-        if text:
-            self.ledger.charge(row, info.uid, text, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
+        if not text:
+            return
+        try:
+            request = read_request(info.pod.metadata.annotations, device_demands(info.requests))
+        except DeviceRequestError:
+            return
+        within = drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED))
+        self.ledger.charge(row, info.uid, text, request, within)
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """Give the pod's devices back."""

@@ -5,11 +5,13 @@ preempts inside a quota that is full, and reports each quota's state.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from api.crds import ELASTIC_QUOTA
+from api.crds import ElasticQuota as ElasticQuotaObject
 from api.kube.meta import ObjectMeta
 from api.kube.objects import Node
 from api.kube.resources import CPU, MEMORY, Resources, add, format_resources, subtract
@@ -34,13 +36,15 @@ from scheduler.framework import (
 )
 from scheduler.preemption import BUDGETS, least_harmful, victims_on
 from scheduler.quota.admission import admit
+from scheduler.quota.claims import QuotaClaims
 from scheduler.quota.eviction import OveruseClock, QuotaPod, may_preempt, to_revoke
 from scheduler.quota.forest import Member, QuotaForest
 from scheduler.quota.spec import QUOTA, quota_spec
 from scheduler.quota.tree import DEFAULT, ROOT, SYSTEM, PodUse, QuotaSpec, QuotaTree
-from scheduler.reservation.standin import is_stand_in
 
 QUOTAS = custom(ELASTIC_QUOTA)
+REFUSED = QUOTA + "refused"
+"""Annotation of a quota that does not count, with the reason."""
 UNBOUNDED = (2**63 - 1) // 5
 
 
@@ -99,9 +103,11 @@ class ElasticQuota(Plugin[tuple[()]]):
             scale_minimums=config.enable_min_quota_scale,
             guarantee_usage=config.guarantee_usage,
             default_quota=not config.disable_default_quota,
+            open_namespace=config.quota_group_namespace,
         )
         self.forest.apply(QuotaSpec(DEFAULT, {}, config.default_quota_max))
         self.forest.apply(QuotaSpec(SYSTEM, {}, config.system_quota_max))
+        self._claims = QuotaClaims(config.quota_group_namespace)
         self._in_use = False
         """A quota exists; before, no pod is ever turned away."""
         self._offered: dict[Row, Resources] = {}
@@ -130,7 +136,7 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def pod_queued(self, info: PodInfo) -> None:
         """A pending pod asks for quota; a reservation's stand-in does not, its consumers will."""
-        if is_stand_in(info.pod):
+        if info.stand_in:
             return
         self._queued.add(info.uid)
         self.forest.put(info.uid, _member(info, assigned=info.uid in self.handle.snapshot.pods))
@@ -142,7 +148,7 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """A pod uses quota."""
-        if is_stand_in(info.pod):
+        if info.stand_in:
             return
         if info.pod.spec.node_name:
             self._queued.discard(info.uid)
@@ -151,7 +157,7 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """A pod uses none any more; whether it still asks shows before the next attempt."""
-        if is_stand_in(info.pod):
+        if info.stand_in:
             return
         # A pod deleted while its binding is under way is forgotten as pending before it is removed.
         if info.uid not in self.forest:
@@ -164,12 +170,20 @@ class ElasticQuota(Plugin[tuple[()]]):
         """A quota changed."""
         if event.resource.kind != QUOTAS.kind:
             return
+        name = event.key.name
+        before = self._claims.owner(name)
         if event.action is Action.DELETE:
-            self.forest.remove(event.key.name)
-            self._reported.pop(event.key.name, None)
-            self._clocks.pop(event.key.name, None)
-        elif event.key.name != ROOT:
-            self.forest.apply(quota_spec(event.after))
+            self._claims.drop(event.key)
+        else:
+            self._claims.put(event.key, event.after)
+        owner = self._claims.owner(name)
+        if owner is None or owner != before:
+            self._reported.pop(name, None)
+            self._clocks.pop(name, None)
+        if owner is None:
+            self._forget(name)
+        elif name != ROOT:
+            self._adopt(self._claims.quota(owner))
         if not self._in_use and event.key.name not in (ROOT, DEFAULT, SYSTEM):
             self._in_use = True
             self.handle.invalidate()
@@ -185,6 +199,7 @@ class ElasticQuota(Plugin[tuple[()]]):
         writes = [*self._reserved_quotas()]
         if self._in_use:
             writes.extend(self._status_writes())
+            writes.extend(self._refusals())
             if self.config.monitor_all_quotas and self.config.enable_runtime_quota:
                 writes.extend(self._revocations(now))
         return writes
@@ -202,7 +217,7 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def prepare(self, info: PodInfo) -> tuple[()] | None:
         """Nothing to say until there are quotas."""
-        return () if self._in_use and not is_stand_in(info.pod) else None
+        return () if self._in_use and not info.stand_in else None
 
     def pre_filter(self, attempt: Attempt, spec: tuple[()]) -> Reason | None:
         """Turn away what exceeds the quota, with every figure."""
@@ -286,6 +301,25 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     # Internals
 
+    def _forget(self, name: str) -> None:
+        """The quota is gone; the reserved ones fall back to the settings."""
+        reserved = {DEFAULT: self.config.default_quota_max, SYSTEM: self.config.system_quota_max}
+        if name in reserved:
+            self.forest.apply(QuotaSpec(name, {}, reserved[name]))
+        elif name != ROOT:
+            self.forest.remove(name)
+
+    def _adopt(self, quota: ElasticQuotaObject) -> None:
+        """Take a quota over, with what its namespace may say: a parent that consents, totals by administrators."""
+        spec = quota_spec(quota)
+        open_namespace = self.config.quota_group_namespace
+        parent = self.forest.specs().get(spec.parent)
+        if spec.namespace != open_namespace:
+            spec = replace(spec, total=None, apart=False)
+            if parent is not None and not self.forest.consents(parent, spec.namespace):
+                spec = replace(spec, parent=ROOT)
+        self.forest.apply(spec)
+
     def _settle(self) -> None:
         """Forget pods that were removed for good; trials have put theirs back by then."""
         for uid in self._leaving:
@@ -356,12 +390,20 @@ class ElasticQuota(Plugin[tuple[()]]):
     def _status_writes(self) -> Iterable[Write]:
         for tree, spec in self.forest.quotas():
             key = Key(spec.namespace, spec.name)
-            if key not in self.handle.objects(QUOTAS):
+            if self._claims.owner(spec.name) != key:
                 continue
             body = _status(tree, spec)
             if self._reported.get(spec.name) != body:
                 self._reported[spec.name] = body
                 yield Write(Verb.PATCH, QUOTAS, key, merge_patch(body))
+
+    def _refusals(self) -> Iterable[Write]:
+        """Say on quotas that share a name with another which one counts."""
+        for key, why in self._claims.refused().items():
+            shown = self._claims.quota(key).metadata.annotations.get(REFUSED, "")
+            if shown != why and self._reported.get(str(key)) != {REFUSED: why}:
+                self._reported[str(key)] = {REFUSED: why}
+                yield Write(Verb.PATCH, QUOTAS, key, merge_patch({"metadata": {"annotations": {REFUSED: why or None}}}))
 
     def _revocations(self, now: float) -> Iterable[Write]:
         for tree, spec in self.forest.quotas():

@@ -163,11 +163,15 @@ class LoadAware(Plugin[LoadSpec]):
         self._table.drop_node(row)
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
-        """Count the pod by its estimate until reports show it."""
+        """Count the pod by its estimate until reports show it; a reservation uses nothing until its owners come."""
+        if info.stand_in:
+            return
         self._table.add_pod(row, info.uid, self._assigned(info))
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """Forget the pod."""
+        if info.stand_in:
+            return
         self._table.remove_pod(row, info.uid)
 
     def on_object(self, event: ObjectEvent) -> None:

@@ -28,7 +28,14 @@ from scheduler.numa.hints import NumaHint, NumaPolicy, PolicyConflictError
 from scheduler.numa.machine import MILLI, Machine
 from scheduler.numa.placement import NumaExclusive, allocation_score
 from scheduler.numa.plan import NumaDemand, NumaPlan, PlanError, make_plan
-from scheduler.numa.reports import decode_status, encode_status, machine_shape, node_bind_policy, read_annotation
+from scheduler.numa.reports import (
+    clamped,
+    decode_status,
+    encode_status,
+    machine_shape,
+    node_bind_policy,
+    read_annotation,
+)
 from scheduler.numa.request import CpuRequest, exclusive_policy, numa_policy, read_request
 from scheduler.numa.topology import CpuBindPolicy, NumaStrategy
 
@@ -119,6 +126,7 @@ class NodeNUMAResource(Plugin[CpuRequest]):
         exclusive = exclusive_policy(resource_spec.preferred_cpu_exclusive_policy if resource_spec else "")
         hold = decode_status(text, exclusive, drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)))
         if hold is not None:
+            hold = clamped(hold, info.requests.get(CPU, 0), info.requests.get(MEMORY, 0))
             self.machines.setdefault(row, Machine()).hold(info.uid, hold)
             self.columns.mirror(row, self.machines[row])
 

@@ -47,18 +47,19 @@ class NodePorts(Plugin[tuple[HostPort, ...]]):
 
     def __init__(self, config: Any, handle: Handle) -> None:
         super().__init__(config, handle)
-        self._holders: dict[tuple[str, int], dict[Row, list[HostPort]]] = {}
+        self._holders: dict[tuple[str, int], dict[Row, list[tuple[str, HostPort]]]] = {}
+        """Pods by UID that hold a port, by protocol and number, by row."""
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Note the pod's ports."""
         for port in host_ports(info.pod):
-            self._holders.setdefault((port.protocol, port.port), {}).setdefault(row, []).append(port)
+            self._holders.setdefault((port.protocol, port.port), {}).setdefault(row, []).append((info.uid, port))
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """Free the pod's ports."""
         for port in host_ports(info.pod):
             rows = self._holders[port.protocol, port.port]
-            rows[row].remove(port)
+            rows[row].remove((info.uid, port))
             if not rows[row]:
                 del rows[row]
 
@@ -71,10 +72,11 @@ class NodePorts(Plugin[tuple[HostPort, ...]]):
         return (Reason("node(s) didn't have free ports for the requested pod ports"),)
 
     def filter(self, attempt: Attempt, spec: tuple[HostPort, ...], rows: Rows) -> Bits:
-        """Rejects rows where a port conflicts."""
+        """Rejects rows where a port conflicts; a reservation holds its ports for its owners."""
         taken = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
+        own = {share.holder.uid for shares in attempt.restored.values() for share in shares}
         for port in spec:
             for row, ports in self._holders.get((port.protocol, port.port), {}).items():
-                if any(port.conflicts(other) for other in ports):
+                if any(port.conflicts(other) for uid, other in ports if uid not in own):
                     taken[row] = 1
         return taken[rows]

@@ -42,7 +42,6 @@ from scheduler.reservation.capacity import ORDER_SCORE, conflicting_policies, no
 from scheduler.reservation.ledger import RESERVATIONS, ReservationLedger, ReservationUse
 from scheduler.reservation.lifecycle import GC_SECONDS, bound, unschedulable
 from scheduler.reservation.matching import AffinityError, Seeker, refusal, seeker_of
-from scheduler.reservation.standin import is_stand_in
 from scheduler.reservation.value import Reservation
 
 NO_MATCH, TOO_SMALL, CONFLICT = 1, 2, 4
@@ -137,7 +136,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
 
     def prepare(self, info: PodInfo) -> ReservationClassSpec | None:
         """Decode what the pod says about reservations; None while there are none and it wants none."""
-        if is_stand_in(info.pod):
+        if info.stand_in:
             return ReservationClassSpec(stands_in=True)
         try:
             seeker = seeker_of(info.pod, info.requests)
@@ -178,6 +177,8 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         """With an affinity only nodes with a fitting reservation will do; else the plain node does as well."""
         if spec.seeker is None:
             return None
+        if spec.seeker.ignores:
+            return None
         must = spec.seeker.affinity is not None
         if not must and not attempt.restored:
             return None
@@ -202,7 +203,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
 
     def score(self, attempt: Attempt, spec: ReservationClassSpec, rows: Rows) -> Scores | None:
         """Utilisation of the best reservation of a node with the pod in it."""
-        if not attempt.restored:
+        if not attempt.restored or spec.seeker is None or spec.seeker.ignores:
             return None
         numbers = np.arange(attempt.snapshot.rows_used)[rows]
         scores = np.zeros(numbers.shape[0], dtype=np.int64)
@@ -217,6 +218,8 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         self, attempt: Attempt, spec: ReservationClassSpec, scores: Scores, feasible: NDArray[np.bool_]
     ) -> Scores:
         """The node with the lowest order comes first; otherwise relative to the best."""
+        if spec.seeker is None or spec.seeker.ignores:
+            return scaled(scores, feasible)
         ordered = [
             (reservation.value.order, row)
             for row in attempt.restored
@@ -231,7 +234,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
 
     def reserve(self, attempt: Attempt, spec: ReservationClassSpec, row: Row) -> Reason | None:
         """Nominate the reservation, and let the plugins after this one draw from no other."""
-        if spec.seeker is None or row not in attempt.restored:
+        if spec.seeker is None or spec.seeker.ignores or row not in attempt.restored:
             attempt.restored = {}
             return None
         candidates = {reservation.value.uid: reservation for reservation in self._fitting(attempt, row)}

@@ -27,11 +27,14 @@ class QuotaForest:
         scale_minimums: bool = True,
         guarantee_usage: bool = False,
         default_quota: bool = True,
+        open_namespace: str = "",
     ) -> None:
         self._multiple = multiple_trees
         self._scale = scale_minimums
         self._guarantee = guarantee_usage
         self._default = default_quota
+        self._open_namespace = open_namespace
+        """Namespace of the administrators' quotas, which pods anywhere may name unless the quota lists namespaces."""
         self.trees: dict[str, QuotaTree] = {"": self._tree({})}
         self._specs: dict[str, QuotaSpec] = {}
         self._by_namespace: dict[str, str] = {}
@@ -104,8 +107,9 @@ class QuotaForest:
         return (self.trees[tree], *known) if tree is not None and known is not None else None
 
     def resolve(self, namespace: str, label: str) -> str | None:
-        """The quota of a pod: by label, the namespace's own, by the quotas' namespace lists, the default."""
-        if label and label in self._specs:
+        """The quota of a pod: by label where the quota consents, the namespace's own, by the lists, the default."""
+        named = self._specs.get(label) if label else None
+        if named is not None and self.consents(named, namespace):
             return label
         own = self._specs.get(namespace)
         if own is not None and own.namespace == namespace:
@@ -114,6 +118,12 @@ class QuotaForest:
         if listed is not None:
             return listed
         return DEFAULT if self._default else None
+
+    def consents(self, spec: QuotaSpec, namespace: str) -> bool:
+        """Return whether pods and child quotas of a namespace may name the quota."""
+        if spec.namespace in ("", namespace) or namespace in spec.namespaces:
+            return True
+        return spec.namespace == self._open_namespace and not spec.namespaces
 
     def quotas(self) -> Iterator[tuple[QuotaTree, QuotaSpec]]:
         """Every quota with its tree, settled."""
@@ -137,7 +147,10 @@ class QuotaForest:
 
     def _after_change(self) -> None:
         self._by_namespace = {
-            namespace: name for name in sorted(self._specs) for namespace in self._specs[name].namespaces
+            namespace: name
+            for name in sorted(self._specs)
+            for namespace in self._specs[name].namespaces
+            if self._specs[name].namespace in ("", self._open_namespace, namespace)
         }
         self._moved = True
         self._share_totals()

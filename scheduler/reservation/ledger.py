@@ -23,6 +23,7 @@ from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodClasses, PodInfo
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Handle, Verb, Write
 from scheduler.reservation.lifecycle import ReservationChange, collectable, followed, problem
+from scheduler.reservation.matching import owner_matches
 from scheduler.reservation.standin import stand_in, value_of
 from scheduler.reservation.value import Reservation, ReservationPhase
 
@@ -77,7 +78,7 @@ class ReservationLedger:
         """UID by name of the reservation."""
         self._draws: dict[str, str] = {}
         """UID of the reservation that a placed pod uses, by the pod's UID."""
-        self._strays: dict[str, dict[str, tuple[str, Resources]]] = {}
+        self._strays: dict[str, dict[str, PodInfo]] = {}
         """Consumers of reservations that no watch has shown yet."""
         self._unplaced: set[str] = set()
         """Available reservations whose stand-in has yet to be put on its node."""
@@ -105,13 +106,16 @@ class ReservationLedger:
             self._balance(reservation)
             return
         uid = drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED))
-        if uid:
+        if not uid:
+            return
+        reservation = self.reservations.get(uid)
+        if reservation is None:
             self._draws[info.uid] = uid
-            reservation = self.reservations.get(uid)
-            consumers = reservation.consumers if reservation is not None else self._strays.setdefault(uid, {})
-            consumers[info.uid] = (info.key, info.requests)
-            if reservation is not None:
-                self._balance(reservation)
+            self._strays.setdefault(uid, {})[info.uid] = info
+        elif self._entitled(reservation, info, self._handle.snapshot.names[row]):
+            self._draws[info.uid] = uid
+            reservation.consumers[info.uid] = (info.key, info.requests)
+            self._balance(reservation)
 
     def pod_removed(self, info: PodInfo) -> None:
         """A stand-in left its room, or a consumer gave back what it used."""
@@ -129,6 +133,21 @@ class ReservationLedger:
         else:
             reservation.consumers.pop(info.uid, None)
             self._balance(reservation)
+
+    def _entitled(self, reservation: ReservationUse, info: PodInfo, node: str) -> bool:
+        """Return whether a pod that says so can have drawn from the reservation: same node, among its owners."""
+        value, row = reservation.value, reservation.row
+        held_on = self._handle.snapshot.names[row] if row is not None else value.node
+        return node == held_on and any(owner_matches(owner, info.pod) for owner in value.owners)
+
+    def _adopted(self, reservation: ReservationUse) -> dict[str, tuple[str, Resources]]:
+        """Pods that were seen before the reservation they draw from."""
+        snapshot, found = self._handle.snapshot, {}
+        for uid, info in self._strays.pop(reservation.value.uid, {}).items():
+            placement = snapshot.pods.get(uid)
+            if placement is not None and self._entitled(reservation, info, snapshot.names[placement.row]):
+                found[uid] = (info.key, info.requests)
+        return found
 
     def take(self, item: ReservationObject) -> None:
         """A reservation appeared or changed."""
@@ -151,10 +170,10 @@ class ReservationLedger:
         (self.by_identity.add if by_identity else self.by_identity.discard)(uid)
         reservation = self.reservations.get(uid)
         if reservation is None:
-            reservation = self.reservations[uid] = ReservationUse(
-                value, self._classes.info(pod), tuple(item.status.conditions)
-            )
-            reservation.consumers = self._strays.pop(uid, {})
+            info = self._classes.info(pod)
+            info.stand_in = True
+            reservation = self.reservations[uid] = ReservationUse(value, info, tuple(item.status.conditions))
+            reservation.consumers = self._adopted(reservation)
         elif reservation.value.phase.terminal and not value.phase.terminal:
             return
         elif reservation.value.phase is ReservationPhase.AVAILABLE and value.phase is ReservationPhase.PENDING:
@@ -166,6 +185,9 @@ class ReservationLedger:
             )
         else:
             reservation.value = value
+        if value.phase is ReservationPhase.AVAILABLE and reservation.row is None:
+            reservation.info.pod = pod
+            reservation.info.believe()
         self._settle(reservation)
 
     def _settle(self, reservation: ReservationUse) -> None:
@@ -192,8 +214,10 @@ class ReservationLedger:
         del self.reservations[uid]
         self.by_identity.discard(uid)
         self._unplaced.discard(uid)
-        if reservation.consumers:
-            self._strays[uid] = reservation.consumers
+        placed = self._handle.snapshot.pods
+        consumers = {key: placed[key].info for key in reservation.consumers if key in placed}
+        if consumers:
+            self._strays[uid] = consumers
 
     def _refuse(self, item: ReservationObject, why: str) -> None:
         if self._problems.get(item.metadata.uid) == why:

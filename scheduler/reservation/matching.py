@@ -80,7 +80,8 @@ def refusal(seeker: Seeker, reservation: Reservation, node_labels: Mapping[str, 
     Whether the reservation is usable at all (`Reservation.usable`) is asked separately.
     """
     if seeker.ignores:
-        return "the pod ignores reservations"
+        # It may use the room of any reservation, as if there were none, and consumes none.
+        return None
     if not any(owner_matches(owner, seeker.pod) for owner in reservation.owners):
         return "the pod is not among its owners"
     affinity = seeker.affinity or ReservationAffinity()

@@ -35,11 +35,6 @@ class RestrictedOptions(msgspec.Struct, frozen=True):
     resources: list[str] = msgspec.field(default_factory=list)
 
 
-def is_stand_in(pod: Pod) -> bool:
-    """Return whether the pod only stands for a reservation."""
-    return pod.metadata.annotations.get(RESERVE_POD) == "true"
-
-
 def stand_in(reservation: ReservationObject) -> Pod:
     """The pod that holds the room: the template's, named and identified by the reservation's UID.
 

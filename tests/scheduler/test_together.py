@@ -63,7 +63,10 @@ class World(RuleBasedStateMachine):
         self.pods: dict[str, Pod] = {}
         self.reservations: dict[str, dict[str, Any]] = {}
         self.quota = msgspec.convert(
-            {"metadata": {"name": "team", "namespace": "q"}, "spec": {"min": {"cpu": "1"}, "max": {"cpu": "3"}}},
+            {
+                "metadata": {"name": "team", "namespace": "koordinator-system"},
+                "spec": {"min": {"cpu": "1"}, "max": {"cpu": "3"}},
+            },
             ElasticQuota,
         )
         self.engine = Engine(PROFILE)
@@ -86,7 +89,7 @@ class World(RuleBasedStateMachine):
         for host in self.nodes.values():
             made.on_node(Action.ADD, host, self.now)
         made.tick(self.now)
-        self.tell(QUOTAS, Key("q", "team"), self.quota)
+        self.tell(QUOTAS, Key("koordinator-system", "team"), self.quota)
         for document in self.reservations.values():
             self.show(document)
         for each in self.pods.values():

@@ -282,8 +282,8 @@ def test_pod_uses_what_its_reservation_holds_and_both_count_once() -> None:
     held = json.dumps({"gpu": [{"minor": 1, "resources": {GPU_MEMORY_RATIO: "100", "koordinator.sh/gpu-core": "100"}}]})
     engine.on_pod(Action.ADD, make_pod("resv", {GPU: 100}, node="n", **{ANNOTATION_DEVICE_ALLOCATED: held}), 0.0)
     place(engine, make_pod("other", {GPU: 100}))
-    pod = make_pod("owner", {GPU: 100}, **{ANNOTATION_RESERVATION_ALLOCATED: '{"name":"r","uid":"resv"}'})
-    attempt = restored(engine, pod, "resv")
+    attempt = restored(engine, make_pod("owner", {GPU: 100}), "resv")
+    attempt.pod.patch[ANNOTATION_RESERVATION_ALLOCATED] = '{"name":"r","uid":"resv"}'
     spec = share.prepare(attempt.pod)
     assert spec is not None
     bits = share.filter(attempt, spec, slice(0, 1))

@@ -22,11 +22,15 @@ KINDS = {"elasticquota": ElasticQuota, "noderesourcesfit": NodeResourcesFit}
 QUOTA = "quota.scheduling.koordinator.sh/"
 
 
+GROUP = "koordinator-system"
+"""Namespace of the quotas that pods anywhere may name."""
+
+
 def quota(name: str, low: str, high: str, **labels: str) -> QuotaObject:
     document = {
         "metadata": {
             "name": name,
-            "namespace": "quotas",
+            "namespace": GROUP,
             "labels": {QUOTA + key.replace("_", "-"): value for key, value in labels.items()},
         },
         "spec": {"min": {"cpu": low}, "max": {"cpu": high}},
@@ -48,7 +52,7 @@ def cluster(*quotas: QuotaObject, nodes: int = 1, placed: tuple[Any, ...] = (), 
 
 def change(made: Engine, each: QuotaObject, action: Action = Action.ADD) -> None:
     after = None if action is Action.DELETE else each
-    made.on_object(ObjectEvent(QUOTAS, action, Key("quotas", each.metadata.name), None, after), 0.0)
+    made.on_object(ObjectEvent(QUOTAS, action, Key(GROUP, each.metadata.name), None, after), 0.0)
 
 
 def of(name: str, team: str, cpu: str = "1", **fields: Any) -> Any:
@@ -167,7 +171,7 @@ def test_status_is_written_when_it_changes() -> None:
     made.writes.clear()
     made.tick(1.0)
     [write] = made.writes
-    assert write.key == Key("quotas", "team")
+    assert write.key == Key(GROUP, "team")
     body = write.body.body  # type: ignore[union-attr]
     assert body["status"] == {"used": {"cpu": "1"}}  # type: ignore[call-overload]
     annotations = body["metadata"]["annotations"]  # type: ignore[call-overload]

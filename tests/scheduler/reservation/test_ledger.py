@@ -7,6 +7,7 @@ import pytest
 
 from api.crds import Reservation as ReservationObject
 from cluster.resources import Key
+from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.plugins.reservation import ReservationPlugin
@@ -16,12 +17,12 @@ from tests.schedobjects import engine, node, pod
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 
 
-def document(cpu: str, **status: Any) -> ReservationObject:
+def document(cpu: str, owner: dict[str, Any] | None = None, **status: Any) -> ReservationObject:
     container = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
     return msgspec.convert(
         {
             "metadata": {"name": "r", "uid": "uid-r"},
-            "spec": {"template": {"spec": {"containers": [container]}}, "owners": [{}], "allocateOnce": False},
+            "spec": {"template": {"spec": {"containers": [container]}}, "owners": [owner or {}], "allocateOnce": False},
             "status": {"phase": "Available", "nodeName": "n0", **status},
         },
         ReservationObject,
@@ -37,6 +38,12 @@ def made() -> tuple[Engine, ReservationLedger]:
 
 def consumer(name: str, cpu: str) -> Any:
     return pod(name, {"cpu": cpu}, annotations={ALLOCATED: '{"name":"r","uid":"uid-r"}'})
+
+
+def bound(built: Engine, item: Any) -> PodInfo:
+    info = built.classes.info(item)
+    info.believe()
+    return info
 
 
 @pytest.mark.parametrize(
@@ -55,7 +62,7 @@ def test_any_order_charges_the_same(order: tuple[str, ...]) -> None:
             ledger.take(document("3"))
             ledger.place_known()
         else:
-            built.snapshot.add_pod(built.classes.info(pods[step]), 0)
+            built.snapshot.add_pod(bound(built, pods[step]), 0)
     requested = built.snapshot.requested[0]
     assert requested[0] == 3500
     assert requested[1] == 1 << 30
@@ -73,7 +80,7 @@ def test_suppositions_leave_no_trace() -> None:
     built, ledger = made()
     ledger.take(document("3"))
     ledger.place_known()
-    built.snapshot.add_pod(built.classes.info(consumer("a", "1")), 0)
+    built.snapshot.add_pod(bound(built, consumer("a", "1")), 0)
     before = built.snapshot.requested.copy()
     with built.snapshot.trial() as trial:
         trial.remove("uid-a")
@@ -96,3 +103,28 @@ def test_a_status_that_was_lost_is_written_again() -> None:
 
 def _event(item: ReservationObject) -> Any:
     return ObjectEvent(RESERVATIONS, Action.ADD, Key("", "r"), None, item)
+
+
+@pytest.mark.parametrize("first", [pytest.param(True, id="reservation first"), pytest.param(False, id="pod first")])
+@pytest.mark.parametrize(
+    ("node_of_pod", "owner"),
+    [
+        pytest.param("n1", {}, id="another-node"),
+        pytest.param("n0", {"object": {"name": "b"}}, id="no-owner"),
+        pytest.param("n0", {"labelSelector": {"matchLabels": {"app": "a"}}}, id="no-owner-by-label"),
+    ],
+)
+def test_a_reservation_is_drawn_from_by_owners_on_its_node_alone(
+    first: bool, node_of_pod: str, owner: dict[str, Any]
+) -> None:
+    built, ledger = made()
+    built.on_node(Action.ADD, node("n1"), 0.0)
+    steps = [lambda: ledger.take(document("3", owner)), ledger.place_known]
+    liar = bound(built, consumer("a", "1"))
+    row = built.snapshot.row(node_of_pod)
+    assert row is not None
+    steps.insert(2 if first else 0, lambda: built.snapshot.add_pod(liar, row))
+    for step in steps:
+        step()
+    assert not ledger.reservations["uid-r"].consumers
+    assert built.snapshot.requested[0, 0] == (4000 if node_of_pod == "n0" else 3000)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.crds import Reservation as ReservationObject
-from scheduler.reservation.standin import is_stand_in, stand_in, value_of
+from scheduler.reservation.standin import stand_in, value_of
 from scheduler.reservation.value import ControllerMatch, ObjectMatch, Owner, Policy, ReservationPhase
 
 
@@ -26,7 +26,7 @@ def test_the_stand_in_is_the_template_under_the_uid() -> None:
     pod = stand_in(reservation({"labels": {"tier": "gold"}, "annotations": {"a": "1"}}))
     assert (pod.metadata.name, pod.metadata.uid, pod.metadata.namespace) == ("u-r", "u-r", "default")
     assert pod.metadata.labels == {"app": "web", "tier": "gold"}
-    assert is_stand_in(pod)
+    assert pod.metadata.annotations["scheduling.koordinator.sh/reserve-pod"] == "true"
     assert pod.spec.priority == 2**31 - 1
     assert pod.spec.preemption_policy == "Never"
     assert stand_in(reservation({"labels": {"koordinator.sh/priority": "7"}})).spec.priority == 7
