@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -37,6 +37,9 @@ from controllers.runtime.metrics import Metrics
 from controllers.runtime.server import serve
 from controllers.runtime.settings import ManagerSettings, build
 from controllers.runtime.writes import Write
+
+if TYPE_CHECKING:
+    from controllers.webhooks.serve import Webhooks
 
 FAILED, USAGE_ERROR = 1, 2
 PROGRAM = "koord-manager"
@@ -140,6 +143,9 @@ def run(chosen: dict[str, Any], address: str, port: int, leader_elect: bool, lea
     recorder.start()
     if elector:
         elector.start()
+    webhooks = _webhooks(settings, chosen, metrics)
+    if webhooks:
+        webhooks.start()
     try:
         loop.run()
     except SyncTimeoutError as error:
@@ -148,6 +154,8 @@ def run(chosen: dict[str, Any], address: str, port: int, leader_elect: bool, lea
         die(f"API server: {error}")
     finally:
         server.shutdown()
+        if webhooks:
+            webhooks.stop()
         # Leading ends before the lease is given up, so that nothing is sent after it.
         if elector:
             elector.stop()
@@ -284,6 +292,21 @@ def _client(chosen: dict[str, Any], settings: ClientSettings, metrics: Metrics |
     except NotConfigured as error:
         die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=USAGE_ERROR)
     return Client(endpoint, settings, observe=metrics.requested) if metrics else Client(endpoint, settings)
+
+
+def _webhooks(settings: ManagerSettings, chosen: dict[str, Any], metrics: Metrics) -> "Webhooks | None":
+    """Return admission where the settings ask for it; every replica serves, whether it leads or not."""
+    if not settings.webhook.enabled:
+        return None
+    from controllers.webhooks.serve import Webhooks
+
+    # A review must not wait behind a controller's requests, nor longer than the API server waits for it.
+    once = ClientSettings(timeout_seconds=3.0, attempts=2, user_agent=PROGRAM)
+    try:
+        return Webhooks(_client(chosen, once, metrics), settings.webhook, metrics.registry)
+    except OSError as error:
+        where = f"{settings.webhook.address}:{settings.webhook.port}"
+        die(f"webhooks: {where}: {error}", hint="choose another address or port in table [webhook]")
 
 
 def _elector(chosen: dict[str, Any], lease: str, identity: str, metrics: Metrics) -> Elector:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from api.crds import CLUSTER_COLOCATION_PROFILE as CLUSTER_COLOCATION_PROFILE_DEFINITION
 from api.crds import DEVICE as DEVICE_DEFINITION
 from api.crds import ELASTIC_QUOTA as ELASTIC_QUOTA_DEFINITION
 from api.crds import ELASTIC_QUOTA_PROFILE as ELASTIC_QUOTA_PROFILE_DEFINITION
@@ -9,7 +10,7 @@ from api.crds import NODE_METRIC as NODE_METRIC_DEFINITION
 from api.crds import NODE_RESOURCE_TOPOLOGY as NODE_RESOURCE_TOPOLOGY_DEFINITION
 from api.crds import NODE_SLO as NODE_SLO_DEFINITION
 from api.kube.meta import Condition, Labels, ObjectMeta, Quantity, Wire
-from cluster.resources import CONFIG_MAPS, NODES, PODS, custom
+from cluster.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, custom
 
 
 class NodeTaint(Wire, frozen=True, kw_only=True):
@@ -70,6 +71,8 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     init_containers: list[PodContainer] = []
     node_name: str = ""
     priority: int | None = None
+    priority_class_name: str = ""
+    scheduler_name: str = "default-scheduler"
     overhead: dict[str, Quantity] = {}
 
 
@@ -107,9 +110,17 @@ class ConfigMap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     data: dict[str, str] = {}
 
 
+class Namespace(Wire, frozen=True, kw_only=True):
+    """A namespace; selectors read its labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 NODE = NODES.of(Node)
+NAMESPACE = NAMESPACES.of(Namespace)
 POD = PODS.of(Pod)
 CONFIG_MAP = CONFIG_MAPS.of(ConfigMap)
+CLUSTER_COLOCATION_PROFILE = custom(CLUSTER_COLOCATION_PROFILE_DEFINITION)
 NODE_METRIC = custom(NODE_METRIC_DEFINITION)
 NODE_SLO = custom(NODE_SLO_DEFINITION)
 NODE_RESOURCE_TOPOLOGY = custom(NODE_RESOURCE_TOPOLOGY_DEFINITION)

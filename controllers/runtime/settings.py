@@ -7,6 +7,7 @@ import msgspec
 from api.settings import SettingsError, convert
 from cluster.resources import Key
 from controllers.runtime.controller import AnyController
+from controllers.webhooks.settings import WebhookSettings
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -45,6 +46,7 @@ class ManagerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     config_name: str = "slo-controller-config"
     """ConfigMap with colocation and NodeSLO strategies, as Koordinator's manager reads it."""
     loop: LoopSettings = LoopSettings()
+    webhook: WebhookSettings = WebhookSettings()
     controllers: dict[str, dict[str, Any]] = {}
     """Settings by controller: `[controllers.NAME]`."""
 
