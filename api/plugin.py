@@ -8,9 +8,11 @@ import importlib
 import inspect
 import pkgutil
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -59,12 +61,14 @@ def discover(package: ModuleType, base: type[T], group: str = "") -> dict[str, t
 
 
 @lru_cache(maxsize=16)
-def _installed(group: str) -> tuple[EntryPoint, ...]:
+def _installed(group: str) -> "tuple[EntryPoint, ...]":
     """Entry points of a group by name; distributions are read once in the life of the process."""
+    from importlib.metadata import entry_points  # slow to load, and no plugin is looked for by most that import this
+
     return tuple(sorted(entry_points(group=group), key=lambda point: point.name))
 
 
-def _load(point: EntryPoint, base: type[T]) -> type[T]:
+def _load(point: "EntryPoint", base: type[T]) -> type[T]:
     try:
         loaded = point.load()
     except Exception as error:
@@ -74,6 +78,6 @@ def _load(point: EntryPoint, base: type[T]) -> type[T]:
     return loaded
 
 
-def _origin(point: EntryPoint) -> str:
+def _origin(point: "EntryPoint") -> str:
     where = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
     return f"entry point {point.name!r} in {point.group}{where}"

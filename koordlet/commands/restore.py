@@ -31,7 +31,7 @@ def restore(config: Path | None, everything: bool, wait_seconds: float) -> None:
     from koordlet.config import load_settings
     from koordlet.enforcer.audit import Outcome
     from koordlet.enforcer.journal import JournalError
-    from koordlet.enforcer.lifecycle import GUARDIAN_SECONDS
+    from koordlet.enforcer.lifecycle import WAIT_SECONDS
     from koordlet.enforcer.lifecycle import restore as put_back
     from koordlet.host.files import HostTree
 
@@ -43,7 +43,7 @@ def restore(config: Path | None, everything: bool, wait_seconds: float) -> None:
             settings.enforcer,
             HostTree(Path(settings.root)),
             everything=everything,
-            wait_seconds=max(wait_seconds, GUARDIAN_SECONDS),
+            wait_seconds=max(wait_seconds, WAIT_SECONDS),
         )
     except SettingsError as error:
         die(str(error), code=USAGE_ERROR)

@@ -68,6 +68,7 @@ def run(
         standalone=standalone,
         node=node,
         kubeconfig=kubeconfig,
+        config=config,
         daemonset=daemonset,
         as_objects=as_objects,
         record=record,

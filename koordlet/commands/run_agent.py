@@ -18,8 +18,10 @@ from koordlet.agent.baseline_store import BaselineStore
 from koordlet.agent.detection import Detection
 from koordlet.agent.loop import AgentLoop
 from koordlet.agent.recorder import Recorder
+from koordlet.agent.service_notices import ServiceNotices
 from koordlet.agent.signals import until_signalled
 from koordlet.agent.sinks import Sink
+from koordlet.commands.reload import Reload
 from koordlet.commands.startup import (
     USAGE_ERROR,
     die,
@@ -36,6 +38,7 @@ from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.enforcer.journal import JournalError
 from koordlet.hooks.decide import HookRules
 from koordlet.host.files import HostTree
+from koordlet.host.service_manager import tell_systemd
 from koordlet.identity.pods import no_pod_facts
 from koordlet.outputs.cluster_links import links_of
 from koordlet.outputs.node_reports import open_node_facts
@@ -59,6 +62,8 @@ class RunFlags:
     standalone: bool
     node: str = ""
     kubeconfig: str = ""
+    config: Path | None = None
+    """Settings file, for SIGHUP."""
     daemonset: str = ""
     """Namespace/name of the DaemonSet that runs this agent."""
     as_objects: bool
@@ -70,6 +75,7 @@ class RunFlags:
 
 def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, only_check: bool) -> None:
     """Run until stopped; with `only_check` only validate the settings. Exits where the agent cannot run."""
+    read = settings
     if flags.record is not None:
         recording = msgspec.structs.replace(settings.recording, enabled=True, directory=str(flags.record))
         settings = msgspec.structs.replace(settings, recording=recording)
@@ -101,7 +107,7 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
         agent = open_agent(settings, source)
         stack.callback(agent.close)
         try:
-            _run(agent, detection, strategies, settings, flags, source)
+            _run(agent, detection, strategies, settings, flags, source, read)
         except Unsupported as reason:
             die(reason.reason, hint=reason.remedy)
     _log.info("stopped; every probe is detached")
@@ -120,10 +126,11 @@ def _run(
     settings: AgentSettings,
     flags: RunFlags,
     source: "PodSource | None",
+    read: AgentSettings,
 ) -> None:
     """Open control loop and sinks, run the loop; settings are restored before any sink is closed."""
     with ExitStack() as stack:
-        stop = stack.enter_context(until_signalled())
+        stop = stack.enter_context(until_signalled(reloads=True))
         node = stack.enter_context(open_node_facts(settings, source.table, source.config)) if source else None
         links = links_of(settings, strategies, source, node.device_use if node else dict)
         optional = stack.enter_context(open_sinks(agent, detection, settings, program_version(), links))
@@ -165,10 +172,13 @@ def _run(
             sinks["json"] = json_lines(sys.stdout.fileno(), agent.lost)
         else:
             sinks["log"] = log_lines(str if flags.verbose else agent.name_of)
+        sinks["reload"] = Reload(flags.config, read, flags.enforce, stop, control, detection, strategies).step
+        sinks["service manager"] = ServiceNotices().step
         loop = AgentLoop(agent, detection=detection, control=control.step, sinks=sinks | optional)
         try:
             loop.run(settings.interval_seconds, stop)
         finally:
+            tell_systemd("STOPPING=1")
             control.close(handover_seconds=_handover_seconds(settings, flags, control) if stop.is_planned else 0.0)
 
 

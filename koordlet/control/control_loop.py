@@ -15,10 +15,11 @@ from typing import Protocol
 import msgspec
 
 from api.intents import Intent, Setting
-from koordlet.config import AgentSettings
+from koordlet.config import AgentSettings, EnforcerSettings
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
+from koordlet.control.lease_thread import LeaseThread
 from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
 from koordlet.control.pod_requests import pod_requests
 from koordlet.control.refusals import refusals
@@ -39,6 +40,7 @@ from koordlet.response.episode import ResponseStep
 from koordlet.response.ladders import cgroup_reads
 from koordlet.response.observation import Observation, observe
 from koordlet.response.policy import ResponsePolicy
+from koordlet.response.settings import ResponseSettings
 from koordlet.tick import Tick
 from probes.tripwire import Trip, Tripwire
 
@@ -130,6 +132,8 @@ class ControlLoop:
         """Why nothing may be done at present, such as an annotation of the node; empty otherwise. Never waits."""
         self.guardian: Guardian | None = None
         """The process that restores actions when this one does not."""
+        self.lease_thread: LeaseThread | None = None
+        """Ends leases that no tick renews."""
         self._last_tick_seconds = time.monotonic()
         self._ignored_until_ns: dict[tuple[int, int], int] = {}
         """Times until which trips of pairs are ignored, by cgroup ids; used by the fast path's thread alone."""
@@ -140,6 +144,8 @@ class ControlLoop:
 
     def step(self, tick: Tick) -> None:
         """Observe, decide, enforce. Strategies decide without open verdicts too; settings that are due are released."""
+        if self.guardian is not None and self._pause_seconds() > self.enforcer.longest_pause_seconds:
+            self.guardian.beat()  # it has restored, and watches again before anything is set anew
         observation = self._observe(tick)
         self._watch(observation)
         self._measure(tick)
@@ -157,6 +163,10 @@ class ControlLoop:
         self._last_tick_seconds = time.monotonic()
         if self.guardian is not None:
             self.guardian.beat()
+
+    def _pause_seconds(self) -> float:
+        """Time since a tick was completed."""
+        return time.monotonic() - self._last_tick_seconds
 
     def _watch(self, observation: Observation) -> None:
         """Let the fast path watch the present cgroups; the slow path goes on where that fails."""
@@ -251,8 +261,8 @@ class ControlLoop:
     def _respond(self, trip: Trip) -> str:
         """Apply the first rung where that is allowed; returns the outcome."""
         observation = self._observation
-        pause_seconds = time.monotonic() - self._last_tick_seconds
-        if observation is None or pause_seconds > self.enforcer.longest_pause_seconds:
+        longest_seconds = min(self.enforcer.longest_pause_seconds, self.response.settings.lease_seconds)
+        if observation is None or self._pause_seconds() > longest_seconds:
             return "ignored"
         paths = {info.id: info.path for info in observation.cgroups}
         culprit, victim = paths.get(trip.culprit), paths.get(trip.victim)
@@ -274,6 +284,8 @@ class ControlLoop:
         """Restore every action, or leave them for so long to the agent that follows; idempotent."""
         if self.fast_path is not None:
             self.fast_path.close()
+        if self.lease_thread is not None:
+            self.lease_thread.close()
         with self._lock:
             self.enforcer.close(handover_seconds=handover_seconds)
             until = self.enforcer.handed_over_until
@@ -321,6 +333,22 @@ class ControlLoop:
             strategies.note_request(event.target)
         elif event.outcome not in (Outcome.COOLDOWN, Outcome.KILLED):
             strategies.note_refusal(event.target, now_seconds)
+
+    def follow(self, enforcer: EnforcerSettings, response: ResponseSettings) -> None:
+        """Follow other settings from the next step on; episodes of the response that have begun go on as they began."""
+        with self._lock:
+            self.enforcer.follow(enforcer)
+            self.response.settings = response
+
+    def watch_leases(self) -> None:
+        """End leases beside the tick, too, from now on."""
+
+        def ease() -> None:
+            if self.guardian is not None:
+                self.guardian.ease()
+
+        pause_seconds = self.enforcer.longest_pause_seconds
+        self.lease_thread = LeaseThread(self._lock, self.enforcer.end_overdue_actions, pause_seconds, ease)
 
     def follow_node(self, configuration_of: Callable[[], NodeConfiguration]) -> None:
         """Have strategies see the node as its object and its kubelet describe it."""
@@ -423,6 +451,8 @@ def open_control_loop(
     )
     if enforcer_settings.guardian and not enforcer_settings.dry_run:
         control.guardian = Guardian(enforcer_settings, tree)
+    if not enforcer_settings.dry_run:
+        control.watch_leases()
     if tripwire is not None:
         control.fast_path = FastPath(tripwire, control.trip, settings.response)
     return control

@@ -39,6 +39,7 @@ class StrategyRunner:
         """False while no spec enables any: the node's view is not made then."""
         self._spec = dict(spec or {})
         self._features = dict(features or {})
+        self._follows_settings = True
         self.runs = 0
         """Ticks in which the strategies were asked."""
         self.run_seconds = dict.fromkeys(self.strategies, 0.0)
@@ -79,9 +80,15 @@ class StrategyRunner:
                 made = type(candidate)(candidate.settings, self._features)
                 made.name = name
                 self.strategies[name] = made
+        self._follows_settings = spec is None
         self.is_asked = bool(followed)
         self.silent = frozenset()
         return refused
+
+    def follow_settings(self, spec: Mapping[str, Any] | None, source: str) -> list[SettingsError]:
+        """Take other settings for those that hold where the cluster has no NodeSLO; return what was refused."""
+        self._spec = dict(spec or {})
+        return self.follow(None, source) if self._follows_settings else []
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
         """Return the intents of all strategies, in the order of their names; `now` is monotonic seconds."""

@@ -1,6 +1,8 @@
 """Application of plans: the journal first, then each write in its order; a plan that fails halfway is rolled back."""
 
 import errno
+import math
+import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -42,6 +44,8 @@ class Applier:
         self._leases = leases
         self._log = log
         self._clock = clock
+        self.until_seconds = math.inf
+        """Monotonic second from which nothing more is set: by then the guardian may be restoring."""
 
     def apply(self, plans: Sequence[WritePlan]) -> None:
         """Write all plans, or nothing where the journal cannot be written."""
@@ -60,6 +64,8 @@ class Applier:
             attribute = write.assignment.attribute
             entry = entries[attribute.key]
             try:
+                if time.monotonic() >= self.until_seconds:
+                    raise TimeoutError(errno.ETIMEDOUT, "the step outlasted the lease of actions")
                 if write.assignment.by_kernel:
                     self._writer.expect(attribute, write.value)
                     continue

@@ -25,6 +25,10 @@ class Budgets:
         self.kinds = _NOTHING_KNOWN
         """Kinds of the cgroups of the newest frame, by path."""
 
+    def limit(self, node_per_minute: int, pod_per_minute: int) -> None:
+        """Set other limits; what was granted counts on."""
+        self._node, self._pod = node_per_minute, pod_per_minute
+
     def spend(self, target: str, now_seconds: float, *, is_invisible: bool = False) -> str:
         """Grant one change and return "", or return which budget is used up.
 

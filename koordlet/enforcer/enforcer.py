@@ -1,9 +1,12 @@
 """The enforcer's step: intents are checked, planned, ordered, journalled, written and audited."""
 
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+import msgspec
 
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
@@ -18,6 +21,7 @@ from koordlet.enforcer.events import Clocks, EnforcerEvent, EventLog, StepClock,
 from koordlet.enforcer.evictions.by_api import PodEvictions, PodEvictor
 from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.evictions.pace import Pace
+from koordlet.enforcer.guardian.restoring import damage
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.kubelet_files import NOT_KNOWN
 from koordlet.enforcer.leases import ChangeOfLeases, Lease, Leases, groups_of
@@ -84,6 +88,7 @@ class Enforcer:
         self._last_step: float | None = None
         self._started = 0.0
         self._is_closed = False
+        self._has_new_limits = False
         self.handed_over_until: float | None = None
         """Monotonic second until which a successor may take the actions over, once it is closed so."""
 
@@ -97,6 +102,39 @@ class Enforcer:
     def active_settings(self) -> dict[Owner, Setting]:
         """The settings in effect."""
         return {owner: lease.setting for owner, lease in self._leases.active.items()}
+
+    def follow(self, settings: EnforcerSettings) -> None:
+        """Follow other limits, from the next step on: strategies, cgroups that may be changed, budgets."""
+        self._settings = msgspec.structs.replace(
+            self._settings,
+            strategies=settings.strategies if settings.enabled else self._settings.strategies,
+            only=settings.only,
+            protected=settings.protected,
+        )
+        self._budgets.limit(settings.changes_per_minute, settings.pod_changes_per_minute)
+        self._state_budgets.limit(_STATE_CHANGES_PER_MINUTE, settings.pod_changes_per_minute)
+        self._has_new_limits = True
+
+    def end_overdue_actions(self) -> bool:
+        """End actions whose lease is over because no step renewed it; return whether nothing is left of a stopped tick.
+
+        For a thread beside the steps, with the lock of the steps.
+        """
+        if self._is_closed:
+            return True
+        now = time.monotonic()
+        actions = {owner: lease for owner, lease in self._leases.active.items() if not lease.setting.protocol_state}
+        over = [owner for owner, lease in actions.items() if lease.end_seconds <= now]
+        is_stopped = self._last_step is not None and now - self._last_step >= self._settings.guardian_seconds
+        if over or (is_stopped and actions):
+            self._clock.start_step(None)
+            if is_stopped:
+                self._leases.end_all_actions("no tick was completed in time")
+            else:
+                self._leases.end_actions(over, "the lease ended")
+            self._publish()
+            self._log.end_step()
+        return is_stopped
 
     def evict_pods_by(self, evictor: PodEvictor, pods_of: PodTableOf) -> None:
         """Evict the pods of this table through the API server; without, no pod of the kubelet is evicted."""
@@ -136,7 +174,7 @@ class Enforcer:
         deadline = None
         if isinstance(self._journal, Journal):
             if self._journal.damaged_copy is not None:
-                self._log.emit(_damage(self._journal))
+                self._log.emit(damage(self._journal))
             deadline = self._journal.handover_until
             if deadline is not None and deadline <= self._clock.monotonic_seconds:
                 deadline = None
@@ -174,8 +212,13 @@ class Enforcer:
         if self._is_closed:
             return []
         self._clock.start_step(now)
+        pause_seconds, longest_seconds = self._pause_seconds(), self._settings.guardian_seconds
+        is_late = pause_seconds > longest_seconds
+        self._applier.until_seconds = time.monotonic() + longest_seconds - (0.0 if is_late else pause_seconds)
         if is_tick:
-            self._end_overdue_actions()
+            self._last_step = self._clock.monotonic_seconds
+        if is_late:
+            self._leases.end_all_actions(f"no step for {pause_seconds:.0f} s")
         self._update_protection(cgroups, annotated, kubelet)
         requested = list(intents)
         stopped = stopped or self._stop_file_reason()
@@ -210,12 +253,9 @@ class Enforcer:
         self._publish()
         return self._log.end_step()
 
-    def _end_overdue_actions(self) -> None:
-        """No action outlives a pause of the steps that is longer than the guardian waits."""
-        now, before = self._clock.monotonic_seconds, self._last_step
-        self._last_step = now
-        if before is not None and now - before > self._settings.guardian_seconds:
-            self._leases.end_all_actions(f"no step for {now - before:.0f} s")
+    def _pause_seconds(self) -> float:
+        """Time since the step of the last tick; 0 before the first."""
+        return 0.0 if self._last_step is None else max(self._clock.monotonic_seconds - self._last_step, 0.0)
 
     def _carried(
         self, requested: Iterable[Setting], silent: Collection[str], settled: Collection[Owner]
@@ -256,8 +296,14 @@ class Enforcer:
     ) -> None:
         present = self._cgroups if cgroups is None else tuple(cgroups)
         marked, known = frozenset(annotated), self._protection
-        if present == self._cgroups and marked == known.annotated and kubelet == known.kubelet:
+        if (
+            present == self._cgroups
+            and marked == known.annotated
+            and kubelet == known.kubelet
+            and not self._has_new_limits
+        ):
             return
+        self._has_new_limits = False
         if present != self._cgroups:
             self._births.see((info.path for info in present), self._clock.monotonic_seconds)
         self._cgroups = present
@@ -481,14 +527,3 @@ def _audit_file(settings: EnforcerSettings) -> AuditFile | None:
     if not settings.audit_file:
         return None
     return AuditFile(Path(settings.audit_file), settings.audit_bytes, settings.audit_files)
-
-
-def _damage(journal: Journal) -> EnforcerEvent:
-    found = journal.found
-    reason = (
-        f"the journal is damaged ({found.damage}): the {len(found.live)} attributes before it are restored, "
-        f"{found.lost_bytes} bytes after it are lost; it is kept as {journal.damaged_copy}"
-    )
-    return EnforcerEvent(
-        strategy="", target="", knob="journal", file=str(journal.path), reason=reason, outcome=Outcome.FAILED
-    )

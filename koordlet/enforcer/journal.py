@@ -67,7 +67,7 @@ class Journal:
         self._unrecorded: set[str] = set()
         self.failures = 0
         self.damaged_copy: Path | None = None
-        self._lock = _lock(directory, wait_seconds)
+        self._lock = lock_state(directory, wait_seconds)
         try:
             self.found = self._read()
             self.live: dict[str, JournalEntry] = dict(self.found.live) if self.found.boot in ("", boot) else {}
@@ -175,7 +175,8 @@ class Journal:
         self._fd = self._lock = -1
 
 
-def _lock(directory: Path, wait_seconds: float) -> int:
+def lock_state(directory: Path, wait_seconds: float) -> int:
+    """Return a descriptor that holds the lock of a state directory. Raises JournalError where another one does."""
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -11,14 +11,13 @@ import logging
 from collections import Counter
 from pathlib import Path
 
-import msgspec
-
 from api.cgroup_path import path_text
 from api.plugin import Unsupported
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks, EnforcerEvent
+from koordlet.enforcer.guardian.restoring import WAIT_SECONDS, boot_id, left_by, restore_left
 from koordlet.enforcer.journal import Journal, JournalError, NoJournal, peek
 from koordlet.enforcer.journal_format import Kind
 from koordlet.enforcer.writer import DryRunWriter, KernelWriter, Writer
@@ -29,15 +28,7 @@ from koordlet.host.knobs.traffic import TrafficLink
 
 _log = logging.getLogger(__name__)
 
-GUARDIAN_SECONDS = 3.0
-"""Time that a guardian may hold the journal while it restores."""
-
-__all__ = ["Enforcer", "boot_id", "open_enforcer", "open_knobs", "own_cgroup", "restore"]
-
-
-def boot_id(tree: HostTree) -> str:
-    """The kernel's id of this boot."""
-    return (tree.text("/proc/sys/kernel/random/boot_id") or "unknown").strip()
+__all__ = ["WAIT_SECONDS", "Enforcer", "boot_id", "open_enforcer", "open_knobs", "own_cgroup", "restore"]
 
 
 def own_cgroup(tree: HostTree) -> str:
@@ -77,7 +68,7 @@ def open_enforcer(
     else:
         writer, chosen = (
             writer or KernelWriter(),
-            journal or Journal(Path(settings.state_dir), boot, wait_seconds=GUARDIAN_SECONDS),
+            journal or Journal(Path(settings.state_dir), boot, wait_seconds=WAIT_SECONDS),
         )
     enforcer = Enforcer(settings, knobs or open_knobs(settings, tree), chosen, writer=writer, own=own_cgroup(tree))
     enforcer.adopt(now)
@@ -93,7 +84,7 @@ def _restore_actions_left(settings: EnforcerSettings, tree: HostTree, boot: str)
     if not left:
         return
     try:
-        events = restore(msgspec.structs.replace(settings, dry_run=False), tree)
+        events = restore(settings, tree, wait_seconds=WAIT_SECONDS)
     except (JournalError, Unsupported) as error:
         _log.warning("an earlier run left %d attributes changed, which are left: %s", len(left), error)
         return
@@ -108,20 +99,7 @@ def _restore_actions_left(settings: EnforcerSettings, tree: HostTree, boot: str)
 
 
 def restore(
-    settings: EnforcerSettings, tree: HostTree, *, everything: bool = False, wait_seconds: float = GUARDIAN_SECONDS
+    settings: EnforcerSettings, tree: HostTree, *, everything: bool = False, wait_seconds: float = WAIT_SECONDS
 ) -> list[EnforcerEvent]:
-    """Restore every action that the journal names, with `everything` protocol state too; return an event for each.
-
-    Needs no settings but `state_dir` and the audit's, and no agent: it is for after one that was killed; one that is
-    about to end is waited for. Raises as `open_enforcer`.
-    """
-    if not (Path(settings.state_dir) / "journal").exists():
-        return []
-    journal = Journal(Path(settings.state_dir), boot_id(tree), wait_seconds=wait_seconds)
-    journal.handover_until = None
-    enforcer = Enforcer(settings, Knobs(tree), journal, writer=KernelWriter(), own=own_cgroup(tree))
-    try:
-        events = enforcer.adopt()
-        return [*events, *enforcer.restore_everything()] if everything else events
-    finally:
-        enforcer.close()
+    """As `restore_left`, where an agent of these settings leaves it."""
+    return restore_left(left_by(settings), tree, everything=everything, wait_seconds=wait_seconds)

@@ -12,13 +12,13 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from koordlet.host.service_manager import tell_systemd
 from koordlet.runtime_proxy.forwarding import SERVER_OPTIONS, Backend, Context
 from koordlet.runtime_proxy.hook_directory import HookDirectory
 from koordlet.runtime_proxy.hook_servers import HookServers
 from koordlet.runtime_proxy.hooked_calls import RUNTIME_SERVICE, HookedCalls, SkipLabel
 from koordlet.runtime_proxy.inventory import Inventory
 from koordlet.runtime_proxy.pod_store import PodStore
-from koordlet.runtime_proxy.service_readiness import tell_systemd
 from koordlet.runtime_proxy.settings import ProxySettings
 from koordlet.serving.socket_file import SocketUnusable, owner_only, prepare_socket
 

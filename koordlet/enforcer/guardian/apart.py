@@ -11,7 +11,7 @@ import resource
 
 CGROUP = "koord-guardian"
 """Below the top of the unified hierarchy, or of v1's memory hierarchy."""
-_MCL_CURRENT, _MCL_ONFAULT = 1, 4
+_MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 
 
 def leave_cgroups(root: str) -> str:
@@ -64,4 +64,4 @@ def lock_memory() -> bool:
     """Keep the pages that are in memory there; return whether the kernel agreed."""
     with contextlib.suppress(OSError, ValueError):  # without CAP_SYS_RESOURCE the limit stays, and may suffice
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    return bool(ctypes.CDLL(None).mlockall(_MCL_CURRENT | _MCL_ONFAULT) == 0)
+    return bool(ctypes.CDLL(None).mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT) == 0)

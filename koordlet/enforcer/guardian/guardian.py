@@ -12,11 +12,11 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
-import msgspec
-
 from koordlet.config import EnforcerSettings
+from koordlet.enforcer.guardian.restoring import left_by
 from koordlet.host.files import HostTree
 
 _log = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ _CALM_SECONDS = 300.0
 """Time that a guardian lives, after which its death counts as the first."""
 _REPORT_BYTES = 4096
 _END_SECONDS = 2.0
+_HEAD_START_SECONDS = 2.0
+"""Time after a lease's end for the agent to restore by itself, so that as a rule one of both does."""
 
 
 class Guardian:
@@ -39,9 +41,9 @@ class Guardian:
     def __init__(self, settings: EnforcerSettings, tree: HostTree) -> None:
         """Start it; where that fails it is logged, and tried again later."""
         given = {
-            "pause_seconds": settings.guardian_seconds,
+            "pause_seconds": settings.guardian_seconds + _HEAD_START_SECONDS,
             "root": str(tree.root),
-            "enforcer": msgspec.to_builtins(settings),
+            "left": asdict(left_by(settings)),
         }
         paths = [path for path in sys.path if path and Path(path).is_absolute()]
         self._command = [sys.executable, "-I", "-c", _START, json.dumps(paths), json.dumps(given)]
@@ -112,6 +114,10 @@ class Guardian:
             self._is_told = True
             if self.obstacle:
                 _log.info("the guardian dies with this container or unit: %s", self.obstacle)
+
+    def ease(self) -> None:
+        """Tell that no tick is completed, and that the actions were ended for it."""
+        self._say("eased")
 
     def hand_over(self, until_seconds: float) -> None:
         """End with actions in effect that a successor may take over until a moment of the monotonic clock."""

@@ -1,7 +1,4 @@
-"""The guardian's process. It imports nothing but the standard library until it has something to restore.
-
-So it needs a tenth of the agent's memory, and restores with the code that is installed at that moment.
-"""
+"""The guardian's process. What it needs to restore is in its memory from the start: a disk may hang by then."""
 
 import contextlib
 import json
@@ -10,11 +7,17 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.guardian.apart import leave_cgroups, leave_nothing, lock_memory
+from koordlet.enforcer.guardian.restoring import Left, restore_files, restore_files_of_dead, restore_left
 from koordlet.enforcer.guardian.watch import Duty, Watch
+from koordlet.enforcer.journal import JournalError
+from koordlet.enforcer.leases import LEFT_BY_EARLIER_RUN
+from koordlet.host.files import HostTree
 
 _READ_BYTES = 1 << 16
 _OOM_SCORE = "-999"
@@ -25,13 +28,13 @@ _RETRY_SECONDS = 1.0
 def main(arguments: list[str]) -> None:
     """Watch the agent at the other end of standard input; the argument is what `Guardian` gives, as JSON."""
     given = json.loads(arguments[0])
+    _report(leave_cgroups(given["root"]))
+    lock_memory()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     is_asked = _ask_by_signal()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
         stream.write(_OOM_SCORE)
-    _report(leave_cgroups(given["root"]))
-    lock_memory()
     watch = Watch(given["pause_seconds"], time.monotonic())
     _serve(watch, is_asked, given)
     leave_nothing(given["root"])
@@ -91,13 +94,22 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
 
 
 def _restore(given: dict[str, Any], *, beside: bool) -> None:
-    """Restore the actions that the journal names; where an agent holds it, that one restores them."""
+    """Restore the actions that the journal names; where another agent holds it by now, that one restores them.
+
+    Kernel files come before the journal, whose disk may be full or hang.
+    """
+    left, tree = Left(**given["left"]), HostTree(Path(given["root"]))
     for _ in range(_RETRIES):
         try:
-            from koordlet.enforcer.guardian.restoring import restore_actions
-
-            if restore_actions(given, beside=beside):
+            if beside:
+                is_done = restore_files(left, tree, "no tick was completed in time")
+            else:
+                is_done = restore_files_of_dead(left, tree, LEFT_BY_EARLIER_RUN)
+                is_done &= all(event.outcome is not Outcome.FAILED for event in restore_left(left, tree))
+            if is_done:
                 return
-        except Exception:  # noqa: BLE001 - files of an upgrade in progress, a full disk: what is left is to try again
+        except JournalError:
+            return
+        except Exception:  # noqa: BLE001 - whatever failed, what is left is to try again
             pass
         time.sleep(_RETRY_SECONDS)

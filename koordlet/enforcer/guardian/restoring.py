@@ -1,34 +1,122 @@
-"""What the guardian restores, imported when it comes to that."""
+"""Restoring what an agent left, from its journal alone: for `koordlet restore`, a dry run, and the guardian.
 
-from collections.abc import Mapping
+It needs no settings but the places of journal and audit, and loads neither the enforcer nor its knobs: the guardian
+keeps it in locked memory, because a disk that hangs is one of the reasons to need it.
+"""
+
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from koordlet.config import EnforcerSettings
-from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.journal import JournalError, peek
+from koordlet.enforcer.audit import AuditFile, Outcome
+from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_entry
+from koordlet.enforcer.journal import Journal, lock_state, peek
 from koordlet.enforcer.journal_format import Kind
-from koordlet.enforcer.lifecycle import boot_id, restore
+from koordlet.enforcer.leases import Leases
 from koordlet.enforcer.rollback import roll_back
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.files import HostTree
 
+if TYPE_CHECKING:
+    from koordlet.config import EnforcerSettings
 
-def restore_actions(given: Mapping[str, Any], *, beside: bool) -> bool:
-    """Restore actions; return False where some could not be and it is worth trying again.
+WAIT_SECONDS = 3.0
+"""Time that another one may hold the journal while it restores."""
 
-    `beside` an agent that lives the journal stays as it is: the agent finds the originals there and goes on from them.
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Where an agent leaves what is to be restored, and where that is told."""
+
+    state_dir: str
+    audit_file: str = ""
+    audit_bytes: int = 16 << 20
+    audit_files: int = 4
+
+
+def left_by(settings: "EnforcerSettings") -> Left:
+    """Where an agent of these settings leaves it."""
+    return Left(settings.state_dir, settings.audit_file, settings.audit_bytes, settings.audit_files)
+
+
+def boot_id(tree: HostTree) -> str:
+    """The kernel's id of this boot."""
+    return (tree.text("/proc/sys/kernel/random/boot_id") or "unknown").strip()
+
+
+def damage(journal: Journal) -> EnforcerEvent:
+    """What is told of a journal that is damaged."""
+    found = journal.found
+    reason = (
+        f"the journal is damaged ({found.damage}): the {len(found.live)} attributes before it are restored, "
+        f"{found.lost_bytes} bytes after it are lost; it is kept as {journal.damaged_copy}"
+    )
+    return EnforcerEvent(
+        strategy="", target="", knob="journal", file=str(journal.path), reason=reason, outcome=Outcome.FAILED
+    )
+
+
+def restore_left(
+    left: Left, tree: HostTree, *, everything: bool = False, wait_seconds: float = WAIT_SECONDS
+) -> list[EnforcerEvent]:
+    """Restore every action that the journal names, with `everything` protocol state too; return an event for each.
+
+    Waits for an agent that is about to end. Raises JournalError where one runs, or where the directory cannot be used.
     """
-    settings = msgspec.convert(given["enforcer"], EnforcerSettings)
-    tree = HostTree(Path(given["root"]))
-    if beside:
-        entries = peek(Path(settings.state_dir), boot_id(tree)).values()
-        actions = [entry.without_action() for entry in entries if entry.kind is Kind.ACTION]
-        return all(result.outcome is not Outcome.FAILED for result in roll_back(actions, KernelWriter()))
+    directory = Path(left.state_dir)
+    if not (directory / "journal").exists():
+        return []
+    journal = Journal(directory, boot_id(tree), wait_seconds=wait_seconds)
+    clock = StepClock()
+    clock.start_step(None)
+    log = _event_log(left, clock)
     try:
-        events = restore(settings, tree)
-    except JournalError:
-        return True  # an agent has taken the journal over
-    return all(event.outcome is not Outcome.FAILED for event in events)
+        if journal.damaged_copy is not None:
+            log.emit(damage(journal))
+        leases = Leases(journal, KernelWriter(), log, clock, 0.0)
+        leases.adopt(list(journal.live.values()))
+        if everything:
+            leases.release_all("everything is restored")
+        else:
+            leases.end_all_actions("it is restored")
+        return log.end_step()
+    finally:
+        journal.close()
+        log.close()
+
+
+def restore_files(left: Left, tree: HostTree, reason: str) -> bool:
+    """Restore the files of all actions and leave the journal as it is; return False where one failed.
+
+    This is for an agent that lives and hangs: it finds the originals there and goes on from them. The kernel's files
+    come first, the disk with the audit last.
+    """
+    entries = peek(Path(left.state_dir), boot_id(tree)).values()
+    actions = [entry.without_action() for entry in entries if entry.kind is Kind.ACTION]
+    results = roll_back(actions, KernelWriter())
+    clock = StepClock()
+    clock.start_step(None)
+    log = _event_log(left, clock)
+    for result in results:
+        why = ": ".join(filter(None, (reason, result.reason)))
+        log.emit(of_entry(result.entry, result.outcome, why, before=result.before))
+    log.close()
+    return all(result.outcome is not Outcome.FAILED for result in results)
+
+
+def restore_files_of_dead(left: Left, tree: HostTree, reason: str, wait_seconds: float = WAIT_SECONDS) -> bool:
+    """As `restore_files`, with the lock of the journal. Raises JournalError where another agent has taken it."""
+    directory = Path(left.state_dir)
+    if not (directory / "journal").exists():
+        return True
+    lock = lock_state(directory, wait_seconds)
+    try:
+        return restore_files(left, tree, reason)
+    finally:
+        os.close(lock)
+
+
+def _event_log(left: Left, clock: StepClock) -> EventLog:
+    audit = AuditFile(Path(left.audit_file), left.audit_bytes, left.audit_files) if left.audit_file else None
+    return EventLog(audit, clock, dry_run=False)

@@ -1,8 +1,9 @@
 """What the guardian knows of its agent and what follows from it. Pure: lines and times in, a duty out.
 
-The agent writes a line to the guardian's pipe: `beat` after each completed tick, `over SECONDS` when it ends and
-leaves its actions to a successor until that moment of the monotonic clock, `bye` when it has restored them itself. The
-end of the pipe without either of the last two is the death of the agent.
+The agent writes a line to the guardian's pipe: `beat` after each completed tick, `eased` when no tick is completed and
+it has ended its actions for that, `over SECONDS` when it ends and leaves its actions to a successor until that moment
+of the monotonic clock, `bye` when it has restored them itself. The end of the pipe without either of the last two is
+the death of the agent.
 """
 
 from enum import Enum
@@ -36,6 +37,8 @@ class Watch:
         word, _, rest = line.strip().partition(" ")
         if word == "beat":
             self._beat, self._is_restored = now, False
+        elif word == "eased":
+            self._is_restored = True
         elif word == "bye":
             self._has_left = True
         elif word == "over":

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from api.plugin import Unsupported
-from probes.libbpf import BpfError, load_classifier
 
 _MOV, _MOV_IMM, _MOV32_IMM, _CALL, _EXIT = 0xBF, 0xB7, 0xB4, 0x85, 0x95
 _LOAD_64, _LOAD_32, _STORE_32, _JUMP_IF_DIFFERENT = 0x18, 0x61, 0x63, 0x5D
@@ -109,12 +108,16 @@ def _instruction(code: int, target: int = 0, source: int = 0, offset: int = 0, v
 
 def load_program(instructions: bytes) -> int:
     """Load a program; return a descriptor for the caller to close. Raises BpfError, or Unsupported without libbpf."""
+    from probes.libbpf import load_classifier  # large, and the guardian needs it for no other knob
+
     return load_classifier("koord_traffic", instructions)
 
 
 @cache
 def missing_support(*, by_classid: bool) -> Unsupported | None:
     """Reason why packets cannot be matched by cgroup here; None if they can. Loads a program and closes it."""
+    from probes.libbpf import BpfError
+
     try:
         os.close(load_program(classifier_program(ClassidMatch(0) if by_classid else CgroupMatch(0, 1), 0)))
     except BpfError as error:

@@ -13,7 +13,6 @@ from pathlib import Path
 from koordlet.host.files import HostError
 from koordlet.host.traffic import classifiers
 from koordlet.host.traffic.classifiers import PacketMatch
-from probes.libbpf import BpfError, attach_to_arrivals
 
 _BTF = Path("/sys/kernel/btf/vmlinux")
 
@@ -61,6 +60,8 @@ class Taps:
                 os.close(link)
 
     def _attach(self) -> None:
+        from probes.libbpf import BpfError, attach_to_arrivals
+
         program = classifiers.load_program(classifiers.tap_program(self._matches))
         try:
             for interface in _veths_to_namespaces():

@@ -60,15 +60,17 @@ else:
 
 
 class Agent:
-    def __init__(self, settings: EnforcerSettings, pod: TestCgroup, handover: float = 0.0) -> None:
+    def __init__(
+        self, settings: EnforcerSettings, pod: TestCgroup, handover: float = 0.0, within: TestCgroup | None = None
+    ) -> None:
         import msgspec
 
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", AGENT, msgspec.json.encode(settings).decode(), pod.path, str(handover)],
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        command = [sys.executable, "-c", AGENT, msgspec.json.encode(settings).decode(), pod.path, str(handover)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        if within is not None:
+            self.process = within.spawn(command, stdout=subprocess.PIPE, env=environment)
+        else:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
         assert self.process.stdout is not None
         self.guardian = int(self.process.stdout.readline())
         wait_for(lambda: catches(self.guardian, signal.SIGTERM))
@@ -151,6 +153,29 @@ def test_killed_at_any_moment_actions_end_and_protocol_state_stays(pod: TestCgro
     restore(settings, HOST, everything=True)
     assert weight(pod) == before
     print(f"{DEATHS} deaths: restored after {statistics.median(taken):.2f} s (median), {max(taken):.2f} s at most")
+
+
+def test_what_ends_the_agents_cgroup_leaves_the_guardian(
+    pod: TestCgroup, settings: EnforcerSettings, tree: CgroupTree
+) -> None:
+    """As a runtime ends a container, and the kernel one that runs out of memory."""
+    with tree.make_cgroup("container") as container:
+        agent = Agent(settings, pod, within=container)
+        try:
+            wait_for(lambda: quota(pod) != "max")
+            status = Path(f"/proc/{agent.guardian}/status").read_text()
+            cgroups = Path(f"/proc/{agent.guardian}/cgroup").read_text()
+            assert "/koord-guardian" in cgroups
+            assert container.path not in cgroups
+            assert agent.guardian not in container.pids()
+            assert re.search(r"VmLck:\s*0 kB", status) is None
+            print(*re.findall(r"(VmRSS|VmLck):\s*(\d+) kB", status))
+            for pid in container.pids():
+                os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: quota(pod) == "max")
+            wait_for(lambda: is_gone(agent.guardian))
+        finally:
+            agent.end()
 
 
 def test_a_hang_ends_actions_and_the_agent_goes_on_from_there(pod: TestCgroup, settings: EnforcerSettings) -> None:

@@ -456,7 +456,7 @@ def test_a_dry_run_restores_the_actions_that_it_finds_and_adopts_nothing(v2: Fak
 def test_a_dry_run_leaves_the_actions_of_an_agent_that_runs(
     v2: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("koordlet.enforcer.lifecycle.GUARDIAN_SECONDS", 0.0)
+    monkeypatch.setattr("koordlet.enforcer.lifecycle.WAIT_SECONDS", 0.0)
     running = v2.enforcer()
     running.step([QUOTA], now=v2.clock)
     open_enforcer(v2.settings(dry_run=True), v2.tree, now=v2.later(1)).close(v2.later(1))

@@ -1,4 +1,4 @@
-"""State of the service, told to systemd (sd_notify(3))."""
+"""State of a service, told to systemd (sd_notify(3))."""
 
 import contextlib
 import os
