@@ -6,6 +6,9 @@ time is taken until the file reads what it read before. The agent is the real on
 
     python -m bench.reaction --onsets 100
     python -m bench.reaction --onsets 100 --layout pods
+
+With --storm so many more best-effort cgroups are there, and CPU suppression changes the CPUs of all of them at each
+onset and at each end: the first rung must not wait for these changes, nor for the budget that they use up.
 """
 
 import argparse
@@ -15,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 
@@ -34,6 +37,11 @@ for _ in range({count} - 1):
 os.kill(os.getpid(), signal.SIGSTOP)
 while True:
     pass
+"""
+SUPPRESS = """\
+[strategies.node_slo.resourceUsedThresholdWithBE]
+enable = true
+cpuSuppressPolicy = "cpuset"
 """
 ONSET_LIMIT_SECONDS = 10.0
 RELEASE_LIMIT_SECONDS = 30.0
@@ -94,6 +102,19 @@ def onset(stage: Stage, number: int, stop: Event) -> tuple[float, float]:
         hog.remove()
 
 
+@contextlib.contextmanager
+def storm(stage: Stage, count: int) -> Iterator[None]:
+    """Make so many best-effort cgroups, whose CPUs the agent is told to keep at what the node has to spare."""
+    made = [ScratchCgroup(f"{stage.layout.classed[1]}/storm-{number}") for number in range(count)]
+    if count:
+        stage.strategies, stage.more_settings = ("response", "cpu_suppress"), SUPPRESS
+    try:
+        yield
+    finally:
+        for cgroup in made:
+            cgroup.remove()
+
+
 def summary(name: str, seconds: np.ndarray, goal: str) -> None:
     """Return a summary line; what never came counts as slower than all."""
     ranked = np.where(np.isnan(seconds), np.inf, seconds)
@@ -112,6 +133,7 @@ def main() -> int:
         default=SIBLINGS.name,
         help="two sibling cgroups, or two Burstable pods as the kubelet lays them out",
     )
+    parser.add_argument("--storm", type=int, default=0, metavar="CGROUPS", help="cgroups that change at each onset")
     parser.add_argument("--json", type=Path, help="write every figure here")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -120,7 +142,7 @@ def main() -> int:
     found: list[tuple[float, float]] = []
     seconds = arguments.service_ms / 1e3
     layout = {layout.name: layout for layout in (SIBLINGS, PODS)}[arguments.layout]
-    with until_signalled() as stop, staged(seconds, layout) as stage:
+    with until_signalled() as stop, staged(seconds, layout) as stage, storm(stage, arguments.storm):
         stage.start_service()
         stage.start_agent(acts=True)
         rate = arguments.load * (os.cpu_count() or 1) / seconds

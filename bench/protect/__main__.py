@@ -2,11 +2,12 @@
 
 Requests arrive in an open loop (Poisson) at 30 % of the machine and their latency counts from the time they should have
 started. Every repetition runs all columns in an order of its own; figures are medians over the repetitions, with the
-least and the most beside them. Best-effort work is counted in blocks compressed, relative to the unprotected run of the
-same repetition.
+least and the most beside them. Best-effort work is counted in blocks compressed (beside nginx and postgres in CPU
+time), relative to the unprotected run of the same repetition.
 
     python -m bench.protect --victim cpu-10ms --victim cpu-1ms --repeat 5
     python -m bench.protect --victim cpu-1ms --layout best-effort-pod
+    python -m bench.protect --victim nginx --victim postgres --beside tar-gzip
 """
 
 import json
@@ -22,15 +23,16 @@ import click
 import numpy as np
 
 from bench.detect.disk import mounted_disk
-from bench.protect import cpu, disk, memory
+from bench.protect import cpu, disk, memory, servers
 from bench.protect.columns import Column, columns, disk_columns
 from koordlet.agent.signals import until_signalled
 from koordlet.demo.layout import LAYOUTS, SIBLINGS, Layout
 from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import staged
 
-VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0, "memory": 0.0}
-"""CPU time of a request."""
+VICTIMS = {"cpu-10ms": 0.010, "cpu-1ms": 0.001, "disk": 0.0, "memory": 0.0, "nginx": 0.0, "postgres": 0.0}
+"""CPU time of a request, where it is given."""
+BY_DEFAULT = ("cpu-10ms", "cpu-1ms", "disk", "memory")
 DISK_LIMIT_BYTES_PER_SECOND = 8 << 20
 GOAL_P99_RATIO, GOAL_WORK_RATIO = 1.05, 0.80
 
@@ -40,7 +42,7 @@ Runs = Mapping[str, Sequence[DemoPhase]]
 
 @click.command(help=__doc__)
 @click.option(
-    "--victim", "victims", multiple=True, type=click.Choice(list(VICTIMS)), default=tuple(VICTIMS), show_default=True
+    "--victim", "victims", multiple=True, type=click.Choice(list(VICTIMS)), default=BY_DEFAULT, show_default=True
 )
 @click.option("--repeat", default=5, show_default=True, help="Repetitions.")
 @click.option("--seconds", default=30.0, show_default=True, help="Of each run, without settling.")
@@ -52,6 +54,13 @@ Runs = Mapping[str, Sequence[DemoPhase]]
     show_default=True,
     help="Of the cgroups: two siblings, two Burstable pods, or a Burstable pod beside one of the BestEffort class.",
 )
+@click.option(
+    "--beside",
+    type=click.Choice(servers.BESIDE),
+    default=servers.BESIDE[0],
+    show_default=True,
+    help="Best-effort work beside nginx and postgres.",
+)
 @click.option("--only", multiple=True, help="Columns to run besides 'alone' and 'unprotected', by name.")
 @click.option(
     "--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write every run's figures here."
@@ -62,6 +71,7 @@ def main(
     seconds: float,
     load: float,
     layout: str,
+    beside: str,
     only: tuple[str, ...],
     output: Path | None,
 ) -> None:
@@ -72,7 +82,14 @@ def main(
     with until_signalled() as stop:
         for victim in victims:
             found[victim] = run(
-                victim, repeat=repeat, seconds=seconds, load=load, layout=LAYOUTS[layout], only=only, stop=stop
+                victim,
+                repeat=repeat,
+                seconds=seconds,
+                load=load,
+                layout=LAYOUTS[layout],
+                beside=beside,
+                only=only,
+                stop=stop,
             )
             report(victim, found[victim])
             if stop.is_set():
@@ -83,11 +100,19 @@ def main(
 
 
 def run(
-    victim: str, *, repeat: int, seconds: float, load: float, layout: Layout, only: tuple[str, ...], stop: Event
+    victim: str,
+    *,
+    repeat: int,
+    seconds: float,
+    load: float,
+    layout: Layout,
+    beside: str,
+    only: tuple[str, ...],
+    stop: Event,
 ) -> Runs:
     """Run all repetitions of one victim; an interrupted repetition is dropped."""
     runs: dict[str, list[DemoPhase]] = {}
-    with _runner(victim, layout, seconds=seconds, load=load, stop=stop) as (offered, measured):
+    with _runner(victim, layout, seconds=seconds, load=load, beside=beside, stop=stop) as (offered, measured):
         for repetition in range(repeat):
             order = [each for each in offered if not only or each.name in (*only, "alone", "unprotected")]
             random.Random(repetition).shuffle(order)
@@ -106,7 +131,7 @@ def run(
 
 @contextmanager
 def _runner(
-    victim: str, layout: Layout, *, seconds: float, load: float, stop: Event
+    victim: str, layout: Layout, *, seconds: float, load: float, beside: str, stop: Event
 ) -> Iterator[tuple[list[Column], Measured]]:
     """Return the columns of a victim, and the function that runs one of them with a seed."""
     service_seconds = VICTIMS[victim]
@@ -117,6 +142,15 @@ def _runner(
                 memory.memory_columns(),
                 lambda column, seed: memory.measure(stage, column, seconds=seconds, seed=seed, stop=stop),
             )
+            return
+        if victim in ("nginx", "postgres"):
+            with servers.server_of(victim, load) as server:
+                yield (
+                    columns(load),
+                    lambda column, seed: servers.measure(
+                        stage, column, server, beside, seconds=seconds, seed=seed, stop=stop
+                    ),
+                )
             return
         if victim != "disk":
             rate = load * (os.cpu_count() or 1) / service_seconds

@@ -3,12 +3,10 @@
 import os
 import time
 from abc import ABC
-from pathlib import Path
 from typing import IO, ClassVar
 
 from koordlet.demo.stage import Stage
 from koordlet.host.cgroups.scratch import ScratchCgroup
-from koordlet.strategies.plugins.cpu_suppress import next_quota_us
 
 PERIOD_US = 100_000
 THRESHOLD_RATIO = 0.65
@@ -68,40 +66,22 @@ class Quota(Column):
         set_quota(stage.batch, int(self._cores * PERIOD_US))
 
 
-class Suppress(Column):
-    """Koordinator's CPU suppress with its cfsQuota policy: the threshold less the use of others, once a second."""
+class Agent(Column):
+    """The agent with some strategies, told only the classes of the two cgroups."""
 
-    name = "suppress rule"
-
-    def __init__(self) -> None:
-        self._quota_us: int | None = None
-        self._before: tuple[float, float, float] | None = None
-
-    def set_up(self, stage: Stage) -> None:
-        self._quota_us, self._before = None, None
-        self.look_after(stage)
-
-    def look_after(self, stage: Stage) -> None:
-        now = (time.monotonic(), busy_seconds(), usage_seconds(stage.batch))
-        if self._before is not None and now[0] > self._before[0]:
-            seconds, busy, batch = (new - old for new, old in zip(now, self._before, strict=True))
-            capacity = 1000 * (os.cpu_count() or 1)
-            allowed = int(capacity * THRESHOLD_RATIO - max(busy - batch, 0.0) / seconds * 1000)
-            self._quota_us = next_quota_us(allowed, self._quota_us, capacity)
-            set_quota(stage.batch, self._quota_us)
-        self._before = now
-
-
-class Ours(Column):
-    """The agent, told only the classes of the two cgroups."""
-
-    name = "koord"
+    strategies: ClassVar[tuple[str, ...]] = ()
+    """Strategies whose intents it applies; those of the stage if empty."""
+    more_settings: ClassVar[str] = ""
 
     def __init__(self) -> None:
         self._said: IO[bytes] | None = None
 
     def set_up(self, stage: Stage) -> None:
+        before = stage.strategies, stage.more_settings
+        if self.strategies:
+            stage.strategies, stage.more_settings = self.strategies, self.more_settings
         self._said = stage.start_agent(acts=True)
+        stage.strategies, stage.more_settings = before
         time.sleep(3.0)
 
     def look_after(self, stage: Stage) -> None:
@@ -111,6 +91,24 @@ class Ours(Column):
 
     def take_down(self, stage: Stage) -> None:
         """Stop the agent, which restores what it set."""
+
+
+class Suppress(Agent):
+    """Koordinator's CPU suppress with its cfsQuota policy, as the agent's strategy applies it."""
+
+    name = "suppress rule"
+    strategies = ("cpu_suppress",)
+    more_settings = """\
+[strategies.node_slo.resourceUsedThresholdWithBE]
+enable = true
+cpuSuppressPolicy = "cfsQuota"
+"""
+
+
+class Ours(Agent):
+    """The agent, told only the classes of the two cgroups."""
+
+    name = "koord"
 
 
 def _shares(cgroup: ScratchCgroup) -> str:
@@ -134,12 +132,6 @@ def usage_seconds(cgroup: ScratchCgroup) -> float:
             return int((directory / "cpuacct.usage").read_text()) / 1e9
     words = dict(line.split() for line in (cgroup.directories[0] / "cpu.stat").read_text().splitlines())
     return int(words["usage_usec"]) / 1e6
-
-
-def busy_seconds() -> float:
-    """Return the CPU time of the whole machine so far, without idle and IO wait."""
-    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 class DiskLimit(Column):

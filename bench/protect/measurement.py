@@ -3,16 +3,33 @@
 import time
 from collections.abc import Callable
 from threading import Event
+from typing import Protocol
+
+import numpy as np
 
 from bench.protect.columns import Column
 from koordlet.demo.measure import DemoPhase
-from koordlet.demo.stage import Records, Stage
+from koordlet.demo.stage import Stage
+
+
+class Answers(Protocol):
+    """Latencies of requests as they arrive, as `koordlet.demo.stage.Records` has them."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the client has ended."""
+
+    def read(self) -> None:
+        """Read what is there; never waits."""
+
+    def columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """Intended start and latency of each request, in seconds."""
 
 
 def watch(
     stage: Stage,
     column: Column,
-    records: Records,
+    records: Answers,
     work: Callable[[], int],
     *,
     settle_seconds: float,

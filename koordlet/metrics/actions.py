@@ -34,7 +34,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "koord_response_steps": (
         "counter",
         ("resource", "rung", "step"),
-        "Steps of the response: a rung applied, kept, reverted or released",
+        "Steps of the response: a rung applied, lifted, kept, reverted, refused or released",
     ),
     "koord_response_rungs_active": ("gauge", ("resource", "rung"), "Rungs in effect"),
     "koord_culprits_skipped": ("counter", ("reason",), "Culprits that were not acted upon, by reason"),

@@ -61,7 +61,6 @@ def claimable(lost: float, *, entitled: float, used: float) -> float:
     return min(lost, max(entitled - used, 0.0))
 
 
-def entitled_cores(share: float, *, request: float, limit: float, wanted: float) -> float:
-    """Return the entitlement; NaN stands for a request, limit or wish that is not known."""
-    amount = np.nanmax([share, request])
-    return float(np.nanmin([amount, limit, wanted]))
+def entitled_cores(share: float, *, request: float, limit: float) -> float:
+    """Return the entitlement of a cgroup that wants as much; NaN stands for a request or limit that is not known."""
+    return float(np.nanmin([np.nanmax([share, request]), limit]))

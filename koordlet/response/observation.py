@@ -120,15 +120,22 @@ class Observation:
         measured."""
         if self.cpu_waits is None or not self.capabilities.cpus:
             return np.inf
-        if path not in self._entitled:
-            self._entitled[path] = self._entitlement(path)
-        return self._entitled[path]
+        return min(self.share(path), self.wanted_by(path))
+
+    def share(self, path: str) -> float:
+        """Return the cores that a cgroup is entitled to if its threads want as many; infinite where wishes are not
+        measured."""
+        if self.cpu_waits is None or not self.capabilities.cpus:
+            return np.inf
+        if path not in self._shares:
+            self._shares[path] = self._share(path)
+        return self._shares[path]
 
     @cached_property
-    def _entitled(self) -> dict[str, float]:
+    def _shares(self) -> dict[str, float]:
         return {}
 
-    def _entitlement(self, path: str) -> float:
+    def _share(self, path: str) -> float:
         levels = []
         for each in reversed(lineage(path)):
             row = self.rows.get(each)
@@ -144,7 +151,6 @@ class Observation:
             share,
             request=self._number(self.request_cores, path),
             limit=min((quota / PERIOD_US for quota in quotas if quota is not None), default=np.nan),
-            wanted=self.wanted_by(path),
         )
 
     def _number(self, column: Floats | None, path: str) -> float:

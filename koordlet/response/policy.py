@@ -127,14 +127,14 @@ class ResponsePolicy:
     def trip(self, observation: Observation, culprit: str, victim: str, *, resource: str, lost: float) -> list[Intent]:
         """Apply the first rung before any verdict; the following ticks keep or revert it.
 
-        `lost` is in seconds per second at the time of the trip; the victim's claim of the newest tick bounds what it
-        may cost others.
+        `lost` is in seconds per second at the time of the trip; a victim that uses its share has no claim.
         """
         culprit = observation.boundary_of(culprit)
         key = (culprit, resource)
         if resource not in self.settings.resources or self._pair_skip_reason(observation, victim, culprit):
             return []
-        spare = observation.entitled(victim) - observation.used_by(victim) if resource == "cpu" else lost
+        # what its threads wanted in the tick before says nothing of now
+        spare = observation.share(victim) - observation.used_by(victim) if resource == "cpu" else lost
         within_share = min(lost, spare) > loss_budget(observation, victim, resource, self.settings)
         if not within_share or not self._slows_down(victim, resource, unknown=True):
             self.skipped["not_felt"] += 1

@@ -290,3 +290,10 @@ def test_a_dry_run_shows_the_first_rung_and_climbs_over_nothing() -> None:
     for second in range(120, 160):
         response.step(tick(float(second), used={WEB: 0.3, HOG: 3.0}, waits={}, lost={}))
     assert response.active_rungs == {}
+
+
+def test_a_trip_after_a_calm_tick_is_answered() -> None:
+    """What the service wanted before the culprit began is no bound of what it may claim now."""
+    calm = tick(0.0, used={WEB: 0.3}, waits={WEB: 0.01}, lost={})
+    wanted = ResponsePolicy().trip(calm, HOG, WEB, resource="cpu", lost=0.5)
+    assert knobs(wanted) == [("/batch", Knob.CPU_IDLE, "1")]
