@@ -39,6 +39,7 @@ POINTS = (
     "reserve",
     "unreserve",
     "permit",
+    "settle",
     "pre_bind",
     "bind",
     "post_bind",
@@ -122,6 +123,11 @@ class Cycle:
     def invalidate(self) -> None:
         """Forget every spec and result."""
         self._class_results.clear()
+
+    def forget(self, classes: Iterable[PodClass]) -> None:
+        """Forget specs and results of some classes."""
+        for cls in classes:
+            self._class_results.pop(cls, None)
 
     def attempt(self, info: PodInfo, now: float) -> Attempt:
         """Start an attempt."""

@@ -13,7 +13,7 @@ from api.kube.objects import Node, Pod
 from api.protocol import LABEL_SCHEDULER_NAME
 from cluster.resources import NODES, Key, Resource
 from scheduler.cluster_state.columns import Row
-from scheduler.cluster_state.podinfo import PodClasses, PodInfo
+from scheduler.cluster_state.podinfo import PodClass, PodClasses, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.conditions import POD, Conditions
 from scheduler.cycle import AnyPlugin, Cycle, defines
@@ -63,7 +63,14 @@ class Engine:
         self.now = 0.0
         self._current: QueuedPod | None = None
         """The pod of a running attempt, for `abandon`."""
-        self._placer = Placer(self.snapshot, self.nominator, refused=self._requeue, changed=self._pod_event)
+        self._placer = Placer(
+            self.snapshot,
+            self.nominator,
+            refused=self._requeue,
+            changed=self._pod_event,
+            write=self.writes.append,
+            clock=lambda: self.now,
+        )
         self._watched_objects = WatchedObjects()
         self._orphans: dict[str, dict[str, PodInfo]] = {}
         """Pods bound to nodes that no watch has shown yet, by node name."""
@@ -282,6 +289,10 @@ class Engine:
     def invalidate(self) -> None:
         """Forget every spec and every cached result."""
         self.cycle.invalidate()
+
+    def forget(self, classes: Iterable[PodClass]) -> None:
+        """Forget specs and cached results of some classes."""
+        self.cycle.forget(classes)
 
     def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
         """The watched objects of a kind."""

@@ -44,8 +44,8 @@ called. A plugin that acts at `pre_filter` on earlier calls of `pod_removed`, or
 should change in the cluster is returned as `Write` values. Watched objects arrive through `on_object`.
 
 Order of one attempt: prepare, pre_filter, restore, filter, prefer, (post_filter when no row passes) score, normalize,
-reserve, [assume], permit, [wait], pre_bind, bind, post_bind; unreserve in reverse order on failure after
-reserve.
+reserve, [assume], permit, [wait], settle, [wait], pre_bind, bind, post_bind; unreserve in reverse order on failure
+after reserve.
 
 Its test
 --------
@@ -72,7 +72,7 @@ from api.kube.objects import Node, Pod
 from cluster.pods import Binding
 from cluster.resources import Key, Patch, Resource
 from scheduler.cluster_state.columns import Row, Rows
-from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
 
 S = TypeVar("S")
@@ -107,9 +107,10 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Permit's "not yet": the pod keeps its share for at most this long."""
+    """Permit's "not yet": the pod keeps its share for at most this long. Only `settle` has writes made meanwhile."""
 
     seconds: float
+    writes: tuple["Write", ...] = ()
 
 
 class Verb(StrEnum):
@@ -135,6 +136,8 @@ class Write:
     resource: Resource[Any]
     key: Key
     body: Patch | Binding | Mapping[str, Any] | str | None = None
+    repeat: bool = True
+    """Made again when it failed; False where the plugin decides anew (see `Plugin.write_failed`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +250,9 @@ class Handle(Protocol):
 
     def invalidate(self) -> None:
         """Forget every spec and every cached result: something changed that they depend on."""
+
+    def forget(self, classes: Iterable[PodClass]) -> None:
+        """Forget specs and cached results of some classes."""
 
     def objects(self, resource: Resource[Any]) -> Mapping[Key, Any]:
         """The watched objects of a kind (see `Plugin.watches`)."""
@@ -423,6 +429,10 @@ class Plugin(Generic[S]):
 
     def permit(self, attempt: Attempt, spec: S, row: Row) -> Wait | Reason | None:
         """Hold the placed pod (Wait), refuse it (Reason) or let it go on (None)."""
+        return None
+
+    def settle(self, attempt: Attempt, spec: S, row: Row) -> Wait | Reason | None:
+        """Every plugin let the pod go: begin what others must finish before it is bound, and hold it until then."""
         return None
 
     def pre_bind(self, attempt: Attempt, spec: S, row: Row) -> Reason | Sequence[Write]:

@@ -352,7 +352,7 @@ class Loop:
         self.metrics.unwritten(failure.write.verb.value)
         if failure.uid:
             self.engine.chain_failed(failure.uid, failure.error)
-        elif failure.repeat and failure.write.verb is not Verb.EVICT:
+        elif failure.repeat and failure.write.repeat and failure.write.verb is not Verb.EVICT:
             self._unmade.failed(failure.write, self._clock())
         self.engine.write_failed(failure.write, failure.error)
 

@@ -38,6 +38,8 @@ class WaitingPod:
 
     placed: Placed
     deadlines: dict[str, float]
+    settled: bool = False
+    """Every permit was given before; what it waits for now was begun by `settle`."""
 
 
 class Result(StrEnum):

@@ -17,7 +17,7 @@ class Placer:
     """Pods between decision and binding.
 
     `refused` requeues a pod with the reason and plugin that stopped it; `changed` is called for pods that take or
-    leave a row.
+    leave a row, `write` for writes to make meanwhile.
     """
 
     def __init__(
@@ -27,6 +27,8 @@ class Placer:
         *,
         refused: Callable[[PodInfo, Reason, str], AttemptOutcome],
         changed: Callable[[Action, Pod], None],
+        write: Callable[[Write], None],
+        clock: Callable[[], float],
     ) -> None:
         self.bindings: deque[BindingPlan] = deque()
         """Bindings to make."""
@@ -34,6 +36,8 @@ class Placer:
         self._nominator = nominator
         self._refused = refused
         self._changed = changed
+        self._write = write
+        self._clock = clock
         self._waiting: dict[str, WaitingPod] = {}
         self._placing: Placed | None = None
 
@@ -73,7 +77,8 @@ class Placer:
         if waiting_pod.deadlines:
             return None
         del self._waiting[uid]
-        return self._start_binding(waiting_pod.placed)
+        settled = waiting_pod.settled
+        return self._start_binding(waiting_pod.placed) if settled else self._settle(waiting_pod.placed)
 
     def reject(self, uid: str, reason: Reason) -> AttemptOutcome | None:
         """Give up a held pod and requeue it."""
@@ -122,7 +127,25 @@ class Placer:
         if deadlines:
             self._waiting[info.uid] = WaitingPod(placed, deadlines)
             return AttemptOutcome(Result.WAITING, info, placed.node)
-        return self._start_binding(placed)
+        return self._settle(placed)
+
+    def _settle(self, placed: Placed) -> AttemptOutcome:
+        """Begin what must be finished before the binding; bind at once when there is nothing."""
+        now = self._clock()
+        deadlines: dict[str, float] = {}
+        for prepared in placed.class_result.at("settle"):
+            answer = prepared.plugin.settle(placed.attempt, prepared.spec, placed.row)
+            if isinstance(answer, Reason):
+                self.give_back(placed)
+                return self._refused(placed.info, answer, prepared.plugin.name)
+            if isinstance(answer, Wait):
+                deadlines[prepared.plugin.name] = now + answer.seconds
+                for write in answer.writes:
+                    self._write(write)
+        if not deadlines:
+            return self._start_binding(placed)
+        self._waiting[placed.info.uid] = WaitingPod(placed, deadlines, settled=True)
+        return AttemptOutcome(Result.WAITING, placed.info, placed.node)
 
     def _start_binding(self, placed: Placed) -> AttemptOutcome:
         writes: list[Write] = []

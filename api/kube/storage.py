@@ -1,11 +1,12 @@
 """Storage objects as far as they decide where a pod can go: claims, volumes, classes, and attach limits."""
 
-from api.kube.meta import ObjectMeta, ResourceList, Wire
+from api.kube.meta import LabelSelector, ObjectMeta, ResourceList, Wire
 from api.kube.resources import parse_quantity
 from api.kube.selectors import NodeSelector
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 """Annotation of a claim whose volume is settled."""
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 class StorageRequest(Wire, frozen=True):
@@ -22,6 +23,14 @@ class ClaimSpec(Wire, frozen=True):
     access_modes: list[str] = []
     volume_mode: str = "Filesystem"
     resources: StorageRequest = StorageRequest()
+    selector: LabelSelector | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class StoragePhase(Wire, frozen=True):
+    """Phase of a claim (Pending, Bound, Lost) or volume (Pending, Available, Bound, Released, Failed)."""
+
+    phase: str = ""
 
 
 class Claim(Wire, frozen=True):
@@ -29,6 +38,12 @@ class Claim(Wire, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimSpec = ClaimSpec()
+    status: StoragePhase = StoragePhase()
+
+    @property
+    def class_name(self) -> str:
+        """Its storage class; the annotation is older than the field and goes before it."""
+        return self.metadata.annotations.get(BETA_CLASS) or self.spec.storage_class_name or ""
 
     @property
     def bound(self) -> bool:
@@ -71,6 +86,7 @@ class VolumeSpec(Wire, frozen=True):
     volume_mode: str = "Filesystem"
     node_affinity: VolumeNodeAffinity | None = None
     claim_ref: ClaimRef | None = None
+    volume_attributes_class_name: str | None = None
     csi: CsiSource | None = None
 
 
@@ -79,6 +95,7 @@ class PersistentVolume(Wire, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VolumeSpec = VolumeSpec()
+    status: StoragePhase = StoragePhase()
 
     @property
     def bytes(self) -> int:

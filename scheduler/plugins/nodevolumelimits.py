@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster.resources import Key
 from scheduler.cluster_state.columns import Row, Rows
-from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
 from scheduler.matching.volumes import CLAIMS, CLASSES, NODE_DRIVERS, VOLUMES, VolumeView, claim_keys
 
@@ -31,18 +31,39 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
 
     def __init__(self, config: Any, handle: Handle) -> None:
         super().__init__(config, handle)
+        self._classes_of: dict[Key, set[PodClass]] = {}
+        self._rows_of: dict[Key, Counter[Row]] = {}
         self._attached: dict[Row, Counter[Key]] = {}
         """Users of each claim by row; claims become attachments when asked, since they may be bound later."""
 
     def on_object(self, event: ObjectEvent) -> None:
-        """Specs and limits depend on all these kinds."""
-        self.handle.invalidate()
+        """Only what an object bears on is looked at anew: a node's limits, or a claim with its users."""
+        if event.resource.plural == "csinodes":
+            row = self.handle.snapshot.row(event.key.name)
+            if row is not None:
+                self.handle.snapshot.touch(row)
+        elif event.resource.plural == "storageclasses":
+            self.handle.invalidate()
+        elif event.resource.plural == "persistentvolumeclaims":
+            self._claim_changed(event.key)
+        else:
+            volume = event.before if event.after is None else event.after
+            owner = volume.spec.claim_ref if volume is not None else None
+            if owner is not None:
+                self._claim_changed(Key(owner.namespace, owner.name))
+
+    def _claim_changed(self, claim: Key) -> None:
+        self.handle.forget(self._classes_of.pop(claim, ()))
+        for row in self._rows_of.get(claim, ()):
+            self.handle.snapshot.touch(row)
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Count the pod's claims."""
         keys = claim_keys(info.pod) if info.pod.spec.volumes else []
         if keys:
             self._attached.setdefault(row, Counter()).update(keys)
+            for key in keys:
+                self._rows_of.setdefault(key, Counter())[row] += 1
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """Uncount the pod's claims."""
@@ -51,10 +72,19 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
             users[key] -= 1
             if users[key] <= 0:
                 del users[key]
+            rows = self._rows_of[key]
+            rows[row] -= 1
+            if rows[row] <= 0:
+                del rows[row]
+            if not rows:
+                del self._rows_of[key]
 
     def prepare(self, info: PodInfo) -> frozenset[Attachment] | None:
         """Volumes that the pod attaches; None when no driver is involved."""
-        return self._attachments(claim_keys(info.pod)) or None
+        keys = claim_keys(info.pod)
+        for key in keys:
+            self._classes_of.setdefault(key, set()).add(info.cls)
+        return self._attachments(keys) or None
 
     def reasons(self, spec: frozenset[Attachment]) -> tuple[Reason, ...]:
         """One reason."""

@@ -1,22 +1,25 @@
 """VolumeBinding: a pod goes where its volumes can: where bound ones are reached, and waiting ones can be found or made.
 
-Claims that wait for their first consumer are settled after a node is chosen: a matching volume is promised, or
-the claim is annotated with the node so that a provisioner makes one. The pod holds its node at Permit until its claims
-are bound; a claim that loses its node again (provisioning failed) gives the node up.
+Claims that wait for their first consumer are settled after a node is chosen and every plugin has let the pod go: a
+matching volume is given to the claim, or the claim is annotated with the node so that a provisioner makes one. Both
+writes hold only for the object that was looked at. The pod keeps its node until its claims are bound and the node
+reaches what they are bound to; a claim that loses its node again (provisioning failed) gives the node up.
 """
 
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from api.kube.objects import Node
 from api.kube.storage import Claim, PersistentVolume
 from cluster.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Key, merge_patch
 from scheduler.cluster_state.columns import Row, Rows
-from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Verb, Wait, Write
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
+from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope, Verb, Wait, Write
+from scheduler.matching.volumeindex import ReachRows, VolumeIndex
 from scheduler.matching.volumes import (
     CLAIMS,
     CLASSES,
@@ -26,9 +29,13 @@ from scheduler.matching.volumes import (
     VolumeView,
     allowed,
     claim_keys,
+    ephemeral_claims,
     reaches,
     smallest_volumes,
+    zone_allows,
 )
+
+OUT_OF_REACH, OTHER_ZONE, NONE_TO_BIND, SELECTED = 1, 2, 4, 8
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,14 +45,33 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest time that a pod holds its node while its claims are bound."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Needs:
     """A class's claims: those with a volume, and those that wait for a node."""
 
     missing: str
     """A reason against every node, empty when there is none."""
-    bound: tuple[PersistentVolume, ...]
-    waiting: tuple[Claim, ...]
+    bound: tuple[PersistentVolume, ...] = ()
+    waiting: tuple[Claim, ...] = ()
+    bits: Bits = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Answers for all rows, good for `state`."""
+    state: tuple[int, int, int] = (-1, -1, -1)
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A pod that holds a node: the volumes that it gives to its claims, and claims that a provisioner serves."""
+
+    node: str
+    row: Row
+    volumes: dict[Key, PersistentVolume]
+    provisioned: tuple[Claim, ...]
+    settling: bool = False
+
+    @property
+    def claims(self) -> frozenset[Key]:
+        """Every claim that the pod waits for."""
+        return frozenset(self.volumes) | {key_of(claim) for claim in self.provisioned}
 
 
 class VolumeBinding(Plugin[Needs]):
@@ -53,6 +79,7 @@ class VolumeBinding(Plugin[Needs]):
 
     name = "VolumeBinding"
     rank = 180
+    scope = Scope.CLUSTER
     watches = (CLAIMS, VOLUMES, CLASSES)
     requeue_on = frozenset(
         {
@@ -68,117 +95,279 @@ class VolumeBinding(Plugin[Needs]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self._writes: deque[Write] = deque()
-        self._promised: dict[Key, Key] = {}
+        self._index = VolumeIndex()
+        self._promised: dict[str, Key] = {}
         """Volume to the claim that it was promised to in this process."""
-        self._settling: dict[str, tuple[str, frozenset[Key]]] = {}
-        """Pods at Permit: the node they hold and the claims they wait for."""
+        self._chosen: dict[Key, tuple[str, int]] = {}
+        """Node that pods at work here chose for a claim, and how many of them."""
+        self._plans: dict[str, Plan] = {}
+        """Pods that hold a node for their claims, by UID."""
+        self._classes_of: dict[Key, set[PodClass]] = {}
+        """Classes whose pods mount a claim."""
+        self._nodes_version = 0
+        self._promises_version = 0
+        self._labels: dict[Row, tuple[str, dict[str, str]]] = {}
+        self._reach = ReachRows(handle.snapshot)
+
+    # Observer
+
+    def node_changed(self, row: Row, node: Node) -> None:
+        """Reach depends on names and labels alone."""
+        known = (node.name, node.metadata.labels)
+        if self._labels.get(row) != known:
+            self._labels[row] = known
+            self._forget_reach()
+
+    def node_removed(self, row: Row) -> None:
+        """Forget the row."""
+        self._labels.pop(row, None)
+        self._forget_reach()
 
     def on_object(self, event: ObjectEvent) -> None:
-        """Specs depend on all three kinds; a bound claim may let a pod go on."""
-        if event.resource.plural == "persistentvolumes" and event.action is Action.DELETE:
-            self._promised.pop(event.key, None)
-        self.handle.invalidate()
-        if event.resource.plural == "persistentvolumeclaims":
+        """A claim, a volume or a class changed: only classes that mount it are looked at anew."""
+        if event.resource.plural == "storageclasses":
+            self.handle.invalidate()
+        elif event.resource.plural == "persistentvolumes":
+            self._volume_changed(event)
+        else:
+            self._forget_classes(event.key)
             self._look_at_waiting(event.key)
+
+    def _volume_changed(self, event: ObjectEvent) -> None:
+        volume: PersistentVolume = event.before if event.after is None else event.after
+        if event.action is Action.DELETE:
+            self._promised.pop(event.key.name, None)
+            if volume is not None:
+                self._index.drop(volume)
+        else:
+            self._index.put(volume)
+        if volume is not None and volume.spec.claim_ref is not None:
+            owner = Key(volume.spec.claim_ref.namespace, volume.spec.claim_ref.name)
+            self._forget_classes(owner)
+            self._look_at_waiting(owner)
+
+    # One attempt
 
     def prepare(self, info: PodInfo) -> Needs | None:
         """Sort the claims by their state; None for pods without any."""
         keys = claim_keys(info.pod)
         if not keys:
             return None
+        for key in keys:
+            self._classes_of.setdefault(key, set()).add(info.cls)
         view = self._view()
         bound: list[PersistentVolume] = []
         waiting: list[Claim] = []
-        for key in keys:
+        for key in dict.fromkeys(keys):
             claim = view.claims.get(key)
-            if claim is None:
-                return Needs(f'persistentvolumeclaim "{key.name}" not found', (), ())
+            problem = _problem(key, claim)
+            if problem or claim is None:
+                return Needs(problem)
             if claim.bound:
                 volume = view.volumes.get(Key("", claim.spec.volume_name))
                 if volume is None:
-                    return Needs(f'persistentvolume "{claim.spec.volume_name}" not found', (), ())
+                    return Needs(f'persistentvolume "{claim.spec.volume_name}" not found')
                 bound.append(volume)
-            elif view.waits_for_consumer(claim):
-                waiting.append(claim)
+            elif claim.spec.volume_name or not view.waits_for_consumer(claim):
+                return Needs("pod has unbound immediate PersistentVolumeClaims")
             else:
-                return Needs("pod has unbound immediate PersistentVolumeClaims", (), ())
+                waiting.append(claim)
         return Needs("", tuple(bound), tuple(waiting))
 
     def pre_filter(self, attempt: Attempt, spec: Needs) -> Reason | None:
         """Claims that no node can help."""
-        return Reason(spec.missing, resolvable=False) if spec.missing else None
+        if spec.missing:
+            return Reason(spec.missing, resolvable=False)
+        claims = self.handle.objects(CLAIMS)
+        for key in ephemeral_claims(attempt.pod.pod):
+            owner = claims[key].metadata.controlled_by if key in claims else None
+            if owner is None or (owner.uid not in (attempt.pod.uid, "") and not attempt.simulated):
+                return Reason(f'persistentvolumeclaim "{key.name}" was not created for the pod', resolvable=False)
+        return None
 
     def reasons(self, spec: Needs) -> tuple[Reason, ...]:
-        """Out of reach, or nothing to be found or made."""
+        """Out of reach, in another zone, nothing to be found or made, or another node is chosen already."""
         return (
             Reason("node(s) didn't match PersistentVolume's node affinity", resolvable=False),
+            Reason("node(s) had no available volume zone", resolvable=False),
             Reason("node(s) didn't find available persistent volumes to bind", resolvable=False),
+            Reason("node(s) other than the one that was chosen for a volume", resolvable=False),
         )
 
     def filter(self, attempt: Attempt, spec: Needs, rows: Rows) -> Bits | None:
-        """Bit 0 for reach, bit 1 for claims that wait."""
-        pinned = [volume for volume in spec.bound if volume.spec.node_affinity is not None]
-        if not pinned and not spec.waiting:
+        """One bit for the first thing that is wrong with a row."""
+        if not spec.waiting and all(_everywhere(volume) for volume in spec.bound):
             return None
-        snapshot = attempt.snapshot
-        numbers = np.arange(snapshot.rows_used)[rows]
-        return np.array([self._judge(int(row), pinned, spec.waiting) for row in numbers], dtype=np.int64)
+        if not isinstance(rows, slice) or rows.stop - rows.start != attempt.snapshot.rows_used:
+            numbers = np.arange(attempt.snapshot.rows_used)[rows]
+            return np.array([self._judge(spec, int(row)) for row in numbers], dtype=np.int64)
+        state = (self._nodes_version, self._index.version, self._promises_version)
+        if spec.state != state or spec.bits.shape[0] != attempt.snapshot.rows_used:
+            spec.bits, spec.state = self._judge_all(spec), state
+        return spec.bits
 
     def permit(self, attempt: Attempt, spec: Needs, row: Row) -> Wait | Reason | None:
-        """Settle the claims that wait, and hold the pod until they are bound."""
+        """Choose volumes for the claims that wait; nothing is written before every plugin has let the pod go."""
         if not spec.waiting:
             return None
-        name = attempt.snapshot.names[row]
         found, left = self._volumes_for(row, spec.waiting)
-        if any(not self._can_make(claim, row) for claim in left):
+        if self._judge(spec, row) or any(not self._can_make(claim, row) for claim in left):
             return Reason("volumes were taken by another pod meanwhile")
+        plan = self._plans[attempt.pod.uid] = Plan(attempt.snapshot.names[row], row, found, tuple(left))
         for key, volume in found.items():
-            self._promise(key, volume)
-        for claim in left:
-            key = Key(claim.metadata.namespace, claim.metadata.name)
-            patch = merge_patch({"metadata": {"annotations": {SELECTED_NODE: name}}})
-            self._writes.append(Write(Verb.PATCH, PERSISTENT_VOLUME_CLAIMS, key, patch))
-        wanted = frozenset(Key(claim.metadata.namespace, claim.metadata.name) for claim in spec.waiting)
-        self._settling[attempt.pod.uid] = (name, wanted)
+            self._promised[volume.metadata.name] = key
+        for key in plan.claims:
+            self._chosen[key] = (plan.node, self._chosen.get(key, ("", 0))[1] + 1)
+        self._promises_version += 1
+        return None
+
+    def settle(self, attempt: Attempt, spec: Needs, row: Row) -> Wait | Reason | None:
+        """Write what was chosen, and hold the pod until its claims are bound."""
+        plan = self._plans.get(attempt.pod.uid)
+        if plan is None:
+            return None
+        plan.settling = True
+        writes = [_given(key, volume, self.handle.objects(CLAIMS)[key]) for key, volume in plan.volumes.items()]
+        writes += [_chosen(claim, plan.node) for claim in plan.provisioned]
         config: Config = self.config
-        return Wait(config.bind_timeout_seconds)
+        return Wait(config.bind_timeout_seconds, tuple(writes))
 
     def unreserve(self, attempt: Attempt, spec: Needs, row: Row) -> None:
         """Promises that were not kept yet are taken back."""
-        if attempt.simulated:
-            return
-        _, wanted = self._settling.pop(attempt.pod.uid, ("", frozenset()))
-        for volume, claim in list(self._promised.items()):
-            if claim in wanted:
-                del self._promised[volume]
+        if not attempt.simulated:
+            self._end(attempt.pod.uid)
 
-    def tick(self, now: float) -> Iterable[Write]:
-        """Hand out the writes that settle claims."""
-        writes = tuple(self._writes)
-        self._writes.clear()
-        return writes
+    def post_bind(self, attempt: Attempt, spec: Needs, row: Row) -> Iterable[Write]:
+        """The promises are kept."""
+        self._end(attempt.pod.uid)
+        return ()
+
+    def write_failed(self, write: Write, message: str) -> None:
+        """The volume or claim has changed, or may not be written: the pod looks for another node."""
+        for uid, plan in list(self._plans.items()):
+            volumes = {volume.metadata.name for volume in plan.volumes.values()}
+            concerns_volume = write.resource.plural == "persistentvolumes" and write.key.name in volumes
+            concerns_claim = write.resource.plural == "persistentvolumeclaims" and write.key in plan.claims
+            if plan.settling and (concerns_volume or concerns_claim):
+                self.handle.reject(uid, Reason(f"a volume could not be bound: {message}", plugin=self.name))
+
+    # Internals
+
+    def _end(self, uid: str) -> None:
+        plan = self._plans.pop(uid, None)
+        if plan is None:
+            return
+        others = {name for other in self._plans.values() for name in map(_name, other.volumes.values())}
+        for name in map(_name, plan.volumes.values()):
+            if name not in others:
+                self._promised.pop(name, None)
+        for key in plan.claims:
+            node, users = self._chosen[key]
+            if users > 1:
+                self._chosen[key] = (node, users - 1)
+            else:
+                del self._chosen[key]
+        self._promises_version += 1
+
+    def _forget_reach(self) -> None:
+        self._nodes_version += 1
+        self._reach = ReachRows(self.handle.snapshot)
+
+    def _forget_classes(self, claim: Key) -> None:
+        classes = self._classes_of.pop(claim, None)
+        if classes:
+            self.handle.forget(classes)
 
     def _view(self) -> VolumeView:
         objects = self.handle.objects
         return VolumeView(objects(CLAIMS), objects(VOLUMES), objects(CLASSES))
 
-    def _judge(self, row: Row, pinned: list[PersistentVolume], waiting: tuple[Claim, ...]) -> int:
+    def _node_of(self, claim: Claim) -> str:
+        """The node that was chosen for a claim, by its annotation or by a pod that is at work here."""
+        chosen = self._chosen.get(key_of(claim))
+        return chosen[0] if chosen is not None else claim.metadata.annotations.get(SELECTED_NODE, "")
+
+    def _judge(self, spec: Needs, row: Row) -> int:
+        """The same for one row."""
         labels, name = self.handle.snapshot.labels.of(row), self.handle.snapshot.names[row]
-        if not all(reaches(volume, labels, name) for volume in pinned):
-            return 1
-        _, left = self._volumes_for(row, waiting)
-        return 2 if any(not self._can_make(claim, row) for claim in left) else 0
+        if not all(reaches(volume, labels, name) for volume in spec.bound):
+            return OUT_OF_REACH
+        if not all(zone_allows(volume, labels) for volume in spec.bound):
+            return OTHER_ZONE
+        if any(self._node_of(claim) not in ("", name) for claim in spec.waiting):
+            return SELECTED
+        _, left = self._volumes_for(row, spec.waiting)
+        return NONE_TO_BIND if any(not self._can_make(claim, row) for claim in left) else 0
+
+    def _judge_all(self, spec: Needs) -> Bits:
+        """Rows that reach every bound volume, and something for each waiting claim; the rest is tried row by row."""
+        snapshot = self.handle.snapshot
+        possible = self._reach.all() & snapshot.live[snapshot.all_rows]
+        bits = np.zeros(snapshot.rows_used, dtype=np.int64)
+        for volume in spec.bound:
+            _bar(bits, possible, self._reached(volume), OUT_OF_REACH)
+        for row in np.flatnonzero(possible) if any(volume.metadata.labels for volume in spec.bound) else ():
+            labels = snapshot.labels.of(int(row))
+            if not all(zone_allows(volume, labels) for volume in spec.bound):
+                bits[row], possible[row] = OTHER_ZONE, False
+        for claim in spec.waiting:
+            chosen = self._node_of(claim)
+            if chosen:
+                only = self._reach.none()
+                at = snapshot.row(chosen)
+                if at is not None:
+                    only[at] = True
+                _bar(bits, possible, only, SELECTED)
+        for claim in spec.waiting:
+            _bar(bits, possible, self._servable(claim), NONE_TO_BIND)
+        if len(spec.waiting) > 1:
+            for row in np.flatnonzero(possible):
+                bits[row] = self._judge(spec, int(row))
+        return bits
+
+    def _reached(self, volume: PersistentVolume) -> NDArray[np.bool_]:
+        required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
+        found: list[Row] = []
+        if self._reach.add(msgspec.msgpack.encode(required), required, found):
+            return self._reach.all()
+        mask = self._reach.none()
+        mask[found] = True
+        return mask
+
+    def _servable(self, claim: Claim) -> NDArray[np.bool_]:
+        """Rows with a volume for the claim, or where one may be made."""
+        chosen = self._view().class_of(claim)
+        if chosen is not None and chosen.provisioner != NO_PROVISIONER and not chosen.allowed_topologies:
+            return self._reach.all()
+        mine = key_of(claim)
+        taken = self._promised
+        mask = self._reach.none()
+        if not self._settled_by_provisioner(claim):
+            mask = self._index.reaching(
+                claim, lambda volume: taken.get(volume.metadata.name, mine) != mine, self._reach
+            )
+        if chosen is not None and chosen.provisioner != NO_PROVISIONER:
+            snapshot = self.handle.snapshot
+            for row in np.flatnonzero(~mask & snapshot.live[snapshot.all_rows]):
+                mask[row] = allowed(chosen, snapshot.labels.of(int(row)))
+        return mask
+
+    def _settled_by_provisioner(self, claim: Claim) -> bool:
+        """A claim with a node on it is a provisioner's already; no volume is looked for."""
+        return SELECTED_NODE in claim.metadata.annotations
 
     def _volumes_for(self, row: Row, waiting: tuple[Claim, ...]) -> tuple[dict[Key, PersistentVolume], list[Claim]]:
-        mine = {Key(claim.metadata.namespace, claim.metadata.name) for claim in waiting}
-        free = [
-            volume
-            for key, volume in self.handle.objects(VOLUMES).items()
-            if self._promised.get(key) is None or self._promised[key] in mine
-        ]
+        mine = {key_of(claim) for claim in waiting}
         labels, name = self.handle.snapshot.labels.of(row), self.handle.snapshot.names[row]
-        return smallest_volumes(waiting, free, labels, name)
+        made = [claim for claim in waiting if self._settled_by_provisioner(claim)]
+        sought = [claim for claim in waiting if not self._settled_by_provisioner(claim)]
+        free: dict[str, PersistentVolume] = {}
+        for claim in sought:
+            for volume in self._index.candidates(claim):
+                if self._promised.get(volume.metadata.name) in (None, *mine):
+                    free[volume.metadata.name] = volume
+        found, left = smallest_volumes(sought, free.values(), labels, name)
+        return found, left + made
 
     def _can_make(self, claim: Claim, row: Row) -> bool:
         chosen = self._view().class_of(claim)
@@ -186,28 +375,77 @@ class VolumeBinding(Plugin[Needs]):
             return False
         return allowed(chosen, self.handle.snapshot.labels.of(row))
 
-    def _promise(self, claim: Key, volume: PersistentVolume) -> None:
-        """Write the claim into the volume; the volume controller completes the binding."""
-        key = Key("", volume.metadata.name)
-        self._promised[key] = claim
-        known = self.handle.objects(CLAIMS)[claim]
-        reference = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": claim.namespace,
-            "name": claim.name,
-            "uid": known.metadata.uid,
-        }
-        self._writes.append(Write(Verb.PATCH, PERSISTENT_VOLUMES, key, merge_patch({"spec": {"claimRef": reference}})))
-
     def _look_at_waiting(self, changed: Key) -> None:
         claims = self.handle.objects(CLAIMS)
-        for uid, (node, wanted) in list(self._settling.items()):
-            if changed not in wanted:
+        for uid, plan in list(self._plans.items()):
+            if not plan.settling or changed not in plan.claims:
                 continue
             claim = claims.get(changed)
-            if claim is None or claim.metadata.annotations.get(SELECTED_NODE, node) != node:
+            if claim is None or claim.metadata.annotations.get(SELECTED_NODE, plan.node) != plan.node:
                 self.handle.reject(uid, Reason("a volume could not be provisioned for the node", plugin=self.name))
-            elif all((found := claims.get(key)) is not None and found.bound for key in wanted):
-                del self._settling[uid]
-                self.handle.allow(uid, self.name)
+            elif all((found := claims.get(key)) is not None and found.bound for key in plan.claims):
+                self._let_go(uid, plan)
+
+    def _let_go(self, uid: str, plan: Plan) -> None:
+        """All claims are bound: the node must reach what they are bound to."""
+        view = self._view()
+        volumes = [view.volumes.get(Key("", view.claims[key].spec.volume_name)) for key in plan.claims]
+        if any(volume is None for volume in volumes):
+            return
+        labels = self.handle.snapshot.labels.of(plan.row)
+        if all(volume is not None and reaches(volume, labels, plan.node) for volume in volumes):
+            self.handle.allow(uid, self.name)
+        else:
+            self.handle.reject(uid, Reason("a claim is bound to a volume that the node cannot reach", plugin=self.name))
+
+
+def _name(volume: PersistentVolume) -> str:
+    return volume.metadata.name
+
+
+def key_of(claim: Claim) -> Key:
+    """The key of a claim."""
+    return Key(claim.metadata.namespace, claim.metadata.name)
+
+
+def _problem(key: Key, claim: Claim | None) -> str:
+    if claim is None:
+        return f'persistentvolumeclaim "{key.name}" not found'
+    if claim.metadata.deletion_timestamp:
+        return f'persistentvolumeclaim "{key.name}" is being deleted'
+    if claim.status.phase == "Lost":
+        return f'persistentvolumeclaim "{key.name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+    return ""
+
+
+def _everywhere(volume: PersistentVolume) -> bool:
+    return volume.spec.node_affinity is None and not volume.metadata.labels
+
+
+def _bar(bits: Bits, possible: NDArray[np.bool_], good: NDArray[np.bool_], reason: int) -> None:
+    """Note the reason on rows that were possible and are not good."""
+    bits[possible & ~good] = reason
+    possible &= good
+
+
+def _given(key: Key, volume: PersistentVolume, claim: Claim) -> Write:
+    """Write the claim into the volume as it was looked at; the volume controller completes the binding."""
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": claim.metadata.uid,
+    }
+    body = {"metadata": _as_seen(volume.metadata.resource_version), "spec": {"claimRef": reference}}
+    return Write(Verb.PATCH, PERSISTENT_VOLUMES, Key("", volume.metadata.name), merge_patch(body), repeat=False)
+
+
+def _chosen(claim: Claim, node: str) -> Write:
+    """Write the node onto the claim as it was looked at; a provisioner makes the volume."""
+    meta = {**_as_seen(claim.metadata.resource_version), "annotations": {SELECTED_NODE: node}}
+    return Write(Verb.PATCH, PERSISTENT_VOLUME_CLAIMS, key_of(claim), merge_patch({"metadata": meta}), repeat=False)
+
+
+def _as_seen(resource_version: str) -> dict[str, str]:
+    return {"resourceVersion": resource_version} if resource_version else {}

@@ -10,7 +10,7 @@ import numpy as np
 from api.kube.objects import Pod
 from cluster.resources import Key
 from scheduler.cluster_state.columns import Row, Rows
-from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
 from scheduler.matching.volumes import CLAIMS, READ_WRITE_ONCE_POD, claim_keys
 
@@ -65,10 +65,11 @@ class VolumeRestrictions(Plugin[Mounts]):
         super().__init__(config, handle)
         self._disks: dict[str, dict[Row, list[Disk]]] = {}
         self._users: Counter[Key] = Counter()
+        self._classes_of: dict[Key, set[PodClass]] = {}
 
     def on_object(self, event: ObjectEvent) -> None:
         """Specs depend on the claims' access modes."""
-        self.handle.invalidate()
+        self.handle.forget(self._classes_of.pop(event.key, ()))
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Note the pod's disks and claims."""
@@ -89,6 +90,8 @@ class VolumeRestrictions(Plugin[Mounts]):
     def prepare(self, info: PodInfo) -> Mounts | None:
         """None for pods with neither."""
         claims = self.handle.objects(CLAIMS)
+        for key in claim_keys(info.pod):
+            self._classes_of.setdefault(key, set()).add(info.cls)
         exclusive = tuple(
             key
             for key in claim_keys(info.pod)

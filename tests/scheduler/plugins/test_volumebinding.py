@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.kube.storage import Claim, PersistentVolume, StorageClass
 from api.placement import PlacementRequest, SimulatedPod
@@ -11,6 +13,8 @@ from cluster.resources import Key, Resource
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.matching.volumes import CLAIMS, CLASSES, VOLUMES, smallest_volumes
+from scheduler.plugins.coscheduling import Coscheduling
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.simulated_placement import simulate
 from tests.schedobjects import engine, node, pod, rejected
@@ -28,13 +32,17 @@ def zone(*names: str) -> dict[str, Any]:
 def claim(name: str, **spec: Any) -> Claim:
     annotations = {"pv.kubernetes.io/bind-completed": "yes"} if spec.get("volumeName") else {}
     annotations |= spec.pop("annotations", {})
-    metadata = {"name": name, "namespace": "default", "uid": name, "annotations": annotations}
+    metadata = {"name": name, "namespace": "default", "uid": spec.pop("uid", name), "annotations": annotations}
+    metadata |= spec.pop("metadata", {})
+    status = {"phase": spec.pop("phase", "")}
     size = {"requests": {"storage": spec.pop("size", "1Gi")}}
-    return msgspec.convert({"metadata": metadata, "spec": {"resources": size, **spec}}, Claim)
+    return msgspec.convert({"metadata": metadata, "spec": {"resources": size, **spec}, "status": status}, Claim)
 
 
 def volume(name: str, size: str = "1Gi", **spec: Any) -> PersistentVolume:
-    document = {"metadata": {"name": name}, "spec": {"capacity": {"storage": size}, **spec}}
+    metadata = {"name": name, "resourceVersion": "7", **spec.pop("metadata", {})}
+    status = {"phase": spec.pop("phase", "")}
+    document = {"metadata": metadata, "spec": {"capacity": {"storage": size}, **spec}, "status": status}
     return msgspec.convert(document, PersistentVolume)
 
 
@@ -47,7 +55,8 @@ def show(made: Engine, *objects: Any, action: Action = Action.ADD, now: float = 
     kinds: dict[type, Resource[Any]] = {Claim: CLAIMS, PersistentVolume: VOLUMES, StorageClass: CLASSES}
     for item in objects:
         key = Key(item.metadata.namespace, item.metadata.name)
-        made.on_object(ObjectEvent(kinds[type(item)], action, key, None, item), now)
+        gone = action is Action.DELETE
+        made.on_object(ObjectEvent(kinds[type(item)], action, key, item if gone else None, None if gone else item), now)
 
 
 def user(name: str, *claims: str) -> Any:
@@ -167,3 +176,178 @@ def test_a_simulation_of_a_waiting_pod_does_not_disturb_its_wait() -> None:
     selected = {"volume.kubernetes.io/selected-node": made.snapshot.names[row]}
     show(made, volume("v"), claim("c", storageClassName="s", volumeName="v", annotations=selected))
     assert made.bindings[0].placed.row == row
+
+
+LOCAL = storage("s", provisioner="kubernetes.io/no-provisioner")
+MADE = storage("s", provisioner="csi.example.com")
+WANTED = {"storageClassName": "s"}
+
+
+def owner(name: str, uid: str = "") -> dict[str, str]:
+    return {"namespace": "default", "name": name, "uid": uid}
+
+
+@pytest.mark.parametrize(
+    ("of_claim", "of_volume", "serves"),
+    [
+        pytest.param({}, {}, True, id="free"),
+        pytest.param({}, {"claimRef": owner("c")}, True, id="set-aside-by-name"),
+        pytest.param({}, {"claimRef": owner("c", "c")}, True, id="of-this-claim"),
+        pytest.param({}, {"claimRef": owner("c", "old"), "phase": "Released"}, False, id="kept-of-a-deleted-claim"),
+        pytest.param({}, {"claimRef": owner("d")}, False, id="set-aside-for-another"),
+        pytest.param({}, {"phase": "Available"}, True, id="available"),
+        pytest.param({}, {"phase": "Failed"}, False, id="failed"),
+        pytest.param({}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False, id="being-deleted"),
+        pytest.param({"selector": {"matchLabels": {"tier": "gold"}}}, {}, False, id="selector-misses"),
+        pytest.param(
+            {"selector": {"matchLabels": {"tier": "gold"}}},
+            {"metadata": {"labels": {"tier": "gold"}}},
+            True,
+            id="selector-matches",
+        ),
+        pytest.param({"volumeAttributesClassName": "fast"}, {}, False, id="other-attributes-class"),
+        pytest.param(
+            {"volumeAttributesClassName": "fast"}, {"volumeAttributesClassName": "fast"}, True, id="attributes-class"
+        ),
+        pytest.param({"volumeMode": "Block"}, {}, False, id="other-mode"),
+        pytest.param({"accessModes": ["ReadWriteMany"]}, {"accessModes": ["ReadWriteOnce"]}, False, id="access-mode"),
+        pytest.param({"size": "2Gi"}, {}, False, id="too-small"),
+    ],
+)
+def test_which_volumes_serve_a_claim(of_claim: dict[str, Any], of_volume: dict[str, Any], serves: bool) -> None:
+    made = cluster()
+    show(made, LOCAL, claim("c", **{**WANTED, **of_claim}), volume("v", storageClassName="s", **of_volume))
+    assert rejected(made, user("p", "c")) == dict.fromkeys("ab", [] if serves else [NONE])
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        pytest.param(
+            claim("c", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, **WANTED),
+            'persistentvolumeclaim "c" is being deleted',
+            id="deleted",
+        ),
+        pytest.param(
+            claim("c", volumeName="v", phase="Lost"),
+            'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"',
+            id="lost",
+        ),
+    ],
+)
+def test_claims_in_a_state_that_serves_nobody(item: Claim, message: str) -> None:
+    made = cluster()
+    show(made, MADE, volume("v"), item)
+    assert message in reason(made, user("p", "c"))
+
+
+def test_a_node_that_was_chosen_for_a_claim_stays_chosen() -> None:
+    made = cluster()
+    show(made, MADE, claim("c", annotations={"volume.kubernetes.io/selected-node": "b"}, **WANTED))
+    other = "node(s) other than the one that was chosen for a volume"
+    assert rejected(made, user("p", "c")) == {"a": [other], "b": []}
+
+
+def test_two_pods_of_one_claim_go_to_one_node() -> None:
+    made = cluster()
+    show(made, MADE, claim("c", **WANTED))
+    for name in ("p", "q"):
+        reason(made, user(name, "c"))
+    assert len({row for _, row in made.waiting().values()}) == 1
+    assert len({write.key for write in made.writes if write.resource.plural == "persistentvolumeclaims"}) == 1
+
+
+def test_a_volume_is_given_as_it_was_seen() -> None:
+    made = cluster()
+    show(made, LOCAL, volume("v", storageClassName="s"), claim("c", **WANTED))
+    reason(made, user("p", "c"))
+    [write] = [item for item in made.writes if item.resource.plural == "persistentvolumes"]
+    body: Any = write.body
+    assert body.body["metadata"] == {"resourceVersion": "7"}
+    assert body.body["spec"]["claimRef"]["uid"] == "c"
+    assert not write.repeat
+    made.write_failed(write, "the object has been modified")
+    assert not made.waiting()
+    queued = made.queue.get("uid-p")
+    assert queued is not None
+    assert "a volume could not be bound: the object has been modified" in queued.reason
+
+
+def test_a_pod_is_not_bound_to_a_node_that_its_volume_cannot_be_reached_from() -> None:
+    made = cluster()
+    show(made, MADE, claim("c", **WANTED))
+    reason(made, user("p", "c"))
+    [(_, row)] = made.waiting().values()
+    elsewhere = "y" if made.snapshot.names[row] == "a" else "x"
+    show(made, volume("v", nodeAffinity=zone(elsewhere)), claim("c", volumeName="v", **WANTED))
+    assert not made.bindings
+    assert not made.waiting()
+
+
+def test_a_gang_that_does_not_fit_has_no_volume_made() -> None:
+    kinds = {**KINDS, "fit": NodeResourcesFit, "gangs": Coscheduling}
+    made = engine([node("a", allocatable={"cpu": "2"})], kinds=kinds)
+    show(made, MADE, *(claim(f"c{index}", **WANTED) for index in range(3)))
+    keys = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "3"}
+    for index in range(3):
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{index}"}}]
+        made.on_pod(Action.ADD, pod(f"p{index}", {"cpu": "1"}, annotations=keys, volumes=volumes), 0.0)
+    while made.schedule_one(0.0):
+        pass
+    made.tick(1.0)
+    assert not [write for write in made.writes if write.resource.plural.startswith("persistentvolume")]
+    made.on_node(Action.ADD, node("b", allocatable={"cpu": "2"}), 20.0)
+    while made.schedule_one(20.0):
+        pass
+    assert len([write for write in made.writes if write.resource.plural == "persistentvolumeclaims"]) == 3
+    assert len(made.waiting()) == 3
+
+
+def test_an_ephemeral_claim_of_another_pod_is_not_taken() -> None:
+    made = cluster()
+    mounting = pod("p", volumes=[{"name": "v", "ephemeral": {}}])
+    show(made, MADE, claim("p-v", **WANTED))
+    assert "was not created for the pod" in reason(made, mounting)
+    mine = {"ownerReferences": [{"uid": "uid-p", "controller": True}]}
+    show(made, claim("p-v", metadata=mine, **WANTED), action=Action.UPDATE)
+    assert rejected(made, mounting) == {"a": [], "b": []}
+
+
+def test_older_volumes_name_their_zone_in_a_label() -> None:
+    made = engine([node(name, labels={"topology.kubernetes.io/zone": name}) for name in ("x", "y", "z")], kinds=KINDS)
+    labels = {"failure-domain.beta.kubernetes.io/zone": "x__y"}
+    show(made, claim("c", volumeName="v"), volume("v", metadata={"labels": labels}))
+    assert rejected(made, user("p", "c")) == {"x": [], "y": [], "z": ["node(s) had no available volume zone"]}
+
+
+def test_only_classes_that_mount_a_claim_are_looked_at_anew() -> None:
+    made = cluster()
+    show(made, MADE, claim("c", **WANTED), claim("d", **WANTED))
+    infos = [made.classes.info(user(name, name)) for name in ("c", "d")]
+    before = [made.cycle.class_result(info) for info in infos]
+    show(made, claim("c", annotations={"x": "y"}, **WANTED), action=Action.UPDATE)
+    show(made, volume("other", storageClassName="s"))
+    after = [made.cycle.class_result(info) for info in infos]
+    assert [one is two for one, two in zip(before, after, strict=True)] == [False, True]
+
+
+@given(st.data())
+def test_the_index_agrees_with_a_search_through_all_volumes(data: st.DataObject) -> None:
+    zones = ["x", "y", "z"]
+    made = engine([node(name, labels={"zone": name}) for name in zones], kinds=KINDS)
+    volumes = data.draw(
+        st.lists(st.tuples(st.sampled_from(["1Gi", "2Gi", "4Gi"]), st.sets(st.sampled_from(zones))), max_size=6)
+    )
+    shown = [
+        volume(f"v{index}", size, storageClassName="s", **({"nodeAffinity": zone(*sorted(where))} if where else {}))
+        for index, (size, where) in enumerate(volumes)
+    ]
+    show(made, LOCAL, *shown)
+    for index in sorted(data.draw(st.sets(st.integers(0, 5))), reverse=True):
+        if index < len(shown):
+            show(made, shown.pop(index), action=Action.DELETE)
+    sizes = data.draw(st.lists(st.sampled_from(["1Gi", "2Gi", "3Gi"]), min_size=1, max_size=3))
+    claims = [claim(f"c{index}", size=size, **WANTED) for index, size in enumerate(sizes)]
+    show(made, *claims)
+    expected = {name: [] if not smallest_volumes(claims, shown, {"zone": name}, name)[1] else [NONE] for name in zones}
+    assert rejected(made, user("p", *(item.metadata.name for item in claims))) == expected
