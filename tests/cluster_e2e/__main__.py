@@ -1,5 +1,6 @@
 """By hand: `python -m tests.cluster_e2e up` runs a node until Ctrl-C, `clean` removes what a killed run left,
 `guest KERNEL [TEST...]` tests a node in a guest of tests/vm, `6.12` for instance, with cgroup v2.
+KOORD_CGROUP_DRIVER is the kubelet's cgroup driver there, `systemd` where it is not set.
 
 KUBEBUILDER_ASSETS names the folder of binaries.
 """
@@ -30,7 +31,8 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.default_int_handler)
     if arguments[:1] == ["guest"] and len(arguments) > 1:
         try:
-            return run_in_guest(arguments[1], assets, Path("build/vm-cluster"), arguments[2:], _say)
+            driver = os.environ.get("KOORD_CGROUP_DRIVER", "systemd")
+            return run_in_guest(arguments[1], driver, assets, Path("build/vm-cluster"), arguments[2:], _say)
         except UnavailableError as error:
             _say(f"no guest: {error}")
             return 3

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.cluster_e2e.control_plane import CONTROL_PLANE, HOST, HOST_OF_GUEST, launch_control_plane
+from tests.cluster_e2e.machine import DIRECTORIES
 from tests.cluster_e2e.node import CONTROL_PLANE_BINARIES, NODE_BINARIES
 from tests.cluster_e2e.processes import stop
 from tests.cluster_e2e.programs import Programs
@@ -37,15 +38,19 @@ LEFT = ("test_a_container_is_created_hardly_later",)
 """Tests that measure time, which an emulated machine has none of."""
 
 
-def run_in_guest(kernel: str, assets: Path, output: Path, tests: Sequence[str], on_line: Callable[[str], None]) -> int:
+def run_in_guest(
+    kernel: str, driver: str, assets: Path, output: Path, tests: Sequence[str], on_line: Callable[[str], None]
+) -> int:
     """Boot a kernel of the matrix with a node in it and run the tests; return pytest's exit status, 3 without one.
+
+    `driver` is the kubelet's cgroup driver; for `systemd` this machine's systemd is the guest's first process.
 
     Raises UnavailableError where the kernel cannot be had, and AssertionError for missing binaries.
     """
     entry = next(each for each in MATRIX if each.name == kernel)
     missing = [name for name in (*CONTROL_PLANE_BINARIES, *NODE_BINARIES) if not os.access(assets / name, os.X_OK)]
     assert not missing, f"{assets} lacks {', '.join(missing)}"
-    results = output / kernel
+    results = output / f"{kernel}-{driver}"
     shutil.rmtree(results, ignore_errors=True)
     (results / "control").mkdir(parents=True)
     with locked(GUEST_RECORD) as left_over, tempfile.TemporaryDirectory() as scratch:
@@ -53,21 +58,22 @@ def run_in_guest(kernel: str, assets: Path, output: Path, tests: Sequence[str], 
             _end(left_over)
         record = Record(str(results / "control"), file=str(GUEST_RECORD))
         try:
-            guest = _guest(entry, assets, Path(scratch))
+            guest = _guest(entry, driver, assets, Path(scratch))
             begun = time.monotonic()
             control = launch_control_plane(Programs(record, os.environ), assets, HOST)
             on_line(f"control plane after {time.monotonic() - begun:.0f} s; booting {guest.kernel.release}")
             url = control.url.replace(HOST, HOST_OF_GUEST)
-            boot = run(guest, command(tests, url), results, on_line)
+            boot = run(guest, command(tests, url, driver), results, on_line)
         finally:
             _end(record)
     on_line(summary(boot))
     return 3 if boot.status is None else boot.status
 
 
-def command(tests: Sequence[str], url: str) -> str:
+def command(tests: Sequence[str], url: str, driver: str) -> str:
     """Return the guest's command line."""
     variables = {
+        "KOORD_CGROUP_DRIVER": driver,
         CONTROL_PLANE: f"{RESULTS / 'control'}={url}",
         "KUBEBUILDER_ASSETS": str(GUEST_ASSETS),
         "KOORD_TEST_PATIENCE": str(PATIENCE),
@@ -77,9 +83,10 @@ def command(tests: Sequence[str], url: str) -> str:
     words += [f"--timeout={300 * PATIENCE}", f"--junitxml={RESULTS / 'junit.xml'}", *chosen]
     words += [part for name in LEFT for part in ("--deselect", f"{FOLDER}/test_nri.py::{name}")]
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    return (
-        f"cut -d. -f1 /proc/uptime; {settings} {shlex.join(words)}; status=$?; cut -d. -f1 /proc/uptime; exit $status"
-    )
+    # The root below is this machine's, where another node may come and go.
+    own = "; ".join(f"mkdir -p {name} && mount -t tmpfs own {name}" for name in DIRECTORIES)
+    uptime = "cut -d. -f1 /proc/uptime"
+    return f"{own}; {uptime}; {settings} {shlex.join(words)}; status=$?; {uptime}; exit $status"
 
 
 def summary(boot: Boot) -> str:
@@ -88,7 +95,7 @@ def summary(boot: Boot) -> str:
     return f"{end}; {boot.seconds:.0f} s from power-on to power-off"
 
 
-def _guest(entry: Entry, assets: Path, scratch: Path) -> Guest:
+def _guest(entry: Entry, driver: str, assets: Path, scratch: Path) -> Guest:
     cache = default_cache()
     kernel = Suite(entry.suite, cache).kernel()
     programs = cache / "node-programs"
@@ -107,6 +114,7 @@ def _guest(entry: Entry, assets: Path, scratch: Path) -> Guest:
         memory_mib=MEMORY_MIB,
         threads_per_core=entry.threads_per_core,
         modules=MODULES,
+        init="systemd" if driver == "systemd" else "shell",
         has_network=True,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tests.cluster_e2e.cgroup_layout import DRIVER
 from tests.cluster_e2e.control_plane import HOST, NODE_NAME, Credentials
 from tests.cluster_e2e.machine import NODE_ADDRESS
 from tests.cluster_e2e.runtime import Runtime
@@ -47,7 +48,7 @@ class Kubelet:
             "authorization": {"mode": "Webhook", "webhook": {"cacheAuthorizedTTL": "10s"}},
             "containerRuntimeEndpoint": f"unix://{runtime.socket}",
             "staticPodPath": str(self.static_pods),
-            "cgroupDriver": "cgroupfs",
+            "cgroupDriver": DRIVER,
             "failCgroupV1": False,
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,

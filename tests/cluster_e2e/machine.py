@@ -33,7 +33,7 @@ DIRECTORIES = (
     "/etc/cni",
 )
 """Directories that kubelet, containerd and CNI plugins use whatever their settings say."""
-TOP_CGROUPS = ("kubepods", "k8s.io")
+TOP_CGROUPS = ("kubepods", "kubepods.slice", "k8s.io")
 
 
 class MachineBusyError(Exception):

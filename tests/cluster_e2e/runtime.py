@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tests.cluster_e2e import images
+from tests.cluster_e2e.cgroup_layout import IS_SYSTEMD
 from tests.cluster_e2e.machine import BRIDGE, POD_SUBNET, may_lower_oom_score
 from tests.cluster_e2e.processes import Started, start_time_of
 
@@ -30,7 +31,7 @@ state = "{directory}/containerd-run"
   runtime_type = "io.containerd.runc.v2"
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
     BinaryName = "{assets}/runc"
-    SystemdCgroup = false
+    SystemdCgroup = {systemd}
 [plugins.'io.containerd.nri.v1.nri']
   disable = false
   socket_path = "{directory}/nri.sock"
@@ -65,6 +66,7 @@ class Runtime:
             restrict=str(not may_lower_oom_score()).lower(),
             plugins=self.assets / "cni",
             assets=self.assets,
+            systemd=str(IS_SYSTEMD).lower(),
         )
         (self.directory / "containerd.toml").write_text(text)
         self._configure_network()

@@ -11,6 +11,7 @@ import pytest
 from cluster import PODS, Document, Key, NotFound
 from koordlet.enforcer.journal_format import JournalEntry, Kind
 from tests.cluster_e2e.agent import agent_running
+from tests.cluster_e2e.cgroup_layout import BEST_EFFORT, ROOT, pod_part
 from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.node import Node
 from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, QOS_CLASS, SLO, install
@@ -20,7 +21,6 @@ from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.cluster
 
-CGROUPS = Path("/sys/fs/cgroup")
 CONTENTION_SECONDS = 30.0
 SOME_CPU: Document = {"requests": {"cpu": "200m"}}
 
@@ -47,13 +47,13 @@ def test_only_pods_of_class_be_and_their_directory_are_written(node: Node, pods:
     pods.run("contender", BUSY, SOME_CPU, metadata={"labels": {QOS_CLASS: "BE"}})
     pods.run("batch", BUSY, BATCH_RESOURCES, metadata=BATCH)
     pods.run("best-effort", BUSY)
-    before = {path: text for path, text in settings_below(CGROUPS).items() if is_of_any(path, pods, spared)}
+    before = {path: text for path, text in settings_below(ROOT).items() if is_of_any(path, pods, spared)}
     assert before
     with agent_running(node, tmp_path) as agent:
-        wait_for(lambda: of(agent.held(Kind.PROTOCOL), uid_of(pods, "batch")), 120, check=agent.check)
+        wait_for(lambda: of(agent.held(Kind.PROTOCOL), pod_part(uid_of(pods, "batch"))), 120, check=agent.check)
         wait_for(lambda: of(agent.held(Kind.ACTION), "besteffort"), 120, check=agent.check)
         time.sleep(CONTENTION_SECONDS * min(PATIENCE, 4))
-        now = settings_below(CGROUPS)
+        now = settings_below(ROOT)
     assert {path: now.get(path) for path in before} == before
     uids = [uid_of(pods, name) for name in ("contender", "batch", "best-effort")]
     written = {line["target"] for line in audited(tmp_path)}
@@ -64,18 +64,12 @@ def test_only_pods_of_class_be_and_their_directory_are_written(node: Node, pods:
 
 
 def is_of_any(path: str, pods: Pods, names: tuple[str, ...]) -> bool:
-    return any(in_path(uid_of(pods, name), path) for name in names)
-
-
-def in_path(uid: str, path: str) -> bool:
-    """Whether a cgroup is a pod's, with either cgroup driver."""
-    return f"pod{uid}" in path or f"pod{uid.replace('-', '_')}" in path
+    return any(pod_part(uid_of(pods, name)) in path for name in names)
 
 
 def is_best_effort(target: str, uids: list[str]) -> bool:
     """Whether a cgroup is the best-effort directory or a pod's of these."""
-    is_directory = target in ("/kubepods/besteffort", "/kubepods.slice/kubepods-besteffort.slice")
-    return is_directory or any(in_path(uid, target) for uid in uids)
+    return target == BEST_EFFORT or any(pod_part(uid) in target for uid in uids)
 
 
 def of(held: Mapping[str, JournalEntry], part: str) -> list[str]:
@@ -87,10 +81,10 @@ def test_protocol_state_stays_actions_go_and_both_are_undone_on_request(node: No
     install(node.client, node.name)
     pods.run("service", BUSY, SOME_CPU, metadata={"labels": {QOS_CLASS: "LS"}})
     pods.run("batch", BUSY, BATCH_RESOURCES, metadata=BATCH)
-    found = settings_below(CGROUPS)
+    found = settings_below(ROOT)
     with agent_running(node, tmp_path) as agent:
-        uid = uid_of(pods, "batch")
-        wait_for(lambda: of(agent.held(Kind.PROTOCOL), uid), 120, check=agent.check)
+        part = pod_part(uid_of(pods, "batch"))
+        wait_for(lambda: of(agent.held(Kind.PROTOCOL), part), 120, check=agent.check)
         wait_for(lambda: of(agent.held(Kind.ACTION), "besteffort"), 120, check=agent.check)
         actions = agent.held(Kind.ACTION)
         agent.end(signal.SIGINT)
@@ -99,11 +93,11 @@ def test_protocol_state_stays_actions_go_and_both_are_undone_on_request(node: No
             key: {entry.original} for key, entry in actions.items() if entry.attribute.read()
         }
         state = agent.held(Kind.PROTOCOL)
-        assert of(state, uid)
+        assert of(state, part)
         assert agent.lost(Kind.PROTOCOL) == {}
         said = agent.restore()
         assert agent.held(Kind.PROTOCOL) == {}
-    after = settings_below(CGROUPS)
+    after = settings_below(ROOT)
     changed = {path: (text, after[path]) for path, text in found.items() if after.get(path, text) != text}
     # The kubelet itself follows the number of pods with the shares of its directories.
     assert {path for path in changed if "/pod" in path or "-pod" in path} == set()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster_e2e.cgroup_layout import TOP
 from tests.cluster_e2e.conftest import Pods, container_id
 from tests.cluster_e2e.test_node import BURSTABLE, GUARANTEED, SLEEP
 from tests.waiting import alive, wait_for
@@ -62,7 +63,7 @@ def settings_below(root: Path) -> dict[str, str]:
     found = {}
     for name in names:
         controller, _, file = name.rpartition("/")
-        for path in (root / controller / "kubepods").rglob(file):
+        for path in (root / controller / TOP).rglob(file):
             found[str(path)] = path.read_text()
     return found
 

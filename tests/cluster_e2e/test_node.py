@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster import Document
+from tests.cluster_e2e.cgroup_layout import ROOT, container_name, pod_path
 from tests.cluster_e2e.conftest import Pods, container_id
 from tests.cluster_e2e.node import Node
 from tests.waiting import wait_for
@@ -24,20 +25,19 @@ def test_the_node_is_ready_and_says_what_it_has(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "qos_class", "directory"),
+    ("resources", "qos_class"),
     [
-        pytest.param(GUARANTEED, "Guaranteed", "kubepods/pod{uid}", id="guaranteed"),
-        pytest.param(BURSTABLE, "Burstable", "kubepods/burstable/pod{uid}", id="burstable"),
-        pytest.param({}, "BestEffort", "kubepods/besteffort/pod{uid}", id="best-effort"),
+        pytest.param(GUARANTEED, "Guaranteed", id="guaranteed"),
+        pytest.param(BURSTABLE, "Burstable", id="burstable"),
+        pytest.param({}, "BestEffort", id="best-effort"),
     ],
 )
-def test_a_pod_of_each_class_runs_in_its_cgroup(
-    pods: Pods, resources: Document, qos_class: str, directory: str
-) -> None:
+def test_a_pod_of_each_class_runs_in_its_cgroup(pods: Pods, resources: Document, qos_class: str) -> None:
     pod = pods.run("one", SLEEP, resources)
     assert pod["status"]["qosClass"] == qos_class
-    below = Path(directory.format(uid=pod["metadata"]["uid"]), container_id(pod), "cgroup.procs")
-    found = [root / below for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")) if (root / below).exists()]
+    directory = pod_path(pod["metadata"]["uid"], qos_class).lstrip("/")
+    below = Path(directory, container_name(container_id(pod)), "cgroup.procs")
+    found = [root / below for root in (ROOT, ROOT / "cpu") if (root / below).exists()]
     assert found
     assert found[0].read_text().split()
 

@@ -23,6 +23,7 @@ from koordlet.nri.runtime_link import RuntimeLink
 from koordlet.nri.settings import NriSettings
 from koordlet.strategies.view import NodeInfo
 from koordlet.topology.cpu_state import CpuStateReader
+from tests.cluster_e2e.cgroup_layout import ROOT, pod_path
 from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.cri_calls import Cri
 from tests.cluster_e2e.images import BUSYBOX
@@ -152,7 +153,7 @@ def files_of(uid: str) -> list[str]:
     found = []
     for name in FILES:
         controller, _, file = name.rpartition("/")
-        found.append(Path(f"/sys/fs/cgroup/{controller}/kubepods/besteffort/pod{uid}/{file}").read_text().strip())
+        found.append(Path(f"{ROOT / controller}{pod_path(uid, 'BestEffort')}/{file}").read_text().strip())
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from tests.vm import initramfs
 from tests.vm.debian import Kernel, UnavailableError
@@ -20,7 +20,7 @@ from tests.vm.matrix import CgroupLayout
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QEMU = "qemu-system-x86_64"
-GUEST_MAIN = Path(__file__).parent / "guest" / "main.sh"
+GUEST_STAGES = Path(__file__).parent / "guest"
 GUEST_MODULES = ("virtio_blk", "loop", "ext4", "fuse", "null_blk", "virtio_rng")
 DISK_BYTES = 512 << 20
 LOCKUP = "soft lockup"
@@ -43,6 +43,8 @@ class Guest:
     threads_per_core: int = 1
     modules: tuple[str, ...] = ()
     """Kernel modules to load besides those of every guest."""
+    init: Literal["shell", "systemd"] = "shell"
+    """First process of the guest's user space; systemd with nothing but the command's unit."""
     has_network: bool = False
     """With eth0 at 10.0.2.15, from which 10.0.2.2 is this machine's loopback."""
 
@@ -98,13 +100,15 @@ def _last_panic(results: Path) -> str | None:
 
 
 def _write_parameters(guest: Guest, command: str, results: Path) -> None:
-    shutil.copy(GUEST_MAIN, results / "main.sh")
+    for name in ("main.sh", "last.sh", "koord-vm.service"):
+        shutil.copy(GUEST_STAGES / name, results)
     (results / "command").write_text(command + "\n")
     parameters = {
         "KOORD_VM_REPOSITORY": str(REPOSITORY),
         "KOORD_VM_RELEASE": guest.kernel.release,
         "KOORD_VM_MODULES": str(guest.kernel.modules),
         "KOORD_VM_LOAD_MODULES": " ".join((*GUEST_MODULES, *guest.modules)),
+        "KOORD_VM_INIT": guest.init,
         "KOORD_VM_NETWORK": "10.0.2.15/24" if guest.has_network else "",
         "KOORD_VM_CGROUP": guest.cgroup,
         "KOORD_VM_IMAGES": " ".join(str(directory) for directory, _ in guest.images),

@@ -83,14 +83,10 @@ echo koord-vm >/proc/sys/kernel/hostname
 echo 2 >/proc/sys/kernel/panic_on_oops 2>/dev/null
 cd "$KOORD_VM_REPOSITORY" || power_off
 
-list_objects() {
-    find . -name '*.bpf.o' -not -path './.venv/*' -exec sha256sum {} + | sort
-}
-
-# CO-RE objects are built once, on the host: a change in the guest is reported.
-list_objects >/run/koord-vm/objects
-sh "$results/command"
-status=$?
-list_objects | diff /run/koord-vm/objects - | sed -n 's/^[<>] [0-9a-f]* *//p' >"$results/rebuilt"
-echo "$status" >"$results/status"
-power_off
+if [ "$KOORD_VM_INIT" = systemd ]; then
+    export -p >/run/koord-vm/exported
+    mkdir -p /run/systemd/system
+    cp "$results/koord-vm.service" /run/systemd/system
+    exec /lib/systemd/systemd --unit=koord-vm.service
+fi
+. "$results/last.sh"
