@@ -82,7 +82,8 @@ class Agent:
 
     def held(self, kind: Kind) -> dict[str, JournalEntry]:
         """Return what the journal holds of this kind."""
-        live = decode((self.folder / "state" / "journal").read_bytes()).live
+        journal = self.folder / "state" / "journal"
+        live = decode(journal.read_bytes()).live if journal.exists() else {}
         return {key: entry for key, entry in live.items() if entry.kind is kind}
 
     def lost(self, kind: Kind) -> dict[str, str]:
