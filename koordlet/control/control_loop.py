@@ -139,7 +139,8 @@ class ControlLoop:
         """Times until which trips of pairs are ignored, by cgroup ids; used by the fast path's thread alone."""
         self.name_of: Callable[[str], str] = str
         """Names of cgroups in the log, by path."""
-        self._from_sources: dict[int, Sequence[Intent]] = {}
+        self._asked_by: dict[int, set[str]] = {}
+        """Strategies that each source has asked for."""
         self._failing_sources: set[int] = set()
 
     def step(self, tick: Tick) -> None:
@@ -221,16 +222,20 @@ class ControlLoop:
         return self.strategies.decide(view, now_seconds)
 
     def _ask_sources(self, tick: Tick) -> list[Intent]:
-        """A source that fails asks for the same as before; logged once in a row."""
+        """A source that fails is silent: its actions stay until their lease ends; logged once in a row."""
+        asked: list[Intent] = []
         for number, source in enumerate(self.sources):
             try:
-                self._from_sources[number] = source.intents(tick)
-                self._failing_sources.discard(number)
+                intents = source.intents(tick)
             except Exception:  # noqa: BLE001 - no source ends the tick, which has settings to release
                 if number not in self._failing_sources:
-                    _log.exception("%s failed; what it asked for stays in effect", type(source).__name__)
+                    _log.exception("%s failed; what it asked for stays until its lease ends", type(source).__name__)
                 self._failing_sources.add(number)
-        return [intent for intents in self._from_sources.values() for intent in intents]
+                continue
+            self._failing_sources.discard(number)
+            self._asked_by.setdefault(number, set()).update(intent.strategy for intent in intents)
+            asked += intents
+        return asked
 
     def trip(self, trip: Trip) -> None:
         """Respond to the kernel's notice that a watched cgroup lost more than its budget.
@@ -360,6 +365,8 @@ class ControlLoop:
         silent = set(self.strategies.silent if self.strategies is not None else ())
         for source in self.sources:
             silent |= set(source.silent)
+        for number in self._failing_sources:
+            silent |= self._asked_by.get(number, set())
         return frozenset(silent)
 
     def ask_now(self, settings: Sequence[Setting]) -> None:

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -105,7 +106,9 @@ def _restore(given: dict[str, Any], *, beside: bool) -> None:
                 is_done = restore_files(left, tree, "no tick was completed in time")
             else:
                 is_done = restore_files_of_dead(left, tree, LEFT_BY_EARLIER_RUN)
-                is_done &= all(event.outcome is not Outcome.FAILED for event in restore_left(left, tree))
+                # The journal is brought up to what the first line has told the audit.
+                events = restore_left(replace(left, audit_file=""), tree)
+                is_done &= all(event.outcome is not Outcome.FAILED for event in events)
             if is_done:
                 return
         except JournalError:
