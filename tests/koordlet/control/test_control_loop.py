@@ -161,7 +161,7 @@ class Reconciling:
         return [want(Knob.CPU_WEIGHT, "7", POD, "hooks", protocol_state=True)]
 
 
-def test_a_source_that_fails_asks_for_the_same_as_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_source_that_fails_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     host, made = control_loop(tmp_path, {})
     source = Reconciling()
     made.sources.append(source)
@@ -174,6 +174,27 @@ def test_a_source_that_fails_asks_for_the_same_as_before(tmp_path: Path, caplog:
     made.close()
     assert host.text(POD, "cpu.weight") == "7"
     assert host.text(POD, "cpu.max") == "max 100000"
+
+
+def test_actions_of_a_source_that_fails_end_with_their_lease(tmp_path: Path) -> None:
+    host, made = control_loop(tmp_path, {})
+    source = Reconciling()
+    source.silent = ()  # type: ignore[assignment]
+    quota = want(Knob.MEMORY_HIGH, "4096", POD, "hooks", lease_seconds=0.2)
+    source.intents = lambda _: Reconciling.intents(source, _) and [quota]  # type: ignore[method-assign, assignment]
+    made.sources.append(source)
+    made.step(make_tick())
+    assert host.text(POD, "memory.high") == "4096"
+    source.failing = True
+    made.step(make_tick())
+    assert host.text(POD, "memory.high") == "4096"
+
+    def ended() -> bool:
+        made.step(make_tick())
+        return host.text(POD, "memory.high") == "max"
+
+    wait_for(ended)
+    made.close()
 
 
 def test_the_kubelets_managers_keep_their_files(tmp_path: Path) -> None:
