@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from api.cgroup_path import is_below
+from api.cgroup_path import is_below, is_within
 from api.verdicts import ANCESTOR, GONE, OTHER, Culprit, How
 from detector.arrays import Floats
 from detector.correlation import MIN_SHARE, History, correlate
@@ -67,7 +67,7 @@ class Attributor:
             whole = Attribution((Culprit(source.named, 1.0, How.DIRECT),), 1.0 if signal.measured else 0.0)
             return [whole if amount > 0 else Attribution() for amount in lost.tolist()]
         if source.ancestor_columns:
-            return [self._by_ancestor(row, source.ancestor_columns, float(signal.lost[row])) for row in rows.tolist()]
+            return [self._by_ancestor(row, source, float(signal.lost[row])) for row in rows.tolist()]
         if source.explained:
             return self._by_symptoms(lost, rows)
         direct = self._from_table(source.table, rows, signal)
@@ -118,15 +118,28 @@ class Attributor:
             self._view.cgroups[row].path, self._view.cgroups[victim].path
         )
 
-    def _by_ancestor(self, row: int, columns: tuple[str, ...], lost: float) -> Attribution:
-        """The nearest ancestor for which one of the columns is above zero."""
+    def _by_ancestor(self, row: int, source: BlameSource, lost: float) -> Attribution:
+        """The users of the limit of the nearest ancestor for which one of the columns is above zero."""
         if not lost > 0:
             return Attribution()
-        measured = [self._view.rate(column) for column in columns if self._view.has(column)]
-        above = (each for each in self._view.tree.ancestors(row) if any(amounts[each] > 0 for amounts in measured))
+        view = self._view
+        measured = [view.rate(column) for column in source.ancestor_columns if view.has(column)]
+        above = (each for each in view.tree.ancestors(row) if any(amounts[each] > 0 for amounts in measured))
         found = next(above, None)
-        path = ANCESTOR if found is None else self._view.cgroups[found].path
-        return Attribution((Culprit(path, 1.0, How.DIRECT),), 1.0)
+        if found is None:
+            return Attribution((Culprit(ANCESTOR, 1.0, How.DIRECT),), 1.0)
+        used = view.rate(source.used) if source.used and view.has(source.used) else np.zeros(len(view.ids))
+        leaves = view.tree.leaves_below(found)
+        amounts = np.maximum(np.nan_to_num(used[leaves]), 0.0)
+        shares = amounts / max(float(amounts.sum()), float(np.finfo(np.float64).tiny))
+        victim = view.cgroups[row].path
+        others = [
+            Culprit(path, share, How.DIRECT)
+            for leaf, share in zip(leaves.tolist(), shares.tolist(), strict=True)
+            if share >= MIN_SHARE and not is_within(path := view.cgroups[leaf].path, victim)
+        ]
+        own = Culprit(view.cgroups[found].path, 1.0 - sum(each.share for each in others), How.DIRECT)
+        return Attribution(_ranked([*others, own]), 1.0)
 
     def _by_symptoms(self, lost: Floats, rows: NDArray[np.intp]) -> list[Attribution]:
         """The culprits of the symptoms that cost these cgroups time, as far as their losses reach."""

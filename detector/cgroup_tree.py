@@ -5,17 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from api.cgroup_path import parent
+from api.cgroup_path import is_below, parent
 from api.frame import CgroupInfo
 
 
 class CgroupTree:
     """Immutable; made anew when cgroups come or go. The root's own tasks are a neighbour like any other."""
 
-    __slots__ = ("_cgroups", "_row_of", "inner", "leaves")
+    __slots__ = ("_below", "_cgroups", "_row_of", "inner", "leaves")
 
     def __init__(self, cgroups: Sequence[CgroupInfo]) -> None:
         self._cgroups = cgroups
+        self._below: dict[int, NDArray[np.intp]] = {}
         self._row_of = {info.path: row for row, info in enumerate(cgroups)}
         inner = {row for info in cgroups if (row := self._row_of.get(parent(info.path))) is not None}
         self.leaves: NDArray[np.bool_] = np.ones(len(cgroups), dtype=np.bool_)
@@ -36,4 +37,13 @@ class CgroupTree:
             if above is not None:
                 found.append(above)
             path = parent(path)
+        return found
+
+    def leaves_below(self, row: int) -> NDArray[np.intp]:
+        """Rows of the leaves in a cgroup's subtree, the cgroup itself where it is one; computed once each."""
+        found = self._below.get(row)
+        if found is None:
+            top = self._cgroups[row].path
+            rows = [leaf for leaf in np.flatnonzero(self.leaves).tolist() if is_below(self._cgroups[leaf].path, top)]
+            found = self._below[row] = np.array(rows or [row], dtype=np.intp)
         return found

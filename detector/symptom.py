@@ -41,9 +41,9 @@ says "measured, nothing lost", and None in place of a `Signal` says that this ho
 all.
 
 *Columns are declared.* `columns` lists every column of `api/metrics.py` that `sense` and the blame source read,
-also `BlameSource.suspects` and `ancestor_columns`. The view has no others (`rate` raises KeyError for a column that
-is not measured; `has` and `total` ask first), the recorder keeps exactly these, and a verdict shows their rates as
-evidence.
+also `suspects`, `used` and `ancestor_columns` of `BlameSource`. The view has no others (`rate` raises KeyError for a
+column that is not measured; `has` and `total` ask first), the recorder keeps exactly these, and a verdict shows their
+rates as evidence.
 
 *The view* also offers: `total`, a sum of those columns that are measured; `expected` and `sigmas`, the usual value
 of a signal of `detector/judging/signals.py` for this workload at this load and how many spreads above it the tick
@@ -52,7 +52,8 @@ the victim's own subtree; `by_others`, a loss without the part that the victim's
 `tree`, parents and leaves, for columns that a parent sums over its children.
 
 *Blame.* The first of these that a `BlameSource` sets names the culprits: `named`, one bracketed name of
-`api/verdicts.py` (`OWN_QUOTA`, `KERNEL`, ...); `ancestor_columns`, the nearest ancestor that limits; `explained`,
+`api/verdicts.py` (`OWN_QUOTA`, `KERNEL`, ...); `ancestor_columns`, the nearest ancestor that limits, and with `used`
+those that used up its limit; `explained`,
 the culprits of the cgroup's other symptoms; `table`, the kernel's own account of who held the resource, which is
 `direct`, and for what no table explains `suspects`, a column whose activity is correlated with the loss. An empty
 `BlameSource` names no culprit.
@@ -106,7 +107,10 @@ class BlameSource:
     named: str = ""
     """The one legitimate culprit of the symptom, in brackets."""
     ancestor_columns: tuple[str, ...] = ()
-    """For a limit further up: the nearest ancestor in which one of these columns is above zero is the culprit."""
+    """For a limit further up: it is that of the nearest ancestor in which one of these columns is above zero."""
+    used: str = ""
+    """With `ancestor_columns`: what the limit is on. Other cgroups below the ancestor are culprits by their shares of
+    it; the ancestor keeps the victim's own. Without it, or where nothing is used, the ancestor is the only culprit."""
     suspects: str = ""
     """Activity column to correlate with the loss, for the part that no table explains."""
     published: bool = False

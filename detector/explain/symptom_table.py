@@ -29,7 +29,8 @@ def _culprits(source: BlameSource) -> str:
     if source.named:
         return f"`{source.named}`"
     if source.ancestor_columns:
-        return "the nearest ancestor that limits"
+        limiter = "the nearest ancestor that limits"
+        return f"{limiter}, by `{source.used}` below it" if source.used else limiter
     if source.explained:
         return "those of its other symptoms"
     parts = [f"`{source.table}`"] if source.table else []

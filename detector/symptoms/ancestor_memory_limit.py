@@ -7,15 +7,16 @@ from detector.view import View
 
 
 class AncestorMemoryLimit(Symptom):
-    """The culprit is the nearest ancestor that has a limit."""
+    """The limit is that of the nearest ancestor that has one; the memory charged below it fills it."""
 
     resource: ClassVar[str] = "memory"
     cause: ClassVar[str] = "ancestor_limit"
     columns: ClassVar[tuple[str, ...]] = (
         "memory.stall_ancestor_limit_ns",
         "memstat.limit_bytes",
+        "memstat.usage_bytes",
     )
-    blame: ClassVar[BlameSource] = BlameSource(ancestor_columns=("memstat.limit_bytes",))
+    blame: ClassVar[BlameSource] = BlameSource(ancestor_columns=("memstat.limit_bytes",), used="memstat.usage_bytes")
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""

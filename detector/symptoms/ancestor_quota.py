@@ -7,13 +7,18 @@ from detector.view import View
 
 
 class AncestorQuota(Symptom):
-    """The culprit is the nearest ancestor that was throttled in the tick."""
+    """The limit is that of the nearest ancestor that was throttled in the tick; CPU time below it used it up."""
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "ancestor_quota"
-    columns: ClassVar[tuple[str, ...]] = ("cpu.wait_ancestor_quota_ns", "throttle.throttled_ns", "cpustat.throttled_ns")
+    columns: ClassVar[tuple[str, ...]] = (
+        "cpu.wait_ancestor_quota_ns",
+        "throttle.throttled_ns",
+        "cpustat.throttled_ns",
+        "cpu.oncpu_ns",
+    )
     # A quota that has just been set is told by the probe at once, by the kernel's files when their turn comes.
-    blame: ClassVar[BlameSource] = BlameSource(ancestor_columns=columns[1:])
+    blame: ClassVar[BlameSource] = BlameSource(ancestor_columns=columns[1:3], used=columns[3])
 
     def sense(self, view: View) -> Signal | None:
         """Seconds per second that runnable threads were held back by it."""

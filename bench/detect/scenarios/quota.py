@@ -28,6 +28,17 @@ def _parent(stage: Stage) -> None:
     stage.wait(RECOVER_SECONDS)
 
 
+def _sibling(stage: Stage) -> None:
+    stage.start("pod/victim", PACED, stage.near)
+    stage.cgroup("pod").set_cpu_quota(60_000, 100_000)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        stage.start("pod/sidecar", loads.sysbench(2), stage.far)
+        stage.wait(HARM_SECONDS)
+        stage.stop("pod/sidecar")
+    stage.wait(RECOVER_SECONDS)
+
+
 def _own_threads(stage: Stage) -> None:
     stage.start("victim", PACED, stage.near)
     stage.wait(SETTLE_SECONDS)
@@ -53,6 +64,17 @@ SCENARIOS: tuple[Scenario, ...] = (
         (
             Claim("pod/victim", "cpu", "ancestor_quota", "pod"),
             Claim("pod/sidecar", "cpu", "ancestor_quota", tolerated=True),
+            Claim("pod", "cpu", "own_quota", tolerated=True),
+        ),
+        (Proof("pod", THROTTLED, 0.1),),
+    ),
+    Scenario(
+        "sibling-eats-quota",
+        "a sidecar uses up the pod's quota",
+        _sibling,
+        (
+            Claim("pod/victim", "cpu", "ancestor_quota", "pod/sidecar"),
+            Claim("pod/sidecar", "cpu", "", tolerated=True),
             Claim("pod", "cpu", "own_quota", tolerated=True),
         ),
         (Proof("pod", THROTTLED, 0.1),),

@@ -128,6 +128,25 @@ def test_the_throttled_ancestor_is_named(column: str) -> None:
     assert [c.path for c in verdict.culprits] == ["/pod"]
 
 
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        pytest.param({1: 0.1, 4: 0.4}, [("/pod/sidecar", 0.8), ("/pod", 0.2)], id="sibling"),
+        pytest.param({1: 0.5, 4: 0.0, 5: 0.9}, [("/pod", 1.0)], id="own"),
+        pytest.param(
+            {3: 0.5, 1: 0.3, 4: 0.3}, [("/pod", 0.5), ("/pod/sidecar", 0.5)], id="inner cgroups sum over leaves"
+        ),
+        pytest.param({}, [("/pod", 1.0)], id="nothing used"),
+    ],
+)
+def test_a_quota_further_up_names_those_that_used_it(used: dict[int, float], expected: list[tuple[str, float]]) -> None:
+    rates: Rates = {"cpu.wait_ancestor_quota_ns": {1: 0.6}, "throttle.throttled_ns": {2: 0.7}, "cpu.oncpu_ns": used}
+    paths = {1: "/pod/inner/web", 2: "/pod", 3: "/pod/inner", 4: "/pod/sidecar", 5: "/other"}
+    (verdict,) = run(frames([(rates, {})] * 2, paths), Rule(name="r", any_of=("ancestor_quota",)))[1]
+    assert [(c.path, pytest.approx(c.share)) for c in verdict.culprits] == expected
+    assert verdict.confidence == 1.0
+
+
 losses = st.dictionaries(st.integers(1, 6), st.floats(0, 2), min_size=1)
 blames = st.dictionaries(st.tuples(st.integers(1, 6), st.integers(1, 6)), st.floats(0, 2), max_size=12)
 SIX = {n: f"/c{n}" for n in range(1, 7)}

@@ -31,7 +31,7 @@ def test_silent_where_nothing_is_measured(name: str) -> None:
 def test_columns_are_known_and_the_module_has_a_docstring(name: str) -> None:
     symptom = ALL[name]
     assert set(symptom.columns) <= set(BY_COLUMN)
-    assert {symptom.blame.suspects, *symptom.blame.ancestor_columns} <= {"", *symptom.columns}
+    assert {symptom.blame.suspects, symptom.blame.used, *symptom.blame.ancestor_columns} <= {"", *symptom.columns}
     assert type(symptom).__doc__
 
 
