@@ -11,7 +11,7 @@ from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.loop import Loop, copy_for
 from controllers.runtime.settings import LoopSettings
 from controllers.runtime.view import NEVER, ClusterCopy, View
-from controllers.runtime.writes import metadata_of
+from controllers.runtime.writes import kind_name, metadata_of
 from tests.waiting import wait_for
 
 CONFIG = Key("koordinator-system", "slo-controller-config")
@@ -35,10 +35,11 @@ def added(objects: Sequence[Any]) -> list[StoreDelta[Any]]:
 
 
 def copy_of(controller: AnyController, objects: Objects) -> ClusterCopy:
-    """Return the copy of a cluster that has these objects."""
+    """Return the copy of a cluster that has these objects, as far as the controller watches their kinds."""
     copy = copy_for({"it": controller})
     for resource, listed in objects.items():
-        copy.apply(resource, added(listed))
+        if kind_name(resource) in copy.resources:
+            copy.apply(resource, added(listed))
     return copy
 
 

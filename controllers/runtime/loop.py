@@ -20,6 +20,7 @@ from cluster.resources import CONFIG_MAPS, EVERYTHING, Key
 from controllers.runtime.controller import AnyController
 from controllers.runtime.holds import Holds
 from controllers.runtime.metrics import Metrics
+from controllers.runtime.outages import Outages
 from controllers.runtime.settings import LoopSettings
 from controllers.runtime.view import NEVER, ClusterCopy, View
 from controllers.runtime.writer import Answer, Result, Writer
@@ -79,8 +80,7 @@ class Loop:
         self._budget = float(self.settings.burst)
         self._budget_seconds = time.monotonic()
         self._warned: OrderedDict[tuple[str, ObjectReference, str], str] = OrderedDict()
-        self._heard_since = NEVER
-        self._in_outage = False
+        self._outages = Outages(self.settings.outage_seconds)
         self._next_state = 0.0
 
     def run(self) -> None:
@@ -149,7 +149,7 @@ class Loop:
         elif self._was_leading and not leads:
             log.warning("not leading any more")
         self._was_leading = leads
-        if not leads or self._in_outage:
+        if not leads or self._outages.away:
             return
         self._budget = min(
             float(self.settings.burst),
@@ -167,7 +167,7 @@ class Loop:
         if full:
             spread = 1.0 + self.settings.resync_jitter * (2.0 * self._random.random() - 1.0)
             self._next_full[name] = now + controller.period_seconds * spread
-        view = self._copy.view(name, full=full, heard_since_seconds=self._heard_since)
+        view = self._copy.view(name, full=full, heard_since_seconds=self._outages.heard_since_seconds)
         started = time.perf_counter()
         try:
             writes = controller.plan(view, self._clock())
@@ -239,15 +239,12 @@ class Loop:
         """Note when the API server was away: what nodes could not report meanwhile is no fault of theirs."""
         served = [each for each in self._informers.values() if each.served]
         silent = min((each.silent_seconds() for each in served), default=0.0)
-        if silent > self.settings.outage_seconds:
-            if not self._in_outage:
-                log.warning("the API server has been silent for %.0f s: nothing is planned until it is back", silent)
-            self._in_outage = True
-        elif self._in_outage:
-            self._in_outage = False
-            self._heard_since = self._clock()
+        if self._outages.observe(silent, self._clock()):
+            # What is planned on a copy that nobody keeps current would be refused or wrong.
+            log.warning(
+                "the API server is away: nothing is planned" if self._outages.away else "the API server is back"
+            )
             self._next_full.clear()
-            log.warning("the API server is back")
         if now >= self._next_state:
             self._next_state = now + STATE_SECONDS
             sizes = {name: len(each.versions()) for name, each in self._informers.items()}
