@@ -43,7 +43,7 @@ def sections() -> dict[str, Section]:
 
 SECTIONS = sections()
 OUTSIDE = "A package of your own"
-FILES = {"A collector": 2, "A symptom": 2, "A strategy": 2, "A scheduler plugin": 2, "A probe": 4}
+FILES = {"A collector": 2, "A symptom": 2, "A strategy": 2, "A scheduler plugin": 2, "A controller": 2, "A probe": 4}
 """Files that an addition costs."""
 
 
