@@ -205,7 +205,9 @@ class Loop:
         now = time.monotonic()
         self.metrics.answered(answer)
         for write in answer.writes[: answer.done]:
-            log.info("%s: %s %s: %s", answer.controller, write.verb.value, answer.target, write.reason)
+            # A large cluster has hundreds of small changes a minute; those with an Event are for people.
+            level = logging.INFO if write.event is not None else logging.DEBUG
+            log.log(level, "%s: %s %s: %s", answer.controller, write.verb.value, answer.target, write.reason)
             if write.event is not None and self._recorder is not None:
                 self._recorder.record(write.event)
         if answer.done:
