@@ -16,7 +16,7 @@ from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodClass, PodClasses, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.conditions import POD, Conditions
-from scheduler.cycle import AnyPlugin, Cycle, defines
+from scheduler.cycle import BARRED, AnyPlugin, Cycle, defines
 from scheduler.explain.debug import DebugFlags
 from scheduler.explain.diagnosis import rejecting_plugins, sentence
 from scheduler.framework import (
@@ -30,9 +30,9 @@ from scheduler.framework import (
     WriteChain,
 )
 from scheduler.nomination import Nominator
-from scheduler.outcome import AttemptOutcome, BindingPlan, Result
+from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result
 from scheduler.placer import Placer
-from scheduler.podqueue import PodQueue, QueueBackoff, QueuedPod
+from scheduler.podqueue import PodQueue, QueueBackoff, QueuedPod, QueueState
 from scheduler.profile import SchedulerSettings, build
 from scheduler.watched_objects import WatchedObjects, listeners
 
@@ -68,6 +68,8 @@ class Engine:
             self.nominator,
             refused=self._requeue,
             changed=self._pod_event,
+            released=self._released,
+            starts=lambda: self.queue.starts,
             write=self.writes.append,
             clock=lambda: self.now,
         )
@@ -100,6 +102,7 @@ class Engine:
             for plugin in self.plugins.values()
             if defines(plugin, "pod_finished") or defines(plugin, "pod_deleted")
         ]
+        self._relatives = [plugin for plugin in self.plugins.values() if defines(plugin, "kin")]
         self._write_watchers = [plugin for plugin in self.plugins.values() if defines(plugin, "write_failed")]
         sorter = next(plugin for plugin in self.plugins.values() if defines(plugin, "sort_key"))
         self.queue = PodQueue(
@@ -243,7 +246,13 @@ class Engine:
             plugin.write_failed(write, message)
 
     def chain_failed(self, uid: str, message: str) -> None:
-        """A chain of writes for a pod ended early: what it was to do has not happened."""
+        """A chain of writes for a pod ended early: victims may have stayed, so the promise is off."""
+        self.nominator.remove(uid)
+        self._conditions.forget(uid)
+        queued = self.queue.get(uid)
+        if queued is not None and queued.state is QueueState.UNSCHEDULABLE:
+            reason = f"{queued.reason} Making room failed: {message}"
+            self.queue.requeue(queued.info, self.now, rejected_by=frozenset(), reason=reason)
 
     def pod_unreadable(self, pod: Pod, problem: str) -> None:
         """A pod that cannot be taken in is told why, as long as it is ours and pending."""
@@ -341,6 +350,18 @@ class Engine:
         """Pods that wait for room on the row."""
         return self.nominator.on(row)
 
+    def promise(self, uid: str) -> tuple[Row, frozenset[str]] | None:
+        """The row promised to a pod, and its victims as far as they are known."""
+        row = self.nominator.row(uid)
+        return None if row is None else (row, self.nominator.victims(uid))
+
+    def best_row(self, attempt: Attempt) -> tuple[Row | None, Failure]:
+        """The best row of the snapshot as it is now, or the reasons against every row."""
+        evaluation = self.cycle.evaluate(attempt, prefer=False)
+        totals = evaluation.totals
+        row = int(totals.argmax()) if totals.shape[0] else None
+        return row if row is not None and totals[row] > BARRED else None, evaluation.failure
+
     def fits(self, attempt: Attempt, row: Row) -> bool:
         """Return whether every filter passes the row of the snapshot as it is now."""
         return self.cycle.fits(attempt, row)
@@ -361,6 +382,20 @@ class Engine:
             gone = action is Action.DELETE
             self._event(ObjectEvent(POD, action, key, pod if gone else None, None if gone else pod))
 
+    def _placed_changed(self, before: Pod, after: Pod) -> None:
+        if len(self.queue):
+            key = Key(after.metadata.namespace, after.metadata.name)
+            self._event(ObjectEvent(POD, Action.UPDATE, key, before, after))
+
+    def _released(self, placed: Placed) -> None:
+        """A pod gave its share back unused: news for pods that were tried while it held it, its own kin excepted."""
+        if not len(self.queue):
+            return
+        info = placed.info
+        kin = {info.uid}.union(*(plugin.kin(info) for plugin in self._relatives))
+        event = ObjectEvent(POD, Action.DELETE, Key(info.namespace, info.pod.metadata.name), info.pod, None)
+        self.queue.on_release(event, self.now, since=placed.started, kin=kin)
+
     def _take_pending(self, info: PodInfo) -> None:
         for plugin in self._queue_watchers:
             plugin.pod_queued(info)
@@ -380,7 +415,10 @@ class Engine:
         elif self._trusts(info.pod):
             info.believe()
         if placement is not None and placement.row == row:
+            before = placement.info.pod
             self.snapshot.update_pod(info)
+            if not placement.assumed and _makes_news(before, info.pod):
+                self._placed_changed(before, info.pod)
             return
         self._placer.drop(uid)
         self.queue.remove(uid)
@@ -438,6 +476,7 @@ class Engine:
         return AttemptOutcome(Result.UNSCHEDULABLE, info, message=message, rejected_by=frozenset({rejecter}))
 
     def _failed(self, queued: QueuedPod, attempt: Attempt, failure: Failure) -> AttemptOutcome:
+        promised = self.promise(attempt.pod.uid)
         nomination = self._post_filter(attempt, failure)
         message = sentence(failure, self.snapshot, nomination.message if nomination else "")
         rejected_by = rejecting_plugins(failure, self.snapshot)
@@ -445,12 +484,14 @@ class Engine:
         node = nomination.node if nomination else ""
         row = self.snapshot.row(node) if node else None
         self.nominator.remove(info.uid)
-        if nomination is not None:
-            self.writes.extend(nomination.writes)
-            if row is not None:
-                self.nominator.add(info, row)
+        if nomination is not None and row is not None:
+            kept = promised[1] if promised is not None and promised[0] == row else frozenset()
+            self.nominator.add(info, row, frozenset(victim.uid for victim in nomination.victims) or kept)
         self.queue.requeue(info, attempt.now, rejected_by=rejected_by, reason=message)
-        self._report_unschedulable(info, message, node)
+        if nomination is not None and (nomination.writes or nomination.others):
+            self._preempt(info, nomination, message)
+        else:
+            self._report_unschedulable(info, message, node)
         return AttemptOutcome(
             Result.UNSCHEDULABLE,
             info,
@@ -461,6 +502,26 @@ class Engine:
             failure=failure,
             victims=nomination.victims if nomination else (),
         )
+
+    def _preempt(self, info: PodInfo, nomination: Nomination, message: str) -> None:
+        """Write the nomination, and only then remove the victims; less important pods lose the promise of the row."""
+        self._conditions.forget(info.uid)
+        told = self._conditions.unschedulable(info, message, nomination.node)
+        victims = frozenset(victim.uid for victim in nomination.victims)
+        if told is not None:
+            self.chains.append(WriteChain(info.uid, (told, *nomination.writes)))
+        for other, node in nomination.others:
+            row = self.snapshot.row(node)
+            if row is not None:
+                self.nominator.add(other, row, victims)
+        row = self.snapshot.row(nomination.node)
+        for other in self.nominator.on(row) if row is not None else ():
+            if other.priority < info.priority:
+                self.nominator.remove(other.uid)
+                queued = self.queue.get(other.uid)
+                if queued is not None:
+                    self._report_unschedulable(other, queued.reason, "")
+                    self.queue.activate([other.uid], self.now)
 
     def _post_filter(self, attempt: Attempt, failure: Failure) -> Nomination | None:
         message = ""
@@ -480,3 +541,14 @@ class Engine:
         write = self._conditions.unschedulable(info, message, nominated)
         if write is not None:
             self.writes.append(write)
+
+
+def _makes_news(before: Pod, after: Pod) -> bool:
+    """Return whether a placed pod changed in what may place others: labels, requests, or that it is leaving."""
+    return (
+        before.metadata.labels != after.metadata.labels
+        or before.spec.containers != after.spec.containers
+        or before.spec.resources != after.spec.resources
+        or before.status.container_statuses != after.status.container_statuses
+        or bool(before.metadata.deletion_timestamp) != bool(after.metadata.deletion_timestamp)
+    )

@@ -16,7 +16,7 @@ from scheduler.engine import Engine
 from scheduler.explain.diagnosis import decode
 from scheduler.framework import Attempt
 from scheduler.outcome import AttemptOutcome
-from scheduler.preemption import BUDGETS, victims_on
+from scheduler.preemption import BUDGETS, may_go, victims_on
 
 MAX_EXTENDER_SCORE = 10
 
@@ -161,7 +161,7 @@ def preempt(engine: Engine, args: PreemptionArgs, now: float) -> dict[str, Any]:
             chosen, broken = uids, violations
         else:
             budgets = tuple(engine.objects(BUDGETS).values())
-            candidate = victims_on(attempt, row, budgets, fits=engine.fits, may_go=lambda _: True)
+            candidate = victims_on(attempt, row, budgets, fits=engine.fits, may_go=may_go)
             if candidate is None:
                 continue
             chosen, broken = [victim.uid for victim in candidate.victims], candidate.violations

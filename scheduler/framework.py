@@ -223,7 +223,10 @@ class Nomination:
     node: str
     victims: tuple[PodInfo, ...] = ()
     writes: tuple[Write, ...] = ()
+    """Made in order once the nomination is written, as long as each succeeds."""
     message: str = ""
+    others: tuple[tuple[PodInfo, str], ...] = ()
+    """Pods of the same gang with the nodes that the victims make room for them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +283,12 @@ class Handle(Protocol):
 
     def nominated(self, row: Row) -> Iterable[PodInfo]:
         """Pods that wait for victims to leave this row."""
+
+    def promise(self, uid: str) -> tuple[Row, frozenset[str]] | None:
+        """The row promised to a pod and the UIDs of its victims, as far as they are known; None without a promise."""
+
+    def best_row(self, attempt: Attempt) -> tuple[Row | None, Failure]:
+        """The best row of the snapshot as it is now, or the reasons against every row."""
 
     def fits(self, attempt: Attempt, row: Row) -> bool:
         """Return whether every filter passes the row of the snapshot as it is now, nominated pods included.
@@ -371,6 +380,10 @@ class Plugin(Generic[S]):
     def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
         """Return whether an event listed in `requeue_on` may place this pod, which this plugin rejected."""
         return True
+
+    def kin(self, info: PodInfo) -> Iterable[str]:
+        """UIDs of pods that share the pod's fate: what it gives back is no news to them."""
+        return ()
 
     def next_pod(self) -> str | None:
         """UID of the pending pod to attempt next, out of the queue's order (a gang's next member).

@@ -17,6 +17,8 @@ class Placed:
     row: Row
     class_result: ClassResult
     node: str
+    started: int = 0
+    """Number of attempts that had begun when it was placed."""
 
     @property
     def info(self) -> PodInfo:

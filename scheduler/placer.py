@@ -16,8 +16,8 @@ from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result, Waiti
 class Placer:
     """Pods between decision and binding.
 
-    `refused` requeues a pod with the reason and plugin that stopped it; `changed` is called for pods that take or
-    leave a row, `write` for writes to make meanwhile.
+    `refused` requeues a pod with the reason and plugin that stopped it; `changed` is called for pods that take a
+    row, `released` for those that give it back, `write` for writes to make meanwhile; `starts` numbers attempts.
     """
 
     def __init__(
@@ -27,6 +27,8 @@ class Placer:
         *,
         refused: Callable[[PodInfo, Reason, str], AttemptOutcome],
         changed: Callable[[Action, Pod], None],
+        released: Callable[[Placed], None],
+        starts: Callable[[], int],
         write: Callable[[Write], None],
         clock: Callable[[], float],
     ) -> None:
@@ -36,6 +38,8 @@ class Placer:
         self._nominator = nominator
         self._refused = refused
         self._changed = changed
+        self._released = released
+        self._starts = starts
         self._write = write
         self._clock = clock
         self._waiting: dict[str, WaitingPod] = {}
@@ -43,7 +47,7 @@ class Placer:
 
     def place(self, attempt: Attempt, class_result: ClassResult, row: Row) -> AttemptOutcome:
         """Give the pod its share of the row, and hold it there or start to bind it."""
-        placed = self._placing = Placed(attempt, row, class_result, self._snapshot.names[row])
+        placed = self._placing = Placed(attempt, row, class_result, self._snapshot.names[row], self._starts())
         outcome = self._reserve_and_permit(placed)
         self._placing = None
         return outcome
@@ -99,7 +103,7 @@ class Placer:
         if placement is not None and placement.assumed:
             self._snapshot.remove_pod(placed.info.uid)
         self._unreserve(placed)
-        self._changed(Action.DELETE, placed.info.pod)
+        self._released(placed)
 
     def _reserve_and_permit(self, placed: Placed) -> AttemptOutcome:
         attempt, class_result, row, info = placed.attempt, placed.class_result, placed.row, placed.info

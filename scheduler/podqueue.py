@@ -7,7 +7,7 @@ attempt and requeue count as well. Time comes in as an argument, in seconds.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count, islice
@@ -48,6 +48,8 @@ class QueuedPod:
     retry_at: float = 0.0
     """When the back-off is over."""
     parked_at: float = 0.0
+    started: int = 0
+    """Number of its last attempt among all."""
     events_seen: int = 0
     """Event number when the running attempt began."""
     ticket: int = 0
@@ -84,6 +86,8 @@ class PodQueue:
     _tickets: Iterator[int] = field(default_factory=lambda: count(1))
     _events: deque[ObjectEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _event_count: int = 0
+    starts: int = 0
+    """Attempts that have begun."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -178,6 +182,22 @@ class PodQueue:
                 elif queued.state is QueueState.GATED:
                     self._admit(queued, now)
 
+    def on_release(self, event: ObjectEvent, now: float, *, since: int, kin: Container[str]) -> None:
+        """A placed pod gave its share back: wake those that were tried after it took it, its kin excepted.
+
+        To all others nothing has changed since they were tried.
+        """
+        for plugin in self.listeners.get(event.kind, ()):
+            for uid in list(self._parked.get(plugin, ())):
+                queued = self._pods[uid]
+                if (
+                    queued.state is QueueState.UNSCHEDULABLE
+                    and queued.started > since
+                    and uid not in kin
+                    and self.hint(plugin, queued.info, event)
+                ):
+                    self._wake(queued, now)
+
     def activate(self, uids: Iterable[str], now: float) -> None:
         """Bring pods to the active queue at once, gates permitting."""
         for uid in uids:
@@ -192,6 +212,8 @@ class PodQueue:
     # Internals
 
     def _start(self, queued: QueuedPod) -> QueuedPod:
+        self.starts += 1
+        queued.started = self.starts
         queued.state = QueueState.IN_FLIGHT
         queued.attempts += 1
         queued.events_seen = self._event_count

@@ -14,9 +14,12 @@ from cluster.resources import POD_DISRUPTION_BUDGETS
 from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Snapshot, Trial
-from scheduler.framework import Attempt
+from scheduler.framework import Attempt, Failure
 
 BUDGETS = POD_DISRUPTION_BUDGETS.of(PodDisruptionBudget)
+
+MAX_GANG_ROWS = 100
+"""Rows looked at for each member of a gang."""
 
 PRIORITY_OFFSET = 2**31
 """Keeps sums of priorities ordered by count when priorities are negative."""
@@ -34,6 +37,11 @@ class PreemptionCandidate:
 def importance(info: PodInfo) -> tuple[int, str]:
     """Sort key: most important first; of equal priority, who started earlier."""
     return -info.priority, info.pod.status.start_time or "9999"
+
+
+def may_go(info: PodInfo) -> bool:
+    """Return whether a less important pod may be removed: a reservation's stand-in is no pod that could be."""
+    return not info.stand_in
 
 
 def violating(
@@ -90,6 +98,60 @@ def victims_on(
     if not victims:
         return None
     return PreemptionCandidate(row, tuple(sorted(victims, key=importance)), violations)
+
+
+def gang_victims(
+    attempts: Sequence[Attempt],
+    budgets: Sequence[PodDisruptionBudget],
+    *,
+    best_row: Callable[[Attempt], tuple[Row | None, Failure]],
+    fits: Callable[[Attempt, Row], bool],
+    may_go: Callable[[PodInfo], bool],
+) -> tuple[list[Row], tuple[PodInfo, ...]] | None:
+    """Rows of all pods of a gang, and the pods that must leave so that all fit; None when they do not fit even then.
+
+    Members are placed one after another; what turns out not to be in the way is given back at the end, most important
+    first. Devices and CPUs of one's own are looked at member by member.
+    """
+    snapshot = attempts[0].snapshot
+    rows: list[Row] = []
+    gone: dict[str, tuple[PodInfo, Row]] = {}
+    with snapshot.trial() as trial:
+        for attempt in attempts:
+            row, failure = best_row(attempt)
+            if row is None:
+                if failure.reason is not None:
+                    return None
+                found = [
+                    candidate
+                    for each in failure.resolvable_rows(snapshot)[:MAX_GANG_ROWS]
+                    if (candidate := victims_on(attempt, int(each), budgets, fits=fits, may_go=may_go)) is not None
+                ]
+                if not found:
+                    return None
+                chosen = least_harmful(found)
+                row = chosen.row
+                for victim in chosen.victims:
+                    trial.remove(victim.uid)
+                    gone[victim.uid] = (victim, row)
+            trial.add(attempt.pod, row)
+            rows.append(row)
+        for victim, row in sorted(gone.values(), key=lambda item: importance(item[0])):
+            trial.add(victim, row)
+            if all(
+                _still_fits(trial, attempt, at, fits) for attempt, at in zip(attempts, rows, strict=True) if at == row
+            ):
+                del gone[victim.uid]
+            else:
+                trial.remove(victim.uid)
+    return rows, tuple(sorted((victim for victim, _ in gone.values()), key=importance))
+
+
+def _still_fits(trial: Trial, attempt: Attempt, row: Row, fits: Callable[[Attempt, Row], bool]) -> bool:
+    trial.remove(attempt.pod.uid)
+    good = fits(attempt, row)
+    trial.add(attempt.pod, row)
+    return good
 
 
 def least_harmful(candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:

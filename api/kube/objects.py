@@ -168,6 +168,7 @@ class PodSpec(Wire, frozen=True):
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
     service_account_name: str = ""
+    resource_claims: list[dict[str, Any]] = []
 
 
 class PodStatus(Wire, frozen=True):

@@ -14,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.objects import Container, Pod, Volume
-from api.kube.resources import CPU, MEMORY, PODS, Resources, add, maximum, parse_quantity, parse_resources
+from api.kube.resources import (
+    CPU,
+    MEMORY,
+    PODS,
+    QuantityError,
+    Resources,
+    add,
+    maximum,
+    parse_quantity,
+    parse_resources,
+)
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
     ANNOTATION_RESERVATION_ALLOCATED,
@@ -199,6 +209,8 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
         (spec.priority, spec.priority_class_name, spec.preemption_policy, spec.scheduler_name),
         [volume for volume in spec.volumes if _placed(volume)],
         pod.status.qos_class,
+        resized(pod),
+        spec.resource_claims,
         meta.name if any(volume.ephemeral for volume in spec.volumes) else "",
     )
 
@@ -229,7 +241,38 @@ def effective_requests(pod: Pod) -> Resources:
     Sidecars (init containers that restart always) run beside everything after them. Pod-level requests, where
     set, replace the sum. Raises QuantityError.
     """
-    return _aggregate(pod, container_requests)
+    held = resized(pod)
+    return _aggregate(pod, lambda container: _held(container, held))
+
+
+def resized(pod: Pod) -> dict[str, Resources]:
+    """What containers of a bound pod hold beyond what they ask for: a resize in place that is not carried out yet.
+
+    By container name; empty for most pods. An infeasible resize counts by what is held alone, which is not less than
+    what the node gives. Unreadable amounts count as nothing.
+    """
+    if not pod.spec.node_name:
+        return {}
+    held: dict[str, Resources] = {}
+    asked = {container.name: container for container in (*pod.spec.containers, *pod.spec.init_containers)}
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        container = asked.get(str(status.get("name")))
+        allocated = status.get("allocatedResources") or {}
+        actual = (status.get("resources") or {}).get("requests") or {}
+        if container is None or (container.resources.requests in (allocated, actual) and allocated in ({}, actual)):
+            continue
+        try:
+            more = maximum(parse_resources(allocated), parse_resources(actual))
+            if any(amount > container_requests(container).get(name, 0) for name, amount in more.items()):
+                held[container.name] = more
+        except (QuantityError, AttributeError):
+            continue
+    return held
+
+
+def _held(container: Container, held: dict[str, Resources]) -> Resources:
+    asked = container_requests(container)
+    return maximum(asked, held[container.name]) if container.name in held else asked
 
 
 def effective_limits(pod: Pod) -> Resources:
@@ -251,8 +294,10 @@ def effective_limits(pod: Pod) -> Resources:
 def nonzero_requests(pod: Pod) -> tuple[int, int]:
     """CPU millicores and memory bytes as scores count them: defaults where a container asks for nothing."""
 
+    held = resized(pod)
+
     def request(container: Container) -> Resources:
-        asked = container_requests(container)
+        asked = _held(container, held)
         return {
             CPU: asked.get(CPU, DEFAULT_CPU_MILLICORES),
             MEMORY: asked.get(MEMORY, DEFAULT_MEMORY_BYTES),

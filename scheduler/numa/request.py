@@ -3,9 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from api.kube.numa import NumaTopologySpec, ResourceSpec
+from api.kube.numa import NodeResourceTopology, NumaTopologySpec, ResourceSpec
+from api.kube.objects import Node
 from api.kube.resources import CPU, MEMORY
-from api.protocol import ANNOTATION_NUMA_TOPOLOGY_SPEC, ANNOTATION_RESOURCE_SPEC, LABEL_QOS_CLASS
+from api.protocol import (
+    ANNOTATION_NUMA_TOPOLOGY_SPEC,
+    ANNOTATION_RESOURCE_SPEC,
+    LABEL_NODE_NUMA_TOPOLOGY_POLICY,
+    LABEL_QOS_CLASS,
+)
 from api.qos import PriorityBand, QoSClass
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.numa.hints import NumaPolicy
@@ -90,6 +96,18 @@ def exclusive_policy(text: str) -> CpuExclusivePolicy:
 def numa_policy(text: str) -> NumaPolicy:
     """The NUMA policy a text names; NONE for anything unknown."""
     return NumaPolicy(text) if _known(text, NumaPolicy) else NumaPolicy.NONE
+
+
+def node_numa_policy(node: Node, report: NodeResourceTopology | None) -> NumaPolicy:
+    """The NUMA policy of a node: its label's, else that of its kubelet as the node's agent reports it."""
+    label = node.metadata.labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")
+    if label or report is None:
+        return numa_policy(label)
+    for text in report.topology_policies:
+        kubelet = text.removesuffix("PodLevel").removesuffix("ContainerLevel")
+        if kubelet and _known(kubelet, NumaPolicy):
+            return NumaPolicy(kubelet)
+    return NumaPolicy.NONE
 
 
 def _numa_exclusive(text: str) -> NumaExclusive:

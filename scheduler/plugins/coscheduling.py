@@ -90,7 +90,10 @@ class Coscheduling(Plugin[str]):
     def pod_queued(self, info: PodInfo) -> None:
         """A member appeared: with it the gang may be large enough to be tried."""
         self._settle()
-        if self._see(info):
+        if info.pod.spec.scheduling_gates:
+            # Not admitted yet (a job queue holds it): it neither counts nor is told anything here.
+            self._forget(info.key)
+        elif self._see(info):
             self._queued.add(info.key)
             self._wake(info.key)
 
@@ -153,6 +156,26 @@ class Coscheduling(Plugin[str]):
         """Members wait outside the queue until all gangs of the group can be tried."""
         shortage = self.gangs.shortage(info.key)
         return Reason(shortage) if shortage else None
+
+    def kin(self, info: PodInfo) -> Iterable[str]:
+        """The members of the pod's group."""
+        group = (self.gangs.group_of(info.key) or "").split(",")
+        members = {member for gang in group if gang in self.gangs.by_id for member in self.gangs.by_id[gang].members}
+        return [self._uids[member] for member in members if member in self._uids]
+
+    def together(self, info: PodInfo) -> Sequence[PodInfo]:
+        """The pending members that the group still needs, the pod itself first; empty without a group."""
+        pending = {other.key: other for other in self.handle.pending() if other.key in self._uids} | {info.key: info}
+        chosen: list[str] = []
+        for name in (self.gangs.group_of(info.key) or "").split(","):
+            gang = self.gangs.by_id.get(name)
+            if gang is None or gang.spec is None or not gang.spec.strict:
+                continue
+            needed = max(gang.spec.minimum - len(gang.bound), 0)
+            able = sorted(gang.members & pending.keys() - gang.bound, key=lambda key: (key != info.key, key))
+            chosen += able[:needed]
+        others = [pending[key] for key in chosen if key != info.key]
+        return (info, *others) if others else ()
 
     def next_pod(self) -> str | None:
         """The next member of the group being tried; after the last, an incomplete group lets go."""

@@ -1,16 +1,27 @@
 """DefaultPreemption: less important pods make room where no node has any, within disruption budgets if possible."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from api.protocol import LABEL_PREEMPTION_POLICY, LABEL_QUOTA_PREEMPTIBLE
+from api.protocol import LABEL_PREEMPTION_POLICY
 from cluster.resources import PODS, Key, strategic_patch
 from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Attempt, Failure, Handle, Nomination, Plugin, Reason, Verb, Write
-from scheduler.preemption import BUDGETS, PreemptionCandidate, least_harmful, victims_on
+from scheduler.preemption import BUDGETS, PreemptionCandidate, gang_victims, least_harmful, may_go, victims_on
+
+PREEMPTED = "PreemptionByScheduler"
+"""Reason of the condition DisruptionTarget on victims."""
+
+
+@runtime_checkable
+class Together(Protocol):
+    """Pods that are placed together or not at all, as the gang plugin knows them."""
+
+    def together(self, info: PodInfo) -> Sequence[PodInfo]:
+        """The pending pods that the group still needs, the pod itself first; empty without a group."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,10 +51,14 @@ class DefaultPreemption(Plugin[tuple[()]]):
             return None
         if _never(info):
             return Nomination("", message="preemption: not eligible due to preemptionPolicy=Never.")
-        promised = info.pod.status.nominated_node_name
-        row = snapshot.row(promised) if promised else None
-        if row is not None and self._leaving(row, info):
-            return Nomination(promised, message="preemption: not eligible due to terminating victims.")
+        promise = self.handle.promise(info.uid)
+        if promise is not None and not _hopeless(failure, promise[0]) and self._leaving(*promise, info):
+            node = snapshot.names[promise[0]]
+            return Nomination(node, message="preemption: not eligible due to terminating victims.")
+        peer = self.handle.peers().get("Coscheduling")
+        together = peer.together(info) if isinstance(peer, Together) else ()
+        if len(together) > 1:
+            return self._for_all(attempt, together)
         found = self._candidates(attempt, failure)
         if not found:
             return Nomination("", message=_nobody(attempt, failure))
@@ -66,31 +81,52 @@ class DefaultPreemption(Plugin[tuple[()]]):
         found: list[PreemptionCandidate] = []
         for index in range(rows.size):
             row = int(rows[(self._start + index) % rows.size])
-            candidate = victims_on(attempt, row, budgets, fits=self.handle.fits, may_go=_may_go)
+            candidate = victims_on(attempt, row, budgets, fits=self.handle.fits, may_go=may_go)
             if candidate is not None:
                 found.append(candidate)
                 if len(found) >= enough:
                     break
         return found
 
+    def _for_all(self, attempt: Attempt, together: Sequence[PodInfo]) -> Nomination:
+        """Victims for a whole gang, or none at all."""
+        attempts = [Attempt(info, attempt.snapshot, attempt.now, simulated=True) for info in together]
+        budgets = tuple(self.handle.objects(BUDGETS).values())
+        handle = self.handle
+        found = gang_victims(attempts, budgets, best_row=handle.best_row, fits=handle.fits, may_go=may_go)
+        if found is None or not found[1]:
+            return Nomination("", message="preemption: the gang does not fit even without less important pods.")
+        rows, victims = found
+        names = attempt.snapshot.names
+        message = f"preemption: {len(victims)} victim(s) make room for the gang."
+        others = tuple((info, names[row]) for info, row in zip(together[1:], rows[1:], strict=True))
+        return Nomination(names[rows[0]], victims, self._removals(attempt.pod, victims), message, others)
+
     def _nomination(self, attempt: Attempt, chosen: PreemptionCandidate) -> Nomination:
         node = attempt.snapshot.names[chosen.row]
+        message = f"preemption: {len(chosen.victims)} victim(s) on {node} make room."
+        return Nomination(node, chosen.victims, self._removals(attempt.pod, chosen.victims), message)
+
+    def _removals(self, preemptor: PodInfo, victims: Iterable[PodInfo]) -> tuple[Write, ...]:
         waiting = self.handle.waiting()
         writes: list[Write] = []
-        for victim in chosen.victims:
+        for victim in victims:
             if victim.uid in waiting:
                 self.handle.reject(victim.uid, Reason("preempted", plugin=self.name))
             else:
-                writes.extend(_removal(victim, attempt.pod))
-        message = f"preemption: {len(chosen.victims)} victim(s) on {node} make room."
-        return Nomination(node, chosen.victims, tuple(writes), message)
+                writes.extend(_removal(victim, preemptor))
+        return tuple(writes)
 
-    def _leaving(self, row: Row, info: PodInfo) -> bool:
-        """Return whether less important pods of the row are on their way out already."""
+    def _leaving(self, row: Row, victims: frozenset[str], info: PodInfo) -> bool:
+        """Return whether victims of the pod have yet to leave the row's node.
+
+        Victims that another process chose are known by the condition that preemption leaves on them.
+        """
+        placed = self.handle.snapshot.pods
+        if victims:
+            return any(uid in placed for uid in victims)
         residents = self.handle.snapshot.residents[row].values()
-        return any(
-            resident.priority < info.priority and resident.pod.metadata.deletion_timestamp for resident in residents
-        )
+        return any(resident.priority < info.priority and _preempted(resident) for resident in residents)
 
 
 def _never(info: PodInfo) -> bool:
@@ -98,8 +134,18 @@ def _never(info: PodInfo) -> bool:
     return policy == "Never"
 
 
-def _may_go(info: PodInfo) -> bool:
-    return info.labels.get(LABEL_QUOTA_PREEMPTIBLE) != "false"
+def _preempted(info: PodInfo) -> bool:
+    """Return whether the pod is leaving because a scheduler removed it."""
+    return bool(info.pod.metadata.deletion_timestamp) and any(
+        condition.type == "DisruptionTarget" and condition.status == "True" and condition.reason == PREEMPTED
+        for condition in info.pod.status.conditions
+    )
+
+
+def _hopeless(failure: Failure, row: Row) -> bool:
+    """Return whether the row has become one where removing pods cannot help."""
+    bits = int(failure.bits[row]) if row < failure.bits.shape[0] else 0
+    return any(bits >> index & 1 and not reason.resolvable for index, reason in enumerate(failure.reasons))
 
 
 def _removal(victim: PodInfo, preemptor: PodInfo) -> Sequence[Write]:
@@ -108,7 +154,7 @@ def _removal(victim: PodInfo, preemptor: PodInfo) -> Sequence[Write]:
     condition: dict[str, Any] = {
         "type": "DisruptionTarget",
         "status": "True",
-        "reason": "PreemptionByScheduler",
+        "reason": PREEMPTED,
         "message": f"{preemptor.pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
     }
     return (

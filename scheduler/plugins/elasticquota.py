@@ -347,10 +347,13 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def _victims_leaving(self, info: PodInfo) -> bool:
         """Return whether the node promised to the pod still waits for victims of the same quota to go."""
-        row = self.handle.snapshot.row(info.pod.status.nominated_node_name)
+        promise = self.handle.promise(info.uid)
         mine = self.forest.of(info.uid)
-        if row is None or mine is None:
+        if promise is None or mine is None:
             return False
+        row, victims = promise
+        if victims:
+            return any(uid in self.handle.snapshot.pods for uid in victims)
         for resident in self.handle.snapshot.residents[row].values():
             theirs = self.forest.of(resident.uid)
             leaving = resident.pod.metadata.deletion_timestamp is not None

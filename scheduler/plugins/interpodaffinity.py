@@ -62,7 +62,9 @@ class InterPodAffinity(Plugin[Relations]):
     weight = 2
     scope = Scope.CLUSTER
     watches = (NAMESPACES.of(Namespace),)
-    requeue_on = frozenset({"nodes/add", "nodes/update", "pods/add", "pods/delete", "namespaces/update"})
+    requeue_on = frozenset(
+        {"nodes/add", "nodes/update", "pods/add", "pods/update", "pods/delete", "namespaces/add", "namespaces/update"}
+    )
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
@@ -84,7 +86,26 @@ class InterPodAffinity(Plugin[Relations]):
         else:
             self._namespaces[name] = labels
         self._terms.clear()
+        self._resolve_placed()
         self.handle.invalidate()
+
+    def _resolve_placed(self) -> None:
+        """Terms of placed pods mean the namespaces that their selectors choose now."""
+        placed = self.handle.snapshot.pods
+        for uid, before in list(self._placed.items()):
+            placement = placed.get(uid)
+            if placement is None:
+                continue
+            after = self._terms_of(placement.info)
+            if after == before:
+                continue
+            for carriers in self._carriers(before):
+                carriers.column.values[placement.row] -= 1
+                carriers.total -= 1
+            for carriers in self._carriers(after):
+                carriers.column.values[placement.row] += 1
+                carriers.total += 1
+            self._placed[uid] = after
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Count the pod's terms on the row."""

@@ -15,7 +15,6 @@ from api.protocol import (
     ANNOTATION_RESOURCE_SPEC,
     ANNOTATION_RESOURCE_STATUS,
     LABEL_NODE_NUMA_ALLOCATE_STRATEGY,
-    LABEL_NODE_NUMA_TOPOLOGY_POLICY,
 )
 from cluster.resources import Key, Resource
 from scheduler.cluster_state.columns import Row, Rows
@@ -23,7 +22,7 @@ from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores
 from scheduler.numa.accumulator import CpuDemand
-from scheduler.numa.columns import BIND_RULES, MachineColumns
+from scheduler.numa.columns import BIND_RULES, NUMA_RULES, MachineColumns
 from scheduler.numa.hints import NumaHint, NumaPolicy, PolicyConflictError
 from scheduler.numa.machine import MILLI, Machine
 from scheduler.numa.placement import NumaExclusive, allocation_score
@@ -36,7 +35,7 @@ from scheduler.numa.reports import (
     node_bind_policy,
     read_annotation,
 )
-from scheduler.numa.request import CpuRequest, exclusive_policy, numa_policy, read_request
+from scheduler.numa.request import CpuRequest, exclusive_policy, node_numa_policy, read_request
 from scheduler.numa.topology import CpuBindPolicy, NumaStrategy
 
 TOPOLOGIES = Resource(
@@ -141,8 +140,7 @@ class NodeNUMAResource(Plugin[CpuRequest]):
         machine = self.machines.setdefault(row, Machine())
         machine.refit(machine_shape(node, report))
         self.columns.mirror(row, machine)
-        policy = node.metadata.labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")
-        self.columns.rules(row, node_bind_policy(node, report), numa_policy(policy))
+        self.columns.rules(row, node_bind_policy(node, report), node_numa_policy(node, report))
 
     # One attempt
 
@@ -303,7 +301,7 @@ class NodeNUMAResource(Plugin[CpuRequest]):
             spec.cpu_millicores,
             spec.memory_bytes,
             cpus,
-            numa_policy(labels.get(LABEL_NODE_NUMA_TOPOLOGY_POLICY, "")),
+            NUMA_RULES[int(self.columns.policy(slice(row, row + 1))[0])],
             spec.policy,
             spec.numa_exclusive,
             NumaStrategy(strategy),

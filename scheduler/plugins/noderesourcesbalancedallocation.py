@@ -37,7 +37,8 @@ class NodeResourcesBalancedAllocation(Plugin[BalancedDemand]):
         """Columns and amounts; extended resources that the pod does not ask for have no say."""
         config: Config = self.config
         names = [name for name in config.resources if name in (CPU, MEMORY) or info.requests.get(name, 0) > 0]
-        if not names:
+        if not any(info.requests.get(name, 0) > 0 for name in names):
+            # A pod that asks for nothing balances nothing.
             return None
         column = self.handle.snapshot.resource_column
         return BalancedDemand(

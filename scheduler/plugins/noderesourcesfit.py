@@ -12,11 +12,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from api.kube.objects import Pod
 from api.kube.resources import CPU, MEMORY, PODS
 from api.protocol import BATCH_CPU, BATCH_MEMORY
 from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, Plugin, Reason, Scores
+from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scores
+from scheduler.reservation.ledger import RESERVATIONS
 
 SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)
 
@@ -72,7 +74,7 @@ class NodeResourcesFit(Plugin[FitDemand]):
 
     name = "NodeResourcesFit"
     rank = 150
-    requeue_on = frozenset({"nodes/add", "nodes/update", "pods/delete"})
+    requeue_on = frozenset({"nodes/add", "nodes/update", "pods/delete", "pods/update"})
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
@@ -106,6 +108,20 @@ class NodeResourcesFit(Plugin[FitDemand]):
             np.array([weight for _, weight in scored], dtype=np.int64),
             tuple((index, sources[name]) for index, (name, _) in enumerate(scored) if name in sources),
         )
+
+    def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
+        """Wake for a node, or a pod's node, that has room now; with reservations, what is room depends on the pod."""
+        if self.handle.objects(RESERVATIONS):
+            return True
+        item = event.before if event.after is None else event.after
+        name = item.spec.node_name if isinstance(item, Pod) else event.key.name
+        row = self.handle.snapshot.row(name) if name else None
+        if row is None:
+            return not name
+        wanted = self.handle.snapshot.vector(info)
+        free = self.handle.snapshot.allocatable[row] - self.handle.snapshot.requested[row]
+        fits = bool(((wanted <= free) | (wanted == 0)).all())
+        return fits or any(self._ignored(resource) for resource in info.requests)
 
     def reasons(self, spec: FitDemand) -> tuple[Reason, ...]:
         """One reason per resource."""

@@ -5,15 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.crds import Reservation as ReservationObject
 from api.kube.objects import PodDisruptionBudget
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.outcome import AttemptOutcome, Result
+from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.nodeunschedulable import NodeUnschedulable
+from scheduler.plugins.reservation import ReservationPlugin
 from scheduler.preemption import BUDGETS
+from scheduler.reservation.ledger import RESERVATIONS
 from tests.schedobjects import drain, engine, node, pod
 
 KINDS = {
@@ -23,9 +28,25 @@ KINDS = {
 }
 
 
+UNSCHEDULABLE = {"nodeunschedulable": NodeUnschedulable}
+
+
 def placed(name: str, where: str, cpu: str, priority: int, **fields: Any) -> Any:
     start = fields.pop("start", "2026-01-01T00:00:00Z")
     return pod(name, {"cpu": cpu}, nodeName=where, priority=priority, status={"startTime": start}, **fields)
+
+
+def terminating(reason: str) -> Any:
+    """A pod on its way out of n0."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    return pod(
+        "a",
+        {"cpu": "4"},
+        nodeName="n0",
+        priority=1,
+        deletion_timestamp="2026-01-01T00:00:00Z",
+        status={"conditions": [condition]},
+    )
 
 
 def preempt(made: Engine, candidate: Any) -> AttemptOutcome:
@@ -124,19 +145,25 @@ def test_a_pod_may_renounce(fields: dict[str, Any], label: dict[str, str]) -> No
     assert "preemptionPolicy=Never" in outcome.message
 
 
-def test_non_preemptible_pods_stay() -> None:
+def test_a_label_of_quotas_makes_nobody_immortal() -> None:
     label = {"quota.scheduling.koordinator.sh/preemptible": "false"}
     made = engine([node("n0")], [placed("a", "n0", "4", 1, labels=label)], kinds=KINDS)
-    assert preempt(made, pod("p", {"cpu": "4"}, priority=100)).victims == ()
+    assert chosen(preempt(made, pod("p", {"cpu": "4"}, priority=100))) == ["a"]
 
 
 def test_victims_are_told_and_deleted_and_the_room_is_kept_for_the_preemptor() -> None:
     made = engine([node("n0")], [placed("a", "n0", "4", 1)], kinds=KINDS)
     outcome = preempt(made, pod("p", {"cpu": "4"}, priority=100))
     assert outcome.result is Result.UNSCHEDULABLE
-    mine = [write for write in made.writes if write.key.name == "a"]
-    assert [write.verb for write in mine] == [Verb.PATCH_STATUS, Verb.DELETE]
-    assert mine[1].body == "uid-a"
+    [chain] = made.chains
+    assert [(write.verb, write.key.name) for write in chain.writes] == [
+        (Verb.PATCH_STATUS, "p"),
+        (Verb.PATCH_STATUS, "a"),
+        (Verb.DELETE, "a"),
+    ]
+    assert chain.writes[0].body.body["status"]["nominatedNodeName"] == "n0"  # type: ignore[union-attr,index,call-overload]
+    assert chain.writes[2].body == "uid-a"
+    assert not made.writes
     made.on_pod(Action.ADD, pod("thief", {"cpu": "1"}, priority=50), 0.0)
     made.on_pod(Action.DELETE, placed("a", "n0", "4", 1), 1.0)
     assert drain(made, 1.0) == {"p": "n0"}
@@ -144,9 +171,110 @@ def test_victims_are_told_and_deleted_and_the_room_is_kept_for_the_preemptor() -
 
 
 def test_a_preemptor_waits_for_victims_on_their_way_out() -> None:
-    leaving = placed("a", "n0", "4", 1, deletion_timestamp="2026-01-01T00:00:00Z")
-    made = engine([node("n0")], [leaving], kinds=KINDS)
+    made = engine([node("n0")], [terminating("PreemptionByScheduler")], kinds=KINDS)
     waiting = pod("p", {"cpu": "4"}, priority=100, status={"nominatedNodeName": "n0"})
     outcome = preempt(made, waiting)
     assert outcome.victims == ()
     assert "terminating victims" in outcome.message
+
+
+def test_a_pod_that_its_user_deletes_is_no_victim_to_wait_for() -> None:
+    made = engine([node("n0"), node("n1")], [terminating("DeletionByTaintManager")], kinds=KINDS)
+    made.on_pod(Action.ADD, placed("b", "n1", "4", 1), 0.0)
+    waiting = pod("p", {"cpu": "4"}, priority=100, status={"nominatedNodeName": "n0"})
+    assert preempt(made, waiting).victims
+
+
+def test_a_nomination_that_is_late_costs_no_further_victim() -> None:
+    nodes = [node(f"n{index}") for index in range(250)]
+    residents = [placed(f"v{index}", f"n{index}", "4", 1) for index in range(250)]
+    made = engine(nodes, residents, kinds=KINDS)
+    made.on_pod(Action.ADD, pod("p", {"cpu": "4"}, priority=100), 0.0)
+    deleted: list[str] = []
+    for now in (0.0, 30.0, 60.0, 90.0):
+        made.queue.activate(["uid-p"], now)
+        made.schedule_one(now)
+        deleted += [write.key.name for chain in made.chains for write in chain.writes if write.verb is Verb.DELETE]
+        made.chains.clear()
+    assert len(deleted) == 1
+
+
+def test_a_chain_that_ends_early_is_tried_again_after_back_off() -> None:
+    made = engine([node("n0")], [placed("a", "n0", "4", 1)], kinds=KINDS)
+    preempt(made, pod("p", {"cpu": "4"}, priority=100))
+    made.chains.clear()
+    made.chain_failed("uid-p", "pods/status may not be written")
+    assert made.promise("uid-p") is None
+    assert made.schedule_one(0.5) is None
+    assert made.schedule_one(1.5) is not None
+    assert len(made.chains) == 1
+
+
+def test_a_node_that_has_become_hopeless_is_not_waited_for() -> None:
+    made = engine([node("n0"), node("n1")], [terminating("PreemptionByScheduler")], kinds={**KINDS, **UNSCHEDULABLE})
+    made.on_pod(Action.ADD, placed("b", "n1", "4", 1), 0.0)
+    waiting = pod("p", {"cpu": "4"}, priority=100, status={"nominatedNodeName": "n0"})
+    assert "terminating victims" in preempt(made, waiting).message
+    made.on_node(Action.UPDATE, node("n0", unschedulable=True), 20.0)
+    made.queue.activate(["uid-p"], 20.0)
+    outcome = made.schedule_one(20.0)
+    assert outcome is not None
+    assert chosen(outcome) == ["b"]
+
+
+def test_a_less_important_pod_loses_the_promise_of_the_row() -> None:
+    made = engine([node("n0")], [placed("a", "n0", "4", 1)], kinds=KINDS)
+    preempt(made, pod("p", {"cpu": "4"}, priority=100))
+    preempt(made, pod("q", {"cpu": "4"}, priority=200))
+    assert made.promise("uid-p") is None
+    assert made.promise("uid-q") is not None
+
+
+def gang(size: int, cpu: str = "3", priority: int = 100) -> list[Any]:
+    keys = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": str(size)}
+    return [pod(f"g{index}", {"cpu": cpu}, annotations=keys, priority=priority) for index in range(size)]
+
+
+def attempted(made: Engine, pods: list[Any], now: float = 0.0) -> list[str]:
+    """Victims of one round of attempts."""
+    for each in pods:
+        made.on_pod(Action.ADD, each, now)
+    while made.schedule_one(now) is not None:
+        pass
+    victims = [write.key.name for chain in made.chains for write in chain.writes if write.verb is Verb.DELETE]
+    made.chains.clear()
+    return sorted(victims)
+
+
+def test_a_gang_that_cannot_fit_has_no_victims() -> None:
+    residents = [placed(f"v{index}", f"n{index}", "4", 1) for index in range(2)]
+    made = engine([node("n0"), node("n1")], residents, kinds={**KINDS, "gangs": Coscheduling})
+    for now in (0.0, 20.0, 40.0, 400.0):
+        made.tick(now)
+        assert attempted(made, gang(3), now) == []
+
+
+def test_a_gang_that_fits_by_preemption_has_the_victims_that_it_takes_and_binds() -> None:
+    residents = [placed("v0", "n0", "4", 1), placed("v1", "n1", "4", 1), placed("small", "n1", "0", 1)]
+    made = engine([node("n0"), node("n1"), node("n2")], residents, kinds={**KINDS, "gangs": Coscheduling})
+    assert attempted(made, gang(3)) == ["v0", "v1"]
+    assert attempted(made, [], 20.0) == []
+    for index in range(2):
+        made.on_pod(Action.DELETE, residents[index], 30.0)
+    assert set(drain(made, 60.0)) == {"g0", "g1", "g2"}
+
+
+def test_a_reservation_is_no_victim() -> None:
+    container = {"name": "main", "resources": {"requests": {"cpu": "4"}}}
+    document = {
+        "metadata": {"name": "r", "uid": "uid-r", "labels": {"koordinator.sh/priority": "10"}},
+        "spec": {"template": {"spec": {"containers": [container]}}, "owners": [{"object": {"name": "x"}}], "ttl": "0s"},
+        "status": {"phase": "Available", "nodeName": "n0"},
+    }
+    made = engine([node("n0")], kinds={**KINDS, "reservation": ReservationPlugin})
+    item = msgspec.convert(document, ReservationObject)
+    made.on_object(ObjectEvent(RESERVATIONS, Action.ADD, Key("", "r"), None, item), 0.0)
+    made.tick(0.0)
+    assert made.snapshot.requested[0, 0] == 4000
+    assert preempt(made, pod("p", {"cpu": "4"}, priority=100)).victims == ()
+    assert not made.chains

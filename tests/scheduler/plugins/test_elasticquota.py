@@ -11,7 +11,7 @@ from api.crds import ElasticQuota as QuotaObject
 from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent, Verb
+from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.outcome import Result
 from scheduler.plugins.elasticquota import QUOTAS, ElasticQuota
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
@@ -64,6 +64,10 @@ def submit(made: Engine, *pods: Any, now: float = 0.0) -> dict[str, str]:
     for each in pods:
         made.on_pod(Action.ADD, each, now)
     return drain(made, now)
+
+
+def chained(made: Engine) -> list[Write]:
+    return [write for chain in made.chains for write in chain.writes]
 
 
 def plugin(made: Engine) -> ElasticQuota:
@@ -120,7 +124,7 @@ def test_preemption_stays_inside_the_quota() -> None:
     submit(made, *low)
     submit(made, of("high", "team", priority=10))
     assert [victim.pod.metadata.name for victim in made.outcomes[-1].victims] == ["low"]
-    assert [write.key.name for write in made.writes if write.verb is Verb.DELETE] == ["low"]
+    assert [write.key.name for write in chained(made) if write.verb is Verb.DELETE] == ["low"]
     assert plugin(made).summary("team")["used"] == {"cpu": 2000}
     made.on_pod(Action.DELETE, of("low", "team", nodeName="n0"), 5.0)
     assert drain(made, 20.0) == {"high": "n0"}
@@ -131,7 +135,7 @@ def test_preemption_is_for_full_quotas_only() -> None:
     submit(made, of("low", "team", "4", priority=1))
     submit(made, of("high", "team", "1", priority=10, nodeSelector={}))
     assert made.outcomes[-1].result is Result.UNSCHEDULABLE
-    assert not [write for write in made.writes if write.verb is Verb.DELETE and write.key.name != "low"]
+    assert not [write for write in chained(made) if write.verb is Verb.DELETE and write.key.name != "low"]
 
 
 def test_firm_pods_and_peaceful_preemptors() -> None:
