@@ -132,7 +132,7 @@ def _run(
     with ExitStack() as stack:
         stop = stack.enter_context(until_signalled(reloads=True))
         node = stack.enter_context(open_node_facts(settings, source.table, source.config)) if source else None
-        links = links_of(settings, strategies, source, node.device_use if node else dict)
+        links = links_of(settings, strategies, source, node.device_use if node else dict, node.node if node else None)
         optional = stack.enter_context(open_sinks(agent, detection, settings, program_version(), links))
         _log_sources(agent, settings)
         control = _open_control(agent, strategies, settings, source)
@@ -142,8 +142,9 @@ def _run(
         sinks: dict[str, Sink] = {}
         if source is not None and settings.cluster.enabled and settings.enforcer.evict:
             from koordlet.enforcer.evictions.opening import open_pod_evictor
+            from koordlet.kube.reporter import connect
 
-            evictor = stack.enter_context(open_pod_evictor(settings.cluster, settings.cluster.node_name))
+            evictor = stack.enter_context(open_pod_evictor(connect(settings.cluster), settings.cluster.node_name))
             control.enforcer.evict_pods_by(evictor, source.table)
         if source is not None and node is not None:
             from koordlet.kubelet.tick_sink import TreeChanges, reading_of
@@ -159,8 +160,7 @@ def _run(
                 control,
                 source.table,
                 in_cluster=True,
-                node=node.node,
-                kubelet=source.config,
+                cpus=node.cpus,
                 await_pod=source.await_pod,
             )
             stack.callback(hooks.close)

@@ -60,6 +60,10 @@ class NodeConfiguration:
 UNCONFIGURED = NodeConfiguration()
 
 
+_GROUP_IDENTITY = "kernel/sched_group_identity_enabled"
+"""Sysctl of kernels with group identity."""
+
+
 class NodeViewBuilder:
     """Builds a view each tick; keeps the parts that do not change."""
 
@@ -154,11 +158,24 @@ class NodeViewBuilder:
                 network_bits_per_second=self._network_bits_per_second,
                 disks={number: number for number in disks(self._tree)},
                 cache=cache,
-                lacking=frozenset({Knob.MEMORY_HIGH})
-                if self._memory_domains and self._memory_domains.v1
-                else frozenset(),
+                lacking=self._lacking(),
             )
         return self._node
+
+    def _lacking(self) -> frozenset[Knob]:
+        """Knobs that the host has not, where strategies have another for them."""
+        lacking = {Knob.MEMORY_HIGH} if self._memory_domains and self._memory_domains.v1 else set()
+        if self._tree.text(f"/proc/sys/{_GROUP_IDENTITY}") is None and not self._has_file(Knob.CPU_BVT):
+            lacking.add(Knob.CPU_BVT)
+        return frozenset(lacking)
+
+    def _has_file(self, knob: Knob) -> bool:
+        """Whether the root cgroup or one directly below, where it may lack what others have, has the knob's file."""
+        try:
+            root = self._knobs.directory("cpu", "/")
+        except (Unsupported, CgroupGone):
+            return False
+        return any(next(root.glob(f"{below}{knob.value}"), None) is not None for below in ("", "*/"))
 
     def _group(self, row: int, info: CgroupInfo, kind: GroupKind, measured: "_Measured") -> Group:
         facts = self._facts_of(info.pod_uid) if info.pod_uid else None

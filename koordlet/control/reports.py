@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from api.intents import Intent, Knob, Setting
 from api.kube.interference import WantedTaint
 from api.kube.times import rfc3339
+from api.pod_actions import PodAction
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EnforcerEvent, of_intent
-from koordlet.kube.actions import PodAction
 
 MAX_ACTIONS = 1000
 """Actions kept until they are reported; older ones are dropped and counted."""

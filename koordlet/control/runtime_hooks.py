@@ -27,7 +27,7 @@ from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.files import HostTree
 from koordlet.identity.pods import PodTable, PodTableOf
 from koordlet.tick import Tick
-from koordlet.topology.cpu_state import CpuStateReader, KubeletConfigurationOf, NodeOf
+from koordlet.topology.cpu_state import CpuStateReader
 
 if TYPE_CHECKING:
     from koordlet.nri.plugin import AwaitPod, Plugin
@@ -185,8 +185,7 @@ def open_runtime_hooks(
     pods: PodTableOf,
     *,
     in_cluster: bool,
-    node: NodeOf = lambda: None,
-    kubelet: KubeletConfigurationOf = lambda: None,
+    cpus: CpuStateReader | None = None,
     await_pod: "AwaitPod | None" = None,
 ) -> RuntimeHooks:
     """Open what the settings ask for and make it a source of the control loop. Close the result before the loop.
@@ -201,9 +200,7 @@ def open_runtime_hooks(
         rdma_nodes=rdma_nodes(tree),
         hami_library=settings.hooks.hami_library,
     )
-    root = settings.kubelet.root_directory
-    cpu_state = CpuStateReader(tree, pods, node=node, kubelet=kubelet, kubelet_root=root)
-    facts_of = NodeFactsReader(base, cpu_state.current)
+    facts_of = NodeFactsReader(base, (cpus or CpuStateReader(tree, pods)).current)
     may_act = settings.enforcer.enabled and not settings.enforcer.dry_run
     v1 = find_hierarchies(tree).version == 1
     automatic = settings.enforcer.enabled and in_cluster

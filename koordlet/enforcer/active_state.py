@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
 
-from api.cgroup_path import ancestors, lineage
+from api.cgroup_path import ancestors
 from api.intents import Knob, Setting
 from api.plugin import Unsupported
 from koordlet.enforcer.conflicts import Owner
@@ -26,8 +26,6 @@ _COPIED = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 """Knobs that a new cgroup takes from its parent."""
 _EXCLUSIVE = (Knob.CPU_IDLE, Knob.CPU_WEIGHT)
 """Knobs of which one puts the other out of effect."""
-_PASSED_ON = frozenset({*_COPIED, *(knob for knob, spec in KNOBS.items() if spec.scope == Scope.PROCESSES)})
-"""Knobs whose value holds for the cgroups below as well, but not by the kernel's own doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +41,6 @@ class ActiveState:
     def of(self, path: str) -> Values:
         """Return the values in effect at a cgroup."""
         return self.settings.get(path, _NOTHING)
-
-    def for_child_of(self, parent: str) -> Values:
-        """Return the values that a new child of a cgroup has to start with: those of the nearest actions above it.
-
-        They bind on top of the child's protocol state: of the two the one that gives it less.
-        """
-        found: dict[Knob, str] = {}
-        for path in lineage(parent):
-            for knob, value in self.actions.get(path, _NOTHING).items():
-                if knob in _PASSED_ON:
-                    found.setdefault(knob, value)
-        return found
 
     def next(self, active: Mapping[Owner, Lease]) -> "ActiveState":
         """Return the state with these leases; itself where nothing changed."""

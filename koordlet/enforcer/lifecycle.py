@@ -8,10 +8,11 @@
 """
 
 import logging
+import os
 from collections import Counter
 from pathlib import Path
 
-from api.cgroup_path import path_text
+from api.cgroup_path import ROOT, path_text
 from api.plugin import Unsupported
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
@@ -37,8 +38,22 @@ def own_cgroup(tree: HostTree) -> str:
     for line in (tree.text("/proc/self/cgroup") or "").splitlines():
         hierarchy, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(",") or (not is_v1 and hierarchy == "0"):
-            return path_text(path)
+            return path_text(path) if path != ROOT else _cgroup_that_holds(os.getpid(), find_hierarchies(tree).cpu)
     return ""
+
+
+def _cgroup_that_holds(pid: int, mount: Path) -> str:
+    """Path of the cgroup below a mount that has a process: in a cgroup namespace of its own a container sees itself at
+    the root, whatever the host's tree says."""
+    for directory, _, _ in os.walk(mount):
+        try:
+            pids = (Path(directory) / "cgroup.procs").read_text().split()
+        except OSError:
+            continue  # gone meanwhile
+        if str(pid) in pids:
+            below = os.path.relpath(directory, mount)
+            return ROOT if below == "." else path_text(f"/{below}")
+    return ROOT
 
 
 def open_knobs(settings: EnforcerSettings, tree: HostTree) -> Knobs:

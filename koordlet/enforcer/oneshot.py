@@ -16,8 +16,8 @@ from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import JournalUnavailable, Reclaimer
 from koordlet.host.knobs.knobs import CgroupGone
 from koordlet.identity.cgroup_names import kind_at, name_cgroup
+from koordlet.identity.pod_lookup import pod_of
 from koordlet.identity.pods import PodTableOf, no_pods
-from koordlet.kube.pods import pod_of
 
 
 class OneShotActions:

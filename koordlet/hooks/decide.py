@@ -1,6 +1,6 @@
 """Decisions of all rules on one pod or container: composed, with the problems of rules that could not follow."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from api.plugin import discover
@@ -73,8 +73,3 @@ def discover_rules() -> dict[str, type[Rule]]:
     import koordlet.hooks.rules as package
 
     return discover(package, Rule, "koord.hooks")
-
-
-def names(rules: Iterable[type[Rule]]) -> tuple[str, ...]:
-    """Return the gates of rules, each once, in order."""
-    return tuple(dict.fromkeys(gate for rule in rules for gate in rule.features))

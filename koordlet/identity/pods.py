@@ -89,7 +89,6 @@ class PodFacts:
     """`Kind/namespace/name` of its owner; `namespace/pod` where it has none."""
     static: bool = False
     """Made by the kubelet from a file; the API server has a mirror of it."""
-    host_network: bool = False
     spec_known: bool = True
     """Whether amounts and class come from the pod's spec; false where only what its author wrote is known."""
     phase: str = ""

@@ -4,12 +4,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from api.pod_actions import PodAction
 from api.verdict_text import in_words
 from api.verdicts import Verdict, VerdictState, is_self_inflicted
 from cluster.events import Event
+from koordlet.identity.pod_lookup import full_name, pod_of, pod_uid, reference
 from koordlet.identity.pods import PodFacts, PodTableOf
-from koordlet.kube.actions import PodAction
-from koordlet.kube.pods import full_name, pod_of, pod_uid, reference
 
 MAX_RECENT = 1024
 REPEAT_SECONDS = 30.0

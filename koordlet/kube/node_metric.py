@@ -27,8 +27,8 @@ from api.kube.interference import (
 from api.kube.resources import CPU, MEMORY, format_resources
 from api.kube.times import rfc3339
 from koordlet.identity.host_applications import HostApplicationGroup
+from koordlet.identity.pod_lookup import band_with_default, qos_with_default
 from koordlet.identity.pods import PodFacts, PodTable
-from koordlet.kube.pods import band_with_default, qos_with_default
 from koordlet.kube.report_policy import MAX_SPAN_SECONDS, ReportPolicy
 from koordlet.kube.usage_meter import TickUsage
 from koordlet.kube.usage_series import Quantity, UsageSeries, percentile

@@ -1,6 +1,6 @@
 """This node's object at the API server: its reference, and the amounts that may be requested on it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -10,13 +10,30 @@ from api.kube.resources import QuantityError, Resources, parse_resources
 from api.protocol import ANNOTATION_NODE_RAW_ALLOCATABLE
 from cluster import NODES, Client, Informer, InformerSettings, Key, Query
 
+NodeOf = Callable[[], Node | None]
+"""The newest object of this node; never waits."""
+
 
 class NodeObject:
     """The node as last seen; a server that is away changes nothing."""
 
-    def __init__(self, client: Client, name: str, settings: InformerSettings) -> None:
+    def __init__(self, client: Client, name: str, settings: InformerSettings, node_of: NodeOf | None = None) -> None:
+        """`node_of` is who watches it already; without, it is watched here."""
         self._name = name
-        self.informer = Informer(client, NODES.of(Node), Query(fields=f"metadata.name={name}"), settings=settings)
+        self.informer: Informer[Node] | None = None
+        if node_of is None:
+            self.informer = Informer(client, NODES.of(Node), Query(fields=f"metadata.name={name}"), settings=settings)
+        self._node_of = node_of or self._watched
+
+    def start(self) -> None:
+        """Start to watch, unless somebody else does."""
+        if self.informer is not None:
+            self.informer.start()
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Stop; idempotent."""
+        if self.informer is not None:
+            self.informer.stop(timeout_seconds)
 
     def reference(self) -> ObjectReference:
         """Return the reference that Events about the node carry; its uid is the node's name, as the kubelet's is."""
@@ -24,8 +41,11 @@ class NodeObject:
 
     def allocatable(self) -> Mapping[str, int]:
         """Return what pods may request, without amplification; empty before the node was seen."""
-        node = self.informer.get(Key("", self._name))
+        node = self._node_of()
         return allocatable_of(node) if node else {}
+
+    def _watched(self) -> Node | None:
+        return self.informer.get(Key("", self._name)) if self.informer is not None else None
 
 
 def allocatable_of(node: Node) -> Resources:

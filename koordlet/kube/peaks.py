@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.qos import PriorityBand
+from koordlet.identity.pod_lookup import band_with_default
 from koordlet.identity.pods import PodFacts, PodTable
 from koordlet.kube.node_metric import NODE, SYSTEM, UsageHistory, measured_key
-from koordlet.kube.pods import band_with_default
 from koordlet.kube.usage_series import Quantity
 from koordlet.prediction import models
 from koordlet.prediction.checkpoints import CheckpointDirectory

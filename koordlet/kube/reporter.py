@@ -8,29 +8,23 @@ from pathlib import Path
 from random import Random
 
 from api.kube.interference import WantedTaint
-from api.kube.objects import Pod
+from api.pod_actions import PodAction
 from cluster import (
-    PODS,
     Backoff,
     Client,
     ClientSettings,
     EventRecorder,
-    Informer,
     InformerSettings,
-    Query,
     RecorderSettings,
-    StoreDelta,
     load_endpoint,
 )
 from koordlet.identity.host_applications import HostApplicationGroup
-from koordlet.identity.pods import PodTable, PodTableOf
-from koordlet.kube.actions import PodAction
+from koordlet.identity.pods import PodTable, PodTableOf, no_pods
 from koordlet.kube.events import VerdictEvents
 from koordlet.kube.metric_writer import NodeMetricWriter
 from koordlet.kube.node_metric import DeviceUse, Stated, UsageHistory, status_of
-from koordlet.kube.node_object import NodeObject
+from koordlet.kube.node_object import NodeObject, NodeOf
 from koordlet.kube.peaks import PeakPrediction
-from koordlet.kube.pods import ApiPods
 from koordlet.kube.report_policy import ReportSchedule, policy_of
 from koordlet.kube.settings import ClusterSettings
 from koordlet.kube.usage_meter import UsageMeter
@@ -76,24 +70,20 @@ class Reporter:
         interval_seconds: float = 1.0,
         turn_seconds: float = 10.0,
         prediction: PredictionSettings | None = None,
-        pods: PodTableOf | None = None,
+        pods: PodTableOf = no_pods,
+        node_of: NodeOf | None = None,
         retry: Backoff = RETRY,
         random: Random | None = None,
     ) -> None:
-        """`pods` tells of this node's pods; without it they are watched at the API server.
+        """`pods` tells of this node's pods, `node_of` of its object; without that it is watched here.
 
         `interval_seconds` is the time between two ticks, `turn_seconds` that in which each costly file is read once.
         Without `prediction`, or with one that is off, no peaks are learned.
         """
         self._settings = settings
         self._random = random or Random()
-        self._api_pods = ApiPods()
-        self.informer: Informer[Pod] | None = None
-        if pods is None:
-            self.informer = Informer(client, PODS.of(Pod), Query(fields=f"spec.nodeName={node}"), settings=WATCH)
-            self.informer.subscribe(self._on_pods)
-        self._pods = pods or self._table_of_api
-        self.node = NodeObject(client, node, WATCH)
+        self._pods = pods
+        self.node = NodeObject(client, node, WATCH, node_of)
         self.recorder = EventRecorder(client, RecorderSettings("koordlet", node))
         self.words = VerdictEvents(self._pods)
         self.metric = NodeMetricWriter(
@@ -119,10 +109,8 @@ class Reporter:
 
     def start(self) -> None:
         """Start to watch and to write."""
-        if self.informer is not None:
-            self.informer.start()
         if self._peaks is not None:
-            self.node.informer.start()
+            self.node.start()
         self.recorder.start()
         if self._settings.node_metric:
             self.metric.start()
@@ -186,9 +174,7 @@ class Reporter:
             self._last = last
         self.metric.stop(timeout_seconds)
         self.recorder.stop(timeout_seconds)
-        self.node.informer.stop(timeout_seconds)
-        if self.informer is not None:
-            self.informer.stop(timeout_seconds)
+        self.node.stop(timeout_seconds)
 
     def counters(self) -> Mapping[str, int]:
         """Return the counters since the start."""
@@ -202,9 +188,3 @@ class Reporter:
             "checkpoint_failures": self._peaks.failures if self._peaks else 0,
             "pods": len(self._pods()),
         }
-
-    def _table_of_api(self) -> PodTable:
-        return self._api_pods.table
-
-    def _on_pods(self, deltas: Sequence[StoreDelta[Pod]]) -> None:
-        self._api_pods.change([(delta.old, delta.new) for delta in deltas])

@@ -7,8 +7,8 @@ import msgspec
 from api.kube.interference import WireExtension, WireVerdict
 from api.kube.times import rfc3339
 from api.verdicts import Verdict, is_self_inflicted
+from koordlet.identity.pod_lookup import pod_key, pod_of
 from koordlet.identity.pods import PodTable
-from koordlet.kube.pods import pod_key, pod_of
 
 MAX_ENTRIES = 64
 """Entries of a node, biggest losses first."""

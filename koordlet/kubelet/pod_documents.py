@@ -42,7 +42,6 @@ class NodePodSpec(Wire, frozen=True):
     resources: ResourceRequirements | None = None
     overhead: dict[str, Quantity] = msgspec.field(default_factory=dict)
     priority: int | None = None
-    host_network: bool = False
 
 
 class NodePodStatus(Wire, frozen=True):

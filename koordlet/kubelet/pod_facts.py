@@ -73,7 +73,6 @@ def describe(pod: NodePod, *, by_kubelet: bool = True) -> DescribedPod:
         kube_qos=kube_qos,
         workload=meta.key if static or owner is None else owner.path,
         static=static,
-        host_network=pod.spec.host_network,
         phase=pod.status.phase,
         created_seconds=epoch_seconds(meta.creation_timestamp),
         containers=tuple(_containers(pod, amounts)),

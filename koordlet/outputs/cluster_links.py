@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from api.kube.device import DeviceInfo
+from api.kube.objects import Node
 from koordlet.config import AgentSettings
 from koordlet.control.reports import ControlReports
 from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.identity.pods import PodTableOf, no_pods
 
 if TYPE_CHECKING:
     from koordlet.kubelet.source import PodSource
@@ -21,11 +23,13 @@ class ClusterLinks:
     """What the sink of the cluster is joined to."""
 
     strategies: StrategyRunner | None = None
-    source: "PodSource | None" = None
-    """Tells of the node's pods and of the kubelet; without it the reports watch the pods themselves."""
+    pods: PodTableOf = no_pods
+    """The node's pods."""
     reports: ControlReports = field(default_factory=ControlReports)
     devices_of: Callable[[], DeviceUse] = dict
     """Use of devices at present, as the NodeMetric tells it (`koordlet/kube/node_metric.py`)."""
+    node_of: Callable[[], Node | None] | None = None
+    """Who watches the node's object; without, the reports do."""
 
 
 def links_of(
@@ -33,8 +37,15 @@ def links_of(
     strategies: StrategyRunner | None,
     source: "PodSource | None",
     devices_of: Callable[[], DeviceUse] = dict,
+    node_of: Callable[[], Node | None] | None = None,
 ) -> ClusterLinks:
     """Return the links of an agent; taints travel only where it acts and reports, and from strategies that may act."""
     acts = settings.enforcer.enabled and not settings.enforcer.dry_run and settings.cluster.node_metric
     reports = ControlReports(settings.enforcer.strategies if acts else ())
-    return ClusterLinks(strategies=strategies, source=source, reports=reports, devices_of=devices_of)
+    return ClusterLinks(
+        strategies=strategies,
+        pods=source.table if source else no_pods,
+        reports=reports,
+        devices_of=devices_of,
+        node_of=node_of,
+    )

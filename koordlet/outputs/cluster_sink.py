@@ -107,7 +107,8 @@ def open_cluster(
         interval_seconds=settings.interval_seconds,
         turn_seconds=settings.interval_seconds * settings.cgroups.slow_every_ticks,
         prediction=settings.prediction,
-        pods=links.source.table if links.source else None,
+        pods=links.pods,
+        node_of=links.node_of,
     )
     reporter.devices_of = links.devices_of
     reporter.start()

@@ -1,6 +1,7 @@
 """Directory of registration files, read again when a file appeared, changed or disappeared."""
 
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -71,14 +72,24 @@ class HookDirectory:
             found.append((name, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
         return tuple(found)
 
+    def _check_directory(self) -> None:
+        """Raise RegistrationInvalid for a directory in which another user can replace a file of root's."""
+        status = self._path.stat()
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+            raise RegistrationInvalid(f"{self._path}: other users may write there; chown root, chmod o-w")
+
     def _read(self, name: str) -> HookServer | None:
         path = self._path / name
         try:
-            mode = path.stat().st_mode
+            status = path.stat()
+            mode = status.st_mode
             if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
                 raise RegistrationInvalid(f"{path}: no regular file")
             if mode & stat.S_IWOTH:
                 raise RegistrationInvalid(f"{path}: writable by every user; chmod o-w")
+            if status.st_uid not in (0, os.geteuid()):
+                raise RegistrationInvalid(f"{path}: belongs to user {status.st_uid}; chown root")
+            self._check_directory()
             with path.open("rb") as file:
                 return parse_registration(str(path), file.read(MAX_FILE_BYTES + 1))
         except OSError as error:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from cluster import ApiError, Client, DeleteOptions, EvictionOutcome, EvictionResult, Forbidden, Invalid, Key, evict
 from cluster.events import Event
 from koordlet.enforcer.evictions.pod_rules import Answer, EvictionAnswer
+from koordlet.identity.pod_lookup import reference
 from koordlet.identity.pods import PodFacts
-from koordlet.kube.pods import reference
 
 REASON = "EvictedForInterference"
 ACTION = "Evict"

@@ -21,6 +21,7 @@ from koordlet.strategies.view import Group, GroupKind, KubeQoS
 from koordlet.tick import Tick
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
+from tests.trees import make_tree
 
 UID = "12345678-1234-1234-1234-123456789012"
 BE = "/kubepods/besteffort"
@@ -183,6 +184,17 @@ def test_who_shares_which_memory_is_looked_at_only_when_asked(host: FakeHost) ->
 def test_a_kernel_without_memory_high_is_known(host: FakeHost) -> None:
     node = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).node
     assert (Knob.MEMORY_HIGH in node.lacking) == (host.version == 1)
+
+
+@pytest.mark.parametrize("where", ["", "/kubepods", "sysctl"])
+def test_a_kernel_without_group_identity_is_known(host: FakeHost, where: str) -> None:
+    assert Knob.CPU_BVT in NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).node.lacking
+    if where == "sysctl":
+        make_tree(host.root, {"proc/sys/kernel/sched_group_identity_enabled": "1\n"})
+    else:
+        host.make(where or "/")
+        host.file(where, "cpu.bvt_warp_ns").write_text("0\n")
+    assert Knob.CPU_BVT not in NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).node.lacking
 
 
 def test_the_class_is_that_of_the_cgroup_and_protects_without_a_label(host: FakeHost) -> None:

@@ -10,10 +10,11 @@ from api.intents import Intent, Knob
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.journal import peek
 from koordlet.enforcer.journal_format import Kind
-from koordlet.enforcer.lifecycle import restore
+from koordlet.enforcer.lifecycle import own_cgroup, restore
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.attributes import Attribute
 from tests.koordlet.enforcer.hosts import FakeHost, Intents, want
+from tests.trees import make_tree
 
 KILLED = 9
 STORY: list[Intents] = [
@@ -174,3 +175,13 @@ def test_from_every_moment_the_next_run_gives_the_pod_what_the_protocol_does(tmp
 def normal(found: dict[str, str]) -> dict[str, str]:
     """Unlimited is written as -1 and read back as a huge number by a real kernel."""
     return {path: "-1" if text == "9223372036854771712" else text for path, text in found.items()}
+
+
+def test_its_own_cgroup_is_found_from_inside_a_cgroup_namespace(tmp_path: Path) -> None:
+    """There a container is told that it is at the root."""
+    host = FakeHost(tmp_path)
+    make_tree(tmp_path, {"proc/self/cgroup": "0::/\n"})
+    host.make("/kubepods/agent")
+    assert own_cgroup(host.tree) == "/"
+    host.file("/kubepods/agent", "cgroup.procs").write_text(f"1\n{os.getpid()}\n")
+    assert own_cgroup(host.tree) == "/kubepods/agent"

@@ -283,8 +283,6 @@ def test_the_present_state_as_a_value(host: FakeHost) -> None:
     assert before.of("/pod") == {}
     assert present.of("/pod")[Knob.CPUSET_CPUS] == "0-1"
     assert present.of("/pod")[Knob.CPU_MAX] == "50000 100000"
-    assert present.for_child_of("/pod/deep/er") == {Knob.CPUSET_CPUS: "0-1"}
-    assert present.for_child_of("/elsewhere") == {}
     step(host, enforcer, narrow, BATCH, score)
     assert enforcer.active_state() is present
     with pytest.raises(TypeError):

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from api.pod_actions import PodAction
 from api.verdicts import Culprit, How, VerdictState
 from koordlet.identity.pods import PodContainer, PodFacts, PodTable
-from koordlet.kube.actions import PodAction
 from koordlet.kube.events import MAX_RECENT, REPEAT_SECONDS, VerdictEvents
 from tests.koordlet.kube.test_verdict_entries import BATCH, WEB, by, cgroup, with_cause
 

@@ -10,16 +10,17 @@ import pytest
 
 from api.crds import NODE_METRIC, NodeMetric
 from api.kube.interference import WantedTaint
+from api.kube.objects import Node as NodeDocument
+from api.kube.objects import NodeStatus, Pod
 from api.verdicts import Verdict, VerdictState
-from cluster import EVENTS, NODES, PODS, Backoff, Client, DeleteOptions, Key, custom
+from cluster import EVENTS, NODES, PODS, Backoff, Client, Key, Query, custom
 from cluster.twin import Fault, FaultType, Twin
 from koordlet.identity.pods import PodFacts, PodTable
-from koordlet.kube.pods import pod_key
 from koordlet.kube.reporter import PACE, Reporter, node_name
 from koordlet.kube.settings import ClusterSettings
 from koordlet.prediction.settings import PredictionSettings
 from scheduler.interference.verdicts import NodeVerdict, from_metric
-from tests.koordlet.kube.test_verdict_entries import BATCH, WEB, by, cgroup, pod
+from tests.koordlet.kube.test_verdict_entries import BATCH, WEB, by, cgroup, pod, table
 from tests.koordlet.kube.ticks import GIB, Node
 from tests.waiting import wait_for
 
@@ -49,9 +50,14 @@ def client(twin: Twin) -> Iterator[Client]:
 
 
 def opened(client: Client, settings: ClusterSettings = SETTINGS, **given: Any) -> Reporter:
+    known = (
+        table(*(each.value for each in client.list(PODS.of(Pod), Query(fields="spec.nodeName=n1")).items if each.value))
+        if "pods" not in given
+        else None
+    )
+    given.setdefault("pods", lambda: known)
     running = Reporter(client, settings, "n1", retry=RETRY, random=Random(1), **given)
     running.start()
-    assert running.informer is None or running.informer.wait_synced(20.0)
     return running
 
 
@@ -89,10 +95,6 @@ def stated(twin: Twin) -> tuple[NodeVerdict, ...]:
 
 def on_web(twin: Twin, **given: object) -> Verdict:
     return by(cgroup(uid_of(twin, "batch")), victim=cgroup(uid_of(twin, "web-1")), **given)
-
-
-def test_only_this_nodes_pods_are_known(reporter: Reporter) -> None:
-    assert reporter.counters()["pods"] == 2
 
 
 def test_usage_is_reported_in_a_metric_that_is_made_where_it_is_missing(twin: Twin, reporter: Reporter) -> None:
@@ -264,6 +266,7 @@ def test_peaks_are_learned_kept_and_reported(client: Client, twin: Twin, tmp_pat
     )
     prediction = PredictionSettings(directory=str(tmp_path / "peaks"))
     running = opened(client, pods=lambda: pods, prediction=prediction)
+    assert running.node.informer is not None
     assert running.node.informer.wait_synced(20.0)
     node = node_of(twin)
     for _ in range(130):
@@ -284,11 +287,12 @@ def test_peaks_are_learned_kept_and_reported(client: Client, twin: Twin, tmp_pat
     again.close()
 
 
-def test_a_pod_that_went_is_forgotten(twin: Twin, client: Client, reporter: Reporter) -> None:
-    path = cgroup(uid_of(twin, "batch"))
-    assert pod_key(reporter.table, path) == "shop/batch"
-    client.delete(PODS, Key("shop", "batch"), DeleteOptions(grace_period_seconds=0))
-    wait_for(lambda: pod_key(reporter.table, path) == path)
+def test_one_watch_of_the_node_serves_all(client: Client, tmp_path: Any) -> None:
+    node = NodeDocument(status=NodeStatus(allocatable={"cpu": "3"}))
+    running = opened(client, prediction=PredictionSettings(directory=str(tmp_path)), node_of=lambda: node)
+    assert running.node.informer is None
+    assert running.node.allocatable() == {"cpu": 3000}
+    running.close()
 
 
 def test_the_nodes_name(monkeypatch: pytest.MonkeyPatch) -> None:

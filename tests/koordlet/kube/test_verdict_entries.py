@@ -9,8 +9,9 @@ from api.kube.meta import ObjectMeta, OwnerReference
 from api.kube.objects import Pod
 from api.verdicts import KERNEL, OWN_LIMIT, OWN_QUOTA, OWN_THREADS, Culprit, How, Verdict, is_self_inflicted
 from koordlet.identity.pods import PodTable
-from koordlet.kube.pods import facts_of_pod
 from koordlet.kube.verdict_entries import MAX_ENTRIES, by_victim, entries_of, extension
+from koordlet.kubelet.pod_documents import NodePod
+from koordlet.kubelet.pod_facts import describe
 from scheduler.interference.verdicts import NodeVerdict as Read
 from scheduler.interference.verdicts import from_metric
 from tests.verdicts import make_verdict
@@ -32,7 +33,8 @@ def pod(name: str, uid: str, *, owner: OwnerReference | None = None, **annotatio
 
 
 def table(*pods: Pod) -> PodTable:
-    return PodTable(map(facts_of_pod, pods), generation=1)
+    documents = (msgspec.convert(msgspec.to_builtins(each), NodePod) for each in pods)
+    return PodTable((describe(each, by_kubelet=False).facts for each in documents), generation=1)
 
 
 @pytest.fixture

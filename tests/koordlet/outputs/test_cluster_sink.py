@@ -12,20 +12,20 @@ import yaml
 
 from api.crds import NODE_METRIC, NODE_SLO, NodeMetric
 from api.intents import Knob, Setting
+from api.pod_actions import PodAction
 from api.qos import QoSClass
-from cluster import EVENTS, NODES, PODS, Client, Key, custom, merge_patch
+from cluster import EVENTS, NODES, Client, Key, custom, merge_patch
 from cluster.twin import Twin
 from koordlet.agent.sinks import Sink
 from koordlet.config import AgentSettings, EnforcerSettings, StrategiesSettings
 from koordlet.control.reports import ControlReports
 from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.identity.host_applications import HostApplicationGroup
-from koordlet.kube.actions import PodAction
 from koordlet.kube.settings import ClusterSettings
 from koordlet.outputs.cluster_links import ClusterLinks, links_of
 from koordlet.outputs.cluster_sink import open_cluster
 from koordlet.prediction.settings import PredictionSettings
-from tests.koordlet.kube.test_verdict_entries import BATCH, cgroup, pod
+from tests.koordlet.kube.test_verdict_entries import BATCH, cgroup, pod, table
 from tests.koordlet.kube.ticks import GIB, Node
 from tests.waiting import wait_for
 
@@ -73,7 +73,7 @@ def agent() -> FakeAgent:
 
 @pytest.fixture
 def links(strategies: StrategyRunner) -> ClusterLinks:
-    return ClusterLinks(strategies=strategies)
+    return ClusterLinks(strategies=strategies, pods=lambda: table(pod("batch", BATCH)))
 
 
 @pytest.fixture
@@ -213,9 +213,7 @@ def test_host_applications_get_their_class_and_are_reported(twin: Twin, sink: Si
 
 
 def test_taints_and_limits_reach_the_cluster(twin: Twin, sink: Sink, links: ClusterLinks) -> None:
-    document = msgspec.to_builtins(pod("batch", BATCH)) | {"spec": {"nodeName": "n1", "containers": []}}
-    (key,) = twin.load(PODS, [document])
-    path = cgroup(twin.objects(PODS)[key]["metadata"]["uid"])
+    path = cgroup(BATCH)
     node = Node({path: 1.0}, {})
     wanted = Setting(
         strategy="watermarks",

@@ -136,3 +136,14 @@ def test_only_listed_hooks(tmp_path: Path) -> None:
     directory = HookDirectory(tmp_path)
     assert len(directory.of(HookType.PRE_RUN_POD_SANDBOX)) == 1
     assert directory.of(HookType.POST_STOP_CONTAINER) == ()
+
+
+def test_a_directory_in_which_everybody_writes_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = tmp_path / "hooks"
+    directory.mkdir()
+    (directory / "a.json").write_bytes(KOORDLET)
+    directory.chmod(0o777)
+    assert HookDirectory(directory).servers() == ()
+    assert "chown root, chmod o-w" in caplog.text
+    directory.chmod(0o755)
+    assert len(HookDirectory(directory).servers()) == 1
