@@ -104,6 +104,13 @@ def delete(resource: Resource[Any], current: Any, reason: str, *, event: Event |
     return Write(Verb.DELETE, resource, key, None, reason, "", meta.resource_version, meta.uid, event)
 
 
+def evict(resource: Resource[Any], pod: Any, reason: str, *, event: Event | None = None) -> Write:
+    """Return the eviction of a pod within its disruption budgets; one that a budget forbids is planned again."""
+    meta = metadata_of(pod)
+    key = Key(meta.namespace, meta.name)
+    return Write(Verb.EVICT, resource, key, None, reason, "", "", meta.uid, event)
+
+
 def metadata_of(obj: Any) -> ObjectMeta:
     """Return the metadata of a struct or document."""
     if isinstance(obj, Mapping):
