@@ -8,7 +8,7 @@ import msgspec
 from api.kube.meta import Quantity
 from api.kube.numa import ResourceStatus
 from api.kube.resources import CPU, MEMORY, QuantityError, parse_quantity
-from api.protocol import ANNOTATION_RESOURCE_STATUS, BATCH_CPU, LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
+from api.protocol import ANNOTATION_RESOURCE_STATUS, BATCH_CPU, BATCH_MEMORY, LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
 from api.qos import PriorityBand, QoSClass, priority_band
 from controllers.kinds import Pod, PodContainer
 
@@ -35,8 +35,8 @@ class PodFacts:
     requests: Amounts
     numa_nodes: tuple[int, ...]
     """NUMA nodes that the pod was given; empty for all."""
-    batch_millicores: int
-    """Requested batch-cpu; 0 for none."""
+    batch: Amounts
+    """Requested batch resources."""
 
 
 def facts_of(pod: Pod) -> PodFacts | None:
@@ -50,7 +50,10 @@ def facts_of(pod: Pod) -> PodFacts | None:
         band_with_default(pod, qos),
         requests_of(pod),
         _numa_nodes(pod.metadata.annotations.get(ANNOTATION_RESOURCE_STATUS)),
-        sum(amount(container.resources.requests, BATCH_CPU, 1) for container in pod.spec.containers),
+        total(
+            (amount(each.resources.requests, BATCH_CPU, 1), amount(each.resources.requests, BATCH_MEMORY, 1))
+            for each in pod.spec.containers
+        ),
     )
 
 

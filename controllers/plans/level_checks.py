@@ -58,10 +58,10 @@ class LevelChecks(Controller[LevelSettings]):
         for key in view.due(POD):
             pod = pods.get(key)
             facts = facts_of(pod) if pod is not None else None
-            if pod is not None and facts is not None and 0 < facts.batch_millicores < WHOLE_CORES:
+            if pod is not None and facts is not None and 0 < facts.batch[0] < WHOLE_CORES:
                 note = (
-                    f"{BATCH_CPU} {facts.batch_millicores} is {facts.batch_millicores} thousandths of a core;"
-                    f" {facts.batch_millicores} cores are {1000 * facts.batch_millicores}"
+                    f"{BATCH_CPU} {facts.batch[0]} is {facts.batch[0]} thousandths of a core;"
+                    f" {facts.batch[0]} cores are {1000 * facts.batch[0]}"
                 )
                 warnings.append(Event(reference(POD, pod), "BatchCpuInCores", note, "CheckLevels", "Warning"))
         return Writes((), warnings)

@@ -13,8 +13,9 @@ from api.protocol import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from cluster.events import Event
 from cluster.resources import Key, Resource
 from controllers.capacity import formulas, interference, third_party, zones
+from controllers.capacity.cooldown import cooling_until
 from controllers.capacity.interference import ANNOTATION_FACTOR, Factor, InterferenceSettings
-from controllers.capacity.pods import Amounts
+from controllers.capacity.pods import Amounts, total
 from controllers.capacity.publish import status_patch, worth_it
 from controllers.capacity.table import NodeNumbers, NodeTable
 from controllers.kinds import NODE, NODE_METRIC, NODE_RESOURCE_TOPOLOGY, Node
@@ -36,6 +37,8 @@ class OvercommitSettings(ControllerSettings, frozen=True, kw_only=True):
     """Table `[controllers.overcommit]`. Whether and how a node is overcommitted says the ConfigMap."""
 
     interference: InterferenceSettings = InterferenceSettings()
+    hold_after_eviction: bool = True
+    """Sell no more than batch pods hold while the node asks for its eviction cooldown, which is off by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Overcommit(Controller[OvercommitSettings]):
             sold, held_by_others, problem = _sold(node, results, row, factor)
             if problem:
                 warnings.append(_warning(node, f"annotation {third_party.ANNOTATION_THIRD_PARTY}: {problem}"))
+            sold = self._held(view, results, row, sold, now)
             if any(held_by_others) or third_party.ANNOTATION_ORIGIN in node.metadata.annotations:
                 before = _multiplied(results, row, factor)
                 if third_party.origin_of(node.metadata.annotations) != before:
@@ -147,6 +151,15 @@ class Overcommit(Controller[OvercommitSettings]):
             writes.append(patch(NODE, node, {"metadata": {"annotations": dict(annotations)}}, reason))
         return writes
 
+    def _held(self, view: View, results: _Results, row: int, sold: Amounts, now: float) -> Amounts:
+        """Return what is sold, no more than batch pods hold while the node cools down after an eviction."""
+        name = results.table.names[row]
+        metric = view.objects(NODE_METRIC).get(Key("", name))
+        if not self.settings.hold_after_eviction or cooling_until(metric, now) is None:
+            return sold
+        pods = total(facts.batch for facts in results.table.pods.get(name, {}).values())
+        return min(sold[0], pods[0]), min(sold[1], pods[1])
+
     def _factor(self, view: View, node: Node, results: _Results, row: int, now: float) -> tuple[Factor, Factor | None]:
         """Return the factor in effect, and the state to write if it moved."""
         settings = self.settings.interference
@@ -170,6 +183,10 @@ class Overcommit(Controller[OvercommitSettings]):
         results = _results(view, layers, table, now)
         factor, _ = self._factor(view, node, results, row, now)
         lines = _explanation(node, results, row, factor, now)
+        metric = view.objects(NODE_METRIC).get(Key("", key.name))
+        until = cooling_until(metric, now)
+        if until is not None and self.settings.hold_after_eviction:
+            lines.append(f"pods were evicted: until {rfc3339(until)} no more is sold than batch pods hold")
         if self.settings.interference.enabled:
             loss = interference.loss_of(view.objects(NODE_METRIC).get(Key("", key.name)), now)
             lines.append(
@@ -289,7 +306,9 @@ def _sentence(results: _Results, row: int, sold: Amounts, factor: Factor, taken:
     )
     if (factor.cpu, factor.memory) != (1.0, 1.0):
         text += f", times {factor.cpu} for what services lose"
-    return text + (f", less {taken[0]} of third parties" if taken[0] else "")
+    text += f", less {taken[0]} of third parties" if taken[0] else ""
+    before = max(0, _multiplied(results, row, factor)[0] - taken[0])
+    return text + (f", held from {before} after an eviction" if sold[0] < before else "")
 
 
 def _explanation(node: Node, results: _Results, row: int, factor: Factor, now: float) -> list[str]:

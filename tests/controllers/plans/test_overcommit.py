@@ -405,6 +405,20 @@ def test_the_factor_is_off_unless_asked_for() -> None:
     assert found[BATCH_CPU] == 100_000 - 35_000 - 7_000 - 11_000
 
 
+def test_a_node_that_just_evicted_sells_what_its_batch_pods_hold_until_it_cooled_down() -> None:
+    wish = {"key": "node.koordinator.sh/eviction-cooldown", "effect": "PreferNoSchedule", "until": rfc3339(NOW + 60)}
+    report = a_report(system=(7, "12G"), extensions={"wantedTaints": [wish]})
+    pods = [a_pod("spark", qos="BE", priority=5500, requests={BATCH_CPU: "4000", BATCH_MEMORY: "8000"})]
+    objects = cluster(config(), [a_node()], [report], pods)
+    found = sold(objects)
+    assert (found[BATCH_CPU], found[BATCH_MEMORY]) == (4000, 8000)
+    assert sold(objects, NOW + 61)[BATCH_CPU] == 58_000
+    assert sold(objects, hold_after_eviction=False)[BATCH_CPU] == 58_000
+    controller = built(Overcommit)
+    text = "\n".join(controller.explain(view_of(controller, objects), "nodes", Key("", "n1"), NOW))
+    assert "no more is sold than batch pods hold" in text
+
+
 def test_it_explains_a_value_with_inputs_formula_and_limits() -> None:
     controller = built(Overcommit)
     maps = config(batchCPUThresholdPercent=20)
