@@ -20,7 +20,8 @@ one of them changed and every `period_seconds`, and carries out what it returns:
 
 Rules: a plan depends on its arguments and the settings only. It returns differences: a state that is as wanted gives
 no write. `view.due(kinds...)` are the objects that may need one; a write that was held back, refused or dropped makes
-its object due again. A plan over numbers of many nodes reads columns (`view.of(Projection)`), not objects.
+its object due again, so a controller watches the kinds that it writes. A plan over numbers of many nodes reads columns
+(`view.of(Projection)`), not objects.
 """
 
 from abc import ABC, abstractmethod
