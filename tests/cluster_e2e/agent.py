@@ -27,6 +27,7 @@ BEMemoryEvict = {evict}
 [enforcer]
 enabled = true
 strategies = ["*"]
+handover_seconds = 60
 evict = {evict}
 evict_ownerless = {evict}
 only = ["/kubepods", "/kubepods/*", "/kubepods.slice", "/kubepods.slice/*"]
