@@ -19,12 +19,12 @@ import pytest
 from cluster import PODS, Document, Key, Query
 from koordlet.enforcer.journal_format import Kind
 from tests.cluster_e2e.agent import Agent, agent_running
-from tests.cluster_e2e.cgroup_layout import pod_part, processes_of
+from tests.cluster_e2e.cgroup_layout import ROOT, pod_part, processes_of
 from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.control_plane import AUDIT_LOG, CONTROL_PLANE
 from tests.cluster_e2e.node import Node
 from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, QOS_CLASS, install, update_time
-from tests.cluster_e2e.test_koordlet import BUSY
+from tests.cluster_e2e.test_koordlet import BUSY, settings_below
 from tests.waiting import PATIENCE, wait_for
 
 OUTAGE_SECONDS = float(os.environ.get("KOORD_OUTAGE_SECONDS", "40"))
@@ -66,6 +66,11 @@ def cgroup_paths(pods: Pods, name: str) -> str:
 
 def of_pod(found: dict[str, str], part: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if part in key}
+
+
+def values_of(part: str) -> list[str]:
+    """Values in the files of a pod's cgroups. A container that is born with its values is not in the journal."""
+    return sorted(text for path, text in settings_below(ROOT).items() if part in path)
 
 
 def protocol_state(agent: Agent) -> dict[str, str]:
@@ -158,7 +163,7 @@ def requests(node: Node) -> list[tuple[float, str]]:
 def test_the_api_server_is_away(node: Node, pods: Pods, agent: Agent) -> None:
     before, state = containers(pods), protocol_state(agent)
     dying = cgroup_paths(pods, "dying")
-    wanted = sorted(of_pod(state, dying).values())
+    wanted = values_of(dying)
     reported = update_time(node.client, node.name)
     ticks: set[float] = set()
     kill_soon = before["dying"][0].partition("://")[2]
@@ -174,9 +179,9 @@ def test_the_api_server_is_away(node: Node, pods: Pods, agent: Agent) -> None:
         steady |= hold_on(agent, begun + OUTAGE_SECONDS, ticks)
         assert not steady, steady
         wait_for(
-            lambda: sorted(of_pod(protocol_state(agent), dying).values()) == wanted and not processes_of(kill_soon),
+            lambda: values_of(dying) == wanted and not processes_of(kill_soon),
             60,
-            check=lambda: f"{of_pod(protocol_state(agent), dying)}, not {wanted}\n{node.programs.check()}",
+            check=lambda: f"{values_of(dying)}, not {wanted}\n{node.programs.check()}",
             interval_seconds=0.5,
         )
     finally:
