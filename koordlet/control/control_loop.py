@@ -110,7 +110,7 @@ class ControlLoop:
         self.steps: Counter[tuple[str, str, str]] = Counter()
         """Steps of the response by resource, rung and kind."""
         self.trips: Counter[str] = Counter()
-        """Trips by outcome: acted, ignored."""
+        """Trips by outcome: acted, ignored; late, if they saw what was before a rung was lifted."""
         self.fast_path: FastPath | None = None
         self._capabilities = capabilities
         self._node_view = node_view
@@ -274,7 +274,7 @@ class ControlLoop:
         if culprit is None or victim is None:
             return "ignored"
         if trip.at_ns - trip.span_ns < self._last_tick_seconds * 1e9 and self.response.is_lifted(culprit):
-            return "ignored"  # it saw what was before the lift
+            return "late"
         lost = trip.lost_seconds_per_second
         intents = self.response.trip(observation, culprit, victim, resource="cpu", lost=lost)
         if not intents:

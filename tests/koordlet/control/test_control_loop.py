@@ -283,3 +283,27 @@ def test_a_pair_that_trips_in_vain_is_looked_at_once_a_second(tmp_path: Path) ->
     assert made.trips["ignored"] == 100
     assert looked == [POD, POD]
     made.close()
+
+
+def test_a_trip_from_before_a_lift_is_no_evidence_and_mutes_nothing(tmp_path: Path) -> None:
+    _host, made = control_loop(tmp_path, {})
+    made.step(make_tick())
+    asked: list[str] = []
+
+    class Lifted(ResponsePolicy):
+        def is_lifted(self, culprit: str) -> bool:
+            return True
+
+        def trip(
+            self, observation: Observation, culprit: str, victim: str, *, resource: str, lost: float
+        ) -> list[Intent]:
+            asked.append(culprit)
+            return []
+
+    made.response = Lifted()
+    now = time.monotonic_ns()
+    for at_ns in (now + 1_000_000, now + 200_000_000):  # the first one's 50 ms began before the tick
+        made.trip(Trip(victim=3, culprit=4, lost_ns=10_000_000, span_ns=50_000_000, at_ns=at_ns))
+    assert made.trips == {"late": 1, "ignored": 1}
+    assert asked == [POD]
+    made.close()
