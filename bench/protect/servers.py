@@ -84,7 +84,7 @@ class Postgres:
     def start(self, stage: Stage) -> None:
         options = ["-c", f"unix_socket_directories={self._directory}", "-c", "fsync=off", "-p", self._port]
         program = [*_AS_POSTGRES, str(_POSTGRES_BIN / "postgres"), "-D", f"{self._directory}/data", *options]
-        stage.running(stage.online.spawn(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        stage.running(stage.online.spawn(program, stdout=subprocess.DEVNULL))
         _wait_for_port(int(self._port))
         time.sleep(0.5)
         if not self._made:
@@ -145,9 +145,9 @@ def server_of(victim: str, load: float) -> Iterator[Server]:
         directory.chmod(0o755)
         cpus = os.cpu_count() or 1
         if victim == "nginx":
-            yield Nginx(directory, load * cpus / 0.004)
+            yield Nginx(directory, load * cpus / 0.010)
         else:
-            yield Postgres(directory, load * cpus / 0.00025)
+            yield Postgres(directory, load * cpus / 0.0005)
 
 
 def start_beside(stage: Stage, name: str) -> None:
@@ -163,7 +163,7 @@ def start_beside(stage: Stage, name: str) -> None:
         * cpus,
     }
     for command in commands[name]:
-        stage.running(stage.batch.spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        stage.running(stage.batch.spawn(command, stdout=subprocess.DEVNULL))
 
 
 def measure(
