@@ -66,6 +66,8 @@ class Reading:
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    read_ns: Mapping[str, Column] = field(default_factory=dict)
+    """Of the columns of the dense table that are read in turn: when each row was read, as `Frame.read_ns`."""
 
 
 class CgroupKind(StrEnum):
@@ -140,6 +142,9 @@ class Frame:
     tables: Mapping[str, Table]
     lost: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    read_ns: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Column of the dense table that is read in turn to the monotonic time at which each row was read; NaN where it
+    never was. A column that is missing here is read in every tick, or recorded without."""
 
     @property
     def cgroup(self) -> Table:
@@ -186,3 +191,13 @@ def merge(ids: NDArray[np.uint64], readings: Iterable[Reading]) -> tuple[dict[st
                 tables[name] = table
     tables[CGROUP] = Table({"cgroup": ids}, dense)
     return tables, lost
+
+
+def reading_times(ids: NDArray[np.uint64], readings: Iterable[Reading]) -> dict[str, NDArray[np.float64]]:
+    """When each row of the columns that are read in turn was read, in the row order of `ids`."""
+    times: dict[str, NDArray[np.float64]] = {}
+    for reading in readings:
+        if reading.read_ns:
+            aligned = align(ids, Table(reading.tables[CGROUP].keys, reading.read_ns))
+            times |= {name: column.astype(np.float64, copy=False) for name, column in aligned.items()}
+    return times

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import CGROUP, CgroupInfo, Column, Frame, Table
+from api.frame import CGROUP, CgroupInfo, Column, Frame, Table, align
 from api.histogram import percentile_ns
 from api.metrics import BY_COLUMN, MetricKind
 
@@ -75,6 +75,26 @@ class Window:
                 grown, resets = subtract(later, first.tables[table])
                 return Delta(grown, (last.monotonic_ns - first.monotonic_ns) / 1e9, resets)
         raise ValueError(f"a delta of {table} needs two frames that have it")
+
+    def reading_seconds(self, column: str) -> NDArray[np.float64]:
+        """Return the time that a counter of the dense table grew for between the oldest and the newest frame, by row.
+
+        Of a column that is read in turn this is the time between the two readings, NaN where the newest one is not
+        of the newest frame, or where there is no earlier one: the growth is then not known. A cgroup that is new counts
+        from its birth, within the window.
+        """
+        first, last = self.frames[0], self.frames[-1]
+        whole = np.full(len(last.cgroups), self.seconds)
+        read = last.read_ns.get(column)
+        if read is None or len(self.frames) < 2:
+            return whole
+        before = first.read_ns.get(column)
+        if before is None:
+            before = np.full(len(first.cgroups), float(first.monotonic_ns))
+        earlier = align(last.cgroup.ids, Table({"cgroup": first.cgroup.ids}, {column: before}))[column]
+        seconds = (read - earlier.astype(np.float64)) / 1e9
+        seconds[~np.isin(last.cgroup.ids, first.cgroup.ids)] = self.seconds
+        return np.where(read >= last.monotonic_ns, seconds, np.nan)
 
     def tail(self, seconds: float) -> "Window":
         """The shortest window of the newest frames that spans at least `seconds` (all if none does)."""

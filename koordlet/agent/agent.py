@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import HOST, CgroupInfo, Frame, Reading, Table, merge
+from api.frame import HOST, CgroupInfo, CgroupKind, Frame, Reading, Table, merge, reading_times
 from api.plugin import Unsupported
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.known_cgroups import KnownCgroups
@@ -29,6 +29,10 @@ from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTableOf, no_pods
 
 _log = logging.getLogger(__name__)
+
+_WITHOUT_CPU_PROBE = frozenset({"cpustat", "pressure"})
+"""Collectors whose files then tell of CPU time and of waiting, and are read of all cgroups in every tick: what is read
+in turn stands still for nine ticks and jumps in the tenth."""
 
 
 class Agent:
@@ -70,6 +74,9 @@ class Agent:
         """Losses of the agent itself by place, reported with the next frame."""
         self.extra_readings: list[Callable[[], Reading]] = []
         """Called in each tick; their readings are merged into the frame."""
+        self._directories_of: tuple[CgroupInfo, ...] = ()
+        self._kubelets: tuple[CgroupInfo, ...] = ()
+        self._each_tick: frozenset[str] = frozenset() if "cpu" in self.probes.opened else _WITHOUT_CPU_PROBE
         self._unknown_ids: set[int] = set()
         self._ticks = 0
 
@@ -87,7 +94,7 @@ class Agent:
         started = time.monotonic_ns()
         self._update_cgroups(everything=everything)
         wall, monotonic = time.time_ns(), time.monotonic_ns()
-        readings, sources = self._read_collectors(everything=everything)
+        readings, sources = self._read_collectors(monotonic, everything=everything)
         read, failures = self.probes.read()
         self._resolve_unknown_ids(read)
         sources |= failures
@@ -96,7 +103,8 @@ class Agent:
         readings.extend(read() for read in self.extra_readings)
         readings.append(self._own_cost(time.monotonic_ns() - started))
         tables, lost = merge(self._known.ids, readings)
-        frame = Frame(monotonic, wall, self._known.cgroups, tables, lost | self.lost, sources)
+        read_ns = reading_times(self._known.ids, readings)
+        frame = Frame(monotonic, wall, self._known.cgroups, tables, lost | self.lost, sources, read_ns)
         self.store.append(frame)
         self._ticks += 1
         return frame
@@ -108,10 +116,15 @@ class Agent:
                 collector.forget(removed)
             self.probes.forget(np.array([info.id for info in removed], dtype=np.uint64))
 
-    def _read_collectors(self, *, everything: bool) -> tuple[list[Reading], dict[str, str]]:
+    def _read_collectors(self, now_ns: int, *, everything: bool) -> tuple[list[Reading], dict[str, str]]:
         every = 1 if everything else self.settings.cgroups.slow_every_ticks
         turn = self._ticks % every
-        work = Round(self._known.cgroups, self._known.cgroups[turn::every])
+        cgroups = self._known.cgroups
+        due = cgroups[turn::every]
+        if every > 1:
+            waiting = {info.id for info in due}
+            due = (*due, *(info for info in self._directories() if info.id not in waiting))
+        work = Round(cgroups, due, now_ns, self._each_tick)
         readings, sources = [], {}
         for name, collector in self._collectors.items():
             try:
@@ -119,6 +132,13 @@ class Agent:
             except (OSError, ValueError) as error:
                 sources[name] = str(error)
         return readings, sources
+
+    def _directories(self) -> tuple[CgroupInfo, ...]:
+        """The kubelet's directories, few and of much weight: their files are read in every tick."""
+        if self._directories_of is not self._known.cgroups:
+            self._directories_of = self._known.cgroups
+            self._kubelets = tuple(info for info in self._directories_of if info.kind is CgroupKind.KUBEPODS)
+        return self._kubelets
 
     def _resolve_unknown_ids(self, read: dict[str, Reading]) -> None:
         """List all directories anew for ids that probes report and the walk does not know.

@@ -34,6 +34,10 @@ class Round:
 
     cgroups: Sequence[CgroupInfo]
     due: Sequence[CgroupInfo]
+    now_ns: int = 0
+    """Monotonic time of the tick."""
+    each_tick: frozenset[str] = frozenset()
+    """Sources whose files are read of all cgroups, because no probe measures the same."""
 
 
 class Collector(ABC):
@@ -73,9 +77,10 @@ class PerCgroupFile:
         self._row_of: dict[int, int] = {}
         self._ids: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._values: NDArray[np.float64] = np.empty((0, len(self._columns)))
+        self._read_ns: NDArray[np.float64] = np.empty(0)
 
-    def collect(self, cgroups: Sequence[CgroupInfo]) -> None:
-        """Read and parse the files of these cgroups."""
+    def collect(self, cgroups: Sequence[CgroupInfo], now_ns: int = 0) -> None:
+        """Read and parse the files of these cgroups at this time."""
         read, parse = self._files.read, self._parse
         for info in cgroups:
             content = read(info.path)
@@ -89,13 +94,14 @@ class PerCgroupFile:
             row = self._row_of.get(info.id)
             if row is None:
                 row = self._add_row(info.id)
-            self._values[row] = parsed
+            self._values[row], self._read_ns[row] = parsed, now_ns
 
     def _add_row(self, identity: int) -> int:
         row = len(self._row_of)
         if row == len(self._ids):
             self._ids = np.resize(self._ids, max(64, 2 * row))
             self._values = np.resize(self._values, (max(64, 2 * row), len(self._columns)))
+            self._read_ns = np.resize(self._read_ns, max(64, 2 * row))
         self._row_of[identity] = row
         self._ids[row] = identity
         return row
@@ -107,6 +113,11 @@ class PerCgroupFile:
             name: self._values[:count, position] for position, name in enumerate(self._columns)
         }
         return Table({"cgroup": self._ids[:count]}, columns)
+
+    def times(self) -> Table:
+        """When every row was read, one column under the name of each of the file's."""
+        count = len(self._row_of)
+        return Table({"cgroup": self._ids[:count]}, dict.fromkeys(self._columns, self._read_ns[:count]))
 
     def first_value(self, identity: int) -> float:
         """First column of a row as last read; 1 for a row that was never read."""
@@ -121,7 +132,7 @@ class PerCgroupFile:
             last = len(self._row_of)
             if row is not None and row != last:
                 mover = int(self._ids[last])
-                self._ids[row], self._values[row] = mover, self._values[last]
+                self._ids[row], self._values[row], self._read_ns[row] = mover, self._values[last], self._read_ns[last]
                 self._row_of[mover] = row
 
     def lost(self, name: str) -> dict[str, int]:
@@ -143,17 +154,19 @@ class FileCollector(Collector):
 
     def due(self, work: Round, file: PerCgroupFile) -> Sequence[CgroupInfo]:  # noqa: ARG002 - for subclasses
         """Cgroups whose `file` is read in this tick."""
-        return work.due
+        return work.cgroups if self.source in work.each_tick else work.due
 
     def collect(self, work: Round) -> Reading:
         columns: dict[str, Column] = {}
         lost: dict[str, int] = {}
         ids = np.array([info.id for info in work.cgroups], dtype=np.uint64)
+        read_ns: dict[str, Column] = {}
         for number, file in enumerate(self._per_cgroup):
-            file.collect(self.due(work, file))
+            file.collect(self.due(work, file), work.now_ns)
             columns |= align(ids, file.table())
+            read_ns |= align(ids, file.times())
             lost |= file.lost(f"{self.source}{number or ''}")
-        return Reading({CGROUP: Table({"cgroup": ids}, columns)}, lost)
+        return Reading({CGROUP: Table({"cgroup": ids}, columns)}, lost, read_ns)
 
     def forget(self, gone: Sequence[CgroupInfo]) -> None:
         for file in self._per_cgroup:

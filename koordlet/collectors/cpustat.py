@@ -18,8 +18,8 @@ class CpuStat(FileCollector):
     source = "cpustat"
 
     def due(self, work: Round, file: PerCgroupFile) -> Sequence[CgroupInfo]:
-        if file is not self._per_cgroup[0]:
-            return work.due
+        if self.source in work.each_tick or file is not self._per_cgroup[0]:
+            return super().due(work, file)
         waiting = {info.id for info in work.due}
         return [info for info in work.cgroups if info.id in waiting or file.first_value(info.id)]
 

@@ -1,6 +1,6 @@
 """Capabilities of this host, probed once a minute; CPUs and quotas of single cgroups, read once a tick."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,15 +138,31 @@ def caches(resctrl: Path) -> CacheCapabilities:
     """Return last-level cache and memory bandwidth from resctrl's info files; empty where it is not mounted."""
     schemata = _text(resctrl / "schemata")
     lines = {name.strip(): rest for name, _, rest in (line.partition(":") for line in schemata.splitlines())}
-    l3, bandwidth = resctrl / "info/L3", resctrl / "info/MB"
+    l3, l2 = (_cache_name(level, lines) for level in ("L3", "L2"))
+    bandwidth = resctrl / "info/MB"
+    linear, step = _text(bandwidth / "delay_linear"), int(_text(bandwidth / "bandwidth_gran") or "10")
     return CacheCapabilities(
-        l3_domains=_domains(lines.get("L3", "")),
-        l3_mask=int(_text(l3 / "cbm_mask") or "0", 16),
-        l3_least_bits=int(_text(l3 / "min_cbm_bits") or "1"),
+        l3_domains=_domains(lines.get(l3, "")),
+        l3_mask=int(_text(resctrl / "info" / l3 / "cbm_mask") or "0", 16),
+        l3_least_bits=int(_text(resctrl / "info" / l3 / "min_cbm_bits") or "1"),
+        l2_domains=_domains(lines.get(l2, "")),
+        l2_mask=int(_text(resctrl / "info" / l2 / "cbm_mask") or "0", 16),
+        l2_least_bits=int(_text(resctrl / "info" / l2 / "min_cbm_bits") or "1"),
         bandwidth_domains=_domains(lines.get("MB", "")),
-        bandwidth_step=int(_text(bandwidth / "bandwidth_gran") or "10"),
+        bandwidth_step=step,
         bandwidth_least=int(_text(bandwidth / "min_bandwidth") or "10"),
+        bandwidth_is_absolute=(linear == "0" and step == 1) or _is_above_percent(lines.get("MB", "")),
     )
+
+
+def _cache_name(level: str, lines: Mapping[str, str]) -> str:
+    """With code and data apart (CDP) both halves have the same domains and bits; the name of one stands for both."""
+    return level if level in lines or f"{level}CODE" not in lines else f"{level}CODE"
+
+
+def _is_above_percent(line: str) -> bool:
+    """Whether the root group's figures are no percents: AMD counts 1/8 GB/s, `mba_MBps` MB/s."""
+    return any(int(part.partition("=")[2]) > 100 for part in line.split(";") if part.partition("=")[2].strip())
 
 
 def _domains(line: str) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from api.kube.resources import CPU, MEMORY
 from api.plugin import Unsupported
 from api.protocol import LABEL_PRIORITY_CLASS
 from api.qos import QoSClass, QoSSource
-from api.window import Delta, Window
+from api.window import Window
 from koordlet.config import StrategiesSettings
 from koordlet.control.capabilities import caches
 from koordlet.control.memory_domains import open_memory_domains
@@ -29,10 +29,15 @@ from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.topology import cpu_places, disks
 from koordlet.identity.pods import FactsOf, PodFacts, no_pod_facts
+from koordlet.response.host_capabilities import BANDWIDTH_EIGHTHS_GB
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
 from koordlet.strategies.view import CacheControl, CpuThread, Group, GroupKind, KubeQoS, NodeInfo, NodeView
 from koordlet.tick import Tick
 
+_OLD_SECONDS = 60.0
+"""Age from which a level that is read in turn is not known any more: its file cannot be read."""
+_LATE = 1.5
+"""Turns after which a mean is old."""
 _READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
 """Knobs whose present values strategies need."""
 _KINDS = {
@@ -87,11 +92,13 @@ class NodeViewBuilder:
         self.configuration_of: Callable[[], NodeConfiguration] = lambda: UNCONFIGURED
         """The newest configuration; never waits."""
         self._memory_domains = open_memory_domains(tree)
+        self._pressure: dict[int, tuple[float, float]] = {}
+        """Memory pressure by id of cgroup, and the time until which it is news."""
 
     def view(self, tick: Tick, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
         """The tick as strategies see it; `evictions` are recent ones by path, `with_memory` adds the memory domains."""
         window, delta = tick.window, tick.delta
-        measured = _Measured(delta, window.cgroups)
+        measured = _Measured(tick, self._memory_pressure(tick))
         kinds = ((row, info, _role(info)) for row, info in enumerate(window.cgroups))
         unbound = [self._group(row, info, kind, measured) for row, info, kind in kinds if kind is not None]
         host = window.last.tables.get(HOST)
@@ -118,6 +125,23 @@ class NodeViewBuilder:
             memory_domains=domains,
         )
 
+    def _memory_pressure(self, tick: Tick) -> Mapping[int, float]:
+        """Memory pressure by id of cgroup: the mean between the last two readings, for as long as the next is due."""
+        column, window, now = "pressure.memory_some_us", tick.window, tick.window.last.monotonic_ns / 1e9
+        grown = tick.delta.table.columns.get(column)
+        if grown is None:
+            return {}
+        ids, seconds = tick.delta.table.ids, window.reading_seconds(column)
+        shares = np.minimum(grown.astype(np.float64) / 1e6 / seconds, 1.0)
+        fresh = np.flatnonzero(np.isfinite(shares))
+        known = {identity: seen for identity, seen in self._pressure.items() if now < seen[1]}
+        for identity, share, span in zip(
+            ids[fresh].tolist(), shares[fresh].tolist(), seconds[fresh].tolist(), strict=True
+        ):
+            known[identity] = (share, now + _LATE * span)
+        self._pressure = known
+        return {identity: share for identity, (share, _) in known.items()}
+
     def node_info(self) -> NodeInfo:
         """The node without a tick: its memory is not known."""
         return self._node_of(0)
@@ -140,6 +164,7 @@ class NodeViewBuilder:
                     bandwidth_domains=cache_info.bandwidth_domains,
                     bandwidth_step=cache_info.bandwidth_step,
                     bandwidth_floor=cache_info.bandwidth_least,
+                    bandwidth_full=BANDWIDTH_EIGHTHS_GB if cache_info.bandwidth_is_absolute else None,
                 )
             places = cpu_places(self._tree)
             capacity = {CPU: len(places) * 1000, MEMORY: memory_bytes}
@@ -260,38 +285,63 @@ def _limits(knobs: Mapping[Knob, str], memory_bytes: int | None) -> Mapping[str,
 
 
 class _Measured:
-    """Columns of the newest tick by row; None where a column or a value is missing."""
+    """Measurements of the newest tick by row; None where one is missing, stands still since an earlier tick, or is old.
 
-    def __init__(self, delta: Delta, cgroups: Sequence[CgroupInfo]) -> None:
-        self._columns = delta.table.columns
-        self._seconds = delta.seconds
+    Counters count only with a reading of this tick, over the time since the reading before. Levels (bytes) count for as
+    long as the next reading is due.
+    """
+
+    def __init__(self, tick: Tick, memory_pressure: Mapping[int, float]) -> None:
+        self._window = tick.window
+        self._columns = tick.delta.table.columns
+        self._seconds = tick.delta.seconds
+        self._ids = tick.delta.table.ids.tolist()
+        self._memory_pressure = memory_pressure
+        self._spans: dict[str, NDArray[np.float64]] = {}
         own = self._columns.get("cpu.oncpu_ns")
-        self._run_ns = None if own is None else _with_descendants(own.astype(np.float64), cgroups)
+        self._run_ns = None if own is None else _with_descendants(own.astype(np.float64), tick.window.cgroups)
 
     def cpu_millicores(self, row: int) -> float | None:
-        # The probe's run time is fresh in each tick; the controller's clock is read in turn, and stands still between.
-        spent = self._number("cpustat.usage_ns", row) if self._run_ns is None else float(self._run_ns[row])
-        return None if spent is None else spent / self._seconds / 1e6
+        # The probe's run time is fresh in each tick; the controller's clock is read in each tick only without it.
+        if self._run_ns is not None:
+            return float(self._run_ns[row]) / self._seconds / 1e6
+        rate = self._rate("cpustat.usage_ns", row)
+        return None if rate is None else rate / 1e6
 
     def throttled_ratio(self, row: int) -> float | None:
-        periods, throttled = self._number("cpustat.periods", row), self._number("cpustat.throttled_periods", row)
+        periods, throttled = self._rate("cpustat.periods", row), self._rate("cpustat.throttled_periods", row)
         return None if not periods or throttled is None else throttled / periods
 
     def memory_bytes(self, row: int) -> int | None:
-        used, cache = self._number("memstat.usage_bytes", row), self._number("memstat.file_bytes", row)
+        used, cache = self._level("memstat.usage_bytes", row), self._level("memstat.file_bytes", row)
         return None if used is None else int(max(used - (cache or 0.0), 0.0))
 
     def cache_bytes(self, row: int) -> int | None:
-        cache = self._number("memstat.file_bytes", row)
+        cache = self._level("memstat.file_bytes", row)
         return None if cache is None else int(cache)
 
     def limit_bytes(self, row: int) -> int | None:
-        limit = self._number("memstat.limit_bytes", row)
+        limit = self._level("memstat.limit_bytes", row)
         return None if limit is None else int(limit)
 
     def memory_pressure(self, row: int) -> float | None:
-        stalled = self._number("pressure.memory_some_us", row)
-        return None if stalled is None else min(stalled / 1e6 / self._seconds, 1.0)
+        return self._memory_pressure.get(self._ids[row])
+
+    def _rate(self, name: str, row: int) -> float | None:
+        """Growth per second of a counter."""
+        grown = self._number(name, row)
+        if grown is None:
+            return None
+        if name not in self._spans:
+            self._spans[name] = self._window.reading_seconds(name)
+        seconds = float(self._spans[name][row])
+        return grown / seconds if seconds > 0 else None
+
+    def _level(self, name: str, row: int) -> float | None:
+        read = self._window.last.read_ns.get(name)
+        if read is not None and not self._window.last.monotonic_ns - float(read[row]) < _OLD_SECONDS * 1e9:
+            return None
+        return self._number(name, row)
 
     def _number(self, name: str, row: int) -> float | None:
         column = self._columns.get(name)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from api.intents import Knob
 
+BANDWIDTH_EIGHTHS_GB = 160
+"""Bandwidth of a memory domain in the unit of AMD's schemata, 1/8 GB/s, as Koordinator reckons: 80 % of 25 GB/s."""
+
 
 @dataclass(frozen=True, slots=True)
 class CacheCapabilities:
@@ -13,10 +16,15 @@ class CacheCapabilities:
     l3_domains: tuple[int, ...] = ()
     l3_mask: int = 0
     l3_least_bits: int = 1
+    l2_domains: tuple[int, ...] = ()
+    l2_mask: int = 0
+    l2_least_bits: int = 1
     bandwidth_domains: tuple[int, ...] = ()
     bandwidth_step: int = 10
     """Percent."""
     bandwidth_least: int = 10
+    bandwidth_is_absolute: bool = False
+    """Whether the figures are no percents but 1/8 GB/s (AMD)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK, QoSClass
 from koordlet.response.history import Pair
-from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads
+from koordlet.response.host_capabilities import BANDWIDTH_EIGHTHS_GB, CacheCapabilities, CgroupReads
 from koordlet.response.limit_control import LimitState, first_limit
 from koordlet.response.observation import PERIOD_US, Observation
 from koordlet.response.settings import ResponseSettings
@@ -383,15 +383,21 @@ def schemata(caches: CacheCapabilities, percent: int) -> str:
     (Documentation/filesystems/resctrl.rst).
     """
     lines = []
-    if caches.l3_domains:
-        bits = max(caches.l3_mask.bit_count() * percent // 100, caches.l3_least_bits, 1)
-        lowest = caches.l3_mask & -caches.l3_mask
-        mask = (lowest << bits) - lowest
-        lines.append("L3:" + ";".join(f"{domain}={mask:x}" for domain in caches.l3_domains))
+    for name, domains, mask, least in (
+        ("L3", caches.l3_domains, caches.l3_mask, caches.l3_least_bits),
+        ("L2", caches.l2_domains, caches.l2_mask, caches.l2_least_bits),
+    ):
+        if domains:
+            bits = max(mask.bit_count() * percent // 100, least, 1)
+            lowest = mask & -mask
+            part = (lowest << bits) - lowest
+            lines.append(f"{name}:" + ";".join(f"{domain}={part:x}" for domain in domains))
     if caches.bandwidth_domains:
         step = caches.bandwidth_step
-        part = max(-(-percent // step) * step, caches.bandwidth_least)
-        lines.append("MB:" + ";".join(f"{domain}={part}" for domain in caches.bandwidth_domains))
+        amount = max(-(-percent // step) * step, caches.bandwidth_least)
+        if caches.bandwidth_is_absolute:
+            amount = max(BANDWIDTH_EIGHTHS_GB * percent // 100, 1)
+        lines.append("MB:" + ";".join(f"{domain}={amount}" for domain in caches.bandwidth_domains))
     return "\n".join(lines)
 
 

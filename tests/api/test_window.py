@@ -1,11 +1,13 @@
 """Deltas between frames: matched by key, never negative, never a whole counter taken for growth."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.frame import Table
+from api.frame import Frame, Table
 from api.window import Window, subtract
 from tests.frames import make_frame
 
@@ -108,3 +110,16 @@ def test_a_delta_leaves_its_frames_alone() -> None:
     assert Window([before, after]).delta().table.columns["cpu.wait_ns"].tolist() == [7, 4]
     assert before.cgroup.columns["cpu.wait_ns"].tolist() == [50, 5]
     assert after.cgroup.columns["cpu.wait_ns"].tolist() == [7, 9]
+
+
+def read_at(frame: Frame, *seconds: float, column: str = "cpustat.usage_ns") -> Frame:
+    return replace(frame, read_ns={column: np.array(seconds) * 1e9})
+
+
+def test_growth_of_a_column_read_in_turn_is_known_where_it_was_read_now() -> None:
+    paths = {1: "/fresh", 2: "/waiting", 3: "/never"}
+    before = read_at(make_frame(19, paths, {"cpustat.usage_ns": [0, 0, 0]}), 10, 12, np.nan)
+    after = read_at(make_frame(20, paths | {4: "/new"}, {"cpustat.usage_ns": [1, 0, 0, 1]}), 20, 12, np.nan, 20)
+    window = Window([before, after])
+    np.testing.assert_equal(window.reading_seconds("cpustat.usage_ns"), [10.0, np.nan, np.nan, 1.0])
+    np.testing.assert_equal(window.reading_seconds("cpu.wait_ns"), [1.0] * 4)

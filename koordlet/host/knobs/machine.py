@@ -1,5 +1,6 @@
 """Knobs outside of cgroups: kernel settings, scheduler features, and resource groups."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from api.cgroup_path import path_text
@@ -57,7 +58,7 @@ def assign_schemata(host: KnobHost, spec: KnobSpec, target: str, value: str) -> 
     _require_resctrl(host.resctrl)
     path = path_text(str(group_directory(host.resctrl, target) / "schemata"))
     assigned = []
-    for item, text in schemata_items(value).items():
+    for item, text in _on_halves(host.resctrl, schemata_items(value)):
         is_bandwidth = item.startswith("MB")
         text_format = Format.INTEGER if is_bandwidth else Format.MASK
         attribute = KernelFile(path, text_format, Layout.DOMAIN, item, is_cgroup=False)
@@ -67,6 +68,16 @@ def assign_schemata(host: KnobHost, spec: KnobSpec, target: str, value: str) -> 
     if not assigned:
         raise ValueError("a schemata needs lines like L3:0=ff")
     return tuple(assigned)
+
+
+def _on_halves(resctrl: Path, items: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the items as the host names them: with code and data apart (CDP) a cache's mask goes to both halves."""
+    present = {line.partition(":")[0].strip() for line in (resctrl / "schemata").read_text().splitlines()}
+    for item, text in items.items():
+        resource, _, domain = item.partition(":")
+        halves = [f"{resource}{half}" for half in ("CODE", "DATA")]
+        for name in halves if resource not in present and present.issuperset(halves) else [resource]:
+            yield f"{name}:{domain}", text
 
 
 def _require_resctrl(resctrl: Path) -> None:

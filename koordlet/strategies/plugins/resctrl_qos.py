@@ -104,7 +104,7 @@ class ResctrlQos(Strategy[ResctrlQosSettings]):
         control = view.node.cache
         if control is None:
             return []
-        if control.mask <= 0 or control.mask & (control.mask + 1):
+        if control.domains and (control.mask <= 0 or control.mask & (control.mask + 1)):
             self.problems["resctrl"] = f"the cache mask {control.mask:#x} is not contiguous from bit 0"
             return []
         own = [pod for pod in view.pods if ANNOTATION_RESCTRL in pod.annotations and self.gates["Resctrl"]]
@@ -163,7 +163,8 @@ def schemata(domains: Domains, control: CacheControl) -> str:
     """Return the schemata lines."""
     ways = [f"{domain}={cache_mask(control, *ends):x}" for domain, ends in sorted(domains.ranges.items())]
     rates = [f"{domain}={bandwidth(control, percent)}" for domain, percent in sorted(domains.percents.items())]
-    return "\n".join([f"L3:{';'.join(ways)}", *([f"MB:{';'.join(rates)}"] if rates else [])])
+    lines = ("L3", ways), ("MB", rates)
+    return "\n".join(f"{name}:{';'.join(values)}" for name, values in lines if values)
 
 
 def cache_mask(control: CacheControl, start_percent: int, end_percent: int) -> int:

@@ -51,3 +51,15 @@ def test_bad_stat_lines_are_refused() -> None:
         parse_cpu_stat(b"nr_periods")
     with pytest.raises(KeyError):
         parse_cpu_stat_v2(b"nr_periods 1\n")
+
+
+def test_without_a_probe_every_cgroup_is_read_in_each_tick(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_tree(tmp_path, {f"{name}/cpu.stat": "usage_usec 1\nnr_periods 0\nnr_throttled 0\n"})
+    collector = CpuStat.open(make_host(tmp_path, 2))
+    first = collector.collect(Round((A, B), (A, B), 10))
+    assert first.read_ns["cpustat.usage_ns"].tolist() == [10.0, 10.0]
+    in_turn = collector.collect(Round((A, B), (A,), 20))
+    assert in_turn.read_ns["cpustat.usage_ns"].tolist() == [20.0, 10.0]
+    each = collector.collect(Round((A, B), (A,), 30, frozenset({"cpustat"})))
+    assert each.read_ns["cpustat.usage_ns"].tolist() == [30.0, 30.0]

@@ -1,6 +1,7 @@
 """The node as strategies see it: layouts of the kubelet, host applications, and what is not known."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -49,8 +50,6 @@ def make_tick(**columns: list[int]) -> Tick:
 
 
 def _classified(info):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
     return replace(info, qos="BE") if info.path == "/batch" else info
 
 
@@ -120,8 +119,6 @@ def test_facts_of_pods_go_before_what_files_say(host: FakeHost) -> None:
 
 def classified(paths: dict[str, str]) -> Tick:
     """As `make_tick`, with these classes by path."""
-    from dataclasses import replace
-
     made = make_tick()
     for frame in made.window.frames:
         infos = tuple(replace(info, qos=paths.get(info.path, info.qos)) for info in frame.cgroups)
@@ -198,8 +195,6 @@ def test_a_kernel_without_group_identity_is_known(host: FakeHost, where: str) ->
 
 
 def test_the_class_is_that_of_the_cgroup_and_protects_without_a_label(host: FakeHost) -> None:
-    from dataclasses import replace
-
     def pod_of(qos: str, source: QoSSource, kube_qos: str, facts: PodFacts) -> Group:
         tick = make_tick()
         for frame in tick.window.frames:
@@ -219,8 +214,6 @@ def test_the_class_is_that_of_the_cgroup_and_protects_without_a_label(host: Fake
 
 
 def test_a_container_has_its_own_amounts_and_a_sandbox_none(host: FakeHost) -> None:
-    from dataclasses import replace
-
     facts = PodFacts(
         "shop/web",
         requests={CPU: 300},
@@ -256,3 +249,39 @@ def test_node_object_and_kubelet_are_followed_and_settings_go_before(host: FakeH
     assert (node.reserved, node.reserved_cpus, node.system_cpus) == ({CPU: 1000}, {0}, {1})
     assert (node.kubelet_static, node.cpu_normalization_ratio) == (True, 1.2)
     assert builder.view(make_tick(), {}).node is node
+
+
+def in_turn(tick: Tick, column: str, before: list[float], now: list[float]) -> Tick:
+    """The tick, whose column was read at these seconds; its frames are of the seconds 1 and 3."""
+    first, last = tick.window.frames
+    times = [replace(frame, read_ns={column: np.array(at) * 1e9}) for frame, at in ((first, before), (last, now))]
+    return Tick.of(Window(times))
+
+
+def test_cpu_time_that_stands_still_since_an_earlier_tick_is_absent(host: FakeHost) -> None:
+    """A clock read in turn showed nothing for nine ticks, and ten times the truth in the tenth."""
+    column, spent = "cpustat.usage_ns", [0, 0, 0, 0, 4_000_000_000, 0, 0]
+    read = [3.0, 3.0, 3.0, -7.0, 3.0, 3.0, 3.0]
+    tick = in_turn(make_tick(cpustat__usage_ns=spent), column, [-7.0] * 7, read)
+    view = NodeViewBuilder(host.tree, Knobs(host.tree)).view(tick, {})
+    used = {group.path: group.cpu_millicores for group in view.groups}
+    assert used[POD] is None
+    assert used[CONTAINER] == pytest.approx(400.0), "4 s in the 10 s between its readings"
+
+
+def test_memory_pressure_is_the_mean_between_two_readings_until_the_next_is_due(host: FakeHost) -> None:
+    column, builder = "pressure.memory_some_us", NodeViewBuilder(host.tree, Knobs(host.tree))
+    tick = in_turn(make_tick(pressure__memory_some_us=[0, 0, 0, 1_000_000, 0, 0, 0]), column, [-7.0] * 7, [3.0] * 7)
+    assert builder.view(tick, {}).pods[0].memory_pressure_ratio == pytest.approx(0.1)
+    later = in_turn(make_tick(pressure__memory_some_us=[0] * 7), column, [-7.0] * 7, [-7.0] * 7)
+    assert builder.view(later, {}).pods[0].memory_pressure_ratio == pytest.approx(0.1)
+    first, last = later.window.frames
+    much = [replace(frame, monotonic_ns=frame.monotonic_ns + 30 * 10**9) for frame in (first, last)]
+    assert builder.view(Tick.of(Window(much)), {}).pods[0].memory_pressure_ratio is None
+
+
+def test_memory_that_could_not_be_read_for_long_is_not_known(host: FakeHost) -> None:
+    column, tick = "memstat.usage_bytes", make_tick(memstat__usage_bytes=[2**20] * 7)
+    builder = NodeViewBuilder(host.tree, Knobs(host.tree))
+    assert builder.view(in_turn(tick, column, [-7.0] * 7, [-7.0] * 7), {}).pods[0].memory_bytes == 2**20
+    assert builder.view(in_turn(tick, column, [-70.0] * 7, [-70.0] * 7), {}).pods[0].memory_bytes is None

@@ -11,14 +11,16 @@ import pytest
 
 from api.intents import Knob, Setting
 from api.qos import QoSClass
+from koordlet.control.capabilities import caches
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.host.knobs.knobs import Knobs
+from koordlet.response.ladders import schemata as squeezed
 from tests.koordlet.enforcer.hosts import FakeHost, infos, want
 from tests.resctrl_fs.client import MountedResctrl, mounted
-from tests.resctrl_fs.hardware import INTEL
+from tests.resctrl_fs.hardware import AMD, INTEL, INTEL_L2, Machine
 
 pytestmark = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="no /dev/fuse")
 
@@ -187,3 +189,48 @@ def test_without_resctrl_it_is_a_reason(tmp_path: Path) -> None:
     events = plain.enforcer().step(intents(), now=plain.clock)
     assert {event.outcome for event in events} == {Outcome.UNSUPPORTED}
     assert "mount -t resctrl" in events[0].reason
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "schemata"),
+    [
+        pytest.param(INTEL, ["cdp"], "    MB:0=20;1=100\nL3DATA:0=3;1=3\nL3CODE:0=3;1=3\n", id="code-and-data-apart"),
+        pytest.param(INTEL_L2, ["cdpl2"], None, id="l2-code-and-data-apart"),
+        pytest.param(INTEL_L2, [], None, id="l2"),
+        pytest.param(AMD, ["cdp"], None, id="amd"),
+    ],
+)
+def test_a_share_of_the_cache_is_set_on_every_kind_of_machine(
+    machine: Machine, options: list[str], schemata: str | None, tmp_path: Path
+) -> None:
+    host = FakeHost(tmp_path / "host", 2)
+    with mounted(machine, tmp_path / "resctrl", options) as fs:
+        found = caches(fs.path)
+        asked = SQUEEZED if schemata else squeezed(found, 50)
+        enforcer = open_enforcer(host.settings(), host.tree, knobs=Knobs(host.tree, fs.path), now=host.clock)
+        before = (fs.path / "schemata").read_text()
+        events = enforcer.step([want(Knob.RESCTRL_SCHEMATA, asked, "squeezed")], now=host.clock)
+        assert {event.outcome for event in events} == {Outcome.SET}, events
+        text = (fs.path / "squeezed/schemata").read_text()
+        if schemata:
+            assert text == schemata
+        for line in text.splitlines():
+            name, _, values = line.strip().partition(":")
+            first = values.split(";")[0].partition("=")[2]
+            full = (
+                next(each for each in before.splitlines() if each.strip().startswith(name)).split("=")[1].split(";")[0]
+            )
+            assert first.strip() != full.strip(), f"{name} is squeezed: {line}"
+        again = enforcer.step([want(Knob.RESCTRL_SCHEMATA, asked, "squeezed")], now=host.later(1))
+        assert {event.outcome for event in again} == {Outcome.UNCHANGED}
+        enforcer.close(host.later(1))
+        assert (fs.path / "schemata").read_text() == before
+
+
+def test_amd_counts_bandwidth_in_eighths_of_a_gigabyte(tmp_path: Path) -> None:
+    with mounted(AMD, tmp_path / "resctrl") as fs:
+        found = caches(fs.path)
+    assert found.bandwidth_is_absolute
+    assert "MB:0=80;1=80;2=80;8=80" in squeezed(found, 50)
+    with mounted(INTEL, tmp_path / "intel") as fs:
+        assert not caches(fs.path).bandwidth_is_absolute
