@@ -34,7 +34,7 @@ def parse(text: str, source: str) -> dict[str, Any]:
             document = msgspec.yaml.decode(text) if text.strip() else {}
         else:
             document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(source, "", f"not readable: {error}") from error
     if not isinstance(document, dict):
         raise SettingsError(source, "", "the top level must be a table of settings")

@@ -109,7 +109,7 @@ def _annotated(text: str) -> dict[str, Amounts]:
             name: Amounts(_numbers(amounts.requests), _numbers(amounts.limits))
             for name, amounts in spec.containers.items()
         }
-    except (msgspec.MsgspecError, QuantityError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # QuantityError is a ValueError
         raise RuleProblem(f'{key}: {error}; write {{"containers": {{name: {{"requests": ...}}}}}}') from error
 
 

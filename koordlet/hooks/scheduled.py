@@ -90,5 +90,5 @@ def requests_any(pod: PodFacts, container: PodContainer, names: frozenset[str]) 
 def _decoded(text: str, key: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(bounded(text, key), type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise RuleProblem(f"{key}: {error}") from error

@@ -99,7 +99,7 @@ def of_file(text: str, name: str) -> KubeletConfig:
     """Return the configuration in a file, YAML or JSON. Raises ConfigurationError."""
     try:
         document = msgspec.yaml.decode(text)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{name}: not readable: {error}") from error
     if not isinstance(document, dict) or document.get("kind", "KubeletConfiguration") != "KubeletConfiguration":
         raise ConfigurationError(f"{name}: kind: is not KubeletConfiguration")

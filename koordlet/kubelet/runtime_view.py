@@ -64,6 +64,6 @@ def cgroup_path_of_info(info: Mapping[str, str]) -> str:
     """
     try:
         spec = _INFOS.decode(info.get("info", "")).runtime_spec
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (ValueError, RecursionError):
         return ""
     return path_of_spec(spec.linux.cgroups_path) if spec and spec.linux else ""

@@ -52,7 +52,7 @@ def parse_registration(path: str, data: bytes) -> HookServer:
         raise RegistrationInvalid(f"{path}: larger than {MAX_FILE_BYTES} bytes")
     try:
         file = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # ValidationError is a DecodeError
+    except (ValueError, RecursionError) as error:
         raise RegistrationInvalid(f"{path}: {error}") from error
     known = {hook.value: hook for hook in HookType}
     return HookServer(

@@ -120,7 +120,7 @@ def evictable(pod: Group, feature: str) -> bool:
 def _names(text: str) -> list[Any]:
     try:
         return msgspec.json.decode(text, type=list[Any])
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):  # a surrogate is a ValueError, too
         return []
 
 

@@ -35,7 +35,7 @@ def overridden(settings: S, text: str, source: str) -> S:
     """
     try:
         document = msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(source, "", f"not a JSON object: {error}") from error
     merged = merge(msgspec.to_builtins(settings), _without_nulls(document))
     return _converted(type(settings), merged, source)

@@ -65,7 +65,7 @@ class OomScore(Strategy[OomScoreSettings]):
             text = pod.annotations.get(key)
             try:
                 found: Any = {} if text is None else msgspec.json.decode(text, type=kind)
-            except (msgspec.MsgspecError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 self.problems[pod.path] = f"{pod.name}: {key}: {error}; write whole numbers from -1000 to 1000"
                 continue
             asked |= found if isinstance(found, dict) else {"": found}

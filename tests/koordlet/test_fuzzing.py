@@ -1,0 +1,238 @@
+"""Every parser on the node that reads what others write, fed with what nobody should write.
+
+Texts are grown from valid ones: cut, doubled, spliced, with numbers beyond all ranges, deep nesting, surrogates and
+bytes that are no text. A parser answers or raises what its docstring says, nothing else. KOORD_FUZZ_EXAMPLES sets the
+examples of each parser (150 by default, some seconds together).
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from api.cgroup_path import path_text, raw_path
+from api.cpuset import parse_cpuset
+from api.kube.annotations import AnnotationError, decode_annotation
+from api.kube.numa import ResourceStatus
+from api.kube.resources import QuantityError, parse_quantity
+from api.settings import SettingsError, parse
+from api.verdicts import from_json
+from detector.baselines.file import decode as decode_baselines
+from detector.models.format import decode_models
+from detector.recording.format import decode_header
+from koordlet.collectors.cpustat import parse_cpu_stat, parse_cpu_stat_v2, parse_usage
+from koordlet.collectors.iostat import parse_blkio, parse_io_stat
+from koordlet.collectors.memstat import parse_limit, parse_memory_stat
+from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.devices.xpu_files import parse_xpu_infos
+from koordlet.enforcer.journal_format import decode as decode_journal
+from koordlet.host.attribute_formats import device_items, schemata_items
+from koordlet.host.containers import container_facts
+from koordlet.host.files import HostTree
+from koordlet.host.pressure import parse_pressure
+from koordlet.host.traffic.classes import parse_traffic
+from koordlet.identity.cgroup_names import name_cgroup, unescape_unit
+from koordlet.kubelet.cgroup_paths import path_of_spec
+from koordlet.kubelet.configuration import ConfigurationError, of_configz, of_file
+from koordlet.kubelet.pod_documents import NotAPodList, pods_of_list
+from koordlet.kubelet.pod_facts import describe
+from koordlet.prediction.checkpoints import decode as decode_checkpoint
+from koordlet.runtime_proxy.registration import RegistrationInvalid, parse_registration
+from koordlet.strategies.eviction_order import by_eviction_order, evictable
+from koordlet.strategies.strategy import make_strategies
+from koordlet.strategies.view import Group, GroupKind
+from tests.koordlet.strategies.test_together import all_on
+from tests.koordlet.strategies.views import node, view
+
+EXAMPLES = int(os.environ.get("KOORD_FUZZ_EXAMPLES", "150"))
+LONGEST = 1 << 16
+
+POD = {
+    "apiVersion": "v1",
+    "items": [
+        {
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "annotations": {"a": "b"}, "labels": {"c": "d"}},
+            "spec": {
+                "priority": 1,
+                "containers": [{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
+            },
+            "status": {"qosClass": "BestEffort", "containerStatuses": [{"name": "c", "containerID": "docker://ab"}]},
+        }
+    ],
+}
+SLO = {
+    "resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cpuset"},
+    "resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True, "mbaPercent": 30}}},
+    "systemStrategy": {"totalNetworkBandwidth": "10G"},
+    "extensions": {"coldMemory": {"enable": True}},
+}
+SEEDS: tuple[str, ...] = (
+    "0-3,8",
+    "1500m",
+    "1Gi",
+    "nr_periods 10\nnr_throttled 4\nthrottled_time 77\nusage_usec 5\nthrottled_usec 1\n",
+    "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n",
+    "8:0 rbytes=1 wbytes=2 rios=3 wios=4\n",
+    "8:0 Read 1\n8:0 Write 2\nTotal 3\n",
+    "cache 1\nrss 2\ntotal_cache 3\ntotal_rss 4\nfile 5\nanon 6\n",
+    "L3:0=7ff;1=7ff\nMB:0=100;1=100\n",
+    "rate=131072 ceil=131072 prio=7",
+    "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod01234567_89ab_cdef_0123_456789abcdef.slice",
+    "/system.slice/docker-" + "a" * 64 + ".scope",
+    "/user.slice/a\\\\x2db.service",
+    "[strategies]\nnode_slo_file = 'x'\n",
+    "kind: KubeletConfiguration\ncgroupDriver: systemd\ncpuManagerPolicy: static\n",
+    json.dumps(POD),
+    json.dumps({"spec": SLO}),
+    json.dumps({"cpuset": "0-3", "numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}),
+    json.dumps(
+        {"remote-endpoint": "/run/hook.sock", "failure-policy": "Ignore", "runtime-hooks": ["PreRunPodSandbox"]}
+    ),
+    json.dumps({"kubeletconfig": {"cgroupDriver": "cgroupfs", "kubeReserved": {"cpu": "100m"}}}),
+    json.dumps([{"vendor": "v", "model": "m", "uuid": "u", "minor": "0", "resources": {"x": "1"}}]),
+    json.dumps({"Name": "/web", "Config": {"Labels": {"io.kubernetes.pod.name": "p"}, "Image": "i"}}),
+    '00000000 {"n":1,"r":{"type":"begin"}}\n',
+)
+ODD = (
+    "\0", "\x1b[2J", "\ud800", "9" * 400, "1e999999", "-1", "NaN", "²", "0-99999999999",
+    '"', "[" * 2000, '{"a":' * 1500,
+    "\\x", "\\", "..", "/" * 50, "\n\n", "=", ":", " ", "null", "true", "{}", "[]",
+)  # fmt: skip
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Mostly a valid text with some damage."""
+    text = draw(st.sampled_from(SEEDS))
+    for _ in range(draw(st.integers(0, 4))):
+        start = draw(st.integers(0, len(text)))
+        end = draw(st.integers(start, min(start + 40, len(text))))
+        patch = draw(st.one_of(st.sampled_from(ODD), st.text(max_size=10), st.sampled_from(SEEDS)))
+        text = (text[:start] + patch + text[end:])[:LONGEST]
+    return text
+
+
+def raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape") if not _has_other_surrogates(text) else text.encode(errors="replace")
+
+
+def name(text: str) -> str:
+    """A cgroup's name as Python reads it from the file system."""
+    return os.fsdecode(raw(text).replace(b"\0", b""))
+
+
+def _has_other_surrogates(text: str) -> bool:
+    return any(0xD800 <= ord(one) < 0xDC80 or 0xDCFF < ord(one) <= 0xDFFF for one in text)
+
+
+def group(text: str) -> Group:
+    keys = (
+        "scheduling.koordinator.sh/resource-status",
+        "koordinator.sh/cpuQOS",
+        "koordinator.sh/memoryQOS",
+        "koordinator.sh/blkioQOS",
+        "koordinator.sh/networkQOS",
+        "koordinator.sh/cpuBurst",
+        "koordinator.sh/oom-score-adj",
+        "node.koordinator.sh/resctrl",
+        "koordinator.sh/eviction-policy",
+        "koordinator.sh/eviction-priority",
+        "koordinator.sh/priority",
+    )
+    said = dict.fromkeys(keys, text)
+    return Group(path="/p", kind=GroupKind.POD, name="n/p", uid="u", annotations=said, labels=said)
+
+
+def decide(text: str) -> None:
+    seen = view(group(text), on=node(4), cores=4)
+    for strategy in all_on().values():
+        strategy.decide(seen, 0.0)
+
+
+def follow(text: str) -> None:
+    try:
+        document = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return
+    spec = document.get("spec") if isinstance(document, dict) else None
+    if isinstance(spec, dict):
+        StrategyRunner(make_strategies()).follow(spec, "NodeSLO")
+
+
+def pods(text: str) -> None:
+    for pod in pods_of_list(raw(text)).pods:
+        describe(pod)
+
+
+KERNEL_FILE = (ValueError, KeyError, IndexError)
+"""What the collector counts as a torn file."""
+PARSERS: Mapping[str, tuple[Callable[[str], Any], tuple[type[Exception], ...]]] = {
+    "cpuset": (parse_cpuset, (ValueError,)),
+    "quantity": (parse_quantity, (QuantityError,)),
+    "annotation": (lambda text: decode_annotation(text, ResourceStatus), (AnnotationError,)),
+    "annotations-of-a-pod": (decide, ()),
+    "eviction-order": (lambda text: (evictable(group(text), "f"), by_eviction_order([group(text)], lambda _: 0.0)), ()),
+    "cgroup-name": (lambda text: name_cgroup("/" + path_text(name(text))), ()),
+    "delegated-name": (lambda text: name_cgroup("/" + path_text(name(text)), delegated=True), ()),
+    "unit-name": (unescape_unit, ()),
+    "path-text": (lambda text: raw_path(path_text(name(text))), ()),
+    "raw-path": (raw_path, (ValueError,)),
+    "cgroups-path": (path_of_spec, ()),
+    "cpu.stat-v1": (lambda text: parse_cpu_stat(raw(text)), KERNEL_FILE),
+    "cpu.stat-v2": (lambda text: parse_cpu_stat_v2(raw(text)), KERNEL_FILE),
+    "cpuacct.usage": (lambda text: parse_usage(raw(text)), KERNEL_FILE),
+    "io.stat": (lambda text: parse_io_stat(raw(text)), KERNEL_FILE),
+    "blkio": (lambda text: parse_blkio(raw(text)), KERNEL_FILE),
+    "memory.stat": (lambda text: parse_memory_stat(raw(text)), KERNEL_FILE),
+    "memory.limit": (lambda text: parse_limit(raw(text)), KERNEL_FILE),
+    "pressure": (lambda text: parse_pressure(raw(text)), KERNEL_FILE),
+    "schemata": (schemata_items, (ValueError,)),
+    "device-items": (device_items, (ValueError,)),
+    "traffic": (lambda text: parse_traffic(text, 10**9), (ValueError,)),
+    "settings": (lambda text: parse(text, "x.toml"), (SettingsError,)),
+    "settings-yaml": (lambda text: parse(text, "x.yaml"), (SettingsError,)),
+    "node-slo": (follow, ()),
+    "pod-list": (pods, (NotAPodList,)),
+    "configz": (lambda text: of_configz(raw(text)), (ConfigurationError,)),
+    "kubelet-file": (lambda text: of_file(text, "config.yaml"), (ConfigurationError,)),
+    "hook-server": (lambda text: parse_registration("/f", raw(text)), (RegistrationInvalid,)),
+    "devices": (lambda text: parse_xpu_infos(raw(text), "f"), ()),
+    "journal": (lambda text: decode_journal(raw(text)), ()),
+    "checkpoint": (lambda text: decode_checkpoint(raw(text), "m"), (ValueError, RecursionError)),
+    "baselines": (lambda text: decode_baselines(raw(text), 0.0), (ValueError,)),
+    "models": (lambda text: decode_models(raw(text)), (ValueError,)),
+    "recording": (lambda text: decode_header(raw(text)), (ValueError,)),
+    "verdict": (from_json, (ValueError,)),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_parser_raises_what_it_says_and_nothing_else(name: str) -> None:
+    parser, known = PARSERS[name]
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(texts())
+    def run(text: str) -> None:
+        try:
+            parser(text)
+        except known:
+            return
+
+    run()
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(texts())
+def test_files_of_a_runtime_give_a_name_or_none(tmp_path: Path, text: str) -> None:
+    container = "a" * 64
+    file = tmp_path / f"var/lib/docker/containers/{container}/config.v2.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(raw(text))
+    facts = container_facts(HostTree(tmp_path), container)
+    assert isinstance(facts.full_name, str)
