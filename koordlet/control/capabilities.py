@@ -25,6 +25,7 @@ _NEW_WEIGHTS = 200
 _SHARES_PER_WEIGHT = 1024 / 100
 _LEAST_WEIGHT = 3 / _SHARES_PER_WEIGHT
 """Of a cgroup with cpu.idle (WEIGHT_IDLEPRIO of kernel/sched/sched.h), for which cgroup v2 reads 0."""
+_MOST_SAMPLES = 16
 
 
 class CapabilityReader:
@@ -84,9 +85,9 @@ class CapabilityReader:
 
     def _ask(self, cgroups: Sequence[CgroupInfo]) -> HostCapabilities:
         places = cpu_places(self._tree)
-        sample = next((info.path for info in cgroups if info.path not in ("/", self._own)), None)
+        samples = _samples(cgroups, self._own)
         return HostCapabilities(
-            knobs=frozenset(knob for knob in KNOBS if sample is not None and self._can(knob, sample)),
+            knobs=frozenset(knob for knob in KNOBS if any(self._can(knob, sample) for sample in samples)),
             cpus=tuple(place.id for place in places),
             cores={place.id: place.core for place in places},
             nodes={place.id: place.node for place in places},
@@ -132,6 +133,15 @@ class CapabilityReader:
         except (Unsupported, CgroupGone, OSError, ValueError):
             return None
         return None if quota == "max" else int(quota)
+
+
+def _samples(cgroups: Sequence[CgroupInfo], own: str) -> list[str]:
+    """One cgroup of each top-level directory: on cgroup v1 services may be in fewer hierarchies than pods."""
+    found: dict[str, str] = {}
+    for info in cgroups:
+        if info.path not in ("/", own):
+            found.setdefault(info.path.split("/")[1], info.path)
+    return list(found.values())[:_MOST_SAMPLES]
 
 
 def caches(resctrl: Path) -> CacheCapabilities:

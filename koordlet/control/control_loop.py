@@ -218,6 +218,8 @@ class ControlLoop:
             return []
         runner = self.strategies
         view = self._node_view.view(tick, runner.evictions, with_memory=runner.needs_memory_domains)
+        if not view.node.network_bits_per_second and runner.network_bits_per_second:
+            view = replace(view, node=replace(view.node, network_bits_per_second=runner.network_bits_per_second))
         view = replace(view, evictions_asked=runner.asked, evictions_refused=runner.refused(now_seconds))
         return self.strategies.decide(view, now_seconds)
 

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 
 from api.frame import CgroupInfo
 from api.qos import QoSClass
@@ -14,6 +15,8 @@ from probes.tripwire import Trip, Tripwire
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
+_MOST_VICTIMS, _MOST_CULPRITS = 1024, 4096
+"""Sizes of the maps in probes/bpf/tripwire.bpf.h."""
 
 
 class FastPath:
@@ -27,6 +30,8 @@ class FastPath:
         self._limited = frozenset(settings.limited_classes)
         self._watched: tuple[CgroupInfo, ...] = ()
         self._stop = threading.Event()
+        self.unwatched = 0
+        """Cgroups beyond the size of the kernel's maps: they are protected from tick to tick."""
         self.failures = 0
         """Times that the tripwire could not be read or a trip not be handled."""
         self._thread = threading.Thread(target=self._listen, name="fast-path", daemon=True)
@@ -39,7 +44,9 @@ class FastPath:
         victims = {info.id: self._limits for info in observation.cgroups if QoSClass(info.qos).latency_sensitive}
         others = (info for info in observation.cgroups if info.path != "/")
         culprits = {info.id for info in others if observation.classes_within(info.path) <= self._limited}
-        self._tripwire.watch(victims, culprits)
+        self.unwatched = max(len(victims) - _MOST_VICTIMS, 0) + max(len(culprits) - _MOST_CULPRITS, 0)
+        kept = dict(islice(victims.items(), _MOST_VICTIMS))
+        self._tripwire.watch(kept, set(islice(sorted(culprits), _MOST_CULPRITS)))
         self._watched = observation.cgroups
 
     def close(self) -> None:

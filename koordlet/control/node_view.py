@@ -27,7 +27,7 @@ from koordlet.host.files import HostTree
 from koordlet.host.filesystems import used_ratio
 from koordlet.host.knobs.current import current
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
-from koordlet.host.topology import cpu_places, disks
+from koordlet.host.topology import cpu_places, disk_names
 from koordlet.identity.pods import FactsOf, PodFacts, no_pod_facts
 from koordlet.response.host_capabilities import BANDWIDTH_EIGHTHS_GB
 from koordlet.strategies.cpuquota import PERIOD_US, parse_quota
@@ -181,7 +181,7 @@ class NodeViewBuilder:
                 cpu_normalization_ratio=configured.cpu_normalization_ratio,
                 page_bytes=getpagesize(),
                 network_bits_per_second=self._network_bits_per_second,
-                disks={number: number for number in disks(self._tree)},
+                disks=disk_names(self._tree),
                 cache=cache,
                 lacking=self._lacking(),
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from api.intents import Intent
+from api.kube.resources import QuantityError, parse_quantity
 from api.qos import QoSClass
 from api.settings import SettingsError, parse
 from koordlet.config import StrategiesSettings
@@ -40,6 +41,7 @@ class StrategyRunner:
         self._spec = dict(spec or {})
         self._features = dict(features or {})
         self._follows_settings = True
+        self._network_bits = _network_bits(self._spec, "")[0]
         self.runs = 0
         """Ticks in which the strategies were asked."""
         self.run_seconds = dict.fromkeys(self.strategies, 0.0)
@@ -66,6 +68,12 @@ class StrategyRunner:
         strategy = self.strategies.get(name)
         return strategy.limited_classes if strategy is not None else frozenset()
 
+    @property
+    def network_bits_per_second(self) -> int:
+        """Speed of the node's link as `systemStrategy.totalNetworkBandwidth` of the NodeSLO states it; 0 if it does
+        not."""
+        return self._network_bits
+
     def follow(self, spec: Mapping[str, Any] | None, source: str) -> list[SettingsError]:
         """Follow another NodeSLO's spec from the next tick on, None that of the settings; return what was refused.
 
@@ -82,8 +90,9 @@ class StrategyRunner:
                 self.strategies[name] = made
         self._follows_settings = spec is None
         self.is_asked = bool(followed)
+        self._network_bits, problem = _network_bits(followed, source)
         self.silent = frozenset()
-        return refused
+        return [*refused, *problem]
 
     def follow_settings(self, spec: Mapping[str, Any] | None, source: str) -> list[SettingsError]:
         """Take other settings for those that hold where the cluster has no NodeSLO; return what was refused."""
@@ -175,3 +184,19 @@ def node_slo(settings: StrategiesSettings, source: str) -> Mapping[str, Any] | N
     document: Mapping[str, Any] = parse(text, settings.node_slo_file)
     spec: Mapping[str, Any] = document.get("spec", document)
     return spec
+
+
+def _network_bits(spec: Mapping[str, Any], source: str) -> tuple[int, list[SettingsError]]:
+    """The total bandwidth of a NodeSLO in bits per second, and what is wrong with it."""
+    section = spec.get("systemStrategy")
+    stated = section.get("totalNetworkBandwidth") if isinstance(section, Mapping) else None
+    if stated is None:
+        return 0, []
+    key = "systemStrategy.totalNetworkBandwidth"
+    try:
+        bits = parse_quantity(str(stated))
+    except QuantityError as error:
+        return 0, [SettingsError(source, key, f"{error}; write bits per second like 10G")]
+    if not 0 < bits < 1 << 50:
+        return 0, [SettingsError(source, key, f"{stated!r} is no bandwidth; write bits per second like 10G")]
+    return bits, []

@@ -79,7 +79,7 @@ class Stage:
         """Start the latency-sensitive service, with a worker for each CPU. Raises StageError."""
         blocks = service.blocks_for(self.service_seconds)
         workers = os.cpu_count() or 1
-        program = [sys.executable, "-m", "koordlet.demo.service", "0", str(blocks), str(workers)]
+        program = [sys.executable, "-P", "-m", "koordlet.demo.service", "0", str(blocks), str(workers)]
         process = self._start(self.online.spawn(program, stdout=subprocess.PIPE))
         line = process.stdout.readline() if process.stdout else b""
         if not line.strip():
@@ -89,7 +89,7 @@ class Stage:
     def start_client(self, rate: float, seconds: float, seed: int) -> IO[bytes]:
         """Start open-loop load from outside both cgroups; its records come on the returned pipe."""
         arguments = [str(self.port), str(rate), str(seconds), str(seed)]
-        program = [sys.executable, "-m", "koordlet.demo.client", *arguments]
+        program = [sys.executable, "-P", "-m", "koordlet.demo.client", *arguments]
         return self.reading(subprocess.Popen(program, stdout=subprocess.PIPE))
 
     def start_batch(self) -> None:
@@ -97,7 +97,7 @@ class Stage:
         workers = 2 * (os.cpu_count() or 1)
         self._start(
             self.batch.spawn(
-                [sys.executable, "-m", "koordlet.demo.batch", str(self.directory / "blocks"), str(workers)]
+                [sys.executable, "-P", "-m", "koordlet.demo.batch", str(self.directory / "blocks"), str(workers)]
             )
         )
 
@@ -122,7 +122,7 @@ class Stage:
             more=self.more_settings,
         )
         path.write_text(text)
-        program = [sys.executable, "-m", "koordlet", "run", "--standalone", "--json", "--config", str(path)]
+        program = [sys.executable, "-P", "-m", "koordlet", "run", "--standalone", "--json", "--config", str(path)]
         log = (self.directory / "koordlet.log").open("ab")
         with log:
             return self.reading(subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log))

@@ -286,6 +286,7 @@ class Enforcer:
 
     def _act(self, intents: list[Reclaim | Evict]) -> None:
         allowed = [intent for intent in intents if self._is_allowed(intent)]
+        self._one_shot.start_step()
         for intent in allowed:
             if isinstance(intent, Reclaim):
                 self._one_shot.reclaim(intent, self._protection)

@@ -58,7 +58,10 @@ def _cgroup_that_holds(pid: int, mount: Path) -> str:
 
 def open_knobs(settings: EnforcerSettings, tree: HostTree) -> Knobs:
     """The host's knobs, with the link that the settings name."""
-    return Knobs(tree, traffic=TrafficLink(settings.network_interface, settings.network_bits_per_second))
+    link = TrafficLink(
+        settings.network_interface, settings.network_bits_per_second, is_allowed=settings.network_classes
+    )
+    return Knobs(tree, traffic=link)
 
 
 def open_enforcer(

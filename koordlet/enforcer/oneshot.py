@@ -1,5 +1,6 @@
 """One-shot actions, which leave nothing to restore: memory reclaim, and eviction."""
 
+import time
 from collections.abc import Iterable
 
 from api.cgroup_path import ROOT, is_below, is_within, lineage
@@ -19,6 +20,9 @@ from koordlet.identity.cgroup_names import kind_at, name_cgroup
 from koordlet.identity.pod_lookup import pod_of
 from koordlet.identity.pods import PodTableOf, no_pods
 
+MOST_RECLAIM_SECONDS = 0.2
+"""Time that all reclaims of a step may take: trips wait meanwhile."""
+
 
 class OneShotActions:
     """Checks protection and budgets, then reclaims or evicts."""
@@ -33,6 +37,7 @@ class OneShotActions:
         self._clock = clock
         self._pod_evictions: PodEvictions | None = None
         self._pods_of: PodTableOf = no_pods
+        self._reclaim_seconds = 0.0
 
     def evict_pods_by(self, evictions: PodEvictions, pods_of: PodTableOf) -> None:
         """Evict pods of the kubelet through the API server."""
@@ -53,11 +58,12 @@ class OneShotActions:
     def reclaim(self, intent: Reclaim, protection: ProtectedCgroups) -> None:
         """Reclaim memory, unless the cgroup is protected."""
         forbidden = protection.refusal(intent.strategy, intent.target)
-        spent = "" if forbidden else self._budgets.spend(intent.target, self._clock.monotonic_seconds)
+        spent = "" if forbidden else self._no_time() or self._spend(intent)
         if forbidden or spent:
             outcome = Outcome.PROTECTED if forbidden else Outcome.OVER_BUDGET
             self._log.emit(of_intent(intent, outcome, forbidden or spent))
             return
+        started = time.monotonic()
         try:
             reclaimed = self._reclaimer.reclaim(intent)
         except JournalUnavailable:
@@ -66,9 +72,23 @@ class OneShotActions:
         except (Unsupported, CgroupGone, OSError) as error:
             self._log.emit(_failure(intent, error))
             return
+        finally:
+            self._reclaim_seconds += time.monotonic() - started
         got = reclaimed.amount_bytes
         short = f"; no more than {got} bytes were to be had" if got < intent.amount_bytes else ""
         self._log.emit(of_intent(intent, Outcome.RECLAIMED, intent.reason + short, file=reclaimed.file))
+
+    def start_step(self) -> None:
+        """Begin a step: its reclaims together take no longer than one may, however many there are."""
+        self._reclaim_seconds = 0.0
+
+    def _no_time(self) -> str:
+        if self._reclaim_seconds < MOST_RECLAIM_SECONDS:
+            return ""
+        return f"the reclaims of this step took {self._reclaim_seconds:.1f} s already"
+
+    def _spend(self, intent: Reclaim) -> str:
+        return self._budgets.spend(intent.target, self._clock.monotonic_seconds)
 
     def evict(self, intents: Iterable[Evict], protection: ProtectedCgroups) -> None:
         """Go on with the evictions under way, and begin those that may begin, in the order of the intents."""

@@ -173,6 +173,11 @@ def schemata_items(text: str) -> dict[str, str]:
 
 
 def shares_of_weight(weight: int) -> int:
-    """cpu.shares that mean the same as a cpu.weight: weight 100 is 1024 shares (sched_weight_from_cgroup)."""
+    """cpu.shares that mean the same as a cpu.weight: weight 100 is 1024 shares (sched_weight_from_cgroup).
+
+    The least weight is the least number of shares: the kubelet gives its best-effort directory 2, which 10 would raise.
+    """
+    if weight <= 1:
+        return _LEAST_SHARES
     shares = (weight * _SHARES_UNIT + _WEIGHT_UNIT // 2) // _WEIGHT_UNIT
     return min(max(shares, _LEAST_SHARES), _MOST_SHARES)

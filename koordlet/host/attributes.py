@@ -235,6 +235,9 @@ def parent_list(attribute: KernelFile) -> str:
     return ""
 
 
+_RECLAIMING = frozenset({"memory.high", "memory.max"})
+
+
 @contextmanager
 def _directory(path: Path, identity: str) -> Iterator[int]:
     """Descriptor of a cgroup's directory, if it has the expected inode number."""
@@ -248,7 +251,10 @@ def _directory(path: Path, identity: str) -> Iterator[int]:
 
 
 def _write(name: str, command: str, directory: int) -> None:
-    fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, dir_fd=directory)
+    # Linux 6.16 sets a memory limit below usage without reclaiming in the writer's time, if asked so; the cgroup's own
+    # processes then reclaim as they allocate.
+    patience = os.O_NONBLOCK if name in _RECLAIMING else 0
+    fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | patience, dir_fd=directory)
     try:
         os.write(fd, f"{command}\n".encode())
     finally:

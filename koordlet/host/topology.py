@@ -111,6 +111,16 @@ def disks(tree: HostTree) -> tuple[str, ...]:
     return tuple(number for _name, number in _disks(tree))
 
 
+def disk_names(tree: HostTree) -> dict[str, str]:
+    """Block devices as they may be called (`vda`, `/dev/vda`, `/dev/mapper/vg-lv`, `8:0`) to major:minor."""
+    found: dict[str, str] = {}
+    for name, number in _disks(tree):
+        mapped = (tree.text(f"/sys/block/{name}/dm/name") or "").strip()
+        names = (number, name, f"/dev/{name}", *((mapped, f"/dev/mapper/{mapped}") if mapped else ()))
+        found |= dict.fromkeys(names, number)
+    return found
+
+
 def bfq_disks(tree: HostTree) -> frozenset[str]:
     """Disks with the bfq scheduler."""
     found = _disks(tree)

@@ -1,5 +1,6 @@
 """Health of the agent for the kubelet's probes: /healthz while it ticks, /readyz from its first tick on."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
@@ -45,5 +46,22 @@ def with_health(health: TickHealth, metrics: "WSGIApplication") -> "WSGIApplicat
         status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
         respond(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{problem or 'ok'}\n".encode()]
+
+    return answer
+
+
+def few_at_once(metrics: "WSGIApplication", most: int = 4) -> "WSGIApplication":
+    """Return an application that turns scrapes away while `most` are being answered, instead of piling them up."""
+    free = threading.BoundedSemaphore(most)
+
+    def answer(environment: "WSGIEnvironment", respond: "StartResponse") -> Iterable[bytes]:
+        if not free.acquire(blocking=False):
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            respond(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"too many scrapes at once\n"]
+        try:
+            return metrics(environment, respond)
+        finally:
+            free.release()
 
     return answer

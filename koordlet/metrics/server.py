@@ -15,7 +15,7 @@ from koordlet.config import AgentSettings
 from koordlet.control.control_loop import ControlLoop
 from koordlet.metrics.actions import ActionMetrics
 from koordlet.metrics.cgroups import CgroupMetrics
-from koordlet.metrics.health import TickHealth, with_health
+from koordlet.metrics.health import TickHealth, few_at_once, with_health
 from koordlet.metrics.verdicts import VerdictMetrics
 from koordlet.tick import Tick
 
@@ -45,7 +45,7 @@ def open_metrics(
         problem = f"metrics cannot be served on {table.address}:{table.port}: {error.strerror}"
         raise Unsupported(problem, "set [metrics] port in the settings file") from error
     health = TickHealth(settings.interval_seconds)
-    server.set_app(with_health(health, make_wsgi_app(registry)))
+    server.set_app(with_health(health, few_at_once(make_wsgi_app(registry))))
     _log.info("metrics on http://%s:%d/metrics", table.address, server.server_port)
 
     def update(tick: Tick) -> None:

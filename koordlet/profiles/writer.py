@@ -32,7 +32,7 @@ class ProfileWriter:
         """Rows of segments that could not be written."""
         self._settings = settings
         self._directory = Path(settings.directory)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left_over in self._directory.glob(f"*{SUFFIX}{PARTIAL}"):
             left_over.unlink(missing_ok=True)
         self._rows = Rows(node_type, span_seconds)
@@ -80,7 +80,7 @@ class ProfileWriter:
         self._thread.start()
 
     def _write(self, segment: ProfileSegment, path: Path) -> None:
-        command = [sys.executable, "-m", "koordlet.profiles.segment", str(path)]
+        command = [sys.executable, "-P", "-m", "koordlet.profiles.segment", str(path)]
         try:
             done = subprocess.run(
                 command, input=msgspec.msgpack.encode(segment), capture_output=True, timeout=_WRITE_SECONDS, check=False

@@ -26,8 +26,9 @@ class ScratchCgroup:
         v1, unified = find_mounts(host or HostTree(Path("/")))
         self.path = path
         self.directories = tuple(dict.fromkeys(mount / path.lstrip("/") for mount in _mounts(v1, unified)))
+        self._delegated: list[tuple[Path, str]] = []
         if "cpu" not in v1 and unified is not None:
-            _delegate_controllers(unified, path)
+            self._delegated = _delegate_controllers(unified, path)
         for directory in self.directories:
             directory.mkdir(parents=True, exist_ok=True)
 
@@ -80,6 +81,10 @@ class ScratchCgroup:
         for directory in self.directories:
             with contextlib.suppress(FileNotFoundError):
                 directory.rmdir()
+        for directory, enabled in reversed(self._delegated):
+            with contextlib.suppress(OSError):  # another program enables it further down by now
+                (directory / "cgroup.subtree_control").write_text(" ".join(f"-{name}" for name in enabled.split()))
+        self._delegated = []
 
     def _pids(self) -> set[int]:
         found: set[int] = set()
@@ -95,12 +100,16 @@ def _mounts(v1: dict[str, Path], unified: Path | None) -> list[Path]:
     return [v1[name] for name in _V1 if name in v1] + ([unified] if unified is not None else [])
 
 
-def _delegate_controllers(unified: Path, path: str) -> None:
-    """Enable the controllers in every level above the cgroup (cgroup.subtree_control)."""
-    directory = unified
+def _delegate_controllers(unified: Path, path: str) -> list[tuple[Path, str]]:
+    """Enable the controllers in every level above the cgroup; return the levels and what was not enabled there."""
+    directory, enabled = unified, []
     for part in path.strip("/").split("/"):
         directory.mkdir(exist_ok=True)
         offered = (directory / "cgroup.controllers").read_text().split()
-        wanted = " ".join(f"+{name}" for name in _V2 if name in offered)
-        (directory / "cgroup.subtree_control").write_text(wanted)
+        present = (directory / "cgroup.subtree_control").read_text().split()
+        wanted = [name for name in _V2 if name in offered and name not in present]
+        if wanted:
+            (directory / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in wanted))
+            enabled.append((directory, " ".join(wanted)))
         directory = directory / part
+    return enabled

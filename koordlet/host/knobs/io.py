@@ -70,7 +70,7 @@ def assign_device_keys(host: KnobHost, spec: KnobSpec, target: str, value: str) 
     assigned = []
     for item, text in device_items(value).items():
         text_format = file.format
-        if text_format == Format.TEXT and item.split()[1] not in ("ctrl", "enable"):
+        if text_format == Format.TEXT and item.split()[1] not in ("ctrl", "enable", "model"):
             text_format = Format.DECIMAL
         rule = KernelFile(path, text_format, Layout.DEVICE_KEY, item)
         assigned.append(Assignment(rule, canonical(text_format, text)))

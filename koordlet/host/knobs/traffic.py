@@ -28,6 +28,7 @@ class TrafficLink:
 
     device: str = ""
     bits_per_second: int = 0
+    is_allowed: bool = True
 
 
 class TrafficKnob:
@@ -41,6 +42,8 @@ class TrafficKnob:
 
     def assignments(self, target: str, value: str) -> tuple[Assignment, ...]:
         """The one attribute. Raises Unsupported, CgroupGone, ValueError and HostError as `Knobs.assignments`."""
+        if not self._link.is_allowed:
+            raise Unsupported("traffic classes replace the queue of the link", "set [enforcer] network_classes = true")
         device = self._link.device or self._default_device()
         directory, level = self._locate(target)
         unsupported = classifiers.missing_support(by_classid=level == NET_CLS)

@@ -139,8 +139,9 @@ class ColocationBudget(Strategy[ColocationBudgetSettings]):
             return
         online = max(view.memory_bytes - directory.memory_bytes, 0)
         allowed = budget(view.node.memory_bytes, self.settings.memory_safe_percent, online, opened)
-        used = directory.memory_bytes + (directory.cache_bytes or 0)
         step = max(view.node.memory_bytes // 100, 1)
+        used = directory.memory_bytes + (directory.cache_bytes or 0)
+        used += step if used > allowed else 0  # it may have grown since it was read
         cap = max(allowed // step * step, used, view.node.page_bytes)
         reason = f"online work uses {online} bytes; {max(allowed, 0)} are left for best-effort work"
         yield self.set_knob(directory.path, Knob.MEMORY_MAX, str(cap), reason, Strength.HARD)

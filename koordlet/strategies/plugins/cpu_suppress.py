@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from api.cgroup_path import is_within
+from api.cgroup_path import is_below, is_within
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Intent, Knob, Strength
 from api.kube.resources import CPU
@@ -76,6 +76,12 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
             self.problems[self.section] = "one quota cannot limit several cgroups; use cpuSuppressPolicy cpuset"
             return []
         directory = roots[0]
+        spared = [pod.name for pod in view.pods if pod.protected and is_below(pod.path, directory.path)]
+        if spared:
+            self.problems[self.section] = (
+                f"{spared[0]} may not be limited and lives in {directory.path}; use cpuSuppressPolicy cpuset"
+            )
+            return []
         current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
         floor = quota_of(view.node.cpu_millicores) * (self.settings.min_percent or 0) // 100
         quota = next_quota_us(allowed, current, view.node.cpu_millicores, floor)

@@ -171,6 +171,7 @@ def settings(state: Path) -> EnforcerSettings:
     return EnforcerSettings(
         enabled=True,
         strategies=("*",),
+        network_classes=True,
         network_bits_per_second=LINK_BITS,
         state_dir=str(state),
         audit_file=str(state / "audit.jsonl"),

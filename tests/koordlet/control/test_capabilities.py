@@ -1,11 +1,13 @@
 """Capabilities of a host and the values of single cgroups, as they are read for the response."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from api.frame import CgroupInfo
+from api.intents import Knob
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.response.host_capabilities import CgroupReads
@@ -61,3 +63,16 @@ def test_weights_are_those_before_the_response_lowered_them(
     held = [reader.weights(cgroups, {"/web"})[0] for _ in range(130)]
     assert set(held) == {200.0}
     assert min(reader.weights(cgroups)[0] for _ in range(130)) < 3.0
+
+
+def test_a_knob_is_there_if_any_directory_of_the_host_has_it(tmp_path: Path) -> None:
+    """On cgroup v1 with systemd /system.slice is the first and in no cpuset hierarchy; pods are."""
+    host = FakeHost(tmp_path, 1)
+    for path in ("/system.slice", "/kubepods"):
+        host.make(path)
+    shutil.rmtree(tmp_path / "cg/cpuset/system.slice")
+    cgroups = tuple(CgroupInfo(number, path, path) for number, path in enumerate(["/system.slice", "/kubepods"], 1))
+    found = CapabilityReader(host.tree, Knobs(host.tree), "/agent").host(cgroups)
+    assert Knob.CPUSET_CPUS in found.knobs
+    alone = CapabilityReader(host.tree, Knobs(host.tree), "/agent").host(cgroups[:1])
+    assert Knob.CPUSET_CPUS not in alone.knobs

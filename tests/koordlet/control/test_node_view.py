@@ -285,3 +285,25 @@ def test_memory_that_could_not_be_read_for_long_is_not_known(host: FakeHost) -> 
     builder = NodeViewBuilder(host.tree, Knobs(host.tree))
     assert builder.view(in_turn(tick, column, [-7.0] * 7, [-7.0] * 7), {}).pods[0].memory_bytes == 2**20
     assert builder.view(in_turn(tick, column, [-70.0] * 7, [-70.0] * 7), {}).pods[0].memory_bytes is None
+
+
+def test_disks_have_every_name_that_settings_may_call_them(host: FakeHost) -> None:
+    for name, number, mapped in (("vda", "253:0", ""), ("dm-0", "252:0", "data-lv")):
+        folder = host.root / "sys/block" / name
+        (folder / "dm").mkdir(parents=True)
+        (folder / "size").write_text("100\n")
+        (folder / "dev").write_text(number + "\n")
+        if mapped:
+            (folder / "dm/name").write_text(mapped + "\n")
+    disks = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).node.disks
+    assert {disks[name] for name in ("vda", "/dev/vda", "253:0")} == {"253:0"}
+    assert {disks[name] for name in ("dm-0", "data-lv", "/dev/mapper/data-lv")} == {"252:0"}
+
+
+def test_a_kernel_without_scheduling_identities_is_told_of(host: FakeHost) -> None:
+    builder = NodeViewBuilder(host.tree, Knobs(host.tree))
+    assert Knob.CPU_BVT in builder.view(make_tick(), {}).node.lacking
+    for path in PATHS:
+        host.file(path, "cpu.bvt_warp_ns").write_text("0\n")
+    again = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {})
+    assert Knob.CPU_BVT not in again.node.lacking

@@ -132,3 +132,21 @@ def test_without_an_object_the_settings_hold_and_without_either_nothing_is_asked
     assert runner.strategies["cpu_suppress"].settings.enable
     assert runner.is_asked
     assert not live().is_asked
+
+
+@pytest.mark.parametrize(
+    ("stated", "bits", "told"),
+    [
+        pytest.param("10G", 10 * 10**9, "", id="stated"),
+        pytest.param(None, 0, "", id="not-stated"),
+        pytest.param("fast", 0, "totalNetworkBandwidth", id="no-quantity"),
+        pytest.param("-1", 0, "no bandwidth", id="negative"),
+        pytest.param("1e99", 0, "totalNetworkBandwidth", id="too-much"),
+    ],
+)
+def test_the_speed_of_the_link_is_the_node_slos(stated: str | None, bits: int, told: str) -> None:
+    runner = StrategyRunner({})
+    refused = runner.follow({"systemStrategy": {"totalNetworkBandwidth": stated} if stated else {}}, "NodeSLO n1")
+    assert runner.network_bits_per_second == bits
+    assert told in "".join(map(str, refused))
+    assert bool(refused) == bool(told)

@@ -1,6 +1,9 @@
 """What the kubelet's probes are told about the loop."""
 
-from koordlet.metrics.health import STALLED_SECONDS, TickHealth
+import threading
+from typing import Any
+
+from koordlet.metrics.health import STALLED_SECONDS, TickHealth, few_at_once
 
 
 class Clock:
@@ -35,3 +38,24 @@ def test_long_intervals_get_more_patience() -> None:
     health.beat()
     clock.now += 9 * 60
     assert not health.problem("/healthz")
+
+
+def test_scrapes_beyond_a_few_are_turned_away() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(_environment: object, respond: Any) -> list[bytes]:
+        inside.set()
+        go_on.wait(10)
+        respond("200 OK", [])
+        return [b"metrics"]
+
+    answer = few_at_once(slow, most=1)
+    said: list[str] = []
+    first = threading.Thread(target=answer, args=({}, lambda status, _headers: said.append(status)))
+    first.start()
+    assert inside.wait(10)
+    assert b"too many" in b"".join(answer({}, lambda status, _headers: said.append(status)))  # type: ignore[arg-type]
+    go_on.set()
+    first.join()
+    assert [status.split()[0] for status in said] == ["503", "200"]
+    assert b"metrics" in b"".join(answer({}, lambda status, _headers: said.append(status)))  # type: ignore[arg-type]

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from api.frame import CgroupInfo, CgroupKind
-from api.intents import Evict, Knob, Setting, Strength
+from api.intents import Evict, Knob, Reclaim, Setting, Strength
 from api.qos import QoSClass, QoSSource
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.limits.blast_radius import BlastRadius
 from koordlet.enforcer.limits.rights import BEST_EFFORT, Rights, RightsOnFrame
+from koordlet.enforcer.writer import DryRunWriter
 from tests.frames import cgroup_info
 from tests.koordlet.enforcer.hosts import FakeHost, infos, outcomes, want
 
@@ -168,3 +169,38 @@ def test_everything_stops_and_goes_on_again(tmp_path: Path, by_file: bool) -> No
 
 def test_the_default_rights_are_best_effort() -> None:
     assert Rights().classes_of("anything") == BEST_EFFORT
+
+
+def test_where_only_some_cgroups_may_be_changed_the_node_may_not(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    host.make("/be")
+    enforcer = host.enforcer(only=("/be",))
+    asked = [want(Knob.SYSCTL, "5", "vm/min_free_kbytes"), want(Knob.CPU_MAX, "20000", "/be")]
+    told = {event.knob: event.outcome for event in enforcer.step(asked, now=host.clock)}
+    assert told == {"sysctl": Outcome.PROTECTED, "cpu.max": Outcome.SET}
+    enforcer.close(host.later(1))
+
+
+def test_reclaims_of_one_step_take_no_longer_together_than_one_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty pods whose whole cache is taken would keep trips waiting for ten seconds."""
+    host, seconds = FakeHost(tmp_path), [0.0]
+    paths = [f"/be{number}" for number in range(5)]
+    for path in paths:
+        host.make(path)
+
+    class Slow(DryRunWriter):
+        is_dry = False
+
+        def reclaim(self, directory: Path, amount_bytes: int) -> int:
+            seconds[0] += 0.15
+            return amount_bytes
+
+    monkeypatch.setattr("koordlet.enforcer.oneshot.time.monotonic", lambda: seconds[0])
+    enforcer = host.enforcer(writer=Slow())
+    asked = [Reclaim(strategy="calm", target=path, reason="any", amount_bytes=1 << 20) for path in paths]
+    outcomes_of = [event.outcome for event in enforcer.step(asked, now=host.clock)]
+    assert outcomes_of == [Outcome.RECLAIMED] * 2 + [Outcome.OVER_BUDGET] * 3
+    assert enforcer.step(asked[4:], now=host.later(1))[0].outcome is Outcome.RECLAIMED
+    enforcer.close(host.later(1))

@@ -43,7 +43,7 @@ def parts_of(host: FakeHost, knob: Knob, value: str, target: str = "/pod") -> di
 MIB = 1 << 20
 V1_CASES = [
     pytest.param(Knob.CPU_WEIGHT, "100", {"cpu.shares": "1024"}, id="weight-100-is-1024-shares"),
-    pytest.param(Knob.CPU_WEIGHT, "1", {"cpu.shares": "10"}, id="weight-1"),
+    pytest.param(Knob.CPU_WEIGHT, "1", {"cpu.shares": "2"}, id="weight-1-is-the-least"),
     pytest.param(Knob.CPU_MAX, "max", {"cpu.cfs_quota_us": "-1"}, id="no-quota"),
     pytest.param(
         Knob.CPU_MAX,
@@ -174,3 +174,23 @@ def test_one_item_is_read_and_set_alone() -> None:
     assert item_text(Layout.DEVICE_KEY, "8:16 wbps", "8:0 rbps=1 wbps=2\n8:16 rbps=3 wbps=4\n") == "4"
     assert item_text(Layout.DEVICE, "8:0", "8:16 5\n8:0 7\n") == "7"
     assert item_text(Layout.WORD, "HRTICK", "START_DEBIT NO_HRTICK") == "0"
+
+
+def test_the_least_weight_raises_nobody_on_v1(tmp_path: Path) -> None:
+    """The kubelet's best-effort directory has 2 shares, the least that there are."""
+    host = FakeHost(tmp_path, 1)
+    host.make("/pod")
+    assert parts_of(host, Knob.CPU_WEIGHT, "1") == {"cpu.shares": "2"}
+    assert parts_of(host, Knob.CPU_WEIGHT, "2") == {"cpu.shares": "20"}
+
+
+def test_a_cost_model_of_the_users_own_is_written(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, 2)
+    host.file("/", "io.cost.model").write_text("")
+    model = "8:0 ctrl=user model=linear rbps=1000 rseqiops=10"
+    assert parts_of(host, Knob.IO_COST_MODEL, model, "/") == {
+        "io.cost.model#8:0 ctrl": "8:0 ctrl=user",
+        "io.cost.model#8:0 model": "8:0 model=linear",
+        "io.cost.model#8:0 rbps": "8:0 rbps=1000",
+        "io.cost.model#8:0 rseqiops": "8:0 rseqiops=10",
+    }

@@ -7,6 +7,8 @@ import pytest
 
 from api.intents import Knob
 from api.plugin import Unsupported
+from koordlet.config import EnforcerSettings
+from koordlet.enforcer.lifecycle import open_knobs
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.knobs.traffic import TrafficLink
@@ -71,3 +73,14 @@ def test_a_tap_asks_for_the_deepest_cgroup_first() -> None:
         0x10,
     ]
     assert instructions(tap_program({}))[-2:] == [(0xB7, 0, 0, -1), (0x95, 0, 0, 0)]
+
+
+def test_traffic_classes_must_be_asked_for(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    host.make("/pod")
+    with pytest.raises(Unsupported, match="network_classes"):
+        open_knobs(EnforcerSettings(), host.tree).assignments(Knob.NET_CLASS, "/pod", "rate=1000")
+    asked = EnforcerSettings(network_classes=True, network_interface="no-such-link")
+    with pytest.raises((Unsupported, OSError)) as refused:
+        open_knobs(asked, host.tree).assignments(Knob.NET_CLASS, "/pod", "rate=1000")
+    assert "network_classes" not in str(refused.value)

@@ -272,3 +272,11 @@ def test_the_cpus_are_free_ones_and_settle(seen: NodeView, config: CpuSuppressSe
 
 def fields(config: CpuSuppressSettings) -> dict[str, object]:
     return {name: getattr(config, name) for name in config.__struct_fields__}
+
+
+def test_one_quota_limits_nobody_who_may_not_be_limited() -> None:
+    proxy = pod("proxy", QoSClass.SYSTEM, directory=BEST_EFFORT, kube_qos="BestEffort")
+    strategy = CpuSuppress(CpuSuppressSettings(enable=True, policy="cfsQuota"))
+    assert strategy.decide(view(directory(BEST_EFFORT), proxy, BE_2, on=node(16), cores=10), 0.0) == []
+    assert any("use cpuSuppressPolicy cpuset" in problem for problem in strategy.problems.values())
+    assert strategy.decide(view(directory(BEST_EFFORT), BE_2, on=node(16), cores=10), 0.0)

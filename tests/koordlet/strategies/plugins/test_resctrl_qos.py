@@ -8,12 +8,14 @@ from api.intents import Knob
 from api.qos import QoSClass
 from api.settings import SettingsError
 from koordlet.strategies.plugins.resctrl_qos import (
+    Domains,
     ResctrlBlock,
     ResctrlClass,
     ResctrlQos,
     ResctrlQosSettings,
     bandwidth,
     cache_mask,
+    schemata,
 )
 from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import CacheControl
@@ -147,3 +149,13 @@ def test_an_empty_range_is_refused() -> None:
     spec = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"catRangeStartPercent": 30}}}}
     with pytest.raises(SettingsError, match="catRangeEndPercent 30 must be above catRangeStartPercent 30"):
         settings_of(ResctrlQosSettings, "resourceQOSStrategy", spec, "file")
+
+
+def test_amd_counts_bandwidth_in_its_own_unit() -> None:
+    amd = CacheControl(mask=0xFFFF, domains=(0,), bandwidth_domains=(0,), bandwidth_full=160)
+    assert [bandwidth(amd, percent) for percent in (100, 50, 1)] == [2048, 80, 1]
+
+
+def test_a_host_that_divides_bandwidth_alone_gets_no_cache_line() -> None:
+    control = CacheControl(mask=0, domains=(), bandwidth_domains=(0,))
+    assert schemata(Domains({}, {0: 50}), control) == "MB:0=50"

@@ -13,7 +13,7 @@ from koordlet.strategies.settings import settings_of
 from koordlet.strategies.throttling import Caps, CpuThrottle
 from koordlet.strategies.view import NodeView
 from koordlet.strategies.watermark_rules import MetricRule, WatermarksSettings, excess, measured
-from tests.koordlet.strategies.views import GIB, evicted, node, pod, settings, view
+from tests.koordlet.strategies.views import GIB, container, evicted, node, pod, settings, view
 
 DEFAULTS = {
     "gates": {},
@@ -231,3 +231,13 @@ def test_excess() -> None:
 def test_refused_settings(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         parsed(THROTTLE, **spec)
+
+
+def test_the_containers_of_a_throttled_pod_have_no_more_than_it() -> None:
+    """Cgroup v1 refuses the quota of a cgroup below which another one has more."""
+    wide, narrow = container(BE, "wide", limits={"cpu": 4000}), container(BE, "narrow", limits={"cpu": 100})
+    strategy = parsed(THROTTLE, avoidanceThreshold=1, restoredThreshold=1)
+    wanted = settings(strategy.decide(view(BE, wide, narrow, container(BE, "free"), cores=6), 0.0))
+    quotas = {path: value for (path, knob), value in wanted.items() if knob is Knob.CPU_MAX}
+    assert set(quotas) == {BE.path, wide.path}
+    assert quotas[BE.path] == quotas[wide.path]
