@@ -117,7 +117,7 @@ def test_defaults() -> None:
             "timeout_seconds": 5.0,
         },
         "cluster": {
-            "enabled": False,
+            "enabled": None,
             "kubeconfig": "",
             "node_name": "",
             "events": True,

@@ -61,6 +61,7 @@ ALLOWED: Mapping[str, frozenset[QoSClass]] = {
 }
 """Classes that each may give less to in these settings, which name LS wherever they can; state of the protocol goes to
 every class of it but SYSTEM."""
+_ROOTS_OWN = ("/", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 NEVER = ("/system.slice", "/runtime.slice", "/podruntime.slice", "/kubelet", "/user.slice", "/init.scope")
 
 
@@ -105,7 +106,7 @@ def random_infos(paths: Sequence[str], chance: random.Random) -> tuple[CgroupInf
         elif info.kind in (CgroupKind.PLAIN, CgroupKind.UNIT) and chance.random() < 0.3:
             info = replace(info, qos=chance.choice(list(QoSClass)), qos_source=QoSSource.SETTINGS)
         owner = 1000 if "user@1000" in path else above.owner_uid if above else 0
-        found[path] = replace(info, owner_uid=1000 if chance.random() < 0.03 and path != "/" else owner)
+        found[path] = replace(info, owner_uid=1000 if chance.random() < 0.03 and path not in _ROOTS_OWN else owner)
     return tuple(found.values())
 
 
