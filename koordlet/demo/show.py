@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -19,7 +20,9 @@ def milliseconds(seconds: float) -> str:
     """Return a latency to show; one of a request that was never answered is named so."""
     if np.isnan(seconds):
         return "-"
-    return "lost" if np.isinf(seconds) else f"{seconds * 1e3:.1f} ms"
+    if np.isinf(seconds):
+        return "lost"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
 def percent(ratio: float) -> str:
@@ -28,11 +31,11 @@ def percent(ratio: float) -> str:
 
 
 def table(phases: Sequence[DemoPhase], *, title: str = "") -> Table:
-    """Return the table of what each phase cost the service and the best-effort work."""
-    drawn = Table(title=title, title_justify="left", expand=True)
-    drawn.add_column("phase")
-    for column in ("p50", "p99", "p99.9", "p99 over alone", "best-effort blocks/s", "of unprotected", "requests"):
-        drawn.add_column(column, justify="right")
+    """Return the table of what each phase cost the service and the best-effort work; it fits into 80 columns."""
+    drawn = Table(title=title, title_justify="left", expand=True, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    drawn.add_column("phase", no_wrap=True)
+    for column in ("p50", "p99", "p99.9", "p99/alone", "blocks/s", "work", "requests"):
+        drawn.add_column(column, justify="right", no_wrap=True)
     for row in compare(list(phases)):
         drawn.add_row(*_cells(row), style=_COLOURS.get(row.name, ""))
     return drawn

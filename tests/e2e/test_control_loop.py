@@ -89,5 +89,5 @@ def test_the_demo_shows_three_phases_and_leaves_nothing(tmp_path: Path) -> None:
     assert phases[0].blocks == 0
     assert phases[1].blocks > 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "p99 over alone" in (tmp_path / "screen.txt").read_text()
+    assert "p99/alone" in (tmp_path / "screen.txt").read_text()
     assert not any(directory.exists() for directory in Path("/sys/fs/cgroup").glob(f"*{ROOT}"))
