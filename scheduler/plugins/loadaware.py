@@ -61,8 +61,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Reject nodes with an expired report in the filter."""
     node_metric_expiration_seconds: float = 180.0
     """A report this old is expired."""
-    enable_schedule_when_node_metrics_expired: bool = False
-    """Let nodes with an expired report take pods."""
+    enable_schedule_when_node_metrics_expired: bool = True
+    """Let nodes with an expired report take pods: an outage of the agents must not close the cluster."""
     resource_weights: dict[str, int] = msgspec.field(default_factory=dict)
     """Weights of the score; empty is cpu 1, memory 1 unless a dominant weight is set."""
     dominant_resource_weight: int = 0
