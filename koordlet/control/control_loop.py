@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
@@ -69,6 +69,21 @@ class IntentSource(Protocol):
         """All that it asks for; the enforcer compares with what is in effect."""
 
 
+@dataclass(frozen=True, slots=True)
+class HookFigures:
+    """Counters of the runtime hooks by mode: `nri`, `runtime_proxy`."""
+
+    calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Calls of the runtime by mode and method."""
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Calls that were answered with nothing because of an error."""
+    slowest_seconds: Mapping[str, float] = field(default_factory=dict)
+    connected: Mapping[str, bool] = field(default_factory=dict)
+    """Whether a runtime asks at present, where that is known."""
+    problems: int = 0
+    """Rules that could not be followed for a pod or container."""
+
+
 class _Everything(Collection[str]):
     """The collection that has every name."""
 
@@ -124,6 +139,8 @@ class ControlLoop:
         """Taints and actions for the cluster; None where nothing is reported, or nothing is done."""
         self.sources: list[IntentSource] = []
         """Further sources of intents, asked in each tick."""
+        self.hook_figures: Callable[[], HookFigures] = HookFigures
+        """Counters of the runtime hooks, where there are any."""
         self.kubelet_policy_of: KubeletPolicyOf = no_kubelet_policy
         """The kubelet's own managers, whose files are left to it."""
         self.pods_known: Callable[[], bool] = lambda: True

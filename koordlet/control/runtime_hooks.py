@@ -15,7 +15,7 @@ from api.cpuset import format_cpuset
 from api.frame import CgroupInfo
 from api.intents import Intent, Knob, Setting, Strength
 from koordlet.config import AgentSettings
-from koordlet.control.control_loop import ControlLoop
+from koordlet.control.control_loop import ControlLoop, HookFigures
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.enforcer.lifecycle import open_knobs
 from koordlet.hooks.decide import HookRules
@@ -31,6 +31,7 @@ from koordlet.topology.cpu_state import CpuStateReader
 
 if TYPE_CHECKING:
     from koordlet.nri.plugin import AwaitPod, Plugin
+    from koordlet.nri.runtime_link import RuntimeLink
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +68,10 @@ class RuntimeHooks:
         self.reconciler = reconciler
         self.pods = pods
         self.actions = actions
+        self.plugins: dict[str, Plugin] = {}
+        """Those that answer a runtime, by mode."""
+        self.link: RuntimeLink | None = None
+        """The way to the runtime's NRI."""
         self._facts_of = facts_of
         self._holds = holds
         self._ask_now = ask_now
@@ -127,6 +132,17 @@ class RuntimeHooks:
                 return
             self._identities[path] = (settings, 0)
         self._ask_now(settings)
+
+    def figures(self) -> HookFigures:
+        """Return the counters; any thread may call."""
+        plugins = self.plugins.items()
+        return HookFigures(
+            calls={(mode, method): count for mode, each in plugins for method, count in dict(each.events).items()},
+            failures={(mode, method): count for mode, each in plugins for method, count in dict(each.failures).items()},
+            slowest_seconds={mode: each.slowest_seconds for mode, each in plugins},
+            connected={"nri": self.link.reason == ""} if self.link is not None else {},
+            problems=len(self._problems) + sum(len(each.problems) for _, each in plugins),
+        )
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have something closed at the end."""
@@ -216,6 +232,7 @@ def open_runtime_hooks(
     if settings.runtime_proxy.enabled and may_act:
         _open_hook_service(settings, tree, hooks, facts_of, v1=v1)
     control.sources.append(hooks)
+    control.hook_figures = hooks.figures
     return hooks
 
 
@@ -230,6 +247,7 @@ def _open_nri(
         _log.warning("the NRI plugin needs protobuf (%s); pip install 'koord[grpc]'", error)
         return
     link = RuntimeLink(plugin, tree.path(settings.nri.socket), settings.nri)
+    hooks.plugins["nri"], hooks.link = plugin, link
     link.start()
     hooks.on_close(link.close)
 
@@ -246,6 +264,7 @@ def _open_hook_service(
     except ImportError as error:
         _log.warning("runtime hooks of koord-runtime-proxy need gRPC (%s); pip install 'koord[grpc]'", error)
         return
+    hooks.plugins["runtime_proxy"] = plugin
     service = HookService(settings.runtime_proxy, PluginAnswers(plugin), tree.root)
     try:
         service.start()

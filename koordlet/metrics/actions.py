@@ -31,6 +31,11 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         "Protocol state that is held, in effect or below an action",
     ),
     "koord_guardian_starts": ("counter", (), "Times that the process that restores actions was started"),
+    "koord_hook_calls": ("counter", ("mode", "method"), "Calls of the container runtime that the hooks answered"),
+    "koord_hook_failures": ("counter", ("mode", "method"), "Calls that were answered with nothing because of an error"),
+    "koord_hook_slowest_seconds": ("gauge", ("mode",), "Longest time for an answer to the container runtime"),
+    "koord_hook_connected": ("gauge", ("mode",), "1 while the container runtime asks the hooks"),
+    "koord_hook_problems": ("gauge", (), "Rules of the hooks that could not be followed for a pod or container"),
     "koord_response_steps": (
         "counter",
         ("resource", "rung", "step"),
@@ -121,7 +126,7 @@ class ActionMetrics(PrometheusCollector):
 
 
 def _action_series(control: ControlLoop, dry_run: str) -> Values:
-    enforcer, response = control.enforcer, control.response
+    enforcer, response, hooks = control.enforcer, control.response, control.hook_figures()
     active: dict[tuple[str, ...], float] = {}
     for setting in enforcer.active_settings().values():
         key = (setting.strategy, str(setting.knob))
@@ -139,6 +144,11 @@ def _action_series(control: ControlLoop, dry_run: str) -> Values:
         "koord_settings_active": active,
         "koord_protocol_settings": held,
         "koord_guardian_starts": {(): float(control.guardian.starts)} if control.guardian else {},
+        "koord_hook_calls": {key: float(count) for key, count in hooks.calls.items()},
+        "koord_hook_failures": {key: float(count) for key, count in hooks.failures.items()},
+        "koord_hook_slowest_seconds": {(mode,): seconds for mode, seconds in hooks.slowest_seconds.items()},
+        "koord_hook_connected": {(mode,): float(is_there) for mode, is_there in hooks.connected.items()},
+        "koord_hook_problems": {(): float(hooks.problems)} if hooks.calls or hooks.problems else {},
         "koord_response_steps": {key: float(count) for key, count in control.steps.items()},
         "koord_response_rungs_active": rungs,
         "koord_culprits_skipped": {(why,): float(count) for why, count in response.skipped.items()},

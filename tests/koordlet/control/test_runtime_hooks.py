@@ -204,6 +204,8 @@ def test_the_runtime_is_answered(node: Node) -> None:
     hooks = node.open(nri=NriSettings(socket="/nri.sock", backoff_seconds=0.1))
     plugin = runtime.accept()
     assert plugin.begin()
+    wait_for(lambda: node.control.hook_figures().connected == {"nri": True})
+    assert node.control.hook_figures().calls["nri", "Configure"] == 1
     hooks.close()
     wait_for(lambda: plugin.trunk.recv(1) == b"")
     plugin.close()

@@ -11,7 +11,7 @@ from api.frame import CgroupInfo
 from api.intents import Knob, Setting
 from detector.baselines.values import Judgement
 from detector.judging.signals import Turnarounds
-from koordlet.control.control_loop import ControlLoop
+from koordlet.control.control_loop import ControlLoop, HookFigures
 from koordlet.control.harm import HarmMeter
 from koordlet.control.slowdown import SlowdownMeter
 from koordlet.control.strategy_runner import StrategyRunner
@@ -48,6 +48,9 @@ def control_loop() -> ControlLoop:
             counts={("response", "cpu.idle", "set"): 4},
         ),
         "guardian": SimpleNamespace(starts=1),
+        "hook_figures": lambda: HookFigures(
+            {("nri", "CreateContainer"): 7}, {("nri", "CreateContainer"): 1}, {"nri": 0.25}, {"nri": True}, 2
+        ),
         "response": SimpleNamespace(active_rungs={("/batch", "cpu"): ("idle",)}, skipped={"protected": 2}),
         "steps": {("cpu", "idle", "kept"): 3},
         "trips": {"acted": 1},
@@ -104,3 +107,16 @@ def test_a_strategy_that_fails_is_reported_and_so_are_its_intents() -> None:
     assert 'koord_strategy_problems{strategy="willing"} 0.0' in text
     assert 'koord_strategy_intents{result="requested",strategy="response"} 3.0' in text
     assert 'koord_strategy_intents{result="conflict",strategy="response"} 1.0' in text
+
+
+def test_the_runtime_hooks_are_counted() -> None:
+    metrics = ActionMetrics(2, str, dry_run=False)
+    metrics.update(control_loop(), CGROUPS)
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    text = generate_latest(registry).decode()
+    assert 'koord_hook_calls_total{method="CreateContainer",mode="nri"} 7.0' in text
+    assert 'koord_hook_failures_total{method="CreateContainer",mode="nri"} 1.0' in text
+    assert 'koord_hook_slowest_seconds{mode="nri"} 0.25' in text
+    assert 'koord_hook_connected{mode="nri"} 1.0' in text
+    assert "koord_hook_problems 2.0" in text
