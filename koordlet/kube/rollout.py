@@ -73,7 +73,8 @@ def restoring(daemon_set: Document) -> Document:
     (agent,) = (one for one in pod["containers"] if one["name"] == AGENT)
     config = [one for one in agent.get("args") or () if one.startswith("--config")]
     restorer = {key: value for key, value in copy.deepcopy(agent).items() if key not in _ONLY_OF_AGENTS}
-    restorer |= {"name": RESTORER, "command": ["koordlet", "restore"], "args": [*config, "--all", "--wait=90"]}
+    command = [*(agent.get("command") or ["koordlet", "run"])[:-1], "restore"]
+    restorer |= {"name": RESTORER, "command": command, "args": [*config, "--all", "--wait=90"]}
     for mount in restorer.get("volumeMounts") or ():
         if mount["mountPath"] in ("/sys/fs/cgroup", "/sys/fs/resctrl"):
             mount["readOnly"] = False

@@ -6,6 +6,7 @@ where an image would have them. Everything else is what the chart says.
 
 import re
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import pytest
 import yaml
 
 from api.crds import NODE_METRIC
+from api.intents import Knob, Setting
 from cluster import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
@@ -32,6 +34,11 @@ from cluster import (
     bind,
     custom,
 )
+from koordlet.config import EnforcerSettings
+from koordlet.enforcer.lifecycle import open_enforcer
+from koordlet.host.files import HostTree
+from koordlet.kube.rollout import restore_nodes
+from tests.cgroups import CgroupTree, TestCgroup
 from tests.cluster_e2e.conftest import Pods, container_id
 from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
@@ -176,7 +183,7 @@ address = "0.0.0.0"
 enabled = true
 first_report_seconds = 1.0
 [enforcer]
-only = ["/kubepods*"]
+only = ["/kubepods*", "/koord-test-*"]
 [kubelet]
 endpoint = "{node.kubelet.url}"
 cri_socket = "{node.runtime.socket}"
@@ -234,6 +241,75 @@ def test_the_enforcing_agent_has_its_capabilities_and_changes_no_pod_without_nee
     after = settings_below(Path("/sys/fs/cgroup"))
     pod_settings = {path for path in before if "/pod" in path}
     assert {path for path in pod_settings & after.keys() if before[path] != after[path]} == set()
+
+
+@pytest.fixture
+def left_action(node: Node) -> Iterator[TestCgroup]:
+    """A cgroup with a quota and a weight of an agent on this node that was killed."""
+    with CgroupTree.detect().make_cgroup("left") as made:
+        settings = EnforcerSettings(
+            enabled=True, strategies=("*",), state_dir=str(node.directory / "koord-state"), audit_file=""
+        )
+        enforcer = open_enforcer(settings, HostTree())
+        quota = Setting(strategy="s", target=made.path, knob=Knob.CPU_MAX, value="20000 100000", reason="-")
+        # More than was found, which a cgroup without a class may be given.
+        weight = Setting(
+            strategy="runtime_hooks",
+            target=made.path,
+            knob=Knob.CPU_WEIGHT,
+            value="200",
+            reason="-",
+            protocol_state=True,
+        )
+        enforcer.step([quota, weight])
+        enforcer._journal.close()
+        yield made
+
+
+def limits(cgroup: TestCgroup) -> tuple[str, str]:
+    """Quota and weight or shares."""
+    v2 = (cgroup.cpu_dir / "cpu.max").exists()
+    names = ("cpu.max", "cpu.weight") if v2 else ("cpu.cfs_quota_us", "cpu.shares")
+    quota, weight = ((cgroup.cpu_dir / name).read_text().split()[0] for name in names)
+    return quota.replace("-1", "max"), weight
+
+
+def test_an_observing_agent_starts_after_the_actions_of_an_enforcing_one_are_restored(
+    node: Node, left_action: TestCgroup
+) -> None:
+    before = limits(left_action)
+    assert before[0] == "20000"
+    with installed(node, values_of(node)):
+        assert limits(left_action) == ("max", before[1]), log_of(node)
+
+
+def test_before_an_uninstallation_every_node_restores_all(node: Node, left_action: TestCgroup) -> None:
+    _, weight = limits(left_action)
+    with installed(node, values_of(node, enforce=True)) as first:
+        assert limits(left_action) == ("max", weight), log_of(node)
+        done: list[int | None] = []
+        key = Key(NAMESPACE, "koordlet")
+        asking = threading.Thread(target=lambda: done.append(restore_nodes(node.client, key, 90.0)))
+        asking.start()
+
+        def successor() -> Document | None:
+            pods = [pod for pod in agents(node) if pod["metadata"]["uid"] != first["metadata"]["uid"]]
+            return pods[0] if pods else None
+
+        pod = wait_for(successor, 90, check=lambda: story(node), interval_seconds=0.2)
+        bind(node.client, Binding(Key(NAMESPACE, pod["metadata"]["name"]), pod["metadata"]["uid"], node.name))
+        asking.join()
+        assert done == [0], story(node)
+        quota, after = limits(left_action)
+        assert (quota, after != weight) == ("max", True)
+
+
+@pytest.mark.skipif(not Path("/sys/fs/cgroup/memory").is_dir(), reason="on v2 a container may not leave its cgroup")
+def test_the_guardian_outlives_the_container(node: Node) -> None:
+    procs = Path("/sys/fs/cgroup/memory/koord-guardian/cgroup.procs")
+    with installed(node, values_of(node, enforce=True)):
+        wait_for(lambda: procs.exists() and procs.read_text().split(), check=lambda: log_of(node))
+    wait_for(lambda: not procs.exists() or not procs.read_text().split())
 
 
 def test_privileged_works_too(node: Node) -> None:

@@ -131,6 +131,18 @@ def test_nothing_is_left_of_a_killed_agent(kernel: Kernel, tmp_path: Path) -> No
     assert (sorted(Path("/sys/fs/bpf").rglob("*")) if Path("/sys/fs/bpf").exists() else []) == pinned
 
 
+def test_a_hangup_reads_the_settings_again_and_names_what_needs_a_restart(kernel: Kernel, tmp_path: Path) -> None:
+    with running(tmp_path) as (process, _, log):
+        settings = tmp_path / "koordlet.toml"
+        settings.write_text(settings.read_text() + "[response]\nlease_seconds = 9.0\n[prediction]\nenabled = false\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "settings read again; 1 changed keys" in log.read_text(), check=alive(process, log))
+        assert "a restart is needed for [prediction] enabled" in log.read_text()
+        settings.write_text("[no such table]\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "the settings stay as they were" in log.read_text(), check=alive(process, log))
+
+
 def test_the_agent_never_writes_to_a_cgroup(kernel: Kernel, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     calls = "trace=openat,open,creat,mkdir,mkdirat,rmdir"
