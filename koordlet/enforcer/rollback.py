@@ -73,6 +73,10 @@ def roll_back(entries: Iterable[JournalEntry], writer: Writer) -> list[RollbackR
             ours[entry.target, entry.knob].append((entry, text))
         else:
             results.append(RollbackResult(entry, *_unwritten(ownership, text)))
+    for owner, found in list(ours.items()):
+        if all(entry.by_kernel and text == entry.original for entry, text in found):
+            # Its cause is restored already, and it with that.
+            results += [RollbackResult(entry, *_unwritten(Ownership.ORIGINAL, text)) for entry, text in ours.pop(owner)]
     results += _write_originals(ours, writer)
     return results
 

@@ -19,8 +19,6 @@ RESTORER = "restore"
 _ASK = ClientSettings(timeout_seconds=2.0, connect_seconds=1.0, attempts=1, patience_seconds=2.0)
 _POLL_SECONDS = 2.0
 _ATTEMPTS = 5
-_CAPABILITIES = ("DAC_OVERRIDE", "SYS_RESOURCE")
-"""Needed to restore the OOM scores of other users' processes."""
 _ONLY_OF_AGENTS = ("livenessProbe", "readinessProbe", "startupProbe", "ports", "lifecycle")
 
 
@@ -72,15 +70,12 @@ def restoring(daemon_set: Document) -> Document:
     pod = changed["spec"]["template"]["spec"]
     (agent,) = (one for one in pod["containers"] if one["name"] == AGENT)
     config = [one for one in agent.get("args") or () if one.startswith("--config")]
-    restorer = {key: value for key, value in copy.deepcopy(agent).items() if key not in _ONLY_OF_AGENTS}
+    # An agent that only observes has one that may write, with what that needs.
+    made = [one for one in pod.get("initContainers") or () if one["name"] == RESTORER]
+    source = copy.deepcopy(made[0] if made else agent)
+    restorer = {key: value for key, value in source.items() if key not in _ONLY_OF_AGENTS}
     command = [*(agent.get("command") or ["koordlet", "run"])[:-1], "restore"]
     restorer |= {"name": RESTORER, "command": command, "args": [*config, "--all", "--wait=90"]}
-    for mount in restorer.get("volumeMounts") or ():
-        if mount["mountPath"] in ("/sys/fs/cgroup", "/sys/fs/resctrl"):
-            mount["readOnly"] = False
-    capabilities = (restorer.get("securityContext") or {}).get("capabilities")
-    if capabilities is not None:
-        capabilities["add"] = sorted({*(capabilities.get("add") or ()), *_CAPABILITIES})
     for key in (*_ONLY_OF_AGENTS, "args"):
         agent.pop(key, None)
     agent["command"] = ["sleep", "infinity"]

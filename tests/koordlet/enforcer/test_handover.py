@@ -9,6 +9,8 @@ from api.qos import QoSClass
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.journal_format import decode
 from koordlet.enforcer.lifecycle import restore
+from koordlet.enforcer.rollback import roll_back
+from koordlet.enforcer.writer import KernelWriter
 from tests.koordlet.enforcer.hosts import Disk, FakeHost, infos, outcomes, want
 
 BE = infos(pod=QoSClass.BE)
@@ -55,6 +57,20 @@ def test_what_is_asked_for_again_stays_without_a_write(host: FakeHost) -> None:
     assert weight(host) == before
     successor.step([BATCH], BE, host.later(1))
     assert quota(host) == "50000"
+
+
+def test_a_weight_that_the_kernel_changed_is_restored_once(host: FakeHost) -> None:
+    before = weight(host)
+    killed = host.enforcer()
+    killed.step([want(Knob.CPU_IDLE, "1")], BE, host.later(1))
+    entries = list(killed._journal.live.values())
+    (by_kernel,) = (entry for entry in entries if entry.by_kernel)
+    host.file("/pod", "cpu.weight" if host.version == 2 else "cpu.shares").write_text(f"{by_kernel.ours[-1]}\n")
+    for expected in (["restored", "restored"], ["unchanged", "unchanged"]):
+        results = roll_back(entries, KernelWriter())
+        assert [result.outcome.value for result in results] == expected
+        assert weight(host) == before
+    killed.close(host.later(1))
 
 
 def test_another_value_replaces_it_and_the_original_is_known(host: FakeHost) -> None:
