@@ -17,7 +17,7 @@ _NONE: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 class Subtrees:
     """Immutable; made anew when cgroups come or go."""
 
-    __slots__ = ("_children", "_ids", "_keys", "_order", "_places")
+    __slots__ = ("_children", "_ends", "_ids", "_keys", "_order", "_places")
 
     def __init__(self, cgroups: Sequence[CgroupInfo]) -> None:
         keys = [_key(info.path) for info in cgroups]
@@ -27,6 +27,7 @@ class Subtrees:
         self._ids = np.array([cgroups[row].id for row in order], dtype=np.uint64)
         self._places = np.empty(len(order), dtype=np.intp)
         self._places[self._order] = np.arange(len(order))
+        self._ends = np.array([bisect_left(self._keys, key[:-1] + _BEYOND) for key in self._keys], dtype=np.intp)
         below: dict[str, list[int]] = {}
         for row, info in enumerate(cgroups):
             below.setdefault(parent(info.path), []).append(row)
@@ -47,8 +48,7 @@ class Subtrees:
         """Return what each of these cgroups and all below it have, of a column that has a cgroup's own part only."""
         totals = np.concatenate([[0.0], np.cumsum(np.nan_to_num(own)[self._order])])
         starts = self._places[rows]
-        ends = np.array([bisect_left(self._keys, self._keys[start][:-1] + _BEYOND) for start in starts], dtype=np.intp)
-        return np.asarray(totals[ends] - totals[starts], dtype=np.float64)
+        return np.asarray(totals[self._ends[starts]] - totals[starts], dtype=np.float64)
 
     def children(self, path: str) -> NDArray[np.intp]:
         """Return the rows of the cgroups just below a path, which may be the root."""
