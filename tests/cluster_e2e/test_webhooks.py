@@ -45,6 +45,12 @@ ACCOUNTS = Resource("ServiceAccount", "serviceaccounts", dict)
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Resource("ClusterRole", "clusterroles", dict, group=RBAC, namespaced=False)
 ROLE_BINDINGS = Resource("ClusterRoleBinding", "clusterrolebindings", dict, group=RBAC, namespaced=False)
+OF_THE_MANAGER = {
+    "ClusterRole": ROLES,
+    "ClusterRoleBinding": ROLE_BINDINGS,
+    "Role": Resource("Role", "roles", dict, group=RBAC),
+    "RoleBinding": Resource("RoleBinding", "rolebindings", dict, group=RBAC),
+}
 RUNTIME_CLASSES = Resource("RuntimeClass", "runtimeclasses", dict, group="node.k8s.io", namespaced=False)
 QUOTAS = custom(ELASTIC_QUOTA).of(dict)
 EVERYTHING = [{"apiGroups": [""], "resources": ["pods", "pods/status", "configmaps"], "verbs": ["*"]}]
@@ -72,7 +78,8 @@ class Site:
     admin: Client
     tenant: Client
     scheduler: Client
-    kubeconfig: Path
+    manager: Client
+    """The account of koord-manager with the rights that the chart gives its webhooks, and no others."""
 
     def of(self, scheduler: bool) -> Client:
         """Return the client of a case."""
@@ -89,10 +96,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         admin = stack.enter_context(contextlib.closing(connect(FAST, kubeconfig=kubeconfig)))
         prepare(admin)
         clients = {}
-        for name in ("tenant", "scheduler"):
-            file = kubeconfig_with(kubeconfig, token(admin, name), folder / name)
+        for name, namespace in (("tenant", POLICED), ("scheduler", POLICED), ("koord-manager", "koord-system")):
+            file = kubeconfig_with(kubeconfig, token(admin, name, namespace), folder / name)
             clients[name] = stack.enter_context(contextlib.closing(connect(FAST, kubeconfig=file)))
-        yield Site(admin, clients["tenant"], clients["scheduler"], kubeconfig)
+        yield Site(admin, clients["tenant"], clients["scheduler"], clients["koord-manager"])
 
 
 def prepare(admin: Client) -> None:
@@ -111,16 +118,19 @@ def prepare(admin: Client) -> None:
         subject = {"kind": "ServiceAccount", "name": name, "namespace": POLICED}
         role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
         admin.create(ROLE_BINDINGS, {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]})
+    admin.create(ACCOUNTS, {"metadata": {"name": "koord-manager", "namespace": "koord-system"}})
     for document in documents(VALUES):
         if document["kind"].startswith("ValidatingAdmission"):
             admin.create(ADMISSION[document["kind"]], document)
+        elif document["metadata"]["name"] == "koord-webhook" and document["kind"] in OF_THE_MANAGER:
+            admin.create(OF_THE_MANAGER[document["kind"]], document)
 
 
-def token(admin: Client, account: str) -> str:
+def token(admin: Client, account: str, namespace: str) -> str:
     from cluster.transport import Request
 
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    path = f"/api/v1/namespaces/{POLICED}/serviceaccounts/{account}/token"
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     answer = admin.send(Request("POST", path, body=msgspec.json.encode(body)))
     return str(msgspec.json.decode(answer)["status"]["token"])
 
@@ -203,11 +213,10 @@ def check_quota(site: Site, case: QuotaCase, namespace: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(site: Site) -> Iterator[Site]:
+def webhooks(site: Site) -> Iterator[Webhooks]:
     """The server with the chart's webhook configurations, which call a server in this process."""
     settings = WebhookSettings(address="127.0.0.1", port=0, names=("localhost",))
-    client = connect(FAST, kubeconfig=site.kubeconfig)
-    webhooks = Webhooks(client, settings)
+    webhooks = Webhooks(site.manager, settings)
     for document in documents(VALUES):
         if document["kind"].endswith("WebhookConfiguration"):
             for item in document["webhooks"]:
@@ -222,21 +231,26 @@ def served(site: Site) -> Iterator[Site]:
     webhooks.start()
     try:
         wait_for(lambda: webhooks.ready, 30)
-        site.admin.create(custom(CLUSTER_COLOCATION_PROFILE), spark.PROFILE)
-        site.admin.create(NAMESPACES, spark.NAMESPACE)
-        number = iter(range(1000))
-
-        def changed() -> bool:
-            probe = spark.spark_pod("driver", "1", "1Gi")
-            probe["metadata"]["name"] = f"probe-{next(number)}"
-            stored = site.admin.create(PODS, submitted(probe))
-            return bool(stored["spec"]["schedulerName"] == "koord-scheduler")
-
-        wait_for(changed, 30, interval_seconds=0.2)
-        yield site
+        yield webhooks
     finally:
         webhooks.stop()
-        client.close()
+
+
+@pytest.fixture(scope="module")
+def served(site: Site, webhooks: Webhooks) -> Site:
+    """The server once the webhooks are in effect, with the profile of the published walk."""
+    site.admin.create(custom(CLUSTER_COLOCATION_PROFILE), spark.PROFILE)
+    site.admin.create(NAMESPACES, spark.NAMESPACE)
+    number = iter(range(1000))
+
+    def changed() -> bool:
+        probe = spark.spark_pod("driver", "1", "1Gi")
+        probe["metadata"]["name"] = f"probe-{next(number)}"
+        stored = site.admin.create(PODS, submitted(probe))
+        return bool(stored["spec"]["schedulerName"] == "koord-scheduler")
+
+    wait_for(changed, 30, interval_seconds=0.2)
+    return site
 
 
 def submitted(pod: Document) -> Document:
@@ -352,3 +366,18 @@ def test_a_pod_with_the_overhead_of_its_runtime_class(served: Site) -> None:
     )
     assert not refusal(lambda: served.tenant.create(PODS, pod))
     assert served.admin.get(PODS, Key("spark-job", "sandboxed"))["spec"]["overhead"]
+
+
+def test_a_webhook_that_is_away_weakens_nothing(served: Site, webhooks: Webhooks) -> None:
+    webhooks.stop()
+    plain = submitted(spark.spark_pod("driver", "1", "1Gi"))
+    plain["metadata"]["name"] = "unmutated"
+    stored = served.tenant.create(PODS, plain)
+    assert stored["spec"]["schedulerName"] == "default-scheduler", "pods are still created, as submitted"
+    for case in admission_cases.PODS:
+        if case.refusal and not case.updates and not case.granted:
+            document = {**case.pod, "metadata": case.pod["metadata"] | {"name": f"away-{case.name}"}}
+            client = served.of(case.scheduler)
+            assert case.refusal in refusal(lambda c=client, d=document: c.create(PODS, d, namespace=SERVED))
+    lone = QuotaCase("lone").quota
+    assert "failed calling webhook" in refusal(lambda: served.tenant.create(QUOTAS, lone, namespace=SERVED))
