@@ -1,5 +1,6 @@
 """Pods that colocation profiles would have changed and did not, reported by an Event each."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -10,9 +11,9 @@ from cluster.resources import Key, Resource
 from controllers.kinds import CLUSTER_COLOCATION_PROFILE, NAMESPACE, POD
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import View
-from controllers.runtime.writes import Writes, reference
+from controllers.runtime.writes import Writes, kind_name, reference
 from controllers.webhooks.rules.profiles import selects
-from controllers.webhooks.rules.unmutated import unmutated
+from controllers.webhooks.rules.unmutated import selection, unmutated
 
 
 class UnmutatedSettings(ControllerSettings, frozen=True, kw_only=True):
@@ -57,3 +58,23 @@ class UnmutatedPods(Controller[UnmutatedSettings]):
             for item in unmutated(selected, profiles, labels, exempt)
         ]
         return Writes((), warnings)
+
+    def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:
+        """Return for each profile whether it selects the pod, which requirement fails, and what the pod lacks."""
+        pod = view.objects(POD).get(key)
+        if kind != kind_name(POD) or pod is None:
+            return ()
+        namespace = view.objects(NAMESPACE).get(Key("", key.namespace))
+        labels = namespace.metadata.labels if namespace is not None else {}
+        lines = []
+        for name, profile in sorted(view.objects(CLUSTER_COLOCATION_PROFILE).items()):
+            failed = selection(profile, pod.metadata.labels, labels)
+            plain = msgspec.convert(msgspec.to_builtins(pod), Pod)
+            found = next(iter(unmutated([plain], [profile], {key.namespace: labels})), None)
+            if key.namespace in self.settings.exempt_namespaces:
+                lines.append(f"profile {name}: does not apply: namespace {key.namespace} is exempt")
+            elif failed:
+                lines.append(f"profile {name}: does not apply: {failed}")
+            else:
+                lines.append(f"profile {name}: applies; the pod lacks {', '.join(found.lacks) if found else 'nothing'}")
+        return lines

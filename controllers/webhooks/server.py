@@ -112,8 +112,11 @@ class WebhookServer:
             with contextlib.closing(connection.socket) as plain:
                 plain.settimeout(self.settings.idle_seconds)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with self._context.wrap_socket(plain, server_side=True) as secured:
+                # The handshake comes second: a client that drips it is ended from outside, by the socket that counts.
+                unshaken = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+                with unshaken as secured:
                     connection.socket = secured
+                    secured.do_handshake()
                     _Handler(secured, address, self, connection)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; a socket that was ended is a ValueError
             log.debug("connection of %s: %s", address, error)

@@ -1,11 +1,14 @@
 """The table that tests/cluster_e2e/test_webhooks.py puts to the policies, put to the rules; the chart's objects."""
 
+import tomllib
 from typing import Any
 
 import msgspec
 import pytest
 
 from api.crds import ElasticQuota
+from api.settings import convert
+from controllers.runtime.settings import ManagerSettings
 from controllers.webhooks.review import UserInfo
 from controllers.webhooks.routes import ROUTES
 from controllers.webhooks.rules.protected_keys import FORBIDDEN_KEYS, SCHEDULER_KEYS
@@ -90,6 +93,19 @@ def test_service_and_secret_are_those_of_the_settings() -> None:
     assert role["rules"][1]["resourceNames"] == [settings.secret]
     assert role["metadata"]["namespace"] == settings.namespace
     assert not [each for each in documents() if "WebhookConfiguration" in each["kind"]], "off where nobody asked"
+
+
+def test_the_manager_of_the_chart_serves_what_the_chart_calls() -> None:
+    webhooks = {"enabled": True, "port": 9999, "settings": 'restricted_classes = ["LSE", "SYSTEM"]'}
+    (found,) = (
+        each
+        for each in documents({"manager": {"enabled": True}, "webhooks": webhooks})
+        if each["kind"] == "ConfigMap" and "manager.toml" in each["data"]
+    )
+    settings = convert(tomllib.loads(found["data"]["manager.toml"]), ManagerSettings, "manager.toml").webhook
+    assert settings.enabled
+    assert (settings.port, settings.namespace) == (9999, WebhookSettings().namespace)
+    assert settings.restricted_classes == ("LSE", "SYSTEM")
 
 
 RIGHTS = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from api.crds import ClusterColocationProfile
 from api.kube.objects import Pod
+from api.kube.selectors import requirement_matches
 from api.protocol import ANNOTATION_SKIP_UPDATE_RESOURCES, LABEL_PRIORITY, LABEL_QOS_CLASS
 from controllers.webhooks.review import RefusedError
 from controllers.webhooks.rules.pod_class import effective_band
@@ -51,6 +52,26 @@ def unmutated(
             lacks = tuple(_lacks(pod, matched))
             if lacks:
                 yield Unmutated(pod, matched[-1].metadata.name, lacks)
+
+
+def selection(profile: ClusterColocationProfile, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> str:
+    """Return which requirement of a profile a pod or its namespace fails; empty where the profile selects the pod."""
+    spec = profile.spec
+    for whose, selector, found in (
+        ("the namespace", spec.namespace_selector, namespace_labels),
+        ("the pod", spec.selector, labels),
+    ):
+        if selector is None:
+            continue
+        for key, value in selector.match_labels.items():
+            if found.get(key) != value:
+                present = f"is {found[key]!r}" if key in found else "is absent"
+                return f"label {key} of {whose} {present}; the profile wants {value!r}"
+        for item in selector.match_expressions:
+            if not requirement_matches(item, found.get(item.key)):
+                wanted = f"{item.operator} {', '.join(item.values)}".strip()
+                return f"label {item.key} of {whose} is {found.get(item.key, '')!r}; the profile wants {wanted}"
+    return ""
 
 
 def _applies_to_all(profile: ClusterColocationProfile) -> bool:

@@ -146,6 +146,21 @@ def test_a_handshake_that_never_comes_ends(server: WebhookServer) -> None:
         assert plain.recv(1) == b""
 
 
+def test_a_handshake_that_drips_ends_at_its_time(pair: Pair) -> None:
+    context = server_context()
+    load(context, pair)
+    patient = WebhookSettings(address="127.0.0.1", port=0, request_seconds=1.0, idle_seconds=300.0)
+    running = WebhookServer(patient, context, lambda *_: Reply(200, b"", "allowed"))
+    running.start()
+    try:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=30) as plain:
+            # The head of a handshake message of 512 bytes, which never come.
+            plain.sendall(b"\x16\x03\x01\x02\x00")
+            assert plain.recv(1) == b""
+    finally:
+        running.stop()
+
+
 def test_connections_beyond_the_limit_are_closed_and_others_go_on(server: WebhookServer, pair: Pair) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(3):
