@@ -205,6 +205,8 @@ def play(scene: Scene, kind: str, number: int, outcome: Outcome) -> None:
     left = [key for key, text in scene.texts().items() if text != scene.originals[key]]
     outcome.seconds.append(taken)
     name = f"{kind} {number} ({after})"
+    if taken > LIMIT_SECONDS and not left:
+        outcome.wrong.append(f"{name}: all was restored, but after {taken:.2f} s")
     if left:
         outcome.wrong.append(f"{name}: {len(left)} attributes are not restored after {taken:.2f} s: {left[0]}")
     twice = restored_twice(scene.audit, offset)
