@@ -16,15 +16,15 @@ class CacheCapabilities:
     l3_domains: tuple[int, ...] = ()
     l3_mask: int = 0
     l3_least_bits: int = 1
-    l2_domains: tuple[int, ...] = ()
-    l2_mask: int = 0
-    l2_least_bits: int = 1
     bandwidth_domains: tuple[int, ...] = ()
     bandwidth_step: int = 10
     """Percent."""
     bandwidth_least: int = 10
     bandwidth_is_absolute: bool = False
     """Whether the figures are no percents but 1/8 GB/s (AMD)."""
+    l2_domains: tuple[int, ...] = ()
+    l2_mask: int = 0
+    l2_least_bits: int = 1
 
 
 @dataclass(frozen=True, slots=True)
