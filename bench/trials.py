@@ -1,4 +1,4 @@
-"""Planted trials: the response's decisions on a simulated node where it is known which rung helps whom.
+"""Planted trials: the response's decisions on a simulated node where it is known which rung helps which victim.
 
 A case has one or two victims and one to eight culprits. For each culprit it is drawn which rungs end the loss, which do
 nothing, and how much the loss swings; a part of the pairs only has bursts that end by themselves (regression to the

@@ -1,4 +1,4 @@
-"""JSON values in annotations, which whoever made the object may have written."""
+"""JSON values in annotations, which any author of an object may have written."""
 
 from typing import TypeVar
 

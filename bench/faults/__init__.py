@@ -1,1 +1,1 @@
-"""Faults at random moments of a control loop that acts: everything must be restored, once, and by nobody's hand."""
+"""Faults at random moments of a control loop that acts: everything must be restored, once, without a person."""

@@ -2,7 +2,7 @@
 
 Real cgroups, control loop, journal, audit, guardian; measurement is left out, the lease is half a second in place of
 thirty. For each fault: how often it came, the time until all that actions had changed was as found (median, p99, most),
-and what went wrong. Goal: within lease + 5 s, nothing twice, by nobody's hand.
+and what went wrong. Goal: within lease + 5 s, nothing twice, without a person.
 """
 
 import sys

@@ -138,7 +138,7 @@ class MidTerms:
 
 
 def mid(table: NodeTable, strategy: StrategyColumns) -> MidTerms:
-    """Return mid resources: what prod leaves and a share of what nobody asked for, or a fixed share of capacity."""
+    """Return mid resources: what prod leaves and a share of what is not requested, or a fixed share of capacity."""
     unused = np.where(table.node_used_known[:, None], np.maximum(table.capacity - table.node_used, 0), 0)
     reclaimable = np.minimum(table.prod_reclaimable, unused)
     system = np.maximum(table.system_used + table.applications_prod, table.reserved)

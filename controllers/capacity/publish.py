@@ -41,7 +41,7 @@ def worth_it(
     """Return whether differences are to be written now.
 
     A resource that comes, goes or moves by more than `share` of its value is written at once; less than that after
-    `update_seconds`. Where nobody knows the last write, nodes take turns, so that a restart writes no cluster at once.
+    `update_seconds`. Where the last write is not known, nodes take turns, so that a restart writes no cluster at once.
     """
     for name, value in wanted.items():
         old = stated(node, name)

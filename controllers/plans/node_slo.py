@@ -20,7 +20,7 @@ from controllers.slo.table import SloConfigs, config_of, fault_events
 
 ANNOTATION_NETWORK_BANDWIDTH = "node.koordinator.sh/network-bandwidth"
 ANNOTATION_EXTENSIONS = "slo.koordinator.sh/managed-extensions"
-"""Names of the extensions in a NodeSLO that came from the ConfigMap; others are somebody else's and stay."""
+"""Names of the extensions in a NodeSLO that came from the ConfigMap; others have another author and stay."""
 
 FIELDS = {
     THRESHOLD: "resourceUsedThresholdWithBE",

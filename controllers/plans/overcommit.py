@@ -239,7 +239,7 @@ def _pair(values: npt.NDArray[np.int64], row: int) -> Amounts:
 
 
 def _multiplied(results: _Results, row: int, factor: Factor) -> Amounts:
-    """Return batch resources times the factor; a factor above 1 sells no more than nobody takes."""
+    """Return batch resources times the factor; a factor above 1 sells no more than is free."""
     batch = results.batch
     found = []
     for index, share in enumerate((factor.cpu, factor.memory)):

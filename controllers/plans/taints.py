@@ -127,7 +127,7 @@ def owned_by_us(annotations: Mapping[str, str]) -> dict[_Name, str]:
 def _changes(node: Node, wanted: Mapping[_Name, WantedTaint], now: float) -> list[Write]:
     owned = owned_by_us(node.metadata.annotations)
     present = {(taint.key, taint.effect): taint for taint in node.spec.taints}
-    # A taint that somebody else set is theirs: it is neither changed nor removed.
+    # A taint with another author is not ours: it is neither changed nor removed.
     ours = {name: taint for name, taint in wanted.items() if name not in present or name in owned}
     kept = [taint for name, taint in present.items() if name not in owned]
     taints = kept + [_taint(wish, present.get(name), now) for name, wish in sorted(ours.items())]

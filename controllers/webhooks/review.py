@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 API_VERSION = "admission.k8s.io/v1"
 LONGEST_MESSAGE = 4096
-"""Characters of a refusal; the API server passes it on to whoever submitted the object."""
+"""Characters of a refusal; the API server passes it on to the client that submitted the object."""
 LONGEST_WARNING = 256
 MOST_WARNINGS = 8
 

@@ -28,4 +28,4 @@ def who_may_act(settings: AgentSettings) -> str:
     is_stopped = enforcer.stop_file and os.path.lexists(enforcer.stop_file)
     parts = [f"stopped by {enforcer.stop_file}"] if is_stopped else []
     parts += ["a dry run"] if enforcer.dry_run else []
-    return "; ".join([*parts, *(found or ["nobody may"])])
+    return "; ".join([*parts, *(found or ["no strategy may"])])

@@ -391,7 +391,7 @@ class ControlLoop:
     def ask_now(self, settings: Sequence[Setting]) -> None:
         """Apply settings of cgroups that were just made, beside those of the newest tick; any thread may call.
 
-        Whoever calls has to ask for them in the next tick, too. Nothing before the first tick.
+        A caller has to ask for them in the next tick, too. Nothing before the first tick.
         """
         with self._lock:
             if self._observation is not None:
@@ -426,7 +426,7 @@ def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings
 
 
 def rights_of(settings: AgentSettings, strategies: StrategyRunner | None, *, believes_kubernetes: bool) -> Rights:
-    """What each strategy may act upon: the response by its settings, strategies by theirs, nobody else anything."""
+    """What each strategy may act upon: the response by its settings, strategies by theirs, nothing else anything."""
     limited = frozenset(settings.response.limited_classes)
 
     def classes_of(strategy: str) -> Classes | None:

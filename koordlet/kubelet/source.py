@@ -4,7 +4,7 @@ The runtime is asked at each of its events and whenever the tick finds container
 API server, only where the runtime's sandboxes changed, and at an interval. What does not answer is asked again with
 back-off, and what it told before stays: an agent that knew the node a minute ago must not forget it.
 
-What ended is told by the tree as well, in a thread that waits for nobody: a runtime with a hundred containers to end
+What ended is told by the tree as well, in a thread that never waits: a runtime with a hundred containers to end
 answers seconds late.
 """
 

@@ -3,7 +3,7 @@
 The runtime knows labels, annotations and what the kubelet asks for; the rest of the spec comes from the table of pods,
 where the pod is in it already.
 
-What only the scheduler writes (CPUs, devices) counts as the table has it: whoever may talk to the runtime chooses the
+What only the scheduler writes (CPUs, devices) counts as the table has it: any client of the runtime chooses the
 annotations of a sandbox, and without the spec there is no amount to bound them by.
 """
 

@@ -7,7 +7,7 @@ A loss gives a claim on others as far as it lies below the entitlement:
 
 The share by weight is that of weighted max-min fairness: on each level of the tree, what a cgroup does not want goes to
 its siblings in proportion to their weights (the fluid limit of CFS and EEVDF). Threads beyond the share add nothing:
-a hundred spinning threads use the whole share of their cgroup, and what they wait above it is nobody's doing.
+a hundred spinning threads use the whole share of their cgroup, and what they wait above it is no neighbour's doing.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ DEFAULT_WEIGHT = 100.0
 
 
 def fair_shares(amount: float, wanted: Floats, weights: Floats) -> Floats:
-    """Divide `amount` among competitors by weight; nobody gets more than it wants, and the rest goes to the others."""
+    """Divide `amount` among competitors by weight; none gets more than it wants, and the rest goes to the others."""
     if not len(wanted):
         return np.zeros(0)
     weights = np.where(weights > 0, weights, DEFAULT_WEIGHT)

@@ -127,8 +127,8 @@ class History:
 
 
 def state_of(observation: Observation, pair: Pair) -> VictimState:
-    """Return the state of a pair's victim in one tick; its loss is that of other resources, and what nobody is blamed
-    for of the pair's own."""
+    """Return the state of a pair's victim in one tick; its loss is that of other resources, and of the
+    pair's own resource the part without a culprit."""
     row = observation.rows.get(pair.victim)
     if row is None:
         return UNKNOWN_STATE

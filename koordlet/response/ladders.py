@@ -330,7 +330,7 @@ def loss_over_budget(
 ) -> float:
     """Return the worst victim's claim over its budget.
 
-    On disks the budget is a share of the time that its IO takes undisturbed, and the claim is on whoever disturbs it;
+    On disks the budget is a share of the time that its IO takes undisturbed, and the claim is on those that disturb it;
     where that time is not measured the budget is the general one, and it is never less than a tenth of that.
     """
     worst = 0.0

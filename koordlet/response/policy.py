@@ -6,7 +6,7 @@ Rules that hold before any rung is chosen:
   counts the others. Of two cgroups that hurt each other at most one is acted upon.
 - A victim may claim what it waits below its own share (entitlement.py), and limits take no more from others for it.
   A loss that the victim does not feel starts no action: its requests take as long as usual, or, where none are seen,
-  its claim is less than its budget. Losses within a pod are the pod's own, those of the root cgroup nobody's service.
+  its claim is less than its budget. Losses within a pod are the pod's own, those of the root cgroup no service's.
 - A culprit known by correlation alone gets no more than the mild rungs; for a victim below LS, which may be made to
   wait, only the invisible rungs are applied. Freezing and eviction need two victims that feel it.
 - Culprits that all lie in one directory of which nothing else is busy are limited there, once for all of them.

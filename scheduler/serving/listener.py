@@ -113,7 +113,7 @@ class Listener(ThreadingHTTPServer):
             self._free.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Greet in the connection's own thread, so that a slow client delays nobody."""
+        """Greet in the connection's own thread, so that a slow client delays no other."""
         if self.tls is None:
             super().finish_request(request, client_address)
             return

@@ -169,6 +169,6 @@ def test_of_two_managers_one_leads_and_the_other_takes_over_after_a_kill(twin: T
             print(f"takeover took {took:.1f} s")
             assert took < 15.0
     modified = [each.record.key.name for each in twin.history(NODES) if each.type == "MODIFIED"]
-    assert sorted(modified) == ["n1", "n2", "n3"], "each node was written once, by whoever led"
+    assert sorted(modified) == ["n1", "n2", "n3"], "each node was written once, by the leader"
     created = [each.record.key.name for each in twin.history(NODE_SLO)]
     assert sorted(created) == ["n1", "n2", "n3"]

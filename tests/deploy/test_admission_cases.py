@@ -92,7 +92,7 @@ def test_service_and_secret_are_those_of_the_settings() -> None:
     )
     assert role["rules"][1]["resourceNames"] == [settings.secret]
     assert role["metadata"]["namespace"] == settings.namespace
-    assert not [each for each in documents() if "WebhookConfiguration" in each["kind"]], "off where nobody asked"
+    assert not [each for each in documents() if "WebhookConfiguration" in each["kind"]], "off by default"
 
 
 def test_the_manager_of_the_chart_serves_what_the_chart_calls() -> None:

@@ -14,7 +14,7 @@ from cluster import Resource
 from tests.deploy.charts import ROOT, documents
 
 RIGHTS = {
-    ("", "pods"): ({"list", "watch"}, "koordlet/kube/reporter.py", "Informer(client, PODS"),
+    ("", "pods"): ({"list", "watch"}, "koordlet/kubelet/watch.py", "Informer(client, _PODS"),
     ("apps", "daemonsets"): ({"get"}, "koordlet/kube/rollout.py", "client.get(DAEMON_SETS"),
     ("", "nodes"): ({"get", "list", "watch"}, "koordlet/kubelet/watch.py", "client.get(_NODES"),
     ("", "nodes/pods"): ({"get"}, "koordlet/kubelet/http_client.py", '"/pods": "nodes/pods"'),

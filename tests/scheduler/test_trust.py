@@ -1,4 +1,4 @@
-"""Annotations that only the scheduler writes: believed from nobody else, kept as they were, at most as asked."""
+"""Annotations that only the scheduler writes: believed from no other author, kept as they were, at most as asked."""
 
 import json
 from typing import Any

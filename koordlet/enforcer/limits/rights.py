@@ -31,7 +31,7 @@ class Rights:
 
 
 UNRESTRICTED = Rights(lambda _strategy: None)
-"""Rights of an enforcer that nobody restricts; `koordlet.control.control_loop` opens none such."""
+"""Rights of an unrestricted enforcer; `koordlet.control.control_loop` opens none such."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Annotations that nobody can read are one kind of error, whatever is wrong with them."""
+"""Unreadable annotations are one kind of error, whatever is wrong with them."""
 
 from typing import Any
 

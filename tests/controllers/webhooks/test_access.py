@@ -1,4 +1,4 @@
-"""The right to bind pods: asked once for a while, and no where nobody answers."""
+"""The right to bind pods: asked once for a while, and no without an answer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A few of each fault that `python -m bench.faults` brings by hundreds: restored in time, once, by nobody's hand."""
+"""A few of each fault that `python -m bench.faults` brings by hundreds: restored in time and once, without a person."""
 
 from pathlib import Path
 

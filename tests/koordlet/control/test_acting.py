@@ -22,7 +22,7 @@ def said(enforcer: EnforcerSettings, **more: object) -> str:
 
 def test_nobody_acts_unless_asked() -> None:
     assert said(EnforcerSettings()) == "nothing is changed: [enforcer] enabled is off"
-    assert said(EnforcerSettings(enabled=True)) == "nobody may"
+    assert said(EnforcerSettings(enabled=True)) == "no strategy may"
 
 
 def test_classes_above_best_effort_are_named(tmp_path: Path) -> None:

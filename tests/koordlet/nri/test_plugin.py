@@ -133,7 +133,7 @@ def test_cpus_of_its_own() -> None:
 
 
 def test_what_the_scheduler_gave_counts_as_the_table_has_it() -> None:
-    """A sandbox's annotations are the word of whoever talks to the runtime, and no amount bounds them."""
+    """A sandbox's annotations are the word of any client of the runtime, and no amount bounds them."""
     forged = sandbox(qos="LSR", parent="/kubepods/podu1", annotations={ANNOTATION_RESOURCE_STATUS: '{"cpuset": "0-7"}'})
     assert Host().create(forged) == CreateContainerResponse()
     assert Host(pods=PINNED).create(forged).adjust.linux.resources.cpu.cpus == "2-3"

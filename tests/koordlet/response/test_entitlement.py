@@ -32,7 +32,7 @@ def test_shares(amount: float, wanted: list[float], weights: list[float], shares
     st.floats(0.1, 64),
 )
 def test_shares_are_fair(rows: list[tuple[float, float]], amount: float) -> None:
-    """Nobody gets more than it wants, all is given out, and who wants more has no less per weight than any other."""
+    """None gets more than it wants, all is given out, and one that wants more has no less per weight than another."""
     wanted, weights = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
     shares = fair_shares(amount, wanted, weights)
     assert (shares <= wanted + 1e-9).all()
