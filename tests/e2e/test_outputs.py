@@ -45,12 +45,14 @@ baselines_file = ""
 
 
 @contextmanager
-def running(directory: Path, settings: str, interval: float = 0.25) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def running(
+    directory: Path, settings: str, interval: float = 0.25, mode: tuple[str, ...] = ("--standalone",)
+) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """The agent; yields the process and its log."""
     config, log = directory / "koordlet.toml", directory / "log"
     config.write_text(BASE.format(directory=directory, interval=interval) + settings)
     with log.open("w") as stream:
-        command = [*KOORDLET, "run", "--standalone", "--config", str(config)]
+        command = [*KOORDLET, "run", *mode, "--config", str(config)]
         process = subprocess.Popen(command, stderr=stream, text=True)
     try:
         wait_for(lambda: "metrics on" in log.read_text(), check=alive(process, log))
@@ -197,12 +199,16 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
     twin.load(custom(INTERFERENCE_DETECTION_RULE), [rule])
     uids = {}
     for name, uid in (("web-1", WEB), ("batch", BATCH)):
-        document = msgspec.to_builtins(pod(name, uid)) | {"spec": {"nodeName": "n1", "containers": []}}
+        document = msgspec.to_builtins(pod(name, uid)) | {
+            "spec": {"nodeName": "n1", "containers": []},
+            "status": {"phase": "Running", "qosClass": "Guaranteed"},
+        }
         (key,) = twin.load(PODS, [document])
         uids[name] = twin.objects(PODS)[key]["metadata"]["uid"]
+    mode = ("--node", "n1", "--kubeconfig", str(kubeconfig(twin, tmp_path / "kubeconfig")))
     settings = (
-        f'[cluster]\nenabled = true\nkubeconfig = "{kubeconfig(twin, tmp_path / "kubeconfig")}"\n'
-        'node_name = "n1"\nrules = true\nfirst_report_seconds = 0\n'
+        "[cluster]\nrules = true\nfirst_report_seconds = 0\n"
+        '[kubelet]\npods_from = "apiserver"\ncri = false\npod_resources = false\n'
         f'[prediction]\ndirectory = "{tmp_path / "peaks"}"\n'
         f'[serving]\nenabled = true\nsocket = "{tmp_path / "koordlet.sock"}"\n'
     )
@@ -210,7 +216,7 @@ def test_verdicts_reach_the_cluster_and_its_rules_the_agent(
         kubepods_of(tree) as kubepods,
         kubepods.make_cgroup(f"kubepods-pod{uids['web-1'].replace('-', '_')}.slice") as web,
         kubepods.make_cgroup(f"kubepods-pod{uids['batch'].replace('-', '_')}.slice") as batch,
-        running(tmp_path, settings) as (process, log),
+        running(tmp_path, settings, mode=mode) as (process, log),
     ):
         contend(web, batch)
 
