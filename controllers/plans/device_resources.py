@@ -79,7 +79,8 @@ def wanted_resources(device: Device | None, *, gpu_shared: bool) -> dict[str, in
     gpus = [each for each in listed if each.type == "gpu" and each.health]
     wanted: dict[str, int | None] = dict.fromkeys((*GPU_NAMES, RDMA))
     if gpus:
-        for name in sorted({name for each in gpus for name in each.resources}):
+        # A node states its own Device: a name such as `cpu` in it must not become the node's capacity.
+        for name in sorted({name for each in gpus for name in each.resources if name in GPU_NAMES}):
             wanted[name] = sum(amount(each.resources, name, 1) for each in gpus)
         vendor = device.metadata.labels.get(LABEL_NODE_GPU_VENDOR, "") if device else ""
         if vendor in ("", "nvidia") and wanted.get(GPU_CORE) is not None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from api.kube.device import Device
 from controllers.kinds import DEVICE, NODE, Node
@@ -51,6 +52,14 @@ def test_healthy_gpus_are_summed() -> None:
 def test_the_shorthand_is_nvidias_alone_and_sharing_is_asked_for() -> None:
     assert "koordinator.sh/gpu" not in plan(a_device(gpu(0), vendor="huawei"))[0]
     assert plan(a_device(gpu(0)), gpu_shared=True)[0]["koordinator.sh/gpu.shared"] == "100"
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory", "pods", "kubernetes.io/batch-cpu", "example.com/gpu"])
+def test_a_device_makes_no_capacity_of_another_name(name: str) -> None:
+    hostile = gpu(0) | {"resources": {**GPU_AMOUNTS, name: "1000"}}
+    status, _ = plan(a_device(hostile))
+    assert name not in status
+    assert status["koordinator.sh/gpu-core"] == "100"
 
 
 def test_nics_count_100_each() -> None:
