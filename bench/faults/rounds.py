@@ -22,6 +22,7 @@ from koordlet.host.attributes import KernelFile, ProcessFiles
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
 from tests.cgroups import CgroupTree
+from tests.emulation import why_no_real_time
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -312,6 +313,4 @@ def staged(directory: Path, seed: int) -> Iterator[Scene]:
 
 def is_possible() -> str:
     """Reason why no scene can be made here; empty if it can."""
-    if "QEMU TCG" in Path("/proc/cpuinfo").read_text():
-        return "an emulated CPU is twenty times slower than the limit in real seconds is made for"
-    return "" if os.geteuid() == 0 and shutil.which("mount") else "needs root"
+    return why_no_real_time() or ("" if os.geteuid() == 0 and shutil.which("mount") else "needs root")
