@@ -242,7 +242,7 @@ class Loop:
         served = [each for each in self._informers.values() if each.served]
         silent = min((each.silent_seconds() for each in served), default=0.0)
         if self._outages.observe(silent, self._clock()):
-            # What is planned on a copy that nobody keeps current would be refused or wrong.
+            # What is planned on a copy that is no longer kept current would be refused or wrong.
             log.warning(
                 "the API server is away: nothing is planned" if self._outages.away else "the API server is back"
             )

@@ -26,7 +26,7 @@ class NodeObject:
         self._node_of = node_of or self._watched
 
     def start(self) -> None:
-        """Start to watch, unless somebody else does."""
+        """Start to watch, unless the watch runs already."""
         if self.informer is not None:
             self.informer.start()
 

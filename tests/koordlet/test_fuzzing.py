@@ -1,4 +1,4 @@
-"""Every parser on the node that reads what others write, fed with what nobody should write.
+"""Every parser on the node that reads what others write, fed with malformed and hostile text.
 
 Texts are grown from valid ones: cut, doubled, spliced, with numbers beyond all ranges, deep nesting, surrogates and
 bytes that are no text. A parser answers or raises what its docstring says, nothing else. KOORD_FUZZ_EXAMPLES sets the

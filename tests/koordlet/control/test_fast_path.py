@@ -26,7 +26,7 @@ class Wire:
 
 
 def test_no_more_is_watched_than_the_maps_hold() -> None:
-    """A full map would refuse, and nobody be watched at all."""
+    """A full map would refuse, and no cgroup be watched at all."""
     classes = ["LS"] * 1100 + ["BE"] * 4200
     infos = tuple(cgroup_info(number, f"/{qos}-{number}", qos=qos) for number, qos in enumerate(classes, 1))
     nothing = np.zeros(len(infos))
