@@ -90,7 +90,8 @@ class PodSource:
         self._published: Sources | None = None
         self._tree_check = TreeCheck(lambda: mount_of(tree))
         self._tree_thread = TreeThread(self._look_at_tree)
-        self._vanished: frozenset[str] = frozenset()
+        self._vanished: Mapping[str, str] = {}
+        """Id of the container, by path of the cgroup that has gone."""
         self._publishing = threading.Condition()
         self._status = SourceStatus()
         self._answered_seconds = float("-inf")
@@ -312,13 +313,18 @@ class PodSource:
 
     def _find_vanished(self) -> None:
         """Look which cgroups of running containers have gone; only those that were seen count as gone."""
-        containers = [each for pod in self._table.pods for each in pod.containers]
-        gone = self._tree_check.gone({each.cgroup_path for each in containers if each.running and each.cgroup_path})
+        running = {
+            each.cgroup_path: each.id
+            for pod in self._table.pods
+            for each in pod.containers
+            if each.running and each.cgroup_path
+        }
+        gone = self._tree_check.gone(running)
         if gone or self._vanished:
-            # Until the runtime says so, too.
+            # Until the runtime says so, too. The table may lack the pod by then: its last container has ended.
             told = _running_ids(self._sources.view)
-            kept = {each.cgroup_path for each in containers if each.id in told} & self._vanished
-            self._vanished = frozenset(kept | gone)
+            kept = {path: each for path, each in self._vanished.items() if each in told}
+            self._vanished = kept | {path: running[path] for path in gone}
 
     # Pods.
 
@@ -445,7 +451,7 @@ class PodSource:
             if self._status.pods_from == "":
                 return
             self._find_vanished()
-            sources = replace(self._sources, vanished=self._vanished)
+            sources = replace(self._sources, vanished=frozenset(self._vanished))
             if sources == self._published:
                 return
             self._published = sources

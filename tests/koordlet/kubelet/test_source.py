@@ -243,6 +243,29 @@ def test_a_cgroup_that_vanished_ends_its_container_before_the_runtime_says_so(
     source.close()
 
 
+def test_a_deleted_pod_stays_gone_while_the_runtime_still_lists_its_sandbox(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer, kubelet: KubeletServer
+) -> None:
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.refresh(0.0)
+    web = source.table().of_uid(uid_of("web"))
+    assert web is not None
+    paths = [root / f"sys/fs/cgroup/cpu{each.cgroup_path}" for each in web.containers if each.running]
+    for path in paths:
+        path.mkdir(parents=True)
+    listed = json.loads(recorded("pods.json"))
+    left = [each for each in listed["items"] if each["metadata"]["name"] != "web"]
+    kubelet.answers["/pods"] = json.dumps({"items": left}).encode()
+    source.refresh(100.0)
+    assert source.table().of_uid(web.uid) is not None
+    for path in paths:
+        path.rmdir()
+    for moment in range(3):
+        source.refresh(101.0 + moment)
+        assert source.table().of_uid(web.uid) is None
+    source.close()
+
+
 def test_what_ended_is_told_while_the_runtime_does_not_answer(
     settings: KubeletSettings, root: Path, runtime: RuntimeServer
 ) -> None:
