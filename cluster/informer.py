@@ -87,6 +87,7 @@ class Informer(Generic[T]):
         self._stopping = threading.Event()
         self._watch: Watch[T] | None = None
         self._seen_version = ""
+        self._trouble: type[errors.ClusterError] | None = None
         self._thread = threading.Thread(target=self._run, name=f"informer-{resource.plural}", daemon=True)
 
     def __enter__(self) -> "Informer[T]":
@@ -184,10 +185,9 @@ class Informer(Generic[T]):
         heard = self.counters.last_heard_seconds != before
         failures = 1 if heard else failures + 1
         if isinstance(error, errors.NotFound) and not self.served:
-            if self.counters.failures == 1:
-                log.info("%s is not served by this cluster; asking again with back-off", self.resource.plural)
+            self._tell(error, logging.INFO, "%s is not served by this cluster; asking again with back-off")
         elif not self._stopping.is_set():
-            log.warning("watch of %s interrupted (%d in a row): %s", self.resource.plural, failures, error)
+            self._tell(error, logging.WARNING, "watch of %s interrupted, trying again: %s", error)
         # Events received before the failure count: resume behind it, not where the watch began.
         version = self._seen_version if version else ""
         return failures, "" if failures > self._settings.resumes_before_list else version
@@ -240,8 +240,16 @@ class Informer(Generic[T]):
                     self._notify(self._subscribers, deltas)
             return watch.resource_version
 
+    def _tell(self, error: errors.ClusterError, level: int, text: str, *rest: object) -> None:
+        """Log a failure once until it ends or becomes another: an outage is many failures in many informers."""
+        log.log(level if type(error) is not self._trouble else logging.DEBUG, text, self.resource.plural, *rest)
+        self._trouble = type(error)
+
     def _note_activity(self) -> None:
         self.counters.last_heard_seconds = time.monotonic()
+        if self._trouble is not None:
+            self._trouble = None
+            log.info("watch of %s goes on after %d failures", self.resource.plural, self.counters.failures)
 
     def _notify(self, subscribers: Sequence[Subscriber[T]], deltas: Sequence[StoreDelta[T]]) -> None:
         if not deltas:

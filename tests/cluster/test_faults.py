@@ -1,5 +1,6 @@
 """Under faults: copies converge to the truth, bindings are neither lost nor doubled, budgets hold."""
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -47,6 +48,7 @@ QUICK = Backoff(initial_seconds=0.002, maximum_seconds=0.02)
 PATIENT = ClientSettings(
     requests_per_second=1e6, burst=1_000_000, timeout_seconds=5, attempts=40, backoff=QUICK, page_size=4
 )
+IMPATIENT = ClientSettings(requests_per_second=1e6, burst=1_000_000, timeout_seconds=5, attempts=1, backoff=QUICK)
 WRITES = frozenset({"create", "patch", "update", "delete", "bind", "evict"})
 
 
@@ -294,6 +296,36 @@ def test_a_kind_that_is_installed_late_is_found(twin: Twin) -> None:
         twin.load(profiles, [{"metadata": {"name": "p", "namespace": "d"}}])
         wait_for(lambda: Key("d", "p") in informer.snapshot())
         assert informer.served
+
+
+def _lines(caplog: pytest.LogCaptureFixture, plural: str) -> list[tuple[str, str]]:
+    about = [each for each in caplog.records if each.name == "cluster.informer" and plural in each.getMessage()]
+    return [(each.levelname, each.getMessage()) for each in about if each.levelno > logging.DEBUG]
+
+
+def test_an_outage_is_logged_when_it_begins_and_when_it_ends(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "cluster.informer")
+    with twin.client(IMPATIENT) as client, Informer(client, CONFIG_MAPS, settings=brisk()) as informer:
+        assert informer.wait_synced(30)
+        twin.faults.add(Fault(FaultType.ERROR, verbs=frozenset({"list", "watch"}), status=503))
+        twin.drop_watches()
+        wait_for(lambda: informer.counters.failures >= 5)
+        assert [level for level, _ in _lines(caplog, "configmaps")] == ["WARNING"]
+        twin.faults.clear()
+        twin.load(CONFIG_MAPS, [{"metadata": {"name": "a", "namespace": "d"}}])
+        wait_for(lambda: len(_lines(caplog, "configmaps")) > 1)
+        assert [level for level, _ in _lines(caplog, "configmaps")] == ["WARNING", "INFO"]
+
+
+def test_a_kind_that_is_not_installed_is_logged_once(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "cluster.informer")
+    profiles = custom(WORKLOAD_PROFILE)
+    with twin.client(PATIENT) as client, Informer(client, profiles.of(dict), settings=brisk()) as informer:
+        wait_for(lambda: informer.counters.failures >= 4)
+        plural = profiles.plural
+        assert [level for level, _ in _lines(caplog, plural)] == ["INFO"]
+        twin.serve(profiles)
+        wait_for(lambda: len(_lines(caplog, plural)) == 2)
 
 
 def test_stopping_does_not_wait_for_the_server(twin: Twin) -> None:
