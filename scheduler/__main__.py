@@ -26,12 +26,12 @@ from cluster import (
     connect,
     plain_endpoint,
 )
+from cluster.serving import ExposedError, Listener, TlsFiles, listen
 from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
 from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.profile import SchedulerSettings
 from scheduler.serving.http_api import HealthApi, HttpApi
-from scheduler.serving.listener import ExposedError, Listener, TlsFiles, listen
 
 FAILED, USAGE_ERROR = 1, 2
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -100,6 +100,13 @@ def main(
 @click.option("--tls-cert", type=PEM, help="Certificate of the server; with it, clients need one of --client-ca.")
 @click.option("--tls-key", type=PEM, help="Its key.")
 @click.option("--client-ca", type=PEM, help="Authority that signs the certificates of clients.")
+@click.option(
+    "--bind-client-name",
+    "binders",
+    multiple=True,
+    metavar="NAME",
+    help="Common name of a client certificate that may use the extender and the debug flags; repeatable.",
+)
 @click.option("--health-address", default="", help="HOST:PORT of health and metrics alone, in plain HTTP, for probes.")
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Compete for the lease first.")
 @click.option("--lease", default="koordinator-system/koord-scheduler", show_default=True, help="NAMESPACE/NAME.")
@@ -114,6 +121,7 @@ def run(
     tls_cert: Path | None,
     tls_key: Path | None,
     client_ca: Path | None,
+    binders: tuple[str, ...],
     health_address: str,
     leader_elect: bool,
     lease: str,
@@ -140,13 +148,17 @@ def run(
     leading = (lambda: elector.leading) if elector else None
     loop = Loop(client, engine, recorder=recorder, leading=leading)
     leads = leading or (lambda: True)
-    servers = [_listening(HttpApi(loop, leads), address, port, _tls_files(tls_cert, tls_key, client_ca))]
+    tls = _tls_files(tls_cert, tls_key, client_ca)
+    if tls is not None and settings.extender_scheduler_names and not binders:
+        die("the extender is on and no client may use it", hint="give --bind-client-name", code=USAGE_ERROR)
+    api = HttpApi(loop, leads, frozenset(binders) if tls is not None else None)
+    servers = [_listening(api, address, port, tls)]
     if health_address:
         host, _, text = health_address.rpartition(":")
         if not text.isdecimal():
             die(f"--health-address {health_address}: expected HOST:PORT", code=USAGE_ERROR)
         servers.append(_listening(HealthApi(loop, leads), host.strip("[]"), int(text), None, public=True))
-    _log.info("serving HTTP on port %d", servers[0].server_port)
+    _log.info("serving HTTP on port %d", servers[0].port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.stop())
     recorder.start()
@@ -160,7 +172,7 @@ def run(
         die(f"API server: {error}")
     finally:
         for server in servers:
-            server.shutdown()
+            server.stop()
         if elector:
             elector.stop()
         recorder.stop()
@@ -215,9 +227,9 @@ def _listening(
     door: HttpApi | HealthApi, address: str, port: int, tls: TlsFiles | None, *, public: bool = False
 ) -> Listener:
     try:
-        return listen(door, address, port, tls, public=public)
+        return listen(door, address, port, tls=tls, public=public)
     except ExposedError as error:
-        die(str(error), code=USAGE_ERROR)
+        die(str(error), hint="give --tls-cert, --tls-key and --client-ca, or --address 127.0.0.1", code=USAGE_ERROR)
     except OSError as error:
         die(f"HTTP on {address}:{port}: {error}")
 

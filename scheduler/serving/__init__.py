@@ -1,1 +1,1 @@
-"""What the scheduler answers over HTTP, and the listener with its limits."""
+"""What the scheduler answers over HTTP."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
@@ -19,10 +19,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from api.kube.resources import QuantityError, format_resources
 from api.placement import PATH as PLACEMENT_PATH
 from api.placement import PlacementRequest
+from cluster.serving import TEXT, Reply, Request
 from scheduler import extender
 from scheduler.loop import Loop
 from scheduler.outcome import Result
-from scheduler.serving.listener import Reply
 from scheduler.simulated_placement import simulate
 
 log = logging.getLogger(__name__)
@@ -49,64 +49,73 @@ class HealthApi:
         self._loop = loop
         self._leading = leading
 
-    def answer(self, method: str, path: str, body: bytes) -> Reply:  # noqa: ARG002 (the listener's interface)
-        """Answer one request. Never raises."""
-        try:
-            found = self.find(urlsplit(path).path) if method == "GET" else None
-        except Exception:
-            log.exception("%s %s", method, path)
-            return Reply(500, b"internal error; see the log\n", "text/plain")
-        return found or Reply(404, b"here are /healthz, /livez, /readyz and /metrics\n", "text/plain")
+    def answer(self, request: Request) -> Reply:
+        """Answer one request."""
+        found = self.find(request.path) if request.method == "GET" else None
+        return found or Reply.text(404, "here are /healthz, /livez, /readyz and /metrics")
 
     def find(self, path: str) -> Reply | None:
         """The answer of a path, None when it is not one of ours."""
         if path in ("/healthz", "/livez"):
             stuck = self._loop.stuck_seconds()
             if stuck > STUCK_SECONDS:
-                return Reply(500, f"the scheduling thread has not answered for {stuck:.0f} s\n".encode(), "text/plain")
-            return Reply(200, b"ok", "text/plain")
+                return Reply.text(500, f"the scheduling thread has not answered for {stuck:.0f} s")
+            return Reply(200, b"ok", TEXT)
         if path == "/readyz":
             if not self._loop.ready.is_set():
-                return Reply(503, b"first lists are not in", "text/plain")
+                return Reply(503, b"first lists are not in", TEXT)
             leads = self._leading()
-            return Reply(200 if leads else 503, b"ok" if leads else b"another process leads", "text/plain")
+            return Reply(200 if leads else 503, b"ok" if leads else b"another process leads", TEXT)
         if path == "/metrics":
             return Reply(200, generate_latest(self._loop.metrics.registry), CONTENT_TYPE_LATEST)
         return None
 
 
 class HttpApi:
-    """Answers requests; independent of how they arrive."""
+    """Answers requests; independent of how they arrive.
 
-    def __init__(self, loop: Loop, leading: Callable[[], bool] = lambda: True) -> None:
+    `binders` are the names of client certificates that may use the extender and the debug flags; None lets every client
+    that reaches the address, which is for plain HTTP on loopback.
+    """
+
+    def __init__(
+        self, loop: Loop, leading: Callable[[], bool] = lambda: True, binders: frozenset[str] | None = None
+    ) -> None:
         self._loop = loop
         self._leading = leading
+        self._binders = binders
         self._health = HealthApi(loop, leading)
         self._routes = _plugin_routes(loop)
 
-    def answer(self, method: str, path: str, body: bytes) -> Reply:
+    def answer(self, request: Request) -> Reply:
         """Answer one request. Never raises."""
         try:
-            return self._answer(method, urlsplit(path).path, body)
+            return self._answer(request)
         except RefusedError as refusal:
-            return Reply(refusal.status, f"{refusal}\n".encode(), "text/plain")
+            return Reply.text(refusal.status, str(refusal))
         except (LookupError, QuantityError, msgspec.DecodeError) as error:
-            status = 404 if isinstance(error, LookupError) else 400
-            return Reply(status, f"{error}\n".encode(), "text/plain")
+            return Reply.text(404 if isinstance(error, LookupError) else 400, str(error))
         except (RecursionError, UnicodeDecodeError):
-            return Reply(400, b"the body cannot be read\n", "text/plain")
+            return Reply.text(400, "the body cannot be read")
         except PermissionError as error:
-            return Reply(403, f"{error}\n".encode(), "text/plain")
+            return Reply.text(403, str(error))
         except TimeoutError:
-            return Reply(504, b"the scheduler is busy\n", "text/plain")
+            return Reply.text(504, "the scheduler is busy")
         except Exception:
-            log.exception("%s %s", method, path)
-            return Reply(500, b"internal error; see the log\n", "text/plain")
+            log.exception("%s %s", request.method, request.path)
+            return Reply.text(500, "internal error; see the log")
 
-    def _answer(self, method: str, path: str, body: bytes) -> Reply:
+    def _answer(self, request: Request) -> Reply:
+        method, path, body = request.method, request.path, request.body
         public = self._health.find(path)
         if public is not None:
             return public
+        acts = path.startswith(("/debug/flags/", "/extender/"))
+        if acts and self._binders is not None and request.client_name not in self._binders:
+            shown = request.client_name or "without a name"
+            raise RefusedError(
+                403, f"client {shown!r} may not bind nor switch; --bind-client-name names those that may"
+            )
         if not self._leading():
             raise RefusedError(503, "not the leader")
         if path.startswith("/debug/flags/") and method == "PUT":
@@ -114,8 +123,8 @@ class HttpApi:
         if path.startswith("/extender/") and method == "POST":
             return self._extend(path.removeprefix("/extender/"), body)
         if path == PLACEMENT_PATH and method == "POST":
-            request = msgspec.json.decode(body, type=PlacementRequest)
-            return _json(self._loop.call(lambda: simulate(self._loop.engine, request, self._loop.now())))
+            asked = msgspec.json.decode(body, type=PlacementRequest)
+            return _json(self._loop.call(lambda: simulate(self._loop.engine, asked, self._loop.now())))
         if path.startswith(PREFIX) and method == "GET":
             return self._state(path)
         raise RefusedError(404, f"no {method} {path}; GET {PREFIX}__services__ lists what there is")
@@ -127,7 +136,7 @@ class HttpApi:
             raise RefusedError(404, f"no debug flag {key!r}; there are s, f, d, db and v") from error
         except ValueError as error:
             raise RefusedError(400, f"debug flag {key!r}: {error}") from error
-        return Reply(200, f"successfully set debug flag {key} to {value}\n".encode(), "text/plain")
+        return Reply.text(200, f"successfully set debug flag {key} to {value}")
 
     def _state(self, path: str) -> Reply:
         if path == f"{PREFIX}__services__":

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from cluster import NODES, PODS
+from cluster.serving import Request, listen
 from cluster.twin import Twin
 from scheduler.cycle import AnyPlugin
 from scheduler.engine import Engine
@@ -22,7 +23,6 @@ from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.tainttoleration import TaintToleration
 from scheduler.profile import SchedulerSettings
 from scheduler.serving.http_api import HealthApi, HttpApi
-from scheduler.serving.listener import listen
 from tests.schedobjects import node, pod
 from tests.waiting import wait_for
 
@@ -45,7 +45,7 @@ class Site:
 
     def ask(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None) -> Any:
         data = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
-        reply = self.door.answer(method, path, data)
+        reply = self.door.answer(Request(method, path, data))
         assert reply.status == 200, (reply.status, reply.body)
         return msgspec.json.decode(reply.body) if reply.content_type == "application/json" else reply.body.decode()
 
@@ -78,30 +78,30 @@ def stock_pod(twin: Twin, name: str, requests: dict[str, str]) -> dict[str, Any]
 
 def test_health_needs_no_leadership_but_state_does(site: Site) -> None:
     idle = HttpApi(site.loop, lambda: False)
-    assert idle.answer("GET", "/healthz", b"").status == 200
-    assert idle.answer("GET", "/metrics", b"").status == 200
-    assert idle.answer("GET", "/apis/v1/__services__", b"").status == 503
-    assert idle.answer("POST", "/extender/filter", b"{}").status == 503
+    assert idle.answer(Request("GET", "/healthz", b"")).status == 200
+    assert idle.answer(Request("GET", "/metrics", b"")).status == 200
+    assert idle.answer(Request("GET", "/apis/v1/__services__", b"")).status == 503
+    assert idle.answer(Request("POST", "/extender/filter", b"{}")).status == 503
 
 
 def test_a_standby_is_alive_and_not_ready(site: Site) -> None:
     standby = HealthApi(site.loop, lambda: False)
-    assert standby.answer("GET", "/healthz", b"").status == 200
-    assert standby.answer("GET", "/readyz", b"").status == 503
-    assert HealthApi(site.loop).answer("GET", "/readyz", b"").status == 200
+    assert standby.answer(Request("GET", "/healthz", b"")).status == 200
+    assert standby.answer(Request("GET", "/readyz", b"")).status == 503
+    assert HealthApi(site.loop).answer(Request("GET", "/readyz", b"")).status == 200
 
 
 def test_a_scheduling_thread_that_hangs_is_seen(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site.loop, "stuck_seconds", lambda: 61.0)
-    reply = site.door.answer("GET", "/healthz", b"")
+    reply = site.door.answer(Request("GET", "/healthz", b""))
     assert (reply.status, reply.body) == (500, b"the scheduling thread has not answered for 61 s\n")
 
 
 def test_health_is_all_that_the_health_port_answers(site: Site) -> None:
     health = HealthApi(site.loop)
     for method, path in (("GET", "/apis/v1/nodes/big"), ("POST", "/extender/bind"), ("PUT", "/debug/flags/s")):
-        assert health.answer(method, path, b"5").status == 404
-    assert health.answer("GET", "/metrics", b"").status == 200
+        assert health.answer(Request(method, path, b"5")).status == 404
+    assert health.answer(Request("GET", "/metrics", b"")).status == 200
 
 
 def test_only_pods_of_named_schedulers_are_bound_through_the_extender(site: Site) -> None:
@@ -109,7 +109,7 @@ def test_only_pods_of_named_schedulers_are_bound_through_the_extender(site: Site
     uid = site.twin.objects(PODS)[key]["metadata"]["uid"]
     wait_for(lambda: site.loop.call(lambda: site.loop._informers["pods"].get(key) is not None))
     asked = {"PodName": "p", "PodNamespace": "default", "PodUID": uid, "Node": "big"}
-    reply = site.door.answer("POST", "/extender/bind", msgspec.json.encode(asked))
+    reply = site.door.answer(Request("POST", "/extender/bind", msgspec.json.encode(asked)))
     assert (reply.status, reply.body) == (403, b"pods of another are not bound here\n")
     assert "nodeName" not in site.twin.objects(PODS)[key]["spec"]
 
@@ -118,7 +118,7 @@ def test_the_extender_is_off_unless_schedulers_are_named() -> None:
     with Twin() as twin:
         door = HttpApi(Loop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS)))
         for verb in ("filter", "prioritize", "preempt", "bind"):
-            assert door.answer("POST", f"/extender/{verb}", b"{}").status == 404
+            assert door.answer(Request("POST", f"/extender/{verb}", b"{}")).status == 404
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_extender_is_off_unless_schedulers_are_named() -> None:
 )
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
 def test_bodies_that_cannot_be_read_are_refused(site: Site, verb: str, body: bytes) -> None:
-    assert site.door.answer("POST", f"/extender/{verb}", body).status == 400
+    assert site.door.answer(Request("POST", f"/extender/{verb}", body)).status == 400
 
 
 def test_a_node_is_shown_as_held(site: Site) -> None:
@@ -144,12 +144,12 @@ def test_a_node_is_shown_as_held(site: Site) -> None:
     assert shown["requested"]["cpu"] == "5"
     assert shown["allocatable"]["cpu"] == "8"
     assert shown["pods"][0]["name"] == "default/p"
-    assert site.door.answer("GET", "/apis/v1/nodes/none", b"").status == 404
+    assert site.door.answer(Request("GET", "/apis/v1/nodes/none", b"")).status == 404
 
 
 def test_services_are_listed_and_unknown_paths_say_so(site: Site) -> None:
     assert "/apis/v1/nodes/{name}" in site.ask("GET", "/apis/v1/__services__")["GET"]
-    assert site.door.answer("GET", "/apis/v1/else", b"").status == 404
+    assert site.door.answer(Request("GET", "/apis/v1/else", b"")).status == 404
 
 
 def test_the_score_table_is_switched_at_run_time(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -159,8 +159,8 @@ def test_the_score_table_is_switched_at_run_time(site: Site, caplog: pytest.LogC
     wait_for(lambda: "| # | Pod | Node | Score |" in caplog.text)
     assert "| # | Pod | Node | Score | NodeResourcesFit | TaintToleration |" in caplog.text
     assert "| 0 | default/p | big | 392 | 92 | 300 |" in caplog.text
-    assert site.door.answer("PUT", "/debug/flags/s", b"many").status == 400
-    assert site.door.answer("PUT", "/debug/flags/nothing", b"1").status == 404
+    assert site.door.answer(Request("PUT", "/debug/flags/s", b"many")).status == 400
+    assert site.door.answer(Request("PUT", "/debug/flags/nothing", b"1")).status == 404
 
 
 def test_the_filter_table_names_plugin_and_reason(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -218,9 +218,9 @@ def test_the_extender_binds(site: Site) -> None:
         body = {"PodName": "p", "PodNamespace": "default", "PodUID": who, "Node": where}
         return str(site.ask("POST", "/extender/bind", body)["Error"])
 
-    wait_for(lambda: site.door.answer("POST", "/extender/bind", _binding(uid, "small")).status == 200)
+    wait_for(lambda: site.door.answer(Request("POST", "/extender/bind", _binding(uid, "small"))).status == 200)
     assert "Insufficient cpu" in bind("small")
-    assert site.door.answer("POST", "/extender/bind", _binding("another", "big")).status == 404
+    assert site.door.answer(Request("POST", "/extender/bind", _binding("another", "big"))).status == 404
     assert bind("big") == ""
     assert next(iter(site.twin.objects(PODS).values()))["spec"]["nodeName"] == "big"
 
@@ -246,13 +246,13 @@ def test_preemption_keeps_nodes_where_leaving_helps(site: Site) -> None:
 
 
 def test_unreadable_requests_are_refused(site: Site) -> None:
-    assert site.door.answer("POST", "/extender/filter", b"not json").status == 400
-    assert site.door.answer("POST", "/extender/sing", b"{}").status == 404
+    assert site.door.answer(Request("POST", "/extender/filter", b"not json")).status == 400
+    assert site.door.answer(Request("POST", "/extender/sing", b"{}")).status == 404
 
 
 def test_it_is_served_over_http(site: Site) -> None:
     server = listen(site.door, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.server_port}"
+    url = f"http://127.0.0.1:{server.port}"
     try:
         with urllib.request.urlopen(f"{url}/healthz", timeout=5) as answer:
             assert answer.read() == b"ok"
@@ -263,5 +263,16 @@ def test_it_is_served_over_http(site: Site) -> None:
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{url}/nothing", timeout=5)
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()
+
+
+@pytest.mark.parametrize("path", ["/extender/bind", "/extender/filter", "/debug/flags/s"])
+def test_only_named_clients_bind_and_switch(site: Site, path: str) -> None:
+    door = HttpApi(site.loop, binders=frozenset({"kube-scheduler"}))
+    method = "PUT" if path.startswith("/debug") else "POST"
+    for name in ("", "descheduler"):
+        refused = door.answer(Request(method, path, b"5", name))
+        assert refused.status == 403
+        assert b"--bind-client-name" in refused.body
+    assert door.answer(Request(method, path, b"5", "kube-scheduler")).status != 403
+    assert door.answer(Request("GET", "/apis/v1/nodes/big", b"", "descheduler")).status == 200
