@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,13 @@ from api.frame import CGROUP, KERNEL_ID, Reading
 from probes.blockio import DISK_RECORD, IO_RECORD, TRACEPOINTS, BlockIo
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
 
 MIB = 1 << 20
+ENOUGH_NS = 50_000_000
+"""Waits from which parts of them say something: many times what a busy CPU adds to a read that nothing is ahead of."""
 
 # <path> <r|w> <bytes each> <count, 0 for ever> <threads>: reads or writes around the page cache, then says "done".
 WORK = """
@@ -66,6 +69,16 @@ def finish(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout
     assert process.stdout.readline() == b"done\n"
     assert process.wait() == 0
+
+
+def runs(process: subprocess.Popen[bytes]) -> Callable[[], str]:
+    """Return a check that the process has not ended."""
+
+    def check() -> str:
+        assert process.poll() is None
+        return ""
+
+    return check
 
 
 def on_disk(reading: Reading, cgroup: int, disk: Path) -> dict[str, int]:
@@ -133,20 +146,26 @@ def test_a_large_read_is_split_and_counted_whole(probe: BlockIo, tree: CgroupTre
 
 
 def test_the_neighbour_ahead_is_blamed(probe: BlockIo, tree: CgroupTree, disk: Path) -> None:
+    """Reads of 4 MiB are split into more IOs than the disk serves at a time, so that some are ahead at any moment."""
     with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog:
         finish(start(victim, disk, "r", 4096, 50))
         assert hog.cgroup_id not in blame(probe.read(), victim)
-        flood = start(hog, disk, "r", 256 << 10, 0, threads=6)
-        while on_disk(probe.read(), hog.cgroup_id, disk)["ios"] < 50:
-            assert flood.poll() is None
-            time.sleep(0.01)
-        before = on_disk(probe.read(), victim.cgroup_id, disk)
-        finish(start(victim, disk, "r", 4096, 307))
-        reading = probe.read()
-        flood.kill()
-        row, culprits = on_disk(reading, victim.cgroup_id, disk), blame(reading, victim)
-        assert 307 - sum(probe.missed().values()) <= row["ios"] - before["ios"] <= 307
-        waited = sum(row[name] - before[name] for name in ("queue_ns", "excess_ns"))
+        flood = start(hog, disk, "r", 4 * MIB, 0, threads=6)
+        try:
+            wait_for(lambda: on_disk(probe.read(), hog.cgroup_id, disk)["ios"] >= 50, check=runs(flood))
+            before = row = on_disk(probe.read(), victim.cgroup_id, disk)
+            reads = waited = 0
+            while waited < ENOUGH_NS:
+                finish(start(victim, disk, "r", 4096, 37))
+                reads += 37
+                reading = probe.read()
+                row = on_disk(reading, victim.cgroup_id, disk)
+                waited = sum(row[name] - before[name] for name in ("queue_ns", "excess_ns"))
+            runs(flood)()
+        finally:
+            flood.kill()
+        culprits = blame(reading, victim)
+        assert reads - sum(probe.missed().values()) <= row["ios"] - before["ios"] <= reads
         assert culprits[hog.cgroup_id] >= 0.95 * sum(culprits.values())
         assert culprits[hog.cgroup_id] >= 0.5 * waited
         assert sum(culprits.values()) + row["self_ns"] == row["queue_ns"] + row["excess_ns"]
