@@ -1,14 +1,12 @@
 """The `koord-manager` command: run, plan, explain. Flags, signals and exit codes live here and nowhere else."""
 
 import logging
-import os
 import signal
-import socket
-import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,22 +14,12 @@ import msgspec
 import controllers.plans
 from api.crds import DEFINITIONS
 from api.plugin import PluginError, discover
-from api.settings import SettingsError, convert, parse
-from cluster import (
-    Client,
-    ClientSettings,
-    ClusterError,
-    Elector,
-    EventRecorder,
-    Key,
-    LeaseSettings,
-    NotConfigured,
-    RecorderSettings,
-    load_endpoint,
-    plain_endpoint,
-)
+from api.settings import SettingsError
+from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
+from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
 from controllers.recommend.command import recommend
 from controllers.runtime.controller import AnyController, Controller
+from controllers.runtime.health import Health
 from controllers.runtime.loop import Loop, SyncTimeoutError, view_once
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.server import serve
@@ -41,38 +29,36 @@ from controllers.runtime.writes import Write
 if TYPE_CHECKING:
     from controllers.webhooks.serve import Webhooks
 
-FAILED, USAGE_ERROR = 1, 2
 PROGRAM = "koord-manager"
 GROUP = "koord.controllers"
 """Entry points of controllers outside this project."""
 
+TIMES: LeaseTimes = {"duration_seconds": 10.0, "renew_deadline_seconds": 7.0, "retry_seconds": 1.0}
+"""A request sent while leading ends within the three seconds between the holder's own deadline and the lease's end."""
+
 _log = logging.getLogger("controllers")
 
 
-def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
-    """Print an error and its remedy, and exit."""
-    click.echo(f"error: {message}", err=True)
-    if hint:
-        click.echo(f"hint: {hint}", err=True)
-    sys.exit(code)
+@dataclass(frozen=True, slots=True)
+class ManagerChoice:
+    """Options that every command has."""
+
+    cluster: Chosen
+    only: tuple[str, ...]
 
 
 @click.group(invoke_without_command=True, context_settings={"max_content_width": 100})
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings, TOML or YAML.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl finds it.")
-@click.option("--context", "kube_context", help="Context of the kubeconfig.")
-@click.option("--server", help="URL of an API server that asks for no credentials (kubectl proxy).")
+@cluster_options
 @click.option("--only", multiple=True, metavar="CONTROLLER", help="Only this controller; may be repeated.")
-@click.option("-v", "--verbose", is_flag=True, help="Log requests and retries.")
 @click.pass_context
 def main(
     ctx: click.Context,
     config: Path | None,
     kubeconfig: Path | None,
-    kube_context: str | None,
+    context: str | None,
     server: str | None,
-    only: tuple[str, ...],
     verbose: bool,
+    only: tuple[str, ...],
 ) -> None:
     """Turn what nodes report into capacity, strategies, taints and quotas.
 
@@ -82,12 +68,8 @@ def main(
     koord-manager plan                       print what would be written, and write nothing
     koord-manager explain node/worker-7      print why the node has its batch and mid resources
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
-    ctx.obj = {"config": config, "kubeconfig": kubeconfig, "context": kube_context, "server": server, "only": only}
+    start_log(verbose=verbose)
+    ctx.obj = ManagerChoice(Chosen(PROGRAM, config, kubeconfig, context, server), only)
     if ctx.invoked_subcommand is None:
         ctx.invoke(run)
 
@@ -98,22 +80,21 @@ def main(
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Compete for the lease first.")
 @click.option("--lease", default=f"koordinator-system/{PROGRAM}", show_default=True, help="NAMESPACE/NAME.")
 @click.pass_obj
-def run(chosen: dict[str, Any], address: str, port: int, leader_elect: bool, lease: str) -> None:
+def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, lease: str) -> None:
     """Run until a signal (the default).
 
     \b
     koord-manager run --no-leader-elect --port 0
     koord-manager --server http://127.0.0.1:8001 --only node_metric run
     """
-    settings = _settings(chosen["config"])
+    settings = chosen.cluster.settings(ManagerSettings)
     built = _controllers(settings, chosen)
-    identity = f"{socket.gethostname()}_{os.getpid()}"
+    name = identity()
     metrics = Metrics()
     loop_settings = settings.loop
     # Reads and writes have budgets of their own: a list of a large kind must not wait behind a thousand patches.
-    reader = _client(chosen, ClientSettings(user_agent=PROGRAM), metrics)
-    writer = _client(
-        chosen,
+    reader = chosen.cluster.client(observe=metrics.requested)
+    writer = chosen.cluster.client(
         ClientSettings(
             requests_per_second=loop_settings.requests_per_second,
             burst=loop_settings.burst,
@@ -121,12 +102,10 @@ def run(chosen: dict[str, Any], address: str, port: int, leader_elect: bool, lea
             attempts=1,
             user_agent=PROGRAM,
         ),
-        metrics,
+        metrics.requested,
     )
-    recorder = EventRecorder(
-        _client(chosen, ClientSettings(user_agent=PROGRAM), metrics), RecorderSettings(PROGRAM, identity)
-    )
-    elector = _elector(chosen, lease, identity, metrics) if leader_elect else None
+    recorder = EventRecorder(chosen.cluster.client(observe=metrics.requested), RecorderSettings(PROGRAM, name))
+    elector = chosen.cluster.elector(lease, name, TIMES, metrics.requested) if leader_elect else None
     loop = Loop(
         reader,
         writer,
@@ -136,7 +115,7 @@ def run(chosen: dict[str, Any], address: str, port: int, leader_elect: bool, lea
         metrics=metrics,
         leading=(lambda: elector.leading) if elector else None,
     )
-    server = serve(address, port, metrics.registry, loop.ready.is_set)
+    server = serve(address, port, Health(metrics.registry, loop.ready.is_set, loop.fault))
     _log.info("controllers: %s; HTTP on port %d", ", ".join(built) or "none", server.server_port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.stop())
@@ -168,7 +147,7 @@ def run(chosen: dict[str, Any], address: str, port: int, leader_elect: bool, lea
 @main.command()
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
 @click.pass_obj
-def plan(chosen: dict[str, Any], output: str) -> None:
+def plan(chosen: ManagerChoice, output: str) -> None:
     """Print what would be written at present, with reasons. Writes nothing.
 
     \b
@@ -176,11 +155,11 @@ def plan(chosen: dict[str, Any], output: str) -> None:
     koord-manager --only overcommit plan -o json
     """
     logging.getLogger().setLevel(logging.ERROR)
-    settings = _settings(chosen["config"])
+    settings = chosen.cluster.settings(ManagerSettings)
     built = _controllers(settings, chosen)
     now = time.time()
     total = 0
-    with _client(chosen, ClientSettings(user_agent=PROGRAM)) as client:
+    with chosen.cluster.client() as client:
         try:
             views = view_once(client, built)
         except ClusterError as error:
@@ -200,7 +179,7 @@ def plan(chosen: dict[str, Any], output: str) -> None:
 @main.command()
 @click.argument("target", metavar="KIND/[NAMESPACE/]NAME")
 @click.pass_obj
-def explain(chosen: dict[str, Any], target: str) -> None:
+def explain(chosen: ManagerChoice, target: str) -> None:
     """Explain the values that the manager gives an object: inputs with their times, formula, limits.
 
     \b
@@ -212,8 +191,8 @@ def explain(chosen: dict[str, Any], target: str) -> None:
     namespace, _, name = rest.rpartition("/")
     if not name:
         die(f"{target}: expected KIND/NAME or KIND/NAMESPACE/NAME", code=USAGE_ERROR)
-    built = _controllers(_settings(chosen["config"]), chosen)
-    with _client(chosen, ClientSettings(user_agent=PROGRAM)) as client:
+    built = _controllers(chosen.cluster.settings(ManagerSettings), chosen)
+    with chosen.cluster.client() as client:
         try:
             views = view_once(client, built)
         except ClusterError as error:
@@ -261,40 +240,20 @@ def _as_json(controller: str, write: Write) -> str:
     return msgspec.json.encode(document).decode()
 
 
-def _settings(path: Path | None) -> ManagerSettings:
-    if path is None:
-        return ManagerSettings()
-    try:
-        return convert(parse(path.read_text(), str(path)), ManagerSettings, str(path))
-    except SettingsError as error:
-        die(str(error), code=USAGE_ERROR)
-
-
-def _controllers(settings: ManagerSettings, chosen: dict[str, Any]) -> dict[str, AnyController]:
-    source = str(chosen["config"] or "settings")
+def _controllers(settings: ManagerSettings, chosen: ManagerChoice) -> dict[str, AnyController]:
+    source = chosen.cluster.source
     try:
         found = discover(controllers.plans, Controller, GROUP)  # type: ignore[type-abstract]
         built = build(settings, found, source)
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
-    unknown = [name for name in chosen["only"] if name not in found]
+    unknown = [name for name in chosen.only if name not in found]
     if unknown:
         die(f"no controller {unknown[0]}", hint=f"there are {', '.join(sorted(found))}", code=USAGE_ERROR)
-    return {name: each for name, each in built.items() if not chosen["only"] or name in chosen["only"]}
+    return {name: each for name, each in built.items() if not chosen.only or name in chosen.only}
 
 
-def _client(chosen: dict[str, Any], settings: ClientSettings, metrics: Metrics | None = None) -> Client:
-    try:
-        if chosen["server"]:
-            endpoint = plain_endpoint(chosen["server"])
-        else:
-            endpoint = load_endpoint(kubeconfig=chosen["kubeconfig"], context=chosen["context"])
-    except NotConfigured as error:
-        die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=USAGE_ERROR)
-    return Client(endpoint, settings, observe=metrics.requested) if metrics else Client(endpoint, settings)
-
-
-def _webhooks(settings: ManagerSettings, chosen: dict[str, Any], metrics: Metrics) -> "Webhooks | None":
+def _webhooks(settings: ManagerSettings, chosen: ManagerChoice, metrics: Metrics) -> "Webhooks | None":
     """Return admission where the settings ask for it; every replica serves, whether it leads or not."""
     if not settings.webhook.enabled:
         return None
@@ -303,21 +262,10 @@ def _webhooks(settings: ManagerSettings, chosen: dict[str, Any], metrics: Metric
     # A review must not wait behind a controller's requests, nor longer than the API server waits for it.
     once = ClientSettings(timeout_seconds=3.0, attempts=2, user_agent=PROGRAM)
     try:
-        return Webhooks(_client(chosen, once, metrics), settings.webhook, metrics.registry)
+        return Webhooks(chosen.cluster.client(once, metrics.requested), settings.webhook, metrics.registry)
     except OSError as error:
         where = f"{settings.webhook.address}:{settings.webhook.port}"
         die(f"webhooks: {where}: {error}", hint="choose another address or port in table [webhook]")
-
-
-def _elector(chosen: dict[str, Any], lease: str, identity: str, metrics: Metrics) -> Elector:
-    namespace, slash, name = lease.partition("/")
-    if not slash:
-        die(f"--lease {lease}: expected NAMESPACE/NAME", code=USAGE_ERROR)
-    client = _client(chosen, ClientSettings(timeout_seconds=3.0, attempts=1, user_agent=PROGRAM), metrics)
-    times = LeaseSettings(
-        Key(namespace, name), identity, duration_seconds=10.0, renew_deadline_seconds=7.0, retry_seconds=1.0
-    )
-    return Elector(client, times)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,16 @@
 """The `koord-scheduler` command: run, why, simulate. Flags, signals and exit codes live here and nowhere else."""
 
 import logging
-import os
 import signal
-import socket
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, NoReturn
 
 import click
 
-from api.settings import SettingsError, convert, parse
-from cluster import (
-    Client,
-    ClientSettings,
-    ClusterError,
-    Elector,
-    EventRecorder,
-    Key,
-    LeaseSettings,
-    NotConfigured,
-    RecorderSettings,
-    connect,
-    plain_endpoint,
-)
+from api.settings import SettingsError
+from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
+from cluster.command_line import USAGE_ERROR, Chosen, cluster_options, die, identity, start_log
 from cluster.serving import ExposedError, Listener, TlsFiles, listen
 from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
@@ -33,7 +18,7 @@ from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.profile import SchedulerSettings
 from scheduler.serving.http_api import HealthApi, HttpApi
 
-FAILED, USAGE_ERROR = 1, 2
+PROGRAM = "koord-scheduler"
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _log = logging.getLogger("scheduler")
@@ -53,26 +38,14 @@ class _Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
-    """Print an error and its remedy, and exit."""
-    click.echo(f"error: {message}", err=True)
-    if hint:
-        click.echo(f"hint: {hint}", err=True)
-    sys.exit(code)
-
-
 @click.group(cls=_Commands, invoke_without_command=True, context_settings={"max_content_width": 100})
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings, TOML or YAML.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl finds it.")
-@click.option("--context", "kube_context", help="Context of the kubeconfig.")
-@click.option("--server", help="URL of an API server that asks for no credentials (kubectl proxy).")
-@click.option("-v", "--verbose", is_flag=True, help="Log every decision.")
+@cluster_options
 @click.pass_context
 def main(
     ctx: click.Context,
     config: Path | None,
     kubeconfig: Path | None,
-    kube_context: str | None,
+    context: str | None,
     server: str | None,
     verbose: bool,
 ) -> None:
@@ -84,12 +57,8 @@ def main(
     koord-scheduler why shop/cart-7d9f       explain why a pod is pending
     koord-scheduler simulate --help          place a trace without a cluster
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
-    ctx.obj = {"config": config, "kubeconfig": kubeconfig, "context": kube_context, "server": server}
+    start_log(verbose=verbose)
+    ctx.obj = Chosen(PROGRAM, config, kubeconfig, context, server)
     if ctx.invoked_subcommand is None:
         ctx.invoke(run)
 
@@ -115,7 +84,7 @@ def main(
 @click.option("-f", "--debug-filters", is_flag=True, help="Log every node's reasons when a pod finds none.")
 @click.pass_obj
 def run(
-    chosen: dict[str, Any],
+    chosen: Chosen,
     address: str,
     port: int,
     tls_cert: Path | None,
@@ -135,16 +104,13 @@ def run(
     koord-scheduler run --no-leader-elect --port 0
     curl -X PUT localhost:10251/debug/flags/s -d 5     switch the score table on
     """
-    settings = _settings(chosen["config"])
-    engine = _engine(settings, str(chosen["config"]))
+    settings = chosen.settings(SchedulerSettings)
+    engine = _engine(settings, chosen.source)
     engine.flags.score_rows, engine.flags.filters = debug_scores, debug_filters
-    identity = f"{socket.gethostname()}_{os.getpid()}"
-    client = _client(chosen, ClientSettings(requests_per_second=qps, burst=int(2 * qps), user_agent="koord-scheduler"))
-    recorder = EventRecorder(
-        _client(chosen, ClientSettings(user_agent="koord-scheduler")),
-        RecorderSettings(settings.scheduler_name, identity),
-    )
-    elector = _elector(chosen, lease, identity) if leader_elect else None
+    name = identity()
+    client = chosen.client(ClientSettings(requests_per_second=qps, burst=int(2 * qps), user_agent=PROGRAM))
+    recorder = EventRecorder(chosen.client(), RecorderSettings(settings.scheduler_name, name))
+    elector = chosen.elector(lease, name) if leader_elect else None
     leading = (lambda: elector.leading) if elector else None
     loop = Loop(client, engine, recorder=recorder, leading=leading)
     leads = leading or (lambda: True)
@@ -184,7 +150,7 @@ def run(
 @click.argument("pod", metavar="NAMESPACE/POD")
 @click.option("--nodes", default=20, show_default=True, help="Nodes to list.")
 @click.pass_obj
-def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
+def why(chosen: Chosen, pod: str, nodes: int) -> None:
     """Explain in one sentence why a pod is pending, and list each node's reasons.
 
     \b
@@ -194,9 +160,9 @@ def why(chosen: dict[str, Any], pod: str, nodes: int) -> None:
     logging.getLogger().setLevel(logging.WARNING)
     namespace, _, name = pod.rpartition("/")
     key = Key(namespace or "default", name)
-    engine = _engine(_settings(chosen["config"]), str(chosen["config"]))
+    engine = _engine(chosen.settings(SchedulerSettings), chosen.source)
     now = time.time()
-    with _client(chosen, ClientSettings(requests_per_second=200, burst=500)) as client:
+    with chosen.client(ClientSettings(requests_per_second=200, burst=500)) as client:
         try:
             found = find_pod(client, key)
             if found is None:
@@ -234,37 +200,11 @@ def _listening(
         die(f"HTTP on {address}:{port}: {error}")
 
 
-def _settings(path: Path | None) -> SchedulerSettings:
-    if path is None:
-        return SchedulerSettings()
-    try:
-        return convert(parse(path.read_text(), str(path)), SchedulerSettings, str(path))
-    except SettingsError as error:
-        die(str(error), code=USAGE_ERROR)
-
-
 def _engine(settings: SchedulerSettings, source: str) -> Engine:
     try:
         return Engine(settings, source=source)
     except SettingsError as error:
         die(str(error), code=USAGE_ERROR)
-
-
-def _client(chosen: dict[str, Any], settings: ClientSettings) -> Client:
-    if chosen["server"]:
-        return Client(plain_endpoint(chosen["server"]), settings)
-    try:
-        return connect(settings, kubeconfig=chosen["kubeconfig"], context=chosen["context"])
-    except NotConfigured as error:
-        die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=USAGE_ERROR)
-
-
-def _elector(chosen: dict[str, Any], lease: str, identity: str) -> Elector:
-    namespace, slash, name = lease.partition("/")
-    if not slash:
-        die(f"--lease {lease}: expected NAMESPACE/NAME", code=USAGE_ERROR)
-    client = _client(chosen, ClientSettings(timeout_seconds=5.0, attempts=1))
-    return Elector(client, LeaseSettings(Key(namespace, name), identity))
 
 
 if __name__ == "__main__":

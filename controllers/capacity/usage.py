@@ -78,7 +78,7 @@ def row_of(node: Node, metric: NodeMetric | None, pods: Mapping[Key, PodFacts]) 
         used.append((facts.requests[0], usage[1]) if facts.qos is QoSClass.LSE else usage)
         larger.append((max(facts.requests[0], usage[0]), max(facts.requests[1], usage[1])))
     # A pod that is reported and has no object still uses what it uses.
-    dangling = [amounts(each.pod_usage.resources) for each in measured.values() if not _low(each)]
+    dangling = [amounts(each.pod_usage.resources) for each in measured.values() if not is_low(each)]
     node_usage = status.node_metric.node_usage.resources
     reclaimable = status.prod_reclaimable_metric
     return NodeRow(
@@ -139,7 +139,8 @@ def _applications(metric: NodeMetric, band: PriorityBand) -> Amounts:
     )
 
 
-def _low(report: PodUsage) -> bool:
+def is_low(report: PodUsage) -> bool:
+    """Return whether a report is that of a batch or free pod."""
     return _stated_band(report.priority, report.qos) in LOW_BANDS
 
 

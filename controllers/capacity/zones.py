@@ -11,7 +11,7 @@ from api.protocol import BATCH_CPU, BATCH_MEMORY
 from api.qos import QoSClass
 from cluster.resources import Key
 from controllers.capacity.pods import LOW_BANDS, Amounts, PodFacts, amount, amounts
-from controllers.capacity.usage import NodeRow
+from controllers.capacity.usage import NodeRow, is_low
 from controllers.slo.colocation import ColocationStrategy
 
 NAMES = (BATCH_CPU, BATCH_MEMORY)
@@ -43,17 +43,24 @@ def batch_by_zone(
 ) -> dict[int, Amounts]:
     """Return batch resources by NUMA node.
 
-    System use, reservation and pods without NUMA nodes of their own are divided equally over the zones, rounded up.
+    System use, reservation, pods without NUMA nodes of their own and reports of pods without an object are divided
+    equally over the zones, rounded up.
     Unlike on the node, pods without a metric count with their request under `maxUsageRequest`, too.
     """
     count = max(1, len(capacity))
     taken = {number: _taken(row, strategy, count) for number in capacity}
-    measured = {Key(each.namespace, each.name): amounts(each.pod_usage.resources) for each in metric.status.pods_metric}
+    measured = {Key(each.namespace, each.name): each for each in metric.status.pods_metric}
+    charges: list[tuple[Amounts, list[int]]] = []
     for key, facts in pods.items():
+        report = measured.pop(key, None)
         if facts.band in LOW_BANDS:
             continue
         zones = [number for number in facts.numa_nodes if number in capacity] or list(capacity)
-        share = _each(_counted(facts, measured.get(key), strategy), len(zones))
+        usage = amounts(report.pod_usage.resources) if report is not None else None
+        charges.append((_counted(facts, usage, strategy), zones))
+    charges += [(amounts(each.pod_usage.resources), list(capacity)) for each in measured.values() if not is_low(each)]
+    for amount_of, zones in charges:
+        share = _each(amount_of, len(zones))
         for number in zones:
             taken[number] = (taken[number][0] + share[0], taken[number][1] + share[1])
     kept = (100 - strategy.cpu_reclaim_threshold_percent, 100 - strategy.memory_reclaim_threshold_percent)

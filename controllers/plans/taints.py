@@ -4,8 +4,8 @@ An agent cannot taint its node; it states the wish in its NodeMetric with a time
 again in each report. This controller sets and removes only the taints that it owns, which an annotation lists.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Container, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from api.kube.interference import EXTENSION_WANTED_TAINTS, WantedTaint
 from api.kube.times import epoch_seconds, rfc3339
 from cluster.events import Event
 from cluster.resources import Key, Resource
+from controllers.capacity.cooldown import LONGEST_SECONDS, wish_end
 from controllers.kinds import NODE, NODE_METRIC, Node, NodeTaint
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import View
@@ -37,6 +38,8 @@ class TaintSettings(ControllerSettings, frozen=True, kw_only=True):
 
     effects: tuple[Literal["PreferNoSchedule", "NoSchedule", "NoExecute"], ...] = ("PreferNoSchedule", "NoSchedule")
     """Effects that a node may ask for. NoExecute evicts pods, without a budget."""
+    longest_seconds: Annotated[float, msgspec.Meta(gt=0)] = LONGEST_SECONDS
+    """A wish holds for this time after the report that states it, whatever end it gives."""
 
 
 class Taints(Controller[TaintSettings]):
@@ -55,7 +58,9 @@ class Taints(Controller[TaintSettings]):
             node, metric = nodes.get(key), metrics.get(key)
             if node is None or (metric is None and ANNOTATION_OWNED not in node.metadata.annotations):
                 continue
-            wanted, refused = wanted_taints(metric, now, view.heard_since_seconds, self.settings.effects)
+            # Only what stands may wait for the nodes to be heard again: a wish that is over sets nothing.
+            kept = owned_by_us(node.metadata.annotations) if now < view.heard_since_seconds + GRACE_SECONDS else {}
+            wanted, refused = wanted_taints(metric, now, self.settings, kept)
             writes += _changes(node, wanted, now)
             warnings += [
                 Event(reference(NODE, node), "TaintRefused", problem, "Taint", "Warning") for problem in refused
@@ -67,7 +72,7 @@ class Taints(Controller[TaintSettings]):
         metric = view.objects(NODE_METRIC).get(Key("", key.name))
         if kind != kind_name(NODE) or metric is None:
             return ()
-        wanted, refused = wanted_taints(metric, now, view.heard_since_seconds, self.settings.effects)
+        wanted, refused = wanted_taints(metric, now, self.settings)
         lines = [
             f"taint {taint.key}={taint.value}:{taint.effect} for {taint.strategy} since {taint.since}"
             f" until {taint.until}: {taint.reason}"
@@ -77,9 +82,9 @@ class Taints(Controller[TaintSettings]):
 
 
 def wanted_taints(
-    metric: NodeMetric | None, now: float, heard_since: float, effects: Sequence[str]
+    metric: NodeMetric | None, now: float, settings: TaintSettings, kept: Container[_Name] = ()
 ) -> tuple[dict[_Name, WantedTaint], list[str]]:
-    """Return the taints that a report asks for and that are not over, and what is wrong with others."""
+    """Return the taints that a report asks for and that are not over or `kept`, and what is wrong with others."""
     stated = (metric.status.extensions or {}).get(EXTENSION_WANTED_TAINTS) if metric else None
     try:
         listed = msgspec.convert(stated or [], list[WantedTaint])
@@ -91,11 +96,14 @@ def wanted_taints(
         name = taint.key.removeprefix(PREFIX)
         if not taint.key.startswith(PREFIX) or not _is_name(name) or (taint.value and not _is_name(taint.value)):
             refused.append(f"{taint.key[:80]!r} is no taint that a node may ask for; keys begin with {PREFIX}")
-        elif taint.effect not in effects:
-            refused.append(f"effect {taint.effect[:40]!r} of {taint.key} is not among {', '.join(effects)}")
+        elif epoch_seconds(taint.until) is None:
+            # A wish without an end has no lease: nothing would remove the taint of a node that died.
+            refused.append(f"{taint.key} is asked for without an end")
+        elif taint.effect not in settings.effects:
+            refused.append(f"effect {taint.effect[:40]!r} of {taint.key} is not among {', '.join(settings.effects)}")
         elif len(found) >= MOST:
             refused.append(f"{taint.key} is one taint too many; a node may have {MOST}")
-        elif not _over(taint, now, heard_since):
+        elif (taint.key, taint.effect) in kept or now < wish_end(taint, metric, now, settings.longest_seconds):
             found[taint.key, taint.effect] = taint
     return found, refused
 
@@ -103,12 +111,6 @@ def wanted_taints(
 def _is_name(text: str) -> bool:
     inner = text.replace("-", "").replace(".", "").replace("_", "")
     return 0 < len(text) <= 63 and inner.isascii() and inner.isalnum() and text[0].isalnum() and text[-1].isalnum()
-
-
-def _over(taint: WantedTaint, now: float, heard_since: float) -> bool:
-    until = epoch_seconds(taint.until)
-    # A wish without an end has no lease: nothing would remove the taint of a node that died.
-    return until is None or now >= max(until, heard_since + GRACE_SECONDS)
 
 
 def owned_by_us(annotations: Mapping[str, str]) -> dict[_Name, str]:

@@ -18,6 +18,7 @@ from cluster import Backoff, Client, DeltaType, Informer, NotFound, Query, Resou
 from cluster.events import EventRecorder
 from cluster.resources import CONFIG_MAPS, EVERYTHING, Key
 from controllers.runtime.controller import AnyController
+from controllers.runtime.health import fault_of
 from controllers.runtime.holds import Holds
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.outages import Outages
@@ -82,11 +83,14 @@ class Loop:
         self._warned: OrderedDict[tuple[str, ObjectReference, str], str] = OrderedDict()
         self._outages = Outages(self.settings.outage_seconds)
         self._next_state = 0.0
+        self._beat_seconds = time.monotonic()
+        """When the loop's thread last showed life."""
 
     def run(self) -> None:
         """Sync, then plan and write until `stop`. Raises SyncTimeoutError."""
         try:
             self._sync()
+            self._outages.begin(self._clock())
             self.ready.set()
             log.info("synced: %s", ", ".join(f"{len(each.versions())} {name}" for name, each in self._kinds()))
             while not self._stopping.is_set():
@@ -103,6 +107,17 @@ class Loop:
         self._stopping.set()
         self._inbox.put(None)
 
+    def fault(self) -> str:
+        """Return why the process had better be started anew; empty while it is sound. Safe from any thread.
+
+        An API server that is away is none: it is the same to every process.
+        """
+        return fault_of(
+            time.monotonic() - self._beat_seconds,
+            {name: each.silent_seconds() for name, each in list(self._informers.items()) if each.served},
+            synced=self.ready.is_set(),
+        )
+
     # Internals
 
     def _kinds(self) -> list[tuple[str, Informer[Any]]]:
@@ -118,6 +133,7 @@ class Loop:
         deadline = time.monotonic() + SYNC_SECONDS
         for name, informer in self._informers.items():
             while not informer.wait_synced(0.2):
+                self._beat_seconds = time.monotonic()
                 if self._stopping.is_set():
                     return
                 if time.monotonic() > deadline:
@@ -138,7 +154,7 @@ class Loop:
                 self._copy.apply(*message)
 
     def _round(self) -> None:
-        now = time.monotonic()
+        now = self._beat_seconds = time.monotonic()
         self._watch_silence(now)
         leads = self._leading()
         if leads and not self._was_leading:

@@ -48,7 +48,7 @@ class View:
         self.full = full
         """True when everything is to be planned, not only what changed."""
         self.heard_since_seconds = heard_since_seconds
-        """Time since which the API server has been heard without a gap; minus infinity when there was none."""
+        """Time since which the API server has been heard without a gap; minus infinity when that does not matter."""
         self._objects = objects
         self._changed = changed
         self._tables = tables

@@ -45,11 +45,13 @@ PROGRAM = """
 import sys
 from pathlib import Path
 
-from scheduler.__main__ import _engine, _settings
+from cluster.command_line import Chosen
+from scheduler.__main__ import _engine
 from scheduler.framework import Action
+from scheduler.profile import SchedulerSettings
 from tests.schedobjects import node, pod, rejected
 
-made = _engine(_settings(Path(sys.argv[1])), sys.argv[1])
+made = _engine(Chosen("test", Path(sys.argv[1])).settings(SchedulerSettings), sys.argv[1])
 for rack in ("r1", "r2"):
     made.on_node(Action.ADD, node(rack, labels={"rack": rack}), 0.0)
 print(rejected(made, pod("p")))

@@ -73,8 +73,7 @@ SHARES = {QoSClass.SYSTEM: Share(40, 1), QoSClass.LS: Share(30, 2), QoSClass.BE:
 
 
 class NetworkQos(Strategy[NetworkQosSettings]):
-    """Traffic classes of kubepods for latency-sensitive work, of the best-effort directory, of system applications,
-    of annotated pods.
+    """Traffic classes of kubepods, of its best-effort directory, of system applications and of annotated pods.
 
     Reads: bandwidth of the node
     Intents: traffic classes
@@ -90,7 +89,7 @@ class NetworkQos(Strategy[NetworkQosSettings]):
 
     @property
     def limited_classes(self) -> frozenset[QoSClass]:
-        """LS as well where its class, or the gate for annotations of pods, is on."""
+        """BE and LS: the latter by the class of kubepods, and by the annotation of any pod."""
         return SENSITIVE
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:

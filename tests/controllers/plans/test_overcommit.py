@@ -348,6 +348,13 @@ def test_zones_share_what_has_no_zone_and_pods_count_on_theirs() -> None:
     assert (first[BATCH_MEMORY], second[BATCH_MEMORY]) == (str(int(25.5 * G)), str(int(27.5 * G)))
 
 
+def test_at_zones_reports_of_pods_without_an_object_count_as_on_the_node() -> None:
+    reports = [a_usage("gone", 10, "10G", qos="LS"), a_usage("batch", 8, "8G", qos="BE")]
+    objects = cluster(config(), [a_node()], [a_report(pods=reports)], (), [zoned()])
+    assert [each[BATCH_CPU] for each in zone_values(objects)] == ["27500", "27500"]
+    assert sold(objects)[BATCH_CPU] == 55_000
+
+
 def test_at_zones_pods_without_a_metric_count_under_the_larger_of_both() -> None:
     pods = [a_pod("new", 10, "10G", qos="LS", priority=9500)]
     maps = config(cpuCalculatePolicy="maxUsageRequest")

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.kube.times import rfc3339
+from api.kube.times import epoch_seconds, rfc3339
 from cluster import NODES, Key
 from cluster.twin import Twin
 from controllers.kinds import NODE, NODE_METRIC, Node
 from controllers.plans.taints import ANNOTATION_OWNED, Taints
 from controllers.runtime.writes import Write, Writes
-from tests.capacity import NOW, a_node, a_report, to_load
+from tests.capacity import NOW, UPDATED, a_node, a_report, to_load
 from tests.managed import built, running, view_of
 from tests.waiting import wait_for
 
@@ -119,6 +119,16 @@ def test_evicting_taints_carry_their_time_where_they_are_allowed() -> None:
 
 def test_a_wish_without_an_end_is_none() -> None:
     assert not plan(tainted(), wish(until=NOW) | {"until": None}).writes
+
+
+def test_a_wish_holds_no_longer_than_an_hour_after_its_report() -> None:
+    node, endless = tainted(OURS, owned=OWNED), wish(until=NOW + 10**9)
+    reported = epoch_seconds(UPDATED)
+    assert reported is not None
+    assert not plan(node, endless, now=reported + 3599).writes
+    assert plan(node, endless, now=reported + 3601).writes
+    assert plan(node, endless, now=reported - 301).writes, "a report from the future is none"
+    assert not plan(tainted(), endless, now=reported + 3601, heard=reported + 3600).writes, "nothing old is set anew"
 
 
 def test_against_a_server_a_taint_comes_and_goes_with_the_report() -> None:

@@ -17,3 +17,11 @@ def test_an_outage_begins_after_silence_and_ends_with_the_first_word() -> None:
     assert it.heard_since_seconds == 1500.0
     assert not it.observe(0.5, 1501.0)
     assert it.heard_since_seconds == 1500.0
+
+
+def test_a_process_that_starts_counts_from_its_first_lists() -> None:
+    it = Outages(120.0)
+    it.begin(900.0)
+    assert it.heard_since_seconds == 900.0
+    assert not it.observe(1.0, 1000.0)
+    assert it.heard_since_seconds == 900.0
