@@ -22,7 +22,7 @@ from api.crds import ClusterColocationProfile
 from controllers.webhooks import certificates
 from controllers.webhooks.routes import Reply, reply
 from controllers.webhooks.rules.quota_object import Quota
-from controllers.webhooks.server import WebhookServer
+from controllers.webhooks.server import webhook_listener
 from controllers.webhooks.settings import WebhookSettings
 from controllers.webhooks.view import ClusterView
 from tests.controllers.webhooks import spark
@@ -50,7 +50,7 @@ def serve(profiles: int, quotas: int) -> None:
     def answer(path: str, body: bytes) -> Reply:
         return reply(path, body, lambda: view, frozenset())
 
-    server = WebhookServer(WebhookSettings(address="127.0.0.1", port=0), context, answer)
+    server = webhook_listener(WebhookSettings(address="127.0.0.1", port=0), context, answer)
     server.start()
     print(json.dumps({"port": server.port, "certificate": pair.certificate}), flush=True)
     sys.stdin.read()

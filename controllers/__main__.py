@@ -17,12 +17,12 @@ from api.plugin import PluginError, discover
 from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
 from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
+from cluster.serving import listen
 from controllers.recommend.command import recommend
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
 from controllers.runtime.loop import Loop, SyncTimeoutError, view_once
 from controllers.runtime.metrics import Metrics
-from controllers.runtime.server import serve
 from controllers.runtime.settings import ManagerSettings, build
 from controllers.runtime.writes import Write
 
@@ -115,8 +115,12 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
         metrics=metrics,
         leading=(lambda: elector.leading) if elector else None,
     )
-    server = serve(address, port, Health(metrics.registry, loop.ready.is_set, loop.fault))
-    _log.info("controllers: %s; HTTP on port %d", ", ".join(built) or "none", server.server_port)
+    health = Health(metrics.registry, loop.ready.is_set, loop.fault)
+    try:
+        server = listen(health, address, port, public=True)
+    except OSError as error:
+        die(f"HTTP on {address}:{port}: {error}", hint="choose another --address or --port")
+    _log.info("controllers: %s; HTTP on port %d", ", ".join(built) or "none", server.port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.stop())
     recorder.start()
@@ -132,7 +136,7 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     except ClusterError as error:
         die(f"API server: {error}")
     finally:
-        server.shutdown()
+        server.stop()
         if webhooks:
             webhooks.stop()
         # Leading ends before the lease is given up, so that nothing is sent after it.

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from cluster.serving import TEXT, Reply, Request
+
 STUCK_SECONDS = 60.0
 """Time without a round after which the loop counts as hung; the longest plan of a large cluster takes a tenth of it."""
 SILENT_SECONDS = 300.0
@@ -29,13 +31,14 @@ class Health:
         self._ready = ready
         self._fault = fault
 
-    def find(self, path: str) -> tuple[int, bytes, str]:
-        """Return status, body and content type for a path."""
-        if path in ("/healthz", "/livez"):
-            fault = self._fault()
-            return (500, f"{fault}\n".encode(), "text/plain") if fault else (200, b"ok", "text/plain")
-        if path == "/readyz":
-            return (200, b"ok", "text/plain") if self._ready() else (503, b"first lists are not in", "text/plain")
-        if path == "/metrics":
-            return 200, generate_latest(self._registry), CONTENT_TYPE_LATEST
-        return 404, b"there are /healthz, /livez, /readyz and /metrics\n", "text/plain"
+    def answer(self, request: Request) -> Reply:
+        """Answer one request."""
+        if request.method == "GET":
+            if request.path in ("/healthz", "/livez"):
+                fault = self._fault()
+                return Reply.text(500, fault) if fault else Reply(200, b"ok", TEXT)
+            if request.path == "/readyz":
+                return Reply(200, b"ok", TEXT) if self._ready() else Reply.text(503, "first lists are not in")
+            if request.path == "/metrics":
+                return Reply(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+        return Reply.text(404, "there are /healthz, /livez, /readyz and /metrics")

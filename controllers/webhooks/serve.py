@@ -15,7 +15,7 @@ from cluster import Client
 from controllers.webhooks.certificate_keeper import CertificateKeeper
 from controllers.webhooks.certificates import server_context
 from controllers.webhooks.routes import ROUTES, Reply, reply
-from controllers.webhooks.server import WebhookServer
+from controllers.webhooks.server import webhook_listener
 from controllers.webhooks.settings import WebhookSettings
 from controllers.webhooks.watched import WatchedCluster
 
@@ -32,7 +32,7 @@ class Webhooks:
         self._context = server_context()
         self._watched = WatchedCluster(client, settings)
         self._keeper = CertificateKeeper(client, settings, self._context)
-        self._server = WebhookServer(settings, self._context, self._answer, lambda: self.ready)
+        self._server = webhook_listener(settings, self._context, self._answer, lambda: self.ready)
         self._seconds = Histogram(
             "koord_manager_webhook_duration_seconds",
             "Time to answer a review, by path and result",

@@ -40,7 +40,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     largest_body_bytes: Count = 8 << 20
     """Longest review; the API server's own limit of an object is 3 MiB, and a review may hold two."""
     most_connections: Count = 256
-    """Connections at once; more are closed unanswered."""
+    """Connections at once; for one more the idlest is closed."""
     request_seconds: Seconds = 10.0
     """Longest time for a handshake, and for a request from its first byte to its answer."""
     idle_seconds: Seconds = 120.0

@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cluster.serving import Request
 from controllers.runtime.health import Health, fault_of
 
 
@@ -24,9 +25,14 @@ def test_faults(idle: float, silent: dict[str, float], synced: bool, expected: s
 def test_probes_follow_fault_and_readiness() -> None:
     faults = ["", "a watch is dead"]
     health = Health(CollectorRegistry(), lambda: False, lambda: faults[0])
-    assert health.find("/healthz")[0] == health.find("/livez")[0] == 200
-    assert health.find("/readyz")[0] == 503
-    assert health.find("/metrics")[0] == 200
-    assert health.find("/debug")[0] == 404
+
+    def status(path: str) -> int:
+        return health.answer(Request("GET", path)).status
+
+    assert status("/healthz") == status("/livez?verbose") == 200
+    assert status("/readyz") == 503
+    assert status("/metrics") == 200
+    assert status("/debug") == health.answer(Request("POST", "/healthz")).status == 404
     faults.pop(0)
-    assert health.find("/healthz")[:2] == (500, b"a watch is dead\n")
+    assert health.answer(Request("GET", "/healthz")).body == b"a watch is dead\n"
+    assert status("/healthz") == 500
