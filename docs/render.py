@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from api.lake import TABLES, kind_of
 from detector.explain.symptom_table import symptom_table
 from detector.registry import default_rules, discover_symptoms
 from koordlet.hooks.page import rewritten as with_rules
@@ -13,6 +14,7 @@ from koordlet.strategies.page import rewritten
 
 DOCUMENTS = Path(__file__).parent
 _SYMPTOMS = re.compile(r"(<!-- koord-detector symptoms -->\n).*?(<!-- end -->)", re.DOTALL)
+_LAKE = re.compile(r"(<!-- tables -->\n).*?(<!-- end -->)", re.DOTALL)
 _KNOBS = re.compile(r"(?<=\n)((?:\| [\w.]+ \|.*\n)+)(?=\n\*\*Reclaim on v1)")
 
 
@@ -23,10 +25,21 @@ def main() -> None:
     strategies.write_text(rewritten(strategies.read_text()))
     hooks = DOCUMENTS / "hooks.md"
     hooks.write_text(with_rules(hooks.read_text()))
+    analysis = DOCUMENTS / "analysis.md"
+    analysis.write_text(_LAKE.sub(lambda marks: marks[1] + lake_tables() + marks[2], analysis.read_text()))
     symptoms = discover_symptoms()
     table = symptom_table(symptoms, default_rules(symptoms))
     verdicts.write_text(_SYMPTOMS.sub(lambda marks: marks[1] + table + marks[2], verdicts.read_text()))
     enforcer.write_text(_KNOBS.sub(lambda rows: knob_rows(rows[1]), enforcer.read_text()))
+
+
+def lake_tables() -> str:
+    """Return a table of columns for each table of an export."""
+    parts = []
+    for name, columns in TABLES.items():
+        rows = "".join(f"| `{column}` | {kind_of(column)} | {meaning} |\n" for column, meaning in columns.items())
+        parts.append(f"\n### {name}\n\n| column | kind | meaning |\n|---|---|---|\n{rows}\n")
+    return "".join(parts)
 
 
 def knob_rows(present: str) -> str:

@@ -4,6 +4,7 @@ import click
 
 from koordlet.commands.demo import demo
 from koordlet.commands.doctor import doctor
+from koordlet.commands.export import export
 from koordlet.commands.restore import restore
 from koordlet.commands.restore_nodes import restore_nodes
 from koordlet.commands.run import run
@@ -26,7 +27,7 @@ def main() -> None:
     """
 
 
-for command in (run, snapshot_command, doctor, top, demo, restore, restore_nodes, verdicts):
+for command in (run, snapshot_command, doctor, top, demo, restore, restore_nodes, verdicts, export):
     main.add_command(command)
 
 

@@ -1,16 +1,21 @@
 """Samples from the profiles that nodes export: Parquet files of `koordlet run` with `[profiles]`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from api.lake import TABLES
 from controllers.recommend.usage import Usage
 from detector.histograms import Rows, Values
 
 NAMES = ("workload", "container", "path")
-FIGURES = ("time", "cpu_cores", "memory_bytes", "cpu_wait_neighbour", "cpu_wait_quota", "cpu_request_cores")
+FIGURES = (
+    *("time", "cpu_cores", "memory_bytes", "cpu_wait_neighbour", "cpu_wait_quota"),
+    *("cpu_request_cores", "memory_request_bytes", "oom_kills"),
+)
+OTHER_TABLES = frozenset(TABLES) - {"profiles"}
 REQUIRED = (*NAMES, "time", "cpu_cores")
 
 
@@ -25,17 +30,31 @@ class Samples:
     aggregates: list[tuple[str, str]]
     """Workload and container of each row."""
     streams: list[str]
-    """Folder of the file, one for each node, and path of the cgroup."""
+    """Node, or folder of its files, and path of the cgroup."""
     figures: dict[str, Values]
     """By name, see FIGURES."""
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the Parquet files among files and below folders, by name. Raises ProfileError without any."""
-    found = [file for path in paths for file in (sorted(path.rglob("*.parquet")) if path.is_dir() else [path])]
+    """Return the profiles among files and below folders, by name; of an export its table of profiles.
+
+    Raises ProfileError without any.
+    """
+    found = [file for path in paths for file in (sorted(_profiles(path)) if path.is_dir() else [path])]
     if not found:
         raise ProfileError(f"no Parquet file in {', '.join(map(str, paths))}: export profiles with [profiles] enabled")
     return found
+
+
+def _profiles(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*.parquet"):
+        if OTHER_TABLES.isdisjoint(path.relative_to(folder).parts[:-1]):
+            yield path
+
+
+def _node(path: Path) -> str:
+    """Return what is the same for all files of a node: its partition of an export, else the folder."""
+    return next((part for part in path.parent.parts if part.startswith("node=")), str(path.parent))
 
 
 def read(path: Path) -> Samples:
@@ -58,7 +77,7 @@ def read(path: Path) -> Samples:
         }
     except (OSError, ValueError, TypeError) as error:  # pyarrow's errors are ValueErrors and OSErrors
         raise ProfileError(f"{path}: {error}") from error
-    return Samples(list(zip(workloads, containers, strict=True)), [f"{path.parent}:{each}" for each in paths], figures)
+    return Samples(list(zip(workloads, containers, strict=True)), [f"{_node(path)}:{each}" for each in paths], figures)
 
 
 class Collected:
@@ -83,8 +102,18 @@ class Collected:
         figures = samples.figures
         self.usage.add_cpu(streams, figures["time"], figures["cpu_cores"])
         self.usage.add_memory(streams, figures["time"], figures["memory_bytes"])
+        self._add_oom_kills(streams, figures)
         self._rows.append(rows)
         self._figures.append(figures)
+
+    def _add_oom_kills(self, streams: Rows, figures: dict[str, Values]) -> None:
+        """Add the kills in order of time; those of one moment are of distinct streams."""
+        killed = np.flatnonzero(np.nan_to_num(figures["oom_kills"], nan=0.0) > 0)
+        times, requests = figures["time"][killed], np.nan_to_num(figures["memory_request_bytes"][killed], nan=0.0)
+        for time in np.unique(times):
+            now = times == time
+            own, places = np.unique(streams[killed][now], return_index=True)
+            self.usage.add_oom(own, times[now][places], requests[now][places])
 
     @property
     def rows(self) -> Rows:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from api.lake import AMOUNTS, OOM_KILLS
 from detector.baselines.values import WorkloadKey
 
 _KEYS = ("workload", "container", "node_type")
 _LABEL = "interference"
-_NEVER_FEATURES = {*_KEYS, _LABEL, "time"}
+_NEVER_FEATURES = {*_KEYS, _LABEL, "time", *AMOUNTS, OOM_KILLS}
 
 Columns = dict[str, NDArray[Any]]
 

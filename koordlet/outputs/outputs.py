@@ -41,7 +41,7 @@ def open_sinks(
         if settings.cluster.enabled:
             sinks["cluster"] = _cluster(stack, agent, detection, settings, links)
         if settings.profiles.enabled:
-            sinks["profiles"] = _profiles(stack, agent, detection, settings)
+            sinks["profiles"] = _profiles(stack, agent, detection, settings, links)
         yield sinks
 
 
@@ -100,21 +100,33 @@ def _cluster(
     return open_cluster(stack, agent, detection, settings, links or ClusterLinks())
 
 
-def _profiles(stack: ExitStack, agent: "Agent", detection: "Detection | None", settings: "AgentSettings") -> Sink:
+def _profiles(
+    stack: ExitStack,
+    agent: "Agent",
+    detection: "Detection | None",
+    settings: "AgentSettings",
+    links: ClusterLinks | None,
+) -> Sink:
+    from koordlet.outputs.container_amounts import container_amounts
+    from koordlet.profiles.oom_kills import OomKills
     from koordlet.profiles.writer import ProfileWriter
 
     judge_settings = detection.judge.settings if detection else None
     span_seconds = judge_settings.span_seconds if judge_settings else settings.interval_seconds
+    node_type = judge_settings.node_type if judge_settings else ""
+    amounts_of = container_amounts((links or ClusterLinks()).pods)
     try:
-        profiles = ProfileWriter(settings.profiles, judge_settings.node_type if judge_settings else "", span_seconds)
+        profiles = ProfileWriter(settings.profiles, node_type, span_seconds, amounts_of)
     except OSError as error:
         raise Unsupported(f"profiles cannot be kept: {error}", "set another [profiles] directory") from error
     stack.callback(profiles.close)
+    oom_kills = OomKills()
 
     def record(tick: Tick) -> None:
+        oom_kills.after_tick(tick.window.cgroups, tick.delta)
         recent = agent.store.window(span_seconds)
-        if recent is not None:
-            profiles.after_tick(recent, [verdict.victim for verdict in tick.open_verdicts])
+        if recent is not None and profiles.is_due(recent):
+            profiles.after_tick(recent, tick.open_verdicts, oom_kills.take())
         agent.lost["profiles.rows"] = profiles.lost_rows
 
     return record

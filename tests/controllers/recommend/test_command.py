@@ -11,7 +11,8 @@ from controllers.__main__ import main
 from koordlet.profiles.rows import ProfileSegment
 from koordlet.profiles.segment import write
 
-pytest.importorskip("pyarrow", reason="profiles are Parquet files: pip install pyarrow")
+pa = pytest.importorskip("pyarrow", reason="profiles are Parquet files: pip install pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 NOW, MINUTES = 1_700_000_000.0, 24 * 60
 
@@ -79,3 +80,28 @@ def test_another_table_is_no_profile(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["recommend", "--from", str(tmp_path)])
     assert done.exit_code == 2
     assert "no column workload" in done.output
+
+
+def test_an_oom_kill_raises_memory_above_all_use(tmp_path: Path) -> None:
+    containers = [("shop/Deployment/web", "app", "/a"), ("shop/Deployment/db", "app", "/b")]
+    once = np.zeros(2 * MINUTES)
+    once[MINUTES - 1] = 1.0
+    figures = {"cpu_cores": [0.5, 0.5], "memory_bytes": [1e9, 1e9], "memory_request_bytes": [2e9, 2e9]}
+    profile(tmp_path / "a.parquet", containers, **figures)
+    segment = pq.read_table(tmp_path / "a.parquet").append_column("oom_kills", pa.array(once))
+    pq.write_table(segment, tmp_path / "a.parquet")
+    db, web = sorted(msgspec.json.decode(run("--from", str(tmp_path), "-o", "json")), key=lambda row: row["workload"])
+    assert 1e9 <= db["memory_bytes"]["target"] < 1.3e9
+    assert web["memory_bytes"]["target"] >= 2.4e9, "1.2 times the request"
+
+
+def test_an_export_is_read_by_node_and_its_other_tables_are_not(tmp_path: Path) -> None:
+    for day in ("2023-11-14", "2023-11-15"):
+        folder = tmp_path / "profiles" / f"date={day}" / "node=a"
+        folder.mkdir(parents=True)
+        profile(folder / "part-0.parquet", [("shop/Deployment/web", "app", "/a")], cpu_cores=[0.5])
+    other = tmp_path / "verdicts" / "date=2023-11-14" / "node=a"
+    other.mkdir(parents=True)
+    (other / "part-0.parquet").write_bytes(b"no profile")
+    (row,) = msgspec.json.decode(run("--from", str(tmp_path), "-o", "json"))
+    assert row["confidence_days"] == pytest.approx(1.0, abs=0.01), "equal times of one node's container count once"

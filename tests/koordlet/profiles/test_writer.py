@@ -37,12 +37,12 @@ def test_a_segment_is_a_file_that_training_reads(tmp_path: Path) -> None:
     feed(profiles, range(25))
     profiles.close()
     assert (profiles.written, profiles.lost_rows) == (2, 0)
-    tables = [pq.read_table(path) for path in sorted(directory.iterdir())]
+    tables = [pq.read_table(path) for path in sorted(directory.glob("*.parquet"))]
     assert [len(table) for table in tables] == [22, 4]
     assert set(tables[0].column_names) >= {"time", "workload", "container", "node_type", "interference", "cpu_cores"}
     assert np.diff(sorted(set(tables[0].column("time").to_pylist()))).tolist() == [2.0] * 10
     output = tmp_path / "models.json"
-    files = [str(path) for path in directory.iterdir()]
+    files = [str(path) for path in directory.glob("*.parquet")]
     ran = CliRunner().invoke(detector, ["train", *files, "-o", str(output), "--min-samples", "5", "-f", "cpu_cores"])
     assert ran.exit_code == 0, ran.output
     keys = [(model.key.workload, model.key.node_type) for model in decode_models(output.read_bytes()).models]
@@ -65,7 +65,7 @@ def test_the_oldest_files_go_when_there_are_too_many_bytes(tmp_path: Path) -> No
     feed(profiles, range(3))
     profiles.close()
     names = {path.name[:7] for path in tmp_path.iterdir()}
-    assert names <= {"other", "profile", "c.parqu"}
+    assert names <= {"other", "verdict", "profile", "c.parqu"}
     assert "profile" in names, "the newest file stays"
 
 
@@ -79,6 +79,7 @@ def test_what_an_agent_of_before_left_half_done_is_removed(tmp_path: Path) -> No
 def test_a_directory_that_cannot_be_written_costs_rows_that_are_counted(tmp_path: Path) -> None:
     directory = tmp_path / "profiles"
     profiles = writer(directory, segment_rows=2)
+    os.rmdir(directory / "verdicts")
     os.rmdir(directory)
     directory.write_text("a file is in the way")
     feed(profiles, range(1))
