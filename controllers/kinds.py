@@ -60,6 +60,7 @@ class Requests(Wire, frozen=True, kw_only=True):
 class PodContainer(Wire, frozen=True, kw_only=True):
     """A container; `restart_policy` Always on an init container makes it a sidecar."""
 
+    name: str = ""
     resources: Requests = Requests()
     restart_policy: str | None = None
 
@@ -74,13 +75,27 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority_class_name: str = ""
     scheduler_name: str = "default-scheduler"
     overhead: dict[str, Quantity] = {}
+    resources: Requests | None = None
+
+
+class ContainerStatus(Wire, frozen=True, kw_only=True):
+    """What the node gives to a container."""
+
+    name: str = ""
+    allocated_resources: dict[str, Quantity] = {}
+    resources: Requests | None = None
 
 
 class PodStatus(Wire, frozen=True, kw_only=True):
-    """Phase and Kubernetes' own class."""
+    """Phase, Kubernetes' own class, and what the node gives while a resize is under way."""
 
     phase: str = "Pending"
     qos_class: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    allocated_resources: dict[str, Quantity] = {}
+    resources: Requests | None = None
 
 
 class PodMeta(Wire, frozen=True, kw_only=True):

@@ -76,6 +76,8 @@ class Engine:
         self._watched_objects = WatchedObjects()
         self._orphans: dict[str, dict[str, PodInfo]] = {}
         """Pods bound to nodes that no watch has shown yet, by node name."""
+        self._leads = False
+        """Only this process binds pods of its scheduler."""
         self._stand_ins: set[str] = set()
         """UIDs of queued or placed pods that no API object backs."""
         self._conditions = Conditions()
@@ -175,7 +177,11 @@ class Engine:
         return name == self.settings.scheduler_name
 
     def _trusts(self, pod: Pod) -> bool:
-        """Return whether the pod's scheduler is this one, or one whose pods are bound through the extender here."""
+        """Return whether a process like this one, which led before, may have bound the pod.
+
+        The pod's author chose the name of the scheduler and the node too, if he may create bound pods: the admission
+        policy for allocations keeps such pods out.
+        """
         return self.is_ours(pod) or pod.spec.scheduler_name in self.settings.extender_scheduler_names
 
     # Attempts
@@ -235,10 +241,18 @@ class Engine:
             self._report_unschedulable(queued.info, "internal error of the scheduler; its log says more", "")
 
     def leads(self) -> None:
-        """This process leads from here on: state everything anew."""
+        """This process leads from here on: state everything anew.
+
+        It knows every pod that was bound before; a pod that is bound later, and not by it, is another's work.
+        """
+        self._leads = True
         self._conditions.clear()
         for plugin in self.plugins.values():
             plugin.leads()
+
+    def follows(self) -> None:
+        """Another process leads from here on, and binds pods of this scheduler."""
+        self._leads = False
 
     def write_failed(self, write: Write, message: str) -> None:
         """A write was not made; plugins that wait for its effect may act."""
@@ -409,10 +423,15 @@ class Engine:
         uid, node = info.uid, info.pod.spec.node_name
         row = self.snapshot.row(node)
         placement = self.snapshot.pods.get(uid)
-        if placement is not None and placement.row == row and not placement.assumed:
-            # What its author writes to a bound pod later changes nothing that was decided.
-            info.patch = dict(placement.info.patch)
-        elif self._trusts(info.pod):
+        sent_to, sent = self._placer.sent.pop(uid, ("", {}))
+        known = placement.info if placement is not None and placement.row == row else None
+        known = known or self._orphans.get(node, {}).get(uid)
+        if known is not None:
+            # What was decided stays, whatever is written to a bound pod.
+            info.patch = known.decided
+        elif sent_to == node:
+            info.patch = dict(sent)
+        elif not self._leads and self._trusts(info.pod):
             info.believe()
         if placement is not None and placement.row == row:
             before = placement.info.pod
@@ -433,6 +452,7 @@ class Engine:
 
     def _forget_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
+        self._placer.sent.pop(uid, None)
         dropped = self._placer.drop(uid)
         queued = self.queue.remove(uid)
         if queued is not None:
@@ -550,5 +570,7 @@ def _makes_news(before: Pod, after: Pod) -> bool:
         or before.spec.containers != after.spec.containers
         or before.spec.resources != after.spec.resources
         or before.status.container_statuses != after.status.container_statuses
+        or before.status.allocated_resources != after.status.allocated_resources
+        or before.status.resources != after.status.resources
         or bool(before.metadata.deletion_timestamp) != bool(after.metadata.deletion_timestamp)
     )

@@ -99,6 +99,8 @@ class Loop:
         gc.disable()
         try:
             self._sync()
+            if self._was_leading:
+                self.engine.leads()
             settle_collector()
             self.ready.set()
             while not self._stopping.is_set():
@@ -239,6 +241,8 @@ class Loop:
                 return False
             self.engine.leads()
             log.info("leading")
+        elif self._was_leading and not leads:
+            self.engine.follows()
         self._was_leading = leads
         return leads
 

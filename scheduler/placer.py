@@ -42,6 +42,8 @@ class Placer:
         self._starts = starts
         self._write = write
         self._clock = clock
+        self.sent: dict[str, tuple[str, dict[str, str]]] = {}
+        """Node and decided annotations of bindings that were begun and are not seen yet, by UID."""
         self._waiting: dict[str, WaitingPod] = {}
         self._placing: Placed | None = None
 
@@ -164,6 +166,7 @@ class Placer:
             if binding is not None:
                 writes.extend(binding)
                 break
+        self.sent[placed.info.uid] = (placed.node, placed.info.decided)
         self.bindings.append(BindingPlan(placed, tuple(writes)))
         return AttemptOutcome(Result.WAITING, placed.info, placed.node)
 

@@ -171,6 +171,14 @@ class PodSpec(Wire, frozen=True):
     resource_claims: list[dict[str, Any]] = []
 
 
+class ContainerStatus(Wire, frozen=True):
+    """What the node gives to a container; differs from what it asks for while a resize in place is under way."""
+
+    name: str = ""
+    allocated_resources: dict[str, Quantity] = {}
+    resources: ResourceRequirements | None = None
+
+
 class PodStatus(Wire, frozen=True):
     """Observed state of a pod."""
 
@@ -183,8 +191,10 @@ class PodStatus(Wire, frozen=True):
     message: str = ""
     host_ip: str = msgspec.field(default="", name="hostIP")
     pod_ip: str = msgspec.field(default="", name="podIP")
-    container_statuses: list[dict[str, Any]] = []
-    init_container_statuses: list[dict[str, Any]] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    allocated_resources: dict[str, Quantity] = {}
+    resources: ResourceRequirements | None = None
 
 
 class Pod(Wire, frozen=True):

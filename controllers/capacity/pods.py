@@ -7,10 +7,11 @@ import msgspec
 
 from api.kube.meta import Quantity
 from api.kube.numa import ResourceStatus
-from api.kube.resources import CPU, MEMORY, QuantityError, parse_quantity
+from api.kube.pod_requests import effective_requests
+from api.kube.resources import CPU, MEMORY, QuantityError, Resources, parse_quantity
 from api.protocol import ANNOTATION_RESOURCE_STATUS, BATCH_CPU, BATCH_MEMORY, LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
 from api.qos import PriorityBand, QoSClass, priority_band
-from controllers.kinds import Pod, PodContainer
+from controllers.kinds import Pod
 
 Amounts = tuple[int, int]
 """Millicores and bytes."""
@@ -78,25 +79,13 @@ def band_with_default(pod: Pod, qos: QoSClass) -> PriorityBand:
 
 
 def requests_of(pod: Pod) -> Amounts:
-    """Return what the scheduler counts of cpu and memory: containers and sidecars, init containers, overhead."""
-    cpu, memory = (_effective(pod, name, scale) for name, scale in ((CPU, 1000), (MEMORY, 1)))
-    return cpu, memory
+    """Return what the scheduler counts of cpu and memory; what is no quantity counts as nothing."""
+    found = effective_requests(pod, _readable)
+    return min(found.get(CPU, 0), MOST), min(found.get(MEMORY, 0), MOST)
 
 
-def _effective(pod: Pod, name: str, scale: int) -> int:
-    running = sum(_request(container, name, scale) for container in pod.spec.containers)
-    sidecars = peak = 0
-    for container in pod.spec.init_containers:
-        request = _request(container, name, scale)
-        if container.restart_policy == "Always":
-            sidecars += request
-        else:
-            peak = max(peak, sidecars + request)
-    return max(running + sidecars, peak) + amount(pod.spec.overhead, name, scale)
-
-
-def _request(container: PodContainer, name: str, scale: int) -> int:
-    return amount(container.resources.requests, name, scale)
+def _readable(quantities: Mapping[str, Quantity]) -> Resources:
+    return {name: amount(quantities, name, scale) for name, scale in ((CPU, 1000), (MEMORY, 1)) if name in quantities}
 
 
 def amount(quantities: Mapping[str, Quantity], name: str, scale: int) -> int:

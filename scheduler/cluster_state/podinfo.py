@@ -5,26 +5,16 @@ to the class (`PodClass`), found by a key over the scheduling-relevant fields, s
 a workload serves all.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.kube.objects import Container, Pod, Volume
-from api.kube.resources import (
-    CPU,
-    MEMORY,
-    PODS,
-    QuantityError,
-    Resources,
-    add,
-    maximum,
-    parse_quantity,
-    parse_resources,
-)
+from api.kube.objects import Pod, Volume
+from api.kube.pod_requests import Quantities, effective_requests, held_amounts
+from api.kube.resources import CPU, MEMORY, PODS, Resources, parse_resources
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
     ANNOTATION_RESERVATION_ALLOCATED,
@@ -32,8 +22,6 @@ from api.protocol import (
     DEPRECATED_RESOURCES,
 )
 from scheduler.cluster_state.columns import Row
-
-Requester: TypeAlias = Callable[[Container], Resources]
 
 MAX_AMOUNT = 2**52
 """A larger request counts as this much, and no node offers it: sums over a node's pods then fit into int64."""
@@ -176,7 +164,7 @@ class PodClasses:
         key = self._encoder.encode(_relevant(pod))
         cls = self._known.get(key)
         if cls is None:
-            cls = PodClass(key, effective_requests(pod) | {PODS: 1}, nonzero_requests(pod), pod)
+            cls = PodClass(key, requests_of(pod) | {PODS: 1}, nonzero_requests(pod), pod)
             if len(self._known) >= self._limit:
                 del self._known[next(iter(self._known))]
             self._known[key] = cls
@@ -209,7 +197,7 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
         (spec.priority, spec.priority_class_name, spec.preemption_policy, spec.scheduler_name),
         [volume for volume in spec.volumes if _placed(volume)],
         pod.status.qos_class,
-        resized(pod),
+        held_amounts(pod, read_amounts),
         spec.resource_claims,
         meta.name if any(volume.ephemeral for volume in spec.volumes) else "",
     )
@@ -229,111 +217,24 @@ def _placed(volume: Volume) -> bool:
     )
 
 
-def container_requests(container: Container) -> Resources:
-    """A container's requests under their current names; a limit without a request counts as one."""
-    texts = {**container.resources.limits, **container.resources.requests}
-    return parse_resources({DEPRECATED_RESOURCES.get(name, name): text for name, text in texts.items()})
+def read_amounts(quantities: Quantities) -> Resources:
+    """Return amounts under the current names of resources. Raises QuantityError."""
+    return parse_resources({DEPRECATED_RESOURCES.get(name, name): text for name, text in quantities.items()})
 
 
-def effective_requests(pod: Pod) -> Resources:
-    """Resources that the pod holds on a node: the larger of all containers together and the init phase, plus overhead.
-
-    Sidecars (init containers that restart always) run beside everything after them. Pod-level requests, where
-    set, replace the sum. Raises QuantityError.
-    """
-    held = resized(pod)
-    return _aggregate(pod, lambda container: _held(container, held))
-
-
-def resized(pod: Pod) -> dict[str, Resources]:
-    """What containers of a bound pod hold beyond what they ask for: a resize in place that is not carried out yet.
-
-    By container name; empty for most pods. An infeasible resize counts by what is held alone, which is not less than
-    what the node gives. Unreadable amounts count as nothing.
-    """
-    if not pod.spec.node_name:
-        return {}
-    held: dict[str, Resources] = {}
-    asked = {container.name: container for container in (*pod.spec.containers, *pod.spec.init_containers)}
-    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
-        container = asked.get(str(status.get("name")))
-        allocated = status.get("allocatedResources") or {}
-        actual = (status.get("resources") or {}).get("requests") or {}
-        if container is None or (container.resources.requests in (allocated, actual) and allocated in ({}, actual)):
-            continue
-        try:
-            more = maximum(parse_resources(allocated), parse_resources(actual))
-            if any(amount > container_requests(container).get(name, 0) for name, amount in more.items()):
-                held[container.name] = more
-        except (QuantityError, AttributeError):
-            continue
-    return held
-
-
-def _held(container: Container, held: dict[str, Resources]) -> Resources:
-    asked = container_requests(container)
-    return maximum(asked, held[container.name]) if container.name in held else asked
-
-
-def effective_limits(pod: Pod) -> Resources:
-    """The limits that bind the pod as a whole, summed like its requests; a resource without a limit is missing.
-
-    Raises QuantityError.
-    """
-
-    def limit(container: Container) -> Resources:
-        texts = container.resources.limits
-        return parse_resources({DEPRECATED_RESOURCES.get(name, name): text for name, text in texts.items()})
-
-    limits = _containers(pod, limit)
-    if pod.spec.resources is not None:
-        limits |= parse_resources(pod.spec.resources.limits)
-    return limits
+def requests_of(pod: Pod) -> Resources:
+    """Return effective requests under the current names of resources. Raises QuantityError."""
+    return effective_requests(pod, read_amounts)
 
 
 def nonzero_requests(pod: Pod) -> tuple[int, int]:
-    """CPU millicores and memory bytes as scores count them: defaults where a container asks for nothing."""
+    """Return CPU millicores and memory bytes as scores count them: defaults where a container asks for nothing."""
 
-    held = resized(pod)
-
-    def request(container: Container) -> Resources:
-        asked = _held(container, held)
+    def counted(asked: Resources) -> Resources:
         return {
             CPU: asked.get(CPU, DEFAULT_CPU_MILLICORES),
             MEMORY: asked.get(MEMORY, DEFAULT_MEMORY_BYTES),
         }
 
-    asked = _aggregate(pod, request)
-    return min(asked.get(CPU, 0), MAX_AMOUNT), min(asked.get(MEMORY, 0), MAX_AMOUNT)
-
-
-def _containers(pod: Pod, request: Requester) -> Resources:
-    running: Resources = {}
-    for container in pod.spec.containers:
-        running = add(running, request(container))
-    peak, sidecars = _init_phase(pod.spec.init_containers, request)
-    return maximum(add(running, sidecars), peak)
-
-
-def _aggregate(pod: Pod, request: Requester) -> Resources:
-    needed = _containers(pod, request)
-    if pod.spec.resources is not None:
-        level = {**pod.spec.resources.limits, **pod.spec.resources.requests}
-        needed |= parse_resources(level)
-    for name, text in pod.spec.overhead.items():
-        if name in needed or parse_quantity(text):
-            needed[name] = needed.get(name, 0) + parse_quantity(text, 1000 if name == CPU else 1)
-    return needed
-
-
-def _init_phase(containers: Iterable[Container], request: Requester) -> tuple[Resources, Resources]:
-    """The largest amount held while init containers run one by one, and what the sidecars keep."""
-    peak: Resources = {}
-    sidecars: Resources = {}
-    for container in containers:
-        if container.restart_policy == "Always":
-            sidecars = add(sidecars, request(container))
-            peak = maximum(peak, sidecars)
-        else:
-            peak = maximum(peak, add(sidecars, request(container)))
-    return peak, sidecars
+    found = effective_requests(pod, read_amounts, counted)
+    return min(found.get(CPU, 0), MAX_AMOUNT), min(found.get(MEMORY, 0), MAX_AMOUNT)

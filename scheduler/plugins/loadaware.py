@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from api.crds import NODE_METRIC
 from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.objects import Node
+from api.kube.pod_requests import effective_limits
 from api.kube.resources import CPU, MEMORY, Resources, parse_resources
 from api.kube.times import epoch_seconds
 from api.protocol import (
@@ -25,7 +26,7 @@ from api.protocol import (
 from api.qos import PriorityBand
 from cluster.resources import Key, custom
 from scheduler.cluster_state.columns import Row, Rows
-from scheduler.cluster_state.podinfo import PodClass, PodInfo, effective_limits
+from scheduler.cluster_state.podinfo import PodClass, PodInfo, read_amounts
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write
 from scheduler.load.columns import load_scores
 from scheduler.load.estimate import ScalingFactors, estimated_usage
@@ -312,7 +313,7 @@ class LoadAware(Plugin[LoadSpec]):
                 text = annotations.get(key, "")
                 windows[index] = float(text) if text.isdecimal() else windows[index]
         band = band_of(pod)
-        estimate = estimated_usage(info.requests, effective_limits(pod), band=band, factors=factors)
+        estimate = estimated_usage(info.requests, effective_limits(pod, read_amounts), band=band, factors=factors)
         amounts = tuple(estimate.get(name, 0) for name in self._table.resources)
         owner = pod.metadata.controlled_by
         return LoadSpec(

@@ -11,7 +11,7 @@ from api.kube.objects import Pod
 from api.kube.resources import parse_resources
 from api.kube.times import duration_seconds, epoch_seconds
 from api.protocol import LABEL_PRIORITY
-from scheduler.cluster_state.podinfo import effective_requests
+from scheduler.cluster_state.podinfo import requests_of
 from scheduler.reservation.value import (
     DEFAULT_TTL_SECONDS,
     ControllerMatch,
@@ -78,7 +78,7 @@ def value_of(reservation: ReservationObject) -> Reservation:
     Raises QuantityError or msgspec.ValidationError when amounts or the template cannot be read.
     """
     meta, spec, status = reservation.metadata, reservation.spec, reservation.status
-    request = effective_requests(stand_in(reservation))
+    request = requests_of(stand_in(reservation))
     phase = ReservationPhase(status.phase) if status.phase else ReservationPhase.PENDING
     allocatable = parse_resources(status.allocatable) or (request if phase is ReservationPhase.AVAILABLE else {})
     order = meta.labels.get(LABEL_ORDER, "")

@@ -45,7 +45,6 @@ def running(spec: str, **status: Any) -> Any:
         pytest.param({"resources": {"requests": {"cpu": "3"}}}, 3000, id="not-carried-out"),
         pytest.param({"allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}}}, 1000, id="done"),
         pytest.param({"allocatedResources": {"cpu": "x" * 99}}, 1000, id="unreadable"),
-        pytest.param({"allocatedResources": 5}, 1000, id="no-map"),
     ],
 )
 def test_a_resize_in_place_counts_until_it_is_carried_out(status: dict[str, Any], held: int) -> None:

@@ -10,7 +10,7 @@ from api.crds import ElasticQuota as QuotaObject
 from cluster.pods import Binding
 from cluster.resources import Key
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent, Verb
+from scheduler.framework import Action, Attempt, ObjectEvent, Plugin, Reason, Verb
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.elasticquota import QUOTAS, ElasticQuota
 from scheduler.plugins.nodenumaresource import NodeNUMAResource
@@ -62,6 +62,40 @@ def test_a_bound_pods_cpus_are_believed_of_our_scheduler_and_as_far_as_asked(
 ) -> None:
     made = fit(pod("p", {"cpu": cpu}, annotations=CLAIMS, nodeName="n0", schedulerName=scheduler))
     assert held(made) == ({} if cpus is None else {"uid-p": cpus})
+
+
+@pytest.mark.parametrize(
+    ("leading", "cpus"), [pytest.param(True, set(), id="leader"), pytest.param(False, {0, 1, 2, 3}, id="standby")]
+)
+def test_a_leader_believes_of_bound_pods_what_it_bound_itself(leading: bool, cpus: set[int]) -> None:
+    made = fit()
+    made.leads()
+    if not leading:
+        made.follows()
+    made.on_pod(Action.ADD, pod("p", {"cpu": "4"}, annotations=CLAIMS, nodeName="n0"), 0.0)
+    assert held(made).get("uid-p", set()) == cpus
+
+
+class GivesCpus(Plugin[None]):
+    """Decides on CPUs for every pod."""
+
+    name = "GivesCpus"
+
+    def reserve(self, attempt: Attempt, spec: None, row: int) -> Reason | None:
+        attempt.pod.patch[STATUS] = '{"cpuset":"0-1"}'
+        return None
+
+
+def test_a_binding_counts_as_it_was_sent_also_when_its_answer_was_lost() -> None:
+    made = engine([node("n0")], kinds={"fit": NodeResourcesFit, "gives": GivesCpus})
+    made.leads()
+    made.on_pod(Action.ADD, pod("p", {"cpu": "2"}), 0.0)
+    made.schedule_one(0.0)
+    made.bind_failed(made.bindings.popleft(), "no answer", 1.0)
+    assert not made.snapshot.pods
+    forged = pod("p", {"cpu": "2"}, annotations={STATUS: '{"cpuset":"2-3"}'}, nodeName="n0")
+    made.on_pod(Action.UPDATE, forged, 2.0)
+    assert made.snapshot.pods["uid-p"].info.annotation(STATUS) == '{"cpuset":"0-1"}'
 
 
 def test_what_is_written_to_a_bound_pod_later_changes_nothing() -> None:

@@ -1,9 +1,10 @@
-"""QoS class and priority class of a pod, as stated and with the protocol's defaults; its requests."""
+"""QoS class and priority class of a pod, as stated and with the protocol's defaults."""
 
 from collections.abc import Mapping
 
-from api.kube.objects import Container, Pod
-from api.kube.resources import CPU, MEMORY, Resources, add, maximum, parse_resources
+from api.kube.objects import Pod
+from api.kube.pod_requests import container_requests
+from api.kube.resources import CPU, MEMORY
 from api.protocol import LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
 from api.qos import PriorityBand, QoSClass, priority_band
 
@@ -32,34 +33,9 @@ def effective_band(pod: Pod) -> PriorityBand:
     return PriorityBand.BATCH if best_effort else PriorityBand.PROD
 
 
-def pod_requests(pod: Pod) -> Resources:
-    """Return what a pod requests, cpu in millicores, as the scheduler counts it. Raises QuantityError.
-
-    Containers and sidecars add up; an ordinary init container runs beside the sidecars that precede it.
-    """
-    running: Resources = {}
-    for container in pod.spec.containers:
-        running = add(running, requests_of(container))
-    sidecars: Resources = {}
-    peak: Resources = {}
-    for container in pod.spec.init_containers:
-        if container.restart_policy == "Always":
-            sidecars = add(sidecars, requests_of(container))
-        else:
-            peak = maximum(peak, add(sidecars, requests_of(container)))
-    total = maximum(add(running, sidecars), peak)
-    return add(total, parse_resources(pod.spec.overhead))
-
-
-def requests_of(container: Container) -> Resources:
-    """Return a container's requests; a limit without a request counts as one."""
-    resources = container.resources
-    return parse_resources({**resources.limits, **resources.requests})
-
-
 def _asks_nothing(pod: Pod) -> bool:
     return not any(
         amount > 0 and name in (CPU, MEMORY)
         for container in (*pod.spec.containers, *pod.spec.init_containers)
-        for name, amount in requests_of(container).items()
+        for name, amount in container_requests(container).items()
     )

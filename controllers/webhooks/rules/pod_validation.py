@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from api.kube.objects import Container, Pod
+from api.kube.pod_requests import effective_requests
 from api.kube.resources import CPU, QuantityError, parse_resources
 from api.protocol import (
     ANNOTATION_EXTENDED_RESOURCE_SPEC,
@@ -22,7 +23,7 @@ from api.protocol import (
 from api.qos import PriorityBand, QoSClass
 from controllers.webhooks.review import ADMITTED, Answer, Document, RefusedError, Request
 from controllers.webhooks.rules.documents import converted
-from controllers.webhooks.rules.pod_class import pod_requests, stated_band, stated_qos
+from controllers.webhooks.rules.pod_class import stated_band, stated_qos
 from controllers.webhooks.rules.protected_keys import FORBIDDEN_KEYS, SCHEDULER_KEYS, changed
 from controllers.webhooks.rules.quota_object import quota_of
 from controllers.webhooks.rules.translation import extended_resource_spec, stated_amounts
@@ -63,7 +64,7 @@ def class_refusals(pod: Pod) -> Iterator[str]:
     qos, band = stated_qos(pod.metadata.labels), stated_band(pod)
     if band in FORBIDDEN_BANDS.get(qos, ()):
         yield f"{LABEL_QOS_CLASS}={qos} and priority class {band or 'none'} cannot be used together"
-    requests = pod_requests(pod)
+    requests = effective_requests(pod)
     if qos is not QoSClass.BE and (requests.get(BATCH_CPU) or requests.get(BATCH_MEMORY)):
         yield f"{BATCH_CPU} and {BATCH_MEMORY} need the label {LABEL_QOS_CLASS}=BE"
     if qos in (QoSClass.LSE, QoSClass.LSR):

@@ -3,7 +3,7 @@
 import pytest
 
 from api.kube.objects import Pod
-from scheduler.cluster_state.podinfo import PodClasses, effective_requests, nonzero_requests
+from scheduler.cluster_state.podinfo import PodClasses, nonzero_requests, requests_of
 from tests.schedobjects import pod
 
 MIB = 1024 * 1024
@@ -13,48 +13,8 @@ def container(cpu: str, memory: str, **fields: object) -> dict[str, object]:
     return {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}, **fields}
 
 
-@pytest.mark.parametrize(
-    ("candidate", "cpu", "memory"),
-    [
-        pytest.param(pod("p", {"cpu": "1", "memory": "1Mi"}), 1000, MIB, id="one-container"),
-        pytest.param(pod("p", containers=[container("1", "1Mi"), container("500m", "2Mi")]), 1500, 3 * MIB, id="sum"),
-        pytest.param(
-            pod("p", {"cpu": "1", "memory": "1Mi"}, initContainers=[container("3", "1Mi")]),
-            3000,
-            MIB,
-            id="init-peak",
-        ),
-        pytest.param(
-            pod(
-                "p",
-                {"cpu": "1", "memory": "1Mi"},
-                initContainers=[container("1", "1Mi", restartPolicy="Always"), container("3", "1Mi")],
-            ),
-            4000,
-            2 * MIB,
-            id="sidecar-beside-init-and-main",
-        ),
-        pytest.param(pod("p", {"cpu": "1", "memory": "1Mi"}, overhead={"cpu": "250m"}), 1250, MIB, id="overhead"),
-        pytest.param(
-            pod("p", {"cpu": "1", "memory": "1Mi"}, resources={"requests": {"cpu": "2"}}),
-            2000,
-            MIB,
-            id="pod-level",
-        ),
-        pytest.param(
-            pod("p", container={"resources": {"limits": {"cpu": "2", "memory": "1Mi"}}}),
-            2000,
-            MIB,
-            id="limit-is-request",
-        ),
-    ],
-)
-def test_effective_requests(candidate: Pod, cpu: int, memory: int) -> None:
-    assert effective_requests(candidate) == {"cpu": cpu, "memory": memory}
-
-
 def test_older_names_count_under_the_current_ones() -> None:
-    assert effective_requests(pod("p", {"koordinator.sh/batch-cpu": 500})) == {"kubernetes.io/batch-cpu": 500}
+    assert requests_of(pod("p", {"koordinator.sh/batch-cpu": 500})) == {"kubernetes.io/batch-cpu": 500}
 
 
 def test_containers_without_requests_count_with_defaults_in_scores() -> None:
