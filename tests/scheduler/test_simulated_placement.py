@@ -19,6 +19,7 @@ from api.placement import PATH, PlacementAnswer, PlacementRequest, SimulatedPod
 from api.protocol import ANNOTATION_DEVICE_ALLOCATED, LABEL_QOS_CLASS
 from cluster import NODES, PODS
 from cluster.resources import Key, Resource
+from cluster.serving import Request
 from cluster.twin import Twin
 from scheduler.engine import Engine
 from scheduler.framework import Action, Attempt, ObjectEvent, Plugin, Reason
@@ -375,7 +376,7 @@ def test_it_is_answered_over_http_while_pods_are_placed() -> None:
 
         def hammer() -> None:
             while not stop.is_set():
-                reply = api.answer("POST", PATH, request)
+                reply = api.answer(Request("POST", PATH, request))
                 if reply.status == 200:
                     answers[0] += 1
                     msgspec.json.decode(reply.body, type=PlacementAnswer)
@@ -420,7 +421,7 @@ def test_requests_that_cannot_be_read_are_refused(body: bytes, status: int, word
         thread = threading.Thread(target=loop.run, daemon=True)
         thread.start()
         assert loop.ready.wait(30)
-        reply = HttpApi(loop).answer("POST", PATH, body)
+        reply = HttpApi(loop).answer(Request("POST", PATH, body))
         loop.stop()
         thread.join(10)
         assert reply.status == status, reply.body
