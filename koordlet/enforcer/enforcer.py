@@ -116,7 +116,8 @@ class Enforcer:
         self._has_new_limits = True
 
     def end_overdue_actions(self) -> bool:
-        """End actions whose lease is over because no step renewed it; return whether nothing is left of a stopped tick.
+        """End actions whose lease is over because no step renewed it, and restore what the kernel refused before;
+        return whether nothing is left of a stopped tick.
 
         For a thread beside the steps, with the lock of the steps.
         """
@@ -126,15 +127,17 @@ class Enforcer:
         actions = {owner: lease for owner, lease in self._leases.active.items() if not lease.setting.protocol_state}
         over = [owner for owner, lease in actions.items() if lease.end_seconds <= now]
         is_stopped = self._last_step is not None and now - self._last_step >= self._settings.guardian_seconds
-        if over or (is_stopped and actions):
+        if over or self._leases.has_unrestored or (is_stopped and actions):
             self._clock.start_step(None)
             if is_stopped:
                 self._leases.end_all_actions("no tick was completed in time")
-            else:
+            elif over:
                 self._leases.end_actions(over, "the lease ended")
+            else:
+                self._leases.retry()
             self._publish()
             self._log.end_step()
-        return is_stopped
+        return is_stopped and not self._leases.has_unrestored
 
     def evict_pods_by(self, evictor: PodEvictor, pods_of: PodTableOf) -> None:
         """Evict the pods of this table through the API server; without, no pod of the kubelet is evicted."""

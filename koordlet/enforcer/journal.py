@@ -36,6 +36,10 @@ class JournalError(Exception):
     """The state directory cannot be used; the message says why and what to do."""
 
 
+class JournalHeld(JournalError):
+    """Another agent, or the guardian of one, holds the state directory."""
+
+
 class Journal:
     """`live` holds the attributes that would be restored, `failures` counts batches that could not be written."""
 
@@ -191,7 +195,9 @@ def lock_state(directory: Path, wait_seconds: float) -> int:
                 time.sleep(_LOCK_POLL_SECONDS)
                 continue
             os.close(fd)
-            raise JournalError(f"{directory} is held by an agent that runs; stop it first") from error
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise JournalError(f"{directory}/lock: {error.strerror}; see [enforcer] state_dir") from error
+            raise JournalHeld(f"{directory} is held by an agent that runs; stop it first") from error
         return fd
 
 
@@ -235,9 +241,12 @@ class NoJournal:
 
 
 def peek(directory: Path, boot: str) -> dict[str, JournalEntry]:
-    """Entries that a journal would restore, without taking it over; empty where none can be read."""
+    """Entries that a journal would restore, without taking it over; empty where there is none.
+
+    Raises OSError where there is one that cannot be read.
+    """
     try:
         found = decode((directory / "journal").read_bytes())
-    except OSError:
+    except FileNotFoundError:
         return {}
     return dict(found.live) if found.boot == boot else {}

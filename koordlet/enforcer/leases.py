@@ -316,6 +316,11 @@ class Leases:
             undoings, self._unrestored = list(self._unrestored.values()), {}
             self._undo(undoings, "tried again")
 
+    @property
+    def has_unrestored(self) -> bool:
+        """True while something that ended is still in effect, because the kernel refused the original."""
+        return bool(self._unrestored)
+
     def end_all_actions(self, reason: str) -> None:
         """End every action; protocol state stays."""
         undoings, self._unrestored = list(self._unrestored.values()), {}

@@ -98,7 +98,11 @@ def _restore_actions_left(settings: EnforcerSettings, tree: HostTree, boot: str)
 
     Where an agent runs, its actions are its own. What cannot be restored is logged, and the dry run goes on.
     """
-    left = [entry for entry in peek(Path(settings.state_dir), boot).values() if entry.kind is Kind.ACTION]
+    try:
+        left = [entry for entry in peek(Path(settings.state_dir), boot).values() if entry.kind is Kind.ACTION]
+    except OSError as error:
+        _log.warning("whether an earlier run left anything changed cannot be told: %s", error)
+        return
     if not left:
         return
     try:

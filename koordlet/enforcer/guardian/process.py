@@ -16,7 +16,7 @@ from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.guardian.apart import leave_cgroups, leave_nothing, lock_memory
 from koordlet.enforcer.guardian.restoring import Left, restore_files, restore_files_of_dead, restore_left
 from koordlet.enforcer.guardian.watch import Duty, Watch
-from koordlet.enforcer.journal import JournalError
+from koordlet.enforcer.journal import JournalHeld
 from koordlet.enforcer.leases import LEFT_BY_EARLIER_RUN
 from koordlet.host.files import HostTree
 
@@ -67,21 +67,8 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
     signal.set_wakeup_fd(wake_write)
     sources, rest = [pipe, wake_read], b""
     while True:
-        now = time.monotonic()
-        match watch.duty(now):
-            case Duty.END:
-                return
-            case Duty.RESTORE:
-                _restore(given, beside=False)
-                return
-            case Duty.RESTORE_BESIDE:
-                _restore(given, beside=True)
-                watch.note_restored()
-                continue
-        if is_asked and watch.is_handed_over:
-            _restore(given, beside=False)
-            return
-        ready, _, _ = select.select(sources, [], [], watch.wait_seconds(now))
+        # A line that came during the last attempt counts before the next.
+        ready, _, _ = select.select(sources, [], [], watch.wait_seconds(time.monotonic()))
         if wake_read in ready:
             os.read(wake_read, _READ_BYTES)
         if pipe in ready:
@@ -92,27 +79,43 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
             if not content:
                 watch.take_end()
                 sources.remove(pipe)
+        duty = watch.duty(time.monotonic())
+        if duty is Duty.END:
+            return
+        if duty is Duty.RESTORE or (is_asked and watch.is_handed_over):
+            _restore_of_dead(given)
+            return
+        if duty is Duty.RESTORE_BESIDE and not ready:
+            if _attempt(given, beside=True):
+                watch.note_restored()
+            else:
+                watch.note_left(time.monotonic())
 
 
-def _restore(given: dict[str, Any], *, beside: bool) -> None:
-    """Restore the actions that the journal names; where another agent holds it by now, that one restores them.
+def _restore_of_dead(given: dict[str, Any]) -> None:
+    """Restore until nothing is left, or another agent holds the journal by now: that one restores."""
+    for _ in range(_RETRIES):
+        with contextlib.suppress(JournalHeld):
+            if not _attempt(given, beside=False):
+                time.sleep(_RETRY_SECONDS)
+                continue
+        return
 
-    Kernel files come before the journal, whose disk may be full or hang.
+
+def _attempt(given: dict[str, Any], *, beside: bool) -> bool:
+    """Restore the actions that the journal names, once; return whether nothing is left.
+
+    Kernel files come before the journal, whose disk may be full or hang. Raises JournalHeld.
     """
     left, tree = Left(**given["left"]), HostTree(Path(given["root"]))
-    for _ in range(_RETRIES):
-        try:
-            if beside:
-                is_done = restore_files(left, tree, "no tick was completed in time")
-            else:
-                is_done = restore_files_of_dead(left, tree, LEFT_BY_EARLIER_RUN)
-                # The journal is brought up to what the first line has told the audit.
-                events = restore_left(replace(left, audit_file=""), tree)
-                is_done &= all(event.outcome is not Outcome.FAILED for event in events)
-            if is_done:
-                return
-        except JournalError:
-            return
-        except Exception:  # noqa: BLE001 - whatever failed, what is left is to try again
-            pass
-        time.sleep(_RETRY_SECONDS)
+    try:
+        if beside:
+            return restore_files(left, tree, "no tick was completed in time")
+        is_done = restore_files_of_dead(left, tree, LEFT_BY_EARLIER_RUN)
+        # The journal is brought up to what the first line has told the audit.
+        events = restore_left(replace(left, audit_file=""), tree)
+        return is_done and all(event.outcome is not Outcome.FAILED for event in events)
+    except JournalHeld:
+        raise
+    except Exception:  # noqa: BLE001 - whatever failed, what is left is to try again
+        return False

@@ -65,7 +65,7 @@ def restore_left(
     Waits for an agent that is about to end. Raises JournalError where one runs, or where the directory cannot be used.
     """
     directory = Path(left.state_dir)
-    if not (directory / "journal").exists():
+    if not _has_journal(directory):
         return []
     journal = Journal(directory, boot_id(tree), wait_seconds=wait_seconds)
     clock = StepClock()
@@ -90,7 +90,7 @@ def restore_files(left: Left, tree: HostTree, reason: str) -> bool:
     """Restore the files of all actions and leave the journal as it is; return False where one failed.
 
     This is for an agent that lives and hangs: it finds the originals there and goes on from them. The kernel's files
-    come first, the disk with the audit last.
+    come first, the disk with the audit last. Raises OSError where the journal cannot be read.
     """
     entries = peek(Path(left.state_dir), boot_id(tree)).values()
     actions = [entry.without_action() for entry in entries if entry.kind is Kind.ACTION]
@@ -106,15 +106,24 @@ def restore_files(left: Left, tree: HostTree, reason: str) -> bool:
 
 
 def restore_files_of_dead(left: Left, tree: HostTree, reason: str, wait_seconds: float = WAIT_SECONDS) -> bool:
-    """As `restore_files`, with the lock of the journal. Raises JournalError where another agent has taken it."""
+    """As `restore_files`, with the lock of the journal. Raises JournalHeld where another agent has taken it."""
     directory = Path(left.state_dir)
-    if not (directory / "journal").exists():
+    if not _has_journal(directory):
         return True
     lock = lock_state(directory, wait_seconds)
     try:
         return restore_files(left, tree, reason)
     finally:
         os.close(lock)
+
+
+def _has_journal(directory: Path) -> bool:
+    """Return whether there is a journal. Raises OSError where that cannot be told: it may name what is changed."""
+    try:
+        (directory / "journal").stat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _event_log(left: Left, clock: StepClock) -> EventLog:

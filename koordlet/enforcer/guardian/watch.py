@@ -8,6 +8,9 @@ the death of the agent.
 
 from enum import Enum
 
+_RETRY_SECONDS = (1.0, 30.0)
+"""Time until an attempt that left something is made again: the first, which doubles each time, and the longest."""
+
 
 class Duty(Enum):
     """What the guardian has to do."""
@@ -28,6 +31,8 @@ class Watch:
         self._pause_seconds = pause_seconds
         self._beat = now
         self._is_restored = False
+        self._attempt_at = now
+        self._retry_seconds = _RETRY_SECONDS[0]
         self._has_left = False
         self._is_dead = False
         self._deadline: float | None = None
@@ -37,6 +42,7 @@ class Watch:
         word, _, rest = line.strip().partition(" ")
         if word == "beat":
             self._beat, self._is_restored = now, False
+            self._attempt_at, self._retry_seconds = now, _RETRY_SECONDS[0]
         elif word == "eased":
             self._is_restored = True
         elif word == "bye":
@@ -55,6 +61,11 @@ class Watch:
         """Note that the duty to restore beside the agent is done."""
         self._is_restored = True
 
+    def note_left(self, now: float) -> None:
+        """Note that an attempt to restore beside the agent left something: it is made again, if no line comes."""
+        self._attempt_at = now + self._retry_seconds
+        self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
+
     @property
     def is_handed_over(self) -> bool:
         """True while a successor may come."""
@@ -68,7 +79,7 @@ class Watch:
             return Duty.RESTORE if now >= self._deadline else Duty.WAIT
         if self._is_dead:
             return Duty.RESTORE
-        if not self._is_restored and now - self._beat >= self._pause_seconds:
+        if not self._is_restored and now >= self._hang_at:
             return Duty.RESTORE_BESIDE
         return Duty.WAIT
 
@@ -76,4 +87,9 @@ class Watch:
         """Time until the duty may change by itself; None: only with a line."""
         if self._deadline is not None:
             return max(self._deadline - now, 0.0)
-        return None if self._is_restored else max(self._beat + self._pause_seconds - now, 0.0)
+        return None if self._is_restored else max(self._hang_at - now, 0.0)
+
+    @property
+    def _hang_at(self) -> float:
+        """Moment of the next attempt to restore beside the agent, if no line comes."""
+        return max(self._beat + self._pause_seconds, self._attempt_at)

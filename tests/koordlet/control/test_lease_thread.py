@@ -1,7 +1,9 @@
 """Leases end although no tick comes; a step that hangs is left to the guardian."""
 
+import errno
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from threading import Event
 
@@ -11,17 +13,30 @@ from api.intents import Knob
 from koordlet.control.lease_thread import LeaseThread
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks
+from koordlet.enforcer.writer import KernelWriter, Writer
+from koordlet.host.attributes import Attribute
 from tests.koordlet.enforcer.hosts import FakeHost, want
 from tests.waiting import wait_for
 
 STATE = want(Knob.CPU_WEIGHT, "7", strategy="hooks", protocol_state=True)
 
 
-def acting(host: FakeHost, *, lease_seconds: float, guardian_seconds: float) -> Enforcer:
+class RefusingWriter(KernelWriter):
+    """A kernel that refuses every text while that is asked for."""
+
+    refuses = False
+
+    def write(self, attribute: Attribute, value: str, expected: Collection[str], identity: str) -> None:
+        if self.refuses:
+            raise OSError(errno.EBUSY, "busy")
+        super().write(attribute, value, expected, identity)
+
+
+def acting(host: FakeHost, *, lease_seconds: float, guardian_seconds: float, writer: Writer | None = None) -> Enforcer:
     """An enforcer whose clock is the real one, with an action and protocol state in effect."""
     host.make("/pod")
     host.clock = Clocks(time.monotonic(), time.time())
-    enforcer = host.enforcer(guardian_seconds=guardian_seconds)
+    enforcer = host.enforcer(guardian_seconds=guardian_seconds, writer=writer)
     enforcer.step([want(Knob.CPU_MAX, "20000 100000", lease_seconds=lease_seconds), STATE], now=host.later(0.0))
     assert host.text("/pod", "cpu.max") == "20000 100000"
     return enforcer
@@ -44,6 +59,23 @@ def test_actions_end_and_protocol_state_stays(
     thread.close()
     assert enforcer.counts["calm", "cpu.max", "restored"] == 1
     assert told.is_set() == is_stopped
+    enforcer.close()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["lease", "pause"])
+def test_what_could_not_be_restored_is_tried_again_without_a_step(tmp_path: Path, is_stopped: bool) -> None:
+    host, writer = FakeHost(tmp_path), RefusingWriter()
+    seconds = (60.0, 0.1) if is_stopped else (0.1, 60.0)
+    enforcer = acting(host, lease_seconds=seconds[0], guardian_seconds=seconds[1], writer=writer)
+    writer.refuses = True
+    wait_for(lambda: not enforcer.end_overdue_actions() and not enforcer.active_state().actions)
+    assert host.text("/pod", "cpu.max") == "20000 100000"
+    assert not enforcer.end_overdue_actions(), "the guardian is not eased while something is left"
+    writer.refuses = False
+    enforcer._leases._retry_at = time.monotonic()
+    assert enforcer.end_overdue_actions() == is_stopped
+    assert host.text("/pod", "cpu.max") == "max 100000"
+    assert host.text("/pod", "cpu.weight") == "7"
     enforcer.close()
 
 

@@ -15,8 +15,8 @@ LARGE = ("numpy", "pyroute2", "prometheus_client", "click", "koordlet.config", "
 def test_all_that_it_needs_to_restore_is_loaded_and_nothing_large() -> None:
     script = (
         "import sys; import koordlet.enforcer.guardian.process as p; before = set(sys.modules); "
-        "p._restore({'left': {'state_dir': sys.argv[1]}, 'root': '/'}, beside=False); "
-        "p._restore({'left': {'state_dir': sys.argv[1]}, 'root': '/'}, beside=True); "
+        "p._attempt({'left': {'state_dir': sys.argv[1]}, 'root': '/'}, beside=False); "
+        "p._attempt({'left': {'state_dir': sys.argv[1]}, 'root': '/'}, beside=True); "
         "late = {name for name in set(sys.modules) - before if not name.startswith('encodings')}; "
         "print(*sorted(late), *(name for name in sys.argv[2:] if name in sys.modules))"
     )

@@ -43,6 +43,28 @@ def test_after_a_hang_it_watches_on() -> None:
     assert watch.duty(131.0) is Duty.RESTORE_BESIDE
 
 
+def test_what_an_attempt_left_is_tried_again_more_seldom() -> None:
+    watch = after("beat")
+    moments = []
+    for now in range(35, 105):
+        if watch.duty(float(now)) is Duty.RESTORE_BESIDE:
+            moments.append(now)
+            watch.note_left(float(now))
+    assert moments == [35, 36, 38, 42, 50, 66, 96]
+    assert watch.wait_seconds(100.0) == 26.0
+    watch.take("beat", 100.0)
+    assert watch.duty(129.0) is Duty.WAIT
+    assert watch.duty(130.0) is Duty.RESTORE_BESIDE
+
+
+def test_an_agent_that_restored_itself_meanwhile_is_left_alone() -> None:
+    watch = after("beat")
+    watch.note_left(36.0)
+    watch.take("eased", 36.5)
+    assert watch.duty(40.0) is Duty.WAIT
+    assert watch.wait_seconds(40.0) is None
+
+
 def test_it_sleeps_until_the_next_duty() -> None:
     assert after("beat").wait_seconds(10.0) == 25.0
     assert after("over 60.0").wait_seconds(10.0) == 50.0

@@ -56,6 +56,13 @@ def test_after_a_reboot_there_is_nothing_to_put_back(tmp_path: Path) -> None:
     second.close()
 
 
+def test_a_journal_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
+    assert peek(tmp_path, "boot-1") == {}
+    (tmp_path / "journal").mkdir()
+    with pytest.raises(IsADirectoryError):
+        peek(tmp_path, "boot-1")
+
+
 def test_a_torn_tail_is_not_damage_and_is_cut_off(tmp_path: Path) -> None:
     first = Journal(tmp_path, "boot-1")
     first.hold([entry("a")])

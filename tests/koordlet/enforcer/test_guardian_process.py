@@ -1,0 +1,108 @@
+"""The guardian's process beside an agent that hangs and recovers, on a host of plain files."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from api.intents import Knob
+from koordlet.enforcer.enforcer import Enforcer
+from koordlet.enforcer.events import Clocks
+from koordlet.enforcer.guardian import guardian as room
+from koordlet.enforcer.guardian.guardian import Guardian
+from tests.koordlet.enforcer.hosts import FakeHost, want
+from tests.waiting import wait_for
+
+QUOTA = "20000 100000"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    monkeypatch.setattr(room, "_HEAD_START_SECONDS", 1.0)
+    made = FakeHost(tmp_path)
+    made.make("/pod")
+    return made
+
+
+@contextmanager
+def hanging(host: FakeHost) -> Iterator[tuple[Enforcer, Guardian]]:
+    """An agent that set a quota and completes no tick, with its guardian."""
+    host.clock = Clocks(time.monotonic(), time.time())
+    enforcer = host.enforcer(guardian_seconds=0.5)
+    enforcer.step([want(Knob.CPU_MAX, QUOTA)], now=host.clock)
+    assert host.text("/pod", "cpu.max") == QUOTA
+    guardian = Guardian(host.settings(guardian_seconds=0.5), host.tree)
+    try:
+        yield enforcer, guardian
+    finally:
+        guardian.close()
+        enforcer.close()
+
+
+def outcomes(host: FakeHost) -> list[str]:
+    """Outcomes that the audit has, and a half line at its end has not."""
+    lines = (host.root / "audit.jsonl").read_text().split("\n")[:-1]
+    return [json.loads(line)["outcome"] for line in lines]
+
+
+def test_an_agent_that_recovers_while_a_file_fails_is_left_alone(host: FakeHost) -> None:
+    file = host.file("/pod", "cpu.max")
+    file.unlink()
+    with hanging_on(host, file) as guardian:
+        wait_for(lambda: "failed" in outcomes(host))
+        guardian.beat()
+        file.rmdir()
+        file.write_text(f"{QUOTA}\n")
+        until = time.monotonic() + 1.5  # longer than the time to the next attempt
+        while time.monotonic() < until:
+            guardian.beat()
+            time.sleep(0.05)
+            assert host.text("/pod", "cpu.max") == QUOTA, "two writers"
+        wait_for(lambda: host.text("/pod", "cpu.max") == "max 100000")
+
+
+@contextmanager
+def hanging_on(host: FakeHost, file: Path) -> Iterator[Guardian]:
+    """As `hanging`, with a file that cannot be restored: it is a directory."""
+    file.write_text("max 100000\n")
+    with hanging(host) as (_, guardian):
+        file.unlink()
+        file.mkdir()
+        yield guardian
+
+
+def test_a_file_that_failed_is_tried_again_while_nothing_comes(host: FakeHost) -> None:
+    file = host.file("/pod", "cpu.max")
+    with hanging_on(host, file):
+        wait_for(lambda: "failed" in outcomes(host))
+        file.rmdir()
+        file.write_text(f"{QUOTA}\n")
+        wait_for(lambda: host.text("/pod", "cpu.max") == "max 100000")
+
+
+def test_a_journal_that_cannot_be_read_is_read_again(host: FakeHost) -> None:
+    journal = host.root / "state/journal"
+    with hanging(host) as (_, guardian):
+        aside = journal.rename(journal.with_name("aside"))
+        journal.mkdir()
+        process = guardian._process
+        assert process is not None
+        time.sleep(2.0)  # the first attempt, at least
+        assert host.text("/pod", "cpu.max") == QUOTA
+        journal.rmdir()
+        aside.rename(journal)
+        wait_for(lambda: host.text("/pod", "cpu.max") == "max 100000")
+        assert process.poll() is None
+
+
+def test_a_successor_that_holds_the_journal_restores(host: FakeHost) -> None:
+    with hanging_on(host, host.file("/pod", "cpu.max")) as guardian:
+        process = guardian._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()  # as at a death; the lock stays with this process
+        process.wait(60)
+        assert "failed" not in outcomes(host)
