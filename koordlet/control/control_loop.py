@@ -152,6 +152,8 @@ class ControlLoop:
         self.lease_thread: LeaseThread | None = None
         """Ends leases that no tick renews."""
         self._last_tick_seconds = time.monotonic()
+        self._is_eased = False
+        """Whether actions ended because ticks stopped, and none was completed since."""
         self._ignored_until_ns: dict[tuple[int, int], int] = {}
         """Times until which trips of pairs are ignored, by cgroup ids; used by the fast path's thread alone."""
         self.name_of: Callable[[str], str] = str
@@ -162,14 +164,13 @@ class ControlLoop:
 
     def step(self, tick: Tick) -> None:
         """Observe, decide, enforce. Strategies decide without open verdicts too; settings that are due are released."""
-        if self.guardian is not None and self._pause_seconds() > self.enforcer.longest_pause_seconds:
-            self.guardian.beat()  # it has restored, and watches again before anything is set anew
         observation = self._observe(tick)
         self._watch(observation)
         self._measure(tick)
         if self.pods_known():
             by_strategies = [*self._ask_strategies(tick, observation.now_seconds), *self._ask_sources(tick)]
             with self._lock:
+                self._wake_guardian()
                 self._observation = observation
                 self._silent = self._silent_strategies()
                 self._intents = [*self.response.step(observation), *by_strategies]
@@ -177,10 +178,22 @@ class ControlLoop:
                 self._enforce(self._intents, observation)
         else:
             with self._lock:
+                self._wake_guardian()
                 self.enforcer.step([], observation.cgroups, silent=_EVERY_STRATEGY)
         self._last_tick_seconds = time.monotonic()
         if self.guardian is not None:
             self.guardian.beat()
+
+    def _wake_guardian(self) -> None:
+        """Have it watch again after a pause in which actions were restored, before one is set anew; with the lock."""
+        if self._is_paused():
+            self._is_eased = False
+            if self.guardian is not None:
+                self.guardian.beat()
+
+    def _is_paused(self) -> bool:
+        """Return whether ticks have stopped, so that actions were restored and none may begin before the next."""
+        return self._is_eased or self._pause_seconds() > self.enforcer.longest_pause_seconds
 
     def _pause_seconds(self) -> float:
         """Time since a tick was completed."""
@@ -285,8 +298,8 @@ class ControlLoop:
     def _respond(self, trip: Trip) -> str:
         """Apply the first rung where that is allowed; returns the outcome."""
         observation = self._observation
-        longest_seconds = min(self.enforcer.longest_pause_seconds, self.response.settings.lease_seconds)
-        if observation is None or self._pause_seconds() > longest_seconds:
+        is_old = self._pause_seconds() > self.response.settings.lease_seconds
+        if observation is None or is_old or self._is_paused():
             return "ignored"
         paths = {info.id: info.path for info in observation.cgroups}
         culprit, victim = paths.get(trip.culprit), paths.get(trip.victim)
@@ -368,6 +381,7 @@ class ControlLoop:
         """End leases beside the tick, too, from now on."""
 
         def ease() -> None:
+            self._is_eased = True
             if self.guardian is not None:
                 self.guardian.ease()
 
@@ -391,12 +405,16 @@ class ControlLoop:
     def ask_now(self, settings: Sequence[Setting]) -> None:
         """Apply settings of cgroups that were just made, beside those of the newest tick; any thread may call.
 
-        A caller has to ask for them in the next tick, too. Nothing before the first tick.
+        A caller has to ask for them in the next tick, too. Nothing before the first tick; where ticks have stopped no
+        action of the newest one.
         """
         with self._lock:
-            if self._observation is not None:
-                self._intents = [*(one for one in self._intents if isinstance(one, Setting)), *settings]
-                self._enforce(self._intents, self._observation, is_tick=False)
+            if self._observation is None:
+                return
+            if self._is_paused():
+                self._intents = [one for one in self._intents if isinstance(one, Setting) and one.protocol_state]
+            self._intents = [*(one for one in self._intents if isinstance(one, Setting)), *settings]
+            self._enforce(self._intents, self._observation, is_tick=False)
 
     def _record(self, steps: Sequence[ResponseStep]) -> None:
         for step in steps:

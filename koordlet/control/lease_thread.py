@@ -19,7 +19,8 @@ class LeaseThread:
         pause_seconds: float,
         on_stopped: Callable[[], None],
     ) -> None:
-        """`end_overdue` returns whether ticks have stopped for `pause_seconds`; `on_stopped` is told each time.
+        """`end_overdue` returns whether ticks have stopped for `pause_seconds` and left nothing; `on_stopped` is told
+        each time, with the lock, so that no step begins between what was found and what is told.
 
         A step that hangs holds the lock: then the guardian restores.
         """
@@ -50,8 +51,7 @@ class LeaseThread:
         if not self._lock.acquire(timeout=self._poll_seconds):
             return
         try:
-            is_stopped = self._end_overdue()
+            if self._end_overdue():
+                self._on_stopped()
         finally:
             self._lock.release()
-        if is_stopped:
-            self._on_stopped()

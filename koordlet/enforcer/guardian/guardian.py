@@ -11,6 +11,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +37,7 @@ _HEAD_START_SECONDS = 2.0
 
 
 class Guardian:
-    """A running guardian. Nothing here waits for it, and its loss never ends a tick."""
+    """A running guardian. Nothing here waits for it, and its loss never ends a tick. Any thread may call."""
 
     def __init__(self, settings: EnforcerSettings, tree: HostTree) -> None:
         """Start it; where that fails it is logged, and tried again later."""
@@ -47,6 +48,8 @@ class Guardian:
         }
         paths = [path for path in sys.path if path and Path(path).is_absolute()]
         self._command = [sys.executable, "-I", "-c", _START, json.dumps(paths), json.dumps(given)]
+        self._lock = threading.RLock()
+        """Of the process and its pipes, which ticks and the thread of the leases use."""
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = float("-inf")
         self._pause_seconds = _RESTART_SECONDS[0]
@@ -63,12 +66,13 @@ class Guardian:
     @property
     def outlives_agent(self) -> bool:
         """True if it has left the agent's cgroups, so that what ends these leaves it alive."""
-        process = self._process
-        if process is None or process.stdout is None:
-            return False
-        with contextlib.suppress(OSError, ValueError):
-            self._report += os.read(process.stdout.fileno(), _REPORT_BYTES)
-        return self._report.startswith(b"apart")
+        with self._lock:
+            process = self._process
+            if process is None or process.stdout is None:
+                return False
+            with contextlib.suppress(OSError, ValueError):
+                self._report += os.read(process.stdout.fileno(), _REPORT_BYTES)
+            return self._report.startswith(b"apart")
 
     @property
     def obstacle(self) -> str:
@@ -102,12 +106,13 @@ class Guardian:
 
     def beat(self) -> None:
         """Tell of a completed tick."""
-        self._tell_obstacle()
-        if self._say("beat") or time.monotonic() - self._started_at < self._pause_seconds:
-            return
-        _log.warning("the guardian is gone; starting another one")
-        self._discard()
-        self._start()
+        with self._lock:
+            self._tell_obstacle()
+            if self._say("beat") or time.monotonic() - self._started_at < self._pause_seconds:
+                return
+            _log.warning("the guardian is gone; starting another one")
+            self._discard()
+            self._start()
 
     def _tell_obstacle(self) -> None:
         if not self._is_told and (self.outlives_agent or self._report):
@@ -117,24 +122,27 @@ class Guardian:
 
     def ease(self) -> None:
         """Tell that no tick is completed, and that the actions were ended for it."""
-        self._say("eased")
+        with self._lock:
+            self._say("eased")
 
     def hand_over(self, until_seconds: float) -> None:
         """End with actions in effect that a successor may take over until a moment of the monotonic clock."""
         line = f"over {until_seconds!r}"
-        if not self._say(line):
-            self._discard()
-            self._start()
-            self._say(line)
-        process, self._process = self._process, None
-        for stream in (process.stdin, process.stdout) if process is not None else ():
-            if stream is not None:
-                stream.close()
+        with self._lock:
+            if not self._say(line):
+                self._discard()
+                self._start()
+                self._say(line)
+            process, self._process = self._process, None
+            for stream in (process.stdin, process.stdout) if process is not None else ():
+                if stream is not None:
+                    stream.close()
 
     def close(self) -> None:
         """Let it end: nothing is left to restore. Idempotent."""
-        self._say("bye")
-        self._discard()
+        with self._lock:
+            self._say("bye")
+            self._discard()
 
     def _discard(self) -> None:
         process, self._process = self._process, None

@@ -3,7 +3,7 @@
 import errno
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -21,6 +21,7 @@ from koordlet.control.fast_path import FastPath
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.evictions.pod_rules import Answer, EvictionAnswer
+from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.outcomes import IntentResult
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.kubelet_policy import KubeletPolicy
@@ -90,6 +91,52 @@ def test_an_annotated_pod_is_spared(
     assert host.text(POD, "cpu.max") == quota
     made.close()
     assert host.text(POD, "cpu.max") == "max 100000"
+
+
+@dataclass
+class ToldGuardian:
+    """Takes down what a guardian is told, with the quota at that moment."""
+
+    host: FakeHost
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def _take(self, word: str) -> None:
+        self.told.append((word, self.host.text(POD, "cpu.max").split()[0]))
+
+    def beat(self) -> None:
+        self._take("beat")
+
+    def ease(self) -> None:
+        self._take("eased")
+
+    def close(self) -> None:
+        self._take("bye")
+
+
+def test_after_a_pause_the_guardian_watches_again_before_anything_is_set(tmp_path: Path) -> None:
+    host, made = control_loop(tmp_path, {}, guardian_seconds=0.1)
+    told = ToldGuardian(host)
+    made.guardian = cast("Guardian", told)
+    made.step(make_tick())
+    made.watch_leases()
+    wait_for(lambda: ("eased", "max") in told.told)
+    before = len(told.told)
+    made.step(make_tick())
+    after = [one for one in told.told[before:] if one[0] == "beat"]
+    assert after[:2] == [("beat", "max"), ("beat", "50000")]
+    first = told.told.index(("beat", "max"), before)
+    assert told.told[first + 1] == ("beat", "50000"), "nothing is said to be eased while a step sets values"
+    made.close()
+
+
+def test_while_ticks_have_stopped_a_birth_begins_no_action(tmp_path: Path) -> None:
+    host, made = control_loop(tmp_path, {}, guardian_seconds=0.1)
+    made.step(make_tick())
+    wait_for(lambda: made.enforcer.end_overdue_actions())
+    made.ask_now([want(Knob.CPU_WEIGHT, "7", target=POD, protocol_state=True)])
+    assert host.text(POD, "cpu.weight") == "7"
+    assert host.text(POD, "cpu.max") == "max 100000"
+    made.close()
 
 
 def test_what_the_judge_saw_of_requests_is_metered(tmp_path: Path) -> None:
