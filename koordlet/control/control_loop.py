@@ -179,7 +179,7 @@ class ControlLoop:
         else:
             with self._lock:
                 self._wake_guardian()
-                self.enforcer.step([], observation.cgroups, silent=_EVERY_STRATEGY)
+                self.enforcer.step([], observation.cgroups, silent=_EVERY_STRATEGY, stopped=self.stop_reason_of())
         self._last_tick_seconds = time.monotonic()
         if self.guardian is not None:
             self.guardian.beat()

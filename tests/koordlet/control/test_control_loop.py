@@ -139,6 +139,21 @@ def test_while_ticks_have_stopped_a_birth_begins_no_action(tmp_path: Path) -> No
     made.close()
 
 
+def test_a_stop_ends_what_an_earlier_run_left_before_pods_are_known(tmp_path: Path) -> None:
+    host, first = control_loop(tmp_path, {})
+    first.step(make_tick())
+    first.close(handover_seconds=60.0)
+    _, made = control_loop(tmp_path, {})
+    made.pods_known = lambda: False
+    host.file(POD, "cpu.max").write_text("50000 100000\n")
+    made.step(make_tick())
+    assert host.text(POD, "cpu.max") == "50000 100000"
+    made.stop_reason_of = lambda: "the node is annotated"
+    made.step(make_tick())
+    assert host.text(POD, "cpu.max") == "max 100000"
+    made.close()
+
+
 def test_what_the_judge_saw_of_requests_is_metered(tmp_path: Path) -> None:
     _, made = control_loop(tmp_path, {})
     ids, usual = np.array([4], dtype=np.uint64), np.array([0.01])
