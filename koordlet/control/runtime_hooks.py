@@ -15,6 +15,7 @@ from api.cpuset import format_cpuset
 from api.frame import CgroupInfo
 from api.intents import Intent, Knob, Setting, Strength
 from koordlet.config import AgentSettings
+from koordlet.control.birth_writer import BirthWriter
 from koordlet.control.control_loop import ControlLoop, HookFigures
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.enforcer.lifecycle import open_knobs
@@ -63,7 +64,7 @@ class RuntimeHooks:
     ) -> None:
         """Without a reconciler nothing is asked for; `actions` are the values of actions in effect, by cgroup; `holds`
         says whether protocol state is in effect, or below an action; `ask_now` has settings applied before the next
-        tick."""
+        tick, and may wait for that."""
         self.silent = (STRATEGY,)
         self.reconciler = reconciler
         self.pods = pods
@@ -74,7 +75,7 @@ class RuntimeHooks:
         """The way to the runtime's NRI."""
         self._facts_of = facts_of
         self._holds = holds
-        self._ask_now = ask_now
+        self._births_now = BirthWriter(ask_now)
         self.await_pod: "AwaitPod | None" = None  # noqa: UP037 - protobuf is not imported for a name
         """Of the source of pods: for a pod that starts before the table has it."""
         self._problems: Mapping[str, str] = {}
@@ -124,6 +125,7 @@ class RuntimeHooks:
     def born_with(self, path: str, values: Mapping[Knob, str]) -> None:
         """Give the cgroup of a pod that starts its scheduling identity, before it has a process; any thread may call.
 
+        Where a step hangs, the pod starts without it, and the next tick gives it.
         From the first tick that sees it on, the strategy that keeps identities asks for it.
         """
         settings = [_of_birth(path, knob, value, "identity at the start") for knob, value in values.items()]
@@ -131,7 +133,7 @@ class RuntimeHooks:
             if not settings or len(self._identities) >= _MOST_BIRTHS:
                 return
             self._identities[path] = (settings, 0)
-        self._ask_now(settings)
+        self._births_now.write(settings)
 
     def figures(self) -> HookFigures:
         """Return the counters; any thread may call."""
@@ -151,6 +153,7 @@ class RuntimeHooks:
     def close(self) -> None:
         """End what was opened; idempotent."""
         self._exit.close()
+        self._births_now.close()
 
     def _widened(self, pods: PodTable, cgroups: Sequence[CgroupInfo]) -> list[Setting]:
         with self._lock:

@@ -199,6 +199,19 @@ def test_a_pod_has_its_identity_before_a_tick_sees_it(node: Node) -> None:
     assert found(node, CONTAINER) == (("1536", "150000") if node.host.version == 1 else ("59", "150000 100000"))
 
 
+def test_a_birth_does_not_wait_for_a_step_that_hangs(node: Node) -> None:
+    late = f"/kubepods/besteffort/pod{UID.replace('1', '2')}"
+    node.host.make(late)
+    hooks = node.open()
+    node.table = PodTable([BATCH], generation=1)
+    node.tick()
+    with node.control._lock:
+        hooks.born_with(late, {Knob.CPU_IDLE: "1"})
+        assert node.host.text(late, "cpu.idle") == "0"
+    node.tick(3)
+    assert node.host.text(late, "cpu.idle") == "1"
+
+
 def test_the_runtime_is_answered(node: Node) -> None:
     runtime = Runtime(node.host.root / "nri.sock")
     hooks = node.open(nri=NriSettings(socket="/nri.sock", backoff_seconds=0.1))
