@@ -24,14 +24,13 @@ from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
 from koordlet.control.pod_requests import pod_requests
 from koordlet.control.refusals import refusals
 from koordlet.control.reports import ControlReports
+from koordlet.control.rights import rights_of
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.enforcer import ANSWER
 from koordlet.enforcer.events import EVICT, EnforcerEvent
 from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
-from koordlet.enforcer.limits.rights import Classes, Rights
 from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
 from koordlet.identity.kubelet_policy import KubeletPolicyOf, no_kubelet_policy
@@ -52,8 +51,6 @@ _MAX_IGNORED_PAIRS = 10_000
 
 _BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
 
-_OF_PROTOCOL = frozenset({"runtime_hooks"})
-"""Sources of protocol state alone, for pods that they know themselves."""
 _BY_DEFAULT = ("response", "runtime_hooks")
 """Strategies that are applied where enforcement is asked for without naming any."""
 
@@ -372,10 +369,13 @@ class ControlLoop:
             strategies.note_refusal(event.target, now_seconds)
 
     def follow(self, enforcer: EnforcerSettings, response: ResponseSettings) -> None:
-        """Follow other settings from the next step on; episodes of the response that have begun go on as they began."""
+        """Follow other settings from the next step on; episodes of the response that have begun go on as they began,
+        but for what the classes that may be limited no longer allow."""
         with self._lock:
             self.enforcer.follow(enforcer)
             self.response.settings = response
+        if self.fast_path is not None:
+            self.fast_path.follow(response)
 
     def watch_leases(self) -> None:
         """End leases beside the tick, too, from now on."""
@@ -443,20 +443,6 @@ def with_enforcement(settings: AgentSettings, *, enforce: bool) -> AgentSettings
     return msgspec.structs.replace(settings, enforcer=enforcer, probes=probes)
 
 
-def rights_of(settings: AgentSettings, strategies: StrategyRunner | None, *, believes_kubernetes: bool) -> Rights:
-    """What each strategy may act upon: the response by its settings, strategies by theirs, nothing else anything."""
-    limited = frozenset(settings.response.limited_classes)
-
-    def classes_of(strategy: str) -> Classes | None:
-        if strategy == ANSWER:
-            return limited
-        if strategy in _OF_PROTOCOL:
-            return None
-        return strategies.limited_classes(strategy) if strategies is not None else frozenset()
-
-    return Rights(classes_of, believes_kubernetes)
-
-
 def open_control_loop(
     settings: AgentSettings,
     tree: HostTree,
@@ -474,7 +460,6 @@ def open_control_loop(
     if not enforcer_settings.enabled:
         enforcer_settings = msgspec.structs.replace(enforcer_settings, dry_run=True, strategies=("*",))
     enforcer = open_enforcer(enforcer_settings, tree)
-    enforcer.rights = rights_of(settings, strategies, believes_kubernetes=facts_of is not no_pod_facts)
     knobs = open_knobs(enforcer_settings, tree)
     node_view = None
     if strategies is not None:
@@ -485,8 +470,12 @@ def open_control_loop(
             settings=settings.strategies,
             network_bits_per_second=enforcer_settings.network_bits_per_second,
         )
+    response = ResponsePolicy(settings.response, is_dry_run=enforcer_settings.dry_run)
+    enforcer.rights = rights_of(
+        lambda: response.settings.limited_classes, strategies, believes_kubernetes=facts_of is not no_pod_facts
+    )
     control = ControlLoop(
-        ResponsePolicy(settings.response, is_dry_run=enforcer_settings.dry_run),
+        response,
         enforcer,
         CapabilityReader(tree, knobs, own_cgroup(tree)),
         strategies=strategies,

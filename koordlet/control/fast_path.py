@@ -49,6 +49,12 @@ class FastPath:
         self._tripwire.watch(kept, set(islice(sorted(culprits), _MOST_CULPRITS)))
         self._watched = observation.cgroups
 
+    def follow(self, settings: ResponseSettings) -> None:
+        """Follow other classes that may be limited, from the next tick on."""
+        limited = frozenset(settings.limited_classes)
+        if limited != self._limited:
+            self._limited, self._watched = limited, ()
+
     def close(self) -> None:
         """Stop the thread; the probe closes the tripwire. Idempotent."""
         self._stop.set()

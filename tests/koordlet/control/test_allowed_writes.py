@@ -24,8 +24,8 @@ from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import QoSClass, QoSSource
 from api.window import Window
 from koordlet.config import AgentSettings
-from koordlet.control.control_loop import rights_of
 from koordlet.control.node_view import NodeViewBuilder
+from koordlet.control.rights import rights_of
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.writer import DryRunWriter
@@ -271,7 +271,9 @@ def test_nothing_is_taken_from_anybody_that_no_setting_gives_away(
     )
     suppress = chance.choice(["cpuset", "cfsQuota"])
     runner = StrategyRunner(all_on(suppress))
-    enforcer.rights = rights_of(AgentSettings(), runner, believes_kubernetes=believes_kubernetes)
+    enforcer.rights = rights_of(
+        lambda: AgentSettings().response.limited_classes, runner, believes_kubernetes=believes_kubernetes
+    )
     asked: Counter[str] = Counter()
     taken: Counter[str] = Counter()
     for source in (

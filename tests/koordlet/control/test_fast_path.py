@@ -40,5 +40,8 @@ def test_no_more_is_watched_than_the_maps_hold() -> None:
         assert fast_path.unwatched == (1100 - 1024) + (4200 - 4096)
         fast_path.watch(replace(seen, cgroups=infos[1000:1200]))
         assert fast_path.unwatched == 0
+        fast_path.follow(ResponseSettings(limited_classes=()))
+        fast_path.watch(replace(seen, cgroups=infos[1000:1200]))
+        assert wire.culprits == set()
     finally:
         fast_path.close()
