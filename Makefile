@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup proto docs manifests run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
+.PHONY: setup proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -22,6 +22,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m pip install --quiet --require-hashes -r requirements.lock
 	@$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+
+dashboards: $(STAMP) ## deploy/grafana/dashboards, from their code
+	@$(PYTHON) -m deploy.grafana
 
 bpf: $(STAMP)
 	@$(PYTHON) -m probes.build

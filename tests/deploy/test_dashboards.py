@@ -1,0 +1,70 @@
+"""Dashboards: the JSON is that of the code, panels fit the grid, and every series exists in a program of ours."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from controllers.runtime.metrics import Metrics as ManagerMetrics
+from deploy.grafana.__main__ import FOLDER
+from deploy.grafana.board import WIDTH, Dashboard, text
+from deploy.grafana.dashboards import dashboards
+from scheduler.metrics import Metrics as SchedulerMetrics
+from tests.deploy.test_alerts import ALERTS, ROOT
+
+SERIES = re.compile(r"\b((?:koord|scheduler)_\w+)")
+OF_WEBHOOKS = "koord_manager_webhook_duration_seconds"
+
+
+def of_registry(registry: CollectorRegistry) -> Iterator[str]:
+    for family in registry.collect():
+        yield family.name
+        yield family.name + {"counter": "_total"}.get(family.type, "")
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    """Every series that the programs expose, histograms by their family."""
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    names = {name for line in page.splitlines() if line.startswith("|") for name in re.findall(r"`(koord_\w+)`", line)}
+    return names | {OF_WEBHOOKS, *of_registry(ManagerMetrics().registry), *of_registry(SchedulerMetrics("p").registry)}
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: board.name)
+class TestDashboard:
+    def test_its_file_is_up_to_date(self, board: Dashboard) -> None:
+        assert (FOLDER / f"{board.name}.json").read_text() == text(board), "run python -m deploy.grafana"
+
+    def test_panels_fit_the_grid_and_do_not_overlap(self, board: Dashboard) -> None:
+        taken: set[tuple[int, int]] = set()
+        for panel in json.loads(text(board))["panels"]:
+            place: dict[str, int] = panel["gridPos"]
+            assert place["x"] + place["w"] <= WIDTH
+            cells = {
+                (x, y)
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            }
+            assert not cells & taken, panel["title"]
+            taken |= cells
+
+    def test_its_series_exist(self, board: Dashboard, known: set[str]) -> None:
+        for panel in board.panels:
+            for query in panel.queries:
+                named = {re.sub(r"_(bucket|count|sum)$", "", name) for name in SERIES.findall(query.expression)}
+                assert named <= known, panel.title
+
+
+def test_no_file_is_left_of_a_dropped_dashboard() -> None:
+    assert {file.stem for file in FOLDER.glob("*.json")} == {board.name for board in dashboards()}
+
+
+def test_the_series_of_alerts_exist(known: set[str]) -> None:
+    groups: list[dict[str, Any]] = yaml.safe_load((ALERTS / "koord.yaml").read_text())["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        named = {re.sub(r"_(bucket|count|sum)$", "", name) for name in SERIES.findall(rule["expr"])}
+        assert named <= known, rule["alert"]
