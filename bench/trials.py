@@ -5,7 +5,7 @@ nothing, and how much the loss swings; a part of the pairs only has bursts that 
 mean). The response sees what the agent would show it: losses, blame, CPU time, waits, verdicts and trips. Printed are
 
 - precision: of the rungs that it called kept, those that do help; recall: of the pairs with a rung that helps, those
-  that such a rung was kept for;
+  that such a rung stood for after its trial;
 - loose: ticks of a busy node in which a culprit that was caught is without any rung;
 - bystanders: the most that one lost for a rung that stood longer than a trial;
 - dry run: actions of the dry run that the real run did not take.
@@ -26,16 +26,20 @@ from api.frame import CgroupInfo, CgroupKind
 from api.intents import Intent, Knob, Setting
 from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from detector.blame import Blame
-from koordlet.response.episode import ResponseStep, StepKind
 from koordlet.response.host_capabilities import HostCapabilities
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
+from koordlet.response.steps import ResponseStep, StepKind
 
 CPUS = 16
 THRESHOLD = 0.05
 BUDGET = 0.05
 """Loss that a victim that uses one CPU may have without being protected."""
+CONTENDED = 0.3
+"""What a culprit that runs where a victim does waits for it, in seconds per second."""
+TRIAL_TICKS = 5
+"""Ticks after which a rung is held or kept."""
 KNOBS = frozenset({Knob.CPU_IDLE, Knob.CPUSET_CPUS, Knob.CPU_MAX})
 LAYOUTS = ("apart", "pods")
 
@@ -98,6 +102,8 @@ class World:
     open_since: dict[str, float] = field(default_factory=dict)
     calm: dict[str, int] = field(default_factory=dict)
     pairs: dict[tuple[str, str], float] = field(default_factory=dict)
+    yielded: dict[tuple[str, str], float] = field(default_factory=dict)
+    """What each culprit waits for each victim in this tick."""
 
     @classmethod
     def of(cls, case: Case) -> "World":
@@ -120,7 +126,7 @@ class World:
         settings = [intent for intent in intents if isinstance(intent, Setting)]
         used = dict.fromkeys(self.case.victims, 1.0)
         waits = dict.fromkeys(self.case.victims, 0.0)
-        self.pairs = {}
+        self.pairs, self.yielded = {}, {}
         for plant in self.case.plants:
             factor, allowed = self._under(plant, settings)
             used[plant.path] = allowed
@@ -133,6 +139,7 @@ class World:
                 lost = cost * present * factor * self.chance.lognormvariate(0.0, plant.swing)
                 self.pairs[victim, plant.path] = lost
                 waits[victim] += lost
+                self.yielded[plant.path, victim] = CONTENDED * present
         return self._observation(now, used, waits)
 
     def _under(self, plant: Plant, settings: list[Setting]) -> tuple[float, float]:
@@ -155,7 +162,8 @@ class World:
 
     def _observation(self, now: float, used: Mapping[str, float], waits: Mapping[str, float]) -> Observation:
         ids = {info.path: info.id for info in self.infos}
-        rows = sorted((ids[v], ids[c], lost) for (v, c), lost in self.pairs.items() if lost > 0)
+        waited = {**self.pairs, **self.yielded}
+        rows = sorted((ids[one], ids[other], lost) for (one, other), lost in waited.items() if lost > 0)
         blame = Blame(
             np.array([row[0] for row in rows], dtype=np.uint64),
             np.array([row[1] for row in rows], dtype=np.uint64),
@@ -265,6 +273,7 @@ def play(case: Case, ticks: int, *, is_dry_run: bool = False) -> Score:
     earlier: Observation | None = None
     caught_at: dict[str, int] = {}
     kept: set[tuple[str, str]] = set()
+    stood: dict[tuple[str, str], int] = {}
     for tick in range(ticks):
         observation = world.advance(float(tick), [] if is_dry_run else intents)
         steps = _trip(world, policy, earlier) if case.with_trips and earlier is not None else []
@@ -284,6 +293,12 @@ def play(case: Case, ticks: int, *, is_dry_run: bool = False) -> Score:
                 score.kept_wrong += not right
                 if not right:
                     score.notes.append(f"case {case.seed} tick {tick}: {step.rung} on {step.culprit} kept in vain")
+        for (culprit, _resource), rungs in policy.active_rungs.items():
+            for plant in _within(case, culprit):
+                if any(_helps(plant, _KNOB_OF[rung]) for rung in rungs):
+                    stood[culprit, plant.path] = stood.get((culprit, plant.path), 0) + 1
+                    if stood[culprit, plant.path] > TRIAL_TICKS:
+                        kept |= {(victim, plant.path) for victim in plant.costs}
         held = {one.target for one in intents if isinstance(one, Setting)}
         for plant in case.plants:
             helped = [victim for victim in plant.costs if (victim, plant.path) in kept]

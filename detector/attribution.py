@@ -134,7 +134,7 @@ class Attributor:
         shares = amounts / max(float(amounts.sum()), float(np.finfo(np.float64).tiny))
         victim = view.cgroups[row].path
         others = [
-            Culprit(path, share, How.DIRECT)
+            Culprit(path, share, source.used_how)
             for leaf, share in zip(leaves.tolist(), shares.tolist(), strict=True)
             if share >= MIN_SHARE and not is_within(path := view.cgroups[leaf].path, victim)
         ]

@@ -74,6 +74,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from api.verdicts import How
 from detector.arrays import Floats
 from detector.rules import Rule
 from detector.view import View
@@ -111,6 +112,9 @@ class BlameSource:
     used: str = ""
     """With `ancestor_columns`: what the limit is on. Other cgroups below the ancestor are culprits by their shares of
     it; the ancestor keeps the victim's own. Without it, or where nothing is used, the ancestor is the only culprit."""
+    used_how: How = How.DIRECT
+    """With `used`: correlated where a big share does not show that its owner caused the loss, as of memory held, which
+    is read in turn and may have been there for long."""
     suspects: str = ""
     """Activity column to correlate with the loss, for the part that no table explains."""
     published: bool = False

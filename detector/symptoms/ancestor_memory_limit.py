@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from api.verdicts import How
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -16,7 +17,9 @@ class AncestorMemoryLimit(Symptom):
         "memstat.limit_bytes",
         "memstat.usage_bytes",
     )
-    blame: ClassVar[BlameSource] = BlameSource(ancestor_columns=("memstat.limit_bytes",), used="memstat.usage_bytes")
+    blame: ClassVar[BlameSource] = BlameSource(
+        ancestor_columns=("memstat.limit_bytes",), used="memstat.usage_bytes", used_how=How.CORRELATED
+    )
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""

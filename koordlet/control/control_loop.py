@@ -35,11 +35,11 @@ from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
 from koordlet.identity.kubelet_policy import KubeletPolicyOf, no_kubelet_policy
 from koordlet.identity.pods import FactsOf, annotated, no_pod_facts
-from koordlet.response.episode import ResponseStep
 from koordlet.response.ladders import cgroup_reads
 from koordlet.response.observation import Observation, observe
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
+from koordlet.response.steps import ResponseStep
 from koordlet.tick import Tick
 from probes.tripwire import Trip, Tripwire
 
@@ -420,13 +420,13 @@ class ControlLoop:
         for step in steps:
             self.steps[step.resource, step.rung, step.kind] += 1
             _log.info(
-                "%s %s on %s for %s (%s): lost %.2f s/s before, %.2f now",
+                "%s %s on %s for %s (%s): lost %s before, %.2f s/s now",
                 step.rung,
                 step.kind.value.replace("_", " "),
                 self.name_of(step.culprit),
                 self.name_of(step.victim),
                 step.reason,
-                step.before,
+                f"{step.before:.2f} s/s" if step.before == step.before else "what is not known",
                 step.after,
             )
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EVICT, EnforcerEvent
-from koordlet.response.episode import Refused
 from koordlet.response.ladders import STRATEGY
 from koordlet.response.policy import Refusal
+from koordlet.response.steps import Refused
 
 _REACH: Mapping[Outcome, Refused] = {
     Outcome.REFUSED: Refused.FOR_NOW,

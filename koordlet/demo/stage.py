@@ -30,6 +30,8 @@ match = "{batch}*"
 class = "BE"
 [metrics]
 enabled = false
+[detection]
+baselines_file = "{directory}/baselines.json"
 [enforcer]
 enabled = true
 dry_run = {dry_run}

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 DEFAULT_WEIGHT = 100.0
 """Weight of a cgroup whose file was not read, as the kernel sets it."""
+LEAST_WEIGHT = 1.0
+"""cpu.weight of best-effort work, as the kubelet gives to its BestEffort class (2 cpu.shares)."""
 
 
 def fair_shares(amount: float, wanted: Floats, weights: Floats) -> Floats:

@@ -1,34 +1,36 @@
 """Episode of one culprit on one resource: rungs on trial, rungs kept, and their release. The clock is an argument.
 
-A rung is applied on trial. With the loss below its budget it is held; else it is lifted for two ticks, and kept only if
-the loss is clearly higher without it. A held or kept rung is lifted for one tick each time that its hold has passed:
-where the loss comes back the rung is put back and the hold grows, else it stays released. While all applied rungs stand
-and a victim still loses, the next is added. A rung that makes a victim or a bystander worse off is taken back at once.
+A rung is applied on trial. With the loss below its budget it is held; else it is kept only if the loss is clearly
+lower than before, or clearly higher in two ticks without it. A rung by which the culprit yields stands for as long as
+the culprit waits for a victim: it takes nothing that nobody else wants, and a lift would cost the victim its tail.
+Another is lifted for one tick each time that its hold has passed: where the loss comes back the rung is put back and
+the hold grows, else it stays released; and it is released at once when its victims have nothing to do.
+
+While all applied rungs stand and a victim still loses, the next is added: one that takes CPU time from the culprit
+although CPUs are free only for a loss of more than twice the budget. A rung that makes a victim or a bystander worse
+off is taken back at once.
 """
 
 import math
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from statistics import fmean
-
-import msgspec
 
 from api.intents import Intent, Setting, Strength
+from koordlet.response import rung_judgement as judgement
+from koordlet.response import steering
+from koordlet.response.applied_rung import AppliedRung, Phase
+from koordlet.response.bystanders import busy_members, find_bystanders, is_bystander_hurt, is_woken_member_hurt
+from koordlet.response.harm_memory import HarmMemory
 from koordlet.response.history import History, Pair
-from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, loss_over_budget, start_limit
-from koordlet.response.limit_control import LimitState, loosen, next_limit
+from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, start_limit
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
+from koordlet.response.steps import Refused, ResponseStep, StepKind
 from koordlet.response.trial import (
-    UNKNOWN_STATE,
     Judgement,
     VictimState,
-    bystander_harmed,
     has_recovered,
     jittered,
-    judge,
     worsened,
 )
 
@@ -40,7 +42,6 @@ on a busy node (weight 3 beside 1024). Where waits are measured, wishes are comp
 _TRIAL_LIFT_TICKS, _PROOF_LIFT_TICKS = 2, 1
 _SUSPICION_TICKS = 3
 """Ticks in which a victim must recover for a rung that was taken back to have been at fault."""
-_LEAST_BYSTANDER_CORES = 0.01
 _RECENT_TICKS, _MOST_TICKS = 6, 60
 """Ticks with a rung that a lift is compared with: the newest where it was lifted because of them, else all."""
 _FEWEST_BEFORE_TRIP = 15
@@ -48,108 +49,6 @@ _FEWEST_BEFORE_TRIP = 15
 _SEARCH_TRIALS = 3
 """Trials that a limit may take that can still be lowered."""
 ANY_VICTIM = "*"
-
-
-class StepKind(StrEnum):
-    """Kind of a step on the ladder."""
-
-    APPLIED = "applied"
-    KEPT = "kept"
-    """A lift showed that the loss is higher without the rung."""
-    REVERTED = "reverted"
-    RELEASED = "released"
-    LIFTED = "lifted"
-    """Taken back for a tick or two, to see what it does."""
-    REFUSED = "refused"
-    """The enforcer did not set it."""
-
-
-class Refused(StrEnum):
-    """Reach of the enforcer's refusal of a setting."""
-
-    FOR_NOW = "for now"
-    """It may be set later: nothing else is tried meanwhile."""
-    RUNG = "rung"
-    """This rung cannot be applied here."""
-    CULPRIT = "culprit"
-    """The culprit is not to be acted upon at all."""
-
-
-class ResponseStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step on the ladder, as it is logged and counted."""
-
-    kind: StepKind
-    rung: str
-    culprit: str
-    victim: str
-    resource: str
-    before: float
-    """Seconds per second that the victim could hold against the culprit without the rung, before it was applied or in
-    the newest lift; NaN where that is not known, as for a trip."""
-    after: float
-    """The same with the rung, averaged over the trial; in a lift and after it, the newest tick's."""
-    reason: str
-
-
-class _Phase(StrEnum):
-    TRIAL = "trial"
-    HELD = "held"
-    """The loss is below its budget; whether that is the rung's doing is not shown yet."""
-    KEPT = "kept"
-
-
-@dataclass
-class _AppliedRung:
-    rung: Rung
-    interference: Interference
-    intents: tuple[Intent, ...]
-    at_seconds: float
-    before: dict[str, float]
-    """Claims on the culprit by victim before the rung was applied, the first that of the interference; NaN where it is
-    not known."""
-    worst_before: dict[str, VictimState]
-    """State of each victim in its worst tick before."""
-    turnaround_before: float
-    peak_wanted: float
-    bystanders: dict[str, float] = field(default_factory=dict)
-    """What others and limits above cost them before."""
-    phase: _Phase = _Phase.TRIAL
-    proof_seconds: float = 0.0
-    """Time of the newest trial or lift."""
-    lift_ticks: int = 0
-    """Ticks until the lift ends; 0 while the rung is in effect."""
-    lifted_for: int = 0
-    on_ticks: dict[str, deque[float]] = field(default_factory=dict)
-    """Claims by victim in the ticks that the rung was in effect, newest last."""
-    compared: int = 0
-    """Ticks with the rung that the present lift is compared with."""
-    trips: int = 0
-    """Trips of the pair while the rung was in effect."""
-    lifts: int = 0
-    is_refused: bool = False
-    """The enforcer could not set it in the newest tick: its trial has not begun."""
-    sent: bool = False
-    limit_state: LimitState | None = None
-    """State of the limit, for a rung that adjusts one."""
-    floor: float = 0.0
-    used_before: float = 0.0
-    """What the culprit used when the rung was applied, in the unit of the limit."""
-    helped: str = ""
-    """The victim that a comparison showed it to help, of several."""
-
-    @property
-    def lifted(self) -> bool:
-        return self.lift_ticks > 0
-
-    def allowed_use(self) -> float:
-        """Return the most that the culprit may use now, in the unit of `peak_wanted`."""
-        return self.peak_wanted if self.limit_state is None else min(self.peak_wanted, self.limit_state.limit)
-
-
-def _searches(applied: _AppliedRung) -> bool:
-    """Return whether a limit was lowered in the newest tick and can be lowered further."""
-    state = applied.limit_state
-    return state is not None and state.lowered and state.limit > applied.floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +71,11 @@ class Episode:
     hold_seconds: float
     is_dry_run: bool = False
     """Nothing that is decided happens: the first rung is shown, and none that would depend on its effect."""
-    applied_rungs: list[_AppliedRung] = field(default_factory=list)
+    applied_rungs: list[AppliedRung] = field(default_factory=list)
     ineffective: dict[tuple[str, str], float] = field(default_factory=dict)
     """Rungs that did not help a victim, or any (`ANY_VICTIM`), with the time of their revert."""
-    harmful: set[str] = field(default_factory=set)
-    """Rungs that made a victim worse off: never applied to this culprit again."""
+    harmful: HarmMemory = field(init=False)
+    """Rungs that made a victim worse off."""
     named_at: float = 0.0
     """Time at which a verdict last named the culprit."""
     quiet_since: float | None = None
@@ -189,6 +88,9 @@ class Episode:
     """Victims that still lose although no rung is left, with the time at which that was found."""
     _felt: list[Interference] = field(default_factory=list)
     """What victims feel of the culprit in this tick, the worst first."""
+
+    def __post_init__(self) -> None:
+        self.harmful = HarmMemory(self.settings)
 
     @property
     def active(self) -> bool:
@@ -210,12 +112,8 @@ class Episode:
         """Return the CPU time that limits take from the culprit for a victim."""
         if self.resource != "cpu":
             return 0.0
-        taken = [
-            max(applied.used_before - applied.limit_state.limit, 0.0)
-            for applied in self.applied_rungs
-            if applied.limit_state is not None and applied.interference.victim == victim
-        ]
-        return max(taken, default=0.0)
+        limits = [applied for applied in self.applied_rungs if applied.interference.victim == victim]
+        return max(map(steering.taken_cores, limits), default=0.0)
 
     def step(
         self,
@@ -234,6 +132,8 @@ class Episode:
             applied.peak_wanted = max(applied.peak_wanted, wanted)  # a trip may precede the cgroup's first tick
             if applied.is_refused:
                 applied.is_refused, applied.at_seconds = False, now
+            applied.note_use(self.culprit, observation, self.settings)
+            applied.note_victims(observation, self.settings)
         self._felt = [interference for interference, _most in interferences if interference.felt]
         if interferences:
             self.named_at = now
@@ -244,7 +144,8 @@ class Episode:
         self._resolve_suspicions(observation, history)
         steps += self._release_expired(now, history)
         steps += self._take_back_harmful(observation, history)
-        self._record_ticks(now, history)
+        for applied in self.applied_rungs:
+            applied.record(self.culprit, now, history, self.settings)
         steps += self._end_lifts(observation, history)
         steps += self._end_trials(observation, history)
         if self._is_quiet(observation):
@@ -253,6 +154,7 @@ class Episode:
                 for applied in list(self.applied_rungs)
             ]
             return steps
+        steps += self._release_for_nobody(now, history)
         climbed = self._climb(observation, interferences, history)
         return steps + (climbed or self._release_due(observation, interferences, history))
 
@@ -285,7 +187,7 @@ class Episode:
             return self._apply_next(observation, interference, Strength.INVISIBLE, history, is_trip=True)
         last = self.applied_rungs[-1]
         seen = last.on_ticks.get(interference.victim, ())
-        if last.lifted and not last.trips and last.phase is not _Phase.TRIAL and len(seen) >= _FEWEST_BEFORE_TRIP:
+        if last.lifted and not last.trips and last.phase is not Phase.TRIAL and len(seen) >= _FEWEST_BEFORE_TRIP:
             last.helped = interference.victim
             self._extend_hold()
             return [self._keep(last, now, history, "the victim tripped without it")]
@@ -329,39 +231,20 @@ class Episode:
         return []
 
     def _adjust_limits(self, observation: Observation, interferences: Sequence[tuple[Interference, Strength]]) -> None:
-        """Move the limits with the victims' losses; a limit that had to be lowered shows that the culprit still
-        presses. During its trial a limit is not raised."""
+        """Move the limits; one that had to be lowered shows that the culprit still presses."""
         for applied in self.applied_rungs:
-            steering, state = applied.rung.steering, applied.limit_state
-            if state is None or steering is None or applied.lifted:
-                continue
-            concerned = [applied.interference, *(each for each, _most in interferences)]
-            over = loss_over_budget(observation, concerned, self.settings)
-            found = next_limit(
-                state,
-                loss_over_budget=over,
-                used=steering.used(observation, applied.interference),
-                floor=applied.floor,
-                edge_growth=steering.edge_growth,
-                searches_ceiling=steering.searches_ceiling,
-                deepest_cut=steering.deepest_cut,
-            )
-            if applied.phase is _Phase.TRIAL and found.limit > state.limit:
-                found = state
-            applied.limit_state = found
-            if found.lowered:
+            was_releasing = applied.limit_state is not None and applied.limit_state.releasing
+            if steering.adjust(applied, observation, interferences, self.settings):
                 self.named_at = observation.now_seconds
-                if state.releasing:
+                if was_releasing:
                     self._extend_hold()
-            if found.limit != state.limit:
-                applied.intents = steering.set_limit(observation, applied.interference, self.settings, found.limit)
 
     def _resolve_suspicions(self, observation: Observation, history: History) -> None:
         left = []
         for suspicion in self._suspicions:
             budget = loss_budget(observation, suspicion.pair.victim, self.resource, self.settings)
             if has_recovered(suspicion.before, history.state(suspicion.pair), budget=budget):
-                self.harmful |= {suspicion.rung, "freeze"}
+                self.harmful.add(suspicion.rung, observation.now_seconds)
             elif observation.now_seconds < suspicion.until_seconds:
                 left.append(suspicion)
         self._suspicions = left
@@ -370,7 +253,7 @@ class Episode:
         """Take back rungs on trial for which a victim or a bystander fares worse."""
         steps = []
         now = observation.now_seconds
-        on_trial = [one for one in self.applied_rungs if one.phase is _Phase.TRIAL and not one.lifted]
+        on_trial = [one for one in self.applied_rungs if one.phase is Phase.TRIAL and not one.lifted]
         for applied in [one for one in on_trial if now > one.at_seconds]:
             for victim, before in applied.worst_before.items():
                 pair = Pair(self.culprit, victim, self.resource)
@@ -382,72 +265,71 @@ class Episode:
                     steps.append(self._remove(applied, StepKind.REVERTED, history, worse))
                     break
             else:
-                if self._hurts_bystander(observation, applied, history):
+                if is_bystander_hurt(observation, applied, history, self.settings):
                     self.ineffective[applied.rung.name, ANY_VICTIM] = now
                     steps.append(self._remove(applied, StepKind.REVERTED, history, "a bystander lost for it"))
+        for applied in [one for one in self.applied_rungs if is_woken_member_hurt(observation, one, self.settings)]:
+            self.ineffective[applied.rung.name, ANY_VICTIM] = now
+            self.exhausted |= dict.fromkeys(applied.before, now)  # from now on its members are taken one by one
+            steps.append(self._remove(applied, StepKind.REVERTED, history, "a bystander in it woke and lost for it"))
         return steps
-
-    def _hurts_bystander(self, observation: Observation, applied: _AppliedRung, history: History) -> bool:
-        if observation.now_seconds - applied.at_seconds < self.settings.settle_seconds + 1:
-            return False
-        return any(
-            bystander_harmed(
-                before=before,
-                now=history.held_up(path, 2),
-                progress_cores=observation.used_by(path),
-                budget=self.settings.loss_budget_seconds_per_second,
-            )
-            for path, before in applied.bystanders.items()
-        )
 
     def _end_trials(self, observation: Observation, history: History) -> list[ResponseStep]:
         steps = []
         now = observation.now_seconds
         trial_seconds = self.settings.settle_seconds + self.settings.verify_seconds
-        for applied in [one for one in self.applied_rungs if one.phase is _Phase.TRIAL and not one.lifted]:
-            if now - applied.at_seconds < trial_seconds * (_SEARCH_TRIALS if _searches(applied) else 1):
+        for applied in [one for one in self.applied_rungs if one.phase is Phase.TRIAL and not one.lifted]:
+            if now - applied.at_seconds < trial_seconds * (_SEARCH_TRIALS if steering.searches(applied) else 1):
                 continue
             turnaround = history.turnaround_seconds(applied.interference.victim, self.settings.verify_ticks)
             if turnaround > applied.turnaround_before * (1 + self.settings.turnaround_slack):  # False for NaN
                 steps.append(self._give_up(applied, now, history, "the victim's turnaround grew"))
             elif not applied.rung.liftable:
                 steps.append(self._judge_by_before(observation, applied, history))
-            elif self._is_calm(observation, applied, history):
-                applied.phase, applied.proof_seconds = _Phase.HELD, now
-                self.named_at = now  # counts as a verdict: without the rung the victim might lose again
+            elif judgement.is_calm(observation, applied, history, self.settings):
+                self._hold(applied, now)
+            elif applied.rung.yields:
+                steps += self._judge_yielding(observation, applied, history)
             else:
                 steps.append(self._lift(applied, _TRIAL_LIFT_TICKS, history, "the loss goes on: to see it without"))
         return steps
 
-    def _is_calm(self, observation: Observation, applied: _AppliedRung, history: History) -> bool:
-        """Return whether some victim loses no more than its budget, that did before as far as is known."""
-        for victim, before in applied.before.items():
-            budget = self._budget(observation, victim)
-            if not before <= budget and self._claim(applied, victim, history) <= budget:
-                return True
-        return all(self._claim(applied, each, history) <= self._budget(observation, each) for each in applied.before)
+    def _hold(self, applied: AppliedRung, now: float) -> None:
+        applied.phase, applied.proof_seconds = Phase.HELD, now
+        self.named_at = now  # counts as a verdict: without the rung the victim might lose again
 
-    def _judge_by_before(self, observation: Observation, applied: _AppliedRung, history: History) -> ResponseStep:
+    def _judge_by_before(self, observation: Observation, applied: AppliedRung, history: History) -> ResponseStep:
         """Judge a rung that no lift can judge by what the victim lost before."""
-        now, ticks = observation.now_seconds, self.settings.verify_ticks
-        judgements = [
-            self._compare(observation, victim, [self._claim(applied, victim, history)] * ticks, [before] * ticks)
-            for victim, before in applied.before.items()
-        ]
-        if Judgement.HELPS in judgements:
+        now = observation.now_seconds
+        if judgement.judge_by_before(observation, applied, history, self.settings) is Judgement.HELPS:
             step = self._keep(applied, now, history, "the victim's loss fell")
             if applied.rung.one_shot:
                 self.applied_rungs.remove(applied)
             return step
         return self._give_up(applied, now, history, "the victim's loss did not fall")
 
-    def _record_ticks(self, now: float, history: History) -> None:
-        for applied in self.applied_rungs:
-            if applied.lifted or now - applied.at_seconds <= self.settings.settle_seconds:
-                continue
-            for victim in applied.before:
-                ticks = applied.on_ticks.setdefault(victim, deque(maxlen=_MOST_TICKS))
-                ticks.append(history.lost(Pair(self.culprit, victim, self.resource), 1))
+    def _judge_yielding(
+        self, observation: Observation, applied: AppliedRung, history: History
+    ) -> Iterator[ResponseStep]:
+        """Judge a rung that costs nobody anything by the ticks before it, while its victim still loses.
+
+        A lift would take from the victim what it has by the rung, so it comes only where those ticks say nothing and
+        the victim loses so much that a limit would be next.
+        """
+        now = observation.now_seconds
+        found = judgement.compare_with_before(observation, applied, self.settings)
+        applied.helped = next((victim for victim, each in found.items() if each is Judgement.HELPS), "")
+        if applied.helped:
+            yield self._keep(applied, now, history, "the victim's loss fell")
+        elif found and all(each is Judgement.USELESS for each in found.values()):
+            yield self._give_up(applied, now, history, "the victim's loss did not fall")
+        elif any(
+            judgement.is_grave(observation, each, history, self.settings)
+            for each in (applied.interference, *self._felt)
+        ):
+            yield self._lift(applied, _TRIAL_LIFT_TICKS, history, "the loss goes on: to see it without")
+        else:
+            self._hold(applied, now)
 
     def _end_lifts(self, observation: Observation, history: History) -> list[ResponseStep]:
         steps = []
@@ -456,15 +338,10 @@ class Episode:
             applied.lift_ticks -= 1
             if applied.lifted:
                 continue
-            judgements = {}
-            for victim, ticks in applied.on_ticks.items():
-                without = history.ticks(Pair(self.culprit, victim, self.resource), applied.lifted_for)
-                applied.before[victim] = fmean(without)
-                with_rung = list(ticks)[-applied.compared :]
-                judgements[victim] = self._compare(observation, victim, with_rung, without)
+            judgements = judgement.judge_lift(observation, applied, history, self.settings)
             applied.helped = next((v for v, found in judgements.items() if found is Judgement.HELPS), "")
             if applied.helped:
-                if applied.phase is not _Phase.TRIAL:
+                if applied.phase is not Phase.TRIAL:
                     self._extend_hold()
                 steps.append(self._keep(applied, now, history, "the victim lost more without it"))
             elif Judgement.USELESS in judgements.values():
@@ -474,40 +351,27 @@ class Episode:
                 steps.append(self._remove(applied, StepKind.RELEASED, history, "nothing was lost without it"))
         return steps
 
-    def _compare(
-        self, observation: Observation, victim: str, with_rung: Sequence[float], without: Sequence[float]
-    ) -> Judgement:
-        return judge(
-            with_rung,
-            without,
-            budget=self._budget(observation, victim),
-            min_improvement_ratio=self.settings.min_improvement_ratio,
-        )
-
     def _budget(self, observation: Observation, victim: str) -> float:
         return loss_budget(observation, victim, self.resource, self.settings)
 
-    def _claim(self, applied: _AppliedRung, victim: str, history: History) -> float:
-        """Return the mean loss over a trial that a rung is judged by: to the victim's own quota, or to the culprit."""
-        if applied.rung.relieves_victim:
-            return history.throttled(victim, self.settings.verify_ticks)
-        return history.lost(Pair(self.culprit, victim, self.resource), self.settings.verify_ticks)
+    def _claim(self, applied: AppliedRung, victim: str, history: History) -> float:
+        return judgement.claim(applied, victim, history, self.settings)
 
-    def _keep(self, applied: _AppliedRung, now: float, history: History, reason: str) -> ResponseStep:
+    def _keep(self, applied: AppliedRung, now: float, history: History, reason: str) -> ResponseStep:
         """Put a rung back into effect that was shown to help."""
         step = self._step_of(applied, StepKind.KEPT, history, reason)
-        applied.phase, applied.lift_ticks, applied.trips = _Phase.KEPT, 0, 0
+        applied.phase, applied.lift_ticks, applied.trips = Phase.KEPT, 0, 0
         applied.proof_seconds = self.named_at = now
         return step
 
-    def _give_up(self, applied: _AppliedRung, now: float, history: History, reason: str) -> ResponseStep:
+    def _give_up(self, applied: AppliedRung, now: float, history: History, reason: str) -> ResponseStep:
         """Take back a rung that did not help; it is not tried again for its victims for a while."""
         applied.helped = ""
         for victim in applied.before:
             self.ineffective[applied.rung.name, victim] = now
         return self._remove(applied, StepKind.REVERTED, history, reason)
 
-    def _lift(self, applied: _AppliedRung, ticks: int, history: History, reason: str) -> ResponseStep:
+    def _lift(self, applied: AppliedRung, ticks: int, history: History, reason: str) -> ResponseStep:
         applied.lift_ticks = applied.lifted_for = ticks
         applied.compared = _RECENT_TICKS if ticks == _TRIAL_LIFT_TICKS else _MOST_TICKS
         applied.lifts += 1
@@ -521,19 +385,23 @@ class Episode:
     ) -> list[ResponseStep]:
         """Add a rung where all stand and a victim still loses; one that is only held must be shown to help first."""
         now = observation.now_seconds
-        busy = any(one.phase is _Phase.TRIAL or one.lifted for one in self.applied_rungs)
+        busy = any(one.phase is Phase.TRIAL or one.lifted for one in self.applied_rungs)
         if busy or self._suspicions or now < self.barred_until or self._applied_lately(now):
             return []
         for interference, max_strength in interferences:
             if not self._still_loses(observation, interference, history):
                 continue
             last = self.applied_rungs[-1] if self.applied_rungs else None
-            if last is not None and last.phase is _Phase.HELD and last.rung.liftable:
+            is_grave = judgement.is_grave(observation, interference, history, self.settings)
+            if last is not None and last.phase is Phase.HELD and last.rung.liftable:
+                if last.rung.yields and not is_grave:
+                    continue
                 return [self._lift(last, _TRIAL_LIFT_TICKS, history, "the victim loses again: to see it without")]
-            steps = self._apply_next(observation, interference, max_strength, history)
+            steps = self._apply_next(observation, interference, max_strength, history, may_limit=is_grave)
             if steps:
                 return steps
-            self.exhausted[interference.victim] = now
+            if is_grave:
+                self.exhausted[interference.victim] = now
         return []
 
     def _apply_next(
@@ -544,6 +412,7 @@ class Episode:
         history: History,
         *,
         is_trip: bool = False,
+        may_limit: bool = True,
     ) -> list[ResponseStep]:
         victim = interference.victim
         active = {applied.rung.name for applied in self.applied_rungs}
@@ -551,9 +420,11 @@ class Episode:
         self.ineffective = {key: at for key, at in self.ineffective.items() if at > forgotten}
         for rung in LADDERS[self.resource]:
             keys = {(rung.name, victim), (rung.name, ANY_VICTIM)}
-            barred = not keys.isdisjoint(self.ineffective) or rung.name in self.harmful
+            barred = not keys.isdisjoint(self.ineffective) or self.harmful.bars(rung.name, observation.now_seconds)
             if rung.name in active or barred or rung.strength > max_strength:
                 continue
+            if rung.costs_idle_time and not may_limit:
+                break  # what follows costs more still
             if rung.knob is not None and rung.knob not in observation.capabilities.knobs:
                 continue
             intents = rung.build(observation, interference, self.settings)
@@ -574,13 +445,13 @@ class Episode:
         history: History,
         *,
         is_trip: bool,
-    ) -> _AppliedRung:
+    ) -> AppliedRung:
         victim, ticks = interference.victim, self.settings.verify_ticks
         if self.resource == "blockio":
             disks = observation.disks_between(self.culprit, victim)
             interference = replace(interference, disks=disks)
         pair = interference.pair
-        applied = _AppliedRung(
+        applied = AppliedRung(
             rung,
             interference,
             intents,
@@ -597,29 +468,15 @@ class Episode:
             for each in [interference, *self._felt]:
                 applied.before[each.victim] = self._claim(applied, each.victim, history)
                 applied.worst_before[each.victim] = history.worst_state(each.pair)
+                applied.ticks_before[each.victim] = history.ticks(each.pair, ticks)
         if rung.steering is not None:
             applied.limit_state = start_limit(observation, interference, self.settings, rung.steering)
             applied.floor = rung.steering.floor(observation, interference, self.settings)
             applied.used_before = rung.steering.used(observation, interference)
-        applied.bystanders = self._bystanders_of(observation, applied, history)
+        applied.bystanders = find_bystanders(observation, applied, history, self.settings)
+        applied.members = busy_members(observation, self.culprit)
+        applied.victims_wanted_seconds = observation.now_seconds
         return applied
-
-    def _bystanders_of(self, observation: Observation, applied: _AppliedRung, history: History) -> dict[str, float]:
-        """Return the busy cgroups that an action reaches besides the culprit and that cost the victim nothing much."""
-        victim = applied.interference.victim
-        found: dict[str, float] = {}
-        own = set(observation.subtrees.rows(self.culprit).tolist())
-        for target in {intent.target for intent in applied.intents} - {self.culprit, victim}:
-            for row in observation.subtrees.rows(target).tolist():
-                path = observation.cgroups[row].path
-                if row in own or not observation.cpu_cores[row] > _LEAST_BYSTANDER_CORES:
-                    continue
-                if observation.lost_to(victim, path, self.resource) > self._budget(observation, victim):
-                    continue
-                before = history.held_up_lately(path)
-                if before == before:
-                    found[path] = before
-        return found
 
     def _still_loses(self, observation: Observation, interference: Interference, history: History) -> bool:
         """Return whether a victim still loses enough to this culprit to add a rung.
@@ -627,7 +484,7 @@ class Episode:
         A verdict stays open for a few ticks after the loss has ended, and other culprits cost the victim time too:
         neither is a reason.
         """
-        if any(one.limit_state is not None and one.limit_state.limit > one.floor for one in self.applied_rungs):
+        if any(steering.can_fall(one, observation) for one in self.applied_rungs):
             return False  # the next tick will lower it
         if not interference.felt:
             return False
@@ -646,22 +503,31 @@ class Episode:
                 self.ineffective[applied.rung.name, ANY_VICTIM] = now
                 yield self._remove(applied, StepKind.RELEASED, history, "its time is up")
 
+    def _release_for_nobody(self, now: float, history: History) -> Iterator[ResponseStep]:
+        """Release what takes CPU time from the culprit while its victims have nothing to do."""
+        for applied in [one for one in self.applied_rungs if one.rung.costs_idle_time and not one.rung.temporary]:
+            if now - applied.victims_wanted_seconds >= self.settings.quiet_seconds:
+                yield self._remove(applied, StepKind.RELEASED, history, "its victims have nothing to do")
+
     def _release_due(
         self, observation: Observation, interferences: Collection[object], history: History
     ) -> list[ResponseStep]:
-        """Lift the last rung when its hold has passed; a limit is loosened instead, which shows the same."""
+        """Lift the last rung when its hold has passed; a limit on a disk is loosened instead, which shows the same, and
+        one that the culprit yields by is released when it did nothing for so long."""
         now = observation.now_seconds
         if not self.applied_rungs or now - self.released_at < self.settings.release_seconds:
             return []
         last = self.applied_rungs[-1]
-        if last.phase is _Phase.TRIAL or last.lifted or last.is_refused:
+        if last.phase is Phase.TRIAL or last.lifted or last.is_refused:
             return []
-        loosens = last.rung.steering is not None and last.rung.steering.searches_ceiling
-        if loosens or not last.rung.liftable:
-            if interferences or now - self.named_at < self.hold_seconds:
+        unused = last.is_unused(now, self.hold_seconds)
+        if unused is not None:
+            if not unused:
                 return []
-            if last.limit_state is not None and last.limit_state.limit < last.limit_state.ceiling:
-                last.limit_state = loosen(last.limit_state)
+            self.released_at = now
+            return [self._remove(last, StepKind.RELEASED, history, "the culprit waits for no victim any more")]
+        if steering.loosens(last) or not last.rung.liftable:
+            if interferences or now - self.named_at < self.hold_seconds or steering.loosened(last):
                 return []
             self.released_at = now
             return [self._remove(last, StepKind.RELEASED, history, "no verdict names the culprit any more")]
@@ -704,11 +570,11 @@ class Episode:
             return float(observation.io_bytes_per_second[row])
         return observation.wanted_by(self.culprit)
 
-    def _remove(self, applied: _AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
+    def _remove(self, applied: AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
         self.applied_rungs.remove(applied)
         return self._step_of(applied, kind, history, reason)
 
-    def _step_of(self, applied: _AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
+    def _step_of(self, applied: AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
         victim = applied.helped or applied.interference.victim
         return ResponseStep(
             kind=kind,
@@ -720,6 +586,3 @@ class Episode:
             after=self._claim(applied, victim, history),
             reason=reason,
         )
-
-
-__all__ = ["ANY_VICTIM", "UNKNOWN_STATE", "Episode", "Refused", "ResponseStep", "StepKind"]

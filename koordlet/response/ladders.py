@@ -52,6 +52,8 @@ class Interference:
         return Pair(self.culprit, self.victim, self.resource)
 
 
+_HOLDING_KNOBS = frozenset({Knob.CPUSET_CPUS, Knob.CPU_MAX, Knob.FREEZE})
+
 Build = Callable[[Observation, Interference, ResponseSettings], tuple[Intent, ...]]
 LimitSetter = Callable[[Observation, Interference, ResponseSettings, float], tuple[Intent, ...]]
 
@@ -93,6 +95,13 @@ class Rung:
     """Set on the victim, and judged by the time that its own quota costs it."""
     outlasts_lift: bool = False
     """Its effect stays for long after it is taken back: a short lift shows nothing."""
+    yields: bool = False
+    """Makes the culprit yield to others (a weight, the idle class) and takes nothing that nobody else wants."""
+
+    @property
+    def costs_idle_time(self) -> bool:
+        """Return whether the culprit loses CPU time by it although CPUs are free."""
+        return self.knob in _HOLDING_KNOBS or self.strength is Strength.DRASTIC
 
     @property
     def liftable(self) -> bool:
@@ -337,7 +346,8 @@ def loss_over_budget(
     for each in interferences:
         if each.resource != "blockio":
             may = loss_budget(observation, each.victim, each.resource, settings)
-            worst = max(worst, observation.claim_on(each.victim, each.culprit, each.resource) / may)
+            claim = observation.claim_on(each.victim, each.culprit, each.resource, of_limits=True)
+            worst = max(worst, claim / may)
             continue
         row = observation.rows.get(each.victim)
         may = settings.loss_budget_seconds_per_second
@@ -410,11 +420,21 @@ def _without_idle(build: Build) -> Build:
     return instead
 
 
-_IDLE = Rung("idle", Strength.INVISIBLE, Knob.CPU_IDLE, _fixed(Knob.CPU_IDLE, "1", Strength.INVISIBLE))
+_IDLE = Rung("idle", Strength.INVISIBLE, Knob.CPU_IDLE, _fixed(Knob.CPU_IDLE, "1", Strength.INVISIBLE), yields=True)
 _WEIGHT = Rung(
-    "weight", Strength.INVISIBLE, Knob.CPU_WEIGHT, _without_idle(_fixed(Knob.CPU_WEIGHT, "1", Strength.INVISIBLE))
+    "weight",
+    Strength.INVISIBLE,
+    Knob.CPU_WEIGHT,
+    _without_idle(_fixed(Knob.CPU_WEIGHT, "1", Strength.INVISIBLE)),
+    yields=True,
 )
-_BVT = Rung("bvt", Strength.INVISIBLE, Knob.CPU_BVT, _without_idle(_fixed(Knob.CPU_BVT, "-1", Strength.INVISIBLE)))
+_BVT = Rung(
+    "bvt",
+    Strength.INVISIBLE,
+    Knob.CPU_BVT,
+    _without_idle(_fixed(Knob.CPU_BVT, "-1", Strength.INVISIBLE)),
+    yields=True,
+)
 _EVICT = Rung("evict", Strength.DRASTIC, None, _evict, one_shot=True)
 _SQUEEZES = (
     Rung("squeeze-50", Strength.MILD, Knob.RESCTRL_GROUP, _cache_part(50)),
@@ -447,7 +467,7 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
         _EVICT,
     ),
     "blockio": (
-        Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _io_weight),
+        Rung("weight", Strength.INVISIBLE, Knob.IO_WEIGHT, _io_weight, yields=True),
         Rung("limit", Strength.HARD, Knob.IO_MAX, _steered(_IO_MAX), steering=_IO_MAX),
         _EVICT,
     ),

@@ -13,7 +13,7 @@ DEEPEST_CUT, _LEAST_CUT = 0.1, 0.8
 _CALM = 0.5
 """Loss over budget below which the limit is raised; between this and 1 it stays, unless it is being released."""
 _PRESSES = 0.5
-"""Use over limit below which the limit does not hold the culprit back, so that a lower one would not help."""
+"""Use over limit below which the limit does not hold the culprit back."""
 _NEAR = 0.9
 EDGE_GROWTH = 1.05
 """Growth of the edge in each tick without excess loss, unless a limit has its own."""
@@ -47,6 +47,11 @@ def first_limit(used: float, loss_over_budget: float, floor: float, deepest_cut:
     return next_limit(start, loss_over_budget=loss_over_budget, used=used, floor=floor, deepest_cut=deepest_cut)
 
 
+def presses(limit_state: LimitState, used: float) -> bool:
+    """Return whether a culprit with this use is held back by the limit, so that a lower one would do something."""
+    return used >= limit_state.limit * _PRESSES
+
+
 def next_limit(
     limit_state: LimitState,
     *,
@@ -61,8 +66,8 @@ def next_limit(
 
     Without `searches_ceiling` the limit reaches its ceiling only when it is released.
     """
-    presses = used >= limit_state.limit * _PRESSES
-    if loss_over_budget > 1 and presses:
+    is_pressed = presses(limit_state, used)
+    if loss_over_budget > 1 and is_pressed:
         part = min(max(1 / loss_over_budget, deepest_cut), _LEAST_CUT)
         return LimitState(
             max(limit_state.limit * part, min(floor, limit_state.limit)),
@@ -70,7 +75,7 @@ def next_limit(
             limit_state.limit,
             lowered=True,
         )
-    grows = loss_over_budget <= _CALM or (loss_over_budget <= 1 and (limit_state.releasing or not presses))
+    grows = loss_over_budget <= _CALM or (loss_over_budget <= 1 and (limit_state.releasing or not is_pressed))
     if not grows:
         return replace(limit_state, lowered=False)
     edge = min(limit_state.edge * edge_growth, limit_state.ceiling)

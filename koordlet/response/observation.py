@@ -15,7 +15,7 @@ from api.qos import PROTECTED_RANK, QoSClass, QoSSource, protection_rank
 from api.verdicts import Verdict
 from api.window import Delta, Window
 from detector.blame import Blame, blame_between
-from koordlet.response.entitlement import DEFAULT_WEIGHT, claimable, entitled_cores, share_by_weight
+from koordlet.response.entitlement import DEFAULT_WEIGHT, LEAST_WEIGHT, claimable, entitled_cores, share_by_weight
 from koordlet.response.host_capabilities import HostCapabilities
 from koordlet.response.subtrees import Subtrees
 
@@ -23,6 +23,8 @@ PERIOD_US = 100_000
 """Period of a CPU quota, unless a host has another."""
 
 Floats = NDArray[np.float64]
+
+_BEST_EFFORT = frozenset({QoSClass.BE})
 
 
 def no_blame(_resource: str) -> Blame | None:
@@ -115,27 +117,34 @@ class Observation:
             return 0.0 if row is None else float(column[row])
         return float(np.nansum(column[self.subtrees.rows(path)]))
 
-    def entitled(self, path: str) -> float:
+    def entitled(self, path: str, *, of_limits: bool = False) -> float:
         """Return the cores that a cgroup is entitled to (see entitlement.py); infinite where its wishes are not
         measured."""
         if self.cpu_waits is None or not self.capabilities.cpus:
             return np.inf
-        return min(self.share(path), self.wanted_by(path))
+        return min(self.share(path, of_limits=of_limits), self.wanted_by(path))
 
-    def share(self, path: str) -> float:
+    def share(self, path: str, *, of_limits: bool = False) -> float:
         """Return the cores that a cgroup is entitled to if its threads want as many; infinite where wishes are not
-        measured."""
+        measured.
+
+        Best-effort work beside a cgroup of another class counts with the least weight, as the kubelet gives to its
+        BestEffort class, whatever its file says: it is to yield. A limit takes time that nobody may want, so what is
+        entitled `of_limits` goes by the weights as they are.
+        """
         if self.cpu_waits is None or not self.capabilities.cpus:
             return np.inf
-        if path not in self._shares:
-            self._shares[path] = self._share(path)
-        return self._shares[path]
+        key = (path, of_limits)
+        if key not in self._shares:
+            self._shares[key] = self._share(path, of_limits=of_limits)
+        return self._shares[key]
 
     @cached_property
-    def _shares(self) -> dict[str, float]:
+    def _shares(self) -> dict[tuple[str, bool], float]:
         return {}
 
-    def _share(self, path: str) -> float:
+    def _share(self, path: str, *, of_limits: bool) -> float:
+        yields = not of_limits and self.qos_of(path) is not QoSClass.BE
         levels = []
         for each in reversed(lineage(path)):
             row = self.rows.get(each)
@@ -144,6 +153,9 @@ class Observation:
             siblings = self.subtrees.children(parent(each))
             weights = np.full(len(siblings), DEFAULT_WEIGHT) if self.weights is None else self.weights[siblings]
             place = int(np.flatnonzero(siblings == row)[0])
+            if yields:
+                behind = [self.classes_within(self.cgroups[each].path) == _BEST_EFFORT for each in siblings.tolist()]
+                weights = np.where(behind, LEAST_WEIGHT, weights)
             levels.append((self.subtrees.sums(self.wanted_cores, siblings), np.nan_to_num(weights), place))
         share = share_by_weight(float(len(self.capabilities.cpus)), levels)
         quotas = [self.capabilities.cgroup_quota_us.get(each) for each in lineage(path)]
@@ -157,7 +169,7 @@ class Observation:
         row = self.rows.get(path)
         return np.nan if column is None or row is None else float(column[row])
 
-    def claim(self, victim: str, resource: str) -> float:
+    def claim(self, victim: str, resource: str, *, of_limits: bool = False) -> float:
         """Return the part of a victim's loss that it may hold against others: what it waits below its own share.
 
         Of CPU time by its entitlement; of block IO nothing while it moves its part of the bytes itself; of memory
@@ -165,19 +177,20 @@ class Observation:
         """
         lost = self.lost_by(victim, resource)
         if resource == "cpu":
-            return claimable(lost, entitled=self.entitled(victim), used=self.used_by(victim))
+            entitled = self.entitled(victim, of_limits=of_limits)
+            return claimable(lost, entitled=entitled, used=self.used_by(victim))
         if resource == "blockio" and self._moves_its_part(victim):
             return 0.0
         if resource == "memory" and self._number(self.memory_bytes, victim) > self._number(self.request_bytes, victim):
             return 0.0
         return lost
 
-    def claim_on(self, victim: str, culprit: str, resource: str) -> float:
-        """Return the part of what a culprit costs a victim that the victim may hold against it."""
+    def claim_on(self, victim: str, culprit: str, resource: str, *, of_limits: bool = False) -> float:
+        """Return the part of what a culprit costs a victim that the victim may hold against it, or answer by limits."""
         lost = self.lost_by(victim, resource)
         if not lost > 0:
             return 0.0
-        return self.lost_to(victim, culprit, resource) * self.claim(victim, resource) / lost
+        return self.lost_to(victim, culprit, resource) * self.claim(victim, resource, of_limits=of_limits) / lost
 
     def _moves_its_part(self, path: str) -> bool:
         """Return whether a cgroup moves as many bytes as any fair division of its disks would let it."""
@@ -295,6 +308,15 @@ class Observation:
         of_victim = slice(int(start[0]), int(end[0]))
         guilty = np.isin(blame.culprits[of_victim], self.subtrees.ids(culprit))
         return float(blame.amounts[of_victim][guilty].sum())
+
+    def waits_for(self, path: str, other: str, resource: str) -> float | None:
+        """Return what a cgroup waits for another one, each with all that lives in it, in seconds per second; None where
+        losses are not told apart by culprit."""
+        blame = self.blame_of(resource)
+        if blame is None:
+            return None
+        waiting = np.isin(blame.victims, self.subtrees.ids(path))
+        return float(blame.amounts[waiting & np.isin(blame.culprits, self.subtrees.ids(other))].sum())
 
     def unexplained(self, victim: str, resource: str) -> float:
         """Return the part of a victim's loss that the kernel side charges to no cgroup; 0 where it tells none apart."""

@@ -23,11 +23,13 @@ from api.cgroup_path import ROOT, competing_ancestor, is_below, is_within
 from api.intents import Intent, Knob, Setting, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK
 from api.verdicts import Culprit, How, Verdict
-from koordlet.response.episode import Episode, Refused, ResponseStep
+from koordlet.response.episode import Episode
+from koordlet.response.harm_memory import HarmMemory
 from koordlet.response.history import History
 from koordlet.response.ladders import LADDERS, Interference, loss_budget
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
+from koordlet.response.steps import Refused, ResponseStep
 
 _SEEN_BY_REQUESTS = frozenset({"cpu", "memory", "blockio", "cache", "memory_bandwidth"})
 """Resources whose loss lengthens the time from a request's arrival to its answer; queues of the network come after."""
@@ -76,7 +78,7 @@ class ResponsePolicy:
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._history = History()
         self._past: dict[tuple[str, str], _PastEpisode] = {}
-        self._harmful: dict[tuple[str, str], set[str]] = {}
+        self._harmful: dict[tuple[str, str], HarmMemory] = {}
         self._exhausted: dict[tuple[str, str], float] = {}
         """Directories, acted upon as one, that had no rung left for a victim, with the time."""
         self._refusals: list[ResponseStep] = []
@@ -136,7 +138,7 @@ class ResponsePolicy:
         # what its threads wanted in the tick before says nothing of now
         spare = observation.share(victim) - observation.used_by(victim) if resource == "cpu" else lost
         within_share = min(lost, spare) > loss_budget(observation, victim, resource, self.settings)
-        if not within_share or not self._slows_down(victim, resource, unknown=True):
+        if not within_share or self._is_known_unfelt(observation, victim, culprit, resource):
             self.skipped["not_felt"] += 1
             return []
         if self._is_limited_above(culprit, resource):
@@ -284,7 +286,7 @@ class ResponsePolicy:
             for (culprit, _resource), episode in self._episodes.items()
             if culprit != interference.culprit
         )
-        allowance = max(observation.entitled(interference.victim) - taken, 0.0)
+        allowance = max(observation.entitled(interference.victim, of_limits=True) - taken, 0.0)
         return replace(interference, allowance_cores=allowance)
 
     def _is_shown(self, victim: str, now: float) -> bool:
@@ -312,6 +314,14 @@ class ResponsePolicy:
         if slowdown != slowdown or resource not in _SEEN_BY_REQUESTS:
             return unknown
         return slowdown > self.settings.felt_slowdown_ratio
+
+    def _is_known_unfelt(self, observation: Observation, victim: str, culprit: str, resource: str) -> bool:
+        """Return whether the last ticks show that the victim does not feel the culprit: it cost the victim more than
+        its budget in them, and requests took as long as usual. Of a culprit that begins now they say nothing."""
+        known = observation.lost_to(victim, culprit, resource) > loss_budget(
+            observation, victim, resource, self.settings
+        )
+        return known and not self._slows_down(victim, resource, unknown=True)
 
     def _skip_reason(self, observation: Observation, verdict: Verdict, culprit: Culprit) -> str:
         if verdict.resource not in self.settings.resources or verdict.resource not in LADDERS:
@@ -354,7 +364,7 @@ class ResponsePolicy:
             episode.hold_seconds = min(past.hold_seconds * settings.hold_factor, settings.max_hold_seconds)
             episode.ineffective = dict(past.ineffective)
             episode.barred_until = past.barred_until
-        episode.harmful = self._harmful.get(key, set())
+        episode.harmful = self._harmful.get(key) or episode.harmful
         self._episodes[key] = episode
         return episode
 

@@ -87,3 +87,37 @@ def test_the_roots_tasks_can_be_named_and_the_victims_own_subtree_cannot() -> No
     engine = RuleEngine([RULE])
     told = [engine.step(View(Window(made[: t + 1]), engine.columns), made[t].monotonic_ns) for t in range(1, len(made))]
     assert [culprit.path for culprit in told[-1][0].culprits] == ["/"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "columns", "how"),
+    [
+        pytest.param(
+            "ancestor_memory_limit",
+            {"memory.stall_ancestor_limit_ns": [0, 9e8, 0], "memstat.limit_bytes": [1e9, 0, 0]},
+            How.CORRELATED,
+            id="memory-held-may-be-old",
+        ),
+        pytest.param(
+            "ancestor_quota",
+            {"cpu.wait_ancestor_quota_ns": [0, 9e8, 0], "throttle.throttled_ns": [9e8, 0, 0]},
+            How.DIRECT,
+            id="cpu-time-of-the-tick",
+        ),
+    ],
+)
+def test_neighbours_below_a_limit_are_named_by_what_they_use_of_it(
+    rule: str, columns: dict[str, list[float]], how: How
+) -> None:
+    paths = {1: "/pod", 2: "/pod/web", 3: "/pod/flood"}
+    grown = {"memstat.usage_bytes": [0, 1e8, 9e8], "cpu.oncpu_ns": [0, 1e8, 9e8], **columns}
+    made = [
+        make_frame(t, paths, {name: (np.array(amounts) * (t if name.endswith("_ns") else 1)).tolist()
+                              for name, amounts in grown.items()})
+        for t in (0, 1)
+    ]  # fmt: skip
+    engine = RuleEngine([Rule(name="limit", any_of=(rule,), threshold=0.1, ticks=1, of_ticks=1, cooldown_seconds=0)])
+    view = View(Window(made), engine.columns)
+    found = {v.victim: v.culprits for v in engine.step(view, view.window.last.monotonic_ns)}
+    hows = {culprit.path: culprit.how for culprit in found["/pod/web"]}
+    assert hows["/pod/flood"] is how

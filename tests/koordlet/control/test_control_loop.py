@@ -26,10 +26,10 @@ from koordlet.enforcer.outcomes import IntentResult
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.kubelet_policy import KubeletPolicy
 from koordlet.identity.pods import ANNOTATION_PROTECTED, PodFacts, PodTable
-from koordlet.response.episode import Refused
 from koordlet.response.observation import Observation
 from koordlet.response.policy import Refusal, ResponsePolicy
 from koordlet.response.settings import ResponseSettings
+from koordlet.response.steps import Refused
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import NodeView
 from koordlet.tick import Tick

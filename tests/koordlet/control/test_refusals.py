@@ -5,8 +5,8 @@ import pytest
 from koordlet.control.refusals import refusals
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EnforcerEvent
-from koordlet.response.episode import Refused
 from koordlet.response.policy import Refusal
+from koordlet.response.steps import Refused
 
 
 def event(outcome: Outcome, *, strategy: str = "response", knob: str = "cpu.idle", file: str = "") -> EnforcerEvent:

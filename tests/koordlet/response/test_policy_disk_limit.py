@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.intents import Intent, Knob, Setting, Strength
-from koordlet.response.episode import StepKind
 from koordlet.response.host_capabilities import HostCapabilities
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
+from koordlet.response.steps import StepKind
 from tests.koordlet.enforcer.hosts import FakeHost
 from tests.koordlet.response.test_policy import HOG, WEB, look, verdict_on
 

@@ -1,0 +1,89 @@
+"""Bystanders of a rung: who lives below its lever, costs the victim nothing, and may not lose for it."""
+
+from koordlet.response.applied_rung import AppliedRung
+from koordlet.response.history import History
+from koordlet.response.ladders import loss_budget
+from koordlet.response.observation import Observation
+from koordlet.response.settings import ResponseSettings
+from koordlet.response.trial import bystander_harmed
+
+_LEAST_CORES = 0.01
+_WOKEN_TICKS = 2
+
+
+def find_bystanders(
+    observation: Observation, applied: AppliedRung, history: History, settings: ResponseSettings
+) -> dict[str, float]:
+    """Return the busy cgroups that an action reaches besides the culprit and that cost the victim nothing much, with
+    what they lose."""
+    culprit, victim = applied.interference.culprit, applied.interference.victim
+    found: dict[str, float] = {}
+    own = set(observation.subtrees.rows(culprit).tolist())
+    for target in {intent.target for intent in applied.intents} - {culprit, victim}:
+        for row in observation.subtrees.rows(target).tolist():
+            path = observation.cgroups[row].path
+            if row in own or not observation.cpu_cores[row] > _LEAST_CORES:
+                continue
+            if not _costs_nothing(observation, applied, path, settings):
+                continue
+            before = history.held_up_lately(path)
+            if before == before:
+                found[path] = before
+    return found
+
+
+def busy_members(observation: Observation, culprit: str) -> frozenset[str]:
+    """Return the cgroups within a culprit, itself included, that use CPU time or wait for it."""
+    rows = observation.subtrees.rows(culprit)
+    busy = rows[observation.wanted_cores[rows] > _LEAST_CORES].tolist()
+    return frozenset(observation.cgroups[row].path for row in busy)
+
+
+def is_bystander_hurt(
+    observation: Observation, applied: AppliedRung, history: History, settings: ResponseSettings
+) -> bool:
+    """Return whether a bystander loses more than before, by more than a rung may cost it."""
+    if observation.now_seconds - applied.at_seconds < settings.settle_seconds + 1:
+        return False
+    return any(
+        bystander_harmed(
+            before=before,
+            now=history.held_up(path, 2),
+            progress_cores=observation.used_by(path),
+            budget=settings.loss_budget_seconds_per_second,
+        )
+        for path, before in applied.bystanders.items()
+    )
+
+
+def is_woken_member_hurt(observation: Observation, applied: AppliedRung, settings: ResponseSettings) -> bool:
+    """Return whether a cgroup that was idle when the directory it lives in was limited now wakes and waits for that.
+
+    It has done nothing to the victim, and the limit was made for what the others used.
+    """
+    if applied.limit_state is None or observation.held_up is None or applied.lifted:
+        return False
+    rows = observation.subtrees.rows(applied.interference.culprit)
+    if len(rows) < 2:
+        return False
+    waiting = rows[observation.held_up[rows] > settings.loss_budget_seconds_per_second].tolist()
+    ticks: dict[str, int] = {}
+    for row in waiting:
+        path = observation.cgroups[row].path
+        if path in applied.members or not _costs_nothing(observation, applied, path, settings):
+            continue
+        harmed = bystander_harmed(
+            before=0.0,
+            now=float(observation.held_up[row]),
+            progress_cores=float(observation.cpu_cores[row]),
+            budget=settings.loss_budget_seconds_per_second,
+        )
+        if harmed:
+            ticks[path] = applied.woken.get(path, 0) + 1
+    applied.woken = ticks
+    return max(ticks.values(), default=0) >= _WOKEN_TICKS
+
+
+def _costs_nothing(observation: Observation, applied: AppliedRung, path: str, settings: ResponseSettings) -> bool:
+    victim, resource = applied.interference.victim, applied.interference.resource
+    return observation.lost_to(victim, path, resource) <= loss_budget(observation, victim, resource, settings)
