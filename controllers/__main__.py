@@ -18,6 +18,7 @@ from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
 from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
 from cluster.serving import listen
+from controllers.analysis.command import analyze, compact
 from controllers.recommend.command import recommend
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
@@ -213,7 +214,8 @@ def explain(chosen: ManagerChoice, target: str) -> None:
         die(f"no controller gives {target} a value", hint="koord-manager explain node/NAME; check that it exists")
 
 
-main.add_command(recommend)
+for offline in (recommend, analyze, compact):
+    main.add_command(offline)
 
 
 def plural(kind: str) -> str:
