@@ -26,6 +26,10 @@ _SAMPLE_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ct
 _PER_CPU_TYPES = {5, 6, 10, 21}
 """Map types with a value per possible CPU: PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE."""
 
+_CALL_BYTES, _CALL_ENTRIES = 1 << 16, 256
+"""Values and entries that one call reads: a kernel without preemption lets nobody run on the CPU until the call
+returns, however urgent."""
+
 _PROG_TYPE_SCHED_CLS = 3
 _INSTRUCTION_BYTES = 8
 _TCX_INGRESS = 46
@@ -245,6 +249,7 @@ class Map:
         self.key_dtype, self.value_dtype = key_dtype, value_dtype
         self._stride = -(-value_size // 8) * 8 if self.per_cpu else value_size
         self._width = possible_cpus() if self.per_cpu else 1
+        self._step = min(max(_CALL_BYTES // (self._stride * self._width), 8), _CALL_ENTRIES)
         self._keys: NDArray[Any] = np.empty(0, dtype=key_dtype)
         self._raw: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
@@ -258,9 +263,9 @@ class Map:
         call = "bpf_map_lookup_and_delete_batch" if drain else "bpf_map_lookup_batch"
         token = (ctypes.c_uint8 * max(self.key_dtype.itemsize, 8))()
         options = _BatchOptions(ctypes.sizeof(_BatchOptions), 0, 0)
-        filled, started = 0, False
+        filled, started, step = 0, False, self._step
         while filled < len(self._keys):
-            count = ctypes.c_uint32(len(self._keys) - filled)
+            count = ctypes.c_uint32(min(step, len(self._keys) - filled))
             result = lib.raw(
                 call,
                 self.fd,
@@ -276,7 +281,9 @@ class Map:
                 raise BpfError(call, number)
             filled += count.value
             started = True
-            if result < 0 and (number == errno.ENOENT or not count.value):
+            if result < 0 and not count.value and number == errno.ENOSPC and step < len(self._keys):
+                step = min(8 * step, len(self._keys))  # a bucket of the hash holds more than one call may return
+            elif result < 0 and (number == errno.ENOENT or not count.value):
                 break
         return self._keys[:filled], self._values(filled)
 

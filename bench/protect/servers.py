@@ -62,7 +62,7 @@ class Nginx:
 
     def start(self, stage: Stage) -> None:
         stage.running(stage.online.spawn(["nginx", "-p", str(self._directory), "-c", f"{self._directory}/nginx.conf"]))
-        _wait_for_port(self._port)
+        wait_for_port(self._port)
 
     def load(self, stage: Stage, seconds: float, seed: int) -> Answers:
         program = [sys.executable, "-m", "bench.protect.http_client", str(self._port), str(self._rate)]
@@ -85,7 +85,7 @@ class Postgres:
         options = ["-c", f"unix_socket_directories={self._directory}", "-c", "fsync=off", "-p", self._port]
         program = [*_AS_POSTGRES, str(_POSTGRES_BIN / "postgres"), "-D", f"{self._directory}/data", *options]
         stage.running(stage.online.spawn(program, stdout=subprocess.DEVNULL))
-        _wait_for_port(int(self._port))
+        wait_for_port(int(self._port))
         time.sleep(0.5)
         if not self._made:
             self._run("pgbench", "-i", "-q", "-s", "5", "-h", "127.0.0.1", "-p", self._port, "postgres")
@@ -196,7 +196,8 @@ def _text(size: int) -> str:
     return " ".join(draw.choices(words, k=size // 6))[:size]
 
 
-def _wait_for_port(port: int) -> None:
+def wait_for_port(port: int) -> None:
+    """Wait until a server listens. Raises TimeoutError."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:

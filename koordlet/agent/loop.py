@@ -13,6 +13,7 @@ from api.window import Window
 from koordlet.agent.detection import Detection
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.sinks import ReaderGone, Sink, isolated
+from koordlet.host.scheduling import let_others_first
 from koordlet.tick import Tick
 
 _log = logging.getLogger(__name__)
@@ -64,7 +65,12 @@ class AgentLoop:
             sink(tick)
 
     def run(self, interval_seconds: float, stop: Event) -> None:
-        """Tick until `stop` is set or a reader is gone; a tick without a frame is logged once in a row and counted."""
+        """Tick until `stop` is set or a reader is gone; a tick without a frame is logged once in a row and counted.
+
+        The calling thread lets others go first from then on (`koordlet.host.scheduling`): a tick is long and not
+        urgent. What must be prompt has threads of its own.
+        """
+        let_others_first()
         failures = 0
         for _ in _due(interval_seconds, stop):
             try:

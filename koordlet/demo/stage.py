@@ -160,6 +160,11 @@ class Stage:
         for path in self.layout.paths:
             ScratchCgroup(path).remove()
 
+    @property
+    def newest_pid(self) -> int:
+        """Process of the newest program."""
+        return self._running[-1].pid
+
     def running(self, process: subprocess.Popen[bytes]) -> None:
         """Register a program that the caller started, to be stopped with the others."""
         self._running.append(process)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from koordlet.host.scheduling import let_others_first
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -59,6 +61,7 @@ def few_at_once(metrics: "WSGIApplication", most: int = 4) -> "WSGIApplication":
             status = HTTPStatus.SERVICE_UNAVAILABLE
             respond(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
             return [b"too many scrapes at once\n"]
+        let_others_first()
         try:
             return metrics(environment, respond)
         finally:

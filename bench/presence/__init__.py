@@ -1,0 +1,1 @@
+"""Benchmark of what the agent costs a service beside it."""

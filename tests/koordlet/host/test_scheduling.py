@@ -1,0 +1,59 @@
+"""Scheduling of the agent's threads, on the running kernel."""
+
+import os
+import platform
+import threading
+
+import pytest
+
+from koordlet.host.scheduling import SLICE_NS, let_others_first, own_slice_ns
+
+
+def _in_thread(work: threading.Thread) -> None:
+    work.start()
+    work.join()
+
+
+def test_a_thread_asks_for_its_own_policy_and_slice_alone() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def ask() -> None:
+        assert let_others_first()
+        seen.append((os.sched_getscheduler(0), own_slice_ns()))
+
+    _in_thread(threading.Thread(target=ask))
+    version = tuple(int(word) for word in platform.release().split("-")[0].split(".")[:2])
+    assert seen[0][0] == os.SCHED_BATCH
+    if version >= (6, 12):
+        assert seen[0][1] == SLICE_NS
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_nice_is_kept_and_asking_twice_is_once() -> None:
+    seen: list[int] = []
+
+    def ask() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 7)
+        assert let_others_first()
+        assert let_others_first()
+        seen.append(os.getpriority(os.PRIO_PROCESS, 0))
+
+    _in_thread(threading.Thread(target=ask))
+    assert seen == [7]
+
+
+def test_a_policy_that_others_chose_is_kept() -> None:
+    seen: list[tuple[bool, int]] = []
+
+    def ask() -> None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        seen.append((let_others_first(), os.sched_getscheduler(0)))
+
+    _in_thread(threading.Thread(target=ask))
+    assert seen == [(False, os.SCHED_IDLE)]
+
+
+def test_a_machine_whose_numbers_are_unknown_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "vax")
+    assert not let_others_first()
+    assert own_slice_ns() == 0
