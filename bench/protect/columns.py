@@ -7,8 +7,10 @@ from typing import IO, ClassVar
 
 from koordlet.demo.stage import Stage
 from koordlet.host.cgroups.scratch import ScratchCgroup
+from tests.waiting import wait_for
 
 PERIOD_US = 100_000
+START_SECONDS = 60.0
 THRESHOLD_RATIO = 0.65
 """Koordinator's default for the utilization of the node."""
 
@@ -80,9 +82,13 @@ class Agent(Column):
         before = stage.strategies, stage.more_settings
         if self.strategies:
             stage.strategies, stage.more_settings = self.strategies, self.more_settings
+        log = stage.directory / "koordlet.log"
+        already = log.stat().st_size if log.exists() else 0
         self._said = stage.start_agent(acts=True)
         stage.strategies, stage.more_settings = before
-        time.sleep(3.0)
+        wait_for(lambda: b"measuring with" in log.read_bytes()[already:], START_SECONDS)
+        time.sleep(2.0)
+        stage.check()
 
     def look_after(self, stage: Stage) -> None:
         stage.check()

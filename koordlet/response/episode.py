@@ -40,6 +40,8 @@ _GONE_QUIET_RATIO = 0.001
 """Use of a culprit, relative to its peak, below which no process of it runs: the idle class leaves more than this even
 on a busy node (weight 3 beside 1024). Where waits are measured, wishes are compared instead."""
 _TRIAL_LIFT_TICKS, _PROOF_LIFT_TICKS = 2, 1
+_LIMIT_TICKS = 10
+"""Ticks in which a victim must lose much on the average, although the culprit yields, before a limit follows."""
 _SUSPICION_TICKS = 3
 """Ticks in which a victim must recover for a rung that was taken back to have been at fault."""
 _RECENT_TICKS, _MOST_TICKS = 6, 60
@@ -392,10 +394,10 @@ class Episode:
             if not self._still_loses(observation, interference, history):
                 continue
             last = self.applied_rungs[-1] if self.applied_rungs else None
-            is_grave = judgement.is_grave(observation, interference, history, self.settings)
-            if last is not None and last.phase is Phase.HELD and last.rung.liftable:
-                if last.rung.yields and not is_grave:
-                    continue
+            stands = last is not None and last.rung.yields
+            ticks = _LIMIT_TICKS if stands else None
+            is_grave = judgement.is_grave(observation, interference, history, self.settings, ticks=ticks)
+            if last is not None and last.phase is Phase.HELD and last.rung.liftable and not stands:
                 return [self._lift(last, _TRIAL_LIFT_TICKS, history, "the victim loses again: to see it without")]
             steps = self._apply_next(observation, interference, max_strength, history, may_limit=is_grave)
             if steps:

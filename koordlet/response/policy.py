@@ -16,14 +16,16 @@ Rules that hold before any rung is chosen:
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
-from api.cgroup_path import ROOT, competing_ancestor, is_below, is_within
+from api.cgroup_path import ROOT, competing_ancestor, is_below
 from api.intents import Intent, Knob, Setting, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK
 from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode
+from koordlet.response.folding import folded
 from koordlet.response.harm_memory import HarmMemory
 from koordlet.response.history import History
 from koordlet.response.ladders import LADDERS, Interference, loss_budget
@@ -35,8 +37,6 @@ _SEEN_BY_REQUESTS = frozenset({"cpu", "memory", "blockio", "cache", "memory_band
 """Resources whose loss lengthens the time from a request's arrival to its answer; queues of the network come after."""
 
 
-_BUSY_CORES = 0.02
-"""CPU time of a cgroup above which a limit on what it lives in would reach it."""
 _MAX_HARMFUL = 1000
 """Culprits of which harmful rungs are remembered."""
 
@@ -233,45 +233,25 @@ class ResponsePolicy:
             else:
                 eligible.append(culprit)
         if verdict.resource == "cpu" and len(eligible) + len(small) > 1:
-            eligible, small = self._folded(observation, verdict.victim, eligible, small)
+            eligible, small = folded(
+                observation,
+                verdict.victim,
+                eligible,
+                small,
+                least_share=self.settings.min_culprit_share,
+                is_alone=lambda path: (path, "cpu") in self._episodes,
+                may_be_folded=partial(self._may_be_folded, observation, verdict.victim),
+            )
         self.skipped["small_share"] += len(small)
         if not self.skipped["small_share"]:
             del self.skipped["small_share"]
         return eligible
 
-    def _folded(
-        self, observation: Observation, victim: str, eligible: list[Culprit], small: list[Culprit]
-    ) -> tuple[list[Culprit], list[Culprit]]:
-        """Put in place of culprits the directory just below where they and the victim compete, if all that is busy in
-        it is among them."""
-        groups: dict[str, list[Culprit]] = {}
-        for culprit in [*eligible, *small]:
-            groups.setdefault(competing_ancestor(culprit.path, victim), []).append(culprit)
-        for whole, members in groups.items():
-            if len(members) < 2 or self._pair_skip_reason(observation, victim, whole):
-                continue
-            paths = {member.path for member in members}
-            busy = {
-                observation.cgroups[row].path
-                for row in observation.subtrees.rows(whole).tolist()
-                if observation.cpu_cores[row] > _BUSY_CORES and observation.cpu_waits is not None
-            }
-            share = sum(member.share for member in members)
-            is_apart = any((path, "cpu") in self._episodes for path in paths)
-            strangers = [path for path in busy if not any(is_within(path, member) for member in paths)]
-            if self._is_exhausted(whole, victim, observation.now_seconds):
-                continue
-            if not busy or strangers or is_apart or share < self.settings.min_culprit_share:
-                continue
-            hows = {member.how for member in members}
-            how = How.DIRECT if hows == {How.DIRECT} else How.CORRELATED
-            eligible = [*(one for one in eligible if one.path not in paths), Culprit(whole, min(share, 1.0), how)]
-            small = [one for one in small if one.path not in paths]
-        return eligible, small
-
-    def _is_exhausted(self, culprit: str, victim: str, now: float) -> bool:
-        at = self._exhausted.get((culprit, victim))
-        return at is not None and now - at <= self.settings.remember_seconds
+    def _may_be_folded(self, observation: Observation, victim: str, whole: str) -> bool:
+        """Return whether a directory may be acted upon as one for a victim, and has a rung left for it."""
+        at = self._exhausted.get((whole, victim))
+        is_exhausted = at is not None and observation.now_seconds - at <= self.settings.remember_seconds
+        return not is_exhausted and not self._pair_skip_reason(observation, victim, whole)
 
     def _is_limited_above(self, culprit: str, resource: str) -> bool:
         return any(

@@ -31,14 +31,20 @@ def is_calm(observation: Observation, applied: AppliedRung, history: History, se
 
 
 def is_grave(
-    observation: Observation, interference: Interference, history: History, settings: ResponseSettings
+    observation: Observation,
+    interference: Interference,
+    history: History,
+    settings: ResponseSettings,
+    *,
+    ticks: int | None = None,
 ) -> bool:
-    """Return whether a loss is worth a limit, which takes CPU time although CPUs are free: both lately and in this
-    tick it is above its budget by a factor, by what the victim is entitled to at the weights as they are."""
+    """Return whether a loss is worth a limit, which takes CPU time although CPUs are free: in the mean of the last
+    ticks, by default those of a trial, and in this one it is above its budget by a factor, by what the victim is
+    entitled to at the weights as they are."""
     if interference.resource != "cpu":
         return True
     least = settings.limit_budget_factor * loss_budget(observation, interference.victim, "cpu", settings)
-    lately = history.lost(interference.pair, settings.verify_ticks)
+    lately = history.lost(interference.pair, ticks or settings.verify_ticks)
     now = observation.claim_on(interference.victim, interference.culprit, "cpu", of_limits=True)
     return min(lately, now) > least
 

@@ -15,7 +15,7 @@ from koordlet.host.knobs.knobs import Knobs
 from koordlet.response.host_capabilities import HostCapabilities
 from koordlet.response.policy import ResponsePolicy
 from tests.koordlet.enforcer.hosts import FakeHost
-from tests.koordlet.response.test_policy import HOG, look, verdict_on
+from tests.koordlet.response.ticks import HOG, look, verdict_on
 from tests.resctrl_fs.client import MountedResctrl, mounted
 from tests.resctrl_fs.hardware import INTEL
 

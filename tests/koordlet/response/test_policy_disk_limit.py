@@ -16,7 +16,7 @@ from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.steps import StepKind
 from tests.koordlet.enforcer.hosts import FakeHost
-from tests.koordlet.response.test_policy import HOG, WEB, look, verdict_on
+from tests.koordlet.response.ticks import HOG, WEB, look, verdict_on
 
 MIB = 1 << 20
 CAPABILITIES = HostCapabilities(frozenset({Knob.IO_MAX}), disks=("8:0", "7:1"))

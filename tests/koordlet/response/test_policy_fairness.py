@@ -1,6 +1,5 @@
 """What the response owes others: entitlement, bystanders, held locks, refusals, dry runs, starved culprits."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,49 +7,21 @@ import pytest
 
 from api.intents import Intent, Knob, Setting
 from api.verdicts import Culprit, How, Verdict
-from koordlet.response.host_capabilities import HostCapabilities
-from koordlet.response.observation import Observation
 from koordlet.response.policy import Refusal, ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.steps import Refused, StepKind
-from tests.koordlet.response.test_policy import BYSTANDER, HOG, WEB, blaming, knobs, look, verdict_on
+from tests.koordlet.response.ticks import (
+    BYSTANDER,
+    CLASSES,
+    HOG,
+    WEB,
+    WEIGHTS,
+    knobs,
+    look,
+    tick,
+    verdict_on,
+)
 from tests.verdicts import make_verdict
-
-CLASSES = {"/online": "", WEB: "LS", "/batch": "", HOG: "BE", BYSTANDER: "BE"}
-WEIGHTS = {"/online": 1000.0, "/batch": 1.0}
-
-
-def tick(
-    now: float,
-    *,
-    used: Mapping[str, float],
-    waits: Mapping[str, float],
-    lost: Mapping[str, float],
-    victim: str = WEB,
-    verdicts: Sequence[Verdict] | None = None,
-    weights: Mapping[str, float] = WEIGHTS,
-    cpus: int = 4,
-    knobs: frozenset[Knob] = frozenset(Knob),
-    held_up: Mapping[str, float] | None = None,
-    other_lost: float = 0.0,
-) -> Observation:
-    """A tick in which `lost` is what each culprit costs the victim, and waits are measured."""
-    if verdicts is None:
-        verdicts = [verdict_on()] if sum(lost.values()) > 0.1 else []
-    seen = look(now, verdicts, classes=CLASSES, capabilities=HostCapabilities(knobs, cpus=tuple(range(cpus))))
-
-    def column(values: Mapping[str, float], default: float = 0.0) -> np.ndarray:
-        return np.array([values.get(info.path, default) for info in seen.cgroups])
-
-    seen = replace(
-        seen,
-        lost={"cpu": column({victim: sum(lost.values())}), "blockio": column({victim: other_lost})},
-        cpu_cores=column(used),
-        cpu_waits=column(waits),
-        held_up=column(held_up or {}),
-        weights=column(weights, 100.0),
-    )
-    return blaming(seen, dict(lost), victim)
 
 
 def test_a_hundred_spinning_threads_quiet_nobody() -> None:
@@ -315,3 +286,27 @@ def test_a_trip_after_a_calm_tick_is_answered() -> None:
     calm = tick(0.0, used={WEB: 0.3}, waits={WEB: 0.01}, lost={})
     wanted = ResponsePolicy().trip(calm, HOG, WEB, resource="cpu", lost=0.5)
     assert knobs(wanted) == [("/batch", Knob.CPU_IDLE, "1")]
+
+
+@pytest.mark.parametrize("costs", [pytest.param(0.0, id="a-bystander"), pytest.param(0.3, id="a-further-culprit")])
+def test_one_that_wakes_in_a_directory_limited_as_one_ends_the_limit_unless_it_is_a_culprit(costs: float) -> None:
+    response = ResponsePolicy()
+    idle = "/batch/idle"
+    steps = []
+    for second in range(12):
+        wakes = second >= 6
+        lost = {HOG: 0.2, BYSTANDER: 0.2} if second == 0 else {HOG: 0.01, idle: costs if wakes else 0.0}
+        seen = tick(
+            float(second),
+            used={WEB: 0.3, HOG: 2.0, BYSTANDER: 1.0, idle: 0.1 if wakes else 0.0},
+            waits={WEB: 0.4, HOG: 2.0},
+            lost={path: amount for path, amount in lost.items() if amount > 0},
+            verdicts=[accused(HOG, BYSTANDER)] if second < 3 else [],
+            knobs=frozenset({Knob.CPU_MAX}),
+            held_up={idle: 0.5 if wakes else 0.0, HOG: 1.0},
+            classes={**CLASSES, idle: "BE"},
+        )
+        response.step(seen)
+        steps += [(second, step.culprit, step.kind) for step in response.steps]
+    assert steps[0] == (0, "/batch", StepKind.APPLIED)
+    assert ((7, "/batch", StepKind.REVERTED) in steps) is (costs == 0)

@@ -11,8 +11,7 @@ from detector.blame import Blame
 from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.steps import StepKind
-from tests.koordlet.response.test_policy import HOG, WEB, knobs, verdict_on
-from tests.koordlet.response.test_policy_fairness import tick
+from tests.koordlet.response.ticks import HOG, WEB, knobs, tick, verdict_on
 
 
 def second_of(
