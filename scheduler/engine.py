@@ -39,6 +39,8 @@ from scheduler.watched_objects import WatchedObjects, listeners
 NODE = NODES.of(Node)
 
 MAX_OUTCOMES = 65536
+UNSEEN_SECONDS = 60.0
+"""Time for which a pod counts as pending that another scheduler asked about and no watch has shown."""
 
 
 class Engine:
@@ -78,6 +80,8 @@ class Engine:
         """Pods bound to nodes that no watch has shown yet, by node name."""
         self._leads = False
         """Only this process binds pods of its scheduler."""
+        self._outside: dict[str, tuple[PodInfo, float]] = {}
+        """Pending pods that other schedulers queue, by UID, and until when they are believed without a watch's word."""
         self._stand_ins: set[str] = set()
         """UIDs of queued or placed pods that no API object backs."""
         self._conditions = Conditions()
@@ -155,11 +159,14 @@ class Engine:
                 (plugin.pod_deleted if action is Action.DELETE else plugin.pod_finished)(pod)
         elif pod.spec.node_name:
             self._take_bound(self.classes.info(pod))
+        elif pod.metadata.deletion_timestamp and (self.is_ours(pod) or self._is_outside(pod)):
+            self._forget_pod(pod)
+        elif uid in self.snapshot.pods:
+            return
         elif self.is_ours(pod):
-            if pod.metadata.deletion_timestamp:
-                self._forget_pod(pod)
-            elif uid not in self.snapshot.pods:
-                self._take_pending(self.classes.info(pod))
+            self._take_pending(self.classes.info(pod))
+        elif self._is_outside(pod):
+            self._take_outside(self.classes.info(pod), watched=True)
 
     def on_object(self, event: ObjectEvent, now: float) -> None:
         """Take an object of a watched kind that appeared, changed or went."""
@@ -176,13 +183,17 @@ class Engine:
         name = pod.metadata.labels.get(LABEL_SCHEDULER_NAME, pod.spec.scheduler_name)
         return name == self.settings.scheduler_name
 
+    def _is_outside(self, pod: Pod) -> bool:
+        """Return whether another scheduler queues the pod and places it through the extender."""
+        return pod.spec.scheduler_name in self.settings.extender_scheduler_names
+
     def _trusts(self, pod: Pod) -> bool:
         """Return whether a process like this one, which led before, may have bound the pod.
 
         The pod's author chose the name of the scheduler and the node too, if he may create bound pods: the admission
         policy for allocations keeps such pods out.
         """
-        return self.is_ours(pod) or pod.spec.scheduler_name in self.settings.extender_scheduler_names
+        return self.is_ours(pod) or self._is_outside(pod)
 
     # Attempts
 
@@ -206,15 +217,29 @@ class Engine:
         self.outcomes.append(outcome)
         return outcome
 
-    def place_on(self, info: PodInfo, node: str, now: float) -> AttemptOutcome:
+    def seen_outside(self, pod: Pod, now: float) -> None:
+        """Another scheduler asks about a pending pod, which the watch may not have shown yet."""
+        self.now = now
+        uid = pod.metadata.uid
+        if uid and uid not in self._outside and uid not in self.snapshot.pods and self._is_outside(pod):
+            self._take_outside(self.classes.info(pod), watched=False)
+
+    def place_on(self, pod: Pod, node: str, now: float) -> AttemptOutcome:
         """Place a pod on the node that another scheduler chose, if our filters agree.
 
-        Raises LookupError for an unknown node.
+        Raises LookupError for an unknown node, QuantityError for unreadable requests.
         """
         self.now = now
         row = self.snapshot.row(node)
         if row is None:
             raise LookupError(f"no node {node}")
+        info = self.classes.info(pod)
+        info.outside = True
+        # What was chosen for the pod before, and is still held at Permit, is another answer to the same question.
+        self._placer.drop(info.uid)
+        if info.uid in self.snapshot.pods:
+            return AttemptOutcome(Result.ERROR, info, node, "the pod is being bound already")
+        self._take_outside(info, watched=True)
         attempt = self.cycle.attempt(info, now)
         evaluation = self.cycle.evaluate(attempt, prefer=False)
         if evaluation.totals[row] < 0:
@@ -229,6 +254,9 @@ class Engine:
             self.writes.extend(plugin.tick(now))
         for uid, reason in self._placer.timed_out(now):
             self.reject(uid, reason)
+        for info, until in list(self._outside.values()):
+            if until < now and info.uid not in self.snapshot.pods:
+                self._forget_pod(info.pod)
         self.queue.flush_parked(now)
 
     def abandon(self, now: float) -> None:
@@ -419,6 +447,13 @@ class Engine:
             self.nominator.add(info, row)
         self.queue.add(info, self.now)
 
+    def _take_outside(self, info: PodInfo, *, watched: bool) -> None:
+        """A pending pod asks for quota and counts for its gang, though another scheduler queues it."""
+        info.outside = True
+        self._outside[info.uid] = (info, float("inf") if watched else self.now + UNSEEN_SECONDS)
+        for plugin in self._queue_watchers:
+            plugin.pod_queued(info)
+
     def _take_bound(self, info: PodInfo) -> None:
         uid, node = info.uid, info.pod.spec.node_name
         row = self.snapshot.row(node)
@@ -441,6 +476,7 @@ class Engine:
             return
         self._placer.drop(uid)
         self.queue.remove(uid)
+        self._outside.pop(uid, None)
         self.nominator.remove(uid)
         self._conditions.forget(uid)
         if row is None:
@@ -454,10 +490,11 @@ class Engine:
         uid = pod.metadata.uid
         self._placer.sent.pop(uid, None)
         dropped = self._placer.drop(uid)
-        queued = self.queue.remove(uid)
-        if queued is not None:
+        queued, outside = self.queue.remove(uid), self._outside.pop(uid, None)
+        pending = queued.info if queued is not None else outside[0] if outside is not None else None
+        if pending is not None:
             for plugin in self._queue_watchers:
-                plugin.pod_forgotten(queued.info)
+                plugin.pod_forgotten(pending)
         self.nominator.remove(uid)
         self._conditions.forget(uid)
         if pod.spec.node_name:

@@ -97,6 +97,7 @@ def filter_nodes(engine: Engine, args: ExtenderArgs, now: float) -> dict[str, An
 
     Nodes where preemption cannot help are listed apart, so that the stock scheduler does not try.
     """
+    engine.seen_outside(args.pod, now)
     _, evaluation = _evaluated(engine, args.pod, now)
     passed: list[str] = []
     failed: dict[str, str] = {}
@@ -178,7 +179,7 @@ def start_binding(engine: Engine, args: BindingArgs, pod: Pod, now: float) -> At
         raise LookupError(f"pod {args.namespace}/{args.name} is not {args.uid} any more")
     if pod.spec.scheduler_name not in engine.settings.extender_scheduler_names:
         raise PermissionError(f"pods of {pod.spec.scheduler_name} are not bound here")
-    return engine.place_on(engine.classes.info(pod), args.node, now)
+    return engine.place_on(pod, args.node, now)
 
 
 def _suffices(engine: Engine, attempt: Attempt, row: int, uids: Iterable[str]) -> bool:

@@ -23,7 +23,7 @@ from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.conditions import POD
 from scheduler.engine import NODE, Engine
 from scheduler.extender import BindingArgs, start_binding
-from scheduler.framework import Action, ObjectEvent, Verb, Write
+from scheduler.framework import Action, ObjectEvent, Reason, Verb, Write
 from scheduler.metrics import Metrics
 from scheduler.outcome import AttemptOutcome, Result
 from scheduler.unmade_writes import UnmadeWrites
@@ -150,7 +150,10 @@ class Loop:
                 pod = self._informers["pods"].get(Key(request.namespace, request.name))
                 if pod is None:
                     raise LookupError(f"no pod {request.namespace}/{request.name}")
+                before = self._extender_binds.get(request.uid)
                 self._extender_binds[request.uid] = answer
+                if before is not None:
+                    before.set_exception(TimeoutError())
                 outcome = start_binding(self.engine, request, pod, self._clock())
                 if outcome.result is not Result.WAITING:
                     del self._extender_binds[request.uid]
@@ -159,8 +162,17 @@ class Loop:
                 self._extender_binds.pop(request.uid, None)
                 answer.set_exception(error)
 
+        def give_up() -> None:
+            if self._extender_binds.get(request.uid) is answer:
+                del self._extender_binds[request.uid]
+                self.engine.reject(request.uid, Reason("nobody waits for the extender's bind any more"))
+
         self._inbox.put(place)
-        return answer.result(timeout_seconds)
+        try:
+            return answer.result(timeout_seconds)
+        except TimeoutError:
+            self._inbox.put(give_up)
+            raise
 
     # Internals
 

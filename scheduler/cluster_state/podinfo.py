@@ -90,6 +90,8 @@ class PodInfo:
     patch: dict[str, str] = field(default_factory=dict)
     """Annotations decided at Reserve; they travel with the binding and read like the pod's own. Of a bound pod, those
     of DECIDED_ANNOTATIONS as they were when it was first seen bound."""
+    outside: bool = False
+    """Another scheduler queues the pod and places it through the extender."""
     stand_in: bool = False
     """The pod stands for a reservation; no API object backs it."""
 

@@ -73,6 +73,8 @@ class Coscheduling(Plugin[str]):
         """UID by pod key, for every pod of a gang."""
         self._queued: set[str] = set()
         """Keys of pending members."""
+        self._outside: set[str] = set()
+        """Those of them that another scheduler queues."""
         self._leaving: set[str] = set()
         """Keys of placed members that were removed: gone, unless only for the sake of argument."""
         self._attempted = ""
@@ -95,6 +97,7 @@ class Coscheduling(Plugin[str]):
             self._forget(info.key)
         elif self._see(info):
             self._queued.add(info.key)
+            (self._outside.add if info.outside else self._outside.discard)(info.key)
             self._wake(info.key)
 
     def pod_forgotten(self, info: PodInfo) -> None:
@@ -106,6 +109,7 @@ class Coscheduling(Plugin[str]):
         self._leaving.discard(info.key)
         if info.pod.spec.node_name and self._see(info):
             self._queued.discard(info.key)
+            self._outside.discard(info.key)
             self.gangs.pod_bound(info.key)
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
@@ -186,7 +190,7 @@ class Coscheduling(Plugin[str]):
                 self._end_attempt()
                 return None
             attempt.tried.add(pending[0])
-            if pending[0] in self._queued:
+            if pending[0] in self._queued and pending[0] not in self._outside:
                 return self._uids[pending[0]]
         return None
 
@@ -219,7 +223,8 @@ class Coscheduling(Plugin[str]):
     def permit(self, attempt: Attempt, spec: str, row: Row) -> Wait | Reason | None:
         """The last member lets all go; the others wait."""
         key = attempt.pod.key
-        self._begin(key)
+        if not attempt.pod.outside:
+            self._begin(key)
         answer = self.gangs.place(key)
         if not isinstance(answer, Allow):
             return Wait(answer.seconds)
@@ -249,6 +254,7 @@ class Coscheduling(Plugin[str]):
     def post_bind(self, attempt: Attempt, spec: str, row: Row) -> Iterable[Write]:
         """A member is bound."""
         self._queued.discard(attempt.pod.key)
+        self._outside.discard(attempt.pod.key)
         self._held.pop(attempt.pod.key, None)
         self.gangs.pod_bound(attempt.pod.key)
         return ()
@@ -305,6 +311,7 @@ class Coscheduling(Plugin[str]):
 
     def _forget(self, key: str) -> None:
         self._queued.discard(key)
+        self._outside.discard(key)
         self._held.pop(key, None)
         self._together.pop(key, None)
         if self._attempted == key:
@@ -336,7 +343,7 @@ class Coscheduling(Plugin[str]):
                 self.handle.reject(self._uids[key], Reason(text, plugin=self.name))
 
     def _conditions(self) -> Iterable[Write]:
-        for key in sorted(self._queued):
+        for key in sorted(self._queued - self._outside):
             shortage = self.gangs.shortage(key) or ""
             if self._held.get(key, "") == shortage:
                 continue

@@ -9,15 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import extender
-from scheduler.engine import Engine
-from scheduler.framework import Action
+from scheduler.engine import UNSEEN_SECONDS, Engine
+from scheduler.framework import Action, Reason
+from scheduler.outcome import Result
+from scheduler.plugins.coscheduling import Coscheduling
+from scheduler.plugins.elasticquota import ElasticQuota
 from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.tainttoleration import TaintToleration
-from tests.schedobjects import engine, node, pod
+from scheduler.profile import SchedulerSettings
+from tests.schedobjects import BASE, engine, node, pod
 
 KINDS = {
     "noderesourcesfit": NodeResourcesFit,
@@ -95,7 +99,7 @@ def test_the_same_pods_go_to_the_same_nodes(seed: int) -> None:
         binding = ours.bindings.popleft()
         ours.bound(binding, 0.0)
         assert binding.placed.node in choice
-        outcome = theirs.place_on(theirs.classes.info(other), binding.placed.node, 0.0)
+        outcome = theirs.place_on(other, binding.placed.node, 0.0)
         assert outcome.node == binding.placed.node
         theirs.bound(theirs.bindings.popleft(), 0.0)
 
@@ -108,3 +112,90 @@ def test_only_the_best_get_ten(totals: dict[str, int]) -> None:
     for name, score in scores.items():
         assert 0 <= score <= 10
         assert (score == 10) == (totals[name] == peak and peak >= 0)
+
+
+def beside_the_stock_scheduler() -> Engine:
+    """An engine whose extender is on, with three nodes of four cores, gangs and quotas."""
+    kinds = {**BASE, "fit": NodeResourcesFit, "gangs": Coscheduling, "quotas": ElasticQuota}
+    settings = SchedulerSettings(extender_scheduler_names=("default-scheduler",))
+    made = Engine(settings, kinds=kinds)
+    for index in range(3):
+        made.on_node(Action.ADD, node(f"n{index}"), 0.0)
+    return made
+
+
+def member(name: str, minimum: int = 3) -> Any:
+    gang = "gang.scheduling.koordinator.sh/"
+    annotations = {gang + "name": "g", gang + "min-available": str(minimum)}
+    return pod(name, {"cpu": "3"}, annotations=annotations, schedulerName="default-scheduler")
+
+
+def passed(made: Engine, asked: Any, now: float = 0.0) -> list[str]:
+    found: list[str] = extender.filter_nodes(
+        made, extender.ExtenderArgs(pod=asked, node_names=["n0", "n1", "n2"]), now
+    )["NodeNames"]
+    return found
+
+
+def test_a_gang_of_the_stock_scheduler_is_bound_whole_or_not_at_all() -> None:
+    made = beside_the_stock_scheduler()
+    members = [member(f"p{index}") for index in range(3)]
+    made.on_pod(Action.ADD, members[0], 0.0)
+    assert passed(made, members[0]) == []
+    # The watch has not shown the others yet: that they are asked about is enough.
+    assert passed(made, members[1]) == []
+    assert passed(made, members[2]) == ["n0", "n1", "n2"]
+    for index in range(2):
+        assert made.place_on(members[index], f"n{index}", 1.0).result is Result.WAITING
+        assert made.schedule_one(1.0) is None
+    assert not made.bindings
+    made.place_on(members[2], "n2", 2.0)
+    assert sorted(plan.placed.info.key for plan in made.bindings) == [f"default/p{index}" for index in range(3)]
+
+
+def test_a_member_that_is_not_waited_for_any_more_takes_the_others_along() -> None:
+    made = beside_the_stock_scheduler()
+    members = [member(f"p{index}") for index in range(3)]
+    for each in members:
+        made.on_pod(Action.ADD, each, 0.0)
+    for index in range(2):
+        made.place_on(members[index], f"n{index}", 1.0)
+    made.reject("uid-p0", Reason("too late"))
+    assert not made.snapshot.pods
+    # All of them are still known, and are placed anew, one of them twice.
+    for index in range(3):
+        assert passed(made, members[index], 5.0) == ["n0", "n1", "n2"]
+    made.place_on(members[0], "n1", 5.0)
+    for index in range(3):
+        made.place_on(members[index], f"n{index}", 6.0)
+    assert {plan.placed.info.key: plan.placed.node for plan in made.bindings} == {
+        f"default/p{index}": f"n{index}" for index in range(3)
+    }
+    again = made.place_on(members[0], "n0", 7.0)
+    assert (again.result, again.message) == (Result.ERROR, "the pod is being bound already")
+
+
+def quota_requests(made: Engine) -> int:
+    quota = made.plugins["ElasticQuota"].routes()["quotas/{name}"]("koordinator-default-quota")
+    return int(quota["request"].get("cpu", 0))
+
+
+def test_what_pods_ask_of_their_quota_ends_with_them() -> None:
+    made = beside_the_stock_scheduler()
+    plain = [pod(f"p{index}", {"cpu": "1"}, schedulerName="default-scheduler") for index in range(4)]
+    for each in plain[:2]:
+        made.on_pod(Action.ADD, each, 0.0)
+    for each in plain[2:]:
+        passed(made, each)
+    made.tick(1.0)
+    assert quota_requests(made) == 4000
+    made.on_pod(Action.DELETE, plain[0], 2.0)
+    made.on_pod(Action.ADD, plain[2], 2.0)
+    made.tick(UNSEEN_SECONDS + 1)
+    assert quota_requests(made) == 2000
+    made.place_on(plain[1], "n0", 100.0)
+    made.on_pod(Action.UPDATE, pod("p1", {"cpu": "1"}, schedulerName="default-scheduler", nodeName="n0"), 101.0)
+    assert quota_requests(made) == 2000
+    for each in plain:
+        made.on_pod(Action.DELETE, each, 102.0)
+    assert quota_requests(made) == 0
