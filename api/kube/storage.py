@@ -1,7 +1,7 @@
 """Storage objects as far as they decide where a pod can go: claims, volumes, classes, and attach limits."""
 
-from api.kube.meta import LabelSelector, ObjectMeta, ResourceList, Wire
-from api.kube.resources import parse_quantity
+from api.kube.meta import LabelSelector, ObjectMeta, Quantity, ResourceList, Wire
+from api.kube.resources import QuantityError, parse_quantity
 from api.kube.selectors import NodeSelector
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -123,6 +123,40 @@ class StorageClass(Wire, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: list[TopologyTerm] = []
+
+
+class CsiDriverSpec(Wire, frozen=True):
+    """Abilities of a driver."""
+
+    storage_capacity: bool | None = None
+    """The driver says in CsiStorageCapacity objects how much room it has, and volumes are made only where there is."""
+
+
+class CsiDriver(Wire, frozen=True):
+    """A storage driver."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+
+class CsiStorageCapacity(Wire, frozen=True):
+    """Room for new volumes of a storage class in one segment of the cluster."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    node_topology: LabelSelector | None = None
+    """Nodes that reach the segment; None for none."""
+    storage_class_name: str = ""
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+    @property
+    def largest_bytes(self) -> int:
+        """Size of the largest volume that may be made; -1 when nothing, or nothing readable, is said."""
+        limit = self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
+        try:
+            return -1 if limit is None else parse_quantity(limit)
+        except QuantityError:
+            return -1
 
 
 class DriverAllocatable(Wire, frozen=True):

@@ -3,21 +3,28 @@
 Volumes of one class that the same nodes reach differ in size alone; of a group the smallest that suits is taken.
 """
 
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.kube.selectors import NodeSelector, NodeSelectorTerm, node_term_matches
+from api.kube.meta import LabelSelector
+from api.kube.selectors import NodeSelector, NodeSelectorTerm, label_selector_matches, node_term_matches
 from api.kube.storage import Claim, PersistentVolume
+from cluster.resources import Key
 from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.matching.volumes import suits
 
 Group = list[tuple[int, str, PersistentVolume]]
 """Volumes of one reach by size, then name."""
+MAX_SHAPES = 256
+"""Kinds of claims (class, size, modes, selector) whose volumes are remembered."""
 
 
 class VolumeIndex:
@@ -31,6 +38,7 @@ class VolumeIndex:
         self._set_aside: dict[tuple[str, str], dict[str, PersistentVolume]] = {}
         self._owners: dict[str, tuple[str, str]] = {}
         self._selectors: dict[bytes, NodeSelector | None] = {}
+        self._shapes: dict[tuple[Any, ...], Shape] = {}
         self._encoder = msgspec.msgpack.Encoder(order="sorted")
 
     def put(self, volume: PersistentVolume) -> None:
@@ -49,6 +57,7 @@ class VolumeIndex:
                 self._groups.setdefault(volume.spec.storage_class_name, {}).setdefault(reach, []), (size, name, volume)
             )
             self._places[name] = (volume.spec.storage_class_name, reach, size)
+            self._changed(volume.spec.storage_class_name, reach)
         self.version += 1
 
     def drop(self, volume: PersistentVolume) -> None:
@@ -60,6 +69,7 @@ class VolumeIndex:
             groups[place[1]] = [item for item in groups[place[1]] if item[1] != name]
             if not groups[place[1]]:
                 del groups[place[1]]
+            self._changed(place[0], place[1])
         owner = self._owners.pop(name, None)
         if owner is not None:
             del self._set_aside[owner][name]
@@ -67,29 +77,76 @@ class VolumeIndex:
                 del self._set_aside[owner]
         self.version += 1
 
-    def candidates(self, claim: Claim) -> Iterator[PersistentVolume]:
-        """Every volume that may serve the claim, smaller ones first within a group."""
-        yield from self._set_aside.get((claim.metadata.namespace, claim.metadata.name), {}).values()
-        for group in self._groups.get(claim.class_name, {}).values():
-            for _, _, volume in group:
+    def candidates(
+        self, claim: Claim, taken: Mapping[str, Key], mine: Container[Key], rows: "ReachRows", row: Row, count: int
+    ) -> Iterator[PersistentVolume]:
+        """Volumes for the claim that the row reaches and no other was promised; the `count` smallest of each group."""
+        for volume in self._set_aside.get((claim.metadata.namespace, claim.metadata.name), {}).values():
+            if _open(taken, volume, mine):
                 yield volume
+        for reach, volumes in self._suiting(claim).items():
+            if volumes and rows.has(reach, self._selectors[reach], row):
+                yield from islice((volume for volume in volumes if _open(taken, volume, mine)), count)
 
-    def reaching(self, claim: Claim, taken: Callable[[PersistentVolume], bool], rows: "ReachRows") -> NDArray[np.bool_]:
-        """bool[rows_used]: rows that reach a volume which suits the claim and is not `taken`."""
+    def reaching(self, claim: Claim, taken: Mapping[str, Key], rows: "ReachRows") -> NDArray[np.bool_]:
+        """bool[rows_used]: rows that reach a volume which suits the claim and is not `taken` by another."""
+        mine = (Key(claim.metadata.namespace, claim.metadata.name),)
         mask = rows.none()
         found: list[Row] = []
         for volume in self._set_aside.get((claim.metadata.namespace, claim.metadata.name), {}).values():
-            if suits(volume, claim) and not taken(volume):
+            if suits(volume, claim) and _open(taken, volume, mine):
                 required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
                 if rows.add(self._encoder.encode(required), required, found):
                     return rows.all()
-        for reach, group in self._groups.get(claim.class_name, {}).items():
-            if any(suits(volume, claim) and not taken(volume) for _, _, volume in group) and rows.add(
-                reach, self._selectors[reach], found
-            ):
-                return rows.all()
+        for reach, volumes in self._suiting(claim).items():
+            for volume in volumes:
+                if volume.metadata.name not in taken or _open(taken, volume, mine):
+                    if rows.add(reach, self._selectors[reach], found):
+                        return rows.all()
+                    break
         mask[found] = True
         return mask
+
+    def _suiting(self, claim: Claim) -> dict[bytes, list[PersistentVolume]]:
+        """Volumes that suit claims of this one's shape, by reach; groups that changed are looked at anew."""
+        spec = claim.spec
+        selector = self._encoder.encode(spec.selector)
+        attributes = spec.volume_attributes_class_name or ""
+        shape = (claim.class_name, claim.bytes, spec.volume_mode, tuple(spec.access_modes), attributes, selector)
+        known = self._shapes.get(shape)
+        if known is None:
+            if len(self._shapes) >= MAX_SHAPES:
+                del self._shapes[next(iter(self._shapes))]
+            known = self._shapes[shape] = Shape()
+        groups = self._groups.get(claim.class_name, {})
+        known.stale.update(groups.keys() - known.volumes.keys())
+        for reach in known.stale:
+            group = groups.get(reach)
+            if group is None:
+                known.volumes.pop(reach, None)
+            else:
+                known.volumes[reach] = [volume for _, _, volume in group if suits(volume, claim)]
+        known.stale.clear()
+        return known.volumes
+
+    def _changed(self, storage_class: str, reach: bytes) -> None:
+        for shape, known in self._shapes.items():
+            if shape[0] == storage_class:
+                known.stale.add(reach)
+
+
+@dataclass(slots=True)
+class Shape:
+    """Answers for claims that ask for the same: volumes that suit them by reach, and reaches to look at anew."""
+
+    volumes: dict[bytes, list[PersistentVolume]] = field(default_factory=dict)
+    stale: set[bytes] = field(default_factory=set)
+
+
+def _open(taken: Mapping[str, Key], volume: PersistentVolume, mine: Container[Key]) -> bool:
+    """Return whether no claim but some of ours was promised the volume."""
+    owner = taken.get(volume.metadata.name)
+    return owner is None or owner in mine
 
 
 class ReachRows:
@@ -112,11 +169,36 @@ class ReachRows:
         """Append the rows of a selector; True when that is all of them."""
         if selector is None:
             return True
+        found.extend(self._of(key, selector))
+        return False
+
+    def has(self, key: bytes, selector: NodeSelector | None, row: Row) -> bool:
+        """Return whether a selector means the row."""
+        if selector is None:
+            return True
+        rows = self._of(key, selector)
+        at = bisect_left(rows, row)
+        return at < len(rows) and rows[at] == row
+
+    def _of(self, key: bytes, selector: NodeSelector) -> list[Row]:
         rows = self._known.get(key)
         if rows is None:
             rows = self._known[key] = sorted({row for term in selector.node_selector_terms for row in self._rows(term)})
-        found.extend(rows)
-        return False
+        return rows
+
+    def labelled(self, selector: LabelSelector | None) -> list[Row]:
+        """Rows whose labels a selector matches; none without a selector."""
+        if selector is None:
+            return []
+        labels = self._snapshot.labels
+        first = next(iter(selector.match_labels.items()), None)
+        if first is not None:
+            rows = self._values(first[0]).get(first[1], [])
+            if len(selector.match_labels) == 1 and not selector.match_expressions:
+                return rows
+        else:
+            rows = np.flatnonzero(self._snapshot.live).tolist()
+        return [row for row in rows if label_selector_matches(selector, labels.of(row))]
 
     def _rows(self, term: NodeSelectorTerm) -> Iterable[Row]:
         labels, names = self._snapshot.labels, self._snapshot.names

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 from api.kube.meta import LabelSelectorRequirement as Requirement
 from api.kube.objects import Pod
 from api.kube.selectors import label_selector_matches, node_term_matches, requirement_matches
-from api.kube.storage import Claim, CsiNode, PersistentVolume, StorageClass
-from cluster.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Key
+from api.kube.storage import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
+from cluster.resources import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    Key,
+)
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -25,6 +33,8 @@ CLAIMS = PERSISTENT_VOLUME_CLAIMS.of(Claim)
 VOLUMES = PERSISTENT_VOLUMES.of(PersistentVolume)
 CLASSES = STORAGE_CLASSES.of(StorageClass)
 NODE_DRIVERS = CSI_NODES.of(CsiNode)
+DRIVERS = CSI_DRIVERS.of(CsiDriver)
+CAPACITIES = CSI_STORAGE_CAPACITIES.of(CsiStorageCapacity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,13 @@ from cluster.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Key,
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope, Verb, Wait, Write
+from scheduler.matching.storageroom import StorageRoom
 from scheduler.matching.volumeindex import ReachRows, VolumeIndex
 from scheduler.matching.volumes import (
+    CAPACITIES,
     CLAIMS,
     CLASSES,
+    DRIVERS,
     NO_PROVISIONER,
     SELECTED_NODE,
     VOLUMES,
@@ -35,7 +38,7 @@ from scheduler.matching.volumes import (
     zone_allows,
 )
 
-OUT_OF_REACH, OTHER_ZONE, NONE_TO_BIND, SELECTED = 1, 2, 4, 8
+OUT_OF_REACH, OTHER_ZONE, NONE_TO_BIND, SELECTED, NO_ROOM = 1, 2, 4, 8, 16
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +58,7 @@ class Needs:
     waiting: tuple[Claim, ...] = ()
     bits: Bits = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Answers for all rows, good for `state`."""
-    state: tuple[int, int, int] = (-1, -1, -1)
+    state: tuple[int, int, int, int] = (-1, -1, -1, -1)
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +83,7 @@ class VolumeBinding(Plugin[Needs]):
     name = "VolumeBinding"
     rank = 180
     scope = Scope.CLUSTER
-    watches = (CLAIMS, VOLUMES, CLASSES)
+    watches = (CLAIMS, VOLUMES, CLASSES, DRIVERS, CAPACITIES)
     requeue_on = frozenset(
         {
             "nodes/add",
@@ -90,12 +93,18 @@ class VolumeBinding(Plugin[Needs]):
             "persistentvolumes/add",
             "persistentvolumes/update",
             "storageclasses/add",
+            "csidrivers/add",
+            "csidrivers/update",
+            "csidrivers/delete",
+            "csistoragecapacities/add",
+            "csistoragecapacities/update",
         }
     )
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
         self._index = VolumeIndex()
+        self._room = StorageRoom()
         self._promised: dict[str, Key] = {}
         """Volume to the claim that it was promised to in this process."""
         self._chosen: dict[Key, tuple[str, int]] = {}
@@ -125,8 +134,13 @@ class VolumeBinding(Plugin[Needs]):
 
     def on_object(self, event: ObjectEvent) -> None:
         """A claim, a volume or a class changed: only classes that mount it are looked at anew."""
-        if event.resource.plural == "storageclasses":
+        if event.resource.plural in ("storageclasses", "csidrivers"):
             self.handle.invalidate()
+        elif event.resource.plural == "csistoragecapacities":
+            if event.action is Action.DELETE:
+                self._room.drop(event.key)
+            else:
+                self._room.put(event.key, event.after)
         elif event.resource.plural == "persistentvolumes":
             self._volume_changed(event)
         else:
@@ -192,6 +206,7 @@ class VolumeBinding(Plugin[Needs]):
             Reason("node(s) had no available volume zone", resolvable=False),
             Reason("node(s) didn't find available persistent volumes to bind", resolvable=False),
             Reason("node(s) other than the one that was chosen for a volume", resolvable=False),
+            Reason("node(s) did not have enough free storage", resolvable=False),
         )
 
     def filter(self, attempt: Attempt, spec: Needs, rows: Rows) -> Bits | None:
@@ -201,7 +216,7 @@ class VolumeBinding(Plugin[Needs]):
         if not isinstance(rows, slice) or rows.stop - rows.start != attempt.snapshot.rows_used:
             numbers = np.arange(attempt.snapshot.rows_used)[rows]
             return np.array([self._judge(spec, int(row)) for row in numbers], dtype=np.int64)
-        state = (self._nodes_version, self._index.version, self._promises_version)
+        state = (self._nodes_version, self._index.version, self._promises_version, self._room.version)
         if spec.state != state or spec.bits.shape[0] != attempt.snapshot.rows_used:
             spec.bits, spec.state = self._judge_all(spec), state
         return spec.bits
@@ -211,7 +226,7 @@ class VolumeBinding(Plugin[Needs]):
         if not spec.waiting:
             return None
         found, left = self._volumes_for(row, spec.waiting)
-        if self._judge(spec, row) or any(not self._can_make(claim, row) for claim in left):
+        if self._out_of_reach(spec, row) or any(self._unmade(claim, row) for claim in left):
             return Reason("volumes were taken by another pod meanwhile")
         plan = self._plans[attempt.pod.uid] = Plan(attempt.snapshot.names[row], row, found, tuple(left))
         for key, volume in found.items():
@@ -289,6 +304,15 @@ class VolumeBinding(Plugin[Needs]):
 
     def _judge(self, spec: Needs, row: Row) -> int:
         """The same for one row."""
+        fixed = self._out_of_reach(spec, row)
+        if fixed:
+            return fixed
+        _, left = self._volumes_for(row, spec.waiting)
+        found = {self._unmade(claim, row) for claim in left}
+        return next((reason for reason in (NONE_TO_BIND, NO_ROOM) if reason in found), 0)
+
+    def _out_of_reach(self, spec: Needs, row: Row) -> int:
+        """What bound volumes and nodes that were chosen before have against the row; 0 when nothing."""
         labels, name = self.handle.snapshot.labels.of(row), self.handle.snapshot.names[row]
         if not all(reaches(volume, labels, name) for volume in spec.bound):
             return OUT_OF_REACH
@@ -296,8 +320,7 @@ class VolumeBinding(Plugin[Needs]):
             return OTHER_ZONE
         if any(self._node_of(claim) not in ("", name) for claim in spec.waiting):
             return SELECTED
-        _, left = self._volumes_for(row, spec.waiting)
-        return NONE_TO_BIND if any(not self._can_make(claim, row) for claim in left) else 0
+        return 0
 
     def _judge_all(self, spec: Needs) -> Bits:
         """Rows that reach every bound volume, and something for each waiting claim; the rest is tried row by row."""
@@ -319,7 +342,9 @@ class VolumeBinding(Plugin[Needs]):
                     only[at] = True
                 _bar(bits, possible, only, SELECTED)
         for claim in spec.waiting:
-            _bar(bits, possible, self._servable(claim), NONE_TO_BIND)
+            served, roomy = self._servable(claim)
+            _bar(bits, possible, served, NONE_TO_BIND)
+            _bar(bits, possible, roomy, NO_ROOM)
         if len(spec.waiting) > 1:
             for row in np.flatnonzero(possible):
                 bits[row] = self._judge(spec, int(row))
@@ -334,23 +359,31 @@ class VolumeBinding(Plugin[Needs]):
         mask[found] = True
         return mask
 
-    def _servable(self, claim: Claim) -> NDArray[np.bool_]:
-        """Rows with a volume for the claim, or where one may be made."""
-        chosen = self._view().class_of(claim)
-        if chosen is not None and chosen.provisioner != NO_PROVISIONER and not chosen.allowed_topologies:
-            return self._reach.all()
-        mine = key_of(claim)
-        taken = self._promised
-        mask = self._reach.none()
+    def _servable(self, claim: Claim) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Rows with a volume for the claim or where its class makes one; and those of them with room for it."""
+        chosen, limited = self._view().class_of(claim), self._limited(claim)
+        made = chosen is not None and chosen.provisioner != NO_PROVISIONER
+        if made and chosen is not None and not chosen.allowed_topologies and not limited:
+            return self._reach.all(), self._reach.all()
+        found = self._reach.none()
         if not self._settled_by_provisioner(claim):
-            mask = self._index.reaching(
-                claim, lambda volume: taken.get(volume.metadata.name, mine) != mine, self._reach
-            )
-        if chosen is not None and chosen.provisioner != NO_PROVISIONER:
+            found = self._index.reaching(claim, self._promised, self._reach)
+        if not made or chosen is None:
+            return found, found
+        served = found.copy()
+        if chosen.allowed_topologies:
             snapshot = self.handle.snapshot
-            for row in np.flatnonzero(~mask & snapshot.live[snapshot.all_rows]):
-                mask[row] = allowed(chosen, snapshot.labels.of(int(row)))
-        return mask
+            for row in np.flatnonzero(~found & snapshot.live[snapshot.all_rows]):
+                served[row] = allowed(chosen, snapshot.labels.of(int(row)))
+        else:
+            served[:] = True
+        return served, (found | (served & self._room.rows(claim, self._reach))) if limited else served
+
+    def _limited(self, claim: Claim) -> bool:
+        """Return whether the driver that makes the claim's volume says where it has room."""
+        chosen = self._view().class_of(claim)
+        driver = self.handle.objects(DRIVERS).get(Key("", chosen.provisioner)) if chosen is not None else None
+        return driver is not None and bool(driver.spec.storage_capacity) and "storage" in claim.spec.resources.requests
 
     def _settled_by_provisioner(self, claim: Claim) -> bool:
         """A claim with a node on it is a provisioner's already; no volume is looked for."""
@@ -363,17 +396,19 @@ class VolumeBinding(Plugin[Needs]):
         sought = [claim for claim in waiting if not self._settled_by_provisioner(claim)]
         free: dict[str, PersistentVolume] = {}
         for claim in sought:
-            for volume in self._index.candidates(claim):
-                if self._promised.get(volume.metadata.name) in (None, *mine):
-                    free[volume.metadata.name] = volume
+            for volume in self._index.candidates(claim, self._promised, mine, self._reach, row, len(sought)):
+                free[volume.metadata.name] = volume
         found, left = smallest_volumes(sought, free.values(), labels, name)
         return found, left + made
 
-    def _can_make(self, claim: Claim, row: Row) -> bool:
+    def _unmade(self, claim: Claim, row: Row) -> int:
+        """Why no volume can be made for the claim on the row; 0 when one can."""
         chosen = self._view().class_of(claim)
         if chosen is None or chosen.provisioner == NO_PROVISIONER:
-            return False
-        return allowed(chosen, self.handle.snapshot.labels.of(row))
+            return NONE_TO_BIND
+        if not allowed(chosen, self.handle.snapshot.labels.of(row)):
+            return NONE_TO_BIND
+        return NO_ROOM if self._limited(claim) and not self._room.rows(claim, self._reach)[row] else 0
 
     def _look_at_waiting(self, changed: Key) -> None:
         claims = self.handle.objects(CLAIMS)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.kube.storage import Claim, PersistentVolume, StorageClass
+from api.kube.storage import Claim, CsiDriver, CsiStorageCapacity, PersistentVolume, StorageClass
 from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key, Resource
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
-from scheduler.matching.volumes import CLAIMS, CLASSES, VOLUMES, smallest_volumes
+from scheduler.matching.volumes import CAPACITIES, CLAIMS, CLASSES, DRIVERS, VOLUMES, smallest_volumes
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.volumebinding import VolumeBinding
@@ -52,7 +52,13 @@ def storage(name: str, mode: str = "WaitForFirstConsumer", **fields: Any) -> Sto
 
 
 def show(made: Engine, *objects: Any, action: Action = Action.ADD, now: float = 0.0) -> None:
-    kinds: dict[type, Resource[Any]] = {Claim: CLAIMS, PersistentVolume: VOLUMES, StorageClass: CLASSES}
+    kinds: dict[type, Resource[Any]] = {
+        Claim: CLAIMS,
+        PersistentVolume: VOLUMES,
+        StorageClass: CLASSES,
+        CsiDriver: DRIVERS,
+        CsiStorageCapacity: CAPACITIES,
+    }
     for item in objects:
         key = Key(item.metadata.namespace, item.metadata.name)
         gone = action is Action.DELETE
@@ -351,3 +357,68 @@ def test_the_index_agrees_with_a_search_through_all_volumes(data: st.DataObject)
     show(made, *claims)
     expected = {name: [] if not smallest_volumes(claims, shown, {"zone": name}, name)[1] else [NONE] for name in zones}
     assert rejected(made, user("p", *(item.metadata.name for item in claims))) == expected
+
+
+def driver(storage_capacity: bool | None) -> CsiDriver:
+    return msgspec.convert({"metadata": {"name": "csi"}, "spec": {"storageCapacity": storage_capacity}}, CsiDriver)
+
+
+def segment(name: str, zone_name: str | None, of_class: str = "fast", **fields: Any) -> CsiStorageCapacity:
+    topology = None if zone_name is None else {"matchLabels": {"zone": zone_name} if zone_name else {}}
+    metadata = {"name": name, "namespace": "kube-system"}
+    document = {"metadata": metadata, "storageClassName": of_class, "nodeTopology": topology, **fields}
+    return msgspec.convert(document, CsiStorageCapacity)
+
+
+NO_ROOM = "node(s) did not have enough free storage"
+
+
+@pytest.mark.parametrize(
+    ("said", "segments", "places"),
+    [
+        pytest.param(None, [], "abc", id="no-driver"),
+        pytest.param(False, [], "abc", id="driver-does-not-say"),
+        pytest.param(True, [], "", id="nothing-said"),
+        pytest.param(True, [segment("s", "a", capacity="1Gi")], "a", id="exact"),
+        pytest.param(True, [segment("s", "a", capacity="1Mi")], "", id="too-little"),
+        pytest.param(True, [segment("s", "a", capacity="9Gi", maximumVolumeSize="1Mi")], "", id="too-small-volumes"),
+        pytest.param(True, [segment("s", "a", maximumVolumeSize="1Gi")], "a", id="largest-volume-alone"),
+        pytest.param(True, [segment("s", "a")], "", id="no-amount"),
+        pytest.param(True, [segment("s", "a", capacity="much")], "", id="unreadable"),
+        pytest.param(True, [segment("s", "a", "slow", capacity="9Gi")], "", id="other-class"),
+        pytest.param(True, [segment("s", None, capacity="9Gi")], "", id="no-topology"),
+        pytest.param(True, [segment("s", "", capacity="9Gi")], "abc", id="every-node"),
+        pytest.param(
+            True, [segment("s", "a", capacity="1Mi"), segment("t", "b", capacity="2Gi")], "b", id="another-segment"
+        ),
+    ],
+)
+def test_volumes_are_made_where_the_driver_has_room(
+    said: bool | None, segments: list[CsiStorageCapacity], places: str
+) -> None:
+    made = engine([node(f"n{name}", labels={"zone": name}) for name in "abc"], kinds=KINDS)
+    show(made, storage("fast", provisioner="csi"), claim("data", storageClassName="fast"), *segments)
+    if said is not None:
+        show(made, driver(said))
+    found = rejected(made, user("p", "data"))
+    assert {name for name in ("na", "nb", "nc") if not found.get(name)} == {f"n{place}" for place in places}
+    assert all(reasons == [NO_ROOM] for reasons in found.values() if reasons)
+    # With two claims, rows are looked at one by one.
+    show(made, claim("more", storageClassName="fast", size="1Mi"))
+    both = rejected(made, user("q", "data", "more"))
+    assert {name for name in ("na", "nb", "nc") if not both.get(name)} == {f"n{place}" for place in places}
+
+
+def test_a_pod_is_placed_when_room_is_made() -> None:
+    made = engine([node("n0", labels={"zone": "a"})], kinds=KINDS)
+    show(made, driver(True), storage("fast", provisioner="csi"), claim("data", storageClassName="fast"))
+    made.on_pod(Action.ADD, user("p", "data"), 0.0)
+    outcome = made.schedule_one(0.0)
+    assert outcome is not None
+    assert NO_ROOM in outcome.message
+    show(made, segment("s", "a", capacity="1Gi"), now=10.0)
+    outcome = made.schedule_one(10.0)
+    assert outcome is not None
+    assert outcome.node == "n0"
+    show(made, segment("s", "a", capacity="1Gi"), action=Action.DELETE)
+    assert NO_ROOM in reason(made, user("q", "data"))
