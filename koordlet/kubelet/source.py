@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from api.plugin import Unsupported
 from koordlet.host.files import HostTree
 from koordlet.identity.kubelet_policy import UNKNOWN_KUBELET_POLICY, KubeletPolicy
-from koordlet.identity.pods import NO_PODS, PodTable
+from koordlet.identity.pods import NO_PODS, ContainerRole, PodTable
 from koordlet.kubelet.assembly import Assembly, Sources, assemble, departed
 from koordlet.kubelet.cgroup_paths import kubepods_path
 from koordlet.kubelet.config_reader import ConfigReader, mount_of
@@ -319,12 +319,21 @@ class PodSource:
             for each in pod.containers
             if each.running and each.cgroup_path
         }
-        gone = self._tree_check.gone(running)
+        gone = self._tree_check.gone(running, self._siblings(), self._vanished)
         if gone or self._vanished:
             # Until the runtime says so, too. The table may lack the pod by then: its last container has ended.
             told = _running_ids(self._sources.view)
             kept = {path: each for path, each in self._vanished.items() if each in told}
             self._vanished = kept | {path: running[path] for path in gone}
+
+    def _siblings(self) -> dict[str, str]:
+        """Path of the pod's sandbox, by path of each container whose cgroup the runtime names."""
+        siblings = {}
+        for pod in self._table.pods:
+            sandbox = next((each.cgroup_path for each in pod.containers if each.role is ContainerRole.SANDBOX), "")
+            told = (each.cgroup_path for each in pod.containers if each.id in self._sources.places)
+            siblings.update({path: sandbox for path in told if path and sandbox})
+        return siblings
 
     # Pods.
 

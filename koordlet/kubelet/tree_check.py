@@ -5,7 +5,7 @@ It is looked at by a thread of its own, because the thread that asks runtime and
 
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 SETTLE_SECONDS = 0.05
@@ -21,10 +21,16 @@ class TreeCheck:
         self._mount: Path | None = None
         self._present: frozenset[str] = frozenset()
 
-    def gone(self, running: Collection[str]) -> frozenset[str]:
-        """Return which of the paths were seen before and are not there any more."""
+    def gone(self, running: Collection[str], siblings: Mapping[str, str], known: Collection[str]) -> frozenset[str]:
+        """Return which of the paths of running containers are not there any more; `known` was returned before.
+
+        A path must have been seen, or its sibling in `siblings`, which the same runtime made: a container that lives
+        for a moment is never seen. A virtual machine's containers have no cgroups here, and end by the runtime's word
+        alone.
+        """
         present = frozenset(filter(self.is_there, running))
-        gone = self._present.intersection(running) - present
+        seen = self._present.union(present, known)
+        gone = frozenset(path for path in running if path not in present and seen & {path, siblings.get(path, "")})
         self._present = present
         return gone
 

@@ -266,6 +266,27 @@ def test_a_deleted_pod_stays_gone_while_the_runtime_still_lists_its_sandbox(
     source.close()
 
 
+def test_a_container_that_ended_unseen_is_known_by_its_sandbox(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer
+) -> None:
+    source = PodSource(settings, "node-0", HostTree(root))
+    source.refresh(0.0)
+    web = source.table().of_uid(uid_of("web"))
+    assert web is not None
+    unseen, sandbox = (each for each in web.containers if each.running and each.name in ("server", "POD"))
+
+    def runs() -> bool:
+        source.refresh(1.0)
+        found = source.table().of_container(unseen.id)
+        return found is not None and found[1].running
+
+    assert runs()  # nothing of the pod was ever seen
+    (root / f"sys/fs/cgroup/cpu{sandbox.cgroup_path}").mkdir(parents=True)
+    assert not runs()
+    assert not runs()
+    source.close()
+
+
 def test_what_ended_is_told_while_the_runtime_does_not_answer(
     settings: KubeletSettings, root: Path, runtime: RuntimeServer
 ) -> None:
