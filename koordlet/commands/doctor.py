@@ -22,12 +22,18 @@ def doctor(config: Path | None, node: str, kubeconfig: str, as_object: bool) -> 
     Exit 0 if cpu interference can be measured.
     """
     from koordlet.control.acting import who_may_act
+    from koordlet.control.hook_findings import hook_findings
     from koordlet.doctor import Finding, as_json, examine, has_cpu_blame
+    from koordlet.host.files import HostTree
 
     settings = settings_of(config)
     try:
         acting = Finding("acting", available=True, reason=who_may_act(settings))
-        findings = [*examine(settings, node=node, kubeconfig=kubeconfig), acting]
+        findings = examine(settings, node=node, kubeconfig=kubeconfig)
+        in_cluster = all(each.name != "cluster" for each in findings)
+        hooks = hook_findings(settings, HostTree(Path(settings.root)), in_cluster=in_cluster)
+        findings += [Finding(each.name, each.available, each.reason, each.remedy) for each in hooks]
+        findings.append(acting)
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
     if as_object:

@@ -224,13 +224,13 @@ def open_runtime_hooks(
     v1 = find_hierarchies(tree).version == 1
     automatic = settings.enforcer.enabled and in_cluster
     kept = HookRules(settings.hooks.features, only_reconciled=True)
-    reconciler = Reconciler(kept, facts_of, v1=v1) if _is_on(settings.hooks.reconcile, automatic) else None
+    reconciler = Reconciler(kept, facts_of, v1=v1) if is_on(settings.hooks.reconcile, automatic) else None
     enforcer = control.enforcer
     hooks = RuntimeHooks(
         reconciler, pods, facts_of, lambda: enforcer.active_state().actions, enforcer.holds, control.ask_now
     )
     hooks.await_pod = await_pod
-    if _is_on(settings.nri.enabled, automatic) and may_act:
+    if is_on(settings.nri.enabled, automatic) and may_act:
         _open_nri(settings, tree, hooks, facts_of, v1=v1)
     if settings.runtime_proxy.enabled and may_act:
         _open_hook_service(settings, tree, hooks, facts_of, v1=v1)
@@ -302,5 +302,6 @@ def _plugin(
     )
 
 
-def _is_on(switch: str, automatic: bool) -> bool:
+def is_on(switch: str, automatic: bool) -> bool:
+    """Return whether a setting of `auto`, `on` and `off` is in effect; `automatic` is what `auto` means here."""
     return automatic if switch == "auto" else switch == "on"

@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
+from api.plugin import Unsupported
 from koordlet.nri.mux import Mux
-from koordlet.nri.nri_pb2 import RegisterPluginRequest
+from koordlet.nri.nri_pb2 import ConfigureRequest, RegisterPluginRequest
 from koordlet.nri.plugin import SERVICE, Plugin
 from koordlet.nri.settings import NriSettings
 from koordlet.nri.ttrpc import CallRefused, Connection
@@ -104,3 +107,33 @@ def pause_seconds(first: float, attempt: int, draw: Callable[[], float]) -> floa
     """Return the pause after the given number of failures in a row: twice as long each, with a tenth of jitter."""
     pause: float = min(first * 2.0 ** min(attempt, 16), _MOST_PAUSE_SECONDS)
     return pause * (1 + _JITTER * draw())
+
+
+def ask_runtime(path: Path, timeout_seconds: float) -> str:
+    """Return name and version of the runtime at an NRI socket. Raises Unsupported.
+
+    The runtime tells them to a plugin that registers; this one refuses to be configured and is gone.
+    """
+    remedy = "check that the runtime runs with NRI enabled, and that its socket is mounted into the agent's pod"
+    told: list[str] = []
+
+    def listen(method: str, payload: bytes) -> None:
+        if method == "Configure":
+            asked = ConfigureRequest.FromString(payload)
+            told.append(f"{asked.runtime_name} {asked.runtime_version}".strip())
+
+    try:
+        with socket.socket(socket.AF_UNIX) as trunk:
+            trunk.settimeout(timeout_seconds)
+            trunk.connect(str(path))
+            connection = Connection(Mux(trunk), SERVICE, listen)
+            register = RegisterPluginRequest(plugin_name="koordlet_doctor", plugin_idx="99")
+            connection.call(RUNTIME_SERVICE, "RegisterPlugin", register.SerializeToString(), timeout_seconds)
+            deadline = time.monotonic() + timeout_seconds
+            while not told:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the runtime did not say its name for {timeout_seconds:g} s")
+                connection.receive()
+    except (OSError, CallRefused, ValueError, DecodeError) as error:
+        raise Unsupported(f"NRI at {path}: {error}", remedy) from error
+    return told[0] or "a runtime without a name"
