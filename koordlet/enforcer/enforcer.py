@@ -26,6 +26,7 @@ from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.kubelet_files import NOT_KNOWN
 from koordlet.enforcer.leases import ChangeOfLeases, Lease, Leases, groups_of
 from koordlet.enforcer.limits.blast_radius import BlastRadius
+from koordlet.enforcer.limits.nested_quotas import NestedQuotas
 from koordlet.enforcer.limits.rights import UNRESTRICTED, Rights, RightsOnFrame
 from koordlet.enforcer.oneshot import OneShotActions
 from koordlet.enforcer.plan import Declined, Planner, WritePlan
@@ -80,6 +81,7 @@ class Enforcer:
         self._claims: dict[str, Owner | None] | None = None
         """Of the step, once something is to be written."""
         self._births = Births(knobs, writer)
+        self._nested_quotas = NestedQuotas(knobs)
         self._state = ActiveState()
         self._unpublished = ChangeOfLeases()
         self._settled = SettledState()
@@ -230,6 +232,7 @@ class Enforcer:
         settings = [intent for intent in requested if isinstance(intent, Setting)]
         self._spoken |= {one.strategy for one in settings} - set(silent)
         self._leases.verify()
+        settings += self._nested_quotas.settings(settings, self._cgroups, self._leases.active)
         born = self._births.settings(settings, self._leases.active)
         settled = self._settled.owners(self._leases.active, [*settings, *born], self._protection, silent)
         carried = self._carried(settings, silent, settled)
@@ -384,8 +387,17 @@ class Enforcer:
             for owner, lease in active.items()
             if lease.bases and (owner not in winners or winners[owner].setting.protocol_state)
         ]
-        self._leases.end_actions(over, "the action ended")
         beneath = {(base.target, base.knob) for wanted in winners.values() for base in wanted.bases}
+        if any(knob == Knob.CPU_MAX for _, knob in over):
+            # At once, so that a quota above is gone before a larger one below it is put back.
+            over += [
+                owner
+                for owner, lease in active.items()
+                if owner[1] == Knob.CPU_MAX
+                and not (lease.bases or lease.setting.protocol_state or lease.is_inherited)
+                and not (owner in winners or owner in settled or owner in beneath or lease.setting.strategy in silent)
+            ]
+        self._leases.end_actions(over, "the action ended")
         dropped: list[Owner] = []
         ended: list[Owner] = []
         for owner, lease in active.items():

@@ -44,6 +44,10 @@ class Knobs:
         """The target's directory in the controller's hierarchy; raises Unsupported or CgroupGone."""
         return self._directories.directory(controller, target)
 
+    def is_v1(self, controller: str) -> bool:
+        """Return whether the controller has a v1 hierarchy."""
+        return self._directories.is_v1(controller)
+
     def has_resctrl(self) -> bool:
         """Return whether resctrl is mounted."""
         return (self.resctrl / "schemata").exists()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.frame import CgroupInfo
@@ -23,7 +24,7 @@ from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import Clocks, EnforcerEvent
 from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import boot_id, open_enforcer, restore
-from koordlet.host.cgroups.hierarchies import find_mounts
+from koordlet.host.cgroups.hierarchies import find_hierarchies, find_mounts
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
 from tests.cgroups import CgroupTree, TestCgroup, device_number
@@ -34,6 +35,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.kernel
 
 HOST = HostTree()
+V1 = find_hierarchies(HOST).version == 1
 MIB = 1 << 20
 REPOSITORY = Path(__file__).parents[3]
 
@@ -127,6 +129,34 @@ def test_parents_and_children_move_together(pod: TestCgroup, enforcer: Enforcer)
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one CPU cannot be parted")
+def test_a_quota_holds_above_larger_ones_of_the_protocol_and_of_others(pod: TestCgroup, enforcer: Enforcer) -> None:
+    given, taken = pod.make_cgroup("given"), pod.make_cgroup("taken")
+    enforcer.step([want(taken, Knob.CPU_MAX, "60000 100000")])
+    before = quota_of(taken)
+    paths = [cgroup_info(number, each.path) for number, each in enumerate((pod, given, taken))]
+    state = msgspec.structs.replace(want(given, Knob.CPU_MAX, "80000 100000"), protocol_state=True)
+    outer = lambda text: want(pod, Knob.CPU_MAX, text)  # noqa: E731
+    keeps = msgspec.structs.replace(want(taken, Knob.CPU_MAX, "60000 100000"), protocol_state=True)
+    for text, below in (("20000 100000", 20000), ("40000 100000", 40000), ("90000 100000", 90000)):
+        for _ in range(2):
+            events = enforcer.step([outer(text), state, keeps], paths)
+        assert not [each for each in events if each.outcome is Outcome.FAILED], events
+        assert quota_of(pod) == below
+        if V1:
+            assert (quota_of(given), quota_of(taken)) == (min(below, 80000), min(below, 60000))
+    enforcer.step([outer("30000 100000"), state, keeps], paths)
+    for _ in range(2):  # what the kernel refuses while the outer one is in effect is tried again
+        enforcer.step([state, keeps], paths)
+    assert (quota_of(pod), quota_of(given), quota_of(taken)) == (-1, 80000, before)
+
+
+def quota_of(cgroup: TestCgroup) -> int:
+    """Quota in µs; -1 is none."""
+    file = cgroup.cpu_dir / "cpu.cfs_quota_us"
+    text = file.read_text() if file.exists() else (cgroup.cpu_dir / "cpu.max").read_text().split()[0]
+    return int(text.replace("max", "-1"))
+
+
 def test_cpu_lists_move_through_both_of_a_parent_and_its_child(tree: CgroupTree, enforcer: Enforcer) -> None:
     with (
         tree.make_cgroup("lists") as parent,
