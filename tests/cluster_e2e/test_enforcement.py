@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import PODS, Document, Key, NotFound
+from cluster import POD_DISRUPTION_BUDGETS, PODS, Document, Key
 from koordlet.enforcer.journal_format import JournalEntry, Kind
 from tests.cluster_e2e.agent import agent_running
 from tests.cluster_e2e.cgroup_layout import BEST_EFFORT, ROOT, pod_part
@@ -119,17 +119,54 @@ def test_best_effort_pods_are_evicted_through_the_api_server(node: Node, pods: P
     pods.run("guaranteed", BUSY, GUARANTEED)
     pods.run("batch", ["sh", "-c", "i=0; while :; do sleep 1; done"], BATCH_RESOURCES, metadata=BATCH)
     with agent_running(node, tmp_path, evict=True):
-
-        def ended() -> bool:
-            try:
-                pod = node.client.get(PODS, Key(pods.namespace, "batch"))
-            except NotFound:
-                return True
-            return "deletionTimestamp" in pod["metadata"]
-
-        wait_for(ended, 120, interval_seconds=0.5, check=lambda: audit_end(tmp_path))
+        wait_for(lambda: is_ending(node, pods, "batch"), 120, interval_seconds=0.5, check=lambda: audit_end(tmp_path))
     for name in ("service", "guaranteed"):
         assert node.client.get(PODS, Key(pods.namespace, name))["status"]["phase"] == "Running"
+
+
+def test_a_disruption_budget_is_respected_and_told(node: Node, pods: Pods, tmp_path: Path) -> None:
+    install(node.client, node.name, MEMORY_SLO)
+    metadata = {**BATCH, "labels": {**BATCH["labels"], "app": "batch"}}
+    pods.run("batch", ["sh", "-c", "while :; do sleep 1; done"], BATCH_RESOURCES, metadata=metadata)
+    pods.run("service", BUSY, SOME_CPU, metadata={"labels": {QOS_CLASS: "LS"}})
+    budget = Key(pods.namespace, "all-of-it")
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "batch"}}}
+    node.client.create(
+        POD_DISRUPTION_BUDGETS, {"metadata": {"name": budget.name, "namespace": budget.namespace}, "spec": spec}
+    )
+
+    def is_counted() -> bool:
+        status = node.client.get(POD_DISRUPTION_BUDGETS, budget).get("status", {})
+        return status.get("currentHealthy") == 1 and status.get("disruptionsAllowed") == 0
+
+    wait_for(is_counted, 60, check=node.programs.check, interval_seconds=0.2)
+    with agent_running(node, tmp_path, evict=True):
+        refused = wait_for(
+            lambda: [each for each in audit_of(tmp_path) if each["outcome"] == "disruption_budget"],
+            120,
+            interval_seconds=0.5,
+            check=lambda: audit_end(tmp_path),
+        )
+        assert "disruption budget" in refused[0]["reason"].lower()
+        batch = node.client.get(PODS, Key(pods.namespace, "batch"))
+        assert "deletionTimestamp" not in batch["metadata"]
+        assert batch["status"]["phase"] == "Running"
+        node.client.delete(POD_DISRUPTION_BUDGETS, budget)
+        wait_for(lambda: is_ending(node, pods, "batch"), 180, interval_seconds=0.5, check=lambda: audit_end(tmp_path))
+    attempts = [each for each in audit_of(tmp_path) if each["outcome"] == "disruption_budget"]
+    print(f"{len(attempts)} attempts refused by the budget: {refused[0]['reason']}")
+
+
+def is_ending(node: Node, pods: Pods, name: str) -> bool:
+    """Whether a pod is gone or about to be."""
+    pod = node.client.find(PODS, Key(pods.namespace, name))
+    return pod is None or "deletionTimestamp" in pod["metadata"]
+
+
+def audit_of(folder: Path) -> list[Document]:
+    """Lines of the audit."""
+    audit = folder / "audit.jsonl"
+    return [json.loads(line) for line in audit.read_text().splitlines()] if audit.exists() else []
 
 
 def audit_end(folder: Path) -> str:
