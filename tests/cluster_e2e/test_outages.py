@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -36,15 +35,24 @@ if PATIENCE == 1:
     SERVING = ["sh", "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done"]
 DIES_WHEN_TOLD = ["sh", "-c", "trap 'exit 1' TERM; while :; do sleep 0.2; done"]
 CPU_REQUEST: Document = {"requests": {"cpu": "200m"}}
+CONNECTED = "NRI: answering containerd"
 RESUME_SECONDS = 60.0
 """Time after the API server's return in which requests are counted."""
 MAX_REQUESTS_PER_SECOND = 15
 """Bound on the agent's requests in the worst second after the return."""
 
 
-@pytest.fixture
-def agent(node: Node, pods: Pods, tmp_path: Path) -> Iterator[Agent]:
-    """The agent beside a service, a contender of class BE, and batch pods, with all of its settings in effect."""
+@pytest.fixture(scope="module")
+def pods(node: Node) -> Iterator[Pods]:
+    """A namespace for the pods of all these tests."""
+    made = Pods(node)
+    yield made
+    made.delete_all()
+
+
+@pytest.fixture(scope="module")
+def lasting_agent(node: Node, pods: Pods, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """The agent beside a service, a contender of class BE, and batch pods. It outlives all outages, as on a node."""
     install(node.client, node.name)
     pods.run("service", SERVING, CPU_REQUEST, metadata={"labels": {QOS_CLASS: "LS"}})
     pods.run("contender", BUSY, CPU_REQUEST, metadata={"labels": {QOS_CLASS: "BE"}})
@@ -52,10 +60,16 @@ def agent(node: Node, pods: Pods, tmp_path: Path) -> Iterator[Agent]:
     # Without a token to mount: the kubelet renews no volume, and so starts no container that has one, while the API
     # server is away for minutes.
     pods.run("dying", DIES_WHEN_TOLD, BATCH_RESOURCES, metadata=BATCH, automountServiceAccountToken=False)
-    with agent_running(node, tmp_path) as running:
-        await_settings(running, pods)
-        wait_for(lambda: update_time(node.client, node.name), 120, check=running.check, interval_seconds=0.5)
+    with agent_running(node, tmp_path_factory.mktemp("agent")) as running:
         yield running
+
+
+@pytest.fixture
+def agent(node: Node, pods: Pods, lasting_agent: Agent) -> Agent:
+    """The agent, with all of its settings in effect and a report sent."""
+    await_settings(lasting_agent, pods)
+    wait_for(lambda: update_time(node.client, node.name), 120, check=lasting_agent.check, interval_seconds=0.5)
+    return lasting_agent
 
 
 def cgroup_paths(pods: Pods, name: str) -> str:
@@ -235,12 +249,13 @@ def test_the_kubelet_restarts(node: Node, pods: Pods, agent: Agent) -> None:
 
 def test_the_runtime_restarts(node: Node, pods: Pods, agent: Agent) -> None:
     before, state = containers(pods), protocol_state(agent)
+    connections = agent.log.read_text().count(CONNECTED)
     with watched(agent) as watcher:
         node.programs.restart("containerd")
         wait_for(node.runtime.answers, 60, check=node.programs.check, interval_seconds=0.2)
         time.sleep(12 * min(PATIENCE, 4))
     check_after(agent, pods, watcher, before, state)
-    wait_for(lambda: agent.log.read_text().count("NRI: answering containerd") >= 2, 60, check=agent.check)
+    wait_for(lambda: agent.log.read_text().count(CONNECTED) > connections, 60, check=agent.check)
     pods.run("born-later", BUSY, BATCH_RESOURCES, metadata=BATCH)
     part = cgroup_paths(pods, "born-later")
     wait_for(lambda: len(of_pod(protocol_state(agent), part)) >= 3, 60, check=agent.check)
