@@ -19,6 +19,7 @@ from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSe
 from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
 from cluster.serving import listen
 from controllers.analysis.command import analyze, compact
+from controllers.forecast.command import backtest
 from controllers.recommend.command import recommend
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
@@ -214,7 +215,7 @@ def explain(chosen: ManagerChoice, target: str) -> None:
         die(f"no controller gives {target} a value", hint="koord-manager explain node/NAME; check that it exists")
 
 
-for offline in (recommend, analyze, compact):
+for offline in (recommend, analyze, compact, backtest):
     main.add_command(offline)
 
 

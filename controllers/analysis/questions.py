@@ -65,12 +65,13 @@ GROUP BY culprit_workload, resource ORDER BY caused_seconds DESC, culprit_worklo
 
 _OVERCOMMIT = """
 WITH use AS (
-  SELECT seconds, logical_cores, (cpu_used_service_cores + cpu_used_other_cores) / cpu_requested_cores AS part
-  FROM nodes WHERE cpu_requested_cores > 0)
-SELECT ratio, round(100 * sum(least(ratio * part, 1) * logical_cores * seconds) / sum(logical_cores * seconds), 2)
-         AS utilisation_percent,
+  SELECT floor(1000 * (cpu_used_service_cores + cpu_used_other_cores) / cpu_requested_cores + 0.5) / 1000 AS part,
+         sum(seconds) AS seconds, sum(logical_cores * seconds) AS core_seconds
+  FROM nodes WHERE cpu_requested_cores > 0
+  GROUP BY floor(1000 * (cpu_used_service_cores + cpu_used_other_cores) / cpu_requested_cores + 0.5))
+SELECT ratio, round(100 * sum(least(ratio * part, 1) * core_seconds) / sum(core_seconds), 2) AS utilisation_percent,
        round(100 * sum(CASE WHEN ratio * part > 1 THEN seconds ELSE 0 END) / sum(seconds), 4) AS overloaded_percent,
-       round(sum(greatest(ratio * part - 1, 0) * logical_cores * seconds) / 3600, 1) AS missing_core_hours
+       round(sum(greatest(ratio * part - 1, 0) * core_seconds) / 3600, 1) AS missing_core_hours
 FROM use CROSS JOIN (VALUES (1.0), (1.25), (1.5), (1.75), (2.0), (2.5), (3.0), (4.0)) AS ratios(ratio)
 GROUP BY ratio ORDER BY ratio
 """
@@ -148,16 +149,19 @@ rates AS (
   FROM episodes JOIN verdicts ON episodes.node = verdicts.node AND episodes.victim = verdicts.victim
    AND verdicts.time >= begins - 900 AND verdicts.time < ends
   GROUP BY episodes.node, episodes.victim, begins, ends),
+hours AS (
+  SELECT node, victim, target, begins, ends, floor(begins / 3600) AS hour FROM begun
+  UNION ALL SELECT node, victim, target, begins, ends, floor(begins / 3600) - 1 FROM begun),
+turns AS (
+  SELECT hours.node, hours.victim, hours.target, begins, ends,
+         max(CASE WHEN time <= begins - seconds AND time > begins - 2 * seconds THEN cpu_cores END) AS earlier,
+         max(CASE WHEN time <= begins AND time > begins - seconds THEN cpu_cores END) AS later
+  FROM hours JOIN profiles
+    ON hours.node = profiles.node AND hours.target = profiles.path AND floor(profiles.time / 3600) = hours.hour
+  GROUP BY hours.node, hours.victim, hours.target, begins, ends),
 work AS (
-  SELECT begun.node, begun.victim, floor(begun.begins / 900) AS turn,
-         sum(greatest(earlier.cpu_cores - later.cpu_cores, 0) * (ends - begins)) AS lost
-  FROM begun JOIN profiles AS earlier
-    ON begun.node = earlier.node AND begun.target = earlier.path
-   AND earlier.time <= begins - earlier.seconds AND earlier.time > begins - 2 * earlier.seconds
-  JOIN profiles AS later
-    ON begun.node = later.node AND begun.target = later.path
-   AND later.time <= begins AND later.time > begins - later.seconds
-  GROUP BY begun.node, begun.victim, floor(begun.begins / 900))
+  SELECT node, victim, floor(begins / 900) AS turn, sum(greatest(earlier - later, 0) * (ends - begins)) AS lost
+  FROM turns GROUP BY node, victim, floor(begins / 900))
 SELECT victim_workload, count(*) AS episodes, round(sum((before - during) * (ends - begins)), 1) AS given_back_seconds,
        round(sum(coalesce(work.lost, 0)), 1) AS work_lost_core_seconds
 FROM rates LEFT JOIN work

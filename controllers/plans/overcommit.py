@@ -1,7 +1,7 @@
 """Batch and mid resources of every node, as extended resources of its status, and of its NUMA zones."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -14,6 +14,7 @@ from cluster.events import Event
 from cluster.resources import Key, Resource
 from controllers.capacity import formulas, interference, third_party, zones
 from controllers.capacity.cooldown import cooling_until
+from controllers.capacity.forecasts import NodeForecasts
 from controllers.capacity.interference import ANNOTATION_FACTOR, Factor, InterferenceSettings
 from controllers.capacity.pods import Amounts, total
 from controllers.capacity.publish import status_patch, worth_it
@@ -37,6 +38,8 @@ class OvercommitSettings(ControllerSettings, frozen=True, kw_only=True):
     """Table `[controllers.overcommit]`. Whether and how a node is overcommitted says the ConfigMap."""
 
     interference: InterferenceSettings = InterferenceSettings()
+    forecast: bool = False
+    """Sell of mid no more than the node's forecast peak of this hour leaves (docs/forecast.md)."""
     hold_after_eviction: bool = True
     """Sell no more than batch pods hold while the node asks for its eviction cooldown, which is off by default."""
 
@@ -62,7 +65,7 @@ class Overcommit(Controller[OvercommitSettings]):
 
     settings_type = OvercommitSettings
     watches: ClassVar[tuple[Resource[Any], ...]] = (NODE_RESOURCE_TOPOLOGY,)
-    projections: ClassVar[tuple[type[AnyProjection], ...]] = (SloConfigs, NodeNumbers)
+    projections: ClassVar[tuple[type[AnyProjection], ...]] = (SloConfigs, NodeNumbers, NodeForecasts)
     period_seconds: ClassVar[float] = 30.0
 
     def plan(self, view: View, now: float) -> Writes:
@@ -73,7 +76,7 @@ class Overcommit(Controller[OvercommitSettings]):
         table = view.of(NodeNumbers)
         if layers is None or not table.names:
             return Writes((), warnings)
-        results = _results(view, layers, table, now)
+        results = _results(view, layers, table, now, self._ahead(view))
         nodes, writes = view.objects(NODE), []
         for row, name in enumerate(table.names):
             node = nodes[Key("", name)]
@@ -160,6 +163,10 @@ class Overcommit(Controller[OvercommitSettings]):
         pods = total(facts.batch for facts in results.table.pods.get(name, {}).values())
         return min(sold[0], pods[0]), min(sold[1], pods[1])
 
+    def _ahead(self, view: View) -> Mapping[str, Amounts]:
+        """Return forecast peaks by node; none unless the settings ask for them."""
+        return view.of(NodeForecasts) if self.settings.forecast else {}
+
     def _factor(self, view: View, node: Node, results: _Results, row: int, now: float) -> tuple[Factor, Factor | None]:
         """Return the factor in effect, and the state to write if it moved."""
         settings = self.settings.interference
@@ -180,13 +187,18 @@ class Overcommit(Controller[OvercommitSettings]):
             return [f"{COLOCATION} is not readable: everything stays as it is"]
         row = table.index[key.name]
         node = view.objects(NODE)[Key("", key.name)]
-        results = _results(view, layers, table, now)
+        results = _results(view, layers, table, now, self._ahead(view))
         factor, _ = self._factor(view, node, results, row, now)
         lines = _explanation(node, results, row, factor, now)
         metric = view.objects(NODE_METRIC).get(Key("", key.name))
         until = cooling_until(metric, now)
         if until is not None and self.settings.hold_after_eviction:
             lines.append(f"pods were evicted: until {rfc3339(until)} no more is sold than batch pods hold")
+        ahead = self._ahead(view).get(key.name)
+        if ahead is not None:
+            lines.append(
+                f"forecast: use of this hour peaks at {ahead[0]}m and {ahead[1]} bytes, which mid leaves alone"
+            )
         if self.settings.interference.enabled:
             loss = interference.loss_of(view.objects(NODE_METRIC).get(Key("", key.name)), now)
             lines.append(
@@ -197,7 +209,15 @@ class Overcommit(Controller[OvercommitSettings]):
         return lines
 
 
-def _results(view: View, layers: Layers, table: NodeTable, now: float) -> _Results:
+def _with_peaks(table: NodeTable, ahead: Mapping[str, Amounts]) -> NodeTable:
+    """Return a table whose nodes use what they are forecast to, where that is more."""
+    if not ahead:
+        return table
+    peaks = np.array([ahead.get(name, (0, 0)) for name in table.names], dtype=np.int64).reshape(len(table.names), 2)
+    return replace(table, node_used=np.maximum(table.node_used, peaks))
+
+
+def _results(view: View, layers: Layers, table: NodeTable, now: float, ahead: Mapping[str, Amounts]) -> _Results:
     nodes = view.objects(NODE)
     strategies, sources, refused = [], [], []
     known: dict[tuple[object, ...], tuple[ColocationStrategy, list[str]]] = {}
@@ -228,7 +248,7 @@ def _results(view: View, layers: Layers, table: NodeTable, now: float) -> _Resul
         refused,
         columns,
         formulas.batch(table, columns),
-        formulas.mid(table, columns),
+        formulas.mid(_with_peaks(table, ahead), columns),
         old,
         held,
     )
