@@ -342,6 +342,12 @@ METRICS: tuple[Metric, ...] = (
         Unit.NS,
         "Part of queue and excess time with only own IO ahead, or none",
     ),
+    counter(
+        "blockio.stalled_ns",
+        "cgroup_blockio_stalled",
+        Unit.NS,
+        "Time block IO has been outstanding beyond a second on a disk that ended none meanwhile",
+    ),
     counter("blockio.ios", "cgroup_blockio_requests", Unit.COUNT, "Block IO requests that ended"),
     counter("blockio.read_bytes", "cgroup_blockio_read", Unit.BYTES, "Bytes read from disks"),
     counter("blockio.write_bytes", "cgroup_blockio_written", Unit.BYTES, "Bytes written to disks"),

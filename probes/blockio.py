@@ -1,10 +1,15 @@
 """Block IO of each cgroup and disk: time held back by a limit, queued, served; and the cgroups ahead of it.
 
 Queue time runs from the bio's entry into the block layer to the request's issue to the driver, so it holds the wait for
-a free tag and for a merge too; device time from there to completion. `excess` is the device time beyond what an IO of
-that size takes with nothing ahead of it (learned for each disk, direction and size). An IO is blamed for what it waits,
-queue and excess, by what was outstanding on the disk when it came and when it ended; the part with own IOs ahead, or
-none, is `self`: `queue + excess == self + blame`.
+a free tag and for a merge too; device time from there to completion. `excess` is the part of the device time by which
+IOs that came to a busy disk take longer than those with the least ahead of them: averages of the same disk and class
+(direction, size, sequential, flushed through, flush), and only differences that the spread of those times does not
+explain (probes/c/usual_times.h). A disk that was busy at all times since the start has no excess. An IO is blamed for
+what it waits, queue and excess, by what was outstanding on the disk when it came and when it ended; the part with own
+IOs ahead, or none, is `self`: `queue + excess == self + blame`.
+
+What an IO takes beyond its first second counts while it grows, as excess (`probes.io_under_way`). `stalled` is the part
+of that in which the disk ended no IO of anybody's.
 
 The cgroup is that of the thread that submits. Kernel threads (writeback, dispatchers of limits, loop devices) submit
 for the cgroup on the bio, which on cgroup v1 is of another hierarchy: there the last cgroup seen to submit from it is
@@ -22,6 +27,8 @@ costs another 125, 70 and 90 ns. Under eight threads and a real-time task that w
 CPUs of 7.2, the first ones alone missed 1.0 to 1.5 % of the IOs, and both together 0.02 %.
 """
 
+import time
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,13 +37,14 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from api.plugin import Unsupported
+from probes.io_under_way import Row, UnderWay
 from probes.libbpf import BpfObject, LoadedBpf
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
 
-SEATS = 8
-SIZES = 12
-U64, U32, U16 = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.uint16)
+SEATS = 16
+U64, U32 = np.dtype(np.uint64), np.dtype(np.uint32)
+U16, U8 = np.dtype(np.uint16), np.dtype(np.uint8)
 
 KEY_RECORD = np.dtype([("cgroup", U64), ("disk", U64)])
 SUMS = ("queue_ns", "device_ns", "throttle_ns", "excess_ns", "self_ns", "ios", "read_bytes", "write_bytes")
@@ -51,7 +59,9 @@ IO_RECORD = np.dtype(
         ("cgroup", U64),
         ("disk", U32),
         ("seat", U32),
-        ("nothing_ahead", U32),
+        ("depth", U16),
+        ("synced", U8),
+        ("sequential", U8),
         ("ahead", U16, (SEATS + 1,)),
         ("again", U16),
     ]
@@ -60,13 +70,14 @@ DISK_RECORD = np.dtype(
     [
         ("outstanding", np.dtype(np.int32), (SEATS + 1,)),
         ("moved_s", U32, (SEATS + 1,)),
+        ("units", U32, (SEATS,)),
         ("cgroups", U64, (SEATS,)),
         ("owner_ns", U64, (SEATS,)),
-        ("usual_queue_ns", U64),
-        ("usual_device_ns", U64, (2 * SIZES,)),
+        ("next_sector", U64, (2 * SEATS,)),
+        ("ended_ns", U64),
     ]
 )
-LOST_PLACES = ("blockio.io", "blockio.cgroup", "blockio.disk", "blockio.blame_ns")
+LOST_PLACES = ("blockio.io", "blockio.cgroup", "blockio.disk", "blockio.blame_ns", "blockio.usual")
 
 TRACEPOINTS = {
     "block_bio_complete": "on_bio_complete",
@@ -97,6 +108,8 @@ class BlockIo(BpfProbe):
         self._cgroups = bpf.map("cgroups", KEY_RECORD, STATS_RECORD)
         self._blame = bpf.map("blame", PAIR_RECORD, U64)
         self._ios = bpf.map("ios", U64, IO_RECORD)
+        self._disks = bpf.map("disks", U32, DISK_RECORD)
+        self._under_way = UnderWay()
         self._lost = bpf.map("lost", U32, U64)
         self._pairs = PairLedger()
         self._sums = SUMS if throttle else tuple(name for name in SUMS if name != "throttle_ns")
@@ -135,13 +148,20 @@ class BlockIo(BpfProbe):
     def read(self) -> Reading:
         keys, stats = self._cgroups.read()
         keys, stats = keys.copy(), stats.copy()
+        _, ios = self._ios.read()
+        now_ns = time.monotonic_ns()
+        numbers, disks = self._disks.read()
+        served = np.isin(numbers, keys["disk"])
+        states = dict(zip(numbers[served].tolist(), disks[served], strict=True))
+        blamed_late = np.array(self._under_way.update(now_ns, ios, states), dtype=np.uint64).reshape(-1, 3)
+        keys, stats, stalled_ns = with_under_way(keys, stats, self._under_way.rows)
         pairs, blamed = self._blame.read(drain=True)
         self._pairs.add(pairs["victim"], pairs["culprit"], blamed)
+        self._pairs.add(blamed_late[:, 0], blamed_late[:, 1], blamed_late[:, 2])
         _, lost = self._lost.read()
-        _, ios = self._ios.read()
         return Reading(
             {
-                CGROUP: by_cgroup(keys["cgroup"], stats, self._sums),
+                CGROUP: by_cgroup(keys["cgroup"], stats, stalled_ns, self._sums),
                 "blockio.device": by_device(keys, stats, ios, self._sums),
                 "blockio.blame": self._pairs.table("blockio.blame_ns"),
             },
@@ -152,15 +172,44 @@ class BlockIo(BpfProbe):
         keys, _ = self._cgroups.read()
         self._cgroups.delete(keys[np.isin(keys["cgroup"], ids)])
         self._pairs.forget(ids)
+        self._under_way.forget(ids)
 
 
-def by_cgroup(cgroups: NDArray[np.uint64], stats: NDArray[Any], sums: tuple[str, ...]) -> Table:
+def with_under_way(
+    keys: NDArray[Any], stats: NDArray[Any], rows: Mapping[tuple[int, int], Row]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.uint64]]:
+    """Add the times of long IOs to the records of their cgroup and disk, with new ones for those that have none.
+
+    Returns keys, records and the stalled nanoseconds of each.
+    """
+    if not rows:
+        return keys, stats, np.zeros(len(keys), dtype=np.uint64)
+    places = {key: place for place, key in enumerate(keys.tolist())}
+    fresh = [key for key in rows if key not in places]
+    places |= {key: len(keys) + number for number, key in enumerate(fresh)}
+    keys = np.concatenate([keys, np.array(fresh, dtype=KEY_RECORD)])
+    stats = np.concatenate([stats, np.zeros(len(fresh), dtype=STATS_RECORD)])
+    stalled_ns = np.zeros(len(keys), dtype=np.uint64)
+    for key, row in rows.items():
+        place = places[key]
+        stats["excess_ns"][place] += np.uint64(row.excess_ns)
+        stats["device_ns"][place] += np.uint64(row.excess_ns)
+        stats["self_ns"][place] += np.uint64(row.self_ns)
+        stalled_ns[place] = row.stalled_ns
+    return keys, stats, stalled_ns
+
+
+def by_cgroup(
+    cgroups: NDArray[np.uint64], stats: NDArray[Any], stalled_ns: NDArray[np.uint64], sums: tuple[str, ...]
+) -> Table:
     """The dense table: each cgroup's sums over its disks, in one pass over the records as plain words."""
     order = np.argsort(cgroups, kind="stable")
     ids, starts = np.unique(cgroups[order], return_index=True)
     words = stats.view(np.uint64).reshape(len(stats), STATS_RECORD.itemsize // 8)[order]
     totals = (np.add.reduceat(words, starts, axis=0) if len(ids) else words).view(STATS_RECORD)[:, 0]
-    return Table({"cgroup": ids}, {f"blockio.{name}": totals[name] for name in (*sums, *HISTOGRAMS)})
+    stalled = np.add.reduceat(stalled_ns[order], starts) if len(ids) else stalled_ns
+    columns: dict[str, NDArray[Any]] = {f"blockio.{name}": totals[name] for name in (*sums, *HISTOGRAMS)}
+    return Table({"cgroup": ids}, {**columns, "blockio.stalled_ns": stalled})
 
 
 def by_device(keys: NDArray[Any], stats: NDArray[Any], ios: NDArray[Any], sums: tuple[str, ...]) -> Table:

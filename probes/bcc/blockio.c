@@ -12,6 +12,13 @@ BPF_TABLE("hash", u64, struct io, ios, 16384);
 BPF_TABLE("hash", u32, struct disk, disks, 256);
 BPF_TABLE("hash", struct blockio_key, struct blockio_stats, cgroups, MAX_CGROUPS);
 BPF_TABLE("hash", struct blockio_pair, u64, blame, MAX_PAIRS);
+struct class_key {
+	u32 disk;
+	u32 class;
+};
+
+BPF_TABLE("hash", struct class_key, struct usual_times, usual, 1024);
+BPF_ARRAY(no_times, struct usual_times, 1);
 BPF_ARRAY(zero_disks, struct disk, 1);
 BPF_ARRAY(zero_stats, struct blockio_stats, 1);
 
@@ -46,6 +53,22 @@ static __always_inline struct disk *disk_state(u32 number)
 	return disk;
 }
 
+static __always_inline struct usual_times *usual_times_of(u32 disk, u32 class)
+{
+	struct class_key key = {.disk = disk, .class = class};
+	struct usual_times *times = usual.lookup(&key), *none;
+	int first = 0;
+
+	if (times)
+		return times;
+	none = no_times.lookup(&first);
+	if (none)
+		times = usual.lookup_or_try_init(&key, none);
+	if (!times)
+		count_lost(LOST_USUAL, 1);
+	return times;
+}
+
 static __always_inline struct blockio_stats *stats_of(struct io *io)
 {
 	struct blockio_key key = {.cgroup = io->cgroup, .disk = io->disk};
@@ -66,6 +89,11 @@ static __always_inline int enter(struct bio *bio)
 {
 	u64 key = (u64)bio, now = bpf_ktime_get_ns();
 	struct io fresh = {.queued_ns = now};
+	struct queued what = {
+		.sector = PEEK(bio->bi_iter.bi_sector),
+		.bytes = PEEK(bio->bi_iter.bi_size),
+		.synced = PEEK(bio->bi_opf) & (REQ_FUA | REQ_PREFLUSH),
+	};
 	struct disk *disk;
 
 	fresh.disk = disk_of(bio);
@@ -73,10 +101,10 @@ static __always_inline int enter(struct bio *bio)
 	disk = disk_state(fresh.disk);
 	if (!disk)
 		return 0;
-	queue_io(&fresh, disk, now);
+	queue_io(&fresh, disk, &what, now);
 	if (ios.update(&key, &fresh)) {
 		count_lost(LOST_IO, 1);
-		leave_seat(disk, fresh.seat, now);
+		leave_seat(disk, fresh.seat, now, now);
 	}
 	return 0;
 }
@@ -84,7 +112,7 @@ static __always_inline int enter(struct bio *bio)
 static __always_inline void leave(u64 key, struct io *io, struct disk *disk, u64 now)
 {
 	if (io->queued_ns && disk)
-		leave_seat(disk, io->seat, now);
+		leave_seat(disk, io->seat, io->queued_ns, now);
 	ios.delete(&key);
 }
 
@@ -101,7 +129,7 @@ static __always_inline void leave_merged(struct bio *bio, struct disk *disk, u64
 	}
 }
 
-static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+GLOBAL_SUBPROGRAM int add_blame(u64 victim, u64 culprit, u64 ns)
 {
 	struct blockio_pair pair = {.victim = victim, .culprit = culprit};
 	u64 none = 0, *total = blame.lookup_or_try_init(&pair, &none);
@@ -110,6 +138,7 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 		__sync_fetch_and_add(total, ns);
 	else
 		count_lost(LOST_BLAME_NS, ns);
+	return 0;
 }
 
 int on_bio_queue(struct bpf_raw_tracepoint_args *ctx)

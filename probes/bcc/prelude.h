@@ -8,6 +8,7 @@
 #include <linux/version.h>
 
 #define SUBPROGRAM static __always_inline /* BCC links no calls between functions */
+#define GLOBAL_SUBPROGRAM SUBPROGRAM
 
 #include "identity.h"
 #include "log2.h"

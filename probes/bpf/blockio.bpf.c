@@ -3,7 +3,7 @@
  *
  * An IO is followed by its bio, because the request does not exist yet while it waits for a free tag, and because the
  * submitter is known only then: at completion current is an arbitrary task. A request is identified by its first bio.
- * Each disk counts outstanding bios of up to SEATS cgroups; an IO remembers the counts it found on arrival, and its
+ * Each disk counts outstanding bios of its SEATS heaviest users; an IO remembers the counts it found on arrival, and its
  * wait is shared out by those and by what is outstanding when it ends.
  *
  * Sums are shared by all CPUs and added to atomically: IOs are orders of magnitude rarer than switches, and a cgroup's
@@ -31,8 +31,17 @@ struct blkcg_gq {
 	struct blkcg *blkcg;
 } KERNEL_TYPE;
 
+struct bvec_iter {
+	u64 bi_sector;
+	unsigned int bi_size;
+} KERNEL_TYPE;
+
+enum req_flag_bits { __REQ_FUA = 17, __REQ_PREFLUSH = 18 };
+
 struct bio {
 	struct bio *bi_next;
+	struct bvec_iter bi_iter;
+	unsigned int bi_opf;
 	struct block_device *bi_bdev;
 	struct blkcg_gq *bi_blkg;
 } KERNEL_TYPE;
@@ -65,6 +74,18 @@ struct {
 	__type(value, struct disk);
 } disks SEC(".maps");
 
+struct class_key {
+	u32 disk;
+	u32 class;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct class_key);
+	__type(value, struct usual_times);
+} usual SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -91,6 +112,7 @@ LOST_MAP(LOST_PLACES);
 
 static const struct disk zero_disk;
 static const struct blockio_stats zero_stats;
+static const struct usual_times no_times;
 static const u64 zero;
 
 static __always_inline u32 disk_of(struct bio *bio)
@@ -143,6 +165,28 @@ static __always_inline struct disk *disk_state(u32 number)
 	return disk;
 }
 
+static __always_inline struct usual_times *usual_times_of(u32 disk, u32 class)
+{
+	struct class_key key = {.disk = disk, .class = class};
+	struct usual_times *times = lookup_or_init(&usual, &key, &no_times);
+
+	if (!times)
+		count_lost(LOST_USUAL, 1);
+	return times;
+}
+
+static __always_inline struct queued queued(struct bio *bio)
+{
+	u32 synced = 1U << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
+		     1U << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+
+	return (struct queued){
+		.sector = bio->bi_iter.bi_sector,
+		.bytes = bio->bi_iter.bi_size,
+		.synced = bio->bi_opf & synced,
+	};
+}
+
 static __always_inline struct blockio_stats *stats_of(struct io *io)
 {
 	struct blockio_key key = {.cgroup = io->cgroup, .disk = io->disk};
@@ -159,7 +203,7 @@ static __always_inline void leave_late(struct io *io, u64 now)
 	struct disk *disk = bpf_map_lookup_elem(&disks, &io->disk);
 
 	if (disk)
-		leave_seat(disk, io->seat, now);
+		leave_seat(disk, io->seat, io->queued_ns, now);
 }
 
 /* A bio enters the block layer: note the time, the cgroup and the bios ahead of it. One that is known to have entered
@@ -170,6 +214,7 @@ static __always_inline int enter(struct bio *bio, bool again)
 	struct io fresh = {.queued_ns = now, .again = again};
 	struct io *held = bpf_map_lookup_elem(&ios, &key);
 	struct blockio_stats *stats;
+	struct queued what;
 	struct disk *disk;
 
 	if (again && held && held->queued_ns && !held->again) {
@@ -190,10 +235,11 @@ static __always_inline int enter(struct bio *bio, bool again)
 	disk = disk_state(fresh.disk);
 	if (!disk)
 		return 0;
-	queue_io(&fresh, disk, now);
+	what = queued(bio);
+	queue_io(&fresh, disk, &what, now);
 	if (bpf_map_update_elem(&ios, &key, &fresh, BPF_ANY)) {
 		count_lost(LOST_IO, 1);
-		leave_seat(disk, fresh.seat, now);
+		leave_seat(disk, fresh.seat, now, now);
 	}
 	return 0;
 }
@@ -201,7 +247,7 @@ static __always_inline int enter(struct bio *bio, bool again)
 static __always_inline void leave(u64 key, struct io *io, struct disk *disk, u64 now)
 {
 	if (io->queued_ns && disk)
-		leave_seat(disk, io->seat, now);
+		leave_seat(disk, io->seat, io->queued_ns, now);
 	io->queued_ns = io->held_ns = 0; /* it has left, should the deletion fail */
 	bpf_map_delete_elem(&ios, &key);
 }
@@ -219,7 +265,7 @@ static __always_inline void leave_merged(struct bio *bio, struct disk *disk, u64
 	}
 }
 
-static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+GLOBAL_SUBPROGRAM int add_blame(u64 victim, u64 culprit, u64 ns)
 {
 	struct blockio_pair pair = {.victim = victim, .culprit = culprit};
 	u64 *total = lookup_or_init(&blame, &pair, &zero);
@@ -228,6 +274,7 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 		__sync_fetch_and_add(total, ns);
 	else
 		count_lost(LOST_BLAME_NS, ns);
+	return 0;
 }
 
 SEC("tp_btf/block_bio_queue")

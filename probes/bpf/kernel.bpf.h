@@ -27,6 +27,9 @@ typedef __s64 s64;
 /* Begins a function of probes/c that is one BPF subprogram, verified for each call but not copied to it. */
 #define SUBPROGRAM static __noinline
 
+/* The same, verified once for all calls: its arguments are any numbers, its pointers may be NULL. */
+#define GLOBAL_SUBPROGRAM __noinline
+
 enum cgroup_subsys_id { cpu_cgrp_id = 1, memory_cgrp_id = 4, io_cgrp_id = 3 };
 
 struct kernfs_node {

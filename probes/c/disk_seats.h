@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* State of a disk: how many bios each cgroup has outstanding on it, and how long IO takes with nothing ahead.
+/* State of a disk: how many bios each cgroup has outstanding on it.
  *
- * Counts are kept on SEATS seats, each held by one cgroup while it has bios outstanding. Some events go missing (a
- * program is not run again on a CPU where it was interrupted), so a count that has not moved for STALE_SECONDS is taken
- * as mistaken.
+ * Counts are kept on SEATS seats, each held by one cgroup. A newcomer takes a seat that has nothing outstanding, else
+ * it wears down the seat with the least IO lately and takes that once it is lighter than the newcomer's IO
+ * (Misra and Gries, Finding repeated elements, 1982): the heaviest users of a disk are named, however many there are.
+ * Some events go missing (a program is not run again on a CPU where it was interrupted), so a count that has not moved
+ * for STALE_SECONDS is taken as mistaken.
  */
 #ifndef KOORD_DISK_SEATS_H
 #define KOORD_DISK_SEATS_H
 
-#define SEATS 8
-#define OTHERS SEATS	 /* the count of cgroups without a seat */
+#define SEATS 16
+#define OTHERS SEATS /* the count of cgroups without a seat */
 #define STALE_SECONDS 30
-#define SIZES 12	 /* log2 classes of 4 KiB units */
-#define OP_WRITE_BIT 1
+#define MOST_UNITS 16384 /* that a seat remembers */
+#define HELD_WEIGHT 4	 /* IO of a seat's holder weighs that much more than that of newcomers, which are many */
 
 struct disk {
 	s32 outstanding[SEATS + 1]; /* may dip below zero after a missed event */
 	u32 moved_s[SEATS + 1];	    /* last change of the count, in seconds */
+	u32 units[SEATS];	    /* of 4 KiB of IO, weighted, worn down by newcomers */
 	u64 cgroups[SEATS];
 	u64 owner_ns[SEATS]; /* when the cgroup took the seat */
-	u64 usual_queue_ns;  /* of an IO with nothing ahead */
-	u64 usual_device_ns[2 * SIZES];
+	u64 next_sector[2 * SEATS]; /* after the last IO of each seat; as many as a mask bounds */
+	u64 ended_ns; /* when an IO ended last */
 };
 
 static __always_inline u32 seconds(u64 ns)
@@ -47,59 +50,68 @@ static __always_inline void add_outstanding(struct disk *disk, u32 seat, s32 by,
 	__sync_fetch_and_add(&disk->outstanding[seat], by);
 }
 
-/* Count one more for a cgroup, on its own seat, else on a free one, else among OTHERS; returns the seat. */
-SUBPROGRAM u32 take_seat(struct disk *disk, u64 cgroup, u64 now)
+/* Count one more for a cgroup, on its own seat, else on a free one or the lightest, else among OTHERS; returns the
+ * seat. The bios of a cgroup that loses its seat are outstanding among OTHERS from then on. */
+GLOBAL_SUBPROGRAM u32 take_seat(struct disk *disk, u64 cgroup, u32 units, u64 now)
 {
-	u32 free = OTHERS;
+	u32 seat = OTHERS, lightest = 0, least = MOST_UNITS + 1, free = OTHERS;
+	s32 moved;
 
+	if (!disk)
+		return OTHERS;
 	for (u32 i = 0; i < SEATS; i++) {
 		u32 index = (cgroup + i) & (SEATS - 1);
 
 		if (disk->cgroups[index] == cgroup) {
-			free = index;
+			seat = index;
 			break;
 		}
 		if (free == OTHERS && disk->outstanding[index] <= 0)
 			free = index;
+		if (disk->units[index] < least) {
+			least = disk->units[index];
+			lightest = index;
+		}
 	}
-	if (free < SEATS && disk->cgroups[free] != cgroup) {
-		disk->owner_ns[free] = now;
-		disk->cgroups[free] = cgroup;
+	if (units > MOST_UNITS / HELD_WEIGHT)
+		units = MOST_UNITS / HELD_WEIGHT;
+	if (seat == OTHERS) {
+		lightest &= SEATS - 1;
+		if (free < SEATS) {
+			seat = free;
+		} else if (least < units) {
+			moved = disk->outstanding[lightest];
+			__sync_fetch_and_add(&disk->outstanding[lightest], -moved);
+			add_outstanding(disk, OTHERS, moved, seconds(now));
+			seat = lightest;
+		} else {
+			disk->units[lightest] = least - units;
+		}
+		if (seat < SEATS) {
+			disk->owner_ns[seat] = now;
+			disk->cgroups[seat] = cgroup;
+			disk->units[seat] = 0;
+		}
 	}
-	if (free <= OTHERS)
-		add_outstanding(disk, free, 1, seconds(now));
-	return free;
-}
-
-/* Count one less on a seat that take_seat returned. */
-SUBPROGRAM int leave_seat(struct disk *disk, u32 seat, u64 now)
-{
+	if (seat < SEATS && disk->units[seat] + HELD_WEIGHT * units <= MOST_UNITS)
+		disk->units[seat] += HELD_WEIGHT * units;
 	if (seat <= OTHERS)
-		add_outstanding(disk, seat, -1, seconds(now));
+		add_outstanding(disk, seat, 1, seconds(now));
+	return seat;
+}
+
+/* The seat on which a bio counts: that of its cgroup, unless another cgroup took it since. */
+static __always_inline u32 seat_of(struct disk *disk, u32 seat, u64 queued_ns)
+{
+	return seat < SEATS && disk->owner_ns[seat] <= queued_ns ? seat : OTHERS;
+}
+
+/* Count one less for a bio that took this seat when it was queued. */
+GLOBAL_SUBPROGRAM int leave_seat(struct disk *disk, u32 seat, u64 queued_ns, u64 now)
+{
+	if (disk)
+		add_outstanding(disk, seat_of(disk, seat, queued_ns), -1, seconds(now));
 	return 0;
-}
-
-static __always_inline u32 size_class(u32 operation, u32 bytes)
-{
-	u32 units = bytes >> 12, class = 0;
-
-	for (int i = 0; i < SIZES - 1 && units > 1; i++) {
-		units >>= 1;
-		class++;
-	}
-	return (operation & OP_WRITE_BIT) * SIZES + class;
-}
-
-/* Time beyond the usual; learns that from IOs with nothing ahead, and from the fastest where all have some. */
-static __always_inline u64 excess(u64 *usual_ns, u64 ns, u32 nothing_ahead)
-{
-	u64 usual = *usual_ns;
-
-	if (!usual || ns < usual)
-		*usual_ns = ns;
-	else if (nothing_ahead)
-		*usual_ns = usual + (ns - usual) / 8;
-	return usual && ns > usual && !nothing_ahead ? ns - usual : 0;
 }
 
 #endif

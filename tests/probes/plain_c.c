@@ -4,7 +4,8 @@
  *	slots	each number's log2 slot
  *	charge	a wait charged to run slices: victim begin end, start of the first slice, identity that runs at the end,
  *		number of slices, then identity and end of each; prints the causes, then `blame CULPRIT NS` lines
- *	seats	bios on one disk: `+ CGROUP SECOND` or `- SEAT SECOND`; prints the seat, then the counts of all
+ *	seats	bios on one disk: `+ CGROUP SECOND UNITS` or `- SEAT SECOND QUEUED_SECOND`; prints the seat, then all counts
+ *	excess	IOs of one class: number of IOs ahead, nanoseconds and second of each; prints the excess of each
  *	share	a wait shared out: own seat, its length, queued ns, now, then a count, cgroup and owner ns for each seat and
  *		the count of the others; prints what is others', then `blame` lines
  */
@@ -14,12 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 
+typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int32_t s32;
 
 #define SUBPROGRAM static
+#define GLOBAL_SUBPROGRAM static
 
 #include "disk_seats.h"
 #include "log2.h"
@@ -29,10 +32,23 @@ typedef int32_t s32;
 #include "run_slices.h"
 #endif
 
-static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+static void print_blame(u64 victim, u64 culprit, u64 ns)
 {
 	printf("blame %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", victim, culprit, ns);
 }
+
+#ifdef DISK
+static int add_blame(u64 victim, u64 culprit, u64 ns)
+{
+	print_blame(victim, culprit, ns);
+	return 0;
+}
+#else
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+{
+	print_blame(victim, culprit, ns);
+}
+#endif
 
 static u64 number(void)
 {
@@ -55,19 +71,33 @@ static void slots(void)
 static void seats(void)
 {
 	struct disk disk = {};
-	u64 value, second;
+	u64 value, second, more;
 	char sign;
 
-	while (scanf(" %c %" SCNu64 " %" SCNu64, &sign, &value, &second) == 3) {
+	while (scanf(" %c %" SCNu64 " %" SCNu64 " %" SCNu64, &sign, &value, &second, &more) == 4) {
 		if (sign == '+')
-			value = take_seat(&disk, value, second * 1000000000);
+			value = take_seat(&disk, value, more, second * 1000000000);
 		else
-			leave_seat(&disk, value, second * 1000000000);
+			leave_seat(&disk, value, more * 1000000000, second * 1000000000);
 		printf("%" PRIu64, value);
 		for (int i = 0; i <= OTHERS; i++)
 			printf(" %" PRIu32, outstanding(&disk, i, second));
 		printf("\n");
 	}
+}
+
+static __always_inline struct usual_times *usual_times_of(u32 disk, u32 class)
+{
+	return NULL;
+}
+
+static void excesses(void)
+{
+	struct usual_times usual = {};
+	u64 ahead, ns, second;
+
+	while (scanf("%" SCNu64 " %" SCNu64 " %" SCNu64, &ahead, &ns, &second) == 3)
+		printf("%" PRIu64 "\n", excess(&usual, depth_of(ahead), ns, second));
 }
 
 static void share(void)
@@ -120,6 +150,8 @@ int main(int count, char **arguments)
 #ifdef DISK
 	else if (count == 2 && !strcmp(arguments[1], "seats"))
 		seats();
+	else if (count == 2 && !strcmp(arguments[1], "excess"))
+		excesses();
 	else if (count == 2 && !strcmp(arguments[1], "share"))
 		share();
 #else

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.blockio import IO_RECORD, KEY_RECORD, STATS_RECORD, SUMS, by_cgroup, by_device
+from probes.blockio import IO_RECORD, KEY_RECORD, STATS_RECORD, SUMS, by_cgroup, by_device, with_under_way
+from probes.io_under_way import Row
 
 KEYS = np.array([(7, 1 << 20), (5, 1 << 20), (7, 2 << 20)], dtype=KEY_RECORD)
 
@@ -25,7 +26,8 @@ def ios(*where: tuple[int, int, int]) -> NDArray[Any]:
 
 
 def test_disks_of_a_cgroup_are_summed() -> None:
-    table = by_cgroup(KEYS["cgroup"], stats(10, 20, 300), SUMS)
+    table = by_cgroup(KEYS["cgroup"], stats(10, 20, 300), np.array([1, 2, 30], dtype=np.uint64), SUMS)
+    assert table.columns["blockio.stalled_ns"].tolist() == [2, 31]
     assert table.ids.tolist() == [5, 7]
     assert table.columns["blockio.queue_ns"].tolist() == [20, 310]
     assert table.columns["blockio.queue_hist"][:, 3].tolist() == [1, 2]
@@ -47,5 +49,14 @@ def test_throttle_time_is_absent_where_it_is_not_measured() -> None:
 
 def test_nothing_seen_yet() -> None:
     none = np.zeros(0, dtype=KEY_RECORD)
-    assert len(by_cgroup(none["cgroup"], stats(), SUMS)) == 0
+    assert len(by_cgroup(none["cgroup"], stats(), np.zeros(0, dtype=np.uint64), SUMS)) == 0
     assert len(by_device(none, stats(), ios((1, 1, 1)), SUMS)) == 0
+
+
+def test_what_is_under_way_joins_its_row_or_makes_one() -> None:
+    rows = {(7, 2 << 20): Row(excess_ns=5, self_ns=2, stalled_ns=1), (8, 1 << 20): Row(excess_ns=9, self_ns=9)}
+    keys, records, stalled_ns = with_under_way(KEYS, stats(10, 20, 300), rows)
+    assert keys.tolist() == [*KEYS.tolist(), (8, 1 << 20)]
+    assert records["excess_ns"].tolist() == records["device_ns"].tolist() == [0, 0, 5, 9]
+    assert records["self_ns"].tolist() == [0, 0, 2, 9]
+    assert stalled_ns.tolist() == [0, 0, 1, 0]

@@ -1,5 +1,7 @@
 """The plain C that both kinds of BPF programs include, compiled for this machine and held against Python models."""
 
+import math
+import random
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -169,7 +171,8 @@ def seat_counts(lines: list[list[str]]) -> list[tuple[int, list[int]]]:
 
 def test_each_cgroup_has_its_seat_until_all_are_taken(disk: Run) -> None:
     cgroups = [100 + index for index in range(SEATS + 2)]
-    lines = seat_counts(disk("seats", "\n".join(f"+ {cgroup} 1" for cgroup in [*cgroups, cgroups[0]])))
+    heavy, light = [f"+ {cgroup} 1 8" for cgroup in cgroups[:SEATS]], [f"+ {cgroup} 1 1" for cgroup in cgroups[SEATS:]]
+    lines = seat_counts(disk("seats", "\n".join([*heavy, *light, f"+ {cgroups[0]} 1 1"])))
     seats = [seat for seat, _ in lines]
     assert sorted(seats[:SEATS]) == list(range(SEATS))
     assert seats[SEATS : SEATS + 2] == [SEATS, SEATS]
@@ -180,9 +183,28 @@ def test_each_cgroup_has_its_seat_until_all_are_taken(disk: Run) -> None:
     assert sum(counts) == len(lines)
 
 
+def test_a_flood_takes_the_lightest_seat_and_the_loser_counts_among_others(disk: Run) -> None:
+    holders = [f"+ {100 + index} 1 {3 if index == 5 else 40}" for index in range(SEATS)]
+    lines = seat_counts(disk("seats", "\n".join([*holders, "+ 900 2 64", "+ 105 2 1"])))
+    taken, (flood, counts), (loser, after) = lines[5][0], lines[SEATS], lines[SEATS + 1]
+    assert flood == taken
+    assert (counts[taken], counts[SEATS], sum(counts)) == (1, 1, SEATS + 1)
+    assert (loser, after[SEATS]) == (SEATS, 2)
+    lines = seat_counts(disk("seats", "\n".join([*holders, "+ 900 2 64", f"- {taken} 3 1"])))
+    assert [lines[-1][1][index] for index in (taken, SEATS)] == [1, 0]
+
+
+def test_many_small_ones_wear_down_no_seat_in_use(disk: Run) -> None:
+    moves = [f"+ {100 + index} 1 64" for index in range(SEATS)]
+    for number in range(200):
+        moves += [f"+ {1000 + number} 1 1", f"+ {100 + number % SEATS} 1 4"]
+    lines = seat_counts(disk("seats", "\n".join(moves)))
+    assert {seat for seat, _ in lines[SEATS::2]} == {SEATS}
+
+
 def test_seat_is_free_again_when_nothing_is_outstanding(disk: Run) -> None:
-    taken = seat_counts(disk("seats", "+ 100 1"))[0][0]
-    lines = seat_counts(disk("seats", f"+ 100 1\n- {taken} 2\n+ {100 + SEATS} 3"))
+    taken = seat_counts(disk("seats", "+ 100 1 1"))[0][0]
+    lines = seat_counts(disk("seats", f"+ 100 1 1\n- {taken} 2 1\n+ {100 + SEATS} 3 1"))
     assert [seat for seat, _ in lines] == [taken, taken, taken]
     assert [counts[taken] for _, counts in lines] == [1, 0, 1]
 
@@ -195,10 +217,69 @@ def test_seat_is_free_again_when_nothing_is_outstanding(disk: Run) -> None:
     ],
 )
 def test_count_that_does_not_move_is_mistaken(disk: Run, later: int, left: list[int]) -> None:
-    seat = seat_counts(disk("seats", "+ 100 1"))[0][0]
+    seat = seat_counts(disk("seats", "+ 100 1 1"))[0][0]
     other = (seat + 1) % SEATS
-    lines = seat_counts(disk("seats", f"+ 100 1\n+ {100 + other - seat} {1 + later}"))
+    lines = seat_counts(disk("seats", f"+ 100 1 1\n+ {100 + other - seat} {1 + later} 1"))
     assert [counts[seat] for _, counts in lines] == left
+
+
+def excess_of(disk: Run, ios: list[tuple[int, int, int]]) -> list[int]:
+    return [int(words[0]) for words in disk("excess", "\n".join(" ".join(map(str, io)) for io in ios))]
+
+
+def lognormal(seed: int, spread: float) -> Callable[[], int]:
+    draw = random.Random(seed)
+    return lambda: int(draw.lognormvariate(math.log(90_000), spread))
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.5, 1.0])
+@pytest.mark.parametrize("busy_ratio", [0.2, 0.5, 0.95])
+def test_a_disk_that_is_slow_at_times_by_itself_has_no_excess(disk: Run, spread: float, busy_ratio: float) -> None:
+    draw, other = lognormal(1, spread), random.Random(2)
+    ios = [(int(other.random() < busy_ratio), draw(), number // 5000) for number in range(60_000)]
+    assert sum(excess_of(disk, ios)) < 0.02 * sum(ns for _, ns, _ in ios)
+
+
+def test_rare_long_pauses_of_the_disk_are_its_own(disk: Run) -> None:
+    other = random.Random(3)
+    ios = [
+        (int(other.random() < 0.5), 10_000_000 if other.random() < 0.01 else 100_000, number // 5000)
+        for number in range(60_000)
+    ]
+    assert sum(excess_of(disk, ios)) < 0.02 * sum(ns for _, ns, _ in ios)
+
+
+@pytest.mark.parametrize("slower", [1.6, 3.0, 20.0])
+def test_what_others_add_is_excess_within_a_second(disk: Run, slower: float) -> None:
+    """200 IOs a second, alone for five seconds, then behind eight others."""
+    draw = lognormal(4, 0.5)
+    calm = [(0, draw(), number // 200) for number in range(1000)]
+    harm = [(8, int(slower * draw()), 5 + number // 200) for number in range(2000)]
+    found = excess_of(disk, [*calm, *harm])
+    assert not any(found[: len(calm)])
+    added = sum(ns for _, ns, _ in harm) * (1 - 1 / slower)
+    assert sum(found) == pytest.approx(added, rel=0.25)
+    assert sum(found[1000:1200]) > 0.4 * added / 10
+
+
+def test_rare_but_very_long_waits_behind_others_are_excess(disk: Run) -> None:
+    draw, other = lognormal(5, 0.5), random.Random(6)
+    calm = [(0, draw(), number // 200) for number in range(1000)]
+    harm = [(8, 20_000_000 if other.random() < 0.1 else draw(), 5 + number // 200) for number in range(2000)]
+    added = sum(ns for _, ns, _ in harm) - 2000 * 102_000
+    assert sum(excess_of(disk, [*calm, *harm])) == pytest.approx(added, rel=0.3)
+
+
+def test_a_disk_that_was_never_less_busy_has_no_excess(disk: Run) -> None:
+    draw = lognormal(7, 0.5)
+    assert not any(excess_of(disk, [(16, draw(), number // 200) for number in range(2000)]))
+
+
+def test_the_least_busy_time_counts_for_an_hour(disk: Run) -> None:
+    calm = [(0, 100_000, 1) for _ in range(100)]
+    for later, known in ((3599, True), (3601, False)):
+        found = excess_of(disk, [*calm, *((8, 1_000_000, later) for _ in range(100))])
+        assert any(found) == known
 
 
 @given(
@@ -215,6 +296,7 @@ def test_io_wait_is_shared_by_what_is_outstanding(
     numbers = [mine, length, queued, now, *(number for seat in seats for number in seat), counts[SEATS]]
     lines = disk("share", " ".join(map(str, numbers)))
     weights = [max(count, 0) for count in counts]
+    mine = SEATS if mine < SEATS and taken_late[mine] else mine
     weights[mine] = max(weights[mine] - 1, 0)
     blame: Counter[int] = Counter()
     for seat, weight in enumerate(weights):

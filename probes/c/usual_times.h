@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* How long IO of one class takes on one disk, by the number of IOs ahead of it when it came.
+ *
+ * A disk is slow at times by itself, so a slow IO with others ahead says nothing. Averages do: IOs that came to a busy
+ * disk are compared with those that came when the least was ahead. An average counts as longer when it is by a fifth,
+ * and by three times the standard error of the difference; then each IO has lost the part by which the average grew.
+ * A few dozen IOs show at once what all of them suffer, a thousand what one in a hundred does.
+ * Arrivals see a disk as it is on average, whatever their own length; what comes later is not looked at, because long
+ * IOs see more of it.
+ */
+#ifndef KOORD_USUAL_TIMES_H
+#define KOORD_USUAL_TIMES_H
+
+#define DEPTHS 7		  /* 0, 1, 2-3, 4-7, ... and 32 or more IOs ahead */
+#define LONG_MEMORY 1024	  /* IOs over which the usual average fades */
+#define SHORT_MEMORY 32		  /* IOs over which the recent one does */
+#define KNOWN 16		  /* IOs from which an average is one to compare with */
+#define NOTICED 4		  /* recent IOs from which there is something to compare */
+#define RECENT_SECONDS 5	  /* pause after which the recent average starts anew */
+#define REMEMBERED_SECONDS 3600	  /* age at which an average says nothing about the disk any longer */
+#define LONGEST_NS 0xffffffffULL  /* that is learned from */
+#define LONGEST_SHARED_NS (1ULL << 36)
+#define FRACTION_BITS 10
+#define UNIT_BITS 6 /* squares are of units of 64 ns, which fit */
+
+struct average {
+	u64 mean;    /* nanoseconds, with FRACTION_BITS */
+	u64 squares; /* units of UNIT_BITS, squared, with FRACTION_BITS */
+};
+
+struct times {
+	struct average usual;
+	struct average recent;
+	u32 count;
+	u32 recents;
+	u32 seen_s;
+	u32 padding;
+};
+
+struct usual_times {
+	struct times depths[DEPTHS];
+};
+
+static __always_inline u32 depth_of(u32 ahead)
+{
+	u32 depth = 0;
+
+	for (int i = 0; i < DEPTHS - 1 && ahead; i++) {
+		ahead >>= 1;
+		depth++;
+	}
+	return depth;
+}
+
+static __always_inline void approach(u64 *mean, u64 value, u32 count)
+{
+	*mean = value < *mean ? *mean - (*mean - value) / count : *mean + (value - *mean) / count;
+}
+
+static __always_inline void average_in(struct average *average, u64 ns, u32 count)
+{
+	u64 units = ns >> UNIT_BITS;
+
+	approach(&average->mean, ns << FRACTION_BITS, count);
+	approach(&average->squares, units * units << FRACTION_BITS, count);
+}
+
+/* In squared units. */
+static __always_inline u64 variance(struct average *average)
+{
+	u64 mean = average->mean >> (FRACTION_BITS + UNIT_BITS), squares = average->squares >> FRACTION_BITS;
+
+	return squares > mean * mean ? squares - mean * mean : 0;
+}
+
+static __always_inline void learn(struct times *times, u64 ns, u32 now_s)
+{
+	u64 learned = ns < LONGEST_NS ? ns : LONGEST_NS;
+	u32 count = now_s - times->seen_s < REMEMBERED_SECONDS ? times->count : 0;
+	u32 recents = now_s - times->seen_s < RECENT_SECONDS ? times->recents : 0;
+
+	times->count = count < LONG_MEMORY ? count + 1 : LONG_MEMORY;
+	times->recents = recents < SHORT_MEMORY ? recents + 1 : SHORT_MEMORY;
+	times->seen_s = now_s;
+	average_in(&times->usual, learned, times->count);
+	average_in(&times->recent, learned, times->recents);
+}
+
+/* Units by which an average over `count` is above the undisturbed one; 0 where chance explains it. */
+static __always_inline u64 gap(struct times *undisturbed, struct average *here, u32 count)
+{
+	u64 least = undisturbed->usual.mean >> (FRACTION_BITS + UNIT_BITS);
+	u64 mean = here->mean >> (FRACTION_BITS + UNIT_BITS), least_variance, here_variance, above;
+
+	if (mean <= least + least / 5)
+		return 0;
+	above = mean - least;
+	least_variance = variance(&undisturbed->usual);
+	here_variance = variance(here);
+	if (here_variance < least_variance) /* a few IOs that happen to be alike */
+		here_variance = least_variance;
+	return above * above > 9 * (least_variance / undisturbed->count + here_variance / count) ? above : 0;
+}
+
+/* Part of an IO's time by which IOs with as much ahead take longer than those with the least ahead; learns from it. */
+GLOBAL_SUBPROGRAM u64 excess(struct usual_times *usual, u32 depth, u64 ns, u32 now_s)
+{
+	struct times *mine, *undisturbed = NULL;
+	u64 least, here, lost;
+
+	if (!usual || depth >= DEPTHS)
+		return 0;
+	mine = &usual->depths[depth];
+	learn(mine, ns, now_s);
+	for (u32 i = 0; i < DEPTHS && !undisturbed; i++) {
+		struct times *times = &usual->depths[i];
+
+		if (i >= depth)
+			return 0;
+		if (times->count >= KNOWN && now_s - times->seen_s < REMEMBERED_SECONDS)
+			undisturbed = times;
+	}
+	if (!undisturbed || mine->recents < NOTICED)
+		return 0;
+	least = undisturbed->usual.mean >> (FRACTION_BITS + UNIT_BITS);
+	here = mine->recent.mean >> (FRACTION_BITS + UNIT_BITS);
+	if (here <= least + least / 5) /* over, or not begun */
+		return 0;
+	lost = gap(undisturbed, &mine->recent, mine->recents);
+	if (!lost) {
+		lost = gap(undisturbed, &mine->usual, mine->count);
+		here = mine->usual.mean >> (FRACTION_BITS + UNIT_BITS);
+	}
+	if (!here)
+		return 0;
+	return (ns < LONGEST_SHARED_NS ? ns : LONGEST_SHARED_NS) * lost / here;
+}
+
+#endif
