@@ -1,7 +1,7 @@
 """Time each cgroup's tasks stall to find memory, by cause, and the cgroups that took pages meanwhile.
 
 Causes: the cgroup's own limit, an ancestor's limit, the node being short (`global`), and compaction that an allocation
-waits for. A stall is counted when it ends; compaction within reclaim belongs to that; a compaction stall is one pass
+waits for. A stall is counted while it lasts; compaction within reclaim belongs to that; a compaction stall is one pass
 over one zone. Reclaim asked for (`memory.reclaim`, a limit lowered from outside) is no stall, nor is the sleep that
 `memory.high` adds after its reclaim: no tracepoint shows it, pressure stall information does.
 
@@ -20,6 +20,7 @@ has none: what it misses is counted as lost, and shares bear it.
 Refaults have no tracepoint; the kernel counts them in `memory.stat`, which a collector of the agent reads.
 """
 
+import time
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,6 +58,8 @@ PROGRAMS = (
 )
 COUNT_PAGES = "on_page_alloc"
 QUIET_READS = 30
+LONGEST_UNSEEN_NS = 60_000_000_000
+"""A stall that seems to last longer has ended unseen."""
 VICTIM_BY_TASK = ("on_victim",)
 VICTIM_BY_ID = ("on_signal", "on_victim_id")
 
@@ -133,6 +136,39 @@ class GlobalBlame:
             self._self_ns.pop(gone, None)
 
 
+class StallsUnderWay:
+    """Stall times that grow while a stall lasts: the sums of ended stalls and what those under way took so far."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, NDArray[np.uint64]] = {}
+
+    def add(
+        self, ids: NDArray[np.uint64], values: NDArray[Any], stalls: NDArray[Any], now_ns: int
+    ) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        """Return cgroups and records with the stalls under way, `STALL_RECORD`s, in their sums; never less than before.
+
+        The sums must be read before the stalls: one that ends in between is missing in one read, not counted twice.
+        """
+        live = stalls[(stalls["cause"] < len(MEMORY_CAUSES)) & (stalls["since_ns"] < now_ns)]
+        fresh = np.setdiff1d(live["cgroup"], ids)
+        ids = np.concatenate([ids, fresh])
+        values = np.concatenate([values, np.zeros(len(fresh), dtype=CGROUP_RECORD)])
+        place_of = {identity: place for place, identity in enumerate(ids.tolist())} if len(live) or self._told else {}
+        for stall in live:
+            lasted_ns = min(now_ns - int(stall["since_ns"]), LONGEST_UNSEEN_NS)
+            values["stall_ns"][place_of[int(stall["cgroup"])], int(stall["cause"])] += np.uint64(lasted_ns)
+        for identity, told in list(self._told.items()):
+            place = place_of.get(identity)
+            if place is None:
+                del self._told[identity]
+            else:
+                values["stall_ns"][place] = np.maximum(values["stall_ns"][place], told)
+                self._told[identity] = values["stall_ns"][place].copy()
+        for identity in set(live["cgroup"].tolist()):
+            self._told[identity] = values["stall_ns"][place_of[identity]].copy()
+        return ids, values
+
+
 class Memory(BpfProbe):
     """Needs tp_btf (kernel 5.5 and later; compaction is counted from 5.18 on)."""
 
@@ -144,6 +180,8 @@ class Memory(BpfProbe):
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
         self._allocators = bpf.map("allocators", U64, U64)
         self._kswapd_wakes = bpf.map("kswapd_wakes", U32, U64)
+        self._stalls = bpf.map("stalls", U32, STALL_RECORD)
+        self._under_way = StallsUnderWay()
         self._lost = bpf.map("lost", U32, U64)
         self._blame = GlobalBlame()
         self._pages: dict[int, int] = {}
@@ -170,6 +208,8 @@ class Memory(BpfProbe):
         self._take_pages(takers.copy(), pages.sum(axis=1))
         ids, values = self._cgroups.read()
         ids, values = ids.copy(), values.copy()
+        _, stalls = self._stalls.read()
+        ids, values = self._under_way.add(ids, values, stalls, time.monotonic_ns())
         dense: dict[str, NDArray[Any]] = {"memory.oom_kills": values["oom_kills"]}
         for row, cause in enumerate(MEMORY_CAUSES):
             dense[f"memory.stall_{cause}_ns"] = values["stall_ns"][:, row]

@@ -119,6 +119,10 @@ class PerCgroupFile:
         count = len(self._row_of)
         return Table({"cgroup": self._ids[:count]}, dict.fromkeys(self._columns, self._read_ns[:count]))
 
+    def has(self, identity: int) -> bool:
+        """Return whether the cgroup's file was read before."""
+        return identity in self._row_of
+
     def first_value(self, identity: int) -> float:
         """First column of a row as last read; 1 for a row that was never read."""
         row = self._row_of.get(identity)

@@ -81,6 +81,7 @@ static __always_inline int end_stall(void)
 	if (stall->cause == GLOBAL)
 		count_reclaiming(-1);
 	account_stall(stall->cgroup, stall->cause, bpf_ktime_get_ns() - stall->since_ns);
+	stall->cause = NOT_A_STALL; /* it has ended, should the deletion fail */
 	stalls.delete(&pid);
 	return 0;
 }
@@ -186,7 +187,7 @@ int on_page_alloc(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!reclaiming || !awake || (!*reclaiming && !*awake))
 		return 0;
-	if (!ctx->args[0] || !(ctx->args[2] & DIRECT_RECLAIM))
+	if (!ctx->args[0] || !taken_by_current(ctx->args[1], ctx->args[2]))
 		return 0;
 	taker = task_identity(task, cgroup_of(task));
 	pages = allocators.lookup_or_try_init(&taker, &none);

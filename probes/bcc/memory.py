@@ -33,7 +33,7 @@ class BccMemory(memory.Memory):
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "BccMemory":  # noqa: ARG003
         """Compile, attach all but the page counter; ends of stalls before their begins."""
         constants = {"NUM_LOST_PLACES": len(memory.LOST_PLACES), "MAX_CGROUPS": limits.max_cgroups}
-        maps = ("cgroups", "allocators", "kswapd_wakes", "lost")
+        maps = ("cgroups", "allocators", "kswapd_wakes", "stalls", "lost")
         bpf = loader.load(loader.Source("memory", PROGRAMS, maps, constants))
         loader.attach(bpf, *(program for program in PROGRAMS if program != memory.COUNT_PAGES))
         return cls(bpf)

@@ -127,12 +127,11 @@ static __always_inline int end_stall(void)
 	if (!stall) /* begun before we were there, or ended by the first program */
 		return 0;
 	ended = *stall;
-	if (bpf_map_delete_elem(&stalls, &pid)) {
-		count_lost(LOST_STAMP, 1);
-		return 0;
-	}
 	if (ended.cause == GLOBAL)
 		__sync_fetch_and_add(&reclaiming, -1);
+	stall->cause = NOT_A_STALL; /* it has ended, should the deletion fail */
+	if (bpf_map_delete_elem(&stalls, &pid))
+		count_lost(LOST_STAMP, 1);
 	account_stall(ended.cgroup, ended.cause, bpf_ktime_get_ns() - ended.since_ns);
 	return 0;
 }
@@ -306,7 +305,7 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 
 	if (!reclaiming && !kswapds_awake)
 		return 0;
-	if (!page || !(gfp & DIRECT_RECLAIM))
+	if (!page || !taken_by_current(order, gfp))
 		return 0;
 	task = bpf_get_current_task_btf();
 	taker = task_identity(task, task_cgroup(task));

@@ -7,6 +7,7 @@
 
 #define MAX_DEPTH 16	     /* levels of cgroups looked through for the limit */
 #define DIRECT_RECLAIM 0x400 /* GFP bit: allowed to sleep, hence in process context, where current allocates */
+#define LARGE_ORDER 4	     /* interrupts do not take as much at a time; huge pages are asked for without that bit */
 
 enum stall_cause { OWN_LIMIT, ANCESTOR_LIMIT, GLOBAL, COMPACTION, STALL_CAUSES, NOT_A_STALL = STALL_CAUSES };
 enum lost_place { LOST_STAMP, LOST_CGROUP, LOST_PAGES, LOST_VICTIM, LOST_PLACES };
@@ -20,6 +21,12 @@ struct memory_cgroup {
 	u64 compaction_hist[SLOTS];
 	u64 oom_kills;
 };
+
+/* Whether the pages are taken by the current task, which is to bear them, and not by an interrupt. */
+static __always_inline bool taken_by_current(u32 order, u32 gfp)
+{
+	return gfp & DIRECT_RECLAIM || order >= LARGE_ORDER;
+}
 
 /* Stats of a cgroup, made when absent; NULL (and counted as lost) when the map is full. */
 static __always_inline struct memory_cgroup *cgroup_stats(u64 cgroup);

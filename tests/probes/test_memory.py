@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.frame import OTHER_ID
-from probes.memory import GlobalBlame, PageShares
+from probes.memory import (
+    CGROUP_RECORD,
+    GLOBAL,
+    LONGEST_UNSEEN_NS,
+    STALL_RECORD,
+    GlobalBlame,
+    PageShares,
+    StallsUnderWay,
+)
 
 
 def ids(*values: int) -> np.ndarray:
@@ -78,3 +86,44 @@ def test_a_forgotten_victim_starts_anew() -> None:
     assert blamed(blame) == {}
     blame.update(ids(1), ids(30))
     assert blamed(blame) == {(1, 2): 30}
+
+
+SECOND = 10**9
+
+
+def stalls(*begun: tuple[float, int, int]) -> np.ndarray:
+    """Stalls under way: since when, of which cgroup, by which cause."""
+    return np.array([(int(since * SECOND), cgroup, cause, 0) for since, cgroup, cause in begun], dtype=STALL_RECORD)
+
+
+def global_ns(under_way: StallsUnderWay, ended_ns: int, now: float, *begun: tuple[float, int, int]) -> int:
+    """Nanoseconds told of cgroup 7, of which the kernel side has summed `ended_ns`."""
+    ended = np.zeros(1, dtype=CGROUP_RECORD)
+    ended["stall_ns"][0, GLOBAL] = ended_ns
+    known, values = under_way.add(ids(7), ended, stalls(*begun), int(now * SECOND))
+    return int(values["stall_ns"][known == 7, GLOBAL].sum())
+
+
+def test_a_long_stall_grows_a_second_a_second_and_its_end_adds_nothing() -> None:
+    under_way = StallsUnderWay()
+    told = [global_ns(under_way, 0, 10 + tick, (10, 7, GLOBAL)) for tick in range(1, 10)]
+    told += [global_ns(under_way, 9 * SECOND + 5, 20.0), global_ns(under_way, 9 * SECOND + 5, 21.0)]
+    assert np.diff(told).tolist() == [SECOND] * 8 + [5, 0]
+
+
+def test_an_end_between_both_readings_takes_nothing_back() -> None:
+    under_way = StallsUnderWay()
+    told = [global_ns(under_way, 0, 13.0, (10, 7, GLOBAL)), global_ns(under_way, 0, 14.0)]
+    assert [*told, global_ns(under_way, 3 * SECOND + 9, 15.0)] == [3 * SECOND, 3 * SECOND, 3 * SECOND + 9]
+
+
+def test_a_stall_of_a_cgroup_without_sums_is_told() -> None:
+    known, values = StallsUnderWay().add(ids(), np.zeros(0, dtype=CGROUP_RECORD), stalls((1, 9, GLOBAL)), 3 * SECOND)
+    assert known.tolist() == [9]
+    assert values["stall_ns"][0, GLOBAL] == 2 * SECOND
+
+
+def test_a_stall_that_ended_unseen_stops_to_grow() -> None:
+    under_way = StallsUnderWay()
+    assert global_ns(under_way, 0, 1000.0, (1, 7, GLOBAL)) == global_ns(under_way, 0, 2000.0, (1, 7, GLOBAL))
+    assert global_ns(under_way, 0, 2001.0, (1, 7, GLOBAL)) == LONGEST_UNSEEN_NS
