@@ -1,5 +1,7 @@
 """A slow disk with a file system that loads may fill."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,30 +22,49 @@ class Disk:
 
     device: Path
     mount: Path
+    server: int
+    """Process that serves it; stopped, the disk hangs."""
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        """Answer nothing within it."""
+        os.kill(self.server, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.server, signal.SIGCONT)
 
 
 @contextmanager
-def mounted_disk(folder: Path, cpu: str) -> Iterator[Disk]:
-    """Make one below `folder`, served on one CPU, and mount it.
+def mounted_disk(folder: Path, cpu: str, spread: float | None = None) -> Iterator[Disk]:
+    """Make one below `folder`, served on one CPU, and mount it; `spread` as in `slow_disk`.
 
     Raises OSError where the host has no FUSE or no loop devices.
     """
     mount = folder / "mount"
     mount.mkdir()
-    with _backing(folder, cpu) as backing, _loop_device(backing) as device:
+    with bare_disk(folder, cpu, spread) as (device, server):
         _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", str(device))
         _run("mount", "-o", "noatime", str(device), str(mount))
         try:
-            yield Disk(device, mount)
+            yield Disk(device, mount, server)
         finally:
             subprocess.run(["umount", str(mount)], check=False)
 
 
 @contextmanager
-def _backing(folder: Path, cpu: str) -> Iterator[Path]:
+def bare_disk(folder: Path, cpu: str, spread: float | None = None) -> Iterator[tuple[Path, int]]:
+    """Make one without a file system; yields the device and the process that serves it. Raises OSError likewise."""
+    with _backing(folder, cpu, spread) as (backing, server), _loop_device(backing) as device:
+        yield device, server
+
+
+@contextmanager
+def _backing(folder: Path, cpu: str, spread: float | None) -> Iterator[tuple[Path, int]]:
     where = folder / "backing"
     where.mkdir()
     served = [sys.executable, "-m", slow_disk.__name__, str(where), str(DISK_BYTES)]
+    served += [] if spread is None else [str(spread)]
     server = subprocess.Popen(["taskset", "-c", cpu, *served])
     try:
         deadline = time.monotonic() + READY_SECONDS
@@ -51,9 +72,10 @@ def _backing(folder: Path, cpu: str) -> Iterator[Path]:
             if server.poll() is not None or time.monotonic() > deadline:
                 raise OSError("no file system in user space could be mounted: is there a /dev/fuse?")
             time.sleep(0.01)
-        yield where / slow_disk.NAME
+        yield where / slow_disk.NAME, server.pid
     finally:
         subprocess.run(["umount", "--lazy", str(where)], check=False)
+        server.terminate()
         try:
             server.wait(timeout=READY_SECONDS)
         except subprocess.TimeoutExpired:

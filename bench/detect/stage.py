@@ -162,9 +162,9 @@ class Stage:
         self._stack.callback(shutil.rmtree, made, ignore_errors=True)
         return made
 
-    def disk(self) -> Disk:
-        """A slow disk with a file system. Raises OSError where the host cannot have one."""
-        return self._stack.enter_context(mounted_disk(self.folder(), self.far))
+    def disk(self, spread: float | None = None) -> Disk:
+        """A slow disk with a file system, of many arms with a `spread`. Raises OSError where there can be none."""
+        return self._stack.enter_context(mounted_disk(self.folder(), self.far, spread))
 
     def namespaces(self) -> Namespaces:
         """Two network namespaces and the wire between them."""

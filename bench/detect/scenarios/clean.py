@@ -47,6 +47,23 @@ def _deep_queue(stage: Stage) -> None:
     stage.wait(SETTLE_SECONDS + HARM_SECONDS)
 
 
+def _fsync_alone(stage: Stage) -> None:
+    disk = stage.disk()
+    loads.lay_out(disk.mount / "data", 64)
+    syncs = ("--rw=randwrite", "--bs=8k", "--ioengine=psync", "--size=64m", "--fdatasync=1", "--rate_iops=40")
+    stage.start("victim", loads.fio("database", disk.mount / "data", *syncs), stage.near)
+    stage.wait(SETTLE_SECONDS + HARM_SECONDS)
+
+
+def _two_readers(stage: Stage) -> None:
+    disk = stage.disk(spread=0.5)
+    for role, cpu in (("victim", stage.near), ("other", stage.far)):
+        loads.lay_out(disk.mount / role, 32)
+        reads = ("--rw=randread", "--bs=4k", "--ioengine=psync", "--size=32m", "--rate_iops=150")
+        stage.start(role, loads.fio(role, disk.mount / role, *reads, "--rate_process=poisson"), cpu)
+    stage.wait(QUIET_SECONDS)
+
+
 def _redis_alone(stage: Stage) -> None:
     start_redis(stage, clients=4)
     stage.wait(SETTLE_SECONDS + HARM_SECONDS)
@@ -79,6 +96,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario("by-design", "best-effort work yields to a service", _by_design, proofs=(Proof("be-batch", WAIT, 0.5),)),
     Scenario("own-queue", "a disk user waits behind its own requests", _deep_queue),
+    Scenario("fsync-alone", "a database flushes after every write, alone", _fsync_alone),
+    Scenario("two-readers", "two users of a disk that is slow at times by itself", _two_readers),
     Scenario("redis-alone", "redis and its clients alone", _redis_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)),
     Scenario("nginx-alone", "nginx and its clients alone", _nginx_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)),
     Scenario(

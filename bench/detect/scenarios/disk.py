@@ -62,6 +62,16 @@ def _writes(stage: Stage) -> None:
     stage.wait(RECOVER_SECONDS)
 
 
+def _hung(stage: Stage) -> None:
+    disk = stage.disk()
+    loads.lay_out(disk.mount / "victim", 32)
+    stage.start("victim", loads.fio("victim", disk.mount / "victim", *_PACED_READS), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm(), disk.hung():
+        stage.wait(HARM_SECONDS)
+    stage.wait(RECOVER_SECONDS)
+
+
 def _delayed(culprit: str) -> tuple[Claim, ...]:
     return (
         Claim("victim", "blockio", "delay", culprit),
@@ -91,5 +101,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         _writes,
         _delayed("flood"),
         (Proof("victim", STALLED_IO, 0.1),),
+    ),
+    Scenario(
+        "hung-disk",
+        "a disk that answers nothing for as long as the harm lasts",
+        _hung,
+        (Claim("victim", "blockio", "stalled"),),
+        (Proof("victim", STALLED_IO, 0.5),),
     ),
 )

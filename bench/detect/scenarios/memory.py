@@ -42,6 +42,21 @@ def _pods_limit(stage: Stage) -> None:
     stage.wait(RECOVER_SECONDS)
 
 
+def _fresh_sibling(stage: Stage) -> None:
+    disk, folder = stage.disk(), stage.folder()
+    loads.lay_out(disk.mount / "flood", 128)
+    loads.hole(folder / "data", 512)
+    stage.cgroup("pod").set_memory_limit(64 * MIB)
+    stage.start("pod/victim", loads.fio("victim", folder / "data", "--rw=read", "--rate=20m", *_CACHED), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        vm = ("--vm", "1", "--vm-bytes", "48m", "--vm-keep", "--vm-method", "write64")
+        stage.start("pod/fresh", loads.stress(*vm), stage.far)
+        stage.wait(HARM_SECONDS)
+        stage.stop("pod/fresh")
+    stage.wait(RECOVER_SECONDS)
+
+
 def _node(stage: Stage) -> None:
     folder, in_memory = stage.folder(), stage.folder(_SHARED_MEMORY)
     loads.hole(folder / "flood", 16384)
@@ -81,6 +96,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         _pods_limit,
         (Claim("pod/victim", "memory", "ancestor_limit", "pod"), *_waits("pod/sidecar")),
         (Proof("pod/victim", STALLED_MEMORY, 0.1),),
+    ),
+    Scenario(
+        "sibling-fills-pod",
+        "a container that just started holds three quarters of the pod's memory",
+        _fresh_sibling,
+        (Claim("pod/victim", "memory", "ancestor_limit", "pod/fresh"), *_waits("pod/fresh")),
+        (Proof("pod/victim", STALLED_MEMORY, 0.05),),
     ),
     Scenario(
         "page-cache-flood",
