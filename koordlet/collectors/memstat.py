@@ -30,8 +30,8 @@ FULL_RATIO = 0.8
 class MemStat(FileCollector):
     """memory.stat costs tens of microseconds each, so cgroups are read in turn.
 
-    Out of turn are new cgroups, usage within a limit that is nearly reached, which says who fills it, and memory.stat
-    of the few cgroups whose pages came back most since they were read last.
+    Out of turn are usage of new cgroups and within a limit that is nearly reached, which says who fills it, and
+    memory.stat of the few cgroups whose pages came back most since they were read last.
     """
 
     source = "memstat"
@@ -57,18 +57,13 @@ class MemStat(FileCollector):
             return wanted
         usage, limit, _ = self._per_cgroup
         waiting = {info.id for info in wanted}
-        full = self._full(work.cgroups, usage, limit) if file is usage else frozenset()
-        moving = self._refaulting if file is self._per_cgroup[-1] else frozenset()
-        more = [
-            info
-            for info in work.cgroups
-            if info.id not in waiting
-            and (
-                info.id in moving
-                or not file.has(info.id)
-                or (full and not full.isdisjoint((info.path, *ancestors(info.path))))
-            )
-        ]
+        if file is usage:
+            full = self._full(work.cgroups, usage, limit)
+            more = [info for info in work.cgroups if not file.has(info.id) or _is_within_any(info.path, full)]
+        else:
+            moving = self._refaulting if file is self._per_cgroup[-1] else frozenset()
+            more = [info for info in work.cgroups if info.id in moving] if moving else []
+        more = [info for info in more if info.id not in waiting]
         return (*wanted, *more) if more else wanted
 
     @staticmethod
@@ -95,6 +90,10 @@ class MemStat(FileCollector):
                 PerCgroupFile(KeptFiles(mount, "memory.stat"), STAT_COLUMNS, parse_memory_stat),
             ]
         )
+
+
+def _is_within_any(path: str, tops: frozenset[str]) -> bool:
+    return bool(tops) and not tops.isdisjoint((path, *ancestors(path)))
 
 
 def parse_bytes(content: bytes) -> tuple[float]:

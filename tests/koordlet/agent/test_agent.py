@@ -168,9 +168,9 @@ def test_a_cgroup_has_the_class_of_the_first_rule_that_matches(make_agent: Calla
 
 def test_costly_files_are_read_in_turn(make_agent: Callable[..., Agent], host: FakeHost) -> None:
     for path in ("/", "/web", "/batch"):
-        make_tree(host.root / "cg" / path.strip("/"), {"memory.current": "4096\n"})
+        make_tree(host.root / "cg" / path.strip("/"), {"memory.stat": "anon 4096\nfile 0\n"})
     agent = make_agent(CgroupSettings(slow_every_ticks=3))
-    known = [int(np.isfinite(agent.collect().cgroup.columns["memstat.usage_bytes"]).sum()) for _ in range(3)]
+    known = [int(np.isfinite(agent.collect().cgroup.columns["memstat.anon_bytes"]).sum()) for _ in range(3)]
     assert known == [1, 2, 3]
 
 
