@@ -135,11 +135,13 @@ class NamedClaim(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """A volume as far as it limits placement: a claim, or a disk that only one node may mount."""
+    """A volume as far as it limits placement or eviction: a claim, a disk of one node, data that go with the pod."""
 
     name: str = ""
     persistent_volume_claim: NamedClaim | None = None
     ephemeral: dict[str, Any] | None = None
+    empty_dir: dict[str, Any] | None = None
+    host_path: dict[str, Any] | None = None
     gce_persistent_disk: dict[str, Any] | None = None
     aws_elastic_block_store: dict[str, Any] | None = None
     iscsi: dict[str, Any] | None = None

@@ -24,7 +24,7 @@ from controllers.runtime.metrics import Metrics
 from controllers.runtime.outages import Outages
 from controllers.runtime.settings import LoopSettings
 from controllers.runtime.view import NEVER, ClusterCopy, View
-from controllers.runtime.writer import Answer, Result, Writer
+from controllers.runtime.writer import Answer, Asking, Result, Writer
 from controllers.runtime.writes import Target, Write, Writes, kind_name, metadata_of
 
 log = logging.getLogger(__name__)
@@ -55,10 +55,11 @@ class Loop:
         recorder: EventRecorder | None = None,
         metrics: Metrics | None = None,
         leading: Callable[[], bool] | None = None,
+        ask: Asking | None = None,
         clock: Callable[[], float] = time.time,
         random: Random | None = None,
     ) -> None:
-        """`writer` must not try a request twice: what is repeated later is planned anew."""
+        """`writer` must not try a request twice: what is repeated later is planned anew. `ask` asks the scheduler."""
         self.settings = settings or LoopSettings()
         self.metrics = metrics or Metrics()
         self.ready = threading.Event()
@@ -73,7 +74,7 @@ class Loop:
         self._stopping = threading.Event()
         self._copy = copy_for(controllers)
         self._holds = Holds(Backoff(self.settings.retry_seconds, self.settings.retry_limit_seconds), self._random)
-        self._writer = Writer(writer, self.settings.workers, self._inbox.put, self._leading)
+        self._writer = Writer(writer, self.settings.workers, self._inbox.put, self._leading, ask)
         self._informers: dict[str, Informer[Any]] = {}
         self._was_leading = False
         self._next_full: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Prometheus metrics of koord-manager."""
+"""Prometheus metrics of a program of controllers."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -8,47 +8,47 @@ PLAN_BUCKETS = tuple(0.001 * 2**step for step in range(14))
 
 
 class Metrics:
-    """All metrics of one manager, in a registry of its own."""
+    """All metrics of one program, in a registry of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "koord_manager") -> None:
         self.registry = CollectorRegistry()
         self._plans = Histogram(
-            "koord_manager_plan_duration_seconds",
+            f"{prefix}_plan_duration_seconds",
             "Time of one plan of a controller.",
             ("controller",),
             buckets=PLAN_BUCKETS,
             registry=self.registry,
         )
         self._plan_failures = Counter(
-            "koord_manager_plan_failures", "Plans that ended in an error.", ("controller",), registry=self.registry
+            f"{prefix}_plan_failures", "Plans that ended in an error.", ("controller",), registry=self.registry
         )
         self._writes = Counter(
-            "koord_manager_writes",
+            f"{prefix}_writes",
             "Writes by controller, kind and result.",
             ("controller", "kind", "result"),
             registry=self.registry,
         )
         self._waiting = Gauge(
-            "koord_manager_objects_due",
+            f"{prefix}_objects_due",
             "Objects held back from a plan's writes.",
             ("controller",),
             registry=self.registry,
         )
         self._objects = Gauge(
-            "koord_manager_objects", "Objects in the copy of the cluster, by kind.", ("kind",), registry=self.registry
+            f"{prefix}_objects", "Objects in the copy of the cluster, by kind.", ("kind",), registry=self.registry
         )
-        self._leading = Gauge("koord_manager_leading", "1 while this process leads.", registry=self.registry)
+        self._leading = Gauge(f"{prefix}_leading", "1 while this process leads.", registry=self.registry)
         self._requests = Counter(
-            "koord_manager_requests", "Requests to the API server.", ("method", "code"), registry=self.registry
+            f"{prefix}_requests", "Requests to the API server.", ("method", "code"), registry=self.registry
         )
         self._warnings = Counter(
-            "koord_manager_warnings",
+            f"{prefix}_warnings",
             "Warnings by controller and reason.",
             ("controller", "reason"),
             registry=self.registry,
         )
         self._silence = Gauge(
-            "koord_manager_api_server_silent_seconds",
+            f"{prefix}_api_server_silent_seconds",
             "Time since any watch heard the API server.",
             registry=self.registry,
         )

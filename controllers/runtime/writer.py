@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from cluster import Client, ClusterError, Conflict, DeleteOptions, NotFound, evict, merge_patch
+from api.placement import PlacementAnswer, PlacementRequest
+from cluster import Client, ClusterError, Conflict, DeleteOptions, Forbidden, Invalid, NotFound, evict, merge_patch
 from cluster.errors import AlreadyExists
 from controllers.runtime.writes import Target, Verb, Write, metadata_of, on_version, patch_body
 
@@ -21,6 +22,8 @@ class Result(StrEnum):
     """The object changed since it was read: planned again once the change is seen."""
     GONE = "gone"
     FAILED = "failed"
+    UNPLACED = "unplaced"
+    """Never sent: the scheduler was not reached, or has no node for the pod."""
     DROPPED = "dropped"
     """Never sent: this process does not lead any more."""
 
@@ -39,15 +42,29 @@ class Answer:
     error: str = ""
 
 
+class UnplacedError(Exception):
+    """The scheduler's refusal, or its silence; the message says which."""
+
+
+Asking = Callable[[PlacementRequest], PlacementAnswer]
+"""Asks the running scheduler; raises UnplacedError when it does not answer."""
+
+
 class Writer:
     """Writes in `workers` threads; every batch ends in one answer, given to `report` in the worker's thread."""
 
     def __init__(
-        self, client: Client, workers: int, report: Callable[[Answer], None], allowed: Callable[[], bool]
+        self,
+        client: Client,
+        workers: int,
+        report: Callable[[Answer], None],
+        allowed: Callable[[], bool],
+        ask: Asking | None = None,
     ) -> None:
         self._client = client
         self._report = report
         self._allowed = allowed
+        self._ask = ask
         self._stopping = False
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="write")
 
@@ -68,12 +85,20 @@ class Writer:
                 if self._stopping or not self._allowed():
                     result = Result.DROPPED
                     break
-                version = self._send(on_version(write, version) if version and write.version else write)
+                if write.question is not None:
+                    self._placeable(write.question)
+                    # The answer took its time; the lead may be gone.
+                    if not self._allowed():
+                        result = Result.DROPPED
+                        break
+                version = self._send_or_instead(on_version(write, version) if version and write.version else write)
                 done += 1
         except (Conflict, AlreadyExists) as failure:
             result, error = Result.CONFLICT, str(failure)
         except NotFound as failure:
             result, error = Result.GONE, str(failure)
+        except UnplacedError as failure:
+            result, error = Result.UNPLACED, str(failure)
         except ClusterError as failure:
             result, error = Result.FAILED, str(failure)
         except Exception as failure:
@@ -81,6 +106,25 @@ class Writer:
             log.exception("%s: writing %s", controller, writes[0].target)
             result, error = Result.FAILED, f"{type(failure).__name__}: {failure}"
         self._report(Answer(controller, writes[0].target, writes, result, done, version, error))
+
+    def _placeable(self, question: PlacementRequest) -> None:
+        if self._ask is None:
+            raise UnplacedError("there is no scheduler to ask for a place")
+        placements = self._ask(question).placements
+        if len(placements) < len(question.pods):
+            raise UnplacedError("the scheduler's answer lacks the pod")
+        if not placements[-1].node:
+            raise UnplacedError(placements[-1].message or "the scheduler has no node for the pod")
+
+    def _send_or_instead(self, write: Write) -> str:
+        try:
+            return self._send(write)
+        except (Forbidden, Invalid) as refusal:
+            if write.instead is None:
+                raise
+            log.warning("%s %s: %s", write.verb.value, write.target, refusal)
+            self._send(write.instead)
+            return ""
 
     def _send(self, write: Write) -> str:
         """Return the version that the write left; empty for none."""
@@ -90,11 +134,11 @@ class Writer:
         if write.verb is Verb.PATCH:
             stored = self._client.patch(resource, key, merge_patch(patch_body(write)), subresource=write.subresource)
             return metadata_of(stored).resource_version
-        options = DeleteOptions(uid=write.uid, resource_version=write.version)
+        options = DeleteOptions(write.uid, write.version, write.grace_seconds)
         if write.verb is Verb.DELETE:
             self._client.delete(resource, key, options)
         else:
-            answer = evict(self._client, key, DeleteOptions(uid=write.uid))
+            answer = evict(self._client, key, replace(options, resource_version=""))
             if not answer.accepted:
                 raise Conflict(answer.message)
         return ""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from api.kube.meta import ObjectMeta, ObjectReference
+from api.placement import PlacementRequest
 from cluster.events import Event
 from cluster.resources import Document, Key, Resource
 
@@ -42,6 +43,12 @@ class Write:
     uid: str = ""
     event: Event | None = None
     """Recorded once the write is done."""
+    question: PlacementRequest | None = None
+    """Placement that the scheduler must find first; without its answer, or a node for the last pod, nothing is sent."""
+    instead: "Write | None" = None
+    """Sent when the API server refuses this one for good (forbidden, invalid)."""
+    grace_seconds: int | None = None
+    """Grace period of a deletion or eviction; None leaves it to the pod."""
 
     @property
     def target(self) -> "Target":

@@ -1,0 +1,1 @@
+"""koord-descheduler: pods that had better run elsewhere, chosen by plugins (docs/descheduler.md)."""

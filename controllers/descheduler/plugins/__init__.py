@@ -1,0 +1,1 @@
+"""Plugins: one module each, known by the name that configurations spell."""

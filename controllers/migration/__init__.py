@@ -1,0 +1,1 @@
+"""PodMigrationJobs: a place first, the eviction after it (docs/descheduler.md)."""

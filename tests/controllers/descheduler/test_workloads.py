@@ -1,0 +1,88 @@
+"""Workloads: Koordinator's defaults as a table, owners of owners, and what unrest is."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers.descheduler.kinds import WorkloadObject
+from controllers.descheduler.workloads import most_at_once, unrest, workload_of
+from tests.descheduling import a_pod, a_workload
+
+
+@pytest.mark.parametrize(
+    ("stated", "replicas", "expected"),
+    [
+        *((None, replicas, most) for replicas, most in ((1, 1), (2, 1), (3, 1), (4, 2), (10, 2), (11, 1), (19, 1))),
+        *((None, replicas, most) for replicas, most in ((20, 2), (29, 2), (100, 10))),
+        (0, 5, 1),
+        (3, 2, 2),
+        ("10%", 5, 1),
+        ("50%", 5, 2),
+        ("x%", 5, 1),
+        ("99999%", 5, 1),
+    ],
+)
+def test_most_at_once(stated: int | str | None, replicas: int, expected: int) -> None:
+    assert most_at_once(stated, replicas) == expected
+
+
+def test_a_replica_set_is_its_deployment() -> None:
+    owner = {"kind": "Deployment", "name": "shop", "uid": "uid-shop", "controller": True}
+    known = {
+        "uid-web": ("ReplicaSet", a_workload("web", 3, metadata={"ownerReferences": [owner]})),
+        "uid-shop": ("Deployment", a_workload("shop", 7)),
+    }
+    found = workload_of(a_pod("p"), known)
+    assert found is not None
+    assert (found.uid, found.name, found.replicas) == ("uid-shop", "Deployment/shop/shop", 7)
+
+
+def test_an_unknown_kind_has_no_number_and_a_bare_pod_no_workload() -> None:
+    found = workload_of(a_pod("p", owner="it", kind="GameServerSet"), {})
+    assert found is not None
+    assert (found.name, found.replicas) == ("GameServerSet/shop/it", None)
+    assert workload_of(a_pod("p", owner=""), {}) is None
+
+
+def test_owners_in_a_circle_end() -> None:
+    loop = [{"kind": "X", "name": "web", "uid": "uid-web", "controller": True}]
+    known = {"uid-web": ("X", a_workload("web", metadata={"ownerReferences": loop}))}
+    assert workload_of(a_pod("p"), known) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        pytest.param("Deployment", {}, "", id="at-rest"),
+        pytest.param("Deployment", {"generation": 2}, "its controller has not seen its latest change", id="unseen"),
+        pytest.param("Deployment", {"replicas_seen": 4}, "it scales from 4 to 5 pods", id="scaling"),
+        pytest.param("Deployment", {"updatedReplicas": 3}, "3 of 5 pods are updated", id="rolling-out"),
+        pytest.param("CloneSet", {"updatedReplicas": 3}, "", id="no-revision-differs"),
+        pytest.param(
+            "CloneSet",
+            {"updatedReplicas": 3, "updateRevision": "b", "currentRevision": "a"},
+            "3 of 5 pods are updated",
+            id="kruise",
+        ),
+        pytest.param(
+            "CloneSet",
+            {
+                "updatedReplicas": 3,
+                "updateRevision": "b",
+                "currentRevision": "a",
+                "spec": {"updateStrategy": {"partition": "40%"}},
+            },
+            "",
+            id="held-back-on-purpose",
+        ),
+        pytest.param("StatefulSet", {"metadata": {"deletionTimestamp": "x"}}, "it is being deleted", id="deleted"),
+    ],
+)
+def test_unrest(kind: str, changes: dict[str, Any], expected: str) -> None:
+    seen = changes.pop("replicas_seen", None)
+    it = a_workload(**changes)
+    if seen is not None:
+        it = msgspec.structs.replace(it, status=msgspec.structs.replace(it.status, replicas=seen))
+    assert isinstance(it, WorkloadObject)
+    assert unrest(kind, it) == expected
