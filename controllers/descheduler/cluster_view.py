@@ -12,6 +12,7 @@ from api.crds.placement import PodMigrationJob, Reservation
 from api.kube.objects import Node, Pod, PodDisruptionBudget
 from api.kube.resources import QuantityError, Resources, parse_quantity, total
 from api.kube.selectors import label_selector_matches
+from api.kube.times import epoch_seconds
 from api.protocol import ANNOTATION_NODE_RAW_ALLOCATABLE, LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
 from api.qos import PriorityBand, QoSClass, priority_band
 from cluster.resources import Key
@@ -93,8 +94,9 @@ class Cluster:
 
     @cached_property
     def moving(self) -> Mapping[str, PodMigrationJob]:
-        """Unfinished jobs by the uid of their pods."""
-        return {pod.metadata.uid: job for job in self.unfinished_jobs if (pod := self.pod_of(job)) is not None}
+        """Unfinished jobs by the uid of their pods; of several the one that passed the arbitration, else the oldest."""
+        best_last = sorted(self.unfinished_jobs, key=_claim)
+        return {pod.metadata.uid: job for job in best_last if (pod := self.pod_of(job)) is not None}
 
     @cached_property
     def passed(self) -> frozenset[str]:
@@ -118,6 +120,10 @@ class Cluster:
 def has_passed(job: PodMigrationJob) -> bool:
     """Return whether a job passed the arbitration."""
     return job.status.phase == "Running" or job.metadata.annotations.get(ANNOTATION_PASSED) == "true"
+
+
+def _claim(job: PodMigrationJob) -> tuple[bool, float, str]:
+    return has_passed(job), -(epoch_seconds(job.metadata.creation_timestamp) or 0.0), job.metadata.uid
 
 
 def amounts(quantities: Mapping[str, Any]) -> Resources:

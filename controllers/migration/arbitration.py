@@ -35,7 +35,7 @@ def arbitrate(cluster: Cluster, waiting: Sequence[PodMigrationJob], args: Migrat
             found.append(Choice(job))
             continue
         other = cluster.moving.get(pod.metadata.uid)
-        if other is not None and other.metadata.uid != job.metadata.uid and _before(other, job):
+        if other is not None and other.metadata.uid != job.metadata.uid:
             found.append(Choice(job, f"job {other.metadata.name} moves the pod already", ended=True))
             continue
         refusal = checks.permanent(pod) or checks.passing(pod, moving=frozenset(passed))
@@ -74,8 +74,3 @@ def _rank(cluster: Cluster, job: PodMigrationJob) -> tuple[float, ...]:
 def _job_of(pod: Pod | None) -> str:
     owner = pod.metadata.controlled_by if pod is not None else None
     return owner.uid if owner is not None and owner.kind == "Job" else ""
-
-
-def _before(left: PodMigrationJob, right: PodMigrationJob) -> bool:
-    times = [epoch_seconds(job.metadata.creation_timestamp) or 0.0 for job in (left, right)]
-    return (times[0], left.metadata.uid) < (times[1], right.metadata.uid)
