@@ -12,6 +12,7 @@ from api.crds.placement import JobDeleteOptions, PodMigrationJob, PodMigrationJo
 from api.kube.meta import ObjectMeta, ObjectReference
 from api.kube.objects import Node
 from api.kube.selectors import label_selector_matches
+from api.kube.times import epoch_seconds
 from api.placement import MAX_PODS, PlacementRequest, SimulatedPod
 from cluster.events import Event
 from cluster.resources import Key, Resource
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 ANNOTATION_REASON = "descheduler.koordinator.sh/evict-reason"
 ANNOTATION_TRIGGER = "descheduler.koordinator.sh/evict-trigger"
 ANNOTATION_CREATED_BY = "descheduler.koordinator.sh/job-created-by"
+ANNOTATION_WORKLOAD = "descheduler.koordinator.sh/workload-uid"
+"""Annotation of a job, by which limits of workloads outlast the process."""
 ANNOTATION_APPROVAL = "descheduler.koordinator.sh/approval"
 EVENT_SECONDS = 10.0
 """Least time between two runs of event-driven plugins."""
@@ -50,6 +53,7 @@ class Descheduler(Controller[ControllerSettings]):
         self.refused: list[tuple[str, str, str]] = []
         """Plugin, pod and reason of the last cycle's refusals."""
         self._limits = Limits(configuration)
+        self._first = True
         self._cycle_seconds = float("-inf")
         self._event_seconds = float("-inf")
 
@@ -73,6 +77,12 @@ class Descheduler(Controller[ControllerSettings]):
         ready = [node for node in cluster.nodes.values() if node_ready(node)]
         if len(ready) < 2:
             return Writes()
+        if self._first:
+            self._first = False
+            self._limits.recall(
+                (job.metadata.annotations.get(ANNOTATION_WORKLOAD, ""), epoch_seconds(job.metadata.creation_timestamp))
+                for job in cluster.jobs.values()
+            )
         if cycle:
             self._limits.begin()
             self.refused = []
@@ -83,7 +93,7 @@ class Descheduler(Controller[ControllerSettings]):
             plugin.run(session)
             wanted += [(profile, each) for each in session.wanted]
             self.refused += [(plugin.name, pod.key, why) for pod, why in session.refused]
-        return self._writes(wanted, now)
+        return self._writes(cluster, wanted, now)
 
     def _sessions(
         self, cluster: Cluster, ready: Sequence[Node], now: float
@@ -113,7 +123,7 @@ class Descheduler(Controller[ControllerSettings]):
 
                     yield profile, plugin, Session(cluster, now, nodes, chosen, plugin.args, plugin.name, admit)
 
-    def _writes(self, wanted: Sequence[tuple[BuiltProfile, Wanted]], now: float) -> Writes:
+    def _writes(self, cluster: Cluster, wanted: Sequence[tuple[BuiltProfile, Wanted]], now: float) -> Writes:
         writes: list[Write] = []
         notes: list[Event] = []
         before: list[SimulatedPod] = []
@@ -133,19 +143,22 @@ class Descheduler(Controller[ControllerSettings]):
             # Those before it compete for the same room, whatever becomes of them.
             question = PlacementRequest(pods=[*before[-(MAX_PODS - 1) :], asked])
             before.append(asked)
-            job = self._job(profile, each, now)
+            job = self._job(cluster, profile, each, now)
             event = Event(reference(POD, pod), "Descheduled", f"{each.plugin}: {each.reason}", "Migrate")
             reason = f"{each.plugin} moves {pod.key} from {pod.spec.node_name}: {each.reason}"
             writes.append(replace(create(MIGRATION, job, reason, event=event), question=question))
         return Writes(writes, notes)
 
-    def _job(self, profile: BuiltProfile, wanted: Wanted, now: float) -> PodMigrationJob:
+    def _job(self, cluster: Cluster, profile: BuiltProfile, wanted: Wanted, now: float) -> PodMigrationJob:
         pod, args = wanted.pod, profile.migration
         annotations = {
             ANNOTATION_REASON: wanted.reason,
             ANNOTATION_TRIGGER: wanted.plugin,
             ANNOTATION_CREATED_BY: self.identity,
         }
+        workload = cluster.workload(pod)
+        if workload is not None:
+            annotations[ANNOTATION_WORKLOAD] = workload.uid
         if self.configuration.approval == "Manual":
             annotations[ANNOTATION_APPROVAL] = "required"
         short = hashlib.sha256(f"{pod.metadata.uid} {now:.3f}".encode()).hexdigest()[:10]

@@ -1,6 +1,7 @@
 """How many pods a cycle, a minute and a workload may lose."""
 
 from collections import Counter, deque
+from collections.abc import Iterable
 
 from api.kube.times import duration_seconds
 from controllers.descheduler.cluster_view import Cluster
@@ -25,6 +26,14 @@ class Limits:
         self._by_node: Counter[str] = Counter()
         self._by_namespace: Counter[str] = Counter()
         self._total = 0
+
+    def recall(self, jobs: Iterable[tuple[str, float | None]]) -> None:
+        """Count jobs that a process before made: uid of the workload and time, seconds since the epoch."""
+        for uid, created in sorted((uid, created) for uid, created in jobs if created is not None):
+            self._recent.append(created)
+            if uid:
+                self._workloads.setdefault(uid, deque()).append(created)
+        self._recent = deque(sorted(self._recent))
 
     def begin(self) -> None:
         """Start a cycle."""

@@ -10,6 +10,7 @@ from api.crds.placement import PodMigrationJob, Reservation
 from api.kube.objects import Pod
 from api.kube.times import duration_seconds, epoch_seconds, rfc3339
 from api.placement import MAX_PODS, PlacementRequest, SimulatedPod
+from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
 from cluster.events import Event
 from cluster.rate_limit import TokenBucket
 from cluster.resources import Key, Resource
@@ -95,7 +96,7 @@ class Migrations(Controller[ControllerSettings]):
         node = cluster.nodes.get(Key("", reservation.status.node_name)) if reservation is not None else None
         refusal = EvictionFilter(cluster, self.args).permanent(pod) if pod is not None else None
         forbidden = refusal.reason if refusal else ""
-        return Facts(pod, reservation, node, _successor(cluster, reservation, pod), forbidden)
+        return Facts(pod, reservation, node, _successor(cluster, job, reservation, pod), forbidden)
 
     def _chosen(self, cluster: Cluster, choice: Choice, now: float) -> list[Write]:
         job = choice.job
@@ -117,8 +118,8 @@ class Migrations(Controller[ControllerSettings]):
             )
         if step.status != job.status:
             kind = "Warning" if step.status.phase == "Failed" else "Normal"
-            reason = step.status.reason if kind == "Warning" else step.status.status or step.status.phase
-            event = Event(reference(MIGRATION, job), reason or "Started", step.note, "Migrate", kind, _target(job))
+            reason = step.status.reason if kind == "Warning" else step.status.status or "Started"
+            event = Event(reference(MIGRATION, job), reason, step.note, "Migrate", kind, _target(job))
             body = {"status": _changes(job, step)}
             writes.append(patch(MIGRATION, job, body, step.note, subresource="status", event=event))
         pod = cluster.pod_of(job)
@@ -197,13 +198,41 @@ def _question(cluster: Cluster, pod: Pod) -> PlacementRequest:
     return PlacementRequest(pods=pods)
 
 
-def _successor(cluster: Cluster, reservation: Reservation | None, old: Pod | None) -> Pod | None:
-    for owner in reservation.status.current_owners if reservation is not None else ():
-        pod = cluster.pods_by_uid.get(owner.uid) or cluster.pods.get(Key(owner.namespace, owner.name))
-        pending = old is not None and not old.spec.node_name
-        if pod is not None and (old is None or pod.metadata.uid != old.metadata.uid or pending):
-            return pod
-    return None
+def _successor(cluster: Cluster, job: PodMigrationJob, reservation: Reservation | None, old: Pod | None) -> Pod | None:
+    """Return the pod that uses the place: the one noted before, an owner, or one whose annotation names the place.
+
+    An ended reservation may have lost its owners; the annotation stays with the pod.
+    """
+    noted = job.status.pod_ref.uid if job.status.pod_ref else ""
+    if noted in cluster.pods_by_uid:
+        return cluster.pods_by_uid[noted]
+    if reservation is None:
+        return None
+    found = [cluster.pods_by_uid.get(each.uid) for each in reservation.status.current_owners]
+    found += [
+        pod
+        for pod in cluster.pods_by_node.get(reservation.status.node_name, ())
+        if _drawn_from(pod) == reservation.metadata.uid
+    ]
+    pending = old is not None and not old.spec.node_name
+    return next(
+        (pod for pod in found if pod and (old is None or pod.metadata.uid != old.metadata.uid or pending)), None
+    )
+
+
+def _drawn_from(pod: Pod) -> str:
+    """Return the uid of the reservation that a pod uses, empty for none."""
+    text = pod.metadata.annotations.get(ANNOTATION_RESERVATION_ALLOCATED)
+    if not text:
+        return ""
+    try:
+        return msgspec.json.decode(text, type=_Allocated).uid
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+class _Allocated(msgspec.Struct):
+    uid: str = ""
 
 
 def _free(cluster: Cluster, job: PodMigrationJob) -> list[Write]:

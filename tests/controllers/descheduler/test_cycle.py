@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.crds.placement import PodMigrationJobStatus
+from api.kube.times import rfc3339
 from api.settings import SettingsError
 from controllers.descheduler.configuration import DeschedulerConfiguration, build
 from controllers.descheduler.cycle import ANNOTATION_APPROVAL, Descheduler
@@ -87,6 +89,20 @@ def test_limits_by_time_outlast_a_cycle() -> None:
     assert not names(planned(it, NOW + 59))
     assert names(planned(it, NOW + 61)) == ["p2"], "workloads that were moved lately wait their five minutes"
     assert names(planned(it, NOW + 301)) == ["p0", "p1"]
+
+
+def test_a_process_that_starts_counts_the_jobs_of_the_one_before() -> None:
+    first = planned(descheduler(profile(maxMigratingPerWorkload=1)))
+    made = [
+        msgspec.structs.replace(
+            each.body, metadata=msgspec.structs.replace(each.body.metadata, creation_timestamp=rfc3339(NOW))
+        )
+        for each in first.writes
+    ]
+    ended = [msgspec.structs.replace(job, status=PodMigrationJobStatus(phase="Succeeded")) for job in made]
+    second = descheduler(profile(maxMigratingPerWorkload=1))
+    assert not names(second.plan(a_view({**objects(), MIGRATION: ended}), NOW + 10))
+    assert names(second.plan(a_view({**objects(), MIGRATION: ended}), NOW + 301)) == ["p0", "p1", "p2"]
 
 
 def test_a_dry_run_says_what_it_would_do() -> None:

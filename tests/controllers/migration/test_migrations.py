@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,8 @@ class Cluster:
         self.client = client
         self.numbers = itertools.count(REPLICAS)
         self.reserve = True
+        self.owners = True
+        """State the owners of a reservation that is used."""
         resources = {"cpu": "10", "memory": "100G", "pods": "110"}
         for name in ("a", "b"):
             status = {"capacity": resources, "allocatable": resources, "conditions": [READY]}
@@ -80,12 +83,18 @@ class Cluster:
             return
         free = next((key for key, it in places.items() if (it.get("status") or {}).get("phase") == "Available"), None)
         new = f"w{next(self.numbers)}"
-        self.twin.load(PODS, [self.pod(new, "b")])
+        made = self.pod(new, "b")
         if free is not None:
+            text = json.dumps({"name": free.name, "uid": places[free]["metadata"]["uid"]})
+            made["metadata"]["annotations"] = {"scheduling.koordinator.sh/reservation-allocated": text}
+        self.twin.load(PODS, [made])
+        if free is not None and self.owners:
             uid = self.twin.objects(PODS)[Key("shop", new)]["metadata"]["uid"]
             owner = {"namespace": "shop", "name": new, "uid": uid}
             status = {"phase": "Succeeded", "currentOwners": [owner]}
             self.client.patch(RESERVATION, free, merge_patch({"status": status}), subresource="status")
+        elif free is not None:
+            self.client.patch(RESERVATION, free, merge_patch({"status": {"phase": "Succeeded"}}), subresource="status")
 
     def reaches(self, phase: str) -> dict[str, Any]:
         def there() -> bool:
@@ -138,6 +147,13 @@ def test_a_pod_moves_with_every_step_in_status_and_events(cluster: Cluster) -> N
     reasons = {each["reason"] for each in cluster.twin.objects(EVENTS).values()}
     assert {"ReservationCreated", "ReservationScheduled", "Evicting", "Descheduled", "Complete"} <= reasons
     cluster.check_that_no_pod_was_lost()
+
+
+def test_a_place_that_has_lost_its_owners_is_known_by_the_annotation_of_the_new_pod(cluster: Cluster) -> None:
+    cluster.ask()
+    cluster.owners = False
+    with running(cluster.twin, {"migration": Migrations(ARGS, "me")}):
+        assert cluster.reaches("Succeeded")["podRef"]["name"] == f"w{REPLICAS}"
 
 
 STEPS = {
