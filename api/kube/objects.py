@@ -173,10 +173,26 @@ class PodSpec(Wire, frozen=True):
     resource_claims: list[dict[str, Any]] = []
 
 
+class ContainerEnd(Wire, frozen=True):
+    """Why a container waits or ended."""
+
+    reason: str = ""
+    exit_code: int | None = None
+
+
+class ContainerState(Wire, frozen=True):
+    """State of a container; both None while it runs."""
+
+    waiting: ContainerEnd | None = None
+    terminated: ContainerEnd | None = None
+
+
 class ContainerStatus(Wire, frozen=True):
-    """What the node gives to a container; differs from what it asks for while a resize in place is under way."""
+    """A container on its node. What it is given differs from what it asks for while it is resized in place."""
 
     name: str = ""
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
     allocated_resources: dict[str, Quantity] = {}
     resources: ResourceRequirements | None = None
 
