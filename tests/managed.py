@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cluster import ClientSettings, DeltaType, Key, Resource, StoreDelta
+from cluster import Client, ClientSettings, DeltaType, Key, Resource, StoreDelta
 from cluster.twin import Twin
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.loop import Loop, copy_for
@@ -52,14 +52,26 @@ def view_of(controller: AnyController, objects: Objects, *, heard_since_seconds:
 def running(twin: Twin, controllers: Mapping[str, AnyController], **options: Any) -> Iterator[Loop]:
     """A manager's loop on a twin, synced."""
     once = ClientSettings(requests_per_second=1e6, burst=1_000_000, attempts=1, timeout_seconds=3.0)
-    with twin.client() as reader, twin.client(once) as writer:
-        loop = Loop(reader, writer, controllers, options.pop("settings", FAST), **options)
-        thread = threading.Thread(target=loop.run, daemon=True)
-        thread.start()
-        try:
-            wait_for(loop.ready.is_set)
-            yield loop
-        finally:
-            loop.stop()
-            thread.join(10)
-            assert not thread.is_alive()
+    with (
+        twin.client() as reader,
+        twin.client(once) as writer,
+        running_on(reader, controllers, writer, **options) as loop,
+    ):
+        yield loop
+
+
+@contextmanager
+def running_on(
+    reader: Client, controllers: Mapping[str, AnyController], writer: Client | None = None, **options: Any
+) -> Iterator[Loop]:
+    """A manager's loop on any API server, synced."""
+    loop = Loop(reader, writer or reader, controllers, options.pop("settings", FAST), **options)
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    try:
+        wait_for(loop.ready.is_set)
+        yield loop
+    finally:
+        loop.stop()
+        thread.join(10)
+        assert not thread.is_alive()

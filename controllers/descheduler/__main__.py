@@ -24,6 +24,7 @@ from controllers.runtime.loop import Loop, SyncTimeoutError, view_once
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.settings import LoopSettings
 from controllers.runtime.writer import UnplacedError
+from controllers.runtime.writes import Writes
 
 PROGRAM = "koord-descheduler"
 LOOP = LoopSettings(requests_per_second=50.0, burst=100, retry_limit_seconds=60.0)
@@ -135,12 +136,14 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
 
 @main.command()
 @click.option("--refused", is_flag=True, help="List the pods that plugins chose and that may not be moved, too.")
+@click.option("--cycles", default=1, show_default=True, help="Cycles on the present state: loads count when they last.")
 @click.pass_obj
-def plan(chosen: tuple[Chosen, SchedulerAddress], refused: bool) -> None:
-    """Print what one cycle would move at present, with the scheduler's answer. Writes nothing.
+def plan(chosen: tuple[Chosen, SchedulerAddress], refused: bool, cycles: int) -> None:
+    """Print what the last of some cycles would move at present, with the scheduler's answer. Writes nothing.
 
     \b
     koord-descheduler --config d.yaml plan --refused
+    koord-descheduler --config d.yaml plan --cycles 6     as if the present load had lasted
     """
     logging.getLogger().setLevel(logging.ERROR)
     cluster, scheduler = chosen
@@ -151,7 +154,11 @@ def plan(chosen: tuple[Chosen, SchedulerAddress], refused: bool) -> None:
             view = view_once(client, {"descheduler": descheduler})["descheduler"]
         except ClusterError as error:
             die(f"API server: {error}")
-    writes = descheduler.plan(view, time.time())
+    writes = Writes()
+    for _ in range(cycles):
+        writes = descheduler.plan(view, time.time())
+        if writes.writes or writes.warnings:
+            break
     asking = _scheduler(scheduler)
     for write in writes.writes:
         assert write.question is not None
