@@ -23,6 +23,7 @@ from koordlet.config import AgentSettings
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.files import HostTree
+from koordlet.host.scheduling import no_breaks
 from koordlet.identity.cgroup_names import QoSRule
 from koordlet.identity.describe import Sources
 from koordlet.identity.host_applications import HostApplicationGroup
@@ -33,6 +34,9 @@ _log = logging.getLogger(__name__)
 _WITHOUT_CPU_PROBE = frozenset({"cpustat", "pressure"})
 """Collectors whose files then tell of CPU time and of waiting, and are read of all cgroups in every tick: what is read
 in turn stands still for nine ticks and jumps in the tenth."""
+
+
+_LIST_EVERY_TICKS = 8
 
 
 class Agent:
@@ -74,10 +78,15 @@ class Agent:
         """Losses of the agent itself by place, reported with the next frame."""
         self.extra_readings: list[Callable[[], Reading]] = []
         """Called in each tick; their readings are merged into the frame."""
+        self.between: Callable[[], None] = no_breaks
+        """Called between the parts of a tick, so that it may be spread (`koordlet.host.scheduling.Breaks`)."""
         self._directories_of: tuple[CgroupInfo, ...] = ()
         self._kubelets: tuple[CgroupInfo, ...] = ()
         self._each_tick: frozenset[str] = frozenset() if "cpu" in self.probes.opened else _WITHOUT_CPU_PROBE
         self._unknown_ids: set[int] = set()
+        self._listed_ids: set[int] = set()
+        """Of these, those that a full listing has not found."""
+        self._list_from_tick = 0
         self._ticks = 0
 
     def _open_collectors(self, host: Host) -> dict[str, Collector]:
@@ -95,13 +104,14 @@ class Agent:
         self._update_cgroups(everything=everything)
         wall, monotonic = time.time_ns(), time.monotonic_ns()
         readings, sources = self._read_collectors(monotonic, everything=everything)
-        read, failures = self.probes.read()
+        read, failures = self.probes.read(self.between)
         self._resolve_unknown_ids(read)
         sources |= failures
         sources |= {name: str(reason) for name, reason in self.unsupported.items()}
         readings.extend(read.values())
         readings.extend(read() for read in self.extra_readings)
         readings.append(self._own_cost(time.monotonic_ns() - started))
+        self.between()
         tables, lost = merge(self._known.ids, readings)
         read_ns = reading_times(self._known.ids, readings)
         frame = Frame(monotonic, wall, self._known.cgroups, tables, lost | self.lost, sources, read_ns)
@@ -127,6 +137,7 @@ class Agent:
         work = Round(cgroups, due, now_ns, self._each_tick)
         readings, sources = [], {}
         for name, collector in self._collectors.items():
+            self.between()
             try:
                 readings.append(collector.collect(work))
             except (OSError, ValueError) as error:
@@ -143,19 +154,25 @@ class Agent:
     def _resolve_unknown_ids(self, read: dict[str, Reading]) -> None:
         """List all directories anew for ids that probes report and the walk does not know.
 
-        An id that stays unknown for a second tick belongs to a removed cgroup, and probes forget it.
+        That costs as much as a tick, and most such ids are cgroups that came and went between two walks: it is done at
+        once for the first, then for those that stay unknown, once in `_LIST_EVERY_TICKS`. What it does not find belongs
+        to removed cgroups, and probes forget it.
         """
         reported = reported_ids(read)
         unknown = self._unknown_among(reported)
-        if unknown - self._unknown_ids:
+        if unknown and self._ticks >= self._list_from_tick and (unknown - self._listed_ids):
+            self._list_from_tick = self._ticks + _LIST_EVERY_TICKS
             self._update_cgroups(everything=True)
             unknown = self._unknown_among(reported)
-        if unknown:
+            self._listed_ids |= unknown
+        dead = unknown & self._listed_ids & self._unknown_ids
+        if dead:
             known = self._walk.paths
-            dead = [identity for identity in unknown & self._unknown_ids if identity not in known]
-            if dead:
-                self.probes.forget(np.array(dead, dtype=np.uint64))
+            dead = {identity for identity in dead if identity not in known}
+        if dead:
+            self.probes.forget(np.array(sorted(dead), dtype=np.uint64))
         self._unknown_ids = unknown
+        self._listed_ids &= unknown
 
     def _unknown_among(self, reported: NDArray[np.uint64]) -> set[int]:
         return set(reported[~np.isin(reported, self._known.ids)].tolist())

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from api.cgroup_names import display_names, owner_of
+from api.cgroup_names import DisplayNames, owner_of
 from api.cgroup_path import is_within
 from api.frame import UNKNOWN_UID, CgroupInfo
 from koordlet.host.cgroups.walk import CgroupWalk
@@ -54,8 +54,7 @@ class KnownCgroups:
         self._removed: OrderedDict[int, CgroupInfo] = OrderedDict()
         self._awaited: dict[int, int] = {}
         """Cgroups that the table of pods lacks, and the ticks since they came."""
-        self._names: Mapping[str, str] | None = None
-        self._owners: Mapping[str, str] | None = None
+        self._names = DisplayNames()
 
     @property
     def pods(self) -> PodTable:
@@ -67,7 +66,6 @@ class KnownCgroups:
         changed = self._follow_pods()
         removed = self._follow_walk(everything=everything)
         if changed or removed is not None:
-            self._names = self._owners = None
             self.cgroups = tuple(self._infos.values())
             self.ids = np.array([info.id for info in self.cgroups], dtype=np.uint64)
         if self._awaited:
@@ -83,13 +81,15 @@ class KnownCgroups:
         chowned = [identity for identity in change.owners.keys() - change.added.keys() if identity in self._infos]
         for identity in chowned:
             self._infos[identity] = replace(self._infos[identity], owner_uid=change.owners[identity])
+            self._names.came(self._infos[identity])
             self._describe_below(self._infos[identity].path)
         removed = [self._infos.pop(identity) for identity in change.removed if identity in self._infos]
         for info in removed:
             self._awaited.pop(info.id, None)
             self._removed[info.id] = info
+            self._names.went(info)
         while len(self._removed) > _REMEMBERED_REMOVED:
-            self._removed.popitem(last=False)
+            self._names.forgot(self._removed.popitem(last=False)[1])
         return removed if removed or change.added or chowned else None
 
     def _follow_pods(self) -> bool:
@@ -116,7 +116,6 @@ class KnownCgroups:
         affected = [info for info in self._infos.values() if any(is_within(info.path, path) for path in changed)]
         changes = [self._describe(info.id, info.path, info.owner_uid) for info in affected]
         if any(changes):
-            self._names = None
             self.cgroups = tuple(self._infos.values())
 
     def _describe_below(self, path: str) -> None:
@@ -140,6 +139,7 @@ class KnownCgroups:
         if self._infos.get(identity) == described.info:
             return False
         self._infos[identity] = described.info
+        self._names.came(described.info)
         return True
 
     def _ask(self) -> None:
@@ -162,16 +162,12 @@ class KnownCgroups:
 
         A container that lives keeps its name where an earlier one had it; the earlier one's id is added to its own.
         """
-        if self._names is None:
-            self._names = display_names(self._infos.values(), self._removed.values())
-        return self._names.get(path, path)
+        return self._names.name_of(path)
 
     def title_of(self, path: str) -> str:
         """Name of the cgroup at a path, and the owner of its pod in brackets."""
-        if self._owners is None:
-            infos = (*self._removed.values(), *self._infos.values())
-            self._owners = {info.path: owner_of(info) for info in infos}
-        owner, name = self._owners.get(path, ""), self.name_of(path)
+        info = self._names.at(path)
+        owner, name = owner_of(info) if info else "", self.name_of(path)
         return f"{name} ({owner})" if owner else name
 
 

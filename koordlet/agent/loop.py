@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from api.window import Window
 from koordlet.agent.detection import Detection
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.sinks import ReaderGone, Sink, isolated
-from koordlet.host.scheduling import let_others_first
+from koordlet.host.scheduling import let_others_first, no_breaks
 from koordlet.tick import Tick
 
 _log = logging.getLogger(__name__)
@@ -44,9 +44,14 @@ class AgentLoop:
         detection: Detection | None = None,
         control: Sink | None = None,
         sinks: Mapping[str, Sink] | None = None,
+        between: Callable[[], None] = no_breaks,
     ) -> None:
-        """`control` acts on the tick before any sink reports it; a sink's failures are counted under its name."""
+        """`control` acts on the tick before any sink reports it; a sink's failures are counted under its name.
+
+        `between` is called between the steps, so that a tick may be spread.
+        """
         self._source = source
+        self._between = between
         self._detection = detection
         self._control = isolated("control", control, source.lost) if control else None
         self._sinks = [isolated(name, sink, source.lost) for name, sink in (sinks or {}).items()]
@@ -54,14 +59,17 @@ class AgentLoop:
     def tick(self) -> None:
         """One tick; the first one has no pair of frames yet and goes no further than the judge."""
         frame = self._source.collect()
+        self._between()
         verdicts = self._judge(frame)
         window = self._source.store.window()
         if window is None:
             return
         tick = self._tick_of(window, verdicts)
+        self._between()
         if self._control is not None:
             self._control(tick)
         for sink in self._sinks:
+            self._between()
             sink(tick)
 
     def run(self, interval_seconds: float, stop: Event) -> None:

@@ -1,7 +1,7 @@
 """The kernel probes of this host: opened once, read in each tick."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from api.frame import CGROUP, Reading
 from api.plugin import Unsupported
 from koordlet.agent.plugins import discover_probes
 from koordlet.config import ProbeSettings
+from koordlet.host.scheduling import no_breaks
 from probes.bcc.backend import open_probe
 from probes.libbpf import ProgramStats, release_heap
 from probes.probe import Kernel, Probe, ProbeLimits, check_options
@@ -61,11 +62,15 @@ class ProbeSet:
         release_heap()
         return cls(opened, refused, partly, sources)
 
-    def read(self) -> tuple[dict[str, Reading], dict[str, str]]:
-        """Return a reading of each probe, and the errors of those that failed and are tried again in the next tick."""
+    def read(self, between: Callable[[], None] = no_breaks) -> tuple[dict[str, Reading], dict[str, str]]:
+        """Return a reading of each probe, and the errors of those that failed and are tried again in the next tick.
+
+        `between` is called before each.
+        """
         readings: dict[str, Reading] = {}
         failures: dict[str, str] = {}
         for name, probe in self.opened.items():
+            between()
             try:
                 readings[name] = _with_missed(name, probe)
             except OSError as error:

@@ -114,10 +114,9 @@ class PerCgroupFile:
         }
         return Table({"cgroup": self._ids[:count]}, columns)
 
-    def times(self) -> Table:
-        """When every row was read, one column under the name of each of the file's."""
-        count = len(self._row_of)
-        return Table({"cgroup": self._ids[:count]}, dict.fromkeys(self._columns, self._read_ns[:count]))
+    def times(self) -> NDArray[np.float64]:
+        """When every row was read; a view that the next collection writes to."""
+        return self._read_ns[: len(self._row_of)]
 
     def has(self, identity: int) -> bool:
         """Return whether the cgroup's file was read before."""
@@ -167,8 +166,10 @@ class FileCollector(Collector):
         read_ns: dict[str, Column] = {}
         for number, file in enumerate(self._per_cgroup):
             file.collect(self.due(work, file), work.now_ns)
-            columns |= align(ids, file.table())
-            read_ns |= align(ids, file.times())
+            rows, times = file.table(), file.times()
+            aligned = align(ids, Table(rows.keys, {**rows.columns, "": times}))
+            read_ns |= dict.fromkeys(rows.columns, aligned.pop(""))
+            columns |= aligned
             lost |= file.lost(f"{self.source}{number or ''}")
         return Reading({CGROUP: Table({"cgroup": ids}, columns)}, lost, read_ns)
 

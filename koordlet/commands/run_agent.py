@@ -38,6 +38,7 @@ from koordlet.control.strategy_runner import StrategyRunner, open_strategies
 from koordlet.enforcer.journal import JournalError
 from koordlet.hooks.decide import HookRules
 from koordlet.host.files import HostTree
+from koordlet.host.scheduling import Breaks
 from koordlet.host.service_manager import tell_systemd
 from koordlet.identity.pods import no_pod_facts
 from koordlet.outputs.cluster_links import links_of
@@ -174,7 +175,10 @@ def _run(
             sinks["log"] = log_lines(str if flags.verbose else agent.name_of)
         sinks["reload"] = Reload(flags.config, read, flags.enforce, stop, control, detection, strategies).step
         sinks["service manager"] = ServiceNotices().step
-        loop = AgentLoop(agent, detection=detection, control=control.step, sinks=sinks | optional)
+        agent.between = Breaks()
+        loop = AgentLoop(
+            agent, detection=detection, control=control.step, sinks=sinks | optional, between=agent.between
+        )
         try:
             loop.run(settings.interval_seconds, stop)
         finally:

@@ -11,6 +11,8 @@ import logging
 import os
 import platform
 import struct
+import time
+from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
@@ -52,3 +54,34 @@ def own_slice_ns() -> int:
     if ctypes.CDLL(None).syscall(numbers[1], 0, attributes, _ATTRIBUTES.size, 0):
         return 0
     return int(_ATTRIBUTES.unpack(attributes.raw)[5])
+
+
+class Breaks:
+    """Short sleeps between the parts of a long piece of work, so that no stretch of it on a CPU is long.
+
+    Older schedulers let a thread that wakes wait for the running one's slice, whatever it is; and a sleep lets other
+    threads of this process have the interpreter.
+    """
+
+    def __init__(
+        self,
+        stretch_seconds: float = 0.002,
+        break_seconds: float = 0.0005,
+        *,
+        used: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Sleep for `break_seconds` whenever the thread has `used` so much CPU time."""
+        self._stretch_seconds, self._break_seconds = stretch_seconds, break_seconds
+        self._used, self._sleep = used, sleep
+        self._since = used()
+
+    def __call__(self) -> None:
+        """Sleep if it is time; called between parts."""
+        if self._used() - self._since >= self._stretch_seconds:
+            self._sleep(self._break_seconds)
+            self._since = self._used()
+
+
+def no_breaks() -> None:
+    """Go on at once, in place of `Breaks`."""

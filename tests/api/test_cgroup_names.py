@@ -1,6 +1,9 @@
 """Display names are different for each cgroup, and owners are said where there are any."""
 
-from api.cgroup_names import display_names, owner_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.cgroup_names import DisplayNames, display_names, owner_of
 from api.frame import CgroupInfo, CgroupKind
 
 
@@ -41,3 +44,32 @@ def test_owner() -> None:
     assert owner_of(container("/a", "a", workload="StatefulSet/shop/web")) == "StatefulSet web"
     assert owner_of(container("/a", "a", workload="shop/web-0")) == ""
     assert owner_of(CgroupInfo(1, "/x", "x", workload="a/b/c")) == ""
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("came", "went", "forgot")), st.integers(0, 11), st.sampled_from(("web", "db"))),
+        max_size=40,
+    )
+)
+def test_names_as_cgroups_come_and_go_are_those_of_all_at_once(steps: list[tuple[str, int, str]]) -> None:
+    names, living, gone = DisplayNames(), dict[int, CgroupInfo](), dict[int, CgroupInfo]()
+    for number, (step, place, name) in enumerate(steps):
+        path, identity = f"/p{place // 3}", 100 * place + number
+        if step == "came":
+            if any(info.path == path for info in living.values()):
+                continue
+            kind = CgroupKind.CONTAINER if place % 2 else CgroupKind.PLAIN
+            living[identity] = CgroupInfo(identity, path, name, kind=kind)
+            names.came(living[identity])
+        elif step == "went" and living:
+            info = living.pop(sorted(living)[place % len(living)])
+            gone.pop(info.id, None)
+            gone[info.id] = info
+            names.went(info)
+        elif step == "forgot" and gone:
+            oldest = next(iter(gone))
+            names.forgot(gone.pop(oldest))
+    expected = display_names(living.values(), gone.values())
+    assert {path: names.name_of(path) for path in expected} == expected
+    assert names.name_of("/never") == "/never"

@@ -228,6 +228,19 @@ def test_an_id_that_stays_unknown_is_forgotten_in_the_next_tick(agent: Agent, pr
     assert probe.forgotten == [999_999_999]
 
 
+def test_ids_that_come_and_go_in_every_tick_make_the_walk_list_anew_now_and_then(
+    agent: Agent, probe: Reporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings = []
+    scan = agent._walk.scan
+    monkeypatch.setattr(agent._walk, "scan", lambda *, everything: listings.append(everything) or scan())
+    for number in range(32):
+        probe.ids = [999_000_000 + number, 999_000_001 + number]
+        agent.collect()
+    assert listings.count(True) == 4
+    assert len(probe.forgotten) >= 4
+
+
 def test_the_id_of_an_ignored_cgroup_is_not_forgotten(
     make_agent: Callable[..., Agent], host: FakeHost, probe: Reporting
 ) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from koordlet.host.scheduling import SLICE_NS, let_others_first, own_slice_ns
+from koordlet.host.scheduling import SLICE_NS, Breaks, let_others_first, own_slice_ns
 
 
 def _in_thread(work: threading.Thread) -> None:
@@ -57,3 +57,13 @@ def test_a_machine_whose_numbers_are_unknown_is_left_alone(monkeypatch: pytest.M
     monkeypatch.setattr(platform, "machine", lambda: "vax")
     assert not let_others_first()
     assert own_slice_ns() == 0
+
+
+def test_work_is_broken_up_after_each_stretch_of_cpu_time() -> None:
+    used, slept = [0.0], list[tuple[float, float]]()
+    breaks = Breaks(0.002, 0.0005, used=lambda: used[0], sleep=lambda seconds: slept.append((used[0], seconds)))
+    for _ in range(10):
+        used[0] += 0.0009
+        breaks()
+    assert [round(at, 4) for at, _seconds in slept] == [0.0027, 0.0054, 0.0081]
+    assert {seconds for _at, seconds in slept} == {0.0005}
