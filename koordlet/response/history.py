@@ -69,6 +69,12 @@ class History:
         """Return the mean of what the victim may hold against the culprit, in seconds per second; 0 without a tick."""
         return _mean(_newest(self._lost.get(pair, ()), ticks))
 
+    def least_lost(self, pair: Pair, ticks: int) -> float:
+        """Return the least that the culprit cost the victim in any of the last ticks, of those that are still known; of
+        any pair. 0 without that many."""
+        seen = list(self._observations)[-ticks:]
+        return min((each.lost_to(pair.victim, pair.culprit, pair.resource) for each in seen), default=0.0)
+
     def ticks(self, pair: Pair, count: int) -> list[float]:
         """Return a pair's newest ticks, at least one."""
         return list(self._lost.get(pair, ()))[-count:] or [0.0]

@@ -27,7 +27,7 @@ from api.verdicts import Culprit, How, Verdict
 from koordlet.response.episode import Episode
 from koordlet.response.folding import folded
 from koordlet.response.harm_memory import HarmMemory
-from koordlet.response.history import History
+from koordlet.response.history import History, Pair
 from koordlet.response.ladders import LADDERS, Interference, loss_budget
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
@@ -297,10 +297,10 @@ class ResponsePolicy:
 
     def _is_known_unfelt(self, observation: Observation, victim: str, culprit: str, resource: str) -> bool:
         """Return whether the last ticks show that the victim does not feel the culprit: it cost the victim more than
-        its budget in them, and requests took as long as usual. Of a culprit that begins now they say nothing."""
-        known = observation.lost_to(victim, culprit, resource) > loss_budget(
-            observation, victim, resource, self.settings
-        )
+        its budget in each of them, and requests took as long as usual. Of a culprit that begins now they say nothing.
+        """
+        budget = loss_budget(observation, victim, resource, self.settings)
+        known = self._history.least_lost(Pair(culprit, victim, resource), self.settings.verify_ticks) > budget
         return known and not self._slows_down(victim, resource, unknown=True)
 
     def _skip_reason(self, observation: Observation, verdict: Verdict, culprit: Culprit) -> str:

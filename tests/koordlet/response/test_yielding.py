@@ -118,3 +118,13 @@ def test_a_trip_of_a_culprit_that_begins_now_is_answered_whatever_requests_took_
             seen = replace(seen, slowdown=np.zeros(len(seen.cgroups)))
             response.step(seen)
         assert bool(response.trip(seen, HOG, WEB, resource="cpu", lost=0.5)) is is_answered
+
+
+def test_one_tick_of_loss_before_a_trip_is_too_new_for_requests_to_tell() -> None:
+    response = ResponsePolicy()
+    for second in range(5):
+        seen = second_of(float(second), lost=0.08 if second == 4 else 0.0)  # below a verdict
+        seen = replace(seen, slowdown=np.zeros(len(seen.cgroups)))
+        response.step(replace(seen, verdicts=(verdict_on(),)) if second == 4 else seen)
+    assert not response.active_rungs
+    assert response.trip(seen, HOG, WEB, resource="cpu", lost=0.5)
