@@ -228,7 +228,11 @@ class Episode:
         if self.applied_rungs or now < self.barred_until:
             return []
         for interference, max_strength in interferences:
-            if interference.felt and (steps := self._apply_next(observation, interference, max_strength, history)):
+            if not interference.felt:
+                continue
+            is_grave = judgement.is_grave(observation, interference, history, self.settings)
+            steps = self._apply_next(observation, interference, max_strength, history, may_limit=is_grave)
+            if steps:
                 return steps
         return []
 
