@@ -315,8 +315,12 @@ class Observation:
         blame = self.blame_of(resource)
         if blame is None:
             return None
-        waiting = np.isin(blame.victims, self.subtrees.ids(path))
-        return float(blame.amounts[waiting & np.isin(blame.culprits, self.subtrees.ids(other))].sum())
+        others, waited = self.subtrees.ids(other), 0.0
+        starts, ends = blame.span(self.subtrees.ids(path))
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            if start < end:
+                waited += float(blame.amounts[start:end][np.isin(blame.culprits[start:end], others)].sum())
+        return waited
 
     def unexplained(self, victim: str, resource: str) -> float:
         """Return the part of a victim's loss that the kernel side charges to no cgroup; 0 where it tells none apart."""

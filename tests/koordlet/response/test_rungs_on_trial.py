@@ -165,3 +165,11 @@ def test_what_lives_in_the_culprit_counts_as_the_culprit() -> None:
     assert seen.lost_to(WEB, HOG, "cpu") == pytest.approx(0.3)
     assert seen.lost_to(WEB, HOG, "memory") == 0.5
     assert seen.lost_to("/not/there", HOG, "cpu") == 0.0
+
+
+def test_what_a_culprit_waits_for_a_victim_counts_all_that_lives_in_both() -> None:
+    inner = f"{WEB}/worker"
+    seen = blaming(look(0.0, classes=CLASSES | {inner: "LS"}), {WEB: 0.1, inner: 0.2, BYSTANDER: 0.4}, HOG)
+    assert seen.waits_for(HOG, WEB, "cpu") == pytest.approx(0.3)
+    assert seen.waits_for(WEB, HOG, "cpu") == 0.0
+    assert seen.waits_for(HOG, WEB, "memory") is None
