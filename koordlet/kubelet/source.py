@@ -327,12 +327,11 @@ class PodSource:
             self._vanished = kept | {path: running[path] for path in gone}
 
     def _siblings(self) -> dict[str, str]:
-        """Path of the pod's sandbox, by path of each container whose cgroup the runtime names."""
+        """Path of the pod's sandbox by path of each of its containers: where it was seen, the others are beside it."""
         siblings = {}
         for pod in self._table.pods:
             sandbox = next((each.cgroup_path for each in pod.containers if each.role is ContainerRole.SANDBOX), "")
-            told = (each.cgroup_path for each in pod.containers if each.id in self._sources.places)
-            siblings.update({path: sandbox for path in told if path and sandbox})
+            siblings.update({each.cgroup_path: sandbox for each in pod.containers if each.cgroup_path and sandbox})
         return siblings
 
     # Pods.
@@ -457,18 +456,23 @@ class PodSource:
 
     def _publish(self) -> None:
         with self._publishing:
-            if self._status.pods_from == "":
-                return
-            self._find_vanished()
-            sources = replace(self._sources, vanished=frozenset(self._vanished))
-            if sources == self._published:
-                return
-            self._published = sources
-            assembly = assemble(sources, self._table)
-            self._note(assembly)
-            if self._table.generation == 0 or assembly.pods != self._table.pods:
-                self._table = PodTable(assembly.pods, generation=self._table.generation + 1)
-                self._publishing.notify_all()
+            # A second time for what the table has only now: of that too, something may have ended already.
+            if self._status.pods_from and self._publish_once():
+                self._publish_once()
+
+    def _publish_once(self) -> bool:
+        """Return whether there was anything new."""
+        self._find_vanished()
+        sources = replace(self._sources, vanished=frozenset(self._vanished))
+        if sources == self._published:
+            return False
+        self._published = sources
+        assembly = assemble(sources, self._table)
+        self._note(assembly)
+        if self._table.generation == 0 or assembly.pods != self._table.pods:
+            self._table = PodTable(assembly.pods, generation=self._table.generation + 1)
+            self._publishing.notify_all()
+        return True
 
     def _note(self, assembly: Assembly) -> None:
         problems = self._list_problems + assembly.problems

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+LOOK_SECONDS = 1.0
+"""Longest time between two looks: on a busy node ticks and the runtime's events, which ask for one, come late."""
 SETTLE_SECONDS = 0.05
 """Time that a change waits for others: the cgroups of a pod go together."""
 
@@ -42,7 +44,7 @@ class TreeCheck:
 
 
 class TreeThread:
-    """Thread that calls `look` soon after each `poke`."""
+    """Thread that calls `look` soon after each `poke`, and each second."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look
@@ -67,7 +69,7 @@ class TreeThread:
 
     def _run(self) -> None:
         while True:
-            self._poked.wait()
+            self._poked.wait(LOOK_SECONDS)
             if self._stopping.wait(SETTLE_SECONDS):
                 return
             self._poked.clear()
