@@ -42,8 +42,8 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
     The gate BECPUManager leaves the CPUs of best-effort work to another component.
 
     Reads: CPU usage of node, pods and applications; CPUs that are bound; limits of the best-effort directory
-    Intents: `cpuset.cpus` of all best-effort groups, or `cpu.max` of their directory; without a kubelet of the
-        cgroups classed BE
+    Intents: `cpuset.cpus` of all best-effort groups, or `cpu.max` of their directory, unless a pod in it may not be
+        limited; without a kubelet of the cgroups classed BE
     Default: off, 65 %
     Source: Koordinator
     """
@@ -76,12 +76,12 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
             self.problems[self.section] = "one quota cannot limit several cgroups; use cpuSuppressPolicy cpuset"
             return []
         directory = roots[0]
-        spared = [pod.name for pod in view.pods if pod.protected and is_below(pod.path, directory.path)]
+        spared = _spared(view, directory)
         if spared:
             self.problems[self.section] = (
-                f"{spared[0]} may not be limited and lives in {directory.path}; use cpuSuppressPolicy cpuset"
+                f"{spared[0]} may not be limited and lives in {directory.path}: others get fewer CPUs instead"
             )
-            return []
+            return self._cpuset(view, roots, allowed, reason)
         current = parse_quota(directory.knobs.get(Knob.CPU_MAX, "max"))
         floor = quota_of(view.node.cpu_millicores) * (self.settings.min_percent or 0) // 100
         quota = next_quota_us(allowed, current, view.node.cpu_millicores, floor)
@@ -95,7 +95,8 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
         return intents
 
     def _cpuset(self, view: NodeView, roots: Sequence[Group], allowed: int, reason: str) -> list[Intent]:
-        groups = [group for root in roots for group in (root, *below_directory(view, root, bound=False))]
+        groups = [group for root in roots for group in below_directory(view, root, bound=False)]
+        groups = [root for root in roots if not _spared(view, root)] + groups
         if view.node.kubelet_static:
             groups = [group for group in groups if group.kind is GroupKind.CONTAINER]
         count = next_count(allowed, _current_count(groups), len(view.node.cpus))
@@ -105,6 +106,11 @@ class CpuSuppress(Strategy[CpuSuppressSettings]):
             return []
         text = format_cpuset(cpus)
         return [self.set_knob(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
+
+
+def _spared(view: NodeView, directory: Group) -> list[str]:
+    """Return the pods in a directory that may not be limited: one of class BestEffort may be critical to the node."""
+    return [pod.name for pod in view.pods if pod.protected and is_below(pod.path, directory.path)]
 
 
 def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int | None:

@@ -277,6 +277,17 @@ def fields(config: CpuSuppressSettings) -> dict[str, object]:
 def test_one_quota_limits_nobody_who_may_not_be_limited() -> None:
     proxy = pod("proxy", QoSClass.SYSTEM, directory=BEST_EFFORT, kube_qos="BestEffort")
     strategy = CpuSuppress(CpuSuppressSettings(enable=True, policy="cfsQuota"))
-    assert strategy.decide(view(directory(BEST_EFFORT), proxy, BE_2, on=node(16), cores=10), 0.0) == []
-    assert any("use cpuSuppressPolicy cpuset" in problem for problem in strategy.problems.values())
-    assert strategy.decide(view(directory(BEST_EFFORT), BE_2, on=node(16), cores=10), 0.0)
+    beside = view(directory(BEST_EFFORT), proxy, BE_2, container(BE_2), on=node(16), cores=10)
+    wanted = settings(strategy.decide(beside, 0.0))
+    # 16 * 65 % - 8 of others = 2.4 CPUs: the directory, which holds the other too, is left as it is.
+    assert wanted == {(BE_2.path, Knob.CPUSET_CPUS): "0-2", (f"{BE_2.path}/main", Knob.CPUSET_CPUS): "0-2"}
+    assert any("fewer CPUs" in problem for problem in strategy.problems.values())
+    alone = settings(strategy.decide(view(directory(BEST_EFFORT), BE_2, on=node(16), cores=10), 0.0))
+    assert (BEST_EFFORT, Knob.CPU_MAX) in alone
+
+
+def test_cpus_are_not_taken_from_a_directory_that_holds_who_may_not_be_limited() -> None:
+    proxy = pod("proxy", QoSClass.SYSTEM, directory=BEST_EFFORT, kube_qos="BestEffort")
+    strategy = CpuSuppress(CpuSuppressSettings(enable=True))
+    wanted = settings(strategy.decide(view(directory(BEST_EFFORT), proxy, BE_2, on=node(16), cores=10), 0.0))
+    assert [path for path, _ in wanted] == [BE_2.path]
