@@ -106,9 +106,10 @@ class Agent:
 
 
 @contextlib.contextmanager
-def agent_running(node: Node, folder: Path, *, evict: bool = False) -> Iterator[Agent]:
-    """The agent; in the end everything that it set is restored."""
-    (folder / "koordlet.toml").write_text(SETTINGS.format(folder=folder, node=node, evict=str(evict).lower()))
+def agent_running(node: Node, folder: Path, *, evict: bool = False, more: str = "") -> Iterator[Agent]:
+    """The agent, with `more` settings; in the end everything that it set is restored."""
+    text = SETTINGS.format(folder=folder, node=node, evict=str(evict).lower())
+    (folder / "koordlet.toml").write_text(text + more)
     agent = Agent(node, folder, _start(node, folder))
     try:
         wait_for(lambda: "measuring with" in agent.log.read_text(), check=agent.check, interval_seconds=0.1)
