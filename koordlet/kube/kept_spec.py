@@ -31,6 +31,9 @@ class KeptSpec:
         self.path = directory / FILE
         self._node = node
         self._writing: threading.Thread | None = None
+        self._newest: tuple[Mapping[str, Any] | None, int] = (None, 0)
+        self._is_waiting = False
+        """Whether a thread will write what is newest when its turn comes."""
         self._lock = threading.Lock()
         self._is_failing = False
 
@@ -69,17 +72,25 @@ class KeptSpec:
             os.close(fd)
 
     def keep(self, spec: Mapping[str, Any] | None, generation: int = 0) -> None:
-        """Replace the file, or remove it for None, in a thread: the disk may hang."""
-        self._writing = threading.Thread(target=self._write, args=(spec, generation), name="kept-spec", daemon=True)
-        self._writing.start()
+        """Replace the file, or remove it for None, in a thread: the disk may hang.
+
+        The file is that of the newest call in the end; one whose turn did not come before the next is passed over.
+        """
+        self._newest = (spec, generation)
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._writing = threading.Thread(target=self._write, name="kept-spec", daemon=True)
+            self._writing.start()
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait for the last write."""
         if self._writing is not None:
             self._writing.join(timeout_seconds)
 
-    def _write(self, spec: Mapping[str, Any] | None, generation: int) -> None:
+    def _write(self) -> None:
         with self._lock:
+            self._is_waiting = False
+            spec, generation = self._newest
             try:
                 if spec is None:
                     self.path.unlink(missing_ok=True)

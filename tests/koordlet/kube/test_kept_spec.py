@@ -1,6 +1,7 @@
 """The kept NodeSLO: back as it was, and nothing that is torn, another node's, or others' to write."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def test_it_comes_back_and_can_be_replaced_and_removed(tmp_path: Path) -> None:
     found.wait(30.0)
     assert found.load() is None
     assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_beside_a_disk_that_hangs_the_newest_is_kept(tmp_path: Path) -> None:
+    found = kept(tmp_path)
+    with found._lock:  # as while an earlier one is written
+        for number in range(20):
+            found.keep({"number": number}, number)
+        threads = [one for one in threading.enumerate() if one.name == "kept-spec"]
+        assert len(threads) == 1
+    found.wait(30.0)
+    assert found.load() == {"number": 19}
 
 
 def test_torn_at_any_byte_it_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
