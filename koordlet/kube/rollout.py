@@ -3,7 +3,7 @@
 import copy
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def restoring(daemon_set: Document) -> Document:
     changed: Document = copy.deepcopy(daemon_set)
     pod = changed["spec"]["template"]["spec"]
     (agent,) = (one for one in pod["containers"] if one["name"] == AGENT)
-    config = [one for one in agent.get("args") or () if one.startswith("--config")]
+    config = _config_of(agent.get("args") or ())
     # An agent that only observes has one that may write, with what that needs.
     made = [one for one in pod.get("initContainers") or () if one["name"] == RESTORER]
     source = copy.deepcopy(made[0] if made else agent)
@@ -83,6 +83,17 @@ def restoring(daemon_set: Document) -> Document:
     changed["spec"]["minReadySeconds"] = 0
     changed["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
     return changed
+
+
+def _config_of(args: Sequence[str]) -> list[str]:
+    """Return the last `--config PATH`, as one argument, of a command's; the path may be an argument of its own."""
+    found: list[str] = []
+    for arg, following in zip(args, [*args[1:], ""], strict=True):
+        if arg.startswith("--config="):
+            found = [arg]
+        elif arg == "--config" and following:
+            found = [f"--config={following}"]
+    return found
 
 
 def waiting_nodes(daemon_set: Document) -> int | None:

@@ -65,6 +65,23 @@ def test_all_restore_with_what_an_enforcing_agent_has() -> None:
         assert rollout.enforces(found) == enforces
 
 
+@pytest.mark.parametrize(
+    ("args", "config"),
+    [
+        pytest.param(["--config", "/etc/a.toml", "--enforce"], ["--config=/etc/a.toml"], id="two-arguments"),
+        pytest.param(["--config=/etc/a.toml", "--config", "/b"], ["--config=/b"], id="the-last"),
+        pytest.param(["--enforce", "--config"], [], id="without-a-path"),
+        pytest.param(["--config-map=/etc/a.toml", "--configure"], [], id="other-flags"),
+    ],
+)
+def test_the_restorer_reads_the_settings_of_the_agent(args: list[str], config: list[str]) -> None:
+    found = one("DaemonSet", {"koordlet": {"enforce": True}})
+    (agent,) = found["spec"]["template"]["spec"]["containers"]
+    agent["args"] = args
+    (restorer,) = restoring(found)["spec"]["template"]["spec"]["initContainers"]
+    assert restorer["args"] == [*config, "--all", "--wait=90"]
+
+
 def test_nodes_are_waited_for_until_their_new_pod_is_ready() -> None:
     assert waiting_nodes(daemon_set(generation=3)) is None
     assert waiting_nodes(daemon_set(numberReady=1)) == 2
