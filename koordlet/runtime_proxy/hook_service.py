@@ -14,7 +14,7 @@ from koordlet.runtime_proxy import runtime_hooks_pb2 as pb
 from koordlet.runtime_proxy.hook_types import HOOK_SERVICE, HookType
 from koordlet.runtime_proxy.registration import FailurePolicy, HookServer, format_registration
 from koordlet.runtime_proxy.settings import HookServiceSettings
-from koordlet.serving.socket_file import SocketUnusable, owner_only, prepare_socket
+from koordlet.serving.socket_file import SocketUnusable, prepare_socket, private_place
 
 _log = logging.getLogger(__name__)
 
@@ -56,9 +56,9 @@ class HookService:
         """Listen, and register. Raises SocketUnusable."""
         prepare_socket(self._path, "[runtime_proxy] socket")
         try:
-            with owner_only():
-                self._server.add_insecure_port(f"unix:{self._path}")
-        except RuntimeError as error:
+            with private_place(self._path) as place:
+                self._server.add_insecure_port(f"unix:{place}")
+        except (OSError, RuntimeError) as error:
             raise SocketUnusable(f"{self._path}: {error}", "set another [runtime_proxy] socket") from error
         self._inode = self._path.stat().st_ino
         self._server.start()
@@ -87,8 +87,10 @@ class HookService:
         part = self._registration.with_name(f".{REGISTRATION_NAME}.part")
         try:
             self._registration.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            part.write_bytes(self._file())
-            part.chmod(0o644)
+            part.unlink(missing_ok=True)
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            with os.fdopen(fd, "wb") as stream:
+                stream.write(self._file())
             os.replace(part, self._registration)
         except OSError as error:
             _log.warning(

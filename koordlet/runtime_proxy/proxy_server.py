@@ -20,7 +20,7 @@ from koordlet.runtime_proxy.hooked_calls import RUNTIME_SERVICE, HookedCalls, Sk
 from koordlet.runtime_proxy.inventory import Inventory
 from koordlet.runtime_proxy.pod_store import PodStore
 from koordlet.runtime_proxy.settings import ProxySettings
-from koordlet.serving.socket_file import SocketUnusable, owner_only, prepare_socket
+from koordlet.serving.socket_file import SocketUnusable, prepare_socket, private_place
 
 _log = logging.getLogger(__name__)
 
@@ -102,9 +102,9 @@ class RuntimeProxy:
         """Listen. Raises SocketUnusable."""
         prepare_socket(self._path, "--koord-runtimeproxy-endpoint")
         try:
-            with owner_only():
-                self._server.add_insecure_port(f"unix:{self._path}")
-        except RuntimeError as error:
+            with private_place(self._path) as place:
+                self._server.add_insecure_port(f"unix:{place}")
+        except (OSError, RuntimeError) as error:
             raise SocketUnusable(f"{self._path}: {error}", "set another --koord-runtimeproxy-endpoint") from error
         self._inode = self._path.stat().st_ino
         await self._server.start()

@@ -18,7 +18,7 @@ from koordlet.serving.broadcast import VerdictBroadcast, VerdictFilter
 from koordlet.serving.certificates import CertificateFiles, CertificatesUnusable, RotatingCertificates
 from koordlet.serving.newest_frame import NewestFrame
 from koordlet.serving.settings import ServingSettings
-from koordlet.serving.socket_file import SocketUnusable, owner_only, prepare_socket
+from koordlet.serving.socket_file import SocketUnusable, prepare_socket, private_place
 from koordlet.serving.status import AgentStatus
 from koordlet.serving.wire import event_message, filter_of, status_message, verdict_message
 
@@ -54,9 +54,9 @@ class AgentServer:
         """Listen. Raises SocketUnusable."""
         prepare_socket(self._path)
         try:
-            with owner_only():
-                self._server.add_insecure_port(f"unix:{self._path}")
-        except RuntimeError as error:
+            with private_place(self._path) as place:
+                self._server.add_insecure_port(f"unix:{place}")
+        except (OSError, RuntimeError) as error:
             raise SocketUnusable(f"{self._path}: {error}", "set another [serving] socket") from error
         self._inode = self._path.stat().st_ino
         if self._settings.address:

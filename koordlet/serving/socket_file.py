@@ -4,11 +4,14 @@ import contextlib
 import os
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 MAX_PATH_BYTES = 107
 """Length limit of sockaddr_un (unix(7))."""
+_PLACE_BYTES = len("/.xxxxxxxx/s")
+"""Of the place that a socket is bound at, below its directory."""
 
 
 class SocketUnusable(Exception):
@@ -22,7 +25,7 @@ class SocketUnusable(Exception):
 def prepare_socket(path: Path, setting: str = "[serving] socket") -> None:
     """Make the directory and remove the socket of a dead server. Raises SocketUnusable, also while another one
     listens; its remedy names the setting."""
-    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+    if max(len(os.fsencode(path)), len(os.fsencode(path.parent)) + _PLACE_BYTES) > MAX_PATH_BYTES:
         raise SocketUnusable(f"{path}: longer than {MAX_PATH_BYTES} bytes", f"set a shorter {setting}")
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -52,10 +55,18 @@ def is_served(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def owner_only() -> Iterator[None]:
-    """Create files inside the block for their owner only, so that no other user can ever connect."""
-    before = os.umask(0o177)
+def private_place(path: Path) -> Iterator[Path]:
+    """The place to bind the socket to: in a directory that only the owner may enter.
+
+    At the end of the block it moves to `path`, which has mode 0600 from its first moment. The umask would do so too,
+    but it is that of all threads: what another one makes meanwhile, a directory say, would get it.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
+    made = directory / "s"
     try:
-        yield
+        yield made
+        made.chmod(0o600)
+        made.rename(path)
     finally:
-        os.umask(before)
+        made.unlink(missing_ok=True)
+        directory.rmdir()
