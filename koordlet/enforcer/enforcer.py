@@ -326,7 +326,7 @@ class Enforcer:
             kinds,
             {info.path: info.pod_uid for info in present if info.pod_uid},
             kubelet,
-            RightsOnFrame(self.rights, {info.path: info for info in present}),
+            RightsOnFrame.of(self.rights, present),
         )
 
     def _is_allowed(self, intent: Intent) -> bool:
@@ -366,7 +366,7 @@ class Enforcer:
             return winners
         rights = self._protection.rights
         for setting, reason in self._radius.exceeding(
-            answers, self._leases.active.keys(), rights.best_effort_pods(), self._protection.kinds
+            answers, self._leases.active.keys(), rights.classes.best_effort_pods(), self._protection.kinds
         ):
             self._log.emit(of_intent(setting, Outcome.OVER_BUDGET, reason))
             wanted = winners.pop((setting.target, setting.knob))

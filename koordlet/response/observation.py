@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from api.cgroup_names import display_names
 from api.cgroup_path import ancestors, lineage, parent
-from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
+from api.frame import CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
-from api.qos import PROTECTED_RANK, QoSClass, QoSSource, protection_rank
+from api.qos import PROTECTED_RANK, QoSClass, protection_rank
+from api.tree_classes import TreeClasses
 from api.verdicts import Verdict
 from api.window import Delta, Window
 from detector.blame import Blame, blame_between
@@ -228,26 +229,14 @@ class Observation:
 
         The kubelet's directories pass none on: a pod that no source knows yet may be critical to the node.
         """
-        for each in lineage(path):
-            if each != path and self.is_kubelets(each):
-                break
-            row = self.rows.get(each)
-            if row is not None and self.cgroups[row].qos:
-                info = self.cgroups[row]
-                is_believed = self.believes_kubernetes or info.qos_source is not QoSSource.KUBERNETES
-                return QoSClass(info.qos) if is_believed or info.qos != QoSClass.BE else QoSClass.NONE
-        return QoSClass.NONE
+        return self._classes.of(path)
 
     def boundary_of(self, path: str) -> str:
         """Return the first directory from the root down that belongs to another user than root, or the path itself.
 
         Its owner makes and fills the directories below it, and writes their files: what they do is the boundary's.
         """
-        for each in reversed(lineage(path)):
-            row = self.rows.get(each)
-            if row is not None and self.cgroups[row].owner_uid not in (0, UNKNOWN_UID):
-                return each
-        return path
+        return self._classes.boundary_of(path)
 
     def rank(self, path: str) -> int:
         """Return the rank of a cgroup by its QoS class; a cgroup within a protected one is protected."""
@@ -264,23 +253,11 @@ class Observation:
 
         A directory without a class counts by what lives in it.
         """
-        return self._within.get(path) or frozenset({self.qos_of(path)})
+        return self._classes.within(path)
 
     @cached_property
-    def _within(self) -> Mapping[str, frozenset[QoSClass]]:
-        """Path to the classes at or below it, each cgroup's own or its nearest ancestor's."""
-        found: dict[str, set[QoSClass]] = {}
-        directories = {parent(info.path) for info in self.cgroups}
-        for info in self.cgroups:
-            qos = self.qos_of(info.path)
-            if qos is QoSClass.NONE and info.path in directories:
-                continue
-            for path in lineage(info.path):
-                classes = found.setdefault(path, set())
-                if qos in classes:
-                    break
-                classes.add(qos)
-        return {path: frozenset(classes) for path, classes in found.items()}
+    def _classes(self) -> TreeClasses:
+        return TreeClasses({info.path: info for info in self.cgroups}, self.believes_kubernetes)
 
     def is_kubelets(self, path: str) -> bool:
         """Return whether a cgroup is one of the kubelet's directories, whose weight the kubelet writes."""
@@ -394,7 +371,7 @@ def _sharing(observation: Observation, earlier: Observation) -> Observation:
     """Take over what was found out before and depends on the cgroups alone."""
     if earlier.cgroups == observation.cgroups:
         known, names = vars(earlier), ["subtrees", "rows"]
-        names += ["_within"] if earlier.believes_kubernetes == observation.believes_kubernetes else []
+        names += ["_classes"] if earlier.believes_kubernetes == observation.believes_kubernetes else []
         vars(observation).update({name: known[name] for name in names if name in known})
     return observation
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from api.frame import CgroupInfo, CgroupKind
@@ -13,6 +14,7 @@ from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.limits.blast_radius import BlastRadius
 from koordlet.enforcer.limits.rights import BEST_EFFORT, Rights, RightsOnFrame
 from koordlet.enforcer.writer import DryRunWriter
+from koordlet.response.observation import Observation
 from tests.frames import cgroup_info
 from tests.koordlet.enforcer.hosts import FakeHost, infos, outcomes, want
 
@@ -20,7 +22,7 @@ POD = "/kubepods/besteffort/pod12345678-1234-1234-1234-123456789012"
 
 
 def frame(*given: CgroupInfo, believes: bool = True) -> RightsOnFrame:
-    return RightsOnFrame(Rights(believes_kubernetes=believes), {info.path: info for info in given})
+    return RightsOnFrame.of(Rights(believes_kubernetes=believes), given)
 
 
 def info(path: str, qos: str = "", owner: int = 0, source: QoSSource = QoSSource.SETTINGS) -> CgroupInfo:
@@ -70,7 +72,7 @@ def test_below_the_directory_of_another_user_that_directory_alone_is_acted_upon(
     seen = frame(info("/batch", "BE"), info("/batch/u", owner=1000), info("/batch/u/a", owner=0))
     assert "another user" in seen.refusal("response", "/batch/u/a")
     assert seen.refusal("response", "/batch/u") == ""
-    assert seen.boundary_of("/batch/u/a/b") == "/batch/u"
+    assert seen.classes.boundary_of("/batch/u/a/b") == "/batch/u"
 
 
 def test_an_enforcer_with_rights_refuses_and_tells_why(tmp_path: Path) -> None:
@@ -204,3 +206,29 @@ def test_reclaims_of_one_step_take_no_longer_together_than_one_may(
     assert outcomes_of == [Outcome.RECLAIMED] * 2 + [Outcome.OVER_BUDGET] * 3
     assert enforcer.step(asked[4:], now=host.later(1))[0].outcome is Outcome.RECLAIMED
     enforcer.close(host.later(1))
+
+
+def test_the_response_and_the_enforcer_go_by_one_rule() -> None:
+    """What the response holds for best effort the enforcer does not refuse, and the other way round."""
+    cgroups = (
+        replace(info("/kubepods"), kind=CgroupKind.KUBEPODS),
+        replace(info("/kubepods/besteffort"), kind=CgroupKind.KUBEPODS),
+        info(POD, "BE", source=QoSSource.KUBERNETES),
+        info("/kubepods/besteffort/podunknown"),
+        info("/batch", "BE"),
+        info("/batch/u", owner=1000),
+        info("/batch/u/a", "LS"),
+        info("/plain"),
+    )
+    nothing = np.zeros(len(cgroups))
+    for believes in (True, False):
+        seen = Observation(
+            1.0, cgroups, (), {}, nothing, nothing, nothing, nothing, nothing, believes_kubernetes=believes
+        )
+        rights = frame(*cgroups, believes=believes)
+        for one in cgroups:
+            assert seen.classes_within(one.path) == rights.classes.within(one.path)
+            assert seen.boundary_of(one.path) == rights.classes.boundary_of(one.path)
+            is_refused = rights.refusal("response", one.path) != ""
+            may = seen.classes_within(one.path) <= BEST_EFFORT and seen.boundary_of(one.path) == one.path
+            assert may is not is_refused
