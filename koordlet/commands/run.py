@@ -50,7 +50,7 @@ def run(
     """Run the agent until stopped. It observes; only with --enforce does it write to cgroups.
 
     On a node of a cluster it learns of pods from the kubelet, the container runtime and the API server, as [kubelet]
-    says, and reports as [cluster] says; --standalone does without all of them.
+    says, and reports as [cluster] says; --standalone does without all of them, and refuses [cluster] enabled = true.
 
     \b
     Examples:

@@ -77,6 +77,12 @@ class RunFlags:
 def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, only_check: bool) -> None:
     """Run until stopped; with `only_check` only validate the settings. Exits where the agent cannot run."""
     read = settings
+    if flags.standalone and settings.cluster.enabled:
+        die(
+            f"{config}: [cluster] enabled is true, but with --standalone no pods are known that could be reported",
+            hint="leave --standalone out, or set [cluster] enabled = false",
+            code=USAGE_ERROR,
+        )
     if flags.record is not None:
         recording = msgspec.structs.replace(settings.recording, enabled=True, directory=str(flags.record))
         settings = msgspec.structs.replace(settings, recording=recording)
@@ -115,9 +121,8 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
 
 
 def _may_report(settings: AgentSettings, flags: RunFlags) -> bool:
-    """Whether the agent will report: as the settings say, or in a cluster."""
-    chosen = settings.cluster.enabled
-    return not flags.standalone if chosen is None else chosen
+    """Whether the agent will report: in a cluster, unless the settings forbid it."""
+    return not flags.standalone and settings.cluster.enabled is not False
 
 
 def _run(

@@ -9,7 +9,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """[cluster]: off by default, since the agent needs no cluster to measure and judge."""
 
     enabled: bool | None = None
-    """Report to the API server; unset, as soon as `koordlet run` without --standalone finds one."""
+    """Report to the API server; unset, as soon as `koordlet run` without --standalone finds one. With --standalone,
+    which knows no pods, true is refused."""
     kubeconfig: str = ""
     """Path of a kubeconfig; where empty, $KUBECONFIG, ~/.kube/config, then the pod's service account."""
     node_name: str = ""

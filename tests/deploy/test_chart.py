@@ -184,6 +184,13 @@ def test_port_evictions_and_kubelet_have_one_source(tmp_path: Path) -> None:
     assert settings.kubelet.root_directory in mounts({"koordlet": other})
 
 
+@pytest.mark.parametrize("standalone", [False, True])
+def test_a_standalone_agent_is_not_asked_to_report(tmp_path: Path, standalone: bool) -> None:
+    settings = loaded(tmp_path, {"koordlet": {"standalone": standalone}})
+    assert settings.cluster.enabled is not standalone
+    assert ("--standalone" in container({"koordlet": {"standalone": standalone}})["args"]) is standalone
+
+
 def test_the_settings_are_valid_and_a_change_of_them_rolls_the_agents(tmp_path: Path) -> None:
     settings = loaded(tmp_path)
     (port,) = container()["ports"]
