@@ -50,31 +50,34 @@ class Tripwire:
         self._ring = RingBuffer(bpf.map_fd("trips"), self._take)
         self._quietable = bpf.map("quietable", U64, np.dtype(np.uint8))
         self._budgets: dict[int, tuple[int, int]] = {}
-        self._culprits: AbstractSet[int] = frozenset()
+        self._culprits: set[int] = set()
 
     def watch(self, budgets: dict[int, tuple[int, int]], culprits: AbstractSet[int]) -> None:
         """Watch these cgroups and no others: id to (budget_ns, window_ns); what stays as it was is left alone.
 
-        Only what they lose to `culprits` counts: the cgroups that may be acted on.
+        Only what they lose to `culprits` counts: the cgroups that may be acted on. Raises BpfError where a map is full;
+        what came into it until then is known, and taken out by a later call.
         """
         self._allow(culprits)
         gone = [identity for identity in self._budgets if identity not in budgets]
         if gone:
             self._watched.delete(np.array(gone, dtype=np.uint64))
+            self._budgets = {identity: kept for identity, kept in self._budgets.items() if identity in budgets}
         for identity, limits in budgets.items():
             if self._budgets.get(identity) != limits:
                 record = np.zeros(1, dtype=WATCHED_RECORD)
                 record["budget_ns"], record["window_ns"] = limits
                 self._watched.update(identity, record)
-        self._budgets = dict(budgets)
+                self._budgets[identity] = limits
 
     def _allow(self, culprits: AbstractSet[int]) -> None:
         gone = self._culprits - culprits
         if gone:
             self._quietable.delete(np.array(sorted(gone), dtype=np.uint64))
+            self._culprits -= gone
         for identity in culprits - self._culprits:
             self._quietable.update(identity, np.ones(1, dtype=np.uint8))
-        self._culprits = frozenset(culprits)
+            self._culprits.add(identity)
 
     def wait(self, timeout_seconds: float) -> list[Trip]:
         """Return the trips that wait, or the first that comes within the timeout; empty when none does."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from probes.cpu import Cpu
+from probes.libbpf import BpfError
 from probes.probe import Kernel, ProbeLimits
 from probes.tripwire import Tripwire
 from tests.cgroups import CgroupTree
@@ -69,3 +70,18 @@ def test_who_is_not_watched_or_loses_to_nobody_that_may_be_quieted_is_not_told_o
         wire.watch({}, {two.cgroup_id})
         wire.wait(0.1)
         assert wire.wait(1.5) == []
+
+
+def test_a_map_that_was_full_takes_what_is_watched_next(wire: Tripwire) -> None:
+    """What came into it before the refusal must not stay: nothing would take it out again."""
+    crowd = dict.fromkeys(range(1 << 40, (1 << 40) + 1100), WINDOW)
+    with pytest.raises(BpfError):
+        wire.watch(crowd, set())
+    assert len(wire._watched.read()[0]) == len(wire._budgets) > 1000
+    few = dict.fromkeys(range(1 << 41, (1 << 41) + 1000), WINDOW)
+    wire.watch(few, set())
+    assert set(wire._watched.read()[0].tolist()) == few.keys()
+    with pytest.raises(BpfError):
+        wire.watch(few, set(range(1, 5000)))
+    wire.watch(few, set(range(5000, 9000)))
+    assert set(wire._quietable.read()[0].tolist()) == set(range(5000, 9000))
