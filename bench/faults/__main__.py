@@ -27,7 +27,7 @@ def main(count: int, only: tuple[str, ...], seed: int) -> None:
     print(f"{'fault':<8}{'rounds':>8}{'changed':>9}{'median':>9}{'p99':>9}{'most':>9}{'wrong':>7}", flush=True)
     outcomes = []
     for kind in only or KINDS:
-        with tempfile.TemporaryDirectory() as directory, staged(Path(directory), seed) as scene:
+        with tempfile.TemporaryDirectory() as directory, staged(Path(directory), seed, kind) as scene:
             outcome = Outcome(kind)
             for number in range(count):
                 play(scene, kind, number, outcome)

@@ -12,16 +12,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from api.plugin import Unsupported
 from bench.faults.subject import SINKS, VALUES
 from koordlet.enforcer.guardian.restoring import Left, restore_left
 from koordlet.host.attributes import KernelFile, ProcessFiles
+from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
-from tests.cgroups import CgroupTree
+from tests.cgroups import CgroupTree, TestCgroup
 from tests.emulation import why_no_real_time
 from tests.waiting import wait_for
 
@@ -49,6 +50,8 @@ max_frozen = 3
 
 KINDS = ("kill", "stop", "hang", "sink", "map", "hangup", "disk")
 """kill -9; kill -STOP; a hang in a tick; an exception in each sink and step; E2BIG of a map; SIGHUP; a full disk."""
+_REFUSED = b"cannot watch all cgroups"
+"""What the subject logs where the kernel's map is full."""
 _HANGS = ("collect", "source", "control", "journal", "cluster")
 _STEPS = ("collect", "control", "source")
 """Steps that fail in turn with the sinks: without them nothing renews the actions, so that these end."""
@@ -79,15 +82,19 @@ def small_disk(directory: Path) -> Iterator[Path]:
 class Scene:
     """Cgroups with a process each, a small disk, and a subject that is started again when it is gone."""
 
-    def __init__(self, tree: CgroupTree, directory: Path, disk: Path, seed: int) -> None:
+    def __init__(self, tree: CgroupTree, directory: Path, disk: Path, seed: int, *, with_map: bool) -> None:
+        """`with_map` gives the subject the kernel's tripwire, whose map can be full."""
         self.disk = disk
+        self._with_map = with_map
         self._top = tree.make_cgroup("faults")
+        _give_cpus(self._top)
         self._pods = [self._top.make_cgroup(name) for name in ("a", "b", "c")]
         for pod in self._pods:
+            _give_cpus(pod)
             pod.spawn(["sleep", "100000"])
             wait_for(lambda pod=pod: pod.pids())  # type: ignore[misc]
         self._chance = random.Random(seed)
-        self._log = directory / "subject.log"
+        self.log = directory / "subject.log"
         self.config = directory / "koordlet.toml"
         self.config.write_text(_CONFIG.format(state=disk / "state", audit=directory / "audit.jsonl"))
         self.audit = directory / "audit.jsonl"
@@ -133,8 +140,9 @@ class Scene:
             "paths": [pod.path for pod in self._pods],
             "seed": self._seed,
             "lease_seconds": LEASE_SECONDS,
+            "with_map": self._with_map,
         }
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bench.faults.subject", json.dumps(given)],
                 stdin=subprocess.PIPE,
@@ -150,7 +158,7 @@ class Scene:
             raise RuntimeError(f"the subject does not start: {self._story()}")
 
     def _story(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:]
+        return self.log.read_text(errors="replace")[-2000:]
 
     def say(self, word: str) -> None:
         """Tell the subject to begin or end a fault."""
@@ -196,10 +204,28 @@ class Scene:
         self._top.remove()
 
 
+def _whole_tree() -> CgroupTree:
+    """The hierarchies of all knobs that the subject sets: on v1 those of CPU lists and of freezing, too."""
+    tree, (mounts, _) = CgroupTree.detect(), find_mounts(HostTree())
+    more = {name: mounts[name] for name in ("cpuset", "freezer") if name in mounts and tree.version == "v1"}
+    return replace(tree, mounts=tree.mounts | more)
+
+
+def _give_cpus(cgroup: TestCgroup) -> None:
+    """On v1 no process can join a cgroup without CPUs and memory nodes of its own."""
+    with contextlib.suppress(LookupError):
+        directory = cgroup.dir_of("cpuset")
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            file = directory / name
+            if file.exists() and not file.read_text().strip():
+                file.write_text((directory.parent / name).read_text())
+
+
 def play(scene: Scene, kind: str, number: int, outcome: Outcome) -> None:
     """Play one round and add it to the outcome."""
     process = scene.act()
     offset, outcome.set_attributes = _size(scene.audit), outcome.set_attributes + scene.changed()
+    said = _size(scene.log)
     began = time.monotonic()
     after = _begin(scene, kind, number, process)
     least, taken = _calm_seconds(scene, began)
@@ -210,6 +236,8 @@ def play(scene: Scene, kind: str, number: int, outcome: Outcome) -> None:
         outcome.wrong.append(f"{name}: all was restored, but after {taken:.2f} s")
     if left:
         outcome.wrong.append(f"{name}: {len(left)} attributes are not restored after {taken:.2f} s: {left[0]}")
+    if kind == "map" and _REFUSED not in scene.log.read_bytes()[said:]:
+        outcome.wrong.append(f"{name}: the map refused nothing, so that this was no fault")
     twice = restored_twice(scene.audit, offset)
     if twice:
         outcome.wrong.append(f"{name}: {len(twice)} attributes were restored twice: {twice[0]}")
@@ -267,6 +295,7 @@ def _begin(scene: Scene, kind: str, number: int, process: subprocess.Popen[bytes
         return f"{place} fails, then calm"
     if kind == "map":
         scene.say("fail map")
+        time.sleep(_STAYS_SECONDS)
     elif kind == "hangup":
         process.send_signal(signal.SIGHUP)
     scene.say("calm")
@@ -311,10 +340,10 @@ def restored_twice(audit: Path, offset: int) -> list[str]:
 
 
 @contextmanager
-def staged(directory: Path, seed: int) -> Iterator[Scene]:
-    """A scene on this machine; needs root."""
+def staged(directory: Path, seed: int, kind: str) -> Iterator[Scene]:
+    """A scene on this machine for faults of one kind; needs root."""
     with small_disk(directory / "disk") as disk:
-        scene = Scene(CgroupTree.detect(), directory, disk, seed)
+        scene = Scene(_whole_tree(), directory, disk, seed, with_map=kind == "map")
         try:
             yield scene
         finally:

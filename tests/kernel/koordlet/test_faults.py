@@ -19,7 +19,7 @@ def test_everything_is_restored_once(kind: str, tmp_path: Path) -> None:
     if obstacle:
         pytest.skip(obstacle)
     outcome = Outcome(kind)
-    with staged(tmp_path, seed=2026) as scene:
+    with staged(tmp_path, 2026, kind) as scene:
         for number in range(len(SINKS) + STEPS if kind == "sink" else ROUNDS):
             play(scene, kind, number, outcome)
     print(f"{kind}: {outcome.set_attributes} attributes, {max(outcome.seconds):.2f} s of {LIMIT_SECONDS} s")
