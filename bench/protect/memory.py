@@ -26,9 +26,12 @@ FILE_BYTES, FLOOD_BYTES = 64 * MIB, 4 * LIMIT_BYTES
 REQUESTS_PER_SECOND = 100.0
 SETTLE_SECONDS = 6.0
 HEADROOM = """\
+evict = true
+
 [strategies.node_slo.extensions.memoryHeadroom]
 enable = true
 """
+"""Begins in the table [enforcer]: without `evict` no limit is set that kills, as v1's does."""
 
 
 def lay_out(stage: Stage) -> None:

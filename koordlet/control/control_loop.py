@@ -469,6 +469,7 @@ def open_control_loop(
             facts_of,
             settings=settings.strategies,
             network_bits_per_second=enforcer_settings.network_bits_per_second,
+            may_evict=enforcer_settings.evict,
         )
     response = ResponsePolicy(settings.response, is_dry_run=enforcer_settings.dry_run)
     enforcer.rights = rights_of(

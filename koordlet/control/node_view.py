@@ -80,8 +80,10 @@ class NodeViewBuilder:
         *,
         settings: StrategiesSettings | None = None,
         network_bits_per_second: int = 0,
+        may_evict: bool = True,
     ) -> None:
-        """`settings` replace facts of the cluster; a network speed of 0 is unknown."""
+        """`settings` replace facts of the cluster; a network speed of 0 is unknown. `may_evict` as the enforcer may."""
+        self._may_evict = may_evict
         self._settings = settings or StrategiesSettings()
         self._network_bits_per_second = network_bits_per_second
         self._tree = tree
@@ -122,6 +124,7 @@ class NodeViewBuilder:
             io_pressure_ratio=_pressure(window, "io"),
             disk_used_ratio=used_ratio(self._tree, self._settings.disk_paths),
             evictions=evictions,
+            may_evict=self._may_evict,
             memory_domains=domains,
         )
 

@@ -255,6 +255,8 @@ class NodeView:
     """Paths of pods whose eviction is asked for and not answered yet."""
     evictions_refused: frozenset[str] = frozenset()
     """Paths of pods whose eviction was refused lately: others have to be chosen."""
+    may_evict: bool = True
+    """Whether `[enforcer] evict` allows that work is ended."""
     memory_domains: tuple[MemoryDomain, ...] | None = None
     """Innermost last; None where no strategy needs them, or they are not known."""
 

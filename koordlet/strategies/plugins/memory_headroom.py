@@ -162,8 +162,11 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         growth, latest_growth = shortage.add_online(now, online) if inside else (0.0, 0.0)
         need = need_of(domain, growth, self.settings)
         groups_below = {path: group for path, group in inside.items() if may_reclaim_from(group)}
+        hard = Knob.MEMORY_HIGH in view.node.lacking
         shortage.caps = {
-            path: cap for path, cap in shortage.caps.items() if path in groups and may_reclaim_from(groups[path])
+            path: cap
+            for path, cap in shortage.caps.items()
+            if path in groups and may_cap(groups[path], view, hard=hard)
         }
         if not need.short:
             self._relax(domain, shortage, need, now)
@@ -171,16 +174,17 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
         shortage.last_short = now
         if shortage.caps:
             shortage.capped_ticks += 1
-        hard = Knob.MEMORY_HIGH in view.node.lacking
         caps = {
-            path: next_cap(domain, path, shortage.caps.get(path), self.settings, hard=hard) for path in groups_below
+            path: next_cap(domain, path, shortage.caps.get(path), self.settings, hard=hard)
+            for path, group in groups_below.items()
+            if may_cap(group, view, hard=hard)
         }
         plan = reclaim_plan(domain, need.missing, self.settings, view.node.page_bytes)
         spent = domain.free_bytes < domain.limit_bytes * self.settings.low_percent // 100
         grows = growth * self.settings.lookahead_seconds > domain.limit_bytes // 100
         for path, amount in plan.items():
             # Below a cap at its floor, reclaimed page cache grows back at once; reclaim only where every page counts.
-            if path in groups_below and (grows or spent or caps[path] != shortage.caps.get(path)):
+            if path in groups_below and (grows or spent or caps.get(path) != shortage.caps.get(path)):
                 yield self.reclaim(path, amount, need.reason)
         reserve = 0 if domain.path == "/" else sum(domain.reclaimable_bytes.get(path, 0) for path in groups_below)
         late = domain.free_bytes < latest_growth * self.settings.evict_seconds and reserve < need.missing
@@ -246,6 +250,12 @@ class MemoryHeadroom(Strategy[MemoryHeadroomSettings]):
 def may_reclaim_from(group: Group) -> bool:
     """Return whether a group is best-effort, running, and not protected."""
     return group.best_effort and group.active and not group.protected
+
+
+def may_cap(group: Group, view: NodeView, *, hard: bool) -> bool:
+    """Return whether a group may be capped: by a `hard` limit, which the kernel enforces by killing, only where pods
+    may be evicted at all and this one's policy allows it."""
+    return may_reclaim_from(group) and (not hard or (view.may_evict and evictable(group, FEATURE)))
 
 
 def need_of(domain: MemoryDomain, growth: float, settings: MemoryHeadroomSettings) -> Need:

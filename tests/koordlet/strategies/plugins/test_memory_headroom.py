@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.intents import Evict, Intent, Knob, Reclaim, Setting
+from api.protocol import ANNOTATION_EVICTION_POLICY
 from api.settings import SettingsError
 from koordlet.strategies.plugins.memory_headroom import (
     MemoryHeadroom,
@@ -256,6 +257,29 @@ def test_without_memory_high_the_limit_is_set() -> None:
     strategy.decide(seen(held, on=old), 0.0)
     caps = said(strategy.decide(seen(held, on=old), 1.0))[1:]
     assert caps == [("memory.max", "scan", 270), ("memory.max", "sort", 500)]
+
+
+@pytest.mark.parametrize(
+    ("may_evict", "policy", "capped"),
+    [
+        pytest.param(True, None, True, id="allowed"),
+        pytest.param(False, None, False, id="nothing-may-be-ended"),
+        pytest.param(True, "[]", False, id="the-pod-forbids-it"),
+        pytest.param(True, '["MemoryHeadroom"]', True, id="the-pod-allows-it"),
+    ],
+)
+def test_a_limit_that_kills_needs_the_right_to_evict(may_evict: bool, policy: str | None, capped: bool) -> None:
+    strategy = MemoryHeadroom(ON)
+    old = node(lacking=frozenset({Knob.MEMORY_HIGH}))
+    held = domain(60, {WEB: 240, SCAN: 300}, {SCAN: 0})
+    scan = app("scan", "BE", path=SCAN)
+    if policy is not None:
+        scan = replace(scan, annotations={ANNOTATION_EVICTION_POLICY: policy})
+    groups = (app("web", "LS", path=WEB), scan)
+    found: list[tuple[str, str, int]] = []
+    for second in range(3):
+        found += said(strategy.decide(seen(held, on=old, groups=groups, may_evict=may_evict), float(second)))
+    assert any(what == "memory.max" for what, _, _ in found) is capped
 
 
 def test_the_inner_domain_goes_first_and_nobody_is_taken_from_twice() -> None:
