@@ -491,6 +491,8 @@ class Enforcer:
             if forbidden:
                 raise Declined(Outcome.PROTECTED, forbidden)
         aliases = self._applier.make_groups(wanted, schemata)
+        if self._settings.only and setting.knob == Knob.RESCTRL_SCHEMATA:
+            self._check_group(setting.target, aliases)
         owners = [*((base.target, base.knob) for base in wanted.bases), owner]
         known = self._leases.entries_of(owners)
         original_of = self._births.original_of(owner, self._leases.active)
@@ -503,6 +505,14 @@ class Enforcer:
             if spent:
                 raise Declined(Outcome.OVER_BUDGET, spent)
         return plan
+
+    def _check_group(self, name: str, aliases: Mapping[str, str]) -> None:
+        """Where `[enforcer] only` names cgroups, groups of other programs, and the root's, are left as they are."""
+        if name not in self._leases.groups and name not in aliases:
+            reason = (
+                f"the agent did not make the resource group {name or 'of the root'}, and [enforcer] only names cgroups"
+            )
+            raise Declined(Outcome.PROTECTED, reason)
 
     def _check_claims(self, owners: Sequence[Owner], plan: WritePlan) -> None:
         if self._claims is None:

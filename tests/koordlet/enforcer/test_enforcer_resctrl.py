@@ -66,6 +66,19 @@ def intents(group: str = "squeezed", schemata: str = SQUEEZED) -> list[Setting]:
     return [want(Knob.RESCTRL_SCHEMATA, schemata, group), want(Knob.RESCTRL_GROUP, group)]
 
 
+@pytest.mark.parametrize(("only", "is_left"), [((), False), (("/pod",), True)], ids=["everything", "only-named"])
+def test_where_only_cgroups_are_named_groups_of_others_stay(host: Host, only: tuple[str, ...], is_left: bool) -> None:
+    (host.fs.path / "theirs").mkdir()
+    before = host.groups()["theirs"]
+    enforcer = host.enforcer_on(only=only)
+    events = enforcer.step(intents("theirs"), infos(pod=QoSClass.BE), host.later(1))
+    assert (host.groups()["theirs"] == before) is is_left
+    assert any(event.outcome is Outcome.PROTECTED for event in events) is is_left
+    enforcer.step(intents("squeezed"), infos(pod=QoSClass.BE), host.later(1))
+    assert host.groups().get("squeezed", before) != before
+    enforcer.close(host.later(1))
+
+
 def test_a_group_is_made_filled_and_removed(host: Host) -> None:
     root_before = (host.fs.path / "schemata").read_text()
     enforcer = host.enforcer_on()
