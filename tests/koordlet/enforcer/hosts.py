@@ -1,6 +1,7 @@
 """Hosts made of plain files: cgroup v1 and v2 trees below a directory, and an enforcer on them."""
 
 import errno
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,3 +164,22 @@ def outcomes(events: list[EnforcerEvent]) -> list[tuple[str, str, str]]:
 
 
 Intents = list[Intent]
+
+
+QUOTA = want(Knob.CPU_MAX, "20000 100000")
+NO_QUOTA = {1: "-1", 2: "max"}
+"""No quota as each version writes it."""
+
+
+def quota(host: FakeHost, path: str = "/pod") -> str:
+    return host.text(path, "cpu.cfs_quota_us" if host.version == 1 else "cpu.max").partition(" ")[0]
+
+
+def put_quota(host: FakeHost, text: str) -> None:
+    name = "cpu.cfs_quota_us" if host.version == 1 else "cpu.max"
+    host.file("/pod", name).write_text(text if host.version == 1 else f"{text} 100000")
+
+
+def audit(host: FakeHost) -> list[dict[str, Any]]:
+    path = host.root / "audit.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
