@@ -3,8 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
-from itertools import islice
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from api.frame import CgroupInfo
 from api.qos import QoSClass
@@ -17,6 +17,21 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _MOST_VICTIMS, _MOST_CULPRITS = 1024, 4096
 """Sizes of the maps in probes/bpf/tripwire.bpf.h."""
+_MOST_OF_AN_OWNER = 64
+"""Entries of each map for the first directory that belongs to another user, with all below it: making cgroups there
+costs no one else an entry."""
+
+
+def _shared_out(cgroups: Sequence[CgroupInfo], boundary_of: Callable[[str], str], most: int) -> list[int]:
+    """Return the ids of `most` cgroups, oldest first, with no more than the share of an owner from any directory."""
+    taken: Counter[str] = Counter()
+    kept: list[int] = []
+    for info in sorted(cgroups, key=lambda one: one.id):
+        boundary = boundary_of(info.path)
+        if len(kept) < most and taken[boundary] < _MOST_OF_AN_OWNER:
+            taken[boundary] += 1
+            kept.append(info.id)
+    return kept
 
 
 class FastPath:
@@ -31,7 +46,8 @@ class FastPath:
         self._watched: tuple[CgroupInfo, ...] = ()
         self._stop = threading.Event()
         self.unwatched = 0
-        """Cgroups beyond the size of the kernel's maps: they are protected from tick to tick."""
+        """Cgroups beyond the size of the kernel's maps, or the share of their owner: they are protected from tick to
+        tick."""
         self.failures = 0
         """Times that the tripwire could not be read or a trip not be handled."""
         self._thread = threading.Thread(target=self._listen, name="fast-path", daemon=True)
@@ -41,12 +57,13 @@ class FastPath:
         """Set the victims (latency-sensitive cgroups) and the culprits (cgroups that may be acted upon for them)."""
         if observation.cgroups == self._watched:
             return
-        victims = {info.id: self._limits for info in observation.cgroups if QoSClass(info.qos).latency_sensitive}
+        victims = [info for info in observation.cgroups if QoSClass(info.qos).latency_sensitive]
         others = (info for info in observation.cgroups if info.path != "/")
-        culprits = {info.id for info in others if observation.classes_within(info.path) <= self._limited}
-        self.unwatched = max(len(victims) - _MOST_VICTIMS, 0) + max(len(culprits) - _MOST_CULPRITS, 0)
-        kept = dict(islice(victims.items(), _MOST_VICTIMS))
-        self._tripwire.watch(kept, set(islice(sorted(culprits), _MOST_CULPRITS)))
+        culprits = [info for info in others if observation.classes_within(info.path) <= self._limited]
+        kept = _shared_out(victims, observation.boundary_of, _MOST_VICTIMS)
+        actionable = _shared_out(culprits, observation.boundary_of, _MOST_CULPRITS)
+        self.unwatched = len(victims) - len(kept) + len(culprits) - len(actionable)
+        self._tripwire.watch(dict.fromkeys(kept, self._limits), set(actionable))
         self._watched = observation.cgroups
 
     def follow(self, settings: ResponseSettings) -> None:
