@@ -8,6 +8,7 @@ may differ; None means that it is gone.
 
 import errno
 import os
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -236,6 +237,10 @@ def parent_list(attribute: KernelFile) -> str:
 
 
 _RECLAIMING = frozenset({"memory.high", "memory.max"})
+_RECLAIM_SECONDS = 0.1
+"""Time that a writer waits for the kernel to reclaim."""
+_reclaiming: dict[tuple[int, int], threading.Thread] = {}
+"""Writes that the kernel reclaims in, by device and inode number of their file."""
 
 
 @contextmanager
@@ -253,12 +258,54 @@ def _directory(path: Path, identity: str) -> Iterator[int]:
 def _write(name: str, command: str, directory: int) -> None:
     # Linux 6.16 sets a memory limit below usage without reclaiming in the writer's time, if asked so; the cgroup's own
     # processes then reclaim as they allocate.
-    patience = os.O_NONBLOCK if name in _RECLAIMING else 0
+    patience = 0
+    if name in _RECLAIMING:
+        patience = os.O_NONBLOCK
+        _await_earlier(name, directory)
     fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | patience, dir_fd=directory)
+    content = f"{command}\n".encode()
+    if name in _RECLAIMING:
+        _write_and_leave(fd, content)
+        return
     try:
-        os.write(fd, f"{command}\n".encode())
+        os.write(fd, content)
     finally:
         os.close(fd)
+
+
+def _write_and_leave(fd: int, content: bytes) -> None:
+    """Write a memory limit in a thread, and leave it there while the kernel reclaims.
+
+    Before 6.16 the kernel sets the limit first, and then reclaims in the writer's time down to it.
+    """
+    status = os.fstat(fd)
+    failed: list[OSError] = []
+
+    def write() -> None:
+        try:
+            os.write(fd, content)
+        except OSError as error:
+            failed.append(error)
+        finally:
+            os.close(fd)
+
+    thread = threading.Thread(target=write, name="memory-limit", daemon=True)
+    thread.start()
+    thread.join(_RECLAIM_SECONDS)
+    if thread.is_alive():
+        _reclaiming[status.st_dev, status.st_ino] = thread
+    if failed:
+        raise failed[0]
+
+
+def _await_earlier(name: str, directory: int) -> None:
+    """Wait for a write to the same file that was left: no older value comes after a newer one."""
+    for key in [key for key, thread in list(_reclaiming.items()) if not thread.is_alive()]:
+        _reclaiming.pop(key, None)
+    status = os.stat(name, dir_fd=directory)
+    earlier = _reclaiming.pop((status.st_dev, status.st_ino), None)
+    if earlier is not None:
+        earlier.join()
 
 
 def inode(directory: Path | str) -> str | None:
