@@ -31,7 +31,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 def hanging(host: FakeHost) -> Iterator[tuple[Enforcer, Guardian]]:
     """An agent that set a quota and completes no tick, with its guardian."""
     host.clock = Clocks(time.monotonic(), time.time())
-    enforcer = host.enforcer(guardian_seconds=0.5)
+    enforcer = host.enforcer()
     enforcer.step([want(Knob.CPU_MAX, QUOTA)], now=host.clock)
     assert host.text("/pod", "cpu.max") == QUOTA
     guardian = Guardian(host.settings(guardian_seconds=0.5), host.tree)
