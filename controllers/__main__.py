@@ -20,6 +20,7 @@ from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_option
 from cluster.serving import listen
 from controllers.analysis.command import analyze, compact
 from controllers.forecast.command import backtest
+from controllers.profiles.command import profile
 from controllers.recommend.command import recommend
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
@@ -215,7 +216,7 @@ def explain(chosen: ManagerChoice, target: str) -> None:
         die(f"no controller gives {target} a value", hint="koord-manager explain node/NAME; check that it exists")
 
 
-for offline in (recommend, analyze, compact, backtest):
+for offline in (recommend, analyze, compact, backtest, profile):
     main.add_command(offline)
 
 

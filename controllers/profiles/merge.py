@@ -1,0 +1,191 @@
+"""Sensitivity and aggressiveness of workloads from sums that nodes report; merging is addition. Pure.
+
+A sum is of one victim, one neighbour, one resource, one kind of evidence and one bin of the victim's own load: time
+together, the neighbour's pressure (share of the node's capacity that it used), the victim's loss, and their products.
+Within a bin the loss grows with pressure p by `sensitivity x strength x p`. Measured blame and verified trials tell the
+neighbour's part directly, so their line goes through the origin. A correlated loss is known as a whole only, against
+the pressure of all neighbours together, and may be the load's own doing: there the line has an intercept and a term of
+the load in each bin, so that only what moves with pressure at equal load counts, and it weighs less.
+
+The slopes of all pairs are then split in two factors by alternating least squares. Confidence is the spread of the same
+figure over sixteen groups of nodes, each left out once (jackknife): nodes are independent, intervals of one are not.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.histograms import Rows, Values
+
+GROUPS = 16
+"""Of nodes, for the jackknife."""
+T_90 = 1.753
+"""Quantile of Student's distribution with 15 degrees of freedom for an interval of 90 %."""
+ROUNDS = 20
+FEW_ROUNDS = 4
+"""From the solution of all groups on, for one with a group left out."""
+ALL = -1
+"""Neighbour of a sum whose pressure is that of all neighbours together: of evidence by correlation."""
+_LEAST = 1e-12
+
+
+class Evidence(IntEnum):
+    """How a loss is known to be a neighbour's, the best last."""
+
+    CORRELATED = 0
+    DIRECT = 1
+    """A blame table of the kernel side."""
+    TRIAL = 2
+    """The neighbour was restrained and the victim got better."""
+
+
+TRUST = np.array([0.1, 1.0, 4.0])
+"""Weight of each kind of evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums of some reports, shapes (rows,); rows of one key add up."""
+
+    victims: Rows
+    """Number of the victim's workload."""
+    neighbours: Rows
+    """Number of the neighbour's workload, or ALL."""
+    evidence: NDArray[np.int64]
+    load_bins: NDArray[np.int64]
+    nodes: Rows
+    """Number of the node that reported."""
+    seconds: Values
+    pressure: Values
+    """Pressure-seconds."""
+    pressure_squares: Values
+    lost: Values
+    """Lost seconds."""
+    lost_pressure: Values
+    """Integral of the loss rate times the pressure."""
+    load: Values
+    """Integral of the victim's own load; so the three that follow, of its square and its products."""
+    load_squares: Values
+    load_pressure: Values
+    load_lost: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure of each workload with its error, shapes (workloads,); NaN where nothing tells."""
+
+    value: Values
+    error: Values
+    """Standard error; value +- T_90 x error covers the truth nine times in ten."""
+    trials: NDArray[np.bool_]
+    """Whether any of it rests on verified trials."""
+    correlated: NDArray[np.bool_]
+    """Whether all of it rests on correlation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Traits of all workloads on one resource."""
+
+    sensitivity: Estimate
+    """Lost seconds per second per unit of a mean neighbour's pressure."""
+    strength: Estimate
+    """Harm of a unit of its pressure in those of a mean neighbour's."""
+    mean_pressure: Values
+    """Pressure that one replica exerted; times strength it is the aggressiveness."""
+
+
+def traits(sums: Sums, workloads: int, load_bins: int) -> Traits:
+    """Return the traits of workloads `0 .. workloads - 1` on the resource that the sums are of."""
+    neighbours_or_all = np.where(sums.neighbours == ALL, workloads, sums.neighbours)
+    pair = sums.victims * (workloads + 1) + neighbours_or_all
+    keys = (pair * len(Evidence) + sums.evidence) * load_bins + sums.load_bins
+    known, place = np.unique(keys, return_inverse=True)
+    group = sums.nodes % GROUPS
+    moments = [
+        np.bincount(place * GROUPS + group, weights=column, minlength=len(known) * GROUPS).reshape(-1, GROUPS)
+        for column in (
+            *(sums.seconds, sums.pressure, sums.pressure_squares, sums.lost, sums.lost_pressure),
+            *(sums.load, sums.load_squares, sums.load_pressure, sums.load_lost),
+        )
+    ]
+    evidence = known // load_bins % len(Evidence)
+    pairs, of_pair = np.unique(known // (load_bins * len(Evidence)), return_inverse=True)
+    victims, neighbours = pairs // (workloads + 1), pairs % (workloads + 1)
+
+    def fit(left_out: int | None, begin: Values | None = None) -> tuple[Values, Values]:
+        whole = [each.sum(axis=1) - (each[:, left_out] if left_out is not None else 0.0) for each in moments]
+        products, squares = _centred(whole, evidence)
+        weights = TRUST[evidence]
+        top: Values = np.asarray(np.bincount(of_pair, weights=weights * products, minlength=len(pairs)), np.float64)
+        bottom: Values = np.asarray(np.bincount(of_pair, weights=weights * squares, minlength=len(pairs)), np.float64)
+        return _factors(victims, neighbours, top, bottom, workloads, begin)
+
+    sensitivity, strength = fit(None)
+    without = [fit(group, strength) for group in range(GROUPS)]
+    best = np.zeros((2, workloads + 1), np.bool_)
+    any_direct = np.zeros((2, workloads + 1), np.bool_)
+    for side, ids in enumerate((victims[of_pair], neighbours[of_pair])):
+        best[side, ids[evidence == Evidence.TRIAL]] = True
+        any_direct[side, ids[evidence != Evidence.CORRELATED]] = True
+    seconds = np.bincount(neighbours_or_all, weights=sums.seconds, minlength=workloads + 1)[:workloads]
+    pressure = np.bincount(neighbours_or_all, weights=sums.pressure, minlength=workloads + 1)[:workloads]
+    best, any_direct = best[:, :workloads], any_direct[:, :workloads]
+    return Traits(
+        Estimate(sensitivity, _jackknife(sensitivity, [each[0] for each in without]), best[0], ~any_direct[0]),
+        Estimate(strength, _jackknife(strength, [each[1] for each in without]), best[1], ~any_direct[1]),
+        np.where(seconds > 0, pressure / np.maximum(seconds, _LEAST), np.nan),
+    )
+
+
+def _centred(moments: list[Values], evidence: NDArray[np.int64]) -> tuple[Values, Values]:
+    """Return products of loss and pressure, and squares of pressure: at equal load where evidence is correlation."""
+    seconds, pressure, squares, lost, products, load, load_squares, load_pressure, load_lost = moments
+    span = np.maximum(seconds, _LEAST)
+    varying = np.maximum(load_squares - load * load / span, _LEAST)
+    with_pressure = load_pressure - load * pressure / span
+    with_lost = load_lost - load * lost / span
+    centred = products - lost * pressure / span - with_lost * with_pressure / varying
+    spread = squares - pressure * pressure / span - with_pressure * with_pressure / varying
+    is_correlated = evidence == Evidence.CORRELATED
+    return np.where(is_correlated, centred, products), np.maximum(np.where(is_correlated, spread, squares), 0.0)
+
+
+def _factors(
+    victims: Rows, neighbours: Rows, products: Values, squares: Values, workloads: int, begin: Values | None
+) -> tuple[Values, Values]:
+    """Return s and g with `products ~ s[victim] g[neighbour] squares`, the mean of g being 1."""
+    sensitivity, strength = np.zeros(workloads), np.ones(workloads + 1)
+    if begin is not None:
+        strength[:workloads] = np.nan_to_num(begin, nan=1.0)
+    exerted = np.bincount(neighbours, weights=squares, minlength=workloads + 1)
+    for _ in range(ROUNDS if begin is None else FEW_ROUNDS):
+        g = strength[neighbours]
+        sensitivity = _ratio(victims, g * products, g * g * squares, workloads)
+        s = sensitivity[victims]
+        strength = _ratio(neighbours, s * products, s * s * squares, workloads + 1)
+        known = strength[:workloads] > 0
+        scale = float(strength[:workloads][known].mean()) if known.any() else 1.0
+        strength /= scale
+        # All together are a mean neighbour, each weighed by what its pressure varies.
+        heavy = exerted[:workloads] * known
+        strength[workloads] = float(np.average(strength[:workloads], weights=heavy)) if heavy.sum() > 0 else 1.0
+        sensitivity = sensitivity * scale
+    told = np.bincount(victims, weights=squares, minlength=workloads) > 0
+    exerts = exerted[:workloads] > 0
+    return np.where(told, sensitivity, np.nan), np.where(exerts, strength[:workloads], np.nan)
+
+
+def _ratio(rows: Rows, tops: Values, bottoms: Values, count: int) -> Values:
+    top = np.bincount(rows, weights=tops, minlength=count)
+    bottom = np.bincount(rows, weights=bottoms, minlength=count)
+    return np.where(bottom > _LEAST, np.maximum(top, 0.0) / np.maximum(bottom, _LEAST), 0.0)
+
+
+def _jackknife(value: Values, without: list[Values]) -> Values:
+    """Return the standard error from the values without each group."""
+    stacked = np.stack(without)
+    error: Values = np.sqrt((GROUPS - 1) / GROUPS * np.square(stacked - stacked.mean(axis=0)).sum(axis=0))
+    return np.where(np.isfinite(value), error, np.nan)
