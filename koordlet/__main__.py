@@ -2,6 +2,7 @@
 
 import click
 
+from koordlet.commands.actions import actions
 from koordlet.commands.demo import demo
 from koordlet.commands.doctor import doctor
 from koordlet.commands.export import export
@@ -27,7 +28,7 @@ def main() -> None:
     """
 
 
-for command in (run, snapshot_command, doctor, top, demo, restore, restore_nodes, verdicts, export):
+for command in (run, snapshot_command, doctor, top, demo, restore, restore_nodes, verdicts, actions, export):
     main.add_command(command)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from api.kube.device import DeviceInfo
 from api.kube.objects import Node
 from api.plugin import Unsupported
+from api.protocol import ANNOTATION_STOP
 from koordlet.control.node_view import UNCONFIGURED, NodeConfiguration
 from koordlet.host.files import HostError, HostTree
 from koordlet.identity.pods import NO_PODS, PodTableOf
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from koordlet.topology.reporter import TopologyReporter
 
 _log = logging.getLogger(__name__)
-
-ANNOTATION_STOP = "koordlet.koordinator.sh/stop"
-"""Annotation of the node whose value "true" ends every action there."""
 
 
 @dataclass(frozen=True, slots=True)

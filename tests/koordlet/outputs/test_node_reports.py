@@ -10,7 +10,7 @@ from api.crds import DEVICE, NODE_RESOURCE_TOPOLOGY, definition_document
 from api.kube.numa import ANNOTATION_CPU_SHARED_POOLS
 from api.kube.objects import Node
 from api.plugin import Unsupported
-from api.protocol import ANNOTATION_NODE_RESERVATION
+from api.protocol import ANNOTATION_NODE_RESERVATION, ANNOTATION_STOP
 from cluster import CUSTOM_RESOURCE_DEFINITIONS, NODES, Backoff, Client, ClientSettings, Key, custom, merge_patch
 from cluster.twin import Fault, FaultType, Twin
 from koordlet.config import AgentSettings
@@ -18,7 +18,7 @@ from koordlet.devices.settings import DeviceSettings
 from koordlet.host.files import HostTree
 from koordlet.identity.pods import NO_PODS
 from koordlet.kube.settings import ClusterSettings
-from koordlet.outputs.node_reports import ANNOTATION_STOP, NodeReports, open_node_facts, open_node_reports
+from koordlet.outputs.node_reports import NodeReports, open_node_facts, open_node_reports
 from koordlet.topology.cpu_state import CpuStateReader
 from koordlet.topology.settings import TopologySettings
 from tests.koordlet.devices.pci_trees import add_pci, add_rdma

@@ -1,0 +1,1 @@
+"""`kubectl koord`: what Koord sees and does in a cluster, from a workstation."""
