@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
+.PHONY: setup install uninstall proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -44,6 +44,12 @@ manifests: $(STAMP) ## deploy/manifests, from the chart
 
 run: setup ## observe this host until Ctrl-C
 	@$(VENV)/bin/koordlet run --standalone
+
+install: ## programs in /opt/koord, the agent as a systemd unit; starts nothing
+	@deploy/install.sh
+
+uninstall: ## the reverse; settings, state and logs stay
+	@deploy/install.sh --uninstall
 
 ifeq ($(KERNELS),all)
 test: ## with KERNELS=all the kernel tests on every kernel too, and the tests that need no kernel beside the guests

@@ -20,6 +20,7 @@ from kubectl_koord.losses import Loss, by_node, losses
 
 PROGRAM = "kubectl-koord"
 _METRICS = custom(NODE_METRIC_DEFINITION)
+_SOCKET = "unix:/run/koord/koordlet.sock"
 _CONFIG = "/etc/koord/koordlet.toml"
 """Settings of the agent in its container, as the chart mounts them."""
 
@@ -93,7 +94,7 @@ def why(agents: Agents, subject: str, output: str) -> None:
 def top(agents: Agents, node: str) -> None:
     """Show victims and culprits of a node, live."""
     with _reported():
-        sys.exit(agents.run_on(node, ["koordlet", "top", "--config", _CONFIG], terminal=True))
+        sys.exit(agents.run_on(node, ["koordlet", "top", "--connect", _SOCKET], terminal=True))
 
 
 @main.command()
