@@ -87,6 +87,8 @@ class Agent:
         self._listed_ids: set[int] = set()
         """Of these, those that a full listing has not found."""
         self._list_from_tick = 0
+        self._in_vain = 0
+        """Full listings in a row that found none of the unknown ids."""
         self._ticks = 0
 
     def _open_collectors(self, host: Host) -> dict[str, Collector]:
@@ -154,16 +156,19 @@ class Agent:
     def _resolve_unknown_ids(self, read: dict[str, Reading]) -> None:
         """List all directories anew for ids that probes report and the walk does not know.
 
-        That costs as much as a tick, and most such ids are cgroups that came and went between two walks: it is done at
-        once for the first, then for those that stay unknown, once in `_LIST_EVERY_TICKS`. What it does not find belongs
-        to removed cgroups, and probes forget it.
+        That costs as much as a tick. Where it found none of them three times in a row, they are cgroups that came and
+        went between two walks, and it is done once in `_LIST_EVERY_TICKS`. What it does not find belongs to removed
+        cgroups, and probes forget it.
         """
         reported = reported_ids(read)
         unknown = self._unknown_among(reported)
         if unknown and self._ticks >= self._list_from_tick and (unknown - self._listed_ids):
-            self._list_from_tick = self._ticks + _LIST_EVERY_TICKS
+            asked = unknown
             self._update_cgroups(everything=True)
             unknown = self._unknown_among(reported)
+            self._in_vain = self._in_vain + 1 if unknown == asked else 0
+            if self._in_vain >= 3:
+                self._list_from_tick = self._ticks + _LIST_EVERY_TICKS
             self._listed_ids |= unknown
         dead = unknown & self._listed_ids & self._unknown_ids
         if dead:

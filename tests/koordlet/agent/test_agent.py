@@ -237,7 +237,7 @@ def test_ids_that_come_and_go_in_every_tick_make_the_walk_list_anew_now_and_then
     for number in range(32):
         probe.ids = [999_000_000 + number, 999_000_001 + number]
         agent.collect()
-    assert listings.count(True) == 4
+    assert listings.count(True) == 6
     assert len(probe.forgotten) >= 4
 
 
