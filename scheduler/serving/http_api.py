@@ -61,9 +61,11 @@ class HealthApi:
             if stuck > STUCK_SECONDS:
                 return Reply.text(500, f"the scheduling thread has not answered for {stuck:.0f} s")
             return Reply(200, b"ok", TEXT)
-        if path == "/readyz":
+        if path in ("/readyz", "/readyz/informer-sync"):
             if not self._loop.ready.is_set():
                 return Reply(503, b"first lists are not in", TEXT)
+            if path != "/readyz":
+                return Reply(200, b"ok", TEXT)
             leads = self._leading()
             return Reply(200 if leads else 503, b"ok" if leads else b"another process leads", TEXT)
         if path == "/metrics":

@@ -88,6 +88,7 @@ def test_a_standby_is_alive_and_not_ready(site: Site) -> None:
     standby = HealthApi(site.loop, lambda: False)
     assert standby.answer(Request("GET", "/healthz", b"")).status == 200
     assert standby.answer(Request("GET", "/readyz", b"")).status == 503
+    assert standby.answer(Request("GET", "/readyz/informer-sync", b"")).status == 200
     assert HealthApi(site.loop).answer(Request("GET", "/readyz", b"")).status == 200
 
 

@@ -1,0 +1,117 @@
+"""The scheduler in the chart: its rights against its code, and pods without privileges."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from api.settings import convert
+from scheduler.engine import Engine
+from scheduler.profile import SchedulerSettings
+from tests.deploy.charts import ROOT, documents
+
+ON = {"scheduler": {"enabled": True}}
+
+WRITES = {
+    ("", "pods"): ({"get", "delete"}, {"cluster/pods.py": "client.find(_PLACES", "scheduler/writer.py": "Verb.DELETE"}),
+    ("", "pods/binding"): ({"create"}, {"scheduler/plugins/defaultbinder.py": "Verb.BIND, PODS"}),
+    ("", "pods/status"): ({"patch"}, {"scheduler/conditions.py": "Verb.PATCH_STATUS, POD"}),
+    ("", "pods/eviction"): ({"create"}, {"scheduler/plugins/elasticquota.py": "Verb.EVICT, PODS"}),
+    ("", "persistentvolumes"): ({"patch"}, {"scheduler/plugins/volumebinding.py": "Verb.PATCH, PERSISTENT_VOLUMES"}),
+    ("", "persistentvolumeclaims"): (
+        {"patch"},
+        {"scheduler/plugins/volumebinding.py": "Verb.PATCH, PERSISTENT_VOLUME_CLAIMS"},
+    ),
+    ("scheduling.koordinator.sh", "reservations"): (
+        {"patch", "delete"},
+        {
+            "scheduler/plugins/reservation.py": "Verb.PATCH, RESERVATIONS",
+            "scheduler/reservation/ledger.py": "Verb.DELETE, RESERVATIONS",
+        },
+    ),
+    ("scheduling.koordinator.sh", "reservations/status"): (
+        {"patch"},
+        {"scheduler/reservation/ledger.py": "Verb.PATCH_STATUS, RESERVATIONS"},
+    ),
+    ("scheduling.sigs.k8s.io", "podgroups"): (
+        {"patch"},
+        {"scheduler/plugins/coscheduling.py": "Verb.PATCH, POD_GROUPS"},
+    ),
+    ("scheduling.sigs.k8s.io", "elasticquotas"): (
+        {"create", "patch"},
+        {"scheduler/plugins/elasticquota.py": "Verb.CREATE, QUOTAS"},
+    ),
+    ("events.k8s.io", "events"): ({"create", "patch"}, {"cluster/events.py": "client.create(EVENTS"}),
+    ("coordination.k8s.io", "leases"): ({"create", "get", "update"}, {"cluster/leases.py": "self._client.create("}),
+}
+"""Verbs beside list and watch, by group and resource; files that use them and what they say there."""
+
+
+def objects(kind: str) -> list[dict[str, Any]]:
+    return [each for each in documents(ON) if each["kind"] == kind and each["metadata"]["name"] == "koord-scheduler"]
+
+
+def granted() -> dict[tuple[str, str], set[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for role in (*objects("ClusterRole"), *objects("Role")):
+        for rule in role["rules"]:
+            for resource in rule["resources"]:
+                found.setdefault((rule["apiGroups"][0], resource), set()).update(rule["verbs"])
+    return found
+
+
+def test_nothing_of_it_is_installed_unless_asked_for() -> None:
+    assert not [each for each in documents() if each["metadata"]["name"] == "koord-scheduler"]
+
+
+def test_it_may_do_what_its_code_does_and_nothing_else() -> None:
+    watched = {(kind.group, kind.plural) for kind in Engine().watched_kinds().values()} | {("", "nodes"), ("", "pods")}
+    needed = {key: {"list", "watch"} for key in watched}
+    for key, (verbs, _) in WRITES.items():
+        needed[key] = needed.get(key, set()) | verbs
+    assert granted() == needed
+
+
+@pytest.mark.parametrize("key", sorted(WRITES), ids="/".join)
+def test_each_write_is_made(key: tuple[str, str]) -> None:
+    for file, use in WRITES[key][1].items():
+        assert use in (ROOT / file).read_text(), file
+
+
+def test_its_pods_need_no_privilege_and_leave_one_by_one() -> None:
+    (deployment,) = objects("Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = spec["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert not {"hostNetwork", "hostPID"} & spec.keys()
+    assert "--address=127.0.0.1" in container["args"]
+    assert deployment["spec"]["replicas"] == 2
+    (budget,) = objects("PodDisruptionBudget")
+    assert (
+        budget["spec"]["selector"]["matchLabels"].items()
+        <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({}, id="default"),
+        pytest.param(
+            {"settings": "bind_workers = 8\n[plugins.loadaware]\n", "quotaSettings": "monitor_all_quotas = true\n"},
+            id="further-tables",
+        ),
+    ],
+)
+def test_its_settings_are_settings_of_the_program(values: dict[str, str]) -> None:
+    (found,) = (
+        each
+        for each in documents({"scheduler": {"enabled": True, **values}})
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "koord-scheduler"
+    )
+    settings = convert(tomllib.loads(found["data"]["scheduler.toml"]), SchedulerSettings, "scheduler.toml")
+    assert settings.plugins["elasticquota"]["quota_group_namespace"] == found["metadata"]["namespace"]
+    Engine(settings, source="scheduler.toml")
