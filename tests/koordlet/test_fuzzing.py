@@ -8,13 +8,13 @@ examples of each parser (150 by default, some seconds together).
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from api.cgroup_path import path_text, raw_path
 from api.cpuset import parse_cpuset
@@ -47,11 +47,11 @@ from koordlet.runtime_proxy.registration import RegistrationInvalid, parse_regis
 from koordlet.strategies.eviction_order import by_eviction_order, evictable
 from koordlet.strategies.strategy import make_strategies
 from koordlet.strategies.view import Group, GroupKind
+from tests.hostile_text import damaged
 from tests.koordlet.strategies.test_together import all_on
 from tests.koordlet.strategies.views import node, view
 
 EXAMPLES = int(os.environ.get("KOORD_FUZZ_EXAMPLES", "150"))
-LONGEST = 1 << 16
 
 POD = {
     "apiVersion": "v1",
@@ -99,23 +99,7 @@ SEEDS: tuple[str, ...] = (
     json.dumps({"Name": "/web", "Config": {"Labels": {"io.kubernetes.pod.name": "p"}, "Image": "i"}}),
     '00000000 {"n":1,"r":{"type":"begin"}}\n',
 )
-ODD = (
-    "\0", "\x1b[2J", "\ud800", "9" * 400, "1e999999", "-1", "NaN", "²", "0-99999999999",
-    '"', "[" * 2000, '{"a":' * 1500,
-    "\\x", "\\", "..", "/" * 50, "\n\n", "=", ":", " ", "null", "true", "{}", "[]",
-)  # fmt: skip
-
-
-@st.composite
-def texts(draw: st.DrawFn) -> str:
-    """Mostly a valid text with some damage."""
-    text = draw(st.sampled_from(SEEDS))
-    for _ in range(draw(st.integers(0, 4))):
-        start = draw(st.integers(0, len(text)))
-        end = draw(st.integers(start, min(start + 40, len(text))))
-        patch = draw(st.one_of(st.sampled_from(ODD), st.text(max_size=10), st.sampled_from(SEEDS)))
-        text = (text[:start] + patch + text[end:])[:LONGEST]
-    return text
+texts = partial(damaged, SEEDS)
 
 
 def raw(text: str) -> bytes:

@@ -1,0 +1,241 @@
+"""Every annotation and label that the scheduler reads, and every body of its HTTP API, fed with hostile text.
+
+An object is taken in or refused with a sentence; nothing raises, no plugin is left half informed, and what a pod held
+is given back. Each test ends after KOORD_FUZZ_SECONDS (1 by default) of its examples.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import api.protocol
+from api.crds import Device, ElasticQuota, NodeMetric, PodGroup, Reservation
+from api.kube.numa import NodeResourceTopology
+from api.kube.objects import Pod
+from api.kube.resources import QuantityError
+from cluster.resources import Key
+from cluster.serving import Request
+from scheduler.engine import Engine
+from scheduler.extender import BindingArgs, start_binding
+from scheduler.framework import Action, ObjectEvent
+from scheduler.gang.spec import GANG
+from scheduler.loop import Loop
+from scheduler.outcome import AttemptOutcome
+from scheduler.profile import SchedulerSettings
+from scheduler.quota.spec import QUOTA
+from scheduler.serving.http_api import HttpApi
+from tests.hostile_text import damaged
+from tests.schedobjects import node, pod
+
+SECONDS = float(os.environ.get("KOORD_FUZZ_SECONDS", "1"))
+FUZZ = settings(
+    max_examples=100_000 if "KOORD_FUZZ_SECONDS" in os.environ else 60,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+PREFIXED = ("name", "min-available", "total-number", "mode", "groups", "match-policy", "waiting-time")
+OF_QUOTAS = (
+    "name", "parent", "is-parent", "tree-id", "namespaces", "shared-weight", "total-resource", "admission",
+    "allow-lent-resource", "preemptible", "is-root", "ignore-default-tree",
+)  # fmt: skip
+KEYS = sorted(
+    {text for name, text in vars(api.protocol).items() if name.startswith(("ANNOTATION_", "LABEL_"))}
+    | {GANG + name for name in PREFIXED}
+    | {QUOTA + name for name in OF_QUOTAS}
+)
+SEEDS = (
+    "g", "3", "100m", "1Gi", "true", "Strict", "30s", "0-3,8", "LSR", "koord-prod", "Restricted",
+    json.dumps(["default/g", "default/h"]),
+    json.dumps({"cpu": "4", "memory": "1Gi"}),
+    json.dumps({"cpuset": "0-3", "numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}),
+    json.dumps({"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-core": "100"}, "extension": {"vfs": [1]}}]}),
+    json.dumps({"preferredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}),
+    json.dumps({"uid": "r", "name": "r"}),
+    json.dumps({"reservationSelector": {"a": "b"}, "requiredDuringSchedulingIgnoredDuringExecution": {}}),
+    json.dumps({"nodeNames": ["n0"], "preferredNodeNames": ["n1"]}),
+    json.dumps({"usageThresholds": {"cpu": 65}, "aggregated": {"usageThresholds": {"cpu": 60}}}),
+    json.dumps({"resources": {"cpu": "1"}, "reservedCPUs": "0-1", "applyPolicy": "Default"}),
+    json.dumps([{"minors": [0, 1], "gpuLinkType": "NVLink", "allocationScore": "1"}]),
+    json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}),
+    json.dumps({"cpu": 1.5}),
+)  # fmt: skip
+
+texts = damaged(SEEDS).map(lambda text: text.encode(errors="replace").decode())
+"""JSON carries no lone surrogates: the decoder refuses them."""
+marks = st.dictionaries(st.sampled_from(KEYS), texts, max_size=6)
+
+
+class Budget:
+    """Time of one test."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + SECONDS
+
+    @property
+    def spent(self) -> bool:
+        return time.monotonic() > self._end
+
+
+def whole_engine() -> Engine:
+    """Every plugin, two nodes."""
+    made = Engine(SchedulerSettings(extender_scheduler_names=("default-scheduler",)))
+    for index in range(2):
+        made.on_node(Action.ADD, node(f"n{index}"), 0.0)
+    return made
+
+
+def in_order(made: Engine) -> None:
+    """No plugin faulted."""
+    made.tick(1.0)
+    assert not made.snapshot.faults, made.snapshot.faults
+
+
+def test_annotations_and_labels_of_pods() -> None:
+    budget = Budget()
+    made = whole_engine()
+
+    @FUZZ
+    @given(marks, marks)
+    def run(annotations: dict[str, str], labels: dict[str, str]) -> None:
+        if budget.spent:
+            return
+        said: dict[str, Any] = {"annotations": annotations, "labels": labels}
+        requests = {"cpu": "1", "koordinator.sh/gpu": "100"} if "3" in annotations.values() else {"cpu": "1"}
+        for each in (
+            pod("pending", requests, **said),
+            pod("bound", requests, nodeName="n0", **said),
+            pod("outside", requests, schedulerName="default-scheduler", **said),
+        ):
+            made.on_pod(Action.ADD, each, 0.0)
+            made.schedule_one(0.0)
+            in_order(made)
+        for name in ("pending", "bound", "outside"):
+            made.on_pod(Action.DELETE, pod(name, **said), 2.0)
+        in_order(made)
+        assert not made.snapshot.pods
+        assert not made.snapshot.requested.any()
+
+    run()
+
+
+def test_annotations_and_labels_of_nodes() -> None:
+    budget = Budget()
+
+    @FUZZ
+    @given(marks, marks)
+    def run(annotations: dict[str, str], labels: dict[str, str]) -> None:
+        if budget.spent:
+            return
+        made = whole_engine()
+        made.on_node(Action.UPDATE, node("n0", annotations=annotations, labels=labels), 0.0)
+        made.on_pod(Action.ADD, pod("p", {"cpu": "1"}), 0.0)
+        outcome = made.schedule_one(0.0)
+        assert outcome is not None
+        assert outcome.node
+        in_order(made)
+
+    run()
+
+
+KINDS = {
+    "podgroups": PodGroup,
+    "elasticquotas": ElasticQuota,
+    "reservations": Reservation,
+    "devices": Device,
+    "nodemetrics": NodeMetric,
+    "noderesourcetopologies": NodeResourceTopology,
+}
+RESERVED = {"template": {"spec": {"containers": [{"name": "c"}]}}, "owners": [{"labelSelector": {"matchLabels": {}}}]}
+
+
+@pytest.mark.parametrize("plural", sorted(KINDS))
+def test_annotations_and_labels_of_watched_objects(plural: str) -> None:
+    budget = Budget()
+    made = whole_engine()
+    resource = next(kind for kind in made.watched_kinds().values() if kind.plural == plural)
+    namespace = "default" if resource.namespaced else ""
+    fields = {"spec": RESERVED} if plural == "reservations" else {}
+
+    @FUZZ
+    @given(marks, marks)
+    def run(annotations: dict[str, str], labels: dict[str, str]) -> None:
+        if budget.spent:
+            return
+        metadata = {"name": "n0", "namespace": namespace, "uid": "u", "annotations": annotations, "labels": labels}
+        value = msgspec.convert({"metadata": metadata, **fields}, KINDS[plural])
+        key = Key(namespace, "n0")
+        try:
+            made.on_object(ObjectEvent(resource, Action.ADD, key, None, value), 0.0)
+        except QuantityError:
+            return
+        in_order(made)
+        made.on_object(ObjectEvent(resource, Action.DELETE, key, value, None), 1.0)
+        in_order(made)
+
+    run()
+
+
+class LoopInPlace:
+    """What the HTTP API asks of a loop, answered in the caller's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def call(self, question: Callable[[], Any]) -> Any:
+        return question()
+
+    def now(self) -> float:
+        return 0.0
+
+    def bind_for_extender(self, request: BindingArgs, timeout_seconds: float) -> AttemptOutcome:
+        return start_binding(self.engine, request, outside_pod(), 0.0)
+
+
+def outside_pod() -> Pod:
+    return pod("p", {"cpu": "1"}, schedulerName="default-scheduler")
+
+
+POD = {
+    "metadata": {"name": "p", "namespace": "default", "uid": "uid-p", "annotations": {"a": "b"}},
+    "spec": {
+        "schedulerName": "default-scheduler",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+        "tolerations": [{"operator": "Exists"}],
+    },
+}
+BODIES = (
+    json.dumps({"Pod": POD, "NodeNames": ["n0", "n1", "gone"]}),
+    json.dumps({"Pod": POD, "Nodes": {"items": [{"metadata": {"name": "n0"}}]}}),
+    json.dumps({"Pod": POD, "NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}}),
+    json.dumps({"Pod": POD, "NodeNameToVictims": {"n0": {"Pods": [POD], "NumPDBViolations": 1}}}),
+    json.dumps({"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}),
+    json.dumps({"pods": [{"pod": POD}], "gone_pods": ["u"], "excluded_nodes": ["n1"]}),
+)
+PATHS = ("/extender/filter", "/extender/prioritize", "/extender/preempt", "/extender/bind", "/v1/placements:simulate")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_bodies_of_requests(path: str) -> None:
+    budget = Budget()
+    made = whole_engine()
+    found = HttpApi(cast(Loop, LoopInPlace(made)))
+
+    @FUZZ
+    @given(damaged(BODIES))
+    def run(text: str) -> None:
+        if budget.spent:
+            return
+        reply = found.answer(Request("POST", path, text.encode(errors="surrogatepass")))
+        assert reply.status in (200, 400, 403, 404), (reply, text[:2000])
+        in_order(made)
+
+    run()
