@@ -56,6 +56,7 @@ def score_table(cycle: Cycle, attempt: Attempt, evaluation: Evaluation, limit: i
     order = np.argsort(-evaluation.totals, kind="stable")
     rows = order[evaluation.totals[order] > BARRED][:limit]
     scores = cycle.scores_by_plugin(attempt, rows)
+    scores = dict(sorted(scores.items()))
     header = ["#", "Pod", "Node", "Score", *scores]
     lines = [
         [
@@ -67,7 +68,7 @@ def score_table(cycle: Cycle, attempt: Attempt, evaluation: Evaluation, limit: i
         ]
         for place, row in enumerate(rows)
     ]
-    return markdown(header, lines)
+    return markdown(header, lines, numbers_from=3)
 
 
 def filter_table(cycle: Cycle, attempt: Attempt, evaluation: Evaluation) -> str:
@@ -80,10 +81,12 @@ def filter_table(cycle: Cycle, attempt: Attempt, evaluation: Evaluation) -> str:
     return markdown(["Pod", "Node", "Plugin", "Reason"], lines)
 
 
-def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    rows = [list(header), ["---"] * len(header), *lines]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]], numbers_from: int | None = None) -> str:
+    """A Markdown table; columns from `numbers_from` on are aligned to the right."""
+    texts = len(header) if numbers_from is None else numbers_from
+    rule = "|" + "".join(" --- |" if column < texts else " ---:|" for column in range(len(header)))
+    rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, *lines)]
+    return "\n".join((rows[0], rule, *rows[1:]))
 
 
 def _truth(value: str) -> bool:

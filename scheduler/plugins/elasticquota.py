@@ -280,7 +280,7 @@ class ElasticQuota(Plugin[tuple[()]]):
 
     def routes(self) -> Mapping[str, Route]:
         """Summaries of all quotas, or of one with its pods."""
-        return {"quotas": self._summaries, "quotas/{name}": self.summary}
+        return {"quotas": self._summaries, "quotas/{name}": self.summary, "quota/{name}": self.summary}
 
     def summary(self, name: str) -> dict[str, Any]:
         """Every figure of a quota. LookupError for an unknown name."""

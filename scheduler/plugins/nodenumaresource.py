@@ -36,6 +36,7 @@ from scheduler.numa.reports import (
     read_annotation,
 )
 from scheduler.numa.request import CpuRequest, exclusive_policy, node_numa_policy, read_request
+from scheduler.numa.shown import available_cpus, topology_options
 from scheduler.numa.topology import CpuBindPolicy, NumaStrategy
 
 TOPOLOGIES = Resource(
@@ -247,7 +248,11 @@ class NodeNUMAResource(Plugin[CpuRequest]):
 
     def routes(self) -> Mapping[str, Route]:
         """CPU and NUMA allocations of a node."""
-        return {"nodes/{name}": self._show}
+        return {
+            "nodes/{name}": self._show,
+            "availableCPUs/{node_name}": lambda node_name: available_cpus(self._machine(node_name)),
+            "cpuTopologyOptions/{node_name}": lambda node_name: topology_options(self._machine(node_name)),
+        }
 
     # Internals
 
@@ -336,11 +341,15 @@ class NodeNUMAResource(Plugin[CpuRequest]):
         score = allocation_score(used, capacity, self.config.resources, self._scoring)
         return score // 2 if plan.mixes and spec.numa_exclusive is NumaExclusive.PREFERRED else score
 
-    def _show(self, name: str) -> dict[str, Any]:
-        row = self.handle.snapshot.row(name)
+    def _machine(self, node_name: str) -> Machine:
+        """Raises LookupError for an unknown node."""
+        row = self.handle.snapshot.row(node_name)
         if row is None or row not in self.machines:
-            raise LookupError(f"no node {name}")
-        machine = self.machines[row]
+            raise LookupError(f"no node {node_name}")
+        return self.machines[row]
+
+    def _show(self, name: str) -> dict[str, Any]:
+        machine = self._machine(name)
         return {
             "freeCPUs": format_cpuset(machine.free),
             "withheldCPUs": format_cpuset(machine.shape.withheld),

@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 PREFIX = "/apis/v1/"
 PERMIT_SECONDS = 60.0
 """Longest wait of an extender's bind for a pod at Permit."""
+FLAGS = {"v": "klog.logging.verbosity", "s": "debugTopNScores", "f": "debugFilterFailure"}
+"""Names of debug flags in the answer to their change."""
+PLUGIN_ALIASES = {f"{PREFIX}plugins/NodeNUMAResources/": f"{PREFIX}plugins/NodeNUMAResource/"}
+"""Other spellings of a plugin's paths."""
 STUCK_SECONDS = 60.0
 """Time without a sign of the scheduling thread after which the process had better be started anew."""
 
@@ -138,11 +142,11 @@ class HttpApi:
             raise RefusedError(404, f"no debug flag {key!r}; there are s, f, d, db and v") from error
         except ValueError as error:
             raise RefusedError(400, f"debug flag {key!r}: {error}") from error
-        return Reply.text(200, f"successfully set debug flag {key} to {value}")
+        return Reply.text(200, f"successfully set {FLAGS.get(key, key)} to {value}")
 
     def _state(self, path: str) -> Reply:
-        if path == f"{PREFIX}__services__":
-            return _json({"GET": sorted(pattern for pattern, _, _ in self._routes)})
+        for other, own in PLUGIN_ALIASES.items():
+            path = own + path.removeprefix(other) if path.startswith(other) else path
         for _, matcher, route in self._routes:
             match = matcher.fullmatch(path)
             if match:
@@ -175,10 +179,22 @@ class HttpApi:
 
 def _plugin_routes(loop: Loop) -> list[tuple[str, re.Pattern[str], Callable[..., Any]]]:
     """Every state endpoint: its pattern, its matcher and its handler."""
-    routes: list[tuple[str, Callable[..., Any]]] = [(f"{PREFIX}nodes/{{name}}", lambda name: node_state(loop, name))]
+    routes: list[tuple[str, Callable[..., Any]]] = [
+        (f"{PREFIX}__services__", lambda: {"GET": sorted(map(_shown, _patterns(loop)))}),
+        (f"{PREFIX}nodes/{{node_name}}", lambda node_name: node_state(loop, node_name)),
+    ]
     for plugin in loop.engine.plugins.values():
         routes += [(f"{PREFIX}plugins/{plugin.name}/{pattern}", route) for pattern, route in plugin.routes().items()]
     return [(pattern, _matcher(pattern), route) for pattern, route in routes]
+
+
+def _patterns(loop: Loop) -> list[str]:
+    return [pattern for pattern, _, _ in _plugin_routes(loop)]
+
+
+def _shown(pattern: str) -> str:
+    """A pattern as Koordinator prints it: `/nodes/:nodeName`."""
+    return re.sub(r"\{(\w+)\}", lambda match: ":" + re.sub(r"_(\w)", lambda part: part[1].upper(), match[1]), pattern)
 
 
 def _matcher(pattern: str) -> re.Pattern[str]:

@@ -149,7 +149,7 @@ def test_a_node_is_shown_as_held(site: Site) -> None:
 
 
 def test_services_are_listed_and_unknown_paths_say_so(site: Site) -> None:
-    assert "/apis/v1/nodes/{name}" in site.ask("GET", "/apis/v1/__services__")["GET"]
+    assert "/apis/v1/nodes/:nodeName" in site.ask("GET", "/apis/v1/__services__")["GET"]
     assert site.door.answer(Request("GET", "/apis/v1/else", b"")).status == 404
 
 
