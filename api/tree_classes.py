@@ -1,6 +1,6 @@
 """QoS classes and owners on the tree of cgroups: what an action on a cgroup hits. Pure.
 
-The response chooses by it whom it may limit, and the enforcer checks by it what it is asked for.
+The response chooses by it the cgroups that it may limit, and the enforcer checks by it what it is asked for.
 """
 
 from collections.abc import Iterable, Mapping

@@ -27,8 +27,8 @@ _PER_CPU_TYPES = {5, 6, 10, 21}
 """Map types with a value per possible CPU: PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE."""
 
 _CALL_BYTES, _CALL_ENTRIES = 1 << 16, 256
-"""Values and entries that one call reads: a kernel without preemption lets nobody run on the CPU until the call
-returns, however urgent."""
+"""Values and entries that one call reads: a kernel without preemption lets no other thread run on the CPU until the
+call returns, however urgent."""
 
 _PROG_TYPE_SCHED_CLS = 3
 _INSTRUCTION_BYTES = 8

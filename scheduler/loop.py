@@ -165,7 +165,7 @@ class Loop:
         def give_up() -> None:
             if self._extender_binds.get(request.uid) is answer:
                 del self._extender_binds[request.uid]
-                self.engine.reject(request.uid, Reason("nobody waits for the extender's bind any more"))
+                self.engine.reject(request.uid, Reason("no request waits for the extender's bind any more"))
 
         self._inbox.put(place)
         try:

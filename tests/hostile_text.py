@@ -1,4 +1,4 @@
-"""Texts that nobody should write, grown from valid ones: cut, doubled, spliced, beyond all ranges, deeply nested."""
+"""Texts that no program should write, made from valid ones: cut, doubled, spliced, out of range, deeply nested."""
 
 from collections.abc import Sequence
 

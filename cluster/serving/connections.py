@@ -48,7 +48,7 @@ class Connection:
 
 @dataclass
 class Connections:
-    """All connections of a listener. When there are too many, whoever holds most of them loses the idlest one.
+    """All connections of a listener. When there are too many, the address that holds most of them loses the idlest one.
 
     A connection that is being answered is never closed for another. Safe for several threads.
     """

@@ -28,7 +28,7 @@ class Action(StrEnum):
     RESERVE = "reserve"
     EVICT = "evict"
     FREE = "free"
-    """Delete the reservation: nobody will come."""
+    """Delete the reservation: no pod will use it."""
 
 
 @dataclass(frozen=True, slots=True)

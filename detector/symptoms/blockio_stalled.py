@@ -10,7 +10,7 @@ from detector.view import View
 class BlockioStalled(Symptom):
     """Outstanding for more than a second on a disk that ended no IO meanwhile: hung, or its path is gone.
 
-    The disk's doing, whoever's IO is ahead, so no culprit is named. A second a second for each IO.
+    The disk's doing, whatever IO is ahead, so no culprit is named. A second a second for each IO.
     """
 
     resource: ClassVar[str] = "blockio"

@@ -25,7 +25,7 @@ def _rules(settings: AgentSettings, in_cluster: bool) -> Examined:
     if is_kept and settings.enforcer.enabled:
         return Examined("hooks", available=True, reason=f"{text}; kept in effect for running pods")
     remedy = "none needed to observe; else run with --enforce in a cluster, or set [hooks] reconcile"
-    return Examined("hooks", available=False, reason=f"{text}; nobody keeps them in effect", remedy=remedy)
+    return Examined("hooks", available=False, reason=f"{text}; no program keeps them in effect", remedy=remedy)
 
 
 def _nri(settings: AgentSettings, tree: HostTree, in_cluster: bool) -> Examined:

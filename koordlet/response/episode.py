@@ -2,7 +2,7 @@
 
 A rung is applied on trial. With the loss below its budget it is held; else it is kept only if the loss is clearly
 lower than before, or clearly higher in two ticks without it. A rung by which the culprit yields stands for as long as
-the culprit waits for a victim: it takes nothing that nobody else wants, and a lift would cost the victim its tail.
+the culprit waits for a victim: it takes only what other work wants, and a lift would cost the victim its tail.
 Another is lifted for one tick each time that its hold has passed: where the loss comes back the rung is put back and
 the hold grows, else it stays released; and it is released at once when its victims have nothing to do.
 
@@ -317,7 +317,7 @@ class Episode:
     def _judge_yielding(
         self, observation: Observation, applied: AppliedRung, history: History
     ) -> Iterator[ResponseStep]:
-        """Judge a rung that costs nobody anything by the ticks before it, while its victim still loses.
+        """Judge a rung that costs no work anything by the ticks before it, while its victim still loses.
 
         A lift would take from the victim what it has by the rung, so it comes only where those ticks say nothing and
         the victim loses so much that a limit would be next.

@@ -96,7 +96,7 @@ class Rung:
     outlasts_lift: bool = False
     """Its effect stays for long after it is taken back: a short lift shows nothing."""
     yields: bool = False
-    """Makes the culprit yield to others (a weight, the idle class) and takes nothing that nobody else wants."""
+    """Makes the culprit yield to others (a weight, the idle class) and takes only what other work wants."""
 
     @property
     def costs_idle_time(self) -> bool:

@@ -130,8 +130,8 @@ class Observation:
         measured.
 
         Best-effort work beside a cgroup of another class counts with the least weight, as the kubelet gives to its
-        BestEffort class, whatever its file says: it is to yield. A limit takes time that nobody may want, so what is
-        entitled `of_limits` goes by the weights as they are.
+        BestEffort class, whatever its file says: it is to yield. A limit takes time that no other work may want, so
+        what is entitled `of_limits` goes by the weights as they are.
         """
         if self.cpu_waits is None or not self.capabilities.cpus:
             return np.inf
