@@ -1,6 +1,7 @@
 """The scheduler in the chart: its rights against its code, and pods without privileges."""
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +116,21 @@ def test_its_settings_are_settings_of_the_program(values: dict[str, str]) -> Non
     settings = convert(tomllib.loads(found["data"]["scheduler.toml"]), SchedulerSettings, "scheduler.toml")
     assert settings.plugins["elasticquota"]["quota_group_namespace"] == found["metadata"]["namespace"]
     Engine(settings, source="scheduler.toml")
+
+
+def test_with_a_certificate_the_descheduler_reaches_it() -> None:
+    values = {"scheduler": {"enabled": True, "tlsSecret": "scheduler-tls"}, "descheduler": {"enabled": True}}
+    found = {(each["kind"], each["metadata"]["name"]): each for each in documents(values)}
+    service, scheduler = (found[kind, "koord-scheduler"] for kind in ("Service", "Deployment"))
+    template = scheduler["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    (port,) = service["spec"]["ports"]
+    assert {"name": port["targetPort"], "containerPort": port["port"]} in template["spec"]["containers"][0]["ports"]
+    arguments = template["spec"]["containers"][0]["args"]
+    mounted = {each["mountPath"] for each in template["spec"]["containers"][0]["volumeMounts"]}
+    files = [word.partition("=")[2] for word in arguments if word.startswith(("--tls-", "--client-ca"))]
+    assert "--address=0.0.0.0" in arguments
+    assert len(files) == 3
+    assert {str(Path(file).parent) for file in files} <= mounted
+    asks = found["Deployment", "koord-descheduler"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--scheduler=https://{service['metadata']['name']}:{port['port']}" in asks
