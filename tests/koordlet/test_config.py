@@ -162,6 +162,7 @@ def test_defaults() -> None:
             "min_improvement_ratio": 0.3,
             "loss_budget_seconds_per_second": 0.02,
             "loss_budget_ratio": 0.05,
+            "limit_budget_factor": 2.0,
             "turnaround_slack": 0.5,
             "settle_seconds": 1.0,
             "verify_seconds": 3.0,

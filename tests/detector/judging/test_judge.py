@@ -62,6 +62,9 @@ def growth(rng: np.random.Generator, columns: Sequence[str], storm: np.ndarray) 
     grown["pmu.llc_references"], grown["pmu.llc_misses"] = 1e6 * calm, np.where(storm, 5e5, 1e5 * calm)
     grown["resctrl.mbm_total_bytes"] = np.where(storm.any(), 1e9 * calm, 1e8 * calm)
     grown["cpu.smt_foreign_ns"] = np.where(storm, 9e8, 1e5)
+    grown["memstat.refaults"] = np.where(storm, 1e4, 10.0)
+    for limited in ("memory.stall_own_limit_ns", "memory.stall_ancestor_limit_ns"):  # every other one has no limit
+        grown[limited] = np.where(np.arange(count) % 2, grown[limited], 0.0)
     grown["net.tcp_retransmits"] = np.where(storm, 20.0, 0.0)
     grown["turnaround.requests"] = 100 * calm
     grown["turnaround.sum_ns"] = grown["turnaround.requests"] * np.where(storm, 1e7, 1e6)

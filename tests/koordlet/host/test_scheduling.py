@@ -17,16 +17,23 @@ def _in_thread(work: threading.Thread) -> None:
 def test_a_thread_asks_for_its_own_policy_and_slice_alone() -> None:
     seen: list[tuple[int, int]] = []
 
+    others: list[int] = []
+
     def ask() -> None:
         assert let_others_first()
         seen.append((os.sched_getscheduler(0), own_slice_ns()))
 
-    _in_thread(threading.Thread(target=ask))
+    def start() -> None:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        _in_thread(threading.Thread(target=ask))
+        others.append(os.sched_getscheduler(0))
+
+    _in_thread(threading.Thread(target=start))
     version = tuple(int(word) for word in platform.release().split("-")[0].split(".")[:2])
     assert seen[0][0] == os.SCHED_BATCH
     if version >= (6, 12):
         assert seen[0][1] == SLICE_NS
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    assert others == [os.SCHED_OTHER]
 
 
 def test_nice_is_kept_and_asking_twice_is_once() -> None:
