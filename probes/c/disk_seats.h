@@ -44,7 +44,8 @@ static __always_inline u32 outstanding(struct disk *disk, u32 seat, u32 now_s)
 
 static __always_inline void add_outstanding(struct disk *disk, u32 seat, s32 by, u32 now_s)
 {
-	if (now_s - disk->moved_s[seat] >= STALE_SECONDS)
+	/* Signed: another CPU may have moved it in a second that has not begun here. */
+	if ((s32)(now_s - disk->moved_s[seat]) >= STALE_SECONDS)
 		disk->outstanding[seat] = 0;
 	disk->moved_s[seat] = now_s;
 	__sync_fetch_and_add(&disk->outstanding[seat], by);
@@ -91,6 +92,8 @@ GLOBAL_SUBPROGRAM u32 take_seat(struct disk *disk, u64 cgroup, u32 units, u64 no
 			disk->owner_ns[seat] = now;
 			disk->cgroups[seat] = cgroup;
 			disk->units[seat] = 0;
+			if (disk->outstanding[seat] < 0) /* of events that its last owner missed */
+				disk->outstanding[seat] = 0;
 		}
 	}
 	if (seat < SEATS && disk->units[seat] + HELD_WEIGHT * units <= MOST_UNITS)

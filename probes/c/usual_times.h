@@ -76,8 +76,10 @@ static __always_inline u64 variance(struct average *average)
 static __always_inline void learn(struct times *times, u64 ns, u32 now_s)
 {
 	u64 learned = ns < LONGEST_NS ? ns : LONGEST_NS;
-	u32 count = now_s - times->seen_s < REMEMBERED_SECONDS ? times->count : 0;
-	u32 recents = now_s - times->seen_s < RECENT_SECONDS ? times->recents : 0;
+	/* Signed: another CPU may have learned in a second that has not begun here. */
+	s32 idle_s = now_s - times->seen_s;
+	u32 count = idle_s < REMEMBERED_SECONDS ? times->count : 0;
+	u32 recents = idle_s < RECENT_SECONDS ? times->recents : 0;
 
 	times->count = count < LONG_MEMORY ? count + 1 : LONG_MEMORY;
 	times->recents = recents < SHORT_MEMORY ? recents + 1 : SHORT_MEMORY;
@@ -117,7 +119,7 @@ GLOBAL_SUBPROGRAM u64 excess(struct usual_times *usual, u32 depth, u64 ns, u32 n
 
 		if (i >= depth)
 			return 0;
-		if (times->count >= KNOWN && now_s - times->seen_s < REMEMBERED_SECONDS)
+		if (times->count >= KNOWN && (s32)(now_s - times->seen_s) < REMEMBERED_SECONDS)
 			undisturbed = times;
 	}
 	if (!undisturbed || mine->recents < NOTICED)

@@ -223,6 +223,12 @@ def test_count_that_does_not_move_is_mistaken(disk: Run, later: int, left: list[
     assert [counts[seat] for _, counts in lines] == left
 
 
+def test_a_second_that_another_cpu_was_ahead_loses_no_count(disk: Run) -> None:
+    seat = seat_counts(disk("seats", "+ 100 2 1"))[0][0]
+    lines = seat_counts(disk("seats", f"+ 100 2 1\n+ 100 2 1\n+ 100 1 1\n- {seat} 2 2"))
+    assert [counts[seat] for _, counts in lines] == [1, 2, 3, 2]
+
+
 def excess_of(disk: Run, ios: list[tuple[int, int, int]]) -> list[int]:
     return [int(words[0]) for words in disk("excess", "\n".join(" ".join(map(str, io)) for io in ios))]
 
