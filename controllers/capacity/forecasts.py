@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from api.crds import NodeMetric
-from api.kube.resources import CPU, MEMORY, parse_quantity
+from api.kube.resources import CPU, MEMORY, QuantityError, parse_quantity
 from api.kube.times import epoch_seconds
 from cluster.resources import Resource
 from cluster.store import StoreDelta
@@ -63,7 +63,10 @@ class NodeForecasts(Projection[Mapping[str, Amounts]]):
         if time is None or metric.status.node_metric is None:
             return
         used = metric.status.node_metric.node_usage.resources
-        amounts = (float(parse_quantity(used.get(CPU, 0), 1000)), float(parse_quantity(used.get(MEMORY, 0))))
+        try:
+            amounts = (float(parse_quantity(used.get(CPU, 0), 1000)), float(parse_quantity(used.get(MEMORY, 0))))
+        except QuantityError:
+            return  # the node's account wrote it: its forecast stays as it was
         hour = int(time // HOUR_SECONDS)
         before = self._hour.get(name)
         if before is not None and hour > before:

@@ -160,6 +160,11 @@ def _built(profile: Profile, known: Mapping[str, type[AnyPlugin]], source: str) 
             plugins.append(kind(convert(args.get(name, {}), kind.args_type, f"{where}: {name}")))
     merged = {**_without_kind(args.get("DefaultEvictor", {})), **_without_kind(args.get("MigrationController", {}))}
     migration = convert(merged, MigrationArgs, f"{where}: MigrationController")
+    threshold = migration.priority_threshold
+    if threshold is not None and threshold.name and threshold.value is None:
+        raise SettingsError(
+            where, "priorityThreshold.name", "give the value of that PriorityClass as priorityThreshold.value"
+        )
     for gate in migration.skip_eviction_gates:
         if gate not in GATES:
             raise SettingsError(where, "skipEvictionGates", f"no gate {gate}; there are {', '.join(sorted(GATES))}")

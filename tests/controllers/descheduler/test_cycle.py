@@ -142,6 +142,7 @@ def test_reports_run_the_plugins_that_are_driven_by_them_and_no_others() -> None
         pytest.param({"profiles": [profile({"balance": {"enabled": ["PodLifeTime"]}})]}, "belongs to", id="point"),
         pytest.param({"profiles": [profile(skipEvictionGates=["X"])]}, "no gate X", id="gate"),
         pytest.param({"profiles": [profile(speed=1)]}, "speed", id="argument"),
+        pytest.param({"profiles": [profile(priorityThreshold={"name": "high"})]}, "give the value", id="class"),
         pytest.param({"profiles": [profile(config=[{"name": "X"}])]}, "no such plugin", id="config"),
         pytest.param({"deschedulingInterval": "soon"}, "duration", id="interval"),
     ],

@@ -67,3 +67,15 @@ def test_a_report_without_time_or_usage_is_passed_over() -> None:
         broken = a_report(updated=None) if hour else a_report(used=None, updated=rfc3339(BEGIN))
         forecasts.apply(NODE_METRIC, [StoreDelta(DeltaType.UPDATED, Key("", "n1"), None, broken)])
     assert forecasts.value() == {}
+
+
+def test_a_quantity_that_cannot_be_read_leaves_the_forecast() -> None:
+    forecasts = NodeForecasts()
+    forecasts.value()
+    for hour in range(MIN_HOURS + 2):
+        forecasts.apply(NODE_METRIC, [report(hour)])
+    before = forecasts.value()
+    bad = a_report(used=("abc", "1G"), updated=rfc3339(BEGIN + 90 * 3600))
+    forecasts.apply(NODE_METRIC, [StoreDelta(DeltaType.UPDATED, Key("", "n1"), None, bad)])
+    assert before
+    assert forecasts.value() == before
