@@ -239,6 +239,8 @@ def parent_list(attribute: KernelFile) -> str:
 _RECLAIMING = frozenset({"memory.high", "memory.max"})
 _RECLAIM_SECONDS = 0.1
 """Time that a writer waits for the kernel to reclaim."""
+_EARLIER_SECONDS = 1.0
+"""Time that a write waits for an earlier one of its file; the next step tries again."""
 _reclaiming: dict[tuple[int, int], threading.Thread] = {}
 """Writes that the kernel reclaims in, by device and inode number of their file."""
 
@@ -305,7 +307,10 @@ def _await_earlier(name: str, directory: int) -> None:
     status = os.stat(name, dir_fd=directory)
     earlier = _reclaiming.pop((status.st_dev, status.st_ino), None)
     if earlier is not None:
-        earlier.join()
+        earlier.join(_EARLIER_SECONDS)
+        if earlier.is_alive():
+            _reclaiming[status.st_dev, status.st_ino] = earlier
+            raise OSError(errno.EBUSY, "an earlier write of this file has not ended")
 
 
 def inode(directory: Path | str) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import KernelFile
 from koordlet.host.files import HostError
+from tests.waiting import wait_for
 
 
 def test_a_memory_limit_is_left_while_the_kernel_reclaims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,11 +26,33 @@ def test_a_memory_limit_is_left_while_the_kernel_reclaims(tmp_path: Path, monkey
         return write(fd, content)
 
     monkeypatch.setattr("koordlet.host.attributes.os.write", slow)
+    monkeypatch.setattr("koordlet.host.attributes._EARLIER_SECONDS", 30.0)
     attribute.write("4096", ("max",), attribute.identity() or "")
     assert file.read_text() == ""
     threading.Timer(0.05, go_on.set).start()
     attribute.write("max", ("4096",), attribute.identity() or "")
-    assert file.read_text() == "max\n"
+    wait_for(lambda: file.read_text() == "max\n")
+
+
+def test_a_write_behind_one_that_does_not_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step goes on without it, and asks again."""
+    file = tmp_path / "memory.high"
+    file.write_text("max\n")
+    attribute = KernelFile(str(file), Format.BYTES)
+    go_on, write = threading.Event(), os.write
+
+    def slow(fd: int, content: bytes) -> int:
+        go_on.wait()
+        return write(fd, content)
+
+    monkeypatch.setattr("koordlet.host.attributes.os.write", slow)
+    monkeypatch.setattr("koordlet.host.attributes._EARLIER_SECONDS", 0.05)
+    attribute.write("4096", ("max",), attribute.identity() or "")
+    for _ in range(2):
+        with pytest.raises(HostError, match="Device or resource busy"):
+            attribute.write("max", ("4096",), attribute.identity() or "")
+    go_on.set()
+    wait_for(lambda: file.read_text() == "4096\n")
 
 
 def test_what_the_kernel_says_to_a_memory_limit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
