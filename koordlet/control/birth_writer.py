@@ -34,15 +34,17 @@ class BirthWriter:
         self._apply = apply
         self._waiting: queue.Queue[_Birth | None] = queue.Queue(_MOST_WAITING)
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self.late = 0
         """Births that went on without their settings."""
 
     def write(self, settings: Sequence[Setting]) -> bool:
         """Return whether the settings were applied in time; any thread may call."""
         birth = _Birth(settings)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="births", daemon=True)
-            self._thread.start()
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="births", daemon=True)
+                self._thread.start()
         try:
             self._waiting.put_nowait(birth)
         except queue.Full:
