@@ -15,10 +15,17 @@ running_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 
 case "${1:-}" in
   --uninstall)
+    if running_systemd && systemctl is-active --quiet koord-runtime-proxy; then
+      echo "koord-runtime-proxy runs: the kubelet may reach its containers through it. Give the kubelet the runtime's own" >&2
+      echo "socket again (containerRuntimeEndpoint), restart it, and: systemctl disable --now koord-runtime-proxy" >&2
+      exit 3
+    fi
     if running_systemd; then
       # Stopping the agent restores every action; protocol state goes with --all.
       systemctl disable --now "${units[@]}" >/dev/null 2>&1 || true
-      [ ! -x /usr/local/bin/koordlet ] || /usr/local/bin/koordlet restore --all --config /etc/koord/koordlet.toml
+      config=()
+      [ ! -e /etc/koord/koordlet.toml ] || config=(--config /etc/koord/koordlet.toml)
+      [ ! -x /usr/local/bin/koordlet ] || /usr/local/bin/koordlet restore --all "${config[@]}"
     fi
     for unit in "${units[@]}"; do rm -f "$root/etc/systemd/system/$unit"; done
     for program in "${programs[@]}"; do rm -f "$root/usr/local/bin/$program"; done

@@ -1,7 +1,7 @@
 """Dashboards of a cluster: all nodes together, scheduler, manager."""
 
 from .board import Dashboard, Panel, Query
-from .expressions import PLACE, RATE, WHO, one, quantile, rate, top
+from .expressions import PLACE, RATE, WHO, WITH_CLASS, counted_once, one, quantile, rate, top
 
 
 def cluster() -> Dashboard:
@@ -9,7 +9,7 @@ def cluster() -> Dashboard:
     busy, cpus = "koord_host_cpu_busy_seconds_total", "count(koord_host_cpu_busy_seconds_total)"
     used = f"{rate(busy)} / {cpus}"
     free = "sum(koord_host_memory_available_bytes) / sum(koord_host_memory_total_bytes)"
-    by_class = rate("koord_cgroup_cpu_usage_seconds_total", 'qos!="",container!="POD"', "qos")
+    by_class = f"sum by (qos) ({counted_once('koord_cgroup_cpu_usage_seconds_total', WITH_CLASS, RATE)})"
     return Dashboard(
         "koord-cluster",
         "Koord / Cluster",

@@ -6,6 +6,7 @@ from .board import Query, Variable
 
 RATE = "[$__rate_interval]"
 OF_NODE = 'instance=~"$instance"'
+WITH_CLASS = 'qos!=""'
 OF_POD = 'namespace=~"$namespace",pod=~"$pod",cgroup=~"$cgroup"'
 OF_VICTIM = 'namespace=~"$namespace",pod=~"$pod",victim_cgroup=~"$cgroup"'
 INSTANCES = Variable("instance", "label_values(koord_build_info, instance)")
@@ -21,6 +22,16 @@ def rate(series: str, selector: str = "", by: str = "") -> str:
     chosen = f"{{{selector}}}" if selector else ""
     grouped = f" by ({by})" if by else ""
     return f"sum{grouped} (rate({series}{chosen}{RATE}))"
+
+
+def counted_once(series: str, selector: str, window: str = "") -> str:
+    """Return a hierarchical series of containers and of what is no pod: a pod's own cgroup has its containers' again.
+
+    With a `window` the rate is meant.
+    """
+    kept = ('container!="",container!="POD"', 'pod="",cgroup!~"/kubepods.*"')
+    each = (f"{series}{{{selector},{more}}}{window}" for more in kept)
+    return " or ".join(f"rate({one})" if window else one for one in each)
 
 
 def quantile(ratio: float, family: str, selector: str = "", by: str = "") -> str:

@@ -12,6 +12,7 @@ from .expressions import (
     PLACE,
     RATE,
     WHO,
+    counted_once,
     one,
     quantile,
     rate,
@@ -130,6 +131,7 @@ _WORKLOAD = (
 def workload() -> Dashboard:
     """The view of a victim."""
     turnaround = "koord_cgroup_turnaround_duration_seconds"
+    stalls = OF_POD + ',kind="some"'
     wait = "koord_cgroup_cpu_wait_duration_seconds"
     blame = tuple(
         Query(top(10, rate(f"koord_cgroup_{what}_blame_seconds_total", OF_VICTIM, CULPRIT)), f"{what}: {BY_CULPRIT}")
@@ -207,9 +209,9 @@ def workload() -> Dashboard:
                     Panel(
                         "Memory",
                         (
-                            Query(f"sum(koord_cgroup_memory_usage_bytes{{{OF_POD}}})", "charged"),
-                            Query(f"sum(koord_cgroup_memory_anon_bytes{{{OF_POD}}})", "anonymous"),
-                            Query(f"sum(koord_cgroup_memory_file_bytes{{{OF_POD}}})", "page cache"),
+                            Query(f"sum({counted_once('koord_cgroup_memory_usage_bytes', OF_POD)})", "charged"),
+                            Query(f"sum({counted_once('koord_cgroup_memory_anon_bytes', OF_POD)})", "anonymous"),
+                            Query(f"sum({counted_once('koord_cgroup_memory_file_bytes', OF_POD)})", "page cache"),
                         ),
                         "bytes",
                     ),
@@ -234,7 +236,7 @@ def workload() -> Dashboard:
                     Panel(
                         "Pressure",
                         one(
-                            rate("koord_cgroup_pressure_seconds_total", OF_POD + ',kind="some"', "resource"),
+                            f"max by (resource) (rate(koord_cgroup_pressure_seconds_total{{{stalls}}}{RATE}))",
                             "{{resource}}",
                         ),
                         "percentunit",
@@ -275,7 +277,10 @@ def culprits() -> Dashboard:
         )
         for what, title in names.items()
     )
-    owners = rate("koord_cgroup_cpu_usage_seconds_total", OF_NODE + ',qos="BE"', "namespace, name")
+    best_effort = OF_NODE + ',qos="BE"'
+    used = counted_once("koord_cgroup_cpu_usage_seconds_total", best_effort, RATE)
+    owners = f"sum by (namespace, name) ({used})"
+    held = counted_once("koord_cgroup_memory_usage_bytes", best_effort)
     return Dashboard(
         "koord-culprits",
         "Koord / Culprits",
@@ -302,7 +307,7 @@ def culprits() -> Dashboard:
                     Panel(
                         "Memory that it holds",
                         one(
-                            f'sum by (namespace, name) (koord_cgroup_memory_usage_bytes{{{OF_NODE},qos="BE"}})',
+                            f"sum by (namespace, name) ({held})",
                             "{{namespace}} {{name}}",
                         ),
                         "bytes",
