@@ -98,7 +98,7 @@ def test_a_request_that_does_not_end_is_cut_off() -> None:
 
 
 def test_a_connection_without_requests_is_cut_off() -> None:
-    with serving(Bounds(idle_seconds=0.2)) as made:
+    with serving(Bounds(idle_seconds=1.0)) as made:
         assert exchange(made, b"GET /x HTTP/1.1\r\n\r\n").endswith(b"GET /x 0")
 
 

@@ -118,6 +118,7 @@ def test_a_failure_is_counted_and_it_looks_again(caplog: pytest.LogCaptureFixtur
 def test_a_step_that_outlasts_the_lease_sets_nothing_more(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     enforcer = acting(host, lease_seconds=60.0, guardian_seconds=0.2)
+    enforcer._last_step = time.monotonic()
     enforcer.end_overdue_actions()
     hold = enforcer._journal.hold
 
