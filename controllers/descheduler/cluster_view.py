@@ -23,6 +23,8 @@ from controllers.runtime.view import View
 ENDED = frozenset({"Succeeded", "Failed", "Aborted"})
 """Phases of a job in which nothing more happens."""
 ANNOTATION_PASSED = "scheduling.koordinator.sh/passed-arbitration"
+ANNOTATION_WORKLOAD = "descheduler.koordinator.sh/workload-uid"
+"""Annotation of a job, by which limits of workloads outlast the process and the pod."""
 
 
 class Cluster:
@@ -102,6 +104,11 @@ class Cluster:
     def passed(self) -> frozenset[str]:
         """Uids of the pods whose unfinished jobs passed the arbitration."""
         return frozenset(uid for uid, job in self.moving.items() if has_passed(job))
+
+    @cached_property
+    def awaited(self) -> Sequence[PodMigrationJob]:
+        """Jobs that passed the arbitration and whose pod is gone: its successor is not ready yet."""
+        return [job for job in self.unfinished_jobs if has_passed(job) and self.pod_of(job) is None]
 
     def pod_of(self, job: PodMigrationJob) -> Pod | None:
         """Return the pod that a job is to move, None when it is gone or has a successor of its name."""

@@ -11,7 +11,7 @@ from api.kube.objects import Pod
 from api.kube.selectors import label_selector_matches
 from api.protocol import ANNOTATION_EVICTION_COST
 from api.qos import SYSTEM_CRITICAL_PRIORITY
-from controllers.descheduler.cluster_view import Cluster, is_ready
+from controllers.descheduler.cluster_view import ANNOTATION_WORKLOAD, Cluster, is_ready
 from controllers.descheduler.order import COST_LIMIT, cost
 from controllers.descheduler.workloads import is_kind, most_at_once
 
@@ -195,6 +195,11 @@ class EvictionFilter:
         others = [each for each in self.cluster.pods_of(workload) if each.metadata.uid != pod.metadata.uid]
         replicas = len(others) + 1 if workload.replicas is None else workload.replicas
         migrating = {each.metadata.uid for each in others if each.metadata.uid in among}
+        migrating |= {
+            job.metadata.uid
+            for job in self.cluster.awaited
+            if job.metadata.annotations.get(ANNOTATION_WORKLOAD) == workload.uid
+        }
         away = {each.metadata.uid for each in others if not is_ready(each)}
         if self.args.refuse_unrest and away - migrating:
             return f"{workload.name} has {len(away - migrating)} pods that are not ready"
@@ -209,11 +214,14 @@ class EvictionFilter:
     def _by_limits(self, pod: Pod, among: frozenset[str]) -> str:
         args, known = self.args, self.cluster.pods_by_uid
         most = args.max_migrating_globally
-        if most is not None and len(among) >= most and self._checks("MaxMigratingGlobally"):
-            return f"{len(among)} pods are moving already"
+        awaited = self.cluster.awaited
+        moving = len(among) + len(awaited)
+        if most is not None and moving >= most and self._checks("MaxMigratingGlobally"):
+            return f"{moving} pods are moving already"
         places = [known.get(uid) or self.accepted.get(uid) for uid in among]
         by_node = Counter(each.spec.node_name for each in places if each is not None)
         by_namespace = Counter(each.metadata.namespace for each in places if each is not None)
+        by_namespace.update(job.spec.pod_ref.namespace for job in awaited)
         node, namespace = pod.spec.node_name, pod.metadata.namespace
         most = args.max_migrating_per_node
         if most and node and by_node[node] >= most and self._checks("MaxMigratingPerNode"):

@@ -6,6 +6,7 @@ import msgspec
 
 from api.crds.placement import ControllerReference, PodMigrationJob, Reservation, ReservationOwner, ReservationSpec
 from api.kube.meta import ObjectMeta, ObjectReference
+from api.kube.times import duration_seconds
 from api.protocol import (
     ANNOTATION_BIND_GANG_GROUP_ID,
     ANNOTATION_BIND_GANG_MEMBER_COUNT,
@@ -20,6 +21,12 @@ from api.protocol import (
 )
 from cluster.resources import Document
 from controllers.migration.progress import CREATED_BY, LABEL_CREATED_BY
+
+DEFAULT_TTL = "5m"
+GRACE_SECONDS = 30
+"""Kubernetes' default grace period of a pod."""
+SUCCESSOR_SECONDS = 60
+"""Time for the controller to make the successor, and for the scheduler to place it."""
 
 DECIDED = frozenset(
     {
@@ -69,10 +76,19 @@ def reservation_of(job: PodMigrationJob, pod: Document, now: float) -> Reservati
         spec=ReservationSpec(
             template={**template, **(stated or {})},
             owners=[_owner(meta, pending=not node)],
-            ttl=job.spec.ttl or "5m",
+            ttl=_ttl(job, spec),
             allocate_once=True,
         ),
     )
+
+
+def _ttl(job: PodMigrationJob, pod_spec: Document) -> str:
+    """Return how long the place is held: an eviction may begin as the job ends, and its pod ends after its grace."""
+    own = duration_seconds(job.spec.ttl or DEFAULT_TTL)
+    if not own:
+        return "0s" if own == 0 else DEFAULT_TTL
+    grace = pod_spec.get("terminationGracePeriodSeconds")
+    return f"{int(own) + (grace if isinstance(grace, int) else GRACE_SECONDS) + SUCCESSOR_SECONDS}s"
 
 
 def _decided(annotation: str) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from controllers.descheduler.cluster_view import ANNOTATION_WORKLOAD
 from controllers.descheduler.eviction_filter import ANNOTATION_EVICT, EvictionFilter, FilterArgs, Namespaces, Threshold
 from controllers.descheduler.kinds import MIGRATION
 from tests.descheduling import a_budget, a_cluster, a_node, a_pod, a_workload
@@ -119,6 +120,22 @@ def test_moves_under_way_count(args: FilterArgs, word: str) -> None:
     reason, passing = refusal(*WEB, other, args=args, jobs=[a_job("other")])
     assert (word in reason, passing) == (True, True)
     assert not refusal(*WEB, other, args=args, jobs=[a_job("other", phase="Failed")])[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        pytest.param(FilterArgs(max_migrating_per_namespace=1), "namespace shop", id="namespace"),
+        pytest.param(FilterArgs(max_migrating_globally=1), "1 pods are moving", id="all"),
+        pytest.param(FilterArgs(max_migrating_per_workload=1), "1 pods of", id="workload"),
+    ],
+)
+def test_moves_count_until_the_successor_is_ready(args: FilterArgs, word: str) -> None:
+    gone = a_job("gone", annotations={ANNOTATION_WORKLOAD: "uid-web"})
+    reason, passing = refusal(*WEB, args=args, jobs=[gone])
+    assert (word in reason, passing) == (True, True)
+    assert not refusal(*WEB, args=args, jobs=[a_job("gone", phase="Succeeded")])[0]
+    assert not refusal(*WEB, args=args, jobs=[a_job("gone", phase="Pending")])[0]
 
 
 def test_two_of_five_pods_of_a_workload_move_at_once() -> None:

@@ -191,7 +191,7 @@ def test_the_reservation_is_for_the_next_pod_of_the_controller_elsewhere() -> No
     document = pod_document("old", "a", spec={"affinity": affinity}, annotations=decided, labels=labels)
     made = reservation_of(a_job(), document, NOW)
     assert made.metadata.name == "uid-job"
-    assert made.spec.ttl == "5m"
+    assert made.spec.ttl == "390s", "the job's, the pod's grace, and a minute for its successor"
     assert made.spec.owners[0].controller is not None
     assert made.spec.owners[0].controller.uid == "uid-web"
     assert made.spec.template is not None
