@@ -46,7 +46,7 @@ def _rewrite_resources(document: Document, *, translated: bool, warnings: list[s
     if translated:
         band = effective_band(converted(document, Pod))
         translation.translate(document, band)
-        if band in (PriorityBand.BATCH, PriorityBand.MID) and document["spec"].get("resources"):
+        if band in (PriorityBand.BATCH, PriorityBand.MID) and (document.get("spec") or {}).get("resources"):
             warnings.append(f"spec.resources is not translated to the resources of {band}: state them by container")
     translation.expand_gpus(document)
     translation.state_extended_resources(document)

@@ -57,8 +57,9 @@ def translate(pod: Document, band: PriorityBand) -> None:
             if limit is not None and name not in (resources.get("requests") or {}):
                 child(resources, "requests")[name] = limit
     # The API server refuses a pod whose overhead is not its RuntimeClass's; without one it refuses any overhead.
-    if not pod["spec"].get("runtimeClassName"):
-        _rename(pod["spec"].get("overhead"), names)
+    spec = pod.get("spec") or {}
+    if not spec.get("runtimeClassName"):
+        _rename(spec.get("overhead"), names)
 
 
 def _rename(amounts: Any, names: dict[str, str]) -> None:

@@ -319,3 +319,9 @@ def test_amounts_in_the_spelling_of_the_api_server_are_the_same_amounts() -> Non
     stored["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/batch-cpu"] = "1k"
     assert review("/mutate-pod", view_of(BATCH), obj=stored).patch == []
     assert review("/validate-pod", view_of(BATCH), obj=stored).allowed
+
+
+def test_a_patch_that_takes_the_spec_away_is_left_to_the_api_server() -> None:
+    bare = profile("z", patch={"spec": None})
+    done = review("/mutate-pod", view_of(BATCH, bare), obj=pod({"koordinator.sh/qosClass": "BE"}))
+    assert done.allowed
