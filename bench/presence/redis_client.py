@@ -5,13 +5,12 @@ nothing, or a new one.
 """
 
 import contextlib
-import os
 import socket
 import sys
 import time
 from collections.abc import Iterator
 
-from koordlet.demo.client import RECORD, Load, arrivals
+from koordlet.demo.client import Load, main
 
 REQUEST = b"*2\r\n$3\r\nGET\r\n$5\r\nkoord\r\n"
 
@@ -52,14 +51,5 @@ class RedisLoad(Load):
             yield at, time.monotonic() - began - at if answered else float("nan")
 
 
-def main(arguments: list[str]) -> None:
-    """PORT RATE SECONDS SEED: run and write a record for each request to standard output."""
-    port, rate, seconds, seed = int(arguments[0]), float(arguments[1]), float(arguments[2]), int(arguments[3])
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    for at, latency in RedisLoad(port).run(arrivals(rate, seconds, seed)):
-        os.write(1, RECORD.pack(at, latency))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], RedisLoad)

@@ -3,14 +3,12 @@
 Run as a program like `koordlet.demo.client`, whose records it writes.
 """
 
-import contextlib
-import os
 import socket
 import sys
 import time
 from collections.abc import Iterator
 
-from koordlet.demo.client import RECORD, Load, arrivals
+from koordlet.demo.client import Load, main
 
 REQUEST = b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept-Encoding: gzip\r\n\r\n"
 
@@ -44,14 +42,5 @@ class HttpLoad(Load):
             yield at, float("nan") if failed else time.monotonic() - began - at
 
 
-def main(arguments: list[str]) -> None:
-    """PORT RATE SECONDS SEED: run and write a record for each request to standard output."""
-    port, rate, seconds, seed = int(arguments[0]), float(arguments[1]), float(arguments[2]), int(arguments[3])
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    for at, latency in HttpLoad(port).run(arrivals(rate, seconds, seed)):
-        os.write(1, RECORD.pack(at, latency))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], HttpLoad)

@@ -2,12 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
 
 from api.plugin import Unsupported
+from cluster.command_line import die
 from controllers.analysis.compact import compact as write_compact
 from controllers.analysis.engines import Answer, DuckDb, QueryError, Spark
 from controllers.analysis.prices import Payer, Prices, parameters
@@ -62,9 +63,9 @@ def analyze(
 
             plot(asked, answer, picture)
     except Unsupported as reason:
-        _die(reason.reason, hint=reason.remedy)
+        die(reason.reason, hint=reason.remedy)
     except (QueryError, OSError) as error:
-        _die(str(error), hint=f"check that {lake} holds tables of `koordlet export`")
+        die(str(error), hint=f"check that {lake} holds tables of `koordlet export`")
     if output == "json":
         click.echo(msgspec.json.encode([dict(zip(answer.columns, row, strict=True)) for row in answer.rows]))
     elif not answer.rows:
@@ -83,14 +84,14 @@ def compact(lake: Path, to: Path) -> None:
     koord-manager compact --from /srv/lake --to /srv/months
     """
     if to.resolve() == lake.resolve():
-        _die("--to is the folder that is read", hint="name another folder", code=USAGE_ERROR)
+        die("--to is the folder that is read", hint="name another folder", code=USAGE_ERROR)
     try:
         for table, rows in write_compact(lake, to).items():
             click.echo(f"{table}: {rows} rows")
     except Unsupported as reason:
-        _die(reason.reason, hint=reason.remedy)
+        die(reason.reason, hint=reason.remedy)
     except (QueryError, OSError) as error:
-        _die(str(error))
+        die(str(error))
 
 
 def _parameters(path: Path | None, by: Payer) -> dict[str, str]:
@@ -98,7 +99,7 @@ def _parameters(path: Path | None, by: Payer) -> dict[str, str]:
         prices = msgspec.toml.decode(path.read_bytes(), type=Prices) if path else Prices()
         return parameters(prices, by)
     except (OSError, ValueError) as error:
-        _die(f"{path}: {error}", hint="keys: cpu_core_hour, memory_gib_hour, lost_hour, [quotas]", code=USAGE_ERROR)
+        die(f"{path}: {error}", hint="keys: cpu_core_hour, memory_gib_hour, lost_hour, [quotas]", code=USAGE_ERROR)
 
 
 def _print(title: str, answer: Answer, limit: int) -> None:
@@ -122,10 +123,3 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:,.12g}" if isinstance(value, float) else str(value)
-
-
-def _die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
-    if hint:
-        click.echo(f"hint: {hint}", err=True)
-    sys.exit(code)

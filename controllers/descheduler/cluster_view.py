@@ -10,6 +10,7 @@ import msgspec
 from api.crds import NodeMetric
 from api.crds.placement import PodMigrationJob, Reservation
 from api.kube.objects import Node, Pod, PodDisruptionBudget
+from api.kube.pod_requests import effective_requests
 from api.kube.resources import QuantityError, Resources, parse_quantity, total
 from api.kube.selectors import label_selector_matches
 from api.kube.times import epoch_seconds
@@ -23,6 +24,8 @@ from controllers.runtime.view import View
 ENDED = frozenset({"Succeeded", "Failed", "Aborted"})
 """Phases of a job in which nothing more happens."""
 ANNOTATION_PASSED = "scheduling.koordinator.sh/passed-arbitration"
+ANNOTATION_CREATED_BY = "descheduler.koordinator.sh/job-created-by"
+ANNOTATION_APPROVAL = "descheduler.koordinator.sh/approval"
 ANNOTATION_WORKLOAD = "descheduler.koordinator.sh/workload-uid"
 """Annotation of a job, by which limits of workloads outlast the process and the pod."""
 
@@ -158,21 +161,8 @@ def _decoded(text: str) -> Resources:
 
 
 def requests(pod: Pod) -> Resources:
-    """Return what the scheduler counts of a pod: containers and sidecars, init containers, overhead."""
-    running = total(amounts(each.resources.requests) for each in pod.spec.containers)
-    sidecars: Resources = {}
-    peak: Resources = {}
-    for each in pod.spec.init_containers:
-        asked = amounts(each.resources.requests)
-        if each.restart_policy == "Always":
-            sidecars = total((sidecars, asked))
-        else:
-            peak = _larger(peak, total((sidecars, asked)))
-    return total((_larger(total((running, sidecars)), peak), amounts(pod.spec.overhead)))
-
-
-def _larger(left: Resources, right: Resources) -> Resources:
-    return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
+    """Return what the scheduler counts of a pod; what cannot be read is left out."""
+    return effective_requests(pod, amounts)
 
 
 def requested(pods: Iterable[Pod]) -> Resources:

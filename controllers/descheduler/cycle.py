@@ -16,7 +16,13 @@ from api.kube.times import epoch_seconds
 from api.placement import MAX_PODS, PlacementRequest, SimulatedPod
 from cluster.events import Event
 from cluster.resources import Key, Resource
-from controllers.descheduler.cluster_view import ANNOTATION_WORKLOAD, Cluster, node_ready
+from controllers.descheduler.cluster_view import (
+    ANNOTATION_APPROVAL,
+    ANNOTATION_CREATED_BY,
+    ANNOTATION_WORKLOAD,
+    Cluster,
+    node_ready,
+)
 from controllers.descheduler.configuration import BuiltProfile, DeschedulerConfiguration
 from controllers.descheduler.eviction_filter import EvictionFilter, Refusal
 from controllers.descheduler.kinds import EVERYTHING, MIGRATION, NODE_METRIC, POD
@@ -30,8 +36,6 @@ log = logging.getLogger(__name__)
 
 ANNOTATION_REASON = "descheduler.koordinator.sh/evict-reason"
 ANNOTATION_TRIGGER = "descheduler.koordinator.sh/evict-trigger"
-ANNOTATION_CREATED_BY = "descheduler.koordinator.sh/job-created-by"
-ANNOTATION_APPROVAL = "descheduler.koordinator.sh/approval"
 EVENT_SECONDS = 10.0
 """Least time between two runs of event-driven plugins."""
 

@@ -14,7 +14,7 @@ from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
 from cluster.events import Event
 from cluster.rate_limit import TokenBucket
 from cluster.resources import Key, Resource
-from controllers.descheduler.cluster_view import ANNOTATION_PASSED, ENDED, Cluster
+from controllers.descheduler.cluster_view import ANNOTATION_CREATED_BY, ANNOTATION_PASSED, ENDED, Cluster
 from controllers.descheduler.eviction_filter import EvictionFilter
 from controllers.descheduler.kinds import EVERYTHING, MIGRATION, POD, RESERVATION
 from controllers.migration import progress
@@ -28,7 +28,6 @@ from controllers.runtime.writes import Verb, Write, Writes, create, delete, kind
 
 LABEL_POLICY = "koordinator.sh/evict-policy"
 ANNOTATION_SOFT = "scheduling.koordinator.sh/soft-eviction"
-ANNOTATION_CREATED_BY = "descheduler.koordinator.sh/job-created-by"
 
 
 class Migrations(Controller[ControllerSettings]):

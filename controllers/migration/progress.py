@@ -13,9 +13,8 @@ from api.crds.placement import PodMigrationJob, PodMigrationJobStatus, Reservati
 from api.kube.meta import Condition, ObjectReference
 from api.kube.objects import Node, Pod
 from api.kube.times import duration_seconds, epoch_seconds, rfc3339
-from controllers.descheduler.cluster_view import is_ready, node_ready
+from controllers.descheduler.cluster_view import ANNOTATION_APPROVAL, is_ready, node_ready
 
-ANNOTATION_APPROVAL = "descheduler.koordinator.sh/approval"
 ANNOTATION_APPROVED = "descheduler.koordinator.sh/approved"
 LABEL_CREATED_BY = "app.kubernetes.io/created-by"
 CREATED_BY = "koordinator-pod-migrate-job-controller"

@@ -1,14 +1,13 @@
 """`koord-manager profile`: sensitivity and aggressiveness of workloads from exported tables, without a cluster."""
 
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
 import msgspec
 import numpy as np
 
 from api.plugin import Unsupported
+from cluster.command_line import die
 from controllers.analysis.engines import QueryError
 from controllers.profiles.merge import T_90, Estimate, Traits, traits
 from controllers.profiles.objects import Figures, WorkloadTraits, profiles_of
@@ -40,9 +39,9 @@ def profile(lake: Path, workload: str, output: str) -> None:
     try:
         names, sums = collect(lake)
     except Unsupported as reason:
-        _die(reason.reason, reason.remedy)
+        die(reason.reason, hint=reason.remedy)
     except (QueryError, OSError) as error:
-        _die(str(error), f"check that {lake} holds tables of `koordlet export`")
+        die(str(error), hint=f"check that {lake} holds tables of `koordlet export`")
     found = {resource: traits(own, len(names), LOAD_BINS) for resource, own in sums.items()}
     table = [_row(names, found, place) for place, name in enumerate(names) if workload in name]
     if output == "objects":
@@ -86,9 +85,3 @@ def _number(estimate: Estimate, place: int) -> float:
 
 def _cell(value: float, error: float | None) -> str:
     return f"{value:.4f}" if error is None else f"{value:.4f} +- {error:.4f}"
-
-
-def _die(message: str, hint: str) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
-    click.echo(f"hint: {hint}", err=True)
-    sys.exit(FAILED)

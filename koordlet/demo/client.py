@@ -72,12 +72,12 @@ class Load:
             yield at, time.monotonic() - began - at if answered else float("nan")
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], load: type[Load] = Load) -> None:
     """PORT RATE SECONDS SEED: run and write a record for each request to standard output."""
     port, rate, seconds, seed = int(arguments[0]), float(arguments[1]), float(arguments[2]), int(arguments[3])
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    for at, latency in Load(port).run(arrivals(rate, seconds, seed)):
+    for at, latency in load(port).run(arrivals(rate, seconds, seed)):
         os.write(1, RECORD.pack(at, latency))
 
 
