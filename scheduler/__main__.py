@@ -4,14 +4,17 @@ import logging
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from api.kube.times import duration_seconds
 from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
-from cluster.command_line import USAGE_ERROR, Chosen, cluster_options, die, identity, start_log
+from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
 from cluster.serving import ExposedError, Listener, TlsFiles, listen
+from scheduler.configuration.document import KubeConfiguration, LeaderElection, find, read
 from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
 from scheduler.loop import ForbiddenKindError, Loop
@@ -19,6 +22,8 @@ from scheduler.profile import SchedulerSettings
 from scheduler.serving.http_api import HealthApi, HttpApi
 
 PROGRAM = "koord-scheduler"
+LEASE = "koordinator-system/koord-scheduler"
+QPS = 1000.0
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _log = logging.getLogger("scheduler")
@@ -53,7 +58,7 @@ def main(
 
     \b
     koord-scheduler                          run in a cluster, or by the current kubeconfig
-    koord-scheduler --config s.toml run      run with settings
+    koord-scheduler --config s.toml run      run with settings, or with a KubeSchedulerConfiguration
     koord-scheduler why shop/cart-7d9f       explain why a pod is pending
     koord-scheduler simulate --help          place a trace without a cluster
     """
@@ -77,9 +82,11 @@ def main(
     help="Common name of a client certificate that may use the extender and the debug flags; repeatable.",
 )
 @click.option("--health-address", default="", help="HOST:PORT of health and metrics alone, in plain HTTP, for probes.")
-@click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Compete for the lease first.")
-@click.option("--lease", default="koordinator-system/koord-scheduler", show_default=True, help="NAMESPACE/NAME.")
-@click.option("--qps", default=1000.0, show_default=True, help="Requests per second to the API server.")
+@click.option(
+    "--leader-elect/--no-leader-elect", default=None, help="Compete for the lease first; on unless the file says no."
+)
+@click.option("--lease", metavar="NAMESPACE/NAME", help=f"The lease. [default: the file's, or {LEASE}]")
+@click.option("--qps", type=float, help=f"Requests per second to the API server. [default: the file's, or {QPS:g}]")
 @click.option("-s", "--debug-scores", default=0, help="Log the N best nodes of each attempt.")
 @click.option("-f", "--debug-filters", is_flag=True, help="Log every node's reasons when a pod finds none.")
 @click.pass_obj
@@ -92,9 +99,9 @@ def run(
     client_ca: Path | None,
     binders: tuple[str, ...],
     health_address: str,
-    leader_elect: bool,
-    lease: str,
-    qps: float,
+    leader_elect: bool | None,
+    lease: str | None,
+    qps: float | None,
     debug_scores: int,
     debug_filters: bool,
 ) -> None:
@@ -104,13 +111,20 @@ def run(
     koord-scheduler run --no-leader-elect --port 0
     curl -X PUT localhost:10251/debug/flags/s -d 5     switch the score table on
     """
-    settings = chosen.settings(SchedulerSettings)
+    chosen, settings, stated = _configured(chosen)
+    election = stated.election if stated is not None else None
+    for note in stated.notes if stated is not None else ():
+        _log.warning("%s", note)
     engine = _engine(settings, chosen.source)
     engine.flags.score_rows, engine.flags.filters = debug_scores, debug_filters
     name = identity()
-    client = chosen.client(ClientSettings(requests_per_second=qps, burst=int(2 * qps), user_agent=PROGRAM))
+    rate = qps or (stated.client.qps if stated is not None else 0.0) or QPS
+    burst = (stated.client.burst if stated is not None and qps is None else 0) or int(2 * rate)
+    client = chosen.client(ClientSettings(requests_per_second=rate, burst=burst, user_agent=PROGRAM))
     recorder = EventRecorder(chosen.client(), RecorderSettings(settings.scheduler_name, name))
-    elector = chosen.elector(lease, name) if leader_elect else None
+    competes = leader_elect if leader_elect is not None else election is None or election.leader_elect
+    held = lease or (f"{election.resource_namespace}/{election.resource_name}" if election is not None else LEASE)
+    elector = chosen.elector(held, name, _lease_times(election)) if competes else None
     leading = (lambda: elector.leading) if elector else None
     loop = Loop(client, engine, recorder=recorder, leading=leading)
     leads = leading or (lambda: True)
@@ -160,7 +174,8 @@ def why(chosen: Chosen, pod: str, nodes: int) -> None:
     logging.getLogger().setLevel(logging.WARNING)
     namespace, _, name = pod.rpartition("/")
     key = Key(namespace or "default", name)
-    engine = _engine(chosen.settings(SchedulerSettings), chosen.source)
+    chosen, settings, _ = _configured(chosen)
+    engine = _engine(settings, chosen.source)
     now = time.time()
     with chosen.client(ClientSettings(requests_per_second=200, burst=500)) as client:
         try:
@@ -179,6 +194,32 @@ def why(chosen: Chosen, pod: str, nodes: int) -> None:
         click.echo(f"  {item.node}: {'; '.join(f'{reason.text} ({reason.plugin})' for reason in item.reasons)}")
     if len(against) > nodes:
         click.echo(f"  and {len(against) - nodes} more nodes; --nodes lists them")
+
+
+def _configured(chosen: Chosen) -> tuple[Chosen, SchedulerSettings, KubeConfiguration | None]:
+    """Return the settings of the file, be it this program's or a KubeSchedulerConfiguration."""
+    if chosen.config is None:
+        return chosen, SchedulerSettings(), None
+    try:
+        document = find(chosen.config.read_text(), chosen.source)
+        if document is None:
+            return chosen, chosen.settings(SchedulerSettings), None
+        stated = read(document, chosen.source)
+    except (SettingsError, OSError, UnicodeDecodeError) as error:
+        die(str(error), code=USAGE_ERROR)
+    if stated.client.kubeconfig and chosen.kubeconfig is None and not chosen.server:
+        chosen = replace(chosen, kubeconfig=Path(stated.client.kubeconfig))
+    return chosen, stated.settings, stated
+
+
+def _lease_times(election: LeaderElection | None) -> LeaseTimes | None:
+    if election is None:
+        return None
+    return {
+        "duration_seconds": duration_seconds(election.lease_duration) or 0.0,
+        "renew_deadline_seconds": duration_seconds(election.renew_deadline) or 0.0,
+        "retry_seconds": duration_seconds(election.retry_period) or 0.0,
+    }
 
 
 def _tls_files(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:

@@ -18,7 +18,7 @@ from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.framework import Attempt, Bits, Failure, Plugin, Reason, Restored, Scope, Scores
-from scheduler.profile import Enabled
+from scheduler.profile import Enabled, Profiles
 
 AnyPlugin: TypeAlias = Plugin[Any]
 
@@ -46,6 +46,15 @@ POINTS = (
 )
 """Extension points of an attempt that only their definers are called for."""
 
+ROLE_POINTS = {
+    "node_filter": "filter",
+    "cluster_filter": "filter",
+    "node_score": "score",
+    "normalized_score": "score",
+    "cluster_score": "score",
+}
+"""Extension points of roles that are not named as theirs."""
+
 MAX_CLASS_RESULTS = 256
 """Classes with cached results; each costs 24 bytes per node and normalised score."""
 
@@ -58,6 +67,8 @@ class PreparedPlugin:
     spec: Any
     weight: int = 1
     offset: int = 0
+    without: frozenset[str] = frozenset()
+    """Points that the profile leaves out of the plugin."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,14 +118,14 @@ class Cycle:
     def __init__(
         self,
         snapshot: Snapshot,
-        enabled: Sequence[Enabled],
+        profiles: Profiles,
         *,
         nominated: Callable[[Row], Iterable[PodInfo]] | None = None,
         nominated_rows: Callable[[], Iterable[Row]] = tuple,
         seed: int = 0,
     ) -> None:
         self.snapshot = snapshot
-        self.enabled = enabled
+        self._profiles = profiles
         self._nominated = nominated
         self._nominated_rows = nominated_rows
         self._random = random.Random(seed)
@@ -211,7 +222,9 @@ class Cycle:
         capacity = self.snapshot.capacity
         if class_result is None or class_result.bits.shape[0] != capacity:
             self.snapshot.vector(info)
-            class_result = self._class_results[info.cls] = _prepare_class(self.enabled, info, capacity)
+            class_result = self._class_results[info.cls] = _prepare_class(
+                self._profiles.of(info.scheduler_name), info, capacity
+            )
             if len(self._class_results) > MAX_CLASS_RESULTS:
                 self._class_results.popitem(last=False)
         self._class_results.move_to_end(info.cls)
@@ -333,7 +346,7 @@ def _prepare_class(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> 
         spec = entry.plugin.prepare(info)
         if spec is None:
             continue
-        plugins.append(PreparedPlugin(entry.plugin, spec, entry.weight, min(len(reasons), REASON_BITS)))
+        plugins.append(PreparedPlugin(entry.plugin, spec, entry.weight, min(len(reasons), REASON_BITS), entry.without))
         for reason in entry.plugin.reasons(spec):
             reasons.append(Reason(reason.text, reason.resolvable, reason.plugin or entry.plugin.name))
     zeros = np.zeros(capacity, dtype=np.int64)
@@ -346,7 +359,8 @@ def _prepare_class(enabled: Sequence[Enabled], info: PodInfo, capacity: int) -> 
 
 def _add_by_role(class_result: ClassResult, prepared: PreparedPlugin) -> None:
     for role in _roles(type(prepared.plugin)):
-        if prepared.weight or not role.endswith("score") or role == "pre_score":
+        point = ROLE_POINTS.get(role, role)
+        if point not in prepared.without and (prepared.weight or point != "score"):
             class_result.points.setdefault(role, []).append(prepared)
 
 

@@ -44,7 +44,7 @@ UNSEEN_SECONDS = 60.0
 
 
 class Engine:
-    """One profile's scheduler. Implements `scheduler.framework.Handle` for its plugins."""
+    """The scheduler of one or more profiles. Implements `scheduler.framework.Handle` for its plugins."""
 
     def __init__(
         self,
@@ -85,37 +85,40 @@ class Engine:
         self._stand_ins: set[str] = set()
         """UIDs of queued or placed pods that no API object backs."""
         self._conditions = Conditions()
-        self.enabled = build(self.settings, self, source=source, kinds=kinds)
-        self.plugins: dict[str, AnyPlugin] = {entry.plugin.name: entry.plugin for entry in self.enabled}
-        self._watched_objects.register(self.plugins.values())
+        self.profiles = build(self.settings, self, source=source, kinds=kinds)
+        running = self.profiles.plugins
+        first = {entry.plugin.name: entry.plugin for entry in self.profiles.first}
+        self.plugins: dict[str, AnyPlugin] = {plugin.name: plugin for plugin in running} | first
+        """Plugins by name; the first profile's where several have settings of their own."""
+        self._watched_objects.register(running)
         self.cycle = Cycle(
             self.snapshot,
-            self.enabled,
+            self.profiles,
             nominated=self.nominator.on,
             nominated_rows=self.nominator.rows,
             seed=self.settings.seed,
         )
-        self._nexts = [plugin for plugin in self.plugins.values() if defines(plugin, "next_pod")]
-        self._gates = [plugin for plugin in self.plugins.values() if defines(plugin, "pre_enqueue")]
-        self._tickers = [plugin for plugin in self.plugins.values() if defines(plugin, "tick")]
+        self._nexts = [plugin for plugin in running if defines(plugin, "next_pod")]
+        self._gates = [plugin for plugin in running if defines(plugin, "pre_enqueue")]
+        self._tickers = [plugin for plugin in running if defines(plugin, "tick")]
         self._queue_watchers = [
-            plugin
-            for plugin in self.plugins.values()
-            if defines(plugin, "pod_queued") or defines(plugin, "pod_forgotten")
+            plugin for plugin in running if defines(plugin, "pod_queued") or defines(plugin, "pod_forgotten")
         ]
         self._end_watchers = [
-            plugin
-            for plugin in self.plugins.values()
-            if defines(plugin, "pod_finished") or defines(plugin, "pod_deleted")
+            plugin for plugin in running if defines(plugin, "pod_finished") or defines(plugin, "pod_deleted")
         ]
-        self._relatives = [plugin for plugin in self.plugins.values() if defines(plugin, "kin")]
-        self._write_watchers = [plugin for plugin in self.plugins.values() if defines(plugin, "write_failed")]
-        sorter = next(plugin for plugin in self.plugins.values() if defines(plugin, "sort_key"))
+        self._relatives = [plugin for plugin in running if defines(plugin, "kin")]
+        self._write_watchers = [plugin for plugin in running if defines(plugin, "write_failed")]
+        sorter = next(plugin for plugin in running if defines(plugin, "sort_key"))
         self.queue = PodQueue(
             sort_key=sorter.sort_key,
             gate=self.gate,
-            hint=lambda plugin, info, event: self.plugins[plugin].queue_hint(info, event),
-            listeners=listeners(self.plugins.values()),
+            hint=lambda plugin, info, event: any(
+                each.queue_hint(info, event)
+                for each in self.profiles.named(plugin)
+                if self.profiles.runs(each, info.scheduler_name)
+            ),
+            listeners=listeners(running),
             backoff=QueueBackoff(self.settings.backoff_initial_seconds, self.settings.backoff_max_seconds),
             flush_after=self.settings.unschedulable_flush_seconds,
         )
@@ -179,9 +182,8 @@ class Engine:
         return self._watched_objects.kinds
 
     def is_ours(self, pod: Pod) -> bool:
-        """Return whether the pod names this scheduler; Koordinator's label goes before the field."""
-        name = pod.metadata.labels.get(LABEL_SCHEDULER_NAME, pod.spec.scheduler_name)
-        return name == self.settings.scheduler_name
+        """Return whether the pod names one of the profiles; Koordinator's label goes before the field."""
+        return pod.metadata.labels.get(LABEL_SCHEDULER_NAME, pod.spec.scheduler_name) in self.profiles
 
     def _is_outside(self, pod: Pod) -> bool:
         """Return whether another scheduler queues the pod and places it through the extender."""
@@ -275,7 +277,7 @@ class Engine:
         """
         self._leads = True
         self._conditions.clear()
-        for plugin in self.plugins.values():
+        for plugin in self.profiles.plugins:
             plugin.leads()
 
     def follows(self) -> None:
@@ -507,7 +509,7 @@ class Engine:
     def gate(self, info: PodInfo) -> Reason | None:
         """Return the reason that keeps the pod out of the active queue, None when there is none."""
         for plugin in self._gates:
-            reason = plugin.pre_enqueue(info)
+            reason = plugin.pre_enqueue(info) if self.profiles.runs(plugin, info.scheduler_name) else None
             if reason is not None:
                 return Reason(reason.text, reason.resolvable, reason.plugin or plugin.name)
         return None

@@ -213,6 +213,7 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: list[ContainerStatus] = []
     allocated_resources: dict[str, Quantity] = {}
     resources: ResourceRequirements | None = None
+    resource_claim_statuses: list[dict[str, Any]] = []
 
 
 class Pod(Wire, frozen=True):

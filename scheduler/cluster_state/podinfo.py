@@ -20,6 +20,7 @@ from api.protocol import (
     ANNOTATION_RESERVATION_ALLOCATED,
     ANNOTATION_RESOURCE_STATUS,
     DEPRECATED_RESOURCES,
+    LABEL_SCHEDULER_NAME,
 )
 from scheduler.cluster_state.columns import Row
 
@@ -116,6 +117,11 @@ class PodInfo:
         return self.pod.metadata.labels
 
     @property
+    def scheduler_name(self) -> str:
+        """Name of the scheduler that the pod asks for; Koordinator's label goes before the field."""
+        return self.labels.get(LABEL_SCHEDULER_NAME, self.pod.spec.scheduler_name)
+
+    @property
     def priority(self) -> int:
         """`spec.priority`, 0 when unset."""
         return self.pod.spec.priority or 0
@@ -200,7 +206,7 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
         [volume for volume in spec.volumes if _placed(volume)],
         pod.status.qos_class,
         held_amounts(pod, read_amounts),
-        spec.resource_claims,
+        (spec.resource_claims, pod.status.resource_claim_statuses) if spec.resource_claims else None,
         meta.name if any(volume.ephemeral for volume in spec.volumes) else "",
     )
 

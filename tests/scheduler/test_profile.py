@@ -35,7 +35,7 @@ def test_the_default_profile_runs_filters_in_the_stock_order_and_binds_last() ->
 def test_a_plugin_can_be_switched_off_and_weighed() -> None:
     made = engine([], plugins={"imagelocality": {"enabled": False}, "tainttoleration": {"weight": 7}})
     assert "ImageLocality" not in made.plugins
-    weights = {entry.plugin.name: entry.weight for entry in made.enabled}
+    weights = {entry.plugin.name: entry.weight for entry in made.profiles.first}
     assert weights["TaintToleration"] == 7
     assert weights["NodeAffinity"] == 2
 
