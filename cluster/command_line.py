@@ -2,24 +2,29 @@
 
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict, TypeVar
+from typing import Any, NoReturn, Protocol, TypedDict, TypeVar
 
 import click
 
 from api.settings import SettingsError, convert, parse
 from cluster.client import Client
 from cluster.config import load_endpoint, plain_endpoint
-from cluster.errors import NotConfigured
+from cluster.errors import ClusterError, NotConfigured
+from cluster.events import EventRecorder
 from cluster.leases import Elector, LeaseSettings
 from cluster.resources import Key
 from cluster.settings import ClientSettings
 
 FAILED, USAGE_ERROR = 1, 2
+
+_log = logging.getLogger("cluster.command_line")
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -92,6 +97,59 @@ class Chosen:
         return Elector(
             client, LeaseSettings(lease_key, identity, **times) if times else LeaseSettings(lease_key, identity)
         )
+
+
+class Runs(Protocol):
+    """The main loop of a program."""
+
+    def run(self) -> None:
+        """Run until `stop`."""
+
+    def stop(self) -> None:
+        """End `run`, from any thread and from a signal's handler."""
+
+
+class Stops(Protocol):
+    """Something that was started beside the loop."""
+
+    def stop(self) -> None:
+        """End it and wait for its end."""
+
+
+def run_until_signal(
+    loop: Runs,
+    recorder: EventRecorder,
+    elector: Elector | None,
+    *,
+    servers: Sequence[Stops],
+    clients: Sequence[Client],
+    hints: Sequence[tuple[type[Exception], str]],
+) -> None:
+    """Run a program's loop until SIGINT or SIGTERM, then stop everything in order; exits with a message on errors.
+
+    `hints` are the remedies for errors of the loop itself.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: loop.stop())
+    recorder.start()
+    if elector:
+        elector.start()
+    try:
+        loop.run()
+    except tuple(kind for kind, _ in hints) as error:
+        die(str(error), hint=next(hint for kind, hint in hints if isinstance(error, kind)))
+    except ClusterError as error:
+        die(f"API server: {error}")
+    finally:
+        for server in servers:
+            server.stop()
+        # Leading ends before the lease is given up, so that nothing is sent after it.
+        if elector:
+            elector.stop()
+        recorder.stop()
+        for client in clients:
+            client.close()
+    _log.info("ended with %d threads", threading.active_count())
 
 
 def identity() -> str:

@@ -1,8 +1,6 @@
 """The `koord-manager` command: run, plan, explain. Flags, signals and exit codes live here and nowhere else."""
 
 import logging
-import signal
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,17 @@ from api.crds import DEFINITIONS
 from api.plugin import PluginError, discover
 from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
-from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
+from cluster.command_line import (
+    USAGE_ERROR,
+    Chosen,
+    LeaseTimes,
+    Stops,
+    cluster_options,
+    die,
+    identity,
+    run_until_signal,
+    start_log,
+)
 from cluster.serving import listen
 from controllers.analysis.command import analyze, compact
 from controllers.forecast.command import backtest
@@ -24,7 +32,7 @@ from controllers.profiles.command import profile
 from controllers.recommend.command import recommend
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
-from controllers.runtime.loop import Loop, SyncTimeoutError, view_once
+from controllers.runtime.loop import HINTS, Loop, view_once
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.settings import ManagerSettings, build
 from controllers.runtime.writes import Write
@@ -124,31 +132,11 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     except OSError as error:
         die(f"HTTP on {address}:{port}: {error}", hint="choose another --address or --port")
     _log.info("controllers: %s; HTTP on port %d", ", ".join(built) or "none", server.port)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: loop.stop())
-    recorder.start()
-    if elector:
-        elector.start()
     webhooks = _webhooks(settings, chosen, metrics)
     if webhooks:
         webhooks.start()
-    try:
-        loop.run()
-    except SyncTimeoutError as error:
-        die(str(error), hint="check that the API server answers and that the account may list these kinds")
-    except ClusterError as error:
-        die(f"API server: {error}")
-    finally:
-        server.stop()
-        if webhooks:
-            webhooks.stop()
-        # Leading ends before the lease is given up, so that nothing is sent after it.
-        if elector:
-            elector.stop()
-        recorder.stop()
-        reader.close()
-        writer.close()
-    _log.info("ended with %d threads", threading.active_count())
+    servers: tuple[Stops, ...] = (server, webhooks) if webhooks else (server,)
+    run_until_signal(loop, recorder, elector, servers=servers, clients=(reader, writer), hints=HINTS)
 
 
 @main.command()

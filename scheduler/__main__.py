@@ -1,8 +1,6 @@
 """The `koord-scheduler` command: run, why, simulate. Flags, signals and exit codes live here and nowhere else."""
 
 import logging
-import signal
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,16 @@ import click
 from api.kube.times import duration_seconds
 from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
-from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
+from cluster.command_line import (
+    USAGE_ERROR,
+    Chosen,
+    LeaseTimes,
+    cluster_options,
+    die,
+    identity,
+    run_until_signal,
+    start_log,
+)
 from cluster.serving import ExposedError, Listener, TlsFiles, listen
 from scheduler.configuration.document import KubeConfiguration, LeaderElection, find, read
 from scheduler.engine import Engine
@@ -139,25 +146,8 @@ def run(
             die(f"--health-address {health_address}: expected HOST:PORT", code=USAGE_ERROR)
         servers.append(_listening(HealthApi(loop, leads), host.strip("[]"), int(text), None, public=True))
     _log.info("serving HTTP on port %d", servers[0].port)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: loop.stop())
-    recorder.start()
-    if elector:
-        elector.start()
-    try:
-        loop.run()
-    except ForbiddenKindError as error:
-        die(str(error), hint="deploy/manifests has the ClusterRole")
-    except ClusterError as error:
-        die(f"API server: {error}")
-    finally:
-        for server in servers:
-            server.stop()
-        if elector:
-            elector.stop()
-        recorder.stop()
-        client.close()
-    _log.info("ended with %d threads", threading.active_count())
+    hints = ((ForbiddenKindError, "deploy/manifests has the ClusterRole"),)
+    run_until_signal(loop, recorder, elector, servers=servers, clients=(client,), hints=hints)
 
 
 @main.command()

@@ -1,5 +1,6 @@
 """Kubernetes selectors and what they match; a match is arithmetic on labels, never a decision."""
 
+import re
 from collections.abc import Mapping
 
 from api.kube.meta import LabelSelector, Wire
@@ -17,6 +18,35 @@ class NodeSelector(Wire, frozen=True):
     """Terms, any of which may hold."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class SelectorError(ValueError):
+    """Text that is no selector; the message names the part."""
+
+
+_COMMA = re.compile(r",(?![^()]*\))")
+_KEY = r"(?P<key>[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?)"
+_PAIR = re.compile(rf"{_KEY}\s*(?P<sign>!=|==|=)\s*(?P<value>[A-Za-z0-9._-]*)")
+_SET = re.compile(rf"{_KEY}\s+(?P<sign>in|notin)\s*\((?P<values>[A-Za-z0-9._,\s-]*)\)")
+_PRESENT = re.compile(rf"(?P<sign>!?)\s*{_KEY}")
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """Return the selector that `kubectl -l` reads from `text`; empty text selects everything. Raises SelectorError."""
+    return LabelSelector(match_expressions=[_requirement(part.strip()) for part in _COMMA.split(text) if part.strip()])
+
+
+def _requirement(part: str) -> Requirement:
+    if found := _PAIR.fullmatch(part):
+        operator = "NotIn" if found["sign"] == "!=" else "In"
+        return Requirement(key=found["key"], operator=operator, values=[found["value"]])
+    if found := _SET.fullmatch(part):
+        operator = "In" if found["sign"] == "in" else "NotIn"
+        values = [each.strip() for each in found["values"].split(",")]
+        return Requirement(key=found["key"], operator=operator, values=values)
+    if found := _PRESENT.fullmatch(part):
+        return Requirement(key=found["key"], operator="DoesNotExist" if found["sign"] else "Exists")
+    raise SelectorError(f"{part!r} is no requirement; expected key=value, key!=value, key in (a,b), key or !key")
 
 
 def requirement_matches(requirement: Requirement, value: str | None) -> bool:

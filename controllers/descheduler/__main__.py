@@ -1,8 +1,6 @@
 """The `koord-descheduler` command: run, plan, explain. Flags, signals and exit codes live here and nowhere else."""
 
 import logging
-import signal
-import threading
 import time
 from pathlib import Path
 
@@ -11,7 +9,16 @@ import click
 from api.plugin import PluginError
 from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
-from cluster.command_line import USAGE_ERROR, Chosen, LeaseTimes, cluster_options, die, identity, start_log
+from cluster.command_line import (
+    USAGE_ERROR,
+    Chosen,
+    LeaseTimes,
+    cluster_options,
+    die,
+    identity,
+    run_until_signal,
+    start_log,
+)
 from cluster.serving import listen
 from controllers.descheduler.configuration import BuiltProfile, DeschedulerConfiguration, build
 from controllers.descheduler.cycle import Descheduler
@@ -20,7 +27,7 @@ from controllers.migration.migrations import Migrations
 from controllers.migration.settings import MigrationArgs
 from controllers.runtime.controller import AnyController
 from controllers.runtime.health import Health
-from controllers.runtime.loop import Loop, SyncTimeoutError, view_once
+from controllers.runtime.loop import HINTS, Loop, view_once
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.settings import LoopSettings
 from controllers.runtime.writer import UnplacedError
@@ -113,25 +120,7 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
         die(f"HTTP on {address}:{port}: {error}", hint="choose another --address or --port")
     names = ", ".join(plugin.name for profile in profiles for plugin in profile.plugins)
     _log.info("plugins: %s; HTTP on port %d", names or "none", listener.port)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: loop.stop())
-    recorder.start()
-    if elector:
-        elector.start()
-    try:
-        loop.run()
-    except SyncTimeoutError as error:
-        die(str(error), hint="check that the API server answers and that the account may list these kinds")
-    except ClusterError as error:
-        die(f"API server: {error}")
-    finally:
-        listener.stop()
-        if elector:
-            elector.stop()
-        recorder.stop()
-        reader.close()
-        writer.close()
-    _log.info("ended with %d threads", threading.active_count())
+    run_until_signal(loop, recorder, elector, servers=(listener,), clients=(reader, writer), hints=HINTS)
 
 
 @main.command()
@@ -215,7 +204,7 @@ def controllers_of(
     args = profiles[0].migration if profiles else MigrationArgs()
     return {
         "descheduler": Descheduler(configuration, profiles, identity),
-        "migration": Migrations(args, identity),
+        "migration": Migrations(args, identity, configuration.workloads),
     }
 
 

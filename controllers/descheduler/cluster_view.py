@@ -1,6 +1,6 @@
 """The cluster as plugins see it: pods by node and workload, usage, budgets and unfinished migrations."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,13 +11,23 @@ from api.crds import NodeMetric
 from api.crds.placement import PodMigrationJob, Reservation
 from api.kube.objects import Node, Pod, PodDisruptionBudget
 from api.kube.pod_requests import effective_requests
-from api.kube.resources import QuantityError, Resources, parse_quantity, total
+from api.kube.resources import QuantityError, Resources, parse_quantity, subtract, total
 from api.kube.selectors import label_selector_matches
 from api.kube.times import epoch_seconds
 from api.protocol import ANNOTATION_NODE_RAW_ALLOCATABLE, LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
 from api.qos import PriorityBand, QoSClass, priority_band
-from cluster.resources import Key
-from controllers.descheduler.kinds import BUDGET, MIGRATION, NAMESPACE, NODE, NODE_METRIC, POD, RESERVATION, WORKLOADS
+from cluster.resources import Key, Resource
+from controllers.descheduler.kinds import (
+    BUDGET,
+    MIGRATION,
+    NAMESPACE,
+    NODE,
+    NODE_METRIC,
+    POD,
+    RESERVATION,
+    WORKLOADS,
+    WorkloadObject,
+)
 from controllers.descheduler.workloads import Workload, workload_of
 from controllers.runtime.view import View
 
@@ -28,18 +38,23 @@ ANNOTATION_CREATED_BY = "descheduler.koordinator.sh/job-created-by"
 ANNOTATION_APPROVAL = "descheduler.koordinator.sh/approval"
 ANNOTATION_WORKLOAD = "descheduler.koordinator.sh/workload-uid"
 """Annotation of a job, by which limits of workloads outlast the process and the pod."""
+ANNOTATION_NODE = "descheduler.koordinator.sh/source-node"
+"""Annotation of a job: the node that it takes load from, by which limits of nodes outlast the pod."""
 
 
 class Cluster:
     """One moment of the cluster; what a plugin does not ask for is not computed."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, workloads: Sequence[Resource[WorkloadObject]] = WORKLOADS) -> None:
+        """`workloads` are the kinds whose objects the view has."""
         self.nodes: Mapping[Key, Node] = view.objects(NODE)
         self.pods: Mapping[Key, Pod] = view.objects(POD)
         self.metrics: Mapping[Key, NodeMetric] = view.objects(NODE_METRIC)
         self.jobs: Mapping[Key, PodMigrationJob] = view.objects(MIGRATION)
         self.reservations: Mapping[Key, Reservation] = view.objects(RESERVATION)
         self._view = view
+        self._kinds = workloads
+        self._free: dict[str, Resources] = {}
 
     @cached_property
     def pods_by_node(self) -> Mapping[str, Sequence[Pod]]:
@@ -63,12 +78,39 @@ class Cluster:
     @cached_property
     def _workloads(self) -> Mapping[str, tuple[str, Any]]:
         return {
-            each.metadata.uid: (kind.kind, each) for kind in WORKLOADS for each in self._view.objects(kind).values()
+            each.metadata.uid: (kind.kind, each) for kind in self._kinds for each in self._view.objects(kind).values()
         }
 
     def workload(self, pod: Pod) -> Workload | None:
         """Return the workload of a pod; None for a bare one."""
         return workload_of(pod, self._workloads)
+
+    @cached_property
+    def recent_moves(self) -> Mapping[str, int]:
+        """Moves by uid of the workload, of the jobs that are kept: begun, or ended with the pod moved."""
+        return Counter(
+            owner
+            for job in self.jobs.values()
+            if (owner := job.metadata.annotations.get(ANNOTATION_WORKLOAD))
+            and (job.status.phase == "Succeeded" or (job.status.phase not in ENDED and has_passed(job)))
+        )
+
+    def moves_of(self, pod: Pod) -> int:
+        """Return how often pods of a pod's workload were moved lately; 0 for a bare pod."""
+        if not self.recent_moves:
+            return 0
+        owner = self.workload(pod)
+        return self.recent_moves.get(owner.uid, 0) if owner is not None else 0
+
+    def free(self, node: Node) -> Resources:
+        """Return what a node has beyond the requests of its pods, computed once; do not change it."""
+        found = self._free.get(node.name)
+        if found is None:
+            found = subtract(allocatable(node), requested(self.pods_by_node.get(node.name, ())))
+            if "pods" not in node.status.allocatable:
+                found["pods"] = 1
+            self._free[node.name] = found
+        return found
 
     @cached_property
     def _workload_pods(self) -> Mapping[str, Sequence[Pod]]:

@@ -8,10 +8,13 @@ import msgspec
 
 import controllers.descheduler.plugins
 from api.kube.meta import LabelSelector
+from api.kube.selectors import SelectorError, parse_label_selector
 from api.kube.times import duration_seconds
 from api.plugin import discover
 from api.settings import SettingsError, convert
+from cluster.resources import Resource
 from controllers.descheduler.eviction_filter import GATES, FilterArgs
+from controllers.descheduler.kinds import WORKLOADS, WorkloadObject
 from controllers.descheduler.plugin import AnyPlugin, Plugin, Point
 from controllers.migration.settings import MigrationArgs
 
@@ -71,6 +74,15 @@ class Profile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     plugins: Plugins = Plugins()
 
 
+class WorkloadKind(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A kind that owns pods and scales as Deployments do: by `spec.replicas` and `status.replicas`."""
+
+    api_version: str
+    kind: str
+    resource: str
+    """Its plural name in requests."""
+
+
 class DeschedulerConfiguration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """The file. Keys that concern Koordinator's own process (client, ports, profiling) are read without effect."""
 
@@ -89,6 +101,8 @@ class DeschedulerConfiguration(msgspec.Struct, frozen=True, rename="camel", forb
     max_no_of_pods_to_evict_total: Count | None = None
     max_no_of_pods_to_evict_per_minute: Count | None = 10
     """Of all profiles and cycles together; not in Koordinator."""
+    workload_kinds: list[WorkloadKind] = []
+    """Kinds besides the known ones; the account must be allowed to list and watch them. Not in Koordinator."""
     profiles: list[Profile] = []
     client_connection: dict[str, Any] = {}
     leader_election: dict[str, Any] = {}
@@ -102,10 +116,18 @@ class DeschedulerConfiguration(msgspec.Struct, frozen=True, rename="camel", forb
     def selector(self) -> LabelSelector | None:
         """The nodes that all profiles look at."""
         stated = self.node_selector
-        if not isinstance(stated, str):
-            return stated
-        pairs = (part.partition("=") for part in stated.split(",") if part.strip())
-        return LabelSelector(match_labels={key.strip(): value.strip(" =") for key, _, value in pairs})
+        return parse_label_selector(stated) if isinstance(stated, str) else stated
+
+    @property
+    def workloads(self) -> tuple[Resource[WorkloadObject], ...]:
+        """All kinds of workloads."""
+        return (
+            *WORKLOADS,
+            *(
+                Resource(each.kind, each.resource, WorkloadObject, *_group_version(each.api_version))
+                for each in self.workload_kinds
+            ),
+        )
 
     @property
     def interval_seconds(self) -> float:
@@ -124,6 +146,11 @@ class BuiltProfile:
     plugins: Sequence[AnyPlugin]
 
 
+def _group_version(text: str) -> tuple[str, str]:
+    group, _, version = text.rpartition("/")
+    return group, version
+
+
 def plugin_types() -> dict[str, type[AnyPlugin]]:
     """Return all plugins by name. Raises PluginError."""
     found = discover(controllers.descheduler.plugins, Plugin, GROUP)  # type: ignore[type-abstract]
@@ -134,6 +161,10 @@ def build(configuration: DeschedulerConfiguration, source: str) -> list[BuiltPro
     """Return the profiles. Raises SettingsError for plugins that are not known, and arguments that do not fit."""
     if duration_seconds(configuration.descheduling_interval) is None:
         raise SettingsError(source, "deschedulingInterval", "expected a duration such as 2m")
+    try:
+        configuration.selector  # noqa: B018 - read for its refusal
+    except SelectorError as error:
+        raise SettingsError(source, "nodeSelector", str(error)) from None
     known = plugin_types()
     return [_built(profile, known, source) for profile in configuration.profiles]
 

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -19,13 +19,14 @@ from cluster.resources import Key, Resource
 from controllers.descheduler.cluster_view import (
     ANNOTATION_APPROVAL,
     ANNOTATION_CREATED_BY,
+    ANNOTATION_NODE,
     ANNOTATION_WORKLOAD,
     Cluster,
     node_ready,
 )
 from controllers.descheduler.configuration import BuiltProfile, DeschedulerConfiguration
 from controllers.descheduler.eviction_filter import EvictionFilter, Refusal
-from controllers.descheduler.kinds import EVERYTHING, MIGRATION, NODE_METRIC, POD
+from controllers.descheduler.kinds import MIGRATION, NODE_METRIC, POD, with_workloads
 from controllers.descheduler.limits import Limits
 from controllers.descheduler.plugin import AnyPlugin, Point, Session, Wanted
 from controllers.runtime.controller import Controller, ControllerSettings
@@ -36,14 +37,14 @@ log = logging.getLogger(__name__)
 
 ANNOTATION_REASON = "descheduler.koordinator.sh/evict-reason"
 ANNOTATION_TRIGGER = "descheduler.koordinator.sh/evict-trigger"
+UNPLACED = "unplaced"
+"""Result of a creation for which the scheduler has no node, or does not answer."""
 EVENT_SECONDS = 10.0
 """Least time between two runs of event-driven plugins."""
 
 
 class Descheduler(Controller[ControllerSettings]):
     """Chooses pods. It alone among the controllers remembers: rounds of anomalies, and limits by time."""
-
-    watches: ClassVar[tuple[Resource[Any], ...]] = EVERYTHING
 
     def __init__(
         self, configuration: DeschedulerConfiguration, profiles: Sequence[BuiltProfile], identity: str
@@ -54,10 +55,18 @@ class Descheduler(Controller[ControllerSettings]):
         self.identity = identity
         self.refused: list[tuple[str, str, str]] = []
         """Plugin, pod and reason of the last cycle's refusals."""
-        self._limits = Limits(configuration)
+        remembered = [each.migration.remembered_seconds for each in profiles]
+        self._limits = Limits(configuration, max(remembered, default=0.0))
+        self._asked: dict[str, str] = {}
+        """Uids of pods by the jobs of the last cycle."""
         self._first = True
         self._cycle_seconds = float("-inf")
         self._event_seconds = float("-inf")
+
+    @property
+    def watches(self) -> tuple[Resource[Any], ...]:  # type: ignore[override]
+        """All that plugins read."""
+        return with_workloads(self.configuration.workloads)
 
     @property
     def period_seconds(self) -> float:  # type: ignore[override]
@@ -66,6 +75,9 @@ class Descheduler(Controller[ControllerSettings]):
 
     def plan(self, view: View, now: float) -> Writes:
         """Return the jobs to create."""
+        for key, result in view.unmade(MIGRATION).items():
+            if key.name in self._asked:
+                self._limits.give_back(self._asked.pop(key.name), now, unplaced=result == UNPLACED)
         if self.configuration.paused:
             return Writes()
         cycle = view.full
@@ -75,7 +87,7 @@ class Descheduler(Controller[ControllerSettings]):
             self._event_seconds = now
         else:
             return Writes()
-        cluster = Cluster(view)
+        cluster = Cluster(view, self.configuration.workloads)
         ready = [node for node in cluster.nodes.values() if node_ready(node)]
         if len(ready) < 2:
             return Writes()
@@ -87,6 +99,7 @@ class Descheduler(Controller[ControllerSettings]):
             )
         if cycle:
             self._limits.begin()
+            self._asked.clear()
             self.refused = []
         wanted: list[tuple[BuiltProfile, Wanted]] = []
         for profile, plugin, session in self._sessions(cluster, ready, now):
@@ -146,6 +159,7 @@ class Descheduler(Controller[ControllerSettings]):
             question = PlacementRequest(pods=[*before[-(MAX_PODS - 1) :], asked])
             before.append(asked)
             job = self._job(cluster, profile, each, now)
+            self._asked[job.metadata.name] = pod.metadata.uid
             event = Event(reference(POD, pod), "Descheduled", f"{each.plugin}: {each.reason}", "Migrate")
             reason = f"{each.plugin} moves {pod.key} from {pod.spec.node_name}: {each.reason}"
             writes.append(replace(create(MIGRATION, job, reason, event=event), question=question))
@@ -157,6 +171,7 @@ class Descheduler(Controller[ControllerSettings]):
             ANNOTATION_REASON: wanted.reason,
             ANNOTATION_TRIGGER: wanted.plugin,
             ANNOTATION_CREATED_BY: self.identity,
+            ANNOTATION_NODE: pod.spec.node_name,
         }
         workload = cluster.workload(pod)
         if workload is not None:

@@ -11,13 +11,18 @@ from api.kube.objects import Pod
 from api.kube.selectors import label_selector_matches
 from api.protocol import ANNOTATION_EVICTION_COST
 from api.qos import SYSTEM_CRITICAL_PRIORITY
-from controllers.descheduler.cluster_view import ANNOTATION_WORKLOAD, Cluster, is_ready
+from controllers.descheduler.cluster_view import ANNOTATION_NODE, ANNOTATION_WORKLOAD, Cluster, is_ready
 from controllers.descheduler.order import COST_LIMIT, cost
-from controllers.descheduler.workloads import is_kind, most_at_once
+from controllers.descheduler.workloads import Workload, is_kind, most_at_once
 
 ANNOTATION_EVICT = "descheduler.alpha.kubernetes.io/evict"
 """Lets a pod pass what asks for an owner, local data, priority and namespaces."""
 ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
+BOUND_KINDS = ("DaemonSet", "BroadcastJob")
+"""Owners that want a pod on each node; Kruise's DaemonSet has the name of Kubernetes' own."""
+LABEL_LIFECYCLE = "lifecycle.apps.kruise.io/state"
+"""Where Kruise's controllers are with a pod: `Normal`, or on the way into or out of an update or a deletion."""
+AT_REST = ("", "Normal")
 GATES = frozenset(
     {
         "MaxUnavailablePerWorkload", "MaxMigratingPerWorkload", "MaxMigratingPerNode", "MaxMigratingPerNamespace",
@@ -109,7 +114,23 @@ class EvictionFilter:
         found = self._by_budgets(pod) or self._by_workload(pod, among) or self._by_limits(pod, among)
         return Refusal(found, passing=True) if found else None
 
+    def unrest(self, pod: Pod, among: frozenset[str]) -> str:
+        """Return why the workload of a pod is not at rest; pods `among` the moving ones may be NotReady."""
+        workload = self.cluster.workload(pod) if self.args.refuse_unrest else None
+        if workload is None:
+            return ""
+        if workload.unrest:
+            return f"{workload.name}: {workload.unrest}"
+        state = pod.metadata.labels.get(LABEL_LIFECYCLE, "")
+        if state not in AT_REST:
+            return f"{workload.name} has it in state {state[:40]}"
+        away = [each for each in self._others(workload, pod) if each.metadata.uid not in among and not is_ready(each)]
+        return f"{workload.name} has {len(away)} pods that are not ready" if away else ""
+
     # Internals
+
+    def _others(self, workload: Workload, pod: Pod) -> list[Pod]:
+        return [each for each in self.cluster.pods_of(workload) if each.metadata.uid != pod.metadata.uid]
 
     @cached_property
     def _jobs_moving(self) -> frozenset[str]:
@@ -127,8 +148,9 @@ class EvictionFilter:
         owner = meta.controlled_by
         if ANNOTATION_MIRROR in meta.annotations or is_kind(owner, "Node"):
             return "a static pod is its kubelet's"
-        if is_kind(owner, "DaemonSet"):
-            return "a DaemonSet's pod belongs to its node"
+        for kind in BOUND_KINDS:
+            if is_kind(owner, kind):
+                return f"a {kind}'s pod belongs to its node"
         if meta.deletion_timestamp:
             return "it is going already"
         if cost(pod, ANNOTATION_EVICTION_COST) == COST_LIMIT:
@@ -190,9 +212,10 @@ class EvictionFilter:
         workload = self.cluster.workload(pod)
         if workload is None:
             return ""
-        if self.args.refuse_unrest and workload.unrest:
-            return f"{workload.name}: {workload.unrest}"
-        others = [each for each in self.cluster.pods_of(workload) if each.metadata.uid != pod.metadata.uid]
+        found = self.unrest(pod, among)
+        if found:
+            return found
+        others = self._others(workload, pod)
         replicas = len(others) + 1 if workload.replicas is None else workload.replicas
         migrating = {each.metadata.uid for each in others if each.metadata.uid in among}
         migrating |= {
@@ -201,8 +224,6 @@ class EvictionFilter:
             if job.metadata.annotations.get(ANNOTATION_WORKLOAD) == workload.uid
         }
         away = {each.metadata.uid for each in others if not is_ready(each)}
-        if self.args.refuse_unrest and away - migrating:
-            return f"{workload.name} has {len(away - migrating)} pods that are not ready"
         most = most_at_once(self.args.max_migrating_per_workload, replicas)
         if self._checks("MaxMigratingPerWorkload") and migrating and len(migrating) >= most:
             return f"{len(migrating)} pods of {workload.name} are moving already"
@@ -222,6 +243,7 @@ class EvictionFilter:
         by_node = Counter(each.spec.node_name for each in places if each is not None)
         by_namespace = Counter(each.metadata.namespace for each in places if each is not None)
         by_namespace.update(job.spec.pod_ref.namespace for job in awaited)
+        by_node.update(job.metadata.annotations.get(ANNOTATION_NODE, "") for job in awaited)
         node, namespace = pod.spec.node_name, pod.metadata.namespace
         most = args.max_migrating_per_node
         if most and node and by_node[node] >= most and self._checks("MaxMigratingPerNode"):

@@ -1,5 +1,6 @@
 """Kinds that the descheduler watches: whole pods, and of workloads what says whether they are at rest."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from api.crds import NODE_METRIC as NODE_METRIC_DEFINITION
@@ -33,6 +34,7 @@ class UpdateStrategy(Wire, frozen=True, kw_only=True):
 
     rolling_update: RollingUpdate | None = None
     partition: int | str | None = None
+    paused: bool = False
 
 
 class WorkloadSpec(Wire, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class WorkloadSpec(Wire, frozen=True, kw_only=True):
 
     replicas: int | None = None
     parallelism: int | None = None
+    paused: bool = False
+    """Updates wait on purpose."""
     update_strategy: UpdateStrategy | None = None
 
 
@@ -80,4 +84,10 @@ WORKLOADS: tuple[Resource[WorkloadObject], ...] = (
 )
 """Kinds whose wanted pods and updates are known; those that the cluster does not serve are empty."""
 
-EVERYTHING: tuple[Resource[Any], ...] = (NODE, POD, NAMESPACE, BUDGET, NODE_METRIC, MIGRATION, RESERVATION, *WORKLOADS)
+
+def with_workloads(workloads: Sequence[Resource[WorkloadObject]]) -> tuple[Resource[Any], ...]:
+    """Return all that the descheduler watches, given the kinds of workloads."""
+    return (NODE, POD, NAMESPACE, BUDGET, NODE_METRIC, MIGRATION, RESERVATION, *workloads)
+
+
+EVERYTHING = with_workloads(WORKLOADS)

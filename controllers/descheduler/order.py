@@ -1,6 +1,6 @@
 """The order in which pods of a node are moved: the cheapest first."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from api.kube.objects import Pod
 from api.kube.resources import Resources
@@ -45,16 +45,24 @@ def in_order(
     usage: Mapping[Key, Resources] | None = None,
     excess: Mapping[str, int] | None = None,
     weights: Mapping[str, int] | None = None,
+    moves_of: Callable[[Pod], int] = lambda _: 0,
 ) -> list[Pod]:
-    """Return pods, the one to move first at the head: by rank, by how well it covers the excess, newest first.
+    """Return pods, the one to move first at the head.
 
-    `excess` is what a node uses above its thresholds by resource.
+    By rank, fewest moves of its workload lately, how well it covers the excess, newest first. `excess` is what a node
+    uses above its thresholds by resource.
     """
 
     def key(pod: Pod) -> tuple[object, ...]:
         used = (usage or {}).get(Key(pod.metadata.namespace, pod.metadata.name))
         score = covering(used, excess or {}, weights or {})
-        return (*rank(pod), -score, -(epoch_seconds(pod.metadata.creation_timestamp) or 0.0), pod.metadata.uid)
+        return (
+            *rank(pod),
+            moves_of(pod),
+            -score,
+            -(epoch_seconds(pod.metadata.creation_timestamp) or 0.0),
+            pod.metadata.uid,
+        )
 
     return sorted(pods, key=key)
 

@@ -20,7 +20,7 @@ session alone; what it must know of earlier cycles (rounds of an anomaly) it kee
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
@@ -29,12 +29,14 @@ import msgspec
 
 from api.kube.meta import LabelSelector
 from api.kube.objects import Node, Pod
-from api.kube.resources import fits, subtract
+from api.kube.resources import Resources, fits
 from api.kube.selectors import label_selector_matches
 from api.kube.times import epoch_seconds
-from controllers.descheduler.cluster_view import Cluster, allocatable, node_ready, requested, requests
+from cluster.resources import Key
+from controllers.descheduler.cluster_view import Cluster, node_ready, requests
 from controllers.descheduler.eviction_filter import EvictionFilter, Namespaces, Refusal
 from controllers.descheduler.node_fit import node_admits
+from controllers.descheduler.order import in_order
 
 
 class Point(StrEnum):
@@ -128,7 +130,7 @@ class Session:
     def evict(self, pod: Pod, reason: str, *, avoid: Iterable[str] = ()) -> bool:
         """Ask for a pod to be moved; returns whether it is going to be."""
         why = self.refusal(pod)
-        if not why and self._asks_node_fit and not self.destinations(pod):
+        if not why and self._asks_node_fit and next(self._destinations(pod), None) is None:
             why = "no other node takes it"
         asked = Wanted(pod, self.plugin, reason, tuple(avoid), self.args.dry_run)
         if not why:
@@ -151,17 +153,25 @@ class Session:
 
         A first look only; the scheduler is asked before anything is done.
         """
-        found = []
+        return list(self._destinations(pod, among))
+
+    def _destinations(self, pod: Pod, among: Iterable[Node] | None = None) -> Iterator[Node]:
         asked = {**requests(pod), "pods": 1}
         for node in self.cluster.nodes.values() if among is None else among:
             if node.name == pod.spec.node_name or not node_ready(node) or not node_admits(node, pod):
                 continue
-            free = subtract(allocatable(node), requested(self.cluster.pods_by_node.get(node.name, ())))
-            if "pods" not in node.status.allocatable:
-                free["pods"] = 1
-            if fits(asked, free):
-                found.append(node)
-        return found
+            if fits(asked, self.cluster.free(node)):
+                yield node
+
+    def in_order(
+        self,
+        pods: Iterable[Pod],
+        usage: Mapping[Key, Resources] | None = None,
+        excess: Mapping[str, int] | None = None,
+        weights: Mapping[str, int] | None = None,
+    ) -> list[Pod]:
+        """Return pods, the one to move first at the head; of equal ones that whose workload was moved least lately."""
+        return in_order(pods, usage, excess, weights, self.cluster.moves_of)
 
     def age_seconds(self, pod: Pod) -> float:
         """Return the age of a pod."""

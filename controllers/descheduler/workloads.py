@@ -80,6 +80,8 @@ def _revisions_differ(it: WorkloadObject) -> bool:
 def _held_back(it: WorkloadObject) -> bool:
     """Return whether a part of the update waits on purpose, which may last for weeks."""
     strategy = it.spec.update_strategy
+    if it.spec.paused or (strategy is not None and strategy.paused):
+        return True
     if strategy is None:
         return False
     partitions = [strategy.partition, strategy.rolling_update.partition if strategy.rolling_update else None]

@@ -49,7 +49,7 @@ def in_order(cluster: Cluster, jobs: Sequence[PodMigrationJob]) -> list[PodMigra
     """Return waiting jobs, the one to start first at the head.
 
     From the strongest key: Job objects of which pods move already, then pods of one Job together, the order in which
-    pods are moved, newest first.
+    pods are moved, fewest moves of the workload lately, newest first.
     """
     moving: Counter[str] = Counter()
     for uid in cluster.passed:
@@ -68,7 +68,7 @@ def in_order(cluster: Cluster, jobs: Sequence[PodMigrationJob]) -> list[PodMigra
 
 def _rank(cluster: Cluster, job: PodMigrationJob) -> tuple[float, ...]:
     pod = cluster.pod_of(job)
-    return rank(pod) if pod is not None else (-1.0,)
+    return (*rank(pod), cluster.moves_of(pod)) if pod is not None else (-1.0,)
 
 
 def _job_of(pod: Pod | None) -> str:

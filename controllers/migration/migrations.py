@@ -14,9 +14,16 @@ from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
 from cluster.events import Event
 from cluster.rate_limit import TokenBucket
 from cluster.resources import Key, Resource
-from controllers.descheduler.cluster_view import ANNOTATION_CREATED_BY, ANNOTATION_PASSED, ENDED, Cluster
+from controllers.descheduler.cluster_view import (
+    ANNOTATION_CREATED_BY,
+    ANNOTATION_NODE,
+    ANNOTATION_PASSED,
+    ANNOTATION_WORKLOAD,
+    ENDED,
+    Cluster,
+)
 from controllers.descheduler.eviction_filter import EvictionFilter
-from controllers.descheduler.kinds import EVERYTHING, MIGRATION, POD, RESERVATION
+from controllers.descheduler.kinds import MIGRATION, POD, RESERVATION, WORKLOADS, WorkloadObject, with_workloads
 from controllers.migration import progress
 from controllers.migration.arbitration import Choice, arbitrate
 from controllers.migration.progress import Action, Facts, Step
@@ -33,21 +40,28 @@ ANNOTATION_SOFT = "scheduling.koordinator.sh/soft-eviction"
 class Migrations(Controller[ControllerSettings]):
     """Moves pods. It remembers the rate of evictions and nothing else."""
 
-    watches: ClassVar[tuple[Resource[Any], ...]] = EVERYTHING
     period_seconds: ClassVar[float] = 3.0
 
-    def __init__(self, args: MigrationArgs, identity: str) -> None:
+    def __init__(
+        self, args: MigrationArgs, identity: str, workloads: Sequence[Resource[WorkloadObject]] = WORKLOADS
+    ) -> None:
         super().__init__(ControllerSettings(), Key("", ""))
+        self.workloads = workloads
         self.args = args
         self.identity = identity
         self._evictions = TokenBucket(args.evict_qps, args.evict_burst)
+
+    @property
+    def watches(self) -> tuple[Resource[Any], ...]:  # type: ignore[override]
+        """Jobs, and all that decides whether a pod may be moved."""
+        return with_workloads(self.workloads)
 
     def plan(self, view: View, now: float) -> Writes:
         """Return the next step of each job."""
         jobs = view.objects(MIGRATION)
         if not jobs:
             return Writes()
-        cluster = Cluster(view)
+        cluster = Cluster(view, self.workloads)
         writes: list[Write] = []
         waiting: list[PodMigrationJob] = []
         for _, job in sorted(jobs.items()):
@@ -75,7 +89,7 @@ class Migrations(Controller[ControllerSettings]):
 
     def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:
         """Return where a job stands, and whether a pod may be moved."""
-        cluster = Cluster(view)
+        cluster = Cluster(view, self.workloads)
         if kind == kind_name(POD) and key in cluster.pods:
             refusal = EvictionFilter(cluster, self.args).refusal(cluster.pods[key])
             return [f"not moved: {refusal.reason}" if refusal else "may be moved"]
@@ -93,9 +107,13 @@ class Migrations(Controller[ControllerSettings]):
         pod = cluster.pod_of(job)
         reservation = cluster.reservations.get(Key("", reservation_name(job)))
         node = cluster.nodes.get(Key("", reservation.status.node_name)) if reservation is not None else None
-        refusal = EvictionFilter(cluster, self.args).permanent(pod) if pod is not None else None
-        forbidden = refusal.reason if refusal else ""
-        return Facts(pod, reservation, node, _successor(cluster, job, reservation, pod), forbidden)
+        successor = _successor(cluster, job, reservation, pod)
+        if pod is None:
+            return Facts(pod, reservation, node, successor)
+        checks = EvictionFilter(cluster, self.args)
+        refusal = checks.permanent(pod)
+        unrest = checks.unrest(pod, cluster.passed - {pod.metadata.uid})
+        return Facts(pod, reservation, node, successor, refusal.reason if refusal else "", unrest)
 
     def _chosen(self, cluster: Cluster, choice: Choice, now: float) -> list[Write]:
         job = choice.job
@@ -103,9 +121,15 @@ class Migrations(Controller[ControllerSettings]):
             return self._carry_out(cluster, job, progress.failed(job, "ForbiddenMigratePod", choice.refusal, now), now)
         if choice.refusal:
             return _told(job, "WaitForArbitration", choice.refusal)
-        note = patch(
-            MIGRATION, job, {"metadata": {"annotations": {ANNOTATION_PASSED: "true"}}}, "it passed the arbitration"
-        )
+        annotations = {ANNOTATION_PASSED: "true"}
+        pod = cluster.pod_of(job)
+        if pod is not None:
+            # Limits count the move while the pod is gone and its successor not ready, whoever made the job.
+            annotations[ANNOTATION_NODE] = pod.spec.node_name
+            workload = cluster.workload(pod)
+            if workload is not None:
+                annotations[ANNOTATION_WORKLOAD] = workload.uid
+        note = patch(MIGRATION, job, {"metadata": {"annotations": annotations}}, "it passed the arbitration")
         return [note, *self._carry_out(cluster, job, progress.started(job, now), now)]
 
     def _carry_out(self, cluster: Cluster, job: PodMigrationJob, step: Step, now: float) -> list[Write]:
@@ -142,9 +166,8 @@ class Migrations(Controller[ControllerSettings]):
     def _evict(self, cluster: Cluster, job: PodMigrationJob, pod: Pod, now: float) -> list[Write]:
         if not self._evictions.try_take(now):
             return []
-        policy = (
-            pod.metadata.labels.get(LABEL_POLICY) or job.metadata.labels.get(LABEL_POLICY) or self.args.eviction_policy
-        )
+        stated, labels = self.args.eviction_policy, (pod.metadata.labels, job.metadata.labels)
+        policy = next((each[LABEL_POLICY] for each in labels if each.get(LABEL_POLICY)), stated)
         options = job.spec.delete_options
         grace = options.grace_period_seconds if options else None
         key = Key(pod.metadata.namespace, pod.metadata.name)
@@ -154,28 +177,23 @@ class Migrations(Controller[ControllerSettings]):
             if ANNOTATION_SOFT in pod.metadata.annotations:
                 return []
             text = msgspec.json.encode({"timestamp": rfc3339(now), "initiator": why, "reason": job.status.message})
-            return [patch(POD, pod, {"metadata": {"annotations": {ANNOTATION_SOFT: text.decode()}}}, why, event=event)]
-        verb = Verb.DELETE if policy == "Delete" else Verb.EVICT
-        question = None
-        if progress.mode_of(job) == "EvictDirectly":
-            question = _question(cluster, pod)
-        return [
-            Write(
-                verb,
-                POD,
-                key,
-                None,
-                why,
-                uid=pod.metadata.uid,
-                event=event,
-                question=question,
-                grace_seconds=grace,
-            )
-        ]
+            soft = patch(POD, pod, {"metadata": {"annotations": {ANNOTATION_SOFT: text.decode()}}}, why, event=event)
+            forbidden = progress.failed(job, "ForbiddenEvict", "the account may not annotate pods", now)
+            return [replace(soft, instead=self._status(job, forbidden))]
+        question = _question(cluster, pod) if progress.mode_of(job) == "EvictDirectly" else None
+        uid = pod.metadata.uid
+        evict = Write(Verb.EVICT, POD, key, None, why, uid=uid, event=event, question=question, grace_seconds=grace)
+        if policy != "Delete" or stated != "Delete":
+            # A deletion heeds no disruption budget: a label alone, which a pod's author may set, does not choose it.
+            return [evict]
+        return [replace(evict, verb=Verb.DELETE, instead=evict)]
 
     def _scavenge(self, cluster: Cluster, job: PodMigrationJob, now: float) -> list[Write]:
         created, ttl = epoch_seconds(job.metadata.creation_timestamp), duration_seconds(job.spec.ttl or "")
         stays = ttl + self.args.scavenge_seconds if ttl else 6 * self.args.scavenge_seconds
+        if progress.has_moved(job):
+            # Limits and fairness of workloads are counted from the jobs that are kept.
+            stays = max(stays, self.args.remembered_seconds)
         if created is None or now < created + stays:
             # A failure whose reservation could not be deleted at once.
             return _free(cluster, job) if job.status.phase == "Failed" and not progress.evicting(job) else []

@@ -43,6 +43,8 @@ class Facts:
     """The pod that uses the reservation."""
     forbidden: str = ""
     """Why the pod may not be moved as it is now."""
+    unrest: str = ""
+    """Why its workload had better lose no pod just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,11 @@ def evicting(job: PodMigrationJob) -> bool:
     """Return whether the eviction was, or may have been, asked for."""
     found = condition(job, "Eviction")
     return found is not None and found.reason in ("Evicting", "EvictComplete")
+
+
+def has_moved(job: PodMigrationJob) -> bool:
+    """Return whether a job's pod went, or may have gone."""
+    return job.status.phase == "Succeeded" or evicting(job)
 
 
 def waits_for_approval(job: PodMigrationJob) -> bool:
@@ -154,9 +161,11 @@ def _evict(job: PodMigrationJob, facts: Facts, now: float) -> Step | None:
         return Step(draft.done(phase="Succeeded", status="Complete", reason="", message=""), note="the pod went")
     if facts.pod.metadata.deletion_timestamp and evicting(job):
         return None
+    if facts.unrest:
+        return _rests_not(job, facts, now)
     if not evicting(job):
         draft.put("Eviction", "Evicting", true=False)
-        return Step(draft.done(status="Evicting"), note="evicting")
+        return Step(draft.done(status="Evicting", message=""), note="evicting")
     return Step(job.status, Action.EVICT, "evicting the pod")
 
 
@@ -203,8 +212,10 @@ def _move(job: PodMigrationJob, facts: Facts, now: float) -> Step | None:
         if old is not None and not old.spec.node_name:
             # A pending pod takes the place itself: nothing is to be evicted.
             return _arrive(job, draft, reservation, facts.successor)
+        if facts.unrest:
+            return _rests_not(job, facts, now)
         draft.put("Eviction", "Evicting", true=False)
-        return Step(draft.done(status="Evicting"), note="evicting")
+        return Step(draft.done(status="Evicting", message=""), note="evicting")
     if old is not None:
         if old.metadata.deletion_timestamp:
             return None
@@ -216,12 +227,19 @@ def _move(job: PodMigrationJob, facts: Facts, now: float) -> Step | None:
             return Step(
                 status.done(phase="Failed", status="", reason=refused[0], message=refused[1]), Action.FREE, refused[1]
             )
+        if facts.unrest:
+            return _rests_not(job, facts, now)
         return Step(job.status, Action.EVICT, "evicting the pod")
     complete = condition(job, "Eviction")
     if complete is not None and complete.reason != "EvictComplete":
         draft.put("Eviction", "EvictComplete", true=True)
         return Step(draft.done(status="EvictComplete"), note="the pod went")
     return _arrive(job, draft, reservation, facts.successor)
+
+
+def _rests_not(job: PodMigrationJob, facts: Facts, now: float) -> Step | None:
+    """Return the wait for a workload that is released, scaled or has pods NotReady since the job started."""
+    return _if_new(job, _Draft(job.status, now).done(message=facts.unrest), f"waits: {facts.unrest}")
 
 
 def _place_lost(reservation: Reservation | None, node: Node | None, old: Pod | None) -> tuple[str, str] | None:

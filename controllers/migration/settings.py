@@ -41,6 +41,16 @@ class MigrationArgs(FilterArgs, frozen=True, rename="camel", forbid_unknown_fiel
     """Time after its ttl for which an ended job stays; of one without a ttl six times as long."""
 
     @property
+    def workload_limiter(self) -> ObjectLimiter:
+        """Limit of the moves of one workload over time."""
+        return self.object_limiters.get("workload", ObjectLimiter())
+
+    @property
+    def remembered_seconds(self) -> float:
+        """Time for which a move counts against its workload."""
+        return duration_seconds(self.workload_limiter.duration) or 0.0
+
+    @property
     def ttl_seconds(self) -> float:
         """Time after which a job is given up."""
         return duration_seconds(self.default_job_ttl) or 300.0

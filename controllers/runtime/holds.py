@@ -11,6 +11,9 @@ from controllers.runtime.writes import Target
 UNSEEN_SECONDS = 60.0
 """Time after which a result that no watch showed is given up: the object may have come and gone in between."""
 
+SWEEP_AT = 1000
+"""Number of holds from which old ones are looked for."""
+
 
 @dataclass(slots=True)
 class _Hold:
@@ -28,6 +31,7 @@ class Holds:
         self._backoff = backoff
         self._random = random or Random()
         self._holds: dict[Target, _Hold] = {}
+        self._sweep_at = SWEEP_AT
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -66,6 +70,14 @@ class Holds:
         delay = self._backoff.delay_seconds(hold.failures, self._random)
         hold.in_flight, hold.failures = False, hold.failures + 1
         hold.not_before_seconds = now_seconds + delay
+        if len(self._holds) >= self._sweep_at:
+            # Objects that were never made, and targets that nobody asks for any more, have no other end.
+            self._holds = {
+                key: each
+                for key, each in self._holds.items()
+                if each.in_flight or max(each.not_before_seconds, each.seen_by_seconds) + UNSEEN_SECONDS > now_seconds
+            }
+            self._sweep_at = max(SWEEP_AT, 2 * len(self._holds))
         return delay
 
     def dropped(self, target: Target) -> None:

@@ -34,12 +34,20 @@ Message: TypeAlias = tuple[Resource[Any], Sequence[StoreDelta[Any]]] | Answer | 
 SYNC_SECONDS = 120.0
 """Longest wait for the first lists."""
 REMEMBERED_WARNINGS = 10_000
+HELD = "held"
+"""Result of a write that was not handed to the writer."""
 STATE_SECONDS = 5.0
 """Interval of the gauges."""
 
 
 class SyncTimeoutError(Exception):
     """The first list of a kind did not come in; the message names the kind."""
+
+
+HINTS: Sequence[tuple[type[Exception], str]] = (
+    (SyncTimeoutError, "check that the API server answers and that the account may list these kinds"),
+)
+"""Remedies of what `Loop.run` raises."""
 
 
 class Loop:
@@ -206,7 +214,7 @@ class Loop:
         held = 0
         for target, together in by_target.items():
             if self._budget < len(together) or self._holds.held(target, self._version, now):
-                self._copy.mark(name, target)
+                self._copy.mark(name, target, HELD)
                 held += 1
                 continue
             self._budget -= len(together)
@@ -232,7 +240,7 @@ class Loop:
         if answer.result is Result.DONE:
             self._holds.done(answer.target, answer.version, now)
             return
-        self._copy.mark(answer.controller, answer.target)
+        self._copy.mark(answer.controller, answer.target, answer.result)
         if answer.result is Result.DROPPED:
             self._holds.dropped(answer.target)
             return

@@ -44,6 +44,7 @@ class View:
         *,
         full: bool,
         heard_since_seconds: float = NEVER,
+        unmade: Mapping[Target, str] | None = None,
     ) -> None:
         self.full = full
         """True when everything is to be planned, not only what changed."""
@@ -53,6 +54,7 @@ class View:
         self._changed = changed
         self._tables = tables
         self._written_seconds = written_seconds
+        self._unmade = unmade or {}
 
     def objects(self, resource: Resource[T]) -> Mapping[Key, T]:
         """Return the objects of a watched kind. Raises KeyError for a kind that the controller does not watch."""
@@ -80,6 +82,14 @@ class View:
         table: V = self._tables[projection]
         return table
 
+    def unmade(self, resource: Resource[Any]) -> Mapping[Key, str]:
+        """Return what became of the controller's writes since its last plan that were not made, by object.
+
+        `held` waits for the budget of writes or an earlier write, others are named as in `writer.Result`.
+        """
+        name = kind_name(resource)
+        return {target.key: result for target, result in self._unmade.items() if target.kind == name}
+
     def written_seconds(self, resource: Resource[Any], key: Key) -> float | None:
         """Return when the controller last wrote the object in this process, seconds since the epoch; None if never."""
         return self._written_seconds.get(Target(kind_name(resource), key))
@@ -99,11 +109,14 @@ class ClusterCopy:
         """Keys by kind, by controller."""
         self.written: dict[str, dict[Target, float]] = {}
         """Time of the last write to a target, by controller."""
+        self.unmade: dict[str, dict[Target, str]] = {}
+        """Results of writes that were not made and that the controller has not seen, by controller."""
 
     def register(self, controller: str) -> None:
         """Keep changes for a controller from here on."""
         self.changed[controller] = {}
         self.written[controller] = {}
+        self.unmade[controller] = {}
 
     def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
         """Take in changes of a kind."""
@@ -124,9 +137,10 @@ class ClusterCopy:
         for pending in self.changed.values():
             pending.setdefault(name, set()).update(keys)
 
-    def mark(self, controller: str, target: Target) -> None:
-        """Make an object due again for a controller."""
+    def mark(self, controller: str, target: Target, result: str) -> None:
+        """Make an object due again for a controller, of whose write nothing came."""
         self.changed[controller].setdefault(target.kind, set()).add(target.key)
+        self.unmade[controller][target] = result
 
     def get(self, target: Target) -> Any:
         """Return the object as last seen, or None."""
@@ -141,6 +155,7 @@ class ClusterCopy:
         """Return the view for a plan; what it calls changed is forgotten here."""
         changed = {name: frozenset(keys) for name, keys in self.changed[controller].items()}
         self.changed[controller] = {}
+        unmade, self.unmade[controller] = self.unmade[controller], {}
         for name, objects in self._objects.items():
             if name not in self._frozen:
                 self._frozen[name] = MappingProxyType(dict(objects))
@@ -152,4 +167,5 @@ class ClusterCopy:
             MappingProxyType(dict(self.written[controller])),
             full=full,
             heard_since_seconds=heard_since_seconds,
+            unmade=MappingProxyType(unmade),
         )

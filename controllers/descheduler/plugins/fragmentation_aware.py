@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from controllers.descheduler.cluster_view import allocatable, requested, requests
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 
@@ -34,7 +33,7 @@ class FragmentationAware(Plugin[FragmentationAwareArgs]):
             if before <= self.args.imbalance_threshold:
                 continue
             gains = []
-            for pod in in_order(pods):
+            for pod in session.in_order(pods):
                 own = requests(pod)
                 rest = {name: asked.get(name, 0) - own.get(name, 0) for name in self.args.resources}
                 gains.append((before - imbalance(rest, have, self.args.resources), pod))

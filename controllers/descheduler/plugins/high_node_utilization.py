@@ -7,7 +7,6 @@ import msgspec
 from api.kube.objects import Node
 from api.kube.resources import Resources, fits
 from controllers.descheduler.cluster_view import allocatable, requested, requests
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -48,7 +47,7 @@ class HighNodeUtilization(Plugin[HighNodeUtilizationArgs]):
                 room[node.name] = {name: amount - asked.get(name, 0) for name, amount in have.items()}
         names = [node.name for _, node in under]
         for _, node in sorted(under, key=lambda each: (each[0], each[1].name)):
-            for pod in in_order(session.cluster.pods_by_node.get(node.name, ())):
+            for pod in session.in_order(session.cluster.pods_by_node.get(node.name, ())):
                 needed = requests(pod)
                 if self.args.eviction_modes and not needed.keys() & limits.keys():
                     continue

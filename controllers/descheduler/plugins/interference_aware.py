@@ -12,7 +12,6 @@ from api.kube.times import epoch_seconds
 from api.kube.workload import workload_of
 from cluster.resources import Key
 from controllers.descheduler.cluster_view import is_prod
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 STALE_SECONDS = 300.0
@@ -103,7 +102,7 @@ class InterferenceAware(Plugin[InterferenceAwareArgs]):
             return
         usage = session.cluster.metric_of_pods(node)
         named = _named(here, verdict.culprits)
-        for culprit in in_order(named, usage, _most(usage)):
+        for culprit in session.in_order(named, usage, _most(usage)):
             if session.evict(culprit, f"{victim.key} loses {lost} to it", avoid=[node]):
                 return
         if self.args.move_victims and verdict.culprits:

@@ -24,7 +24,6 @@ from controllers.descheduler.node_load import (
     thresholds,
     usage_score,
 )
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -164,7 +163,7 @@ class LowNodeLoad(Plugin[LowNodeLoadArgs]):
             excess = {name: used.get(name, 0) - limit[name] for name in above(used, limit)}
             here = session.cluster.pods_by_node.get(load.node.name, ())
             candidates = [pod for pod in here if (is_prod(pod) or not prod) and not session.refusal(pod)]
-            for pod in in_order(candidates, load.pods, excess, weights):
+            for pod in session.in_order(candidates, load.pods, excess, weights):
                 over_now = above(used, limit)
                 if not over_now or any(room.get(name, 0) <= 0 for name in over_now):
                     break

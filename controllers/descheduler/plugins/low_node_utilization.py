@@ -7,7 +7,6 @@ import msgspec
 from api.kube.objects import Node
 from api.kube.resources import Resources
 from controllers.descheduler.cluster_view import allocatable, requested, requests
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -65,7 +64,7 @@ class LowNodeUtilization(Plugin[LowNodeUtilizationArgs]):
         for node in sorted(over, key=lambda each: -sum(found[each.name].get(name, 0.0) for name in high)):
             have, asked = allocatable(node), requested(session.cluster.pods_by_node.get(node.name, ()))
             limit = {name: int(most * 0.01 * have.get(name, 0)) for name, most in high.items()}
-            for pod in in_order(session.cluster.pods_by_node.get(node.name, ())):
+            for pod in session.in_order(session.cluster.pods_by_node.get(node.name, ())):
                 above = [name for name, most in limit.items() if asked.get(name, 0) > most]
                 if not above or any(amount <= 0 for amount in room.values()):
                     break

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from api.kube.objects import Pod
 from controllers.descheduler.node_fit import node_admits
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 
@@ -39,7 +38,7 @@ class RemoveDuplicates(Plugin[RemoveDuplicatesArgs]):
             full = [node for node, here in by_node.items() if len(here) >= most]
             for node, here in sorted(by_node.items()):
                 surplus = len(here) - most
-                for pod in in_order(here) if surplus > 0 and takes > 1 else ():
+                for pod in session.in_order(here) if surplus > 0 and takes > 1 else ():
                     if surplus <= 0:
                         break
                     reason = f"{len(here)} pods of {kind} {namespace}/{name} on {node}, {most} would be even"

@@ -4,7 +4,6 @@ from typing import ClassVar
 
 from api.kube.objects import Pod, PodAffinityTerm
 from api.kube.selectors import label_selector_matches
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 
@@ -22,7 +21,7 @@ class RemovePodsViolatingInterPodAntiAffinity(Plugin[PluginArgs]):
             (pod, term) for pods in session.cluster.pods_by_node.values() for pod in pods for term in _terms(pod)
         ]
         gone: set[str] = set()
-        for pod in in_order(session.pods) if holders else ():
+        for pod in session.in_order(session.pods) if holders else ():
             for holder, term in holders:
                 if holder is pod or holder.metadata.uid in gone:
                     continue

@@ -8,7 +8,6 @@ import msgspec
 from api.kube.objects import Pod, TopologySpreadConstraint
 from api.kube.selectors import label_selector_matches
 from controllers.descheduler.node_fit import required_affinity_holds
-from controllers.descheduler.order import in_order
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 
@@ -54,7 +53,7 @@ class RemovePodsViolatingTopologySpreadConstraint(Plugin[TopologySpreadArgs]):
                     and label_selector_matches(constraint.label_selector, pod.metadata.labels)
                 ]
         sizes = {name: len(pods) for name, pods in domains.items()}
-        queues = {name: in_order(pods) for name, pods in domains.items()}
+        queues = {name: session.in_order(pods) for name, pods in domains.items()}
         while sizes:
             fullest, emptiest = max(sizes, key=lambda name: sizes[name]), min(sizes, key=lambda name: sizes[name])
             if sizes[fullest] - sizes[emptiest] <= constraint.max_skew or sizes[fullest] - sizes[emptiest] < 2:

@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from api.kube.meta import LabelSelector
-from api.kube.selectors import NodeSelectorTerm, label_selector_matches, node_term_matches
+from api.kube.selectors import (
+    NodeSelectorTerm,
+    SelectorError,
+    label_selector_matches,
+    node_term_matches,
+    parse_label_selector,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +62,27 @@ def test_numbers_compare_only_with_numbers(operator: str, bound: str, value: str
 
 def test_an_empty_term_matches_no_node() -> None:
     assert not node_term_matches(NodeSelectorTerm(), {"a": "1"}, "n")
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "matches"),
+    [
+        ("", "", True),
+        ("a=1", "a=1", True),
+        ("a==1, b!=2", "a=1,b=3", True),
+        ("a!=1", "", True),
+        ("a in (1, 2),b", "a=2,b=", True),
+        ("a notin (1,2)", "a=2", False),
+        ("!a", "a=1", False),
+        ("node.k8s.io/a=", "node.k8s.io/a=", True),
+    ],
+)
+def test_text_as_kubectl_reads_it(text: str, labels: str, matches: bool) -> None:
+    pairs = dict(each.split("=") for each in labels.split(",") if each)
+    assert label_selector_matches(parse_label_selector(text), pairs) is matches
+
+
+@pytest.mark.parametrize("text", ["a in 1", "=1", "a=1=2", "a in (1", "a b", "(", "-a", "a>1"])
+def test_other_text_is_refused_by_its_part(text: str) -> None:
+    with pytest.raises(SelectorError):
+        parse_label_selector(text)

@@ -8,9 +8,12 @@ import pytest
 from api.crds.placement import PodMigrationJobStatus
 from api.kube.times import rfc3339
 from api.settings import SettingsError
+from cluster import DeltaType, Key, StoreDelta
 from controllers.descheduler.configuration import DeschedulerConfiguration, build
 from controllers.descheduler.cycle import ANNOTATION_APPROVAL, Descheduler
-from controllers.descheduler.kinds import MIGRATION, NODE, NODE_METRIC, POD, WORKLOADS
+from controllers.descheduler.kinds import EVERYTHING, MIGRATION, NODE, NODE_METRIC, POD, WORKLOADS
+from controllers.runtime.view import ClusterCopy
+from controllers.runtime.writer import Result
 from controllers.runtime.writes import Writes
 from tests.descheduling import NOW, a_node, a_pod, a_report, a_view, a_workload
 
@@ -89,6 +92,66 @@ def test_limits_by_time_outlast_a_cycle() -> None:
     assert not names(planned(it, NOW + 59))
     assert names(planned(it, NOW + 61)) == ["p2"], "workloads that were moved lately wait their five minutes"
     assert names(planned(it, NOW + 301)) == ["p0", "p1"]
+
+
+def after(it: Descheduler, made: Writes, result: str, now: float, **more: Any) -> Writes:
+    """Plan a cycle after the last jobs met with a result."""
+    copy = ClusterCopy(EVERYTHING, ())
+    copy.register("it")
+    for resource, listed in objects(**more).items():
+        deltas = [
+            StoreDelta(DeltaType.ADDED, Key(each.metadata.namespace, each.metadata.name), None, each) for each in listed
+        ]
+        copy.apply(resource, deltas)
+    for write in made.writes:
+        copy.mark("it", write.target, result)
+    return it.plan(copy.view("it", full=True), now)
+
+
+def test_pods_without_a_place_use_up_no_limit_and_others_take_their_turn() -> None:
+    it = descheduler(profile(maxMigratingPerWorkload=1), maxNoOfPodsToEvictPerMinute=1)
+    first = planned(it)
+    assert names(first) == ["p0"]
+    second = after(it, first, Result.UNPLACED, NOW + 10)
+    assert names(second) == ["p1"]
+    assert not names(planned(it, NOW + 20)), "one was made within the minute"
+    assert names(planned(it, NOW + 75)) == ["p2"], "p0 had no place, p1's workload was moved"
+    assert names(planned(it, NOW + 611)) == ["p0"], "asked again"
+
+
+def test_a_job_that_was_not_made_for_another_reason_is_wanted_again_at_once() -> None:
+    it = descheduler(profile(maxMigratingPerWorkload=1), maxNoOfPodsToEvictPerMinute=1)
+    assert names(after(it, planned(it), Result.FAILED, NOW + 10)) == ["p0"]
+
+
+def test_limits_of_workloads_hold_as_long_as_they_say() -> None:
+    limiter = {"workload": {"duration": "24h", "maxMigrating": 1}}
+    it = descheduler(profile(objectLimiters=limiter))
+    assert names(planned(it)) == ["p0", "p1", "p2"]
+    assert not names(planned(it, NOW + 23 * 3600))
+    assert names(planned(it, NOW + 24 * 3600)) == ["p0", "p1", "p2"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "selects"),
+    [
+        ("zone!=b", True),
+        ("zone in (a, c),zone", True),
+        ("zone notin (a)", False),
+        ("zone==a", True),
+        ("!zone", False),
+        ("", True),
+    ],
+)
+def test_selectors_in_text_are_read_as_kubectl_does(selector: str, selects: bool) -> None:
+    given = objects(1)
+    given[NODE] = [a_node("a", labels={"zone": "a"}), a_node("b", labels={"zone": "b"})]
+    assert names(descheduler(nodeSelector=selector).plan(a_view(given), NOW)) == ["p0"] * selects
+
+
+def test_a_selector_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(SettingsError, match="zone in a"):
+        descheduler(nodeSelector="zone in a")
 
 
 def test_a_process_that_starts_counts_the_jobs_of_the_one_before() -> None:

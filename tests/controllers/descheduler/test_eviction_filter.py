@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controllers.descheduler.cluster_view import ANNOTATION_WORKLOAD
+from controllers.descheduler.cluster_view import ANNOTATION_NODE, ANNOTATION_WORKLOAD
 from controllers.descheduler.eviction_filter import ANNOTATION_EVICT, EvictionFilter, FilterArgs, Namespaces, Threshold
 from controllers.descheduler.kinds import MIGRATION
 from tests.descheduling import a_budget, a_cluster, a_node, a_pod, a_workload
@@ -96,6 +96,14 @@ def test_a_workload_that_is_not_at_rest_waits() -> None:
     assert not refusal(*WEB[:4], a_pod("w4", ready=False), args=loose)[0]
 
 
+def test_pods_that_kruise_updates_in_place_or_runs_on_each_node_stay() -> None:
+    label = "lifecycle.apps.kruise.io/state"
+    reason, passing = refusal(a_pod("w0", labels={label: "PreparingUpdate"}), *WEB[1:])
+    assert ("in state PreparingUpdate" in reason, passing) == (True, True)
+    assert not refusal(a_pod("w0", labels={label: "Normal"}), *WEB[1:])[0]
+    assert "belongs to its node" in refusal(a_pod("w0", kind="BroadcastJob"), *WEB[1:])[0]
+
+
 def a_job(pod: str, phase: str = "Running", **more: Any) -> Any:
     import msgspec
 
@@ -125,13 +133,14 @@ def test_moves_under_way_count(args: FilterArgs, word: str) -> None:
 @pytest.mark.parametrize(
     ("args", "word"),
     [
+        pytest.param(FilterArgs(max_migrating_per_node=1), "1 pods of node a", id="node"),
         pytest.param(FilterArgs(max_migrating_per_namespace=1), "namespace shop", id="namespace"),
         pytest.param(FilterArgs(max_migrating_globally=1), "1 pods are moving", id="all"),
         pytest.param(FilterArgs(max_migrating_per_workload=1), "1 pods of", id="workload"),
     ],
 )
 def test_moves_count_until_the_successor_is_ready(args: FilterArgs, word: str) -> None:
-    gone = a_job("gone", annotations={ANNOTATION_WORKLOAD: "uid-web"})
+    gone = a_job("gone", annotations={ANNOTATION_WORKLOAD: "uid-web", ANNOTATION_NODE: "a"})
     reason, passing = refusal(*WEB, args=args, jobs=[gone])
     assert (word in reason, passing) == (True, True)
     assert not refusal(*WEB, args=args, jobs=[a_job("gone", phase="Succeeded")])[0]

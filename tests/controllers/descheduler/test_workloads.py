@@ -5,8 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.descheduler.kinds import WorkloadObject
+from cluster import DeltaType, Key, StoreDelta
+from controllers.descheduler.cluster_view import Cluster
+from controllers.descheduler.configuration import DeschedulerConfiguration
+from controllers.descheduler.cycle import Descheduler
+from controllers.descheduler.kinds import POD, WorkloadObject, WorkloadSpec
 from controllers.descheduler.workloads import most_at_once, unrest, workload_of
+from controllers.runtime.view import ClusterCopy
 from tests.descheduling import a_pod, a_workload
 
 
@@ -76,6 +81,18 @@ def test_owners_in_a_circle_end() -> None:
             "",
             id="held-back-on-purpose",
         ),
+        pytest.param(
+            "CloneSet",
+            {
+                "updatedReplicas": 3,
+                "updateRevision": "b",
+                "currentRevision": "a",
+                "spec": {"updateStrategy": {"paused": True}},
+            },
+            "",
+            id="paused-by-kruise",
+        ),
+        pytest.param("Deployment", {"updatedReplicas": 3, "spec": {"paused": True}}, "", id="paused"),
         pytest.param("StatefulSet", {"metadata": {"deletionTimestamp": "x"}}, "it is being deleted", id="deleted"),
     ],
 )
@@ -86,3 +103,23 @@ def test_unrest(kind: str, changes: dict[str, Any], expected: str) -> None:
         it = msgspec.structs.replace(it, status=msgspec.structs.replace(it.status, replicas=seen))
     assert isinstance(it, WorkloadObject)
     assert unrest(kind, it) == expected
+
+
+def test_a_kind_that_the_configuration_names_counts_like_a_deployment() -> None:
+    stated = {"apiVersion": "games.example/v1", "kind": "Fleet", "resource": "fleets"}
+    configuration = msgspec.convert({"workloadKinds": [stated]}, DeschedulerConfiguration)
+    fleet = configuration.workloads[-1]
+    assert (fleet.path(), fleet.kind) == ("/apis/games.example/v1/fleets", "Fleet")
+    it = Descheduler(configuration, [], "me")
+    copy = ClusterCopy(it.watches, ())
+    copy.register("it")
+    scaling = a_workload("web", 2)
+    for resource, each in (
+        (fleet, msgspec.structs.replace(scaling, spec=WorkloadSpec(replicas=3))),
+        (POD, a_pod("w0", kind="Fleet")),
+    ):
+        copy.apply(resource, [StoreDelta(DeltaType.ADDED, Key("shop", each.metadata.name), None, each)])
+    cluster = Cluster(copy.view("it", full=True), configuration.workloads)
+    found = cluster.workload(a_pod("w0", kind="Fleet"))
+    assert found is not None
+    assert (found.replicas, found.unrest) == (3, "it scales from 2 to 3 pods")

@@ -5,7 +5,10 @@ from typing import Any
 import msgspec
 
 from api.crds.placement import PodMigrationJob
+from api.kube.meta import ObjectMeta
 from api.kube.times import rfc3339
+from controllers.descheduler import order
+from controllers.descheduler.cluster_view import ANNOTATION_WORKLOAD
 from controllers.migration.arbitration import arbitrate, in_order
 from controllers.migration.settings import MigrationArgs
 from tests.descheduling import NOW, a_cluster, a_node, a_pod, a_workload
@@ -82,3 +85,16 @@ def test_the_newest_of_equal_jobs_goes_first() -> None:
     jobs = [a_job("p", age=50), a_job("q", age=10)]
     cluster = a_cluster([a_node("a")], pods, jobs=jobs)
     assert [job.spec.pod_ref.name for job in in_order(cluster, jobs)] == ["q", "p"]
+
+
+def test_of_equal_pods_that_of_the_workload_with_fewest_moves_goes_first() -> None:
+    pods = [a_pod("p", owner="web"), a_pod("q", owner="db"), a_pod("gone", owner="db")]
+    moved = msgspec.structs.replace(
+        a_job("gone", phase="Succeeded"),
+        metadata=ObjectMeta(name="before", annotations={ANNOTATION_WORKLOAD: "uid-db"}),
+    )
+    jobs = [a_job("p", age=20.0), a_job("q", age=10.0)]
+    workloads = [a_workload("web"), a_workload("db")]
+    cluster = a_cluster([a_node("a")], pods, jobs=[*jobs, moved], workloads=workloads)
+    assert [job.spec.pod_ref.name for job in in_order(cluster, jobs)] == ["p", "q"]
+    assert [pod.metadata.name for pod in order.in_order(pods[1::-1], moves_of=cluster.moves_of)] == ["p", "q"]

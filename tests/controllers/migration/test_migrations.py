@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.kube.times import rfc3339
@@ -14,11 +15,12 @@ from api.placement import PlacementAnswer, PlacementRequest, PodPlacement
 from cluster import EVENTS, NODES, PODS, REPLICA_SETS, Client, ClusterError, Key, merge_patch
 from cluster.events import EventRecorder, RecorderSettings
 from cluster.twin import Fault, FaultType, Twin
-from controllers.descheduler.kinds import MIGRATION, RESERVATION
-from controllers.migration.migrations import Migrations
+from controllers.descheduler.kinds import MIGRATION, NODE, POD, RESERVATION, WORKLOADS
+from controllers.migration.migrations import LABEL_POLICY, Migrations
 from controllers.migration.settings import MigrationArgs
 from controllers.runtime.writer import UnplacedError
-from tests.descheduling import pod_document
+from controllers.runtime.writes import Verb
+from tests.descheduling import NOW, a_node, a_pod, a_view, a_workload, pod_document
 from tests.managed import running
 from tests.waiting import wait_for
 
@@ -101,7 +103,7 @@ class Cluster:
             self.act()
             return self.job().get("phase") == phase
 
-        wait_for(there, 30.0, interval_seconds=0.02)
+        wait_for(there, 30.0, interval_seconds=0.02, check=lambda: str(self.job()))
         return self.job()
 
     def check_that_no_pod_was_lost(self) -> None:
@@ -248,6 +250,43 @@ def test_a_direct_eviction_needs_the_schedulers_answer(cluster: Cluster) -> None
     with pytest.raises(AssertionError, match="without a place"):
         cluster.check_that_no_pod_was_lost()  # nothing was reserved, and the check says so
     assert asked[0].pods[-1].excluded_nodes == ["a"]
+
+
+def test_a_workload_that_is_released_after_the_place_was_found_keeps_its_pod(cluster: Cluster) -> None:
+    cluster.reserve = False
+    cluster.ask()
+    with running(cluster.twin, {"migration": Migrations(ARGS, "me")}, ask=place):
+        wait_for(lambda: cluster.job().get("status") == "ReservationCreated")
+        web = Key("shop", "web")
+        released = merge_patch({"metadata": {"generation": 2}, "spec": {"replicas": REPLICAS + 1}})
+        cluster.client.patch(REPLICA_SETS, web, released)
+        cluster.reserve = True
+        wait_for(lambda: (cluster.act(), "web" in cluster.job().get("message", ""))[1])
+        assert Key("shop", "w0") in cluster.twin.objects(PODS)
+        status = {"status": {"replicas": REPLICAS + 1, "observedGeneration": 9}}
+        cluster.client.patch(REPLICA_SETS, web, merge_patch(status), subresource="status")
+        assert "message" not in cluster.reaches("Succeeded")
+    cluster.check_that_no_pod_was_lost()
+
+
+@pytest.mark.parametrize(("policy", "verb"), [("Eviction", Verb.EVICT), ("Delete", Verb.DELETE)])
+def test_a_label_alone_does_not_choose_what_passes_disruption_budgets_by(policy: Any, verb: Verb) -> None:
+    old = a_pod("old", labels={LABEL_POLICY: "Delete"})
+    job = msgspec.convert(
+        {
+            "metadata": {"name": "job", "creationTimestamp": rfc3339(NOW), "resourceVersion": "1"},
+            "spec": {"podRef": {"namespace": "shop", "name": "old"}, "mode": "EvictDirectly", "ttl": "5m"},
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "Eviction", "status": "False", "reason": "Evicting"}],
+            },
+        },
+        MIGRATION.model,
+    )
+    objects = {NODE: [a_node("a")], POD: [old], WORKLOADS[0]: [a_workload()], MIGRATION: [job]}
+    writes = Migrations(MigrationArgs(eviction_policy=policy), "me").plan(a_view(objects), NOW).writes
+    assert [each.verb for each in writes] == [verb]
+    assert writes[0].instead is None or writes[0].instead.verb is Verb.EVICT
 
 
 def test_without_a_scheduler_nothing_is_evicted_directly(cluster: Cluster) -> None:

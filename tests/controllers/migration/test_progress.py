@@ -54,6 +54,10 @@ ASKED = (*PLACED, "Eviction=Evicting")
 GONE = (*PLACED, "Eviction=EvictComplete")
 
 
+def after(job: PodMigrationJob, found: Step) -> PodMigrationJob:
+    return msgspec.structs.replace(job, status=found.status)
+
+
 def step(job: PodMigrationJob, facts: Facts) -> Step:
     found = running(job, facts, NOW)
     assert found is not None
@@ -140,6 +144,26 @@ def test_steps(job: PodMigrationJob, facts: Facts, action: str, expected: str) -
 )
 def test_waits(job: PodMigrationJob, facts: Facts) -> None:
     assert running(job, facts, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "place_of"),
+    [
+        pytest.param(a_job(*PLACED), place(), id="before-the-wish"),
+        pytest.param(a_job(*ASKED), place(), id="before-the-request"),
+        pytest.param(a_job(mode="EvictDirectly"), None, id="direct"),
+        pytest.param(a_job("Eviction=Evicting", mode="EvictDirectly"), None, id="direct-request"),
+    ],
+)
+def test_a_workload_that_is_released_meanwhile_loses_no_pod(job: PodMigrationJob, place_of: Reservation | None) -> None:
+    facts = Facts(OLD, place_of, NODE, unrest="it scales")
+    found = step(job, facts)
+    assert found.action is Action.NOTHING
+    assert (found.status.phase, found.status.message) == ("Running", "it scales")
+    assert condition(after(job, found), "Eviction") == condition(job, "Eviction")
+    assert running(after(job, found), facts, NOW) is None, "told once"
+    at_rest = step(after(job, found), Facts(OLD, place_of, NODE))
+    assert at_rest.action is Action.EVICT or at_rest.status.status == "Evicting"
 
 
 def test_a_pod_without_a_node_takes_the_place_itself_and_is_never_evicted() -> None:
