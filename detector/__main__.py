@@ -16,6 +16,7 @@ from api.verdicts import Verdict, to_json
 from detector.evaluation.labels import WrittenLabel, labels_of, load_labels
 from detector.evaluation.report import as_json, as_text
 from detector.evaluation.scoring import Score, score, total
+from detector.explain.flame_graph import flame_graphs
 from detector.explain.story import NotRecorded, Story, gather_story, recorded_spans, time_span
 from detector.explain.symptom_table import symptom_table
 from detector.explain.text import render_story
@@ -75,13 +76,15 @@ def replay(recording: Path, rules_file: Path | None, as_objects: bool) -> None:
 @click.option("--at", "at_text", required=True, help=f"Time: {TIME_FORMS}.")
 @click.option("--around", default=10.0, show_default=True, type=click.FloatRange(1, 600), help="Seconds either side.")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw the minute either side as well.")
-def explain(recording: Path, victim: str, at_text: str, around: float, png: Path | None) -> None:
+@click.option("--flames", type=click.Path(dir_okay=False, path_type=Path), help="Draw its recorded stacks as SVG.")
+def explain(recording: Path, victim: str, at_text: str, around: float, png: Path | None, flames: Path | None) -> None:
     """Explain why there was a verdict on VICTIM at a time of a RECORDING, or why there was none.
 
     \b
     Examples:
       koord-detector explain /var/lib/koord/recordings --victim web --at 14:03:05
       koord-detector explain night.koordrec --victim '/kubepods/*/web' --at +90s --png web.png
+      koord-detector explain /var/lib/koord/recordings --victim web --at 14:03:05 --flames web.svg
     """
     with _refusals():
         parts = recorded_spans(segment_paths(recording), _warn)
@@ -93,6 +96,8 @@ def explain(recording: Path, victim: str, at_text: str, around: float, png: Path
         click.echo(_printable(render_story(story.within(around))))
     if png is not None:
         _picture(story, png)
+    if flames is not None:
+        _flames(story, flames)
 
 
 @main.command()
@@ -237,6 +242,15 @@ def _picture(story: Story, target: Path) -> None:
     except OSError as error:
         click.echo(f"error: {target}: {error.strerror or error}", err=True)
         sys.exit(FAILED)
+
+
+def _flames(story: Story, target: Path) -> None:
+    if not story.stacks:
+        click.echo(f"error: no stacks of {story.victim.path} were recorded around this time", err=True)
+        sys.exit(FAILED)
+    title = f"{story.victim.name}: stacks of its verdict and of its culprits"
+    with _refusals():
+        target.write_text(flame_graphs(story.stacks, title))
 
 
 def _printable(text: str) -> str:

@@ -173,6 +173,8 @@ class RecordingSettings(SettingsTable, frozen=True):
     """Length of a segment, which can be replayed alone; shorter ones repeat the judge's state more often."""
     segment_bytes: Annotated[int, Meta(ge=65_536, le=1 << 34)] = 16 << 20
     """Size from which a new segment starts, at most a quarter of `max_bytes`."""
+    stacks: bool = True
+    """Record two seconds of stacks of culprits and victim when a verdict opens, once a minute at most."""
 
 
 class StrategiesSettings(SettingsTable, frozen=True):

@@ -228,10 +228,15 @@ class BpfProbe(Probe):
     @classmethod
     def image(cls) -> Path:
         """The probe's object for this machine; raises Unsupported if it has not been built."""
-        path = object_path(cls.name)
-        if not path.exists():
-            raise Unsupported(f"{path} is not built", "run `make setup` or `python -m probes.build`")
-        return path
+        return image_of(cls.name)
+
+
+def image_of(name: str) -> Path:
+    """Return the path of a program's object for this machine; raises Unsupported if it has not been built."""
+    path = object_path(name)
+    if not path.exists():
+        raise Unsupported(f"{path} is not built", "run `make setup` or `python -m probes.build`")
+    return path
 
 
 def open_object(path: Path, kernel: Kernel) -> BpfObject:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from api.frame import CgroupInfo, Frame
 from api.loss import lost_ns
+from api.stacks import StackEvidence
 from api.verdicts import Verdict
 from api.window import Window
 from detector.explain.times import format_date_time, format_time
@@ -65,6 +66,8 @@ class Story:
     """Name by path of every cgroup seen."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Why probes and collectors measured nothing, by name."""
+    stacks: tuple[StackEvidence, ...] = ()
+    """Stacks of its verdicts around the time."""
 
     @property
     def now(self) -> StoryTick:
@@ -129,7 +132,16 @@ def gather_story(
         story.ticks.append(StoryTick(step.frame.wall_ns, causes, step.judge.diagnose(story.victim.path), reported))
         if step.frame.wall_ns <= at_ns or not story.sources:
             story.header, story.sources = step.header, step.frame.sources
+    story.stacks = tuple(_stacks(near, story.victim.path, at_ns, reach_ns))
     return story
+
+
+def _stacks(parts: Sequence[RecordedSpan], victim: str, at_ns: int, reach_ns: int) -> Iterator[StackEvidence]:
+    """Stacks of the victim's verdicts; they are written a few seconds after what they tell of."""
+    for part in parts:
+        for evidence in RecordedSegment(part.path).stacks():
+            if evidence.victim == victim and abs(evidence.time * 1e9 - at_ns) <= reach_ns:
+                yield evidence
 
 
 def _near(parts: Sequence[RecordedSpan], from_ns: int, to_ns: int) -> list[RecordedSpan]:

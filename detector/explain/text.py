@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from api.verdict_text import culprit_in_words, in_words
 from api.verdicts import How, VerdictState
+from detector.explain.flame_graph import summary
 from detector.explain.story import Story, StoryTick
 from detector.explain.times import format_date_time, format_offset, format_time
 from detector.judging.diagnosis import Reason, RuleDiagnosis
@@ -13,6 +14,7 @@ from detector.rules import Rule
 _NOTABLE = 0.2
 """A rule is shown tick by tick where its loss came to this part of the threshold, or where it held."""
 _MAX_CULPRITS = 3
+_MAX_STACKS, _MAX_FRAMES = 5, 6
 _VISIBLE = 0.0005
 """Seconds per second that do not round to nothing."""
 
@@ -33,6 +35,7 @@ def render_story(story: Story) -> str:
     rules = {rule.name: rule for rule in story.header.settings.rules}
     for name in sorted(_notable(story), key=lambda each: -_worst(story, each)):
         lines += [*_table(story, name, rules.get(name)), ""]
+    lines += _stack_lines(story)
     lines += _quiet(story)
     return "\n".join(lines).rstrip()
 
@@ -133,6 +136,20 @@ _STATES = {
     Reason.BELOW_THRESHOLD: "below threshold",
     Reason.NOT_HELD: "not yet",
 }
+
+
+def _stack_lines(story: Story) -> Iterator[str]:
+    """What was seen of culprits and victim, and the functions in which most time went."""
+    for evidence in story.stacks:
+        yield f"stacks taken at {format_time(round(evidence.time * 1e9))} for rule {evidence.rule}"
+        for series in evidence.series:
+            yield f"  {summary(evidence, series)}"
+            for stack in series.stacks[:_MAX_STACKS]:
+                inner = " < ".join(reversed(stack.frames[1:][-_MAX_FRAMES:])) or "no frame"
+                yield f"    {stack.seconds:7.3f} s {stack.kind:<9} {stack.frames[0] if stack.frames else ''}: {inner}"
+        for note in evidence.notes:
+            yield f"  note: {note}"
+        yield ""
 
 
 def _quiet(story: Story) -> Iterator[str]:

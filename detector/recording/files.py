@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from api.frame import Frame
+from api.stacks import StackEvidence
 from detector.recording.format import (
     FRAME,
     HEADER,
     MAGIC,
     PREFIX_BYTES,
+    STACKS,
     SUFFIX,
     Header,
     RecordingRefused,
     decode_header,
+    decode_stacks,
     prefix_of,
     unpack_block,
 )
@@ -52,6 +55,19 @@ class RecordedSegment:
         for _offset, frame in self.placed_frames():
             yield frame
 
+    def stacks(self) -> Iterator[StackEvidence]:
+        """All stacks in order, without decoding frames; a damaged rest is dropped, as by `frames`."""
+        with self.path.open("rb") as stream:
+            offset = stream.seek(self._first)
+            while offset < self.bytes:
+                try:
+                    kind, payload, checksum = _read_packed(stream, self.bytes - offset)
+                    if kind == STACKS:
+                        yield decode_stacks(unpack_block(kind, payload, checksum))
+                except (ValueError, MemoryError):
+                    return
+                offset = stream.tell()
+
     def placed_frames(self) -> Iterator[tuple[int, Frame]]:
         """Every frame with the offset of the byte after it."""
         decoder = FrameDecoder()
@@ -61,14 +77,15 @@ class RecordedSegment:
             while offset < self.bytes:
                 try:
                     kind, body = _read_block(stream, self.bytes - offset)
-                    if kind != FRAME:
+                    if kind == HEADER:
                         raise ValueError("a header inside a segment")
-                    frame = decoder.decode(body)
+                    frame = decoder.decode(body) if kind == FRAME else None
                 except (ValueError, MemoryError) as error:
                     self.damage = Damage(offset, str(error) or "out of memory", self.bytes - offset)
                     return
                 offset = stream.tell()
-                yield offset, frame
+                if frame is not None:
+                    yield offset, frame
 
     def _read_header(self, stream: BinaryIO) -> Header:
         if stream.read(len(MAGIC)) != MAGIC:
@@ -123,9 +140,14 @@ def segments(paths: Sequence[Path], report: Callable[[str], None]) -> Iterator[R
 
 
 def _read_block(stream: BinaryIO, remaining: int) -> tuple[bytes, bytes]:
+    kind, payload, checksum = _read_packed(stream, remaining)
+    return kind, unpack_block(kind, payload, checksum)
+
+
+def _read_packed(stream: BinaryIO, remaining: int) -> tuple[bytes, bytes, int]:
     if remaining < PREFIX_BYTES:
         raise ValueError(f"torn: {remaining} bytes are no block")
     kind, length, checksum = prefix_of(stream.read(PREFIX_BYTES))
     if length > remaining - PREFIX_BYTES:
         raise ValueError(f"torn: a block of {length} bytes has {remaining - PREFIX_BYTES} left")
-    return kind, unpack_block(kind, stream.read(length), checksum)
+    return kind, stream.read(length), checksum

@@ -1,8 +1,8 @@
 """Format of a recording: schema, recorded columns and tables, and layout of a segment.
 
 A segment is a file: `MAGIC`, then blocks. A block is kind, payload length, CRC-32 of kind and payload, payload. The
-first block is a `Header`, every other one a frame. Blocks are only ever appended, so an interrupted write leaves a
-prefix that can be read.
+first block is a `Header`, every other one a frame, or stacks that were taken for a verdict before it. Blocks are only
+ever appended, so an interrupted write leaves a prefix that can be read.
 """
 
 import functools
@@ -13,13 +13,14 @@ from typing import Literal
 import msgspec
 
 from api.loss import LOSS_CAUSES
+from api.stacks import StackEvidence
 from detector.judging.judge import JudgeSettings, judged_columns
 from detector.registry import discover_symptoms
 
 SCHEMA = "koord.recording/v1"
 SUFFIX = ".koordrec"
 MAGIC = b"KOORDREC"
-HEADER, FRAME = b"H", b"F"
+HEADER, FRAME, STACKS = b"H", b"F", b"S"
 MAX_BLOCK_BYTES = 256 << 20
 """Of one block, packed or not; a larger claim is refused before memory is allocated."""
 
@@ -73,7 +74,7 @@ def pack_block(kind: bytes, body: bytes, *, runs_only: bool = False) -> bytes:
 def prefix_of(data: bytes) -> tuple[bytes, int, int]:
     """Kind, payload length and checksum; raises ValueError for a kind or length that no block has."""
     kind, length, checksum = _PREFIX.unpack(data)
-    if kind not in (HEADER, FRAME) or length > MAX_BLOCK_BYTES:
+    if kind not in (HEADER, FRAME, STACKS) or length > MAX_BLOCK_BYTES:
         raise ValueError(f"no block starts here: kind {kind!r}, {length} bytes")
     return kind, length, checksum
 
@@ -95,6 +96,19 @@ def unpack_block(kind: bytes, payload: bytes, checksum: int) -> bytes:
 def encode_header(header: Header) -> bytes:
     """Magic and first block of a segment."""
     return MAGIC + pack_block(HEADER, msgspec.msgpack.encode(header))
+
+
+def encode_stacks(evidence: StackEvidence) -> bytes:
+    """One block."""
+    return pack_block(STACKS, msgspec.msgpack.encode(evidence))
+
+
+def decode_stacks(body: bytes) -> StackEvidence:
+    """Return the stacks. Raises ValueError with the reason."""
+    try:
+        return msgspec.msgpack.decode(body, type=StackEvidence)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"no stacks: {error}") from error
 
 
 def decode_header(body: bytes) -> Header:

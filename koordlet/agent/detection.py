@@ -91,8 +91,10 @@ class Detection:
 
     @property
     def lost(self) -> dict[str, int]:
-        """Losses by place: frames that a recording lacks."""
-        return {"recording.frames": self.recorder.lost_frames} if self.recorder is not None else {}
+        """Losses by place: frames and stacks that a recording lacks."""
+        if self.recorder is None:
+            return {}
+        return {"recording.frames": self.recorder.lost_frames, "recording.stacks": self.recorder.lost_stacks}
 
     @property
     def state(self) -> DetectionState:

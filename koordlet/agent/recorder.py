@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from api.frame import Frame
+from api.stacks import StackEvidence
 from detector.judging.judge import Judge, JudgeSettings
-from detector.recording.format import SUFFIX, Header, encode_header
+from detector.recording.format import SUFFIX, Header, encode_header, encode_stacks
 from detector.recording.frames import FrameEncoder
 from koordlet.config import RecordingSettings
 
@@ -54,6 +55,8 @@ class Recorder:
         """Bytes written, headers included."""
         self.lost_frames = 0
         """Frames that could not be written."""
+        self.lost_stacks = 0
+        """Measurements of stacks that could not be written."""
         self.stopped_because = ""
         """Reason why nothing is recorded now; empty while it is."""
 
@@ -70,6 +73,21 @@ class Recorder:
         if self.stopped_because:
             _log.info("recording again in %s; %d frames are lost in all", self._directory, self.lost_frames)
             self.stopped_because = ""
+
+    def keep_stacks(self, evidence: StackEvidence) -> None:
+        """Append stacks to the segment under way; they are dropped and counted where there is none or no room."""
+        segment = self._segment
+        if segment is None:
+            self.lost_stacks += 1
+            return
+        try:
+            block = encode_stacks(evidence)
+            if segment.bytes + len(block) > segment.most_bytes:
+                raise OSError("the segment is full")
+            self._append(segment, block)
+        except OSError as error:
+            self.lost_stacks += 1
+            _log.warning("stacks are not recorded: %s", error)
 
     def close(self) -> None:
         """Close the segment; idempotent."""

@@ -48,6 +48,7 @@ from koordlet.outputs.verdict_lines import json_lines, log_lines
 
 if TYPE_CHECKING:
     from koordlet.commands.cluster_mode import ClusterMode
+    from koordlet.evidence.capture import StackCapture
     from koordlet.kubelet.source import PodSource
 
 _log = logging.getLogger("koordlet")
@@ -178,6 +179,9 @@ def _run(
             sinks["json"] = json_lines(sys.stdout.fileno(), agent.lost)
         else:
             sinks["log"] = log_lines(str if flags.verbose else agent.name_of)
+        if detection is not None and (capture := _open_stacks(agent, detection, settings)) is not None:
+            stack.callback(capture.close)
+            sinks["stacks"] = capture.step
         sinks["reload"] = Reload(flags.config, read, flags.enforce, stop, control, detection, strategies).step
         sinks["service manager"] = ServiceNotices().step
         agent.between = Breaks()
@@ -251,6 +255,19 @@ def _recorder(settings: AgentSettings) -> Recorder | None:
     if not settings.recording.enabled:
         return None
     return Recorder(settings.recording, {name: str(fact) for name, fact in program_facts().items()})
+
+
+def _open_stacks(agent: Agent, detection: Detection, settings: AgentSettings) -> "StackCapture | None":
+    """Stacks of verdicts, for the recording: None where nothing is recorded or the kernel takes no stacks."""
+    source = agent.probes.opened.get("stacks")
+    if detection.recorder is None or source is None or not settings.recording.stacks:
+        return None
+    from koordlet.evidence.capture import StackCapture, StackTaker
+    from probes.stacks import Stacks
+
+    assert isinstance(source, Stacks)
+    taker = StackTaker(source, HostTree(Path(settings.root)), agent.hierarchies.cpu)
+    return StackCapture(taker, detection.recorder.keep_stacks)
 
 
 def _log_sources(agent: Agent, settings: AgentSettings) -> None:

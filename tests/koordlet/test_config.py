@@ -43,6 +43,7 @@ def test_defaults() -> None:
             "max_bytes": 1 << 30,
             "segment_seconds": 300.0,
             "segment_bytes": 16 << 20,
+            "stacks": True,
         },
         "enforcer": {
             "enabled": False,

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from api.frame import Frame
+from api.stacks import StackEvidence
 from detector.judging.judge import Judge, JudgeSettings
 from detector.recording.files import RecordedSegment, segment_paths
 from detector.recording.frames import essential
@@ -245,3 +246,29 @@ def test_a_recording_without_a_judge_is_asked_wrongly(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, check).exit_code == 0
     refused = CliRunner().invoke(main, [*check, "--record", str(tmp_path / "rec")])
     assert (refused.exit_code, "recording needs [detection]" in refused.output) == (2, True)
+
+
+def test_stacks_are_kept_between_frames_and_do_not_disturb_them(recorder: Recorder, tmp_path: Path) -> None:
+    evidence = StackEvidence(time=2.0, seconds=2.0, hz=49, victim="/pod1", rule="r", series=())
+    judge = Judge(JudgeSettings())
+    recorder.keep_stacks(evidence)  # no segment yet
+    for second in range(1, 4):
+        recorder.record(essential(frame(second)), judge)
+        recorder.keep_stacks(evidence)
+    ((segment, frames),) = recorded(tmp_path / "rec")
+    assert [each.monotonic_ns for each in frames] == [10**9, 2 * 10**9, 3 * 10**9]
+    assert list(segment.stacks()) == [evidence] * 3
+    assert (segment.damage, recorder.lost_stacks) == (None, 1)
+
+
+def test_a_torn_end_costs_only_the_last_stacks(recorder: Recorder, tmp_path: Path) -> None:
+    evidence = StackEvidence(time=2.0, seconds=2.0, hz=49, victim="/pod1", rule="r", series=())
+    recorder.record(essential(frame(1)), Judge(JudgeSettings()))
+    recorder.keep_stacks(evidence)
+    recorder.keep_stacks(evidence)
+    recorder.close()
+    (path,) = segment_paths(tmp_path / "rec")
+    path.write_bytes(path.read_bytes()[:-3])
+    segment = RecordedSegment(path)
+    assert len(list(segment.frames())) == len(list(segment.stacks())) == 1
+    assert segment.damage is not None

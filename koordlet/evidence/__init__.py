@@ -1,0 +1,1 @@
+"""Stacks of culprits and victims when a verdict opens: taken, given names, and handed to the recording."""

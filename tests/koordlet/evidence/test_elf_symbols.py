@@ -1,0 +1,74 @@
+"""Function names from ELF files: this interpreter's own, hostile ones, perf maps, and the kernel's table."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordlet.evidence.elf_symbols import ElfImage, printable
+from koordlet.evidence.kernel_symbols import KernelSymbols
+from koordlet.evidence.perf_maps import parse_perf_map
+from koordlet.host.files import HostTree
+from tests.trees import make_tree
+
+
+def test_exported_functions_of_a_program_have_names() -> None:
+    with Path(sys.executable).resolve().open("rb") as stream:
+        image = ElfImage(stream)
+        tables = image.tables()
+    names = {table.at(start) for table in tables for start in table.starts.tolist()}
+    assert names & {"PyObject_Call", "_PyEval_EvalFrameDefault", "main", "_start"}
+
+
+@given(st.binary(max_size=300), st.integers(0, 63), st.integers(0, 255))
+def test_a_torn_file_is_a_value_error(content: bytes, place: int, byte: int) -> None:
+    head = bytearray(Path(sys.executable).resolve().open("rb").read(4096))
+    head[place] = byte
+    for data in (content, bytes(head), b"\x7fELF\x02\x01\x01" + content):
+        try:
+            ElfImage(io.BytesIO(data)).tables()
+        except ValueError:
+            continue
+
+
+def test_a_function_ends_with_its_size() -> None:
+    functions = parse_perf_map(b"1000 20 hot_loop\nnot a line\n2000 0 tail\n1000 10 py::serve:/app/serve.py\n")
+    assert functions is not None
+    assert functions.at(0xFFF) is None
+    assert functions.at(0x100F) == "py::serve:/app/serve.py"  # the later entry of an address counts
+    assert functions.at(0x1010) is None
+    assert functions.at(0x9000) == "tail"
+
+
+def test_lines_that_are_none_make_no_map() -> None:
+    assert parse_perf_map(b"\x00\xff\nroot:x:0:0::/root:/bin/sh\n") is None
+
+
+def test_names_from_outside_can_be_printed() -> None:
+    assert printable(b"a\x1b[31m\xff") == "a?[31m\N{REPLACEMENT CHARACTER}"
+
+
+def kernel(tmp_path: Path, text: str) -> KernelSymbols:
+    make_tree(tmp_path, {"proc/kallsyms": text})
+    return KernelSymbols(HostTree(tmp_path))
+
+
+def test_kernel_functions_are_found_in_any_order(tmp_path: Path) -> None:
+    symbols = kernel(
+        tmp_path,
+        "ffffffff81002000 T later\nffffffff81001000 t first\nffffffff81001800 d data\nffffffffc0000000 t mod\t[xfs]\n",
+    )
+    asked = (0xFFFFFFFF81001900, 0xFFFFFFFF81002000, 0xFFFFFFFFC0000010, 0x10)
+    assert symbols.resolve(asked) == {asked[0]: "first", asked[1]: "later", asked[2]: "mod"}
+    (tmp_path / "proc/kallsyms").unlink()
+    assert symbols.resolve(asked[:1]) == {asked[0]: "first"}
+
+
+@pytest.mark.parametrize("text", [pytest.param(None, id="absent"), pytest.param("0" * 16 + " T hidden\n", id="hidden")])
+def test_a_kernel_without_addresses_says_so(tmp_path: Path, text: str | None) -> None:
+    symbols = kernel(tmp_path, text) if text else KernelSymbols(HostTree(tmp_path))
+    assert symbols.resolve([0xFFFFFFFF81000000]) == {}
+    assert symbols.reason
