@@ -12,6 +12,7 @@ from koordlet.devices.settings import DeviceSettings
 from koordlet.hooks.settings import HooksSettings
 from koordlet.kube.settings import ClusterSettings
 from koordlet.kubelet.settings import KubeletSettings
+from koordlet.node_page.settings import PageSettings
 from koordlet.nri.settings import NriSettings
 from koordlet.prediction.settings import PredictionSettings
 from koordlet.profiles.settings import ProfileSettings
@@ -75,6 +76,8 @@ class MetricsSettings(SettingsTable, frozen=True):
     """Cgroups that also get histogram buckets; the node's total always has them."""
     max_verdicts: Count = 100
     """Open verdicts with series of their own, the worst; the rest is summed as `other`."""
+    koordinator_names: bool = False
+    """Serve what Koordinator's agent serves too, under its names (`koordlet_...`), as far as it is measured."""
 
 
 class EnforcerSettings(SettingsTable, frozen=True):
@@ -207,6 +210,7 @@ class AgentSettings(SettingsTable, frozen=True):
     cgroups: CgroupSettings = CgroupSettings()
     qos: tuple[QoSRuleSettings, ...] = ()
     metrics: MetricsSettings = MetricsSettings()
+    page: PageSettings = PageSettings()
     detection: DetectionSettings = DetectionSettings()
     recording: RecordingSettings = RecordingSettings()
     enforcer: EnforcerSettings = EnforcerSettings()

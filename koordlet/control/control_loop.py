@@ -7,7 +7,7 @@ take one lock, because the enforcer is the only writer.
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -48,6 +48,7 @@ _log = logging.getLogger(__name__)
 _IGNORED_NS = 1_000_000_000
 """Time for which trips of a pair are ignored after one was: what decides changes from tick to tick."""
 _MAX_IGNORED_PAIRS = 10_000
+_RECENT_STEPS = 100
 
 _BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
 
@@ -121,6 +122,8 @@ class ControlLoop:
         """Intents of the newest step by strategy and result."""
         self.steps: Counter[tuple[str, str, str]] = Counter()
         """Steps of the response by resource, rung and kind."""
+        self.recent_steps: deque[tuple[float, ResponseStep]] = deque(maxlen=_RECENT_STEPS)
+        """The newest steps with their wall-clock seconds, oldest first."""
         self.trips: Counter[str] = Counter()
         """Trips by outcome: acted, ignored; late, if they saw what was before a rung was lifted."""
         self.fast_path: FastPath | None = None
@@ -368,6 +371,12 @@ class ControlLoop:
         elif event.outcome not in (Outcome.COOLDOWN, Outcome.KILLED):
             strategies.note_refusal(event.target, now_seconds)
 
+    def in_effect(self) -> list[tuple[Setting, tuple[str, ...]]]:
+        """The settings in effect with the texts that were there before; any thread may call."""
+        with self._lock:
+            originals = self.enforcer.originals()
+            return [(setting, originals.get(owner, ())) for owner, setting in self.enforcer.active_settings().items()]
+
     def follow(self, enforcer: EnforcerSettings, response: ResponseSettings) -> None:
         """Follow other settings from the next step on; episodes of the response that have begun go on as they began,
         but for what the classes that may be limited no longer allow."""
@@ -417,7 +426,9 @@ class ControlLoop:
             self._enforce(self._intents, self._observation, is_tick=False)
 
     def _record(self, steps: Sequence[ResponseStep]) -> None:
+        now = time.time()
         for step in steps:
+            self.recent_steps.append((now, step))
             self.steps[step.resource, step.rung, step.kind] += 1
             _log.info(
                 "%s %s on %s for %s (%s): lost %s before, %.2f s/s now",

@@ -14,7 +14,7 @@ from api.qos import QoSClass
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.active_state import ActiveState, Births, SettledState
 from koordlet.enforcer.apply import Applier
-from koordlet.enforcer.audit import AuditFile, Outcome
+from koordlet.enforcer.audit import AuditFile, Line, Outcome
 from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.conflicts import Owner, Wanted, resolve_layers
 from koordlet.enforcer.events import Clocks, EnforcerEvent, EventLog, StepClock, of_intent
@@ -101,9 +101,21 @@ class Enforcer:
         own = {("", "journal", "failed"): self._journal.failures, ("", "audit", "lost"): self._log.lost_lines}
         return {**self._log.counts, **own}
 
+    @property
+    def recent(self) -> tuple[Line, ...]:
+        """The newest lines of the audit, oldest first."""
+        return tuple(self._log.recent)
+
     def active_settings(self) -> dict[Owner, Setting]:
         """The settings in effect."""
         return {owner: lease.setting for owner, lease in self._leases.active.items()}
+
+    def originals(self) -> dict[Owner, tuple[str, ...]]:
+        """The texts that were found where the settings in effect are; none where the value was there already."""
+        return {
+            owner: tuple(dict.fromkeys(entry.original for entry in lease.entries.values()))
+            for owner, lease in self._leases.active.items()
+        }
 
     def follow(self, settings: EnforcerSettings) -> None:
         """Follow other limits, from the next step on: strategies, cgroups that may be changed, budgets."""

@@ -1,7 +1,7 @@
 """Events of the enforcer: one for each decision, for the audit, the counts, and the strategy that asked."""
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -106,6 +106,8 @@ def _requested(intent: Intent) -> str:
     return str(intent.amount_bytes) if isinstance(intent, Reclaim) else ""
 
 
+_RECENT = 100
+
 _EventKey = tuple[str, str, str, str]
 
 
@@ -120,6 +122,8 @@ class EventLog:
         self._last_step: dict[_EventKey, tuple[str, Outcome]] = {}
         self._this_step: dict[_EventKey, tuple[str, Outcome]] = {}
         self._events: list[EnforcerEvent] = []
+        self.recent: deque[Line] = deque(maxlen=_RECENT)
+        """The newest audited lines, oldest first, with or without an audit file."""
         self.names: Mapping[str, str] = {}
         """Display names of the present cgroups, by path."""
 
@@ -145,8 +149,10 @@ class EventLog:
             if self._last_step.get(key) == content:
                 return
         self._counts[event.strategy, event.knob, event.outcome.value] += 1
+        line = self._line(event)
+        self.recent.append(line)
         if self._audit:
-            self._audit.write(self._line(event))
+            self._audit.write(line)
 
     def end_step(self) -> list[EnforcerEvent]:
         """All events of the step, repeated ones included."""

@@ -9,6 +9,7 @@ from api.metrics import METRICS, Metric, MetricKind
 from api.plugin import discover
 from koordlet.collectors import Collector
 from koordlet.metrics.actions import FAMILIES as ACTION_FAMILIES
+from koordlet.metrics.koordinator_names import FAMILIES as KOORDINATOR
 from koordlet.metrics.labels import CGROUP_LABELS, CULPRIT, VICTIM
 from koordlet.metrics.verdicts import FAMILIES as JUDGE_FAMILIES
 from probes.probe import Probe
@@ -58,7 +59,19 @@ def render() -> str:
             rows.setdefault(metric.series, []).append(metric)
     lines = [_row(series, members) for series, members in rows.items()]
     lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in (*_SELF, *_families())]
+    lines += [_koordinator()]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _koordinator() -> str:
+    """The second table: names of Koordinator's agent."""
+    head = (
+        "\n## Koordinator's names\n\n"
+        "With `[metrics] koordinator_names = true` the endpoint serves these too; all have the label `node`.\n\n"
+        "| series | labels | meaning |\n|---|---|---|\n"
+    )
+    rows = (f"| `{name}` | {', '.join(labels)} | {text} |" for name, (labels, text) in KOORDINATOR.items())
+    return head + "\n".join(rows)
 
 
 def _declared() -> Iterator[Metric]:

@@ -2,7 +2,7 @@
 
 import logging
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
@@ -16,17 +16,38 @@ from koordlet.control.control_loop import ControlLoop
 from koordlet.metrics.actions import ActionMetrics
 from koordlet.metrics.cgroups import CgroupMetrics
 from koordlet.metrics.health import TickHealth, few_at_once, with_health
+from koordlet.metrics.koordinator_names import KoordinatorMetrics
+from koordlet.metrics.node_state import NodeStateKeeper
 from koordlet.metrics.verdicts import VerdictMetrics
+from koordlet.node_page.application import with_page
+from koordlet.node_page.values import Section
 from koordlet.tick import Tick
 
 _log = logging.getLogger(__name__)
 
 
+def _koordinator_names(settings: AgentSettings) -> KoordinatorMetrics | None:
+    if not settings.metrics.koordinator_names:
+        return None
+    turn_seconds = settings.interval_seconds * settings.cgroups.slow_every_ticks
+    return KoordinatorMetrics(settings.cluster.node_name or platform.node(), turn_seconds, settings.metrics.max_cgroups)
+
+
+def _reachable(address: str) -> str:
+    """Where a browser of this host finds what listens on the address."""
+    return "127.0.0.1" if address in ("", "0.0.0.0") else f"[{address}]" if ":" in address else address
+
+
 @contextmanager
 def open_metrics(
-    agent: Agent, detection: Detection | None, control: ControlLoop, settings: AgentSettings, version: str
+    agent: Agent,
+    detection: Detection | None,
+    control: ControlLoop,
+    settings: AgentSettings,
+    version: str,
+    evidence: Callable[[], tuple[Section, ...]] = tuple,
 ) -> Iterator[Sink]:
-    """The sink of the endpoint, which serves while the block runs.
+    """The sink of the endpoint, which serves while the block runs; `evidence` gives further sections of its page.
 
     Raises Unsupported where the address cannot be bound.
     """
@@ -39,14 +60,21 @@ def open_metrics(
     registry.register(actions)
     if detection is not None:
         registry.register(verdicts)
+    koordinator = _koordinator_names(settings)
+    if koordinator is not None:
+        registry.register(koordinator)
     try:
         server, thread = start_http_server(table.port, table.address, registry)
     except OSError as error:
         problem = f"metrics cannot be served on {table.address}:{table.port}: {error.strerror}"
         raise Unsupported(problem, "set [metrics] port in the settings file") from error
     health = TickHealth(settings.interval_seconds)
-    server.set_app(with_health(health, few_at_once(make_wsgi_app(registry))))
+    keeper = NodeStateKeeper(agent, control, settings, version, evidence)
+    pages = with_page(settings.page, keeper.state, make_wsgi_app(registry))
+    server.set_app(with_health(health, few_at_once(pages)))
     _log.info("metrics on http://%s:%d/metrics", table.address, server.server_port)
+    if settings.page.enabled:
+        _log.info("the node's page on http://%s:%d/", _reachable(table.address), server.server_port)
 
     def update(tick: Tick) -> None:
         health.beat()
@@ -54,6 +82,9 @@ def open_metrics(
         actions.update(control, tick.window.cgroups)
         if detection is not None:
             verdicts.update(tick.verdicts, tick.open_verdicts, detection.state)
+        if koordinator is not None:
+            koordinator.update(tick, control)
+        keeper.update(tick)
 
     try:
         yield update

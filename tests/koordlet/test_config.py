@@ -25,7 +25,9 @@ def test_defaults() -> None:
             "culprits_per_victim": 5,
             "histogram_cgroups": 50,
             "max_verdicts": 100,
+            "koordinator_names": False,
         },
+        "page": {"enabled": True, "remote": False},
         "detection": {
             "enabled": True,
             "rules_file": "",

@@ -1,0 +1,99 @@
+"""The document: what it says of a quiet, a busy and a hostile node, and that nothing in it leaves the page."""
+
+import re
+
+import pytest
+
+from koordlet.node_page.page import render
+from koordlet.node_page.tables import group_of
+from koordlet.node_page.timeline import timeline
+from koordlet.node_page.values import NodeState
+from tests.koordlet.node_page.states import HOSTILE, busy, hostile, quiet
+from tests.koordlet.node_page.test_markup import read
+
+
+def section(document: str, identity: str) -> str:
+    found = re.search(rf'<section id="{identity}">(.*?)</section>', document, re.DOTALL)
+    assert found, identity
+    return read(found[1]).text
+
+
+def test_a_quiet_node_says_so_in_every_section() -> None:
+    document = render(quiet())
+    assert "no cgroup loses notable time" in section(document, "verdicts")
+    assert "No verdict" in section(document, "timeline")
+    assert "No cgroup loses time" in section(document, "victims")
+    assert "No cgroup keeps others waiting" in section(document, "culprits")
+    assert "No step" in section(document, "actions")
+    assert "Nothing is changed" in section(document, "settings")
+    assert "no hardware counters" in section(document, "capabilities")
+    assert "observing" in read(document).text
+
+
+def test_a_busy_node_names_victim_culprit_action_and_what_it_changed() -> None:
+    document = render(busy())
+    verdicts = section(document, "verdicts")
+    assert "shop/web-0/web lost 0.38 s/s waiting for CPU: 0.34 to jobs/train-3/batch" in verdicts
+    assert re.search(r"70%\s*40 s", verdicts)
+    victims = section(document, "victims")
+    assert victims.index("web") < victims.index("batch")
+    assert "0.400" in victims, "neighbour and kernel"
+    assert "0.460" in victims, "all causes"
+    assert "batch 0.350" in victims
+    assert "0.350" in section(document, "culprits")
+    assert "0.38 → 0.05 s/s" in section(document, "actions")
+    assert "unknown → 0.05 s/s" in section(document, "actions")
+    assert re.search(r"cpu\.weight100\s*10response", section(document, "settings"))
+    assert "runtime_hooks (protocol)" in section(document, "settings")
+    assert "refused (dry run)" in section(document, "decisions")
+    assert "Events lost: cpu.switch 12" in section(document, "capabilities")
+    assert "two stacks" in section(document, "evidence")
+    assert "stopped: /run/koord/stop is there" in read(document).text
+
+
+@pytest.mark.parametrize("state", [quiet(), busy(), hostile()], ids=["quiet", "busy", "hostile"])
+def test_the_page_fetches_nothing_and_has_one_style_and_one_script(state: NodeState) -> None:
+    found = read(render(state))
+    assert found.elements.count("script") == found.elements.count("style") == 1
+    assert not {"link", "img", "iframe", "object", "base", "use", "image"} & set(found.elements)
+    names = {name for name, _ in found.attributes}
+    assert not {"src", "style", "srcset", "action"} & names
+    assert not [name for name in names if name.startswith("on")]
+    assert all((value or "").startswith("#") for name, value in found.attributes if name == "href")
+
+
+def test_names_made_to_break_the_page_are_shown_as_text() -> None:
+    document = render(hostile())
+    assert "<script>window" not in document
+    assert "\u202e" not in document
+    assert HOSTILE in read(document).text
+
+
+def test_the_timeline_has_a_lane_for_each_victim_and_resource_with_the_open_one_first() -> None:
+    found = read(timeline(busy()))
+    assert found.text.index("shop/web-0/web · cpu") < found.text.index("db.service · blockio")
+    assert found.elements.count("rect") == 3 + 2, "three verdicts and two signs of the legend"
+    assert found.elements.count("line") == 5 + 3 + 2, "minutes, three steps, two signs"
+
+
+def test_bars_end_at_the_edges_of_the_timeline() -> None:
+    state = busy()
+    xs = [float(value or 0) for name, value in read(timeline(state)).attributes if name == "x"]
+    assert all(0 <= x <= 1200 for x in xs)
+
+
+@pytest.mark.parametrize(
+    ("cause", "group"),
+    [
+        ("cpu:neighbour", "others"),
+        ("cpu:irq", "kernel"),
+        ("memory:compaction", "kernel"),
+        ("blockio:queue", "others"),
+        ("cpu:self", "own"),
+        ("cpu:ancestor_quota", "quota"),
+        ("memory:own_limit", "quota"),
+        ("cpu:unknown", "rest"),
+    ],
+)
+def test_causes_are_coloured_by_what_can_be_done_about_them(cause: str, group: str) -> None:
+    assert group_of(cause) == group
