@@ -114,6 +114,8 @@ ANNOTATION_NODE_AMPLIFICATION = "node.koordinator.sh/resource-amplification-rati
 ANNOTATION_NODE_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 ANNOTATION_NODE_SYSTEM_QOS_RESOURCE = "node.koordinator.sh/system-qos-resource"
 ANNOTATION_NODE_CPU_NORMALIZATION_RATIO = "node.koordinator.sh/cpu-normalization-ratio"
+ANNOTATION_SLOW_RATIO = "node.koordinator.sh/slow-ratio"
+"""Slowness of a node against the fleet, written by koord-manager: 1.30 is 30 % slower."""
 
 # Kubernetes' own.
 LABEL_HOSTNAME = "kubernetes.io/hostname"

@@ -10,8 +10,14 @@ exerts. The lost seconds per second that resident i is predicted to suffer are
 
 from typing import Annotated
 
+import msgspec
+
 from api.crds.definition import TIME, Column, Definition, among, between
+from api.kube.interference import UsualValues
 from api.kube.meta import Condition, LabelSelector, ObjectMeta, ResourceList, Wire
+
+MAX_USUAL_VALUES = 48
+"""Usual values in one profile, so that tens of thousands of them fit."""
 
 
 class WorkloadReference(Wire, frozen=True, kw_only=True):
@@ -108,6 +114,8 @@ class WorkloadProfileStatus(Wire, frozen=True, kw_only=True):
     """Sensitivity and pressure learned, with sample counts and times. Age is the reader's clock less `update_time`."""
 
     resources: list[ResourceInterference] = []
+    usual_values: Annotated[list[UsualValues], msgspec.Meta(extra_json_schema={"maxItems": MAX_USUAL_VALUES})] = []
+    """What is ordinary in the fleet; judges a replica on a node that has not learned the workload itself."""
     samples: Annotated[int, between(0)] = 0
     """Observations behind the profile, each one container over one reporting interval."""
     replicas: Annotated[int, between(0)] = 0

@@ -1,4 +1,6 @@
-"""Extensions of a NodeMetric: open verdicts and wanted taints, written by the agent, read by scheduler and manager."""
+"""Extensions of a NodeMetric: what the agent states of interference, read by scheduler and manager."""
+
+from typing import Annotated
 
 import msgspec
 
@@ -9,6 +11,11 @@ EXTENSION_INTERFERENCE = "interference"
 other victims: a `WireExtension`."""
 EXTENSION_WANTED_TAINTS = "wantedTaints"
 """Key in the `extensions` of a NodeMetric's status: a list of `WantedTaint`."""
+
+EXTENSION_WORKLOAD = "workload"
+"""Key in the `extensions` of a NodeMetric's pod: the pod's workload as `Kind/namespace/name`."""
+EXTENSION_USUAL = "usualValues"
+"""Key in the `extensions` of a NodeMetric's status: a list of `WireUsualValues`."""
 
 RESOURCES = ("cpu", "cpu-smt", "cache", "memory-bandwidth", "memory", "block-io", "network", "kernel")
 """Resources that workloads lose time to, as profiles and verdicts on the wire name them."""
@@ -21,6 +28,10 @@ class WireVerdict(Wire, frozen=True, kw_only=True):
     victim: str = ""
     """Empty in a pod's extension, where it is the pod."""
     culprits: list[str] = msgspec.field(default_factory=list)
+    shares: list[float] = msgspec.field(default_factory=list)
+    """Of each culprit in the loss, in their order; what is missing from one is nobody's. Empty where it is not told."""
+    correlated: bool = False
+    """Whether some of the culprits are known by correlation only."""
     lost_seconds_per_second: float = 0.0
     until: str | None = None
 
@@ -42,3 +53,33 @@ class WantedTaint(Wire, frozen=True, kw_only=True):
     since: str | None = None
     until: str | None = None
     """Time from which it counts as no longer wanted, unless it was stated again."""
+
+
+POINTS = 16
+"""Of a distribution on the wire."""
+
+PointList = Annotated[list[int], msgspec.Meta(extra_json_schema={"maxItems": POINTS})]
+
+
+class UsualValues(Wire, frozen=True, kw_only=True):
+    """Usual values of one signal of a container at one load, as sixteen points of equal weight."""
+
+    container: str = ""
+    node_type: str = ""
+    """CPU model, within which values are compared."""
+    signal: str
+    load_kind: int = 0
+    """0: load in CPUs, 1: in requests a second."""
+    octave: int = 0
+    """Load from 2**octave to 2**(octave + 1)."""
+    weight: float = 0.0
+    """Aged number of samples behind it."""
+    points: PointList = msgspec.field(default_factory=list)
+    """Ascending buckets of the detector's sketch, four to the octave."""
+
+
+class WireUsualValues(UsualValues, frozen=True, kw_only=True):
+    """Usual values that a node learned; `weight` counts the samples since it stated them last."""
+
+    workload: str
+    """`Kind/namespace/name`."""

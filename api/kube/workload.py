@@ -1,5 +1,6 @@
 """The workload of a pod, so that every program names it alike."""
 
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -24,6 +25,20 @@ class Workload(NamedTuple):
     def path(self) -> str:
         """`Kind/namespace/name`, as verdicts on the wire name it."""
         return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def profile_name(self) -> str:
+        """Name of its WorkloadProfile: readable, valid, and no other workload's."""
+        readable = re.sub(r"[^a-z0-9.-]", "-", self.name[:200].lower()).strip(".-")
+        digest = hashlib.sha256(self.path.encode()).hexdigest()[:8]
+        return f"{readable}-{digest}" if readable else digest
+
+
+def workload_named(path: str) -> Workload | None:
+    """Return the workload of a `Kind/namespace/name`; None for other texts."""
+    kind, _, rest = path.partition("/")
+    namespace, _, name = rest.partition("/")
+    return Workload(namespace, kind, name) if kind and namespace and name and "/" not in name else None
 
 
 def workload_of(pod: Pod) -> Workload | None:

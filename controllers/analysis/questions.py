@@ -120,14 +120,20 @@ WITH use AS (
 harm AS (
   SELECT {culprit_by} AS payer, sum(lost_seconds) AS caused
   FROM verdicts WHERE culprit <> '' GROUP BY {culprit_by})
-SELECT use.payer,
-       round(asked_cpu / 3600 * {cpu_core_hour} + asked_memory / 3600 / 1073741824 * {memory_gib_hour}, 2) AS asked,
-       round(used_cpu / 3600 * {cpu_core_hour} + used_memory / 3600 / 1073741824 * {memory_gib_hour}, 2) AS used,
+SELECT coalesce(use.payer, harm.payer) AS payer,
+       round(coalesce(asked_cpu, 0) / 3600 * {cpu_core_hour}
+             + coalesce(asked_memory, 0) / 3600 / 1073741824 * {memory_gib_hour}, 2) AS asked,
+       round(coalesce(used_cpu, 0) / 3600 * {cpu_core_hour}
+             + coalesce(used_memory, 0) / 3600 / 1073741824 * {memory_gib_hour}, 2) AS used,
        round(coalesce(caused, 0) / 3600 * {lost_hour}, 2) AS harm_caused
-FROM use LEFT JOIN harm ON use.payer = harm.payer
-ORDER BY asked DESC, used DESC, use.payer
+FROM use FULL OUTER JOIN harm ON use.payer = harm.payer
+ORDER BY asked DESC, used DESC, payer
 """
 
+# An action is an interval: from its write to the first restoration of the same file, or to the end of its lease. All
+# that one victim asked for within 900 s is one episode; what it earned is the loss rate of the 900 s before it less
+# that during it. The price is what the targets used less: their use in the row before the action against the row that
+# holds its begin. `hours` lets the engines join rows of profiles by equality, the hour or the one before, not a range.
 _EARNED = """
 WITH ends AS (
   SELECT node, target, file, time FROM actions WHERE outcome = 'restored' AND dry_run = 0),

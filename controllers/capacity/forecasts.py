@@ -76,6 +76,9 @@ class NodeForecasts(Projection[Mapping[str, Amounts]]):
         elif hour == before:
             peak = self._peak[name]
             self._peak[name] = max(peak[0], amounts[0]), max(peak[1], amounts[1])
+        else:
+            # The node's clock was ahead when it named the hour under way: what it said of that hour is not learned.
+            self._hour[name], self._peak[name] = hour, amounts
 
     def _learn(self, name: str, ended: int, hour: int) -> None:
         rows = self._rows(name)

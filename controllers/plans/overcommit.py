@@ -18,6 +18,7 @@ from controllers.capacity.forecasts import NodeForecasts
 from controllers.capacity.interference import ANNOTATION_FACTOR, Factor, InterferenceSettings
 from controllers.capacity.pods import Amounts, total
 from controllers.capacity.publish import status_patch, worth_it
+from controllers.capacity.slowness import slow_ratio
 from controllers.capacity.table import NodeNumbers, NodeTable
 from controllers.kinds import NODE, NODE_METRIC, NODE_RESOURCE_TOPOLOGY, Node
 from controllers.runtime.controller import Controller, ControllerSettings
@@ -168,14 +169,16 @@ class Overcommit(Controller[OvercommitSettings]):
         return view.of(NodeForecasts) if self.settings.forecast else {}
 
     def _factor(self, view: View, node: Node, results: _Results, row: int, now: float) -> tuple[Factor, Factor | None]:
-        """Return the factor in effect, and the state to write if it moved."""
+        """Return the factor in effect, and the state to write if it moved; a slow node's CPUs are worth less."""
         settings = self.settings.interference
+        slow = slow_ratio(node.metadata.annotations)
         if not settings.enabled or not results.strategies[row].enable or results.old[row]:
-            return Factor(), None
+            return Factor(cpu=round(1.0 / slow, 3)), None
         state = interference.factor_of(node.metadata.annotations, settings)
         loss = interference.loss_of(view.objects(NODE_METRIC).get(Key("", node.name)), now)
         moved = interference.step(state, loss, settings, now)
-        return moved, None if moved is state else moved
+        in_effect = msgspec.structs.replace(moved, cpu=round(moved.cpu / slow, 3))
+        return in_effect, None if moved is state else moved
 
     def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:
         """Return inputs with their times, the formula with its terms, and the limits that acted."""
@@ -325,7 +328,7 @@ def _sentence(results: _Results, row: int, sold: Amounts, factor: Factor, taken:
         f" - system {batch.taken_by_system[row, 0]} - pods {batch.taken_by_pods[row, 0]} millicores"
     )
     if (factor.cpu, factor.memory) != (1.0, 1.0):
-        text += f", times {factor.cpu} for what services lose"
+        text += f", times {factor.cpu} for what services lose and how slow the node is"
     text += f", less {taken[0]} of third parties" if taken[0] else ""
     before = max(0, _multiplied(results, row, factor)[0] - taken[0])
     return text + (f", held from {before} after an eviction" if sold[0] < before else "")

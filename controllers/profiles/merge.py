@@ -100,36 +100,24 @@ class Traits:
 def traits(sums: Sums, workloads: int, load_bins: int) -> Traits:
     """Return the traits of workloads `0 .. workloads - 1` on the resource that the sums are of."""
     neighbours_or_all = np.where(sums.neighbours == ALL, workloads, sums.neighbours)
-    pair = sums.victims * (workloads + 1) + neighbours_or_all
-    keys = (pair * len(Evidence) + sums.evidence) * load_bins + sums.load_bins
-    known, place = np.unique(keys, return_inverse=True)
-    group = sums.nodes % GROUPS
-    moments = [
-        np.bincount(place * GROUPS + group, weights=column, minlength=len(known) * GROUPS).reshape(-1, GROUPS)
-        for column in (
-            *(sums.seconds, sums.pressure, sums.pressure_squares, sums.lost, sums.lost_pressure),
-            *(sums.load, sums.load_squares, sums.load_pressure, sums.load_lost),
-        )
-    ]
-    evidence = known // load_bins % len(Evidence)
-    pairs, of_pair = np.unique(known // (load_bins * len(Evidence)), return_inverse=True)
+    pairs, of_pair = np.unique(sums.victims * (workloads + 1) + neighbours_or_all, return_inverse=True)
     victims, neighbours = pairs // (workloads + 1), pairs % (workloads + 1)
+    group = sums.nodes % GROUPS
+    direct = _Direct(sums, of_pair, len(pairs))
+    correlated = _Correlated(sums, of_pair, load_bins, len(pairs))
 
     def fit(left_out: int | None, begin: Values | None = None) -> tuple[Values, Values]:
-        whole = [each.sum(axis=1) - (each[:, left_out] if left_out is not None else 0.0) for each in moments]
-        products, squares = _centred(whole, evidence)
-        weights = TRUST[evidence]
-        top: Values = np.asarray(np.bincount(of_pair, weights=weights * products, minlength=len(pairs)), np.float64)
-        bottom: Values = np.asarray(np.bincount(of_pair, weights=weights * squares, minlength=len(pairs)), np.float64)
-        return _factors(victims, neighbours, top, bottom, workloads, begin)
+        rows = None if left_out is None else group == left_out
+        top, bottom = (sum(each) for each in zip(direct.without(rows), correlated.without(rows), strict=True))
+        return _factors(victims, neighbours, np.asarray(top), np.asarray(bottom), workloads, begin)
 
     sensitivity, strength = fit(None)
     without = [fit(group, strength) for group in range(GROUPS)]
     best = np.zeros((2, workloads + 1), np.bool_)
     any_direct = np.zeros((2, workloads + 1), np.bool_)
-    for side, ids in enumerate((victims[of_pair], neighbours[of_pair])):
-        best[side, ids[evidence == Evidence.TRIAL]] = True
-        any_direct[side, ids[evidence != Evidence.CORRELATED]] = True
+    for side, ids in enumerate((sums.victims, neighbours_or_all)):
+        best[side, ids[sums.evidence == Evidence.TRIAL]] = True
+        any_direct[side, ids[sums.evidence != Evidence.CORRELATED]] = True
     seconds = np.bincount(neighbours_or_all, weights=sums.seconds, minlength=workloads + 1)[:workloads]
     pressure = np.bincount(neighbours_or_all, weights=sums.pressure, minlength=workloads + 1)[:workloads]
     best, any_direct = best[:, :workloads], any_direct[:, :workloads]
@@ -140,8 +128,61 @@ def traits(sums: Sums, workloads: int, load_bins: int) -> Traits:
     )
 
 
-def _centred(moments: list[Values], evidence: NDArray[np.int64]) -> tuple[Values, Values]:
-    """Return products of loss and pressure, and squares of pressure: at equal load where evidence is correlation."""
+class _Direct:
+    """Products of loss and pressure, and squares of pressure, by pair: of rows that tell the neighbour's part."""
+
+    def __init__(self, sums: Sums, of_pair: NDArray[np.intp], pairs: int) -> None:
+        self._rows = np.flatnonzero(sums.evidence != Evidence.CORRELATED)
+        self._pair = of_pair[self._rows]
+        trust = TRUST[sums.evidence[self._rows]]
+        self._columns = [trust * each[self._rows] for each in (sums.lost_pressure, sums.pressure_squares)]
+        self._pairs = pairs
+        self._totals = [_added(self._pair, each, pairs) for each in self._columns]
+
+    def without(self, rows: NDArray[np.bool_] | None) -> list[Values]:
+        """Return both columns by pair, without some rows."""
+        if rows is None:
+            return self._totals
+        own = rows[self._rows]
+        return [
+            total - _added(self._pair[own], each[own], self._pairs)
+            for total, each in zip(self._totals, self._columns, strict=True)
+        ]
+
+
+class _Correlated:
+    """The same at equal load, from rows that know the loss as a whole."""
+
+    def __init__(self, sums: Sums, of_pair: NDArray[np.intp], load_bins: int, pairs: int) -> None:
+        self._rows = np.flatnonzero(sums.evidence == Evidence.CORRELATED)
+        keys, self._key = np.unique(of_pair[self._rows] * load_bins + sums.load_bins[self._rows], return_inverse=True)
+        self._of_pair, self._pairs, self._count = keys // load_bins, pairs, len(keys)
+        columns = (
+            *(sums.seconds, sums.pressure, sums.pressure_squares, sums.lost, sums.lost_pressure),
+            *(sums.load, sums.load_squares, sums.load_pressure, sums.load_lost),
+        )
+        self._columns = [each[self._rows] for each in columns]
+        self._totals = [_added(self._key, each, self._count) for each in self._columns]
+
+    def without(self, rows: NDArray[np.bool_] | None) -> list[Values]:
+        """Return both columns by pair, without some rows."""
+        moments = self._totals
+        if rows is not None:
+            own = rows[self._rows]
+            moments = [
+                total - _added(self._key[own], each[own], self._count)
+                for total, each in zip(self._totals, self._columns, strict=True)
+            ]
+        trust = TRUST[Evidence.CORRELATED]
+        return [_added(self._of_pair, trust * each, self._pairs) for each in _centred(moments)]
+
+
+def _added(places: NDArray[np.intp], weights: Values, count: int) -> Values:
+    return np.asarray(np.bincount(places, weights=weights, minlength=count), np.float64)
+
+
+def _centred(moments: list[Values]) -> tuple[Values, Values]:
+    """Return products of loss and pressure, and squares of pressure, without what moves with the load."""
     seconds, pressure, squares, lost, products, load, load_squares, load_pressure, load_lost = moments
     span = np.maximum(seconds, _LEAST)
     varying = np.maximum(load_squares - load * load / span, _LEAST)
@@ -149,8 +190,7 @@ def _centred(moments: list[Values], evidence: NDArray[np.int64]) -> tuple[Values
     with_lost = load_lost - load * lost / span
     centred = products - lost * pressure / span - with_lost * with_pressure / varying
     spread = squares - pressure * pressure / span - with_pressure * with_pressure / varying
-    is_correlated = evidence == Evidence.CORRELATED
-    return np.where(is_correlated, centred, products), np.maximum(np.where(is_correlated, spread, squares), 0.0)
+    return centred, np.maximum(spread, 0.0)
 
 
 def _factors(

@@ -1,6 +1,5 @@
 """WorkloadProfile objects from traits, as the scheduler's InterferenceAware plugin reads them. Pure."""
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,6 +7,7 @@ import msgspec
 
 from api.crds import WORKLOAD_PROFILE, ResourceInterference, SensitivityBin, WorkloadProfileSpec, WorkloadProfileStatus
 from api.crds.analysis import WorkloadReference
+from api.kube.workload import workload_named
 
 MOST_LOAD = 100.0
 """Upper end of the only bin: loads are not told apart in the object."""
@@ -38,32 +38,27 @@ def profiles_of(table: Iterable[WorkloadTraits]) -> list[dict[str, Any]]:
     return [made for each in table if (made := _object(each)) is not None]
 
 
+def resource_of(resource: str, own: Figures) -> ResourceInterference:
+    """Return one resource as it stands in an object."""
+    sensitivity = SensitivityBin(
+        load_from=0.0,
+        load_to=MOST_LOAD,
+        lost_seconds_per_pressure=round(own.sensitivity, 6),
+        error=round(own.error, 6),
+    )
+    return ResourceInterference(name=resource, sensitivity=[sensitivity], aggressiveness=round(own.aggressiveness, 6))
+
+
 def _object(each: WorkloadTraits) -> dict[str, Any] | None:
-    kind, _, rest = each.workload.partition("/")
-    namespace, _, name = rest.partition("/")
-    if not name or not each.resources:
+    workload = workload_named(each.workload)
+    if workload is None or not each.resources:
         return None
-    resources = [
-        ResourceInterference(
-            name=resource,
-            sensitivity=[
-                SensitivityBin(
-                    load_from=0.0,
-                    load_to=MOST_LOAD,
-                    lost_seconds_per_pressure=round(own.sensitivity, 6),
-                    error=round(own.error, 6),
-                )
-            ],
-            aggressiveness=round(own.aggressiveness, 6),
-        )
-        for resource, own in sorted(each.resources.items())
-    ]
-    spec = WorkloadProfileSpec(workload=WorkloadReference(kind=kind, name=name), container="")
-    digest = hashlib.sha256(each.workload.encode()).hexdigest()[:8]
+    resources = [resource_of(resource, own) for resource, own in sorted(each.resources.items())]
+    spec = WorkloadProfileSpec(workload=WorkloadReference(kind=workload.kind, name=workload.name), container="")
     return {
         "apiVersion": WORKLOAD_PROFILE.api_version,
         "kind": WORKLOAD_PROFILE.kind,
-        "metadata": {"namespace": namespace, "name": f"{name[:200].lower()}-{digest}"},
+        "metadata": {"namespace": workload.namespace, "name": workload.profile_name},
         "spec": msgspec.to_builtins(spec),
         "status": msgspec.to_builtins(WorkloadProfileStatus(resources=resources)),
     }

@@ -1,7 +1,8 @@
 """Reports from exported tables: what each node's rows say of victims and neighbours, as sums. One SQL text.
 
 A row of `verdicts` names victim and culprit; where the victim lost nothing to a neighbour that ran beside it, that
-too is evidence, so every pair of containers of one node and time has a row.
+too is evidence, so every pair of containers of one node and time has a row. A verdict names a workload: what a victim
+lost to it is divided among the workload's replicas beside the victim, as they used the CPUs.
 """
 
 from pathlib import Path
@@ -29,7 +30,9 @@ losses AS (
 suffering AS (SELECT DISTINCT node, victim, resource, how FROM losses WHERE how <> ''),
 direct AS (
   SELECT victims.workload AS victim, others.workload AS neighbour, suffering.resource, 1 AS evidence, victims.node,
-         victims.seconds, others.pressure, victims.load, coalesce(losses.lost, 0) / victims.seconds AS lost
+         victims.seconds, others.pressure, victims.load,
+         coalesce(losses.lost, 0) / victims.seconds * others.pressure / greatest(sum(others.pressure) OVER (
+           PARTITION BY victims.node, victims.time, victims.path, others.workload, suffering.resource), 1e-12) AS lost
   FROM suffering JOIN running AS victims ON suffering.node = victims.node AND suffering.victim = victims.path
   JOIN running AS others ON victims.node = others.node AND victims.time = others.time AND others.path <> victims.path
   LEFT JOIN losses ON losses.node = victims.node AND losses.time = victims.time AND losses.victim = victims.path

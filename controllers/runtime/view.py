@@ -1,5 +1,6 @@
 """Views of the cluster: what the informers know at one moment, what changed since the last plan, and tables of it."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -8,6 +9,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 from cluster.resources import Key, Resource
 from cluster.store import StoreDelta
 from controllers.runtime.writes import Target, kind_name
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -107,6 +110,8 @@ class ClusterCopy:
         self._frozen: dict[str, Mapping[Key, Any]] = {}
         self.changed: dict[str, dict[str, set[Key]]] = {}
         """Keys by kind, by controller."""
+        self.failures = 0
+        """Objects that a projection could not take in."""
         self.written: dict[str, dict[Target, float]] = {}
         """Time of the last write to a target, by controller."""
         self.unmade: dict[str, dict[Target, str]] = {}
@@ -132,10 +137,24 @@ class ClusterCopy:
         self._frozen.pop(name, None)
         for projection in self.projections.values():
             if any(kind_name(each) == name for each in projection.watches):
-                projection.apply(resource, changes)
+                self._project(projection, resource, changes)
         keys = {change.key for change in changes}
         for pending in self.changed.values():
             pending.setdefault(name, set()).update(keys)
+
+    def _project(self, projection: AnyProjection, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
+        """Let a projection take in changes, one by one where all at once fail; one that it cannot take is counted."""
+        try:
+            projection.apply(resource, changes)
+        except Exception as error:  # noqa: BLE001 - one object must not end the controllers of all others
+            if len(changes) > 1:
+                for change in changes:
+                    self._project(projection, resource, [change])
+                return
+            if not self.failures:
+                name, key = type(projection).__name__, changes[0].key
+                _log.error("%s leaves out %s %s: %r", name, resource.kind, key, error, exc_info=error)
+            self.failures += 1
 
     def mark(self, controller: str, target: Target, result: str) -> None:
         """Make an object due again for a controller, of whose write nothing came."""

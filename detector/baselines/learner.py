@@ -7,6 +7,7 @@ silence; a lower one never does. Samples taken during verdicts are the caller's 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,6 +128,27 @@ class Baselines:
             _add_record(self.cells, row, record, weight)
         self.refreshed[:] = 0
         self._refresh(now_seconds, self.cells.count)
+
+    def borrow(self, records: Sequence[CellRecord], now_seconds: float) -> int:
+        """Add those of the cells that are not warm here, at twice the weight from which they judge; return how many."""
+        weight = 2 * self.policy.warm_samples
+        wanted = [
+            replace(record, weight=weight, counts=tuple(count * part for count in record.counts))
+            for record in records
+            if record.weight >= self.policy.warm_samples and not self._is_warm(record, now_seconds)
+            for part in (weight / record.weight,)
+        ]
+        if wanted:
+            self.absorb(wanted, now_seconds)
+        return len(wanted)
+
+    def _is_warm(self, record: CellRecord, now_seconds: float) -> bool:
+        workload, signal = self.workloads.get(record.key), self.signals.get(record.signal)
+        if workload is None or signal is None:
+            return False
+        place = int(record.load_kind) * OCTAVES + record.octave - LOWEST_OCTAVE
+        row = int(self.cells.find(np.array([workload]), signal, np.array([place]))[0])
+        return row >= 0 and bool(self.cells.mass[row] / self.cells.weight_at(now_seconds) >= self.policy.warm_samples)
 
     def age(self, now_seconds: float) -> None:
         """Let time pass without samples, as after a restart; a clock that ran backwards ages nothing."""

@@ -5,7 +5,7 @@ and no file, so equal frames give equal verdicts.
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -18,7 +18,7 @@ from api.verdicts import CgroupRef, Verdict
 from api.window import Window
 from detector.baselines.learner import Baselines
 from detector.baselines.state import BaselinesState, baselines_state, restore_baselines
-from detector.baselines.values import BaselinePolicy, WorkloadKey
+from detector.baselines.values import BaselinePolicy, CellRecord, WorkloadKey
 from detector.cgroup_tree import CgroupTree
 from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
 from detector.cpi2.published import Cpi2Policy
@@ -143,6 +143,17 @@ class Judge:
         check_settings(settings, symptoms=self._engine.symptoms)
         self.settings = settings
         self._engine.replace_rules(rules)
+
+    def borrow(self, cells: Sequence[CellRecord], now_seconds: float) -> int:
+        """Judge by another's cells where this node has not learned enough itself; return how many were taken.
+
+        They weigh twice what a cell must to judge by, so that a few minutes of own samples outweigh them.
+        """
+        taken = self.baselines.borrow(cells, now_seconds)
+        if taken:
+            # Other settings by identity begin a new segment of a recording, with a checkpoint that has the cells.
+            self.settings = msgspec.structs.replace(self.settings)
+        return taken
 
     def diagnose(self, path: str) -> tuple[RuleDiagnosis, ...]:
         """Return a diagnosis of a cgroup in the newest tick by each rule, in their order.

@@ -20,8 +20,11 @@ from api.crds.node_metric import (
 from api.kube.device import DeviceInfo
 from api.kube.interference import (
     EXTENSION_INTERFERENCE,
+    EXTENSION_USUAL,
     EXTENSION_WANTED_TAINTS,
+    EXTENSION_WORKLOAD,
     WantedTaint,
+    WireUsualValues,
     WireVerdict,
 )
 from api.kube.resources import CPU, MEMORY, format_resources
@@ -94,6 +97,7 @@ class Stated:
     taints: Sequence[WantedTaint] = ()
     """Without `until`."""
     devices: DeviceUse = field(default_factory=dict)
+    usual_values: Sequence[WireUsualValues] = ()
 
 
 def status_of(
@@ -116,6 +120,8 @@ def status_of(
         until = rfc3339(until_seconds)
         taints = [msgspec.to_builtins(msgspec.structs.replace(taint, until=until)) for taint in stated.taints]
         besides[EXTENSION_WANTED_TAINTS] = taints
+    if stated.usual_values:
+        besides[EXTENSION_USUAL] = msgspec.to_builtins(stated.usual_values)
     prediction = stated.prediction
     return NodeMetricStatus(
         update_time=rfc3339(wall_seconds),
@@ -154,13 +160,16 @@ def measured_key(history: UsageHistory, pod: PodFacts) -> str:
 
 def _pod(pod: PodFacts, usage: ResourceMap, verdicts: dict[str, object]) -> PodUsage:
     namespace, _, name = pod.name.partition("/")
+    besides: dict[str, object] = {EXTENSION_INTERFERENCE: verdicts} if verdicts else {}
+    if pod.workload and pod.workload != pod.name:
+        besides[EXTENSION_WORKLOAD] = pod.workload
     return PodUsage(
         name=name,
         namespace=namespace,
         pod_usage=usage,
         priority=band_with_default(pod).value,
         qos=qos_with_default(pod).value,
-        extensions={EXTENSION_INTERFERENCE: verdicts} if verdicts else None,
+        extensions=besides or None,
     )
 
 

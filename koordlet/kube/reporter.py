@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from api.kube.interference import WantedTaint
+from api.kube.interference import WantedTaint, WireUsualValues
 from api.pod_actions import PodAction
 from cluster import (
     Backoff,
@@ -94,6 +94,8 @@ class Reporter:
         """Host applications by the path of their cgroup; replaced in one step."""
         self.devices_of: Callable[[], DeviceUse] = dict
         """Use of devices at present; never waits."""
+        self.usual_values: Callable[[], Sequence[WireUsualValues]] = list
+        """Usual values to state with the next report; never waits."""
         self._meter = UsageMeter(turn_seconds)
         self._schedule = ReportSchedule(self._random, settings.first_report_seconds)
         self._peaks: PeakPrediction | None = None
@@ -149,6 +151,7 @@ class Reporter:
             verdicts=entries,
             taints=tuple(taints),
             devices=self.devices_of(),
+            usual_values=self.usual_values(),
         )
         self._clocks = (now_seconds, wall_seconds)
         self.metric.request(

@@ -25,5 +25,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Whether strategies and host applications follow the node's NodeSLO; the settings hold while there is none."""
     first_report_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     """Time within which the first report comes, at random: agents of one rollout report apart."""
+    fleet_baselines: bool = False
+    """Judge workloads that are new to this node by what is usual in the fleet (WorkloadProfile objects), and state
+    what is usual here in the NodeMetric."""
     rules: bool = False
     """Judge by the InterferenceDetectionRule objects of the cluster in place of the rules of the settings."""

@@ -6,7 +6,7 @@ import msgspec
 
 from api.kube.interference import WireExtension, WireVerdict
 from api.kube.times import rfc3339
-from api.verdicts import Verdict, is_self_inflicted
+from api.verdicts import How, Verdict, is_self_inflicted
 from koordlet.identity.pod_lookup import pod_key, pod_of
 from koordlet.identity.pods import PodTable
 
@@ -29,29 +29,38 @@ lost."""
 def entries_of(open_verdicts: Iterable[Verdict], pods: PodTable) -> tuple[WireVerdict, ...]:
     """Return one entry for each resource and victim that loses to others, biggest loss first; `until` is not set."""
     whole: dict[tuple[str, str], WireVerdict] = {}
+    blamed: dict[tuple[str, str], dict[str, float]] = {}
     for verdict in open_verdicts:
         resource = _BY_CAUSE.get((verdict.resource, verdict.cause), _RESOURCES.get(verdict.resource))
         if resource is None or is_self_inflicted(verdict):
             continue
         victim = pod_key(pods, verdict.victim)
         before = whole.get((resource, victim), WireVerdict(resource=resource, victim=victim))
+        lost_to = blamed.setdefault((resource, victim), {})
+        for name, share in _culprits(verdict, pods):
+            lost_to[name] = lost_to.get(name, 0.0) + share * verdict.lost_seconds_per_second
+        culprits = list(lost_to)[:MAX_CULPRITS]
+        lost = before.lost_seconds_per_second + verdict.lost_seconds_per_second
         whole[resource, victim] = WireVerdict(
             resource=resource,
             victim=victim,
-            culprits=list(dict.fromkeys([*before.culprits, *_culprits(verdict, pods)]))[:MAX_CULPRITS],
-            lost_seconds_per_second=round(before.lost_seconds_per_second + verdict.lost_seconds_per_second, 3),
+            culprits=culprits,
+            shares=[round(lost_to[name] / lost, 3) if lost > 0 else 0.0 for name in culprits],
+            correlated=before.correlated or any(each.how is How.CORRELATED for each in verdict.culprits),
+            lost_seconds_per_second=round(lost, 3),
         )
     return tuple(sorted(whole.values(), key=lambda each: -each.lost_seconds_per_second)[:MAX_ENTRIES])
 
 
-def _culprits(verdict: Verdict, pods: PodTable) -> list[str]:
-    """Return the workloads of the culprits' pods and the paths of other cgroups, without the victim's own pod."""
+def _culprits(verdict: Verdict, pods: PodTable) -> list[tuple[str, float]]:
+    """Return the workloads of the culprits' pods and the paths of other cgroups with their shares, without the
+    victim's own pod."""
     own = pod_of(pods, verdict.victim)
     named = []
     for culprit in verdict.culprits:
         pod = pod_of(pods, culprit.path)
         if culprit.path.startswith("/") and (pod is None or pod is not own):
-            named.append(pod.workload or pod.name if pod else culprit.path)
+            named.append((pod.workload or pod.name if pod else culprit.path, culprit.share))
     return named
 
 

@@ -15,10 +15,12 @@ from detector.registry import discover_symptoms
 from koordlet.agent.sinks import Sink
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.identity.host_applications import HostApplicationGroup, host_application_paths, kubepods_directories
+from koordlet.kube.fleet_baselines import FleetBaselines
 from koordlet.kube.kept_spec import KeptSpec
 from koordlet.kube.node_slo import ClusterNodeSLO, applications_of
 from koordlet.kube.reporter import WATCH, Reporter, connect, node_name
 from koordlet.kube.rules import ClusterRules
+from koordlet.kube.usual_values import UsualValueReports
 from koordlet.outputs.cluster_links import ClusterLinks
 from koordlet.tick import Tick
 
@@ -126,7 +128,17 @@ def open_cluster(
         rules.start()
         stack.callback(rules.close)
 
+    fleet = None
+    if settings.cluster.fleet_baselines and judge:
+        fleet = FleetBaselines(client, links.pods)
+        stated = UsualValueReports()
+        reporter.usual_values = lambda: stated.newest(judge.baselines)
+        fleet.start()
+        stack.callback(fleet.close)
+
     def report(tick: Tick) -> None:
+        if fleet is not None and judge:
+            judge.borrow(fleet.take(), tick.window.last.wall_ns / 1e9)
         reporter.update(tick, links.reports.taints(), links.reports.drain())
         counters = reporter.counters()
         agent.lost["cluster.events"] = counters["events_lost"] + links.reports.dropped

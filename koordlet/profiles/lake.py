@@ -1,6 +1,7 @@
 """Export of a node: its profiles, harm and actions as partitioned Parquet in the tables of `api/lake.py`.
 
-Samples become means over a grain; what is already there is replaced, so an export may be repeated.
+Samples become means over a grain, and `seconds` is the part of it in which there were any. What is already there is
+replaced from the first sample on that the node still has, so an export may be repeated.
 """
 
 import logging
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from api.kube.times import epoch_seconds
 from api.lake import BATCH_CLASSES, METADATA_KEY, SCHEMA, SERVICE_CLASSES, TABLES, kind_of
@@ -18,6 +20,9 @@ from koordlet.profiles.segment import PARTIAL
 from koordlet.profiles.writer import HARM_FOLDER, SUFFIX
 
 _log = logging.getLogger(__name__)
+
+_WHOLE = 0.95
+"""Part of a grain from which a row counts as the whole of it: samples do not begin with it."""
 
 AUDIT_SCHEMA = "koord.audit/v1"
 
@@ -146,34 +151,57 @@ def _containers(samples: Any, grain_seconds: float) -> Any:
     made = {name: (name, "mean") for name in TABLES["profiles"]}
     made |= {"harmed_ratio": ("interference", "mean"), "oom_kills": ("oom_kills", "sum")}
     made |= {f"{name}_max": (name, "max") for name in ("cpu_cores", "memory_bytes")}
-    found = _grouped(_grained(samples, grain_seconds), keys, {k: v for k, v in made.items() if k not in keys})
-    return found.append_column("seconds", pa.array([grain_seconds] * len(found)))
+    interval = _interval(samples.column("time"), grain_seconds)
+    samples = samples.append_column("samples", pa.array([1.0] * count))
+    wanted = {name: each for name, each in made.items() if name not in keys} | {"seconds": ("samples", "sum")}
+    found = _grouped(_grained(samples, grain_seconds), keys, wanted)
+    seconds = [_covered(each * interval, grain_seconds) for each in found.column("seconds").to_pylist()]
+    return found.set_column(found.column_names.index("seconds"), "seconds", pa.array(seconds, pa.float64()))
+
+
+def _interval(times: Any, grain_seconds: float) -> float:
+    """Return the time between two samples of the node: the median, as it stands still at times."""
+    distinct = np.unique(times.to_numpy())
+    return float(np.median(np.diff(distinct))) if len(distinct) > 1 else grain_seconds
+
+
+def _covered(seconds: float, grain_seconds: float) -> float:
+    return grain_seconds if seconds >= _WHOLE * grain_seconds else seconds
 
 
 def _harm(samples: Any, grain_seconds: float) -> Any:
     pa = _arrow()
     keys = [name for name in TABLES["verdicts"] if kind_of(name) == "text"]
-    found = _grouped(_grained(samples, grain_seconds), ["time", *keys], {"lost_seconds": ("lost_seconds", "sum")})
-    return found.append_column("seconds", pa.array([grain_seconds] * len(found)))
+    wanted = {"lost_seconds": ("lost_seconds", "sum"), "seconds": ("seconds", "sum")}
+    found = _grouped(_grained(samples, grain_seconds), ["time", *keys], wanted)
+    seconds = [_covered(each or 0.0, grain_seconds) for each in found.column("seconds").to_pylist()]
+    return found.set_column(found.column_names.index("seconds"), "seconds", pa.array(seconds, pa.float64()))
 
 
 def _node(containers: Any, capacity: NodeCapacity) -> Any:
-    """Return the node's rows from those of its containers; a cgroup above another one with a row is left out."""
+    """Return the node's rows from those of its containers; a cgroup above another one with a row is left out.
+
+    A row lasts as long as the longest of its containers'; one that was there for a part of it counts for that part.
+    """
     pa = _arrow()
     paths = set(containers.column("path").to_pylist())
     above = {path[: place or 1] for path in paths for place, sign in enumerate(path) if sign == "/"} - {"/"} | {"/"}
     leaves = containers.filter(pa.array([path not in above for path in containers.column("path").to_pylist()]))
     classes = {**dict.fromkeys(SERVICE_CLASSES, "service"), **dict.fromkeys(BATCH_CLASSES, "batch")}
+    longest: dict[float, float] = {}
+    for time, seconds in zip(*(containers.column(name).to_pylist() for name in ("time", "seconds")), strict=True):
+        longest[time] = max(longest.get(time, 0.0), seconds)
     sums: dict[float, dict[str, float]] = {}
     for row in leaves.to_pylist():
         own = sums.setdefault(row["time"], dict.fromkeys(TABLES["nodes"], 0.0))
         group = classes.get(row["qos"], "other")
-        own["seconds"] = row["seconds"]
-        own[f"cpu_used_{group}_cores"] += row.get("cpu_cores") or 0.0
-        own[f"memory_used_{group}_bytes"] += row.get("memory_bytes") or 0.0
+        own["seconds"] = longest[row["time"]]
+        part = row["seconds"] / longest[row["time"]]
+        own[f"cpu_used_{group}_cores"] += part * (row.get("cpu_cores") or 0.0)
+        own[f"memory_used_{group}_bytes"] += part * (row.get("memory_bytes") or 0.0)
         if group != "batch":
-            own["cpu_requested_cores"] += row.get("cpu_request_cores") or 0.0
-            own["memory_requested_bytes"] += row.get("memory_request_bytes") or 0.0
+            own["cpu_requested_cores"] += part * (row.get("cpu_request_cores") or 0.0)
+            own["memory_requested_bytes"] += part * (row.get("memory_request_bytes") or 0.0)
     fixed = {
         "logical_cores": float(capacity.logical_cores),
         "physical_cores": float(capacity.physical_cores),
@@ -211,7 +239,10 @@ def _actions(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def _write(to: Path, name: str, day: str, node: str, table: Any) -> int:
-    """Write a table with exactly the columns of its schema, in order of time."""
+    """Write a table with exactly the columns of its schema, in order of time; return its rows.
+
+    Rows that are there and older than the first new one stay: the node keeps its samples for a while only.
+    """
     pa = _arrow()
     columns = {}
     for column in TABLES[name]:
@@ -219,8 +250,9 @@ def _write(to: Path, name: str, day: str, node: str, table: Any) -> int:
         known = column in table.column_names
         columns[column] = table.column(column).cast(kind) if known else pa.nulls(len(table), kind)
     metadata = {METADATA_KEY: SCHEMA, "koord.table": name}
-    sorted_table = pa.table(columns).sort_by("time").replace_schema_metadata(metadata)
     path = to / name / f"date={day}" / f"node={node}" / f"part-0{SUFFIX}"
+    made = pa.concat_tables([*_older(path, columns["time"]), pa.table(columns)], promote_options="default")
+    sorted_table = made.sort_by("time").replace_schema_metadata(metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + PARTIAL)
     try:
@@ -229,3 +261,16 @@ def _write(to: Path, name: str, day: str, node: str, table: Any) -> int:
     finally:
         partial.unlink(missing_ok=True)
     return len(sorted_table)
+
+
+def _older(path: Path, times: Any) -> Iterator[Any]:
+    pa = _arrow()
+    if not path.exists() or not len(times):
+        return
+    try:
+        before = pa.parquet.read_table(path, partitioning=None)
+        kept = before.filter(pa.compute.less(before.column("time"), pa.compute.min(times)))
+    except (OSError, ValueError, KeyError) as error:
+        _log.warning("%s is replaced: %s", path, error)
+        return
+    yield kept.replace_schema_metadata(None)

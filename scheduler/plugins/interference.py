@@ -16,7 +16,7 @@ from api.crds import NODE_METRIC, WORKLOAD_PROFILE, WorkloadProfile
 from api.kube.interference import RESOURCES
 from api.kube.objects import Node
 from api.kube.workload import Workload, workload_of
-from api.protocol import LABEL_QOS_CLASS
+from api.protocol import ANNOTATION_SLOW_RATIO, LABEL_QOS_CLASS
 from api.qos import QoSClass
 from cluster.resources import Key, custom
 from scheduler.cluster_state.columns import Row, Rows
@@ -99,6 +99,8 @@ class Interference(Plugin[NeighbourSpec]):
         self._node_type = handle.snapshot.labels.column(NODE_TYPE_LABEL)
         self._under = handle.snapshot.column(np.int64, 0)
         """Bits of the resources under live verdict."""
+        self._slow_percent = handle.snapshot.column(np.int64, 100)
+        """Time that work takes on a node, 100 where it is as fast as the fleet."""
         self._stated: dict[Row, Stated] = {}
         self._accused: dict[Row, frozenset[str]] = {}
         """Culprits named by live verdicts of a row."""
@@ -114,6 +116,7 @@ class Interference(Plugin[NeighbourSpec]):
     def node_changed(self, row: Row, node: Node) -> None:
         """Take up the verdicts of a new node; a changed node type changes what its residents are like."""
         self.pressure_matrix.ensure(self.handle.snapshot.capacity)
+        self._slow_percent.values[row] = _slow_percent(node.metadata.annotations.get(ANNOTATION_SLOW_RATIO, ""))
         metric = self.handle.objects(NODE_METRICS).get(Key("", node.name))
         if row not in self._stated and metric is not None:
             self._stated[row] = Stated(from_metric(metric), self._now)
@@ -199,11 +202,12 @@ class Interference(Plugin[NeighbourSpec]):
         return bits
 
     def score(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Scores | None:
-        """100 where nothing is lost, 50 at the configured loss, towards 0 beyond."""
+        """100 where nothing is lost, 50 at the configured loss, towards 0 beyond; less on nodes known to be slow."""
+        slow = self._slow_percent.values[rows]
         if not spec.profiled:
-            return None
+            return 10_000 // slow if (slow > 100).any() else None
         lost = self.lost(spec, rows)
-        scores: Scores = 100 * self._half // (self._half + lost)
+        scores: Scores = 10_000 * self._half // ((self._half + lost) * slow)
         return scores
 
     def lost(self, spec: NeighbourSpec, rows: Rows) -> NDArray[np.int64]:
@@ -350,3 +354,11 @@ def _listed(amounts: Mapping[str, float]) -> str:
         return "nothing"
     ordered = sorted(amounts.items(), key=lambda item: -item[1])
     return ", ".join(f"{amount:.3g} to {name}" for name, amount in ordered)
+
+
+def _slow_percent(text: str) -> int:
+    """Return the slowness of an annotation in percent, 100 to 400; 100 for one that cannot be read."""
+    try:
+        return min(max(round(100 * float(text)), 100), 400)
+    except (ValueError, OverflowError):
+        return 100

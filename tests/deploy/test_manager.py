@@ -35,7 +35,8 @@ def granted() -> dict[tuple[str, str], set[str]]:
 
 def watched() -> dict[tuple[str, str], Resource[Any]]:
     found = discover(controllers.plans, Controller, GROUP)  # type: ignore[type-abstract]
-    built = build(ManagerSettings(), found, "defaults")
+    asked = {"controllers": {name: {"enabled": True} for name in found}}
+    built = build(convert(asked, ManagerSettings, "all"), found, "all")
     return {(kind.group, kind.plural): kind for each in built.values() for kind in kinds_of(each)}
 
 
@@ -51,6 +52,7 @@ def test_every_kind_that_a_controller_watches_is_granted() -> None:
 
 def test_what_is_granted_is_watched_or_written_and_nothing_is_granted_whole() -> None:
     beside = {("events.k8s.io", "events"), ("coordination.k8s.io", "leases"), ("", "nodes/status")}
+    beside.add(("interference.koordinator.sh", "workloadprofiles/status"))
     for (group, resource), verbs in granted().items():
         assert (group, resource) in watched() or (group, resource) in beside
         assert "*" not in {group, resource, *verbs}

@@ -46,6 +46,11 @@ RIGHTS = {
         "koordlet/kube/rules.py",
         "Informer(client, _RULES",
     ),
+    ("interference.koordinator.sh", "workloadprofiles"): (
+        {"get"},
+        "koordlet/kube/fleet_baselines.py",
+        "client.find(_PROFILES",
+    ),
 }
 """Verbs of the role, by group and resource; a file that uses them and what it says there."""
 

@@ -158,6 +158,9 @@ def test_cost_by_quota(lake: Path, tmp_path: Path) -> None:
     assert found["retail"]["harm_caused"] == pytest.approx(8.0)
     assert found["batch"]["used"] == pytest.approx(14.0)
     assert found["batch"]["harm_caused"] == pytest.approx(102.0)
+    put(lake, "verdicts", "c", [harm(T0, WEB, "Job/gone/left", 3.0)])
+    found = {row["payer"]: row for row in ask(lake, "cost", "--prices", str(prices), "--by", "quota")}
+    assert (found["gone"]["asked"], found["gone"]["harm_caused"]) == (0.0, 3.0), "harm of what has no row of its own"
     prices.write_text('[quotas]\n"shop" = "x\' OR 1"\n')
     done = CliRunner().invoke(main, ["analyze", "--from", str(lake), "cost", "--prices", str(prices), "--by", "quota"])
     assert done.exit_code == 2

@@ -79,3 +79,16 @@ def test_a_quantity_that_cannot_be_read_leaves_the_forecast() -> None:
     forecasts.apply(NODE_METRIC, [StoreDelta(DeltaType.UPDATED, Key("", "n1"), None, bad)])
     assert before
     assert forecasts.value() == before
+
+
+def test_a_report_from_the_future_does_not_end_a_nodes_forecast() -> None:
+    forecasts = NodeForecasts()
+    forecasts.value()
+    for hour in range(MIN_HOURS + 2):
+        forecasts.apply(NODE_METRIC, [report(hour)])
+    forecasts.apply(NODE_METRIC, [report(24 * 365 * 100)])
+    for hour in range(MIN_HOURS + 2, 6 * 24 + 9):
+        forecasts.apply(NODE_METRIC, [report(hour)])
+    assert forecasts.value()["n1"][0] >= 80_000, "the peak of every morning is forecast as if nothing had been"
+    forecasts.apply(NODE_METRIC, [report(6 * 24 + 12)])
+    assert forecasts.value()["n1"][0] <= 60_000

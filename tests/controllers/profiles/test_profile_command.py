@@ -58,5 +58,23 @@ def test_the_scheduler_reads_the_objects(lake: Path) -> None:
     assert traits.aggressiveness[0] == 0
 
 
+def test_replicas_of_a_culprit_share_what_was_lost_to_it(lake: Path) -> None:
+    alone = {row["workload"]: row["resources"]["cpu"] for row in msgspec.json.decode(ask(lake, "-o", "json"))}
+    for node in ("a", "b"):
+        twins = [
+            container(T0 + turn * 300, SUM, (1.0 + (turn + "ab".index(node)) % 3) / 2, None) | {"path": f"/{SUM}{name}"}
+            for turn in range(TURNS)
+            for name in ("", "-2")
+        ]
+        others = [container(T0 + turn * 300, name, 1.0, 2.0) for turn in range(TURNS) for name in (WEB, DB)]
+        folder = lake / "profiles" / "date=2023-11-14" / f"node={node}"
+        (folder / "part-0.parquet").unlink()
+        folder.rmdir()
+        put(lake, "profiles", node, [*twins, *others])
+    shared = {row["workload"]: row["resources"]["cpu"] for row in msgspec.json.decode(ask(lake, "-o", "json"))}
+    assert shared[WEB]["sensitivity"] == pytest.approx(alone[WEB]["sensitivity"], rel=0.01)
+    assert shared[SUM]["aggressiveness"] == pytest.approx(alone[SUM]["aggressiveness"] / 2, rel=0.01)
+
+
 def test_without_tables_nothing_is_said(tmp_path: Path) -> None:
     assert msgspec.json.decode(ask(tmp_path, "-o", "json")) == []

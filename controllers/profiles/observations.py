@@ -1,0 +1,181 @@
+"""Projection: what the nodes' reports say of victims, neighbours and usual values, as sums. Bounded; once asked for.
+
+A report stands for the time since the node's report before. Each pod with a loss to others, or of a workload that had
+one, is a victim: with every neighbour it makes a row of pressure and loss (`controllers/profiles/merge.py`). Sums lose
+half their weight in a week, so what a workload was like before its last release fades.
+"""
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from api.crds import NodeMetric
+from api.crds.node_metric import PodUsage
+from api.kube.interference import (
+    EXTENSION_INTERFERENCE,
+    EXTENSION_USUAL,
+    EXTENSION_WORKLOAD,
+    RESOURCES,
+    WireExtension,
+    WireUsualValues,
+    WireVerdict,
+)
+from api.kube.resources import CPU, QuantityError, parse_quantity
+from api.kube.times import epoch_seconds
+from api.kube.workload import workload_named
+from cluster.resources import Resource
+from cluster.store import StoreDelta
+from controllers.kinds import NODE, NODE_METRIC, Node
+from controllers.profiles.merge import ALL, GROUPS, Evidence
+from controllers.profiles.pair_sums import PairSums, Reported
+from controllers.profiles.usual_values import FleetValues
+from controllers.runtime.view import Projection
+from controllers.runtime.writes import kind_name
+from detector.histograms import Values
+
+LONGEST_SECONDS = 300.0
+"""A report stands for no more than this: what a node did while it was silent is not known."""
+MOST_WORKLOADS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is known at one moment; the sums are of the moment at which they are asked for."""
+
+    workloads: Sequence[str]
+    """Names by number."""
+    sums: PairSums
+    usual: FleetValues
+    reports: int
+    refused: int
+    """Pods of workloads for which there was no room."""
+
+
+class Observations(Projection[Observed]):
+    """Sums over all nodes, in this process; profiles published before are what a restart begins with."""
+
+    watches: ClassVar[tuple[Resource[Any], ...]] = (NODE, NODE_METRIC)
+
+    def __init__(self) -> None:
+        self._wanted = False
+        self._cores: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        """Time of each node's newest report."""
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
+        self._suffers: set[tuple[int, int]] = set()
+        """Workload and resource of all that ever lost."""
+        self._sums = PairSums()
+        self._usual = FleetValues()
+        self._reports = 0
+        self._refused = 0
+
+    def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
+        """Take in nodes and reports."""
+        if kind_name(resource) == kind_name(NODE):
+            for change in changes:
+                self._node(change.key.name, change.new)
+            return
+        if not self._wanted:
+            return
+        for change in changes:
+            if change.new is None:
+                self._last.pop(change.key.name, None)
+            else:
+                self._report(change.key.name, change.new)
+
+    def value(self) -> Observed:
+        """Return what is known; from here on reports are taken in."""
+        self._wanted = True
+        return Observed(self._names, self._sums, self._usual, self._reports, self._refused)
+
+    def _node(self, name: str, node: Node | None) -> None:
+        if node is None:
+            self._cores.pop(name, None)
+            return
+        try:
+            self._cores[name] = float(parse_quantity(node.status.capacity.get(CPU, 0), 1000)) / 1000
+        except QuantityError:
+            self._cores.pop(name, None)
+
+    def _report(self, name: str, metric: NodeMetric) -> None:
+        time, before = epoch_seconds(metric.status.update_time), self._last.get(name)
+        if time is None:
+            return
+        self._last[name] = time
+        cores = self._cores.get(name, 0.0)
+        # The first report has no begin; one that is not newer than the last one tells of a clock, not of a time.
+        if before is None or time <= before or cores <= 0:
+            return
+        self._reports += 1
+        group = zlib.crc32(name.encode()) % GROUPS
+        seconds = min(time - before, LONGEST_SECONDS)
+        self._pairs(metric, group, seconds, cores)
+        self._usual_values(metric, name, time)
+
+    def _pairs(self, metric: NodeMetric, group: int, seconds: float, cores: float) -> None:
+        running = [found for pod in metric.status.pods_metric if (found := self._pod(pod, cores)) is not None]
+        if len(running) < 2:
+            return
+        numbers = np.array([number for number, _, _ in running], np.int64)
+        pressure = np.array([share for _, share, _ in running])
+        for place, (number, share, verdicts) in enumerate(running):
+            stated = {RESOURCES.index(each.resource): each for each in verdicts if each.resource in RESOURCES}
+            self._suffers.update((number, which) for which in stated)
+            for which in range(len(RESOURCES)):
+                if (number, which) in self._suffers:
+                    others = np.arange(len(running)) != place
+                    told = Reported(number, which, group, seconds, share)
+                    self._row(told, numbers[others], pressure[others], stated.get(which))
+
+    def _row(self, told: Reported, numbers: Any, pressure: Values, verdict: WireVerdict | None) -> None:
+        lost = _finite(verdict.lost_seconds_per_second) if verdict else 0.0
+        if verdict is not None and (verdict.correlated or not verdict.shares):
+            whole = np.array([pressure.sum()])
+            self._sums.add(told, Evidence.CORRELATED, np.array([ALL]), whole, np.array([lost]))
+            return
+        losses = np.zeros(len(numbers))
+        for culprit, share in zip(verdict.culprits, verdict.shares, strict=False) if verdict else ():
+            own = numbers == self._numbers.get(culprit, -2)
+            if own.any():
+                weight = pressure[own] / max(float(pressure[own].sum()), 1e-12)
+                losses[own] += lost * min(max(_finite(share), 0.0), 1.0) * weight
+        self._sums.add(told, Evidence.DIRECT, numbers, pressure, losses)
+
+    def _pod(self, pod: PodUsage, cores: float) -> tuple[int, float, list[WireVerdict]] | None:
+        """Return number of the workload, share of the node's CPUs, and open verdicts; None for no known workload."""
+        stated = pod.extensions or {}
+        workload = stated.get(EXTENSION_WORKLOAD)
+        if not isinstance(workload, str) or workload_named(workload) is None:
+            return None
+        number = self._numbers.get(workload)
+        if number is None:
+            if len(self._names) >= MOST_WORKLOADS:
+                self._refused += 1
+                return None
+            number = self._numbers[workload] = len(self._names)
+            self._names.append(workload)
+        try:
+            share = float(parse_quantity(pod.pod_usage.resources.get(CPU, 0), 1000)) / 1000 / cores
+            listed = msgspec.convert(stated.get(EXTENSION_INTERFERENCE) or {}, WireExtension).verdicts
+        except (QuantityError, msgspec.ValidationError):
+            return None  # the node's account wrote it: it tells nothing
+        return number, min(max(share, 0.0), 1.0), listed
+
+    def _usual_values(self, metric: NodeMetric, node: str, time: float) -> None:
+        stated: Mapping[str, Any] = metric.status.extensions or {}
+        try:
+            listed = msgspec.convert(stated.get(EXTENSION_USUAL) or [], list[WireUsualValues])
+        except msgspec.ValidationError:
+            return
+        for each in listed:
+            self._usual.add(each, node, time)
+
+
+def _finite(number: float) -> float:
+    return number if math.isfinite(number) and number > 0 else 0.0

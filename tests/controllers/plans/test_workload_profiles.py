@@ -1,0 +1,134 @@
+"""Profiles from reports: made, published anew when they change, deleted when old; those of others are left alone."""
+
+import time
+
+import msgspec
+import numpy as np
+import pytest
+
+from api.crds import WorkloadProfile
+from api.kube.workload import Workload
+from cluster import Key, merge_patch
+from cluster.twin import Twin
+from controllers.kinds import NODE, NODE_METRIC, WORKLOAD_PROFILE
+from controllers.plans.workload_profiles import WorkloadProfiles
+from controllers.runtime.view import ClusterCopy
+from controllers.runtime.writes import Verb, kind_name
+from scheduler.interference.profile import Profiles
+from tests.capacity import NOW, a_node, a_report, to_load
+from tests.controllers.profiles.fleet import CORES, at, name_of, pods_of, usual
+from tests.managed import added, built, copy_of, running
+from tests.waiting import wait_for
+
+WEB, BATCH = 0, 1
+
+
+def observing(turns: int = 10, lost: float = 0.1) -> ClusterCopy:
+    """A cluster whose nodes report that WEB loses to BATCH."""
+    controller = built(WorkloadProfiles, enabled=True)
+    copy = copy_of(controller, {NODE: [a_node(f"n{node}", CORES) for node in range(3)]})
+    copy.view("it", full=True)
+    draw = np.random.default_rng(1)
+    for turn in range(turns):
+        copy.apply(NODE_METRIC, added([a_report_of(node, turn, lost, draw) for node in range(3)]))
+    return copy
+
+
+def a_report_of(node: int, turn: int, lost: float, draw: np.random.Generator):  # type: ignore[no-untyped-def]
+    cores = {WEB: 2.0, BATCH: float(draw.uniform(2, 6))}
+    verdict = {
+        "resource": "cpu",
+        "culprits": [name_of(BATCH)],
+        "shares": [1.0],
+        "lostSecondsPerSecond": lost * cores[BATCH] / 4,
+    }
+    stated = {"usualValues": [usual(WEB, 0.02, draw)]}
+    return a_report(f"n{node}", pods=pods_of(cores, {WEB: [verdict]}), updated=at(turn), extensions=stated)
+
+
+def planned(copy: ClusterCopy, now: float):  # type: ignore[no-untyped-def]
+    return built(WorkloadProfiles, enabled=True).plan(copy.view("it", full=True), now).writes
+
+
+def stored(copy: ClusterCopy, now: float) -> list[WorkloadProfile]:
+    """Carry out the creations and statuses of a plan."""
+    found = {}
+    for write in planned(copy, now):
+        if write.verb is Verb.CREATE:
+            found[write.key] = dict(write.body)
+        elif write.subresource == "status":
+            found[write.key]["status"] = write.body["status"]
+    made = [msgspec.convert(each, WorkloadProfile) for each in found.values()]
+    copy.apply(WORKLOAD_PROFILE, added(made))
+    return made
+
+
+def test_profiles_that_the_scheduler_reads() -> None:
+    copy = observing()
+    made = stored(copy, NOW + 600)
+    assert {each.spec.workload.name for each in made} == {"w0", "w1"}
+    profiles = Profiles(minimum_samples=0)
+    for each in made:
+        profiles.put(each)
+    web, batch = (profiles.traits(Workload("d", "Deployment", name), "") for name in ("w0", "w1"))
+    assert web.sensitivity[0] * batch.aggressiveness[0] / 1e12 == pytest.approx(0.1, rel=0.1), "predicts what was lost"
+    assert batch.sensitivity[0] == 0
+    assert all(len(msgspec.json.encode(each)) < 4096 for each in made)
+
+
+def test_nothing_is_written_again_until_it_changed_and_an_hour_passed() -> None:
+    copy = observing()
+    stored(copy, NOW + 600)
+    assert planned(copy, NOW + 600) == []
+    draw = np.random.default_rng(2)
+    for turn in range(10, 40):
+        copy.apply(NODE_METRIC, added([a_report_of(node, turn, 0.4, draw) for node in range(3)]))
+    assert planned(copy, NOW + 2400) == [], "within the hour"
+    writes = planned(copy, NOW + 600 + 3600)
+    assert {write.verb for write in writes} == {Verb.PATCH}
+    assert all(write.subresource == "status" for write in writes)
+
+
+def test_what_nobody_reports_of_is_deleted_after_two_weeks_but_not_what_others_made() -> None:
+    copy = observing()
+    made = stored(copy, NOW + 600)
+    foreign = msgspec.structs.replace(
+        made[0], metadata=msgspec.structs.replace(made[0].metadata, name="by-hand", labels={})
+    )
+    empty = copy_of(built(WorkloadProfiles, enabled=True), {WORKLOAD_PROFILE: [*made, foreign]})
+    writes = planned(empty, NOW + 15 * 86_400)
+    assert {write.key.name for write in writes if write.verb is Verb.DELETE} == {each.metadata.name for each in made}
+    assert not [write for write in writes if write.key.name == "by-hand"]
+
+
+def test_a_profile_says_what_it_rests_on() -> None:
+    copy = observing()
+    (web,) = [each for each in stored(copy, NOW + 600) if each.spec.workload.name == "w0"]
+    key = Key("d", web.metadata.name)
+    view = copy.view("it", full=True)
+    lines = built(WorkloadProfiles, enabled=True).explain(view, kind_name(WORKLOAD_PROFILE), key, NOW)
+    assert any("sensitivity" in line and "+-" in line for line in lines)
+    assert any("usual values of 1" in line for line in lines)
+
+
+def test_a_running_manager_publishes() -> None:
+    with Twin() as twin, twin.client() as client:
+        for resource in (NODE_METRIC, WORKLOAD_PROFILE):
+            twin.serve(resource)
+        draw = np.random.default_rng(1)
+        twin.load(NODE, [to_load(a_node("n0", CORES))])
+        twin.load(NODE_METRIC, [to_load(a_report_of(0, 0, 0.2, draw))])
+        with running(twin, {"workload_profiles": built(FastProfiles, enabled=True)}):
+            for turn in range(1, 5):
+                status = msgspec.to_builtins(a_report_of(0, turn, 0.2, draw).status)
+                client.patch(NODE_METRIC, Key("", "n0"), merge_patch({"status": status}), subresource="status")
+                time.sleep(0.1)
+            wait_for(lambda: len([each for each in twin.objects(WORKLOAD_PROFILE).values() if each.get("status")]) == 2)
+            listed = [msgspec.convert(each, WorkloadProfile) for each in twin.objects(WORKLOAD_PROFILE).values()]
+            assert all(each.status.resources[0].name == "cpu" for each in listed)
+
+
+class FastProfiles(WorkloadProfiles):
+    """Plans every tenth of a second."""
+
+    period_seconds = 0.1

@@ -1,0 +1,134 @@
+"""Sums from reports: planted figures are found, hostile reports tell nothing, and nothing grows without bound."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from controllers.profiles import pair_sums, usual_values
+from controllers.profiles.merge import traits
+from controllers.profiles.observations import Observations
+from tests.capacity import NOW, a_report
+from tests.controllers.profiles.fleet import CORES, PERIOD, added, at, name_of, pods_of, report, reports, usual
+
+WORKLOADS = 12
+
+
+def planted(nodes: int = 30, turns: int = 30) -> tuple[Observations, np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(1)
+    sensitivity, strength = draw.lognormal(-1.5, 0.8, WORKLOADS), draw.lognormal(0.0, 0.6, WORKLOADS)
+    found = Observations()
+    found.value()
+    added(found, nodes)
+    for node in range(nodes):
+        here = draw.choice(WORKLOADS, 6, replace=False)
+        for turn in range(turns):
+            cores = {int(number): float(draw.uniform(0.5, 4)) for number in here}
+            verdicts: dict[int, list[dict[str, Any]]] = {}
+            for victim in here:
+                harm = {
+                    other: float(sensitivity[victim] * strength[other] * cores[other] / CORES * draw.lognormal(0, 0.3))
+                    for other in here
+                    if other != victim
+                }
+                lost = sum(harm.values())
+                named = sorted(harm, key=lambda each: -harm[each])
+                verdicts[int(victim)] = [
+                    {
+                        "resource": "cpu",
+                        "culprits": [name_of(int(each)) for each in named],
+                        "shares": [harm[each] / lost for each in named],
+                        "lostSecondsPerSecond": lost,
+                    }
+                ]
+            report(found, node, a_report(f"n{node}", pods=pods_of(cores, verdicts), updated=at(turn)))
+    return found, sensitivity, strength
+
+
+def test_who_is_sensitive_and_who_is_aggressive_is_found() -> None:
+    found, sensitivity, strength = planted()
+    seen = found.value()
+    numbers = [int(name.rpartition("w")[2]) for name in seen.workloads]
+    each = traits(seen.sums.of(0), len(numbers), 1)
+    assert spearmanr(sensitivity[numbers], each.sensitivity.value)[0] >= 0.95
+    assert spearmanr(strength[numbers], each.strength.value)[0] >= 0.95
+    assert not each.sensitivity.correlated.any()
+    assert not len(seen.sums.of(3).victims), "no other resource"
+
+
+UNREADABLE: dict[str, dict[str, Any]] = {
+    "number": {"podsMetric": [{"name": "x", "namespace": "d", "extensions": {"workload": 7}}]},
+    "short": {"podsMetric": [{"name": "x", "namespace": "d", "extensions": {"workload": "a/b"}}]},
+    "no time": {"updateTime": "no time"},
+    "text": {"extensions": {"usualValues": "none"}},
+    "no signal": {"extensions": {"usualValues": [{"workload": name_of(1)}]}},
+    "far": {
+        "extensions": {"usualValues": [{"workload": name_of(1), "signal": "cpi", "points": [10**9] * 16, "weight": 9}]}
+    },
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_report_that_cannot_be_read_tells_nothing(name: str) -> None:
+    status = {"updateTime": at(2)} | UNREADABLE[name]
+    found = Observations()
+    found.value()
+    added(found, 1)
+    report(found, 0, a_report("n0", updated=at(0)))
+    report(found, 0, msgspec.convert({"metadata": {"name": "n0"}, "status": status}, type(a_report())))
+    assert len(found.value().sums) == 0
+    assert len(found.value().usual) == 0
+
+
+def test_losses_beyond_all_reason_are_bounded_by_time_and_share() -> None:
+    found = Observations()
+    found.value()
+    added(found, 1)
+    verdict = {
+        "resource": "cpu",
+        "culprits": [name_of(1), name_of(1)],
+        "shares": [float("nan"), 7.0],
+        "lostSecondsPerSecond": 0.5,
+    }
+    report(found, 0, a_report("n0", updated=at(0)))
+    later = a_report("n0", updated=at(10_000), pods=pods_of({0: 1.0, 1: 1e9}, {0: [verdict]}))
+    report(found, 0, later)
+    sums = found.value().sums.of(0)
+    assert sums.seconds.tolist() == [300.0]
+    assert sums.lost[0] == pytest.approx(150.0)
+    assert sums.pressure[0] == pytest.approx(300.0)
+
+
+def test_what_there_is_no_room_for_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_sums, "MOST", 20)
+    monkeypatch.setattr(usual_values, "MOST_CELLS", 3)
+    found, _, _ = planted(nodes=2, turns=3)
+    assert len(found.value().sums) == 20
+    assert found.value().sums.dropped > 0
+    draw = np.random.default_rng(2)
+    for each in reports(0, 30, draw):
+        report(found, 0, each)
+    assert len(found.value().usual) == 3
+    assert found.value().usual.refused > 0
+
+
+def test_usual_values_add_up_over_nodes_and_survive_a_restart() -> None:
+    found = Observations()
+    found.value()
+    added(found, 4)
+    draw = np.random.default_rng(3)
+    for node in range(4):
+        for turn in range(3):
+            report(
+                found, node, a_report(f"n{node}", updated=at(turn), extensions={"usualValues": [usual(1, 0.02, draw)]})
+            )
+    (published,) = found.value().usual.of(name_of(1), NOW + 3 * PERIOD)
+    assert published.weight == pytest.approx(8 * 300, rel=0.01)
+    middle = 2.0 ** (-20 + np.median(published.points) / 4)
+    assert middle == pytest.approx(0.02, rel=0.2)
+    fresh = Observations().value().usual
+    fresh.restore(name_of(1), [published], NOW + 3 * PERIOD)
+    (again,) = fresh.of(name_of(1), NOW + 3 * PERIOD)
+    assert again.points == published.points
