@@ -187,6 +187,9 @@ CSI_NODES = _builtin("CSINode", "csinodes", "storage.k8s.io", namespaced=False)
 CSI_DRIVERS = _builtin("CSIDriver", "csidrivers", "storage.k8s.io", namespaced=False)
 CSI_STORAGE_CAPACITIES = _builtin("CSIStorageCapacity", "csistoragecapacities", "storage.k8s.io")
 VOLUME_ATTACHMENTS = _builtin("VolumeAttachment", "volumeattachments", "storage.k8s.io", namespaced=False)
+RESOURCE_CLAIMS = _builtin("ResourceClaim", "resourceclaims", "resource.k8s.io")
+RESOURCE_SLICES = _builtin("ResourceSlice", "resourceslices", "resource.k8s.io", namespaced=False)
+DEVICE_CLASSES = _builtin("DeviceClass", "deviceclasses", "resource.k8s.io", namespaced=False)
 MUTATING_WEBHOOK_CONFIGURATIONS = _builtin(
     "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "admissionregistration.k8s.io", namespaced=False
 )

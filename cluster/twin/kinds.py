@@ -58,6 +58,7 @@ _FLAGS: dict[str, frozenset[str]] = {
     "StatefulSet": _STATUS,
     "DaemonSet": _STATUS,
     "Job": _STATUS,
+    "ResourceClaim": _STATUS,
 }
 
 _BUILTIN: tuple[Resource[Any], ...] = tuple(value for value in vars(resources).values() if isinstance(value, Resource))

@@ -23,12 +23,12 @@ from tests.schedobjects import drain, engine, node, pod, rejected, totals
 FIT = {"fit": NodeResourcesFit}
 
 
-def test_a_pod_with_resource_claims_is_refused() -> None:
+def test_a_pod_waits_for_its_resource_claim() -> None:
     made = engine([node("n0")], kinds={"claims": DynamicResources})
     made.on_pod(Action.ADD, pod("p", resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}]), 0.0)
     outcome = made.schedule_one(0.0)
     assert outcome is not None
-    assert "the pod has 1 resource claim(s), which this scheduler does not allocate" in outcome.message
+    assert 'resourceclaim "c" not found' in outcome.message
     made.on_pod(Action.ADD, pod("q"), 0.0)
     assert drain(made) == {"q": "n0"}
 

@@ -116,7 +116,7 @@ def test_what_koordinator_ships_runs_with_its_values() -> None:
     assert not {"NodeResourcesFitPlus", "ScarceResourceAvoidance"} & set(made.plugins)
     weights = {entry.plugin.name: entry.weight for entry in made.profiles.first}
     assert (weights["Reservation"], weights["LoadAwareScheduling"], weights["TaintToleration"]) == (5000, 1, 3)
-    assert [entry.key for entry in made.profiles.first if entry.without] == []
+    assert [entry.key for entry in made.profiles.first if entry.without] == ["dynamicresources"]
     load = made.plugins["LoadAwareScheduling"].config
     assert load.filter_expired_node_metrics is False
     assert load.enable_schedule_when_node_metrics_expired is True

@@ -1,0 +1,197 @@
+"""DynamicResources: devices are chosen once, written with the binding, and given back when that fails."""
+
+from typing import Any
+
+import msgspec
+
+from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
+from api.kube.objects import Pod
+from cluster.resources import Key, Patch
+from scheduler.engine import Engine
+from scheduler.framework import Action, ObjectEvent, Write
+from scheduler.outcome import BindingPlan
+from scheduler.plugins.dynamicresources import CLAIMS, CLASSES, FINALIZER, SLICES, DynamicResources
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from tests.schedobjects import engine, node, pod
+
+
+def show(made: Engine, resource: Any, document: dict[str, Any], now: float = 0.0) -> None:
+    models = {CLAIMS: ResourceClaim, SLICES: ResourceSlice, CLASSES: DeviceClass}
+    item = msgspec.convert(document, models[resource])
+    key = Key(item.metadata.namespace, item.metadata.name)
+    made.on_object(ObjectEvent(resource, Action.UPDATE, key, None, item), now)
+
+
+def slice_of(made: Engine, name: str, *devices: str) -> None:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    listed = [{"name": each, "attributes": {"kind": {"string": each[:-1]}}} for each in devices]
+    document = {
+        "metadata": {"name": name},
+        "spec": {"driver": "d.io", "pool": pool, "nodeName": name, "devices": listed},
+    }
+    show(made, SLICES, document)
+
+
+def claim(
+    made: Engine, name: str, count: int = 1, kind: str = "gpu", status: Any = None, **meta: Any
+) -> dict[str, Any]:
+    selector = {"cel": {"expression": f'device.attributes["d.io"].kind == "{kind}"'}}
+    exactly = {"deviceClassName": "any", "count": count, "selectors": [selector]}
+    document = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "1", **meta},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        "status": status or {},
+    }
+    show(made, CLAIMS, document)
+    return document
+
+
+def asking(name: str, *claims: str, **fields: Any) -> Pod:
+    stated = [{"name": each, "resourceClaimName": each} for each in claims]
+    return pod(name, resourceClaims=stated, **fields)
+
+
+def cluster(**nodes: tuple[str, ...]) -> Engine:
+    made = engine([node(name) for name in nodes], kinds={"claims": DynamicResources, "fit": NodeResourcesFit})
+    show(made, CLASSES, {"metadata": {"name": "any"}})
+    for name, devices in nodes.items():
+        if devices:
+            slice_of(made, name, *devices)
+    return made
+
+
+def attempt(made: Engine, item: Pod, now: float = 0.0) -> BindingPlan | str:
+    made.on_pod(Action.ADD, item, now)
+    outcome = made.schedule_one(now)
+    assert outcome is not None
+    return made.bindings.popleft() if made.bindings else outcome.message
+
+
+def bodies(writes: tuple[Write, ...]) -> list[Any]:
+    return [write.body.body for write in writes if isinstance(write.body, Patch)]
+
+
+def test_a_pod_goes_to_the_devices_and_the_claim_is_written_with_the_binding() -> None:
+    made = cluster(n0=(), n1=("gpu0", "nic0"))
+    claim(made, "c")
+    plan = attempt(made, asking("p", "c"))
+    assert isinstance(plan, BindingPlan)
+    assert plan.placed.node == "n1"
+    status, meta = bodies(plan.writes)
+    assert status["metadata"] == {"uid": "uid-c", "resourceVersion": "1"}
+    assert status["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+    results = status["status"]["allocation"]["devices"]["results"]
+    assert results == [{"request": "r", "driver": "d.io", "pool": "n1", "device": "gpu0"}]
+    assert meta["metadata"] == {"uid": "uid-c", "finalizers": [FINALIZER]}
+    assert [write.verb.value for write in plan.writes] == ["patch-status", "patch", "bind"]
+
+
+def test_a_device_is_taken_from_the_choice_until_the_claim_is_gone() -> None:
+    made = cluster(n0=("gpu0",))
+    for name in ("c", "d"):
+        claim(made, name)
+    plan = attempt(made, asking("p", "c"))
+    assert isinstance(plan, BindingPlan)
+    no_room = "0/1 nodes are available: 1 node(s) could not allocate all resource claims."
+    assert attempt(made, asking("q", "d")) == no_room
+    made.bound(plan, 1.0)
+    assert attempt(made, asking("r", "d")) == no_room
+    results = [{"request": "r", "driver": "d.io", "pool": "n0", "device": "gpu0"}]
+    shown = claim(made, "c", status={"allocation": {"devices": {"results": results}}})
+    assert attempt(made, asking("s", "d")) == no_room
+    item = msgspec.convert(shown, ResourceClaim)
+    made.on_object(ObjectEvent(CLAIMS, Action.DELETE, Key("default", "c"), item, None), 2.0)
+    assert isinstance(attempt(made, asking("t", "d"), 20.0), BindingPlan)
+
+
+def test_a_shared_claim_keeps_its_pods_on_the_nodes_that_reach_its_devices() -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0",))
+    claim(made, "c")
+    assert isinstance(attempt(made, asking("p", "c")), BindingPlan)
+    assert "is being allocated for another pod" in str(attempt(made, asking("q", "c")))
+    results = [{"request": "r", "driver": "d.io", "pool": "n1", "device": "gpu0"}]
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    status = {
+        "allocation": {
+            "devices": {"results": results},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}],
+    }
+    claim(made, "c", status=status, finalizers=[FINALIZER])
+    plan = attempt(made, asking("r", "c"), 10.0)
+    assert isinstance(plan, BindingPlan)
+    assert plan.placed.node == "n1"
+    (body,) = bodies(plan.writes)
+    assert [each["name"] for each in body["status"]["reservedFor"]] == ["p", plan.placed.info.pod.metadata.name]
+    assert "allocation" not in body["status"]
+
+
+def test_what_was_written_for_a_binding_that_failed_is_taken_back() -> None:
+    made = cluster(n0=("gpu0",))
+    claim(made, "c")
+    claim(made, "d")
+    plan = attempt(made, asking("p", "c"))
+    assert isinstance(plan, BindingPlan)
+    made.bind_failed(plan, "the pod is gone", 1.0)
+    assert "could not allocate" in str(attempt(made, asking("q", "d"), 1.0)), "it is unknown what was written"
+    claim(made, "c", status={"reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}]})
+    made.on_pod(Action.DELETE, asking("p", "c"), 2.0)
+    made.tick(2.0)
+    (write,) = [write for write in made.writes if write.resource is CLAIMS]
+    assert bodies((write,))[0]["status"] == {"reservedFor": None}
+    claim(made, "c")
+    made.tick(3.0)
+    assert isinstance(attempt(made, asking("r", "d"), 70.0), BindingPlan)
+
+
+def test_devices_on_a_node_without_room_are_given_back() -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0",))
+    made.on_pod(Action.ADD, pod("old", {"cpu": "4"}, nodeName="n0"), 0.0)
+    results = [{"request": "r", "driver": "d.io", "pool": "n0", "device": "gpu0"}]
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
+    allocation = {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+    }
+    claim(made, "c", status={"allocation": allocation})
+    refused = attempt(made, asking("p", "c", container={"resources": {"requests": {"cpu": "1"}}}))
+    assert "did not reach the devices" in str(refused)
+    made.tick(1.0)
+    (write,) = [write for write in made.writes if write.resource is CLAIMS]
+    assert bodies((write,))[0]["status"] == {"allocation": None, "reservedFor": None}
+    claim(made, "c")
+    outcome = made.schedule_one(10.0)
+    assert outcome is not None
+    assert outcome.node == "n1"
+
+
+def test_claims_of_a_template_are_the_pods_own() -> None:
+    made = cluster(n0=("gpu0",))
+    stated = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    waiting = pod("p", resourceClaims=stated)
+    assert "waiting for the pod's resource claims" in str(attempt(made, waiting))
+    named = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
+    claim(made, "p-gpu-x", ownerReferences=[{"controller": True, "kind": "Pod", "name": "p", "uid": "uid-p"}])
+    assert isinstance(attempt(made, pod("p", resourceClaims=stated, status=named), 5.0), BindingPlan)
+    assert "was not created for the pod" in str(attempt(made, pod("q", resourceClaims=stated, status=named), 6.0))
+    none = {"resourceClaimStatuses": [{"name": "gpu"}]}
+    assert isinstance(attempt(made, pod("r", resourceClaims=stated, status=none), 7.0), BindingPlan)
+
+
+def test_what_is_not_served_is_refused_with_its_name() -> None:
+    made = cluster(n0=("gpu0",))
+    document = claim(made, "c")
+    document["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": [{"name": "s"}]}]
+    show(made, CLAIMS, document)
+    assert "claim c, request r: firstAvailable: not supported by this scheduler" in str(attempt(made, asking("p", "c")))
+    exactly = {"deviceClassName": "none"}
+    document["metadata"]["name"] = "e"
+    document["spec"]["devices"]["requests"] = [{"name": "r", "exactly": exactly}]
+    show(made, CLAIMS, document)
+    assert "no device class none" in str(attempt(made, asking("q", "e")))
+    document["spec"]["devices"]["requests"] = [{"name": "r", "exactly": {"deviceClassName": "any", "count": "x"}}]
+    show(made, CLAIMS, document)
+    assert "nodes are available" in str(attempt(made, asking("s", "e")))
+    claim(made, "f", kind='gpu" && device.attributes["d.io"].none == "x')
+    assert "on which a claim's selector fails" in str(attempt(made, asking("t", "f")))
