@@ -30,7 +30,8 @@ class LossCause:
 LOSS_CAUSES: tuple[LossCause, ...] = (
     LossCause("cpu:neighbour", "cpu", ("cpu.wait_neighbour_ns",), by_others=True),
     LossCause("cpu:kernel", "cpu", ("cpu.wait_kernel_ns",), by_others=True),
-    LossCause("cpu:irq", "cpu", ("cpu.irq_ns", "cpu.softirq_ns"), by_others=True),
+    LossCause("cpu:irq", "cpu", ("cpu.irq_ns", "cpu.softirq_ns"), by_others=True, less=("net.softirq_own_ns",)),
+    LossCause("cpu:own_irq", "cpu", ("net.softirq_own_ns",), by_others=False),
     LossCause("cpu:self", "cpu", ("cpu.wait_self_ns",), by_others=False),
     LossCause("cpu:own_quota", "cpu", ("cpu.wait_own_quota_ns",), by_others=False),
     LossCause("cpu:ancestor_quota", "cpu", ("cpu.wait_ancestor_quota_ns",), by_others=False),
@@ -51,7 +52,8 @@ LOSS_CAUSES: tuple[LossCause, ...] = (
     LossCause("blockio:device", "blockio", ("blockio.excess_ns",), by_others=True, less=("blockio.self_ns",)),
     LossCause("blockio:self", "blockio", ("blockio.self_ns",), by_others=False),
     LossCause("blockio:limit", "blockio", ("blockio.throttle_ns",), by_others=False),
-    LossCause("net:qdisc", "net", ("net.qdisc_delay_ns",), by_others=True),
+    LossCause("net:qdisc", "net", ("net.qdisc_delay_ns",), by_others=True, less=("net.qdisc_self_ns",)),
+    LossCause("net:self", "net", ("net.qdisc_self_ns",), by_others=False),
 )
 """Order of display. A cause whose columns no probe delivers counts as not measured, never as zero."""
 

@@ -438,7 +438,26 @@ METRICS: tuple[Metric, ...] = (
     counter(
         "net.softirq_rx_ns", "cgroup_net_receive_interrupt", Unit.NS, "Receive interrupt time of the cgroup's packets"
     ),
+    counter(
+        "net.softirq_own_ns",
+        "cgroup_net_own_interrupt",
+        Unit.NS,
+        "Receive interrupt time on top of the cgroup's running threads for packets it sent or received itself",
+    ),
+    counter(
+        "net.backlog_delay_ns",
+        "cgroup_net_backlog_wait",
+        Unit.NS,
+        "Time packets waited in a CPU's backlog to be received",
+    ),
+    counter("net.backlog_packets", "cgroup_net_backlog_packets", Unit.COUNT, "Packets that left a CPU's backlog"),
     counter("net.qdisc_delay_ns", "cgroup_net_send_queue_wait", Unit.NS, "Time packets waited in devices' send queues"),
+    counter(
+        "net.qdisc_self_ns",
+        "cgroup_net_send_queue_self",
+        Unit.NS,
+        "Part of the wait in send queues with only own bytes ahead, or that the sender asked for",
+    ),
     counter(
         "net.qdisc_packets", "cgroup_net_send_queue_packets", Unit.COUNT, "Packets that left a device's send queue"
     ),
@@ -447,6 +466,13 @@ METRICS: tuple[Metric, ...] = (
         "cgroup_net_send_queue_duration",
         "Distribution of waits in send queues",
         sum_column="net.qdisc_delay_ns",
+    ),
+    counter(
+        "net.blame_ns",
+        "cgroup_net_blame",
+        Unit.NS,
+        "Wait of a victim's packets in send queues by whose bytes were ahead",
+        table="net.blame",
     ),
     # resctrl
     gauge("resctrl.llc_occupancy_bytes", "cgroup_llc_occupancy", Unit.BYTES, "Last-level cache the cgroup fills"),

@@ -8,16 +8,30 @@ hosts still know the cgroup that made it; elsewhere its events are counted under
 
 - `net.tcp_retransmits`: segments sent again, those that failed to leave not counted.
 - `net.drops`: packets freed as lost whose socket is known, at either end, and by reason in table `net.drop`; what a
-  socket still held at its close is not a loss where the kernel says so (6.7 and later).
+  socket still held at its close is not a loss where the kernel says so (6.7 and later). A packet that was routed or
+  bridged has no socket any more; it is its sender's where that is on this host, else that of the cgroup which uses the
+  end of a veth pair where it arrived.
 - `net.qdisc_delay_ns`, `net.qdisc_packets`, `net.qdisc_hist`: from a send's entry to a device with a queue to its first
   leave of that queue, at the latest to the driver's call. Packets that pass an empty queue by do not wait and are not
-  counted, nor are those a queue splits (segmentation inside tbf). Forwarded packets have no socket.
+  counted, nor are those a queue splits (segmentation inside tbf).
+- `net.qdisc_self_ns`: the part of that delay which no other cgroup is to blame for: with only own bytes ahead, or
+  asked for by the sender itself (pacing by departure times, as TCP does under fq). The rest is shared out by bytes
+  ahead when the packet came, in table `net.blame`.
 - `net.softirq_rx_ns`: of receive interrupts, from a packet's entry into the stack to the next packet's, when it
   reached a socket. The driver's part before the first packet, and packets for a socket busy in a system call (they are
   processed later, in that call), are unkeyed. Before 6.3 only TCP packets are seen to arrive.
+- `net.softirq_own_ns`: of receive interrupts on top of the cgroup's own tasks, what served packets that it sent itself
+  (over loopback or a veth pair) or that reached its sockets. Packets of which neither end is known count as its own up
+  to as much again: they are mostly those for a socket busy in a system call.
+- `net.backlog_delay_ns`, `net.backlog_packets`: the wait in a CPU's backlog, over loopback, a pair, or where one CPU
+  gives packets to another. It belongs to the socket that the packet reached, else to its sender.
+
+Pods behind a veth or netkit pair: a packet crosses the pair with its socket and loses it in the host's IP stack. Its
+sender is known as long as the same CPU handles it (routed, bridged, or wrapped for an overlay), else by the interface
+it came in by; while packets are captured on a bridge's port, which copies them, not at all.
 
 Cost by the kernel's BPF statistics (an empty program shows 58 ns) under `redis-benchmark -t get -n 40000`: 62 to 137 ns
-a program, eight of them for each packet over loopback, entry and exit of soft interrupts included.
+a program, nine of them for each packet over loopback, entry and exit of soft interrupts included.
 """
 
 from collections.abc import Mapping
@@ -29,6 +43,7 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from probes.libbpf import BpfObject
+from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
 
 U64 = np.dtype(np.uint64)
@@ -37,24 +52,37 @@ CGROUP_RECORD = np.dtype(
         ("retransmits", U64),
         ("drops", U64),
         ("rx_ns", U64),
+        ("own_rx_ns", U64),
+        ("unkeyed_rx_ns", U64),
+        ("backlog_ns", U64),
+        ("backlog_packets", U64),
         ("qdisc_ns", U64),
+        ("qdisc_self_ns", U64),
         ("qdisc_packets", U64),
         ("qdisc_hist", U64, (SLOTS,)),
     ]
 )
 OWNER_RECORD = np.dtype([("cgroup", U64)])
-STAMP_RECORD = np.dtype([("since_ns", U64), ("owner", U64)])
-CPU_RECORD = np.dtype(
-    [(name, U64) for name in ("softirq", "segment_ns", "receiver", "send_skb", "send_ns", "send_owner")]
-)
+PAIR_RECORD = np.dtype([("victim", U64), ("culprit", U64)])
 DROP_RECORD = np.dtype([("cgroup", U64), ("reason", U64)])
-LOST_PLACES = ("net.cgroup", "net.reason", "net.stamp", "net.unkeyed_packets", "net.unkeyed_drops", "net.unkeyed_rx_ns")
+LOST_PLACES = (
+    "net.cgroup",
+    "net.reason",
+    "net.stamp",
+    "net.blame_ns",
+    "net.unkeyed_packets",
+    "net.unkeyed_drops",
+    "net.unkeyed_rx_ns",
+)
 REASON_WIDTH = 40
 COLUMNS = {
     "net.tcp_retransmits": "retransmits",
     "net.drops": "drops",
     "net.softirq_rx_ns": "rx_ns",
+    "net.backlog_delay_ns": "backlog_ns",
+    "net.backlog_packets": "backlog_packets",
     "net.qdisc_delay_ns": "qdisc_ns",
+    "net.qdisc_self_ns": "qdisc_self_ns",
     "net.qdisc_packets": "qdisc_packets",
     "net.qdisc_hist": "qdisc_hist",
 }
@@ -70,6 +98,7 @@ _REQUIRED = {
     "qdisc_dequeue": "on_dequeue",
     "net_dev_start_xmit": "on_start_xmit",
     "netif_receive_skb": "on_packet",
+    "netif_rx": "on_backlog",
     "tcp_probe": "on_tcp_packet",
 }
 """Tracepoint to the program that is the same on every kernel."""
@@ -83,8 +112,7 @@ class Net(BpfProbe):
         "net_cgroup": CGROUP_RECORD,
         "net_owner": OWNER_RECORD,
         "net_drop": DROP_RECORD,
-        "net_stamp": STAMP_RECORD,
-        "net_cpu": CPU_RECORD,
+        "net_pair": PAIR_RECORD,
     }
 
     def __init__(self, bpf: BpfObject, reasons: Mapping[int, str]) -> None:
@@ -93,6 +121,8 @@ class Net(BpfProbe):
         self._drops = bpf.map("drops", DROP_RECORD, U64)
         self._known_drops = np.empty(0, dtype=DROP_RECORD)
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
+        self._blame = bpf.map("blame", PAIR_RECORD, U64)
+        self._pairs = PairLedger()
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
 
     @classmethod
@@ -102,6 +132,7 @@ class Net(BpfProbe):
         wanted = [*_REQUIRED.values(), *cls._variants(kernel)]
         bpf = open_object(cls.image(), kernel)
         bpf.resize("cgroups", limits.max_cgroups)
+        bpf.resize("blame", max(limits.max_pairs // 4, 1))
         bpf.without(*set(bpf.program_names).difference(wanted, ["own_sockets"]))
         load(bpf)
         attach(bpf, *wanted)
@@ -125,9 +156,17 @@ class Net(BpfProbe):
         ids = ids.copy()
         fields = sum_per_cpu(values, CGROUP_RECORD)
         dense: dict[str, NDArray[Any]] = {column: fields[field] for column, field in COLUMNS.items()}
+        own = fields["own_rx_ns"]
+        dense["net.softirq_own_ns"] = own + np.minimum(own, fields["unkeyed_rx_ns"])
+        pairs, blamed = self._blame.read(drain=True)
+        self._pairs.add(pairs["victim"], pairs["culprit"], blamed.sum(axis=1))
         _, lost = self._lost.read()
         return Reading(
-            {CGROUP: Table({"cgroup": ids}, dense), "net.drop": self._by_reason()},
+            {
+                CGROUP: Table({"cgroup": ids}, dense),
+                "net.drop": self._by_reason(),
+                "net.blame": self._pairs.table("net.blame_ns"),
+            },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
 
@@ -142,6 +181,7 @@ class Net(BpfProbe):
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
+        self._pairs.forget(ids)
         self._drops.delete(self._known_drops[np.isin(self._known_drops["cgroup"], ids)])
 
 

@@ -14,6 +14,7 @@ _CAUSE_COLOURS = {
     "cpu:neighbour": "#c0392b",
     "cpu:kernel": "#8e44ad",
     "cpu:irq": "#d35db5",
+    "cpu:own_irq": "#e8b4dc",
     "cpu:self": "#5dade2",
     "cpu:own_quota": "#f1c40f",
     "cpu:ancestor_quota": "#e67e22",
@@ -29,6 +30,7 @@ _CAUSE_COLOURS = {
     "blockio:self": "#85c1e9",
     "blockio:limit": "#a9cce3",
     "net:qdisc": "#b7950b",
+    "net:self": "#d4c27a",
 }
 _CULPRIT_COLOURS = ("#34495e", "#e59866", "#76d7c4", "#af7ac5", "#f7dc6f", "#7fb3d5")
 _LONGEST_NAME = 44

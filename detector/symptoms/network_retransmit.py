@@ -1,6 +1,8 @@
-"""TCP segments sent again: progress lost until they arrive."""
+"""TCP segments that were dropped on this host and sent again: progress lost until they arrive."""
 
 from typing import ClassVar
+
+import numpy as np
 
 from detector.rules import Rule
 from detector.symptom import BlameSource, Signal, Symptom
@@ -11,7 +13,7 @@ SECONDS_EACH = 0.2
 
 
 class NetworkRetransmit(Symptom):
-    """An estimate from a count, so never a confident one."""
+    """An estimate from counts, so never a confident one. What the network beyond the host loses is no neighbour's doing."""
 
     resource: ClassVar[str] = "network"
     cause: ClassVar[str] = "retransmit"
@@ -20,7 +22,8 @@ class NetworkRetransmit(Symptom):
     default_rule: ClassVar[Rule | None] = Rule(threshold=1.0)
 
     def sense(self, view: View) -> Signal | None:
-        """At most so many seconds per second, summed over connections."""
-        if not view.has("net.tcp_retransmits"):
+        """At most so many seconds per second, summed over connections; a packet lost elsewhere is not dropped here."""
+        if not view.has("net.tcp_retransmits", "net.drops"):
             return None
-        return Signal(view.rate("net.tcp_retransmits") * SECONDS_EACH, measured=False)
+        here = np.minimum(view.rate("net.tcp_retransmits"), view.rate("net.drops"))
+        return Signal(here * SECONDS_EACH, measured=False)

@@ -229,7 +229,10 @@ def _net(columns: _Columns, row: int) -> Json | None:
     return {
         "tcp_retransmits": columns.count("net.tcp_retransmits", row),
         "softirq_rx_seconds": columns.seconds("net.softirq_rx_ns", row),
+        "softirq_own_seconds": columns.seconds("net.softirq_own_ns", row),
+        "backlog_delay_seconds": columns.seconds("net.backlog_delay_ns", row),
         "qdisc_delay_seconds": columns.seconds("net.qdisc_delay_ns", row),
+        "qdisc_self_seconds": columns.seconds("net.qdisc_self_ns", row),
         "qdisc_packets": columns.count("net.qdisc_packets", row),
         "drops": columns.count("net.drops", row),
     }

@@ -28,6 +28,7 @@ CAUSE_STYLES: Mapping[str, CauseStyle] = {
     "cpu:neighbour": CauseStyle("N", "red", "CPU held by another cgroup"),
     "cpu:kernel": CauseStyle("K", "magenta", "CPU held by kernel threads"),
     "cpu:irq": CauseStyle("I", "magenta", "interrupts on top of its threads"),
+    "cpu:own_irq": CauseStyle("r", "blue", "interrupts for its own packets"),
     "cpu:self": CauseStyle("s", "blue", "CPU held by its own threads"),
     "cpu:own_quota": CauseStyle("q", "yellow", "its own CPU quota"),
     "cpu:ancestor_quota": CauseStyle("a", "yellow", "a parent's CPU quota"),
@@ -42,7 +43,8 @@ CAUSE_STYLES: Mapping[str, CauseStyle] = {
     "blockio:device": CauseStyle("D", "red", "others' IO keeps the disk busy"),
     "blockio:self": CauseStyle("o", "blue", "block IO behind its own IO"),
     "blockio:limit": CauseStyle("b", "yellow", "its own IO limit"),
-    "net:qdisc": CauseStyle("T", "red", "packets wait in the send queue"),
+    "net:qdisc": CauseStyle("T", "red", "packets wait for others' in the send queue"),
+    "net:self": CauseStyle("t", "blue", "packets wait for its own, or as it asked for"),
 }
 """Styles by cause: upper-case letters for losses to others; lower-case ones for own doing, limits, or no culprit."""
 _OTHER_STYLE = CauseStyle("*", "white", "")

@@ -14,7 +14,7 @@ from api.loss import CAUSED_BY_OTHERS, lost_ns, total_lost_ns
 from api.window import Delta, Window
 from koordlet.snapshot.document import KERNEL_PATH, OTHER_PATH
 
-BLAME_TABLES = {"cpu.blame": "cpu", "memory.blame": "memory", "blockio.blame": "blockio"}
+BLAME_TABLES = {"cpu.blame": "cpu", "memory.blame": "memory", "blockio.blame": "blockio", "net.blame": "net"}
 """Tables whose amounts are lost time, and the resource; smt.blame is exposure, not loss."""
 RATE_SECONDS = 5.0
 """Rates are over this much of the window, so that one slow second does not reshuffle the screen."""

@@ -2,13 +2,18 @@
 /* Network losses and delays of each cgroup's sockets: TCP retransmits, drops, the wait in send queues, and the receive
  * interrupt's time.
  *
- * A send's wait runs from its entry to a device with a queue to its first leave of the queue. Of a receive interrupt,
- * the time from one packet's entry into the stack to the next one's belongs to the socket that the packet reached.
+ * A send's wait runs from its entry to a device with a queue to its first leave of the queue, and is shared out among
+ * the cgroups whose bytes were ahead. Of a receive interrupt, the time from one packet's entry into the stack to the next
+ * one's belongs to the socket that the packet reached; and it is the interrupted cgroup's own doing where that socket, or
+ * the one that sent the packet, is its own.
  */
 #include "net.bpf.h"
+#include "net_path.bpf.h"
 
 #define NET_RX_SOFTIRQ 3
+#define TCQ_F_CPUSTATS 0x20
 #define TCQ_F_NOLOCK 0x100
+#define LONGEST_PACE_NS 60000000000ULL /* what is later is a time of another clock */
 #define BULK 64 /* packets followed in one bulk dequeue */
 
 static __always_inline int retransmitted(const struct sock *sk)
@@ -39,6 +44,22 @@ int BPF_PROG(on_retransmit_result, const struct sock *sk, const struct sk_buff *
 	return error ? 0 : retransmitted(sk);
 }
 
+/* A packet left its queue without having waited to the end. */
+static __always_inline void forget_stamp(u64 key)
+{
+	struct net_stamp *stamp = bpf_map_lookup_elem(&stamps, &key);
+	struct net_queue *queue;
+	u64 address;
+
+	if (!stamp)
+		return;
+	address = stamp->queue;
+	queue = bpf_map_lookup_elem(&queues, &address);
+	if (queue)
+		leave_queue(queue, stamp);
+	bpf_map_delete_elem(&stamps, &key);
+}
+
 /* Packets that a socket still held when it was closed are not a loss of the network. */
 static __always_inline bool is_drop(u32 reason)
 {
@@ -63,14 +84,32 @@ static __always_inline void add_drop(u64 owner, u32 reason)
 		count_lost(LOST_REASON, 1);
 }
 
+/* Cgroup of a dropped packet without a socket: its sender, else the user of the pair's end where it arrived. */
+static __always_inline u64 owner_of_dropped(struct sk_buff *skb)
+{
+	struct net_cpu *cpu = this_cpu();
+	struct net_interface interface;
+	struct net_end *end;
+	u64 owner;
+
+	if (!cpu)
+		return NO_OWNER;
+	owner = routed_sender(cpu, skb);
+	if (owner != NO_OWNER || cpu->arrived_skb != (u64)skb)
+		return owner;
+	interface = cpu->arrived;
+	end = bpf_map_lookup_elem(&ends, &interface);
+	return end ? end->user : NO_OWNER;
+}
+
 static __always_inline int dropped(struct sk_buff *skb, struct sock *sk, u32 reason)
 {
 	u64 key = (u64)skb, owner;
 
-	bpf_map_delete_elem(&stamps, &key);
+	forget_stamp(key);
 	if (!is_drop(reason))
 		return 0;
-	owner = owner_of(sk);
+	owner = sk ? owner_of(sk) : owner_of_dropped(skb);
 	if (owner == NO_OWNER)
 		count_lost(UNKEYED_DROPS, 1);
 	else
@@ -100,23 +139,65 @@ static __always_inline bool has_queue(struct sk_buff *skb)
 	return skb->dev->_tx->qdisc->enqueue;
 }
 
+/* How long a packet is to be held back because its sender said so (fq, etf). */
+static __always_inline u64 pace_of(struct sk_buff *skb, u64 now)
+{
+	u64 departs_ns = skb->skb_mstamp_ns;
+
+	return departs_ns > now && departs_ns - now < LONGEST_PACE_NS ? departs_ns - now : 0;
+}
+
 /* In a system call the sender is the socket's user; in a soft interrupt current is the interrupted task. */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(on_send, struct sk_buff *skb)
 {
 	struct net_cpu *cpu = this_cpu();
 	struct sock *sk = skb->sk;
+	bool queued = has_queue(skb);
 
-	if (!cpu || !sk)
+	if (!cpu)
 		return 0;
-	if (!cpu->softirq && is_inet(sk) && is_full(sk))
-		own(sk, bpf_get_current_task_btf());
-	if (!has_queue(skb))
+	cpu->send_skb = 0;
+	if (sk) {
+		if (!cpu->softirq && is_inet(sk) && is_full(sk))
+			own(sk, bpf_get_current_task_btf());
+		cpu->send_owner = owner_of(sk);
+		if (cpu->send_owner != NO_OWNER)
+			teach_user(cpu, skb->dev, cpu->send_owner);
+	} else if (queued) {
+		cpu->send_owner = routed_sender(cpu, skb);
+	} else if (cpu->arrived_skb == (u64)skb) {
+		cpu->send_owner = cpu->sender;
+	} else {
 		return 0;
-	cpu->send_owner = owner_of(sk);
+	}
 	cpu->send_skb = (u64)skb;
+	if (!queued)
+		return 0;
 	cpu->send_ns = bpf_ktime_get_ns();
+	cpu->send_paced_ns = sk ? pace_of(skb, cpu->send_ns) : 0;
+	cpu->send_bytes = skb->len;
 	return 0;
+}
+
+static __always_inline void start_wait(struct Qdisc *qdisc, u64 key, struct net_stamp *stamp)
+{
+	bool locked = !(qdisc->flags & TCQ_F_NOLOCK);
+	struct net_queue *queue;
+
+	stamp->queue = (u64)qdisc;
+	queue = lookup_or_init(&queues, &stamp->queue, &zero_queue);
+	if (!queue)
+		return;
+	if (!locked)
+		forget_stamp(key); /* of the last packet at this address, whose leave was missed */
+	else if (!(qdisc->flags & TCQ_F_CPUSTATS))
+		correct_queue(queue, qdisc->qstats.backlog > stamp->bytes ? qdisc->qstats.backlog - stamp->bytes : 0);
+	enter_queue(queue, stamp, stamp->since_ns);
+	if (bpf_map_update_elem(&stamps, &key, stamp, BPF_ANY)) {
+		leave_queue(queue, stamp);
+		count_lost(LOST_STAMP, 1);
+	}
 }
 
 /* With a lockless queue another CPU may already have sent and freed the packet, so it is not looked into; with a locked
@@ -125,7 +206,7 @@ SEC("tp_btf/qdisc_enqueue")
 int BPF_PROG(on_enqueue, struct Qdisc *qdisc, void *queue, struct sk_buff *skb)
 {
 	struct net_cpu *cpu = this_cpu();
-	struct net_stamp stamp;
+	struct net_stamp stamp = {};
 	u64 key = (u64)skb;
 
 	if (!cpu)
@@ -134,17 +215,22 @@ int BPF_PROG(on_enqueue, struct Qdisc *qdisc, void *queue, struct sk_buff *skb)
 		cpu->send_skb = 0;
 		stamp.since_ns = cpu->send_ns;
 		stamp.owner = cpu->send_owner;
+		stamp.paced_ns = cpu->send_paced_ns;
+		stamp.bytes = cpu->send_bytes;
 		barrier(); /* keeps the compiler from sharing loads between pointers of different kinds */
-	} else if (!(qdisc->flags & TCQ_F_NOLOCK) && skb->sk) {
+	} else if (!(qdisc->flags & TCQ_F_NOLOCK)) {
 		stamp.since_ns = bpf_ktime_get_ns();
-		stamp.owner = owner_of(skb->sk);
+		stamp.bytes = skb->len;
+		if (skb->sk) {
+			stamp.owner = owner_of(skb->sk);
+			stamp.paced_ns = pace_of(skb, stamp.since_ns);
+		}
 	} else {
 		return 0;
 	}
 	if (stamp.owner == NO_OWNER)
 		count_lost(UNKEYED_PACKETS, 1);
-	else if (bpf_map_update_elem(&stamps, &key, &stamp, BPF_ANY))
-		count_lost(LOST_STAMP, 1);
+	start_wait(qdisc, key, &stamp);
 	return 0;
 }
 
@@ -152,16 +238,25 @@ static __always_inline void sent(u64 key, u64 now)
 {
 	struct net_stamp *stamp = bpf_map_lookup_elem(&stamps, &key);
 	struct net_cgroup *stats;
-	u64 delay;
+	struct net_queue *queue;
+	u64 delay, others_ns = 0, address;
 
 	if (!stamp)
 		return;
-	stats = stats_of(stamp->owner);
 	delay = now - stamp->since_ns;
+	address = stamp->queue;
+	queue = bpf_map_lookup_elem(&queues, &address);
+	if (queue) {
+		leave_queue(queue, stamp);
+		if (stamp->owner != NO_OWNER)
+			others_ns = share_wait(queue, stamp, delay);
+	}
+	stats = stamp->owner == NO_OWNER ? NULL : stats_of(stamp->owner);
 	bpf_map_delete_elem(&stamps, &key);
 	if (!stats)
 		return;
 	stats->qdisc_ns += delay;
+	stats->qdisc_self_ns += delay - others_ns;
 	stats->qdisc_packets++;
 	stats->qdisc_hist[log2_slot(delay)]++;
 }
@@ -190,6 +285,39 @@ int BPF_PROG(on_start_xmit, struct sk_buff *skb)
 	return 0;
 }
 
+/* Add time of a receive interrupt on top of the cgroup's tasks, by whether it is the cgroup's own doing. */
+static __always_inline void add_robbed(struct net_cpu *cpu, u64 length)
+{
+	struct net_cgroup *stats;
+	bool own = cpu->receiver == cpu->robbed || cpu->sender == cpu->robbed;
+
+	if (!own && (cpu->receiver != NO_OWNER || cpu->sender != NO_OWNER))
+		return;
+	stats = stats_of(cpu->robbed);
+	if (!stats)
+		return;
+	if (own)
+		stats->own_rx_ns += length;
+	else
+		stats->unkeyed_rx_ns += length;
+}
+
+/* The packet's wait in the backlog belongs to the socket that it reached, else to its sender. */
+static __always_inline void add_waited(struct net_cpu *cpu)
+{
+	u64 owner = cpu->receiver != NO_OWNER ? cpu->receiver : cpu->sender;
+	struct net_cgroup *stats;
+
+	if (!cpu->waited_ns || owner == NO_OWNER)
+		return;
+	stats = stats_of(owner);
+	if (!stats)
+		return;
+	stats->backlog_ns += cpu->waited_ns;
+	stats->backlog_packets++;
+	cpu->waited_ns = 0;
+}
+
 /* End the part of the receive interrupt that belongs to the present receiver. */
 static __always_inline void end_segment(struct net_cpu *cpu, u64 now)
 {
@@ -197,6 +325,13 @@ static __always_inline void end_segment(struct net_cpu *cpu, u64 now)
 	struct net_cgroup *stats;
 
 	cpu->segment_ns = now;
+	add_waited(cpu);
+	if (!cpu->arrived_skb) {
+		cpu->before_ns += length; /* what comes before the first packet is that packet's */
+	} else if (cpu->robbed != NO_OWNER) {
+		add_robbed(cpu, length + cpu->before_ns);
+		cpu->before_ns = 0;
+	}
 	if (cpu->receiver == NO_OWNER) {
 		count_lost(UNKEYED_RX_NS, length);
 		return;
@@ -211,13 +346,21 @@ SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq_entry, unsigned int vector)
 {
 	struct net_cpu *cpu = this_cpu();
+	struct task_struct *task;
 
 	if (!cpu)
 		return 0;
 	cpu->softirq = vector + 1;
+	if (vector != NET_RX_SOFTIRQ)
+		return 0;
+	task = bpf_get_current_task_btf();
+	cpu->robbed = task->pid && !is_kernel_thread(task) ? task_cgroup(task) : NO_OWNER;
 	cpu->receiver = NO_OWNER;
-	if (vector == NET_RX_SOFTIRQ)
-		cpu->segment_ns = bpf_ktime_get_ns();
+	cpu->sender = NO_OWNER;
+	cpu->arrived_skb = 0;
+	cpu->before_ns = 0;
+	cpu->waited_ns = 0;
+	cpu->segment_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -228,19 +371,43 @@ int BPF_PROG(on_softirq_exit, unsigned int vector)
 
 	if (!cpu)
 		return 0;
-	if (cpu->softirq == NET_RX_SOFTIRQ + 1)
+	if (cpu->softirq == NET_RX_SOFTIRQ + 1) {
 		end_segment(cpu, bpf_ktime_get_ns());
+		cpu->arrived_skb = 0;
+	}
 	cpu->softirq = 0;
 	return 0;
 }
 
-SEC("tp_btf/netif_receive_skb")
-int BPF_PROG(on_packet)
+/* A packet enters a CPU's backlog: over loopback, from a pair's other end, or given to this CPU by another. */
+SEC("tp_btf/netif_rx")
+int BPF_PROG(on_backlog, struct sk_buff *skb)
 {
 	struct net_cpu *cpu = this_cpu();
+	u64 sender = NO_OWNER;
 
-	if (cpu && cpu->softirq == NET_RX_SOFTIRQ + 1)
-		end_segment(cpu, bpf_ktime_get_ns());
+	if (!cpu)
+		return 0;
+	if (skb->sk)
+		sender = owner_of(skb->sk);
+	else if (cpu->send_skb == (u64)skb)
+		sender = cpu->send_owner;
+	enter_backlog((u64)skb, sender, bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_packet, struct sk_buff *skb)
+{
+	struct net_cpu *cpu = this_cpu();
+	u64 now;
+
+	if (!cpu)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (cpu->softirq == NET_RX_SOFTIRQ + 1)
+		end_segment(cpu, now);
+	arrive(cpu, skb, now);
 	return 0;
 }
 

@@ -49,10 +49,14 @@ static __always_inline u64 v2_cgroup(struct sock *sk)
 {
 	int cpu_id = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
 	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
+	u64 id;
 
 	for (int level = 0; level < V2_LEVELS && cgroup; level++) {
-		if (cgroup->subsys[cpu_id])
-			return cgroup->kn->id;
+		if (cgroup->subsys[cpu_id]) {
+			id = cgroup->kn->id;
+			barrier_var(id); /* keeps the compiler from sharing the load with one of another kind of pointer */
+			return id;
+		}
 		if (!cgroup->self.parent)
 			break;
 		cgroup = cgroup->self.parent->cgroup;
@@ -63,13 +67,14 @@ static __always_inline u64 v2_cgroup(struct sock *sk)
 static __always_inline u64 owner_of(struct sock *sk)
 {
 	struct net_owner *owner;
+	u64 id;
 
 	if (!sk || !is_inet(sk) || !is_full(sk))
 		return NO_OWNER;
 	owner = bpf_sk_storage_get(&owners, sk, NULL, 0);
-	if (owner && owner->cgroup)
-		return owner->cgroup;
-	return v2_cgroup(sk);
+	id = owner ? owner->cgroup : NO_OWNER;
+	barrier_var(id);
+	return id ? id : v2_cgroup(sk);
 }
 
 #endif

@@ -8,6 +8,8 @@
  *	excess	IOs of one class: number of IOs ahead, nanoseconds and second of each; prints the excess of each
  *	share	a wait shared out: own seat, its length, queued ns, now, then a count, cgroup and owner ns for each seat and
  *		the count of the others; prints what is others', then `blame` lines
+ *	queue	packets in one send queue: `+ OWNER NS BYTES PACED_NS`, `- PACKET NS` (by its number, from 0) or
+ *		`= BYTES` (what the queue says it holds); prints at a leave what is others' after `blame` lines
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -24,11 +26,13 @@ typedef int32_t s32;
 #define SUBPROGRAM static
 #define GLOBAL_SUBPROGRAM static
 
-#include "disk_seats.h"
 #include "log2.h"
 #ifdef DISK
 #include "io_times.h"
+#elif defined(SEND_QUEUE)
+#include "send_queue.h"
 #else
+#include "disk_seats.h"
 #include "run_slices.h"
 #endif
 
@@ -121,6 +125,34 @@ static void share(void)
 	}
 	printf("others %" PRIu64 "\n", share_out(&disk, &io, length, now));
 }
+#elif defined(SEND_QUEUE)
+static void queue_packets(void)
+{
+	struct net_queue queue = {};
+	struct net_stamp stamps[1024] = {};
+	u64 count = 0, ns;
+	char sign;
+
+	while (scanf(" %c", &sign) == 1) {
+		if (sign == '+') {
+			struct net_stamp *stamp = &stamps[count++ & 1023];
+
+			stamp->owner = number();
+			stamp->since_ns = number();
+			stamp->bytes = number();
+			stamp->paced_ns = number();
+			enter_queue(&queue, stamp, stamp->since_ns);
+		} else if (sign == '-') {
+			struct net_stamp *stamp = &stamps[number() & 1023];
+
+			ns = number();
+			leave_queue(&queue, stamp);
+			printf("others %" PRIu64 "\n", share_wait(&queue, stamp, ns - stamp->since_ns));
+		} else {
+			correct_queue(&queue, number());
+		}
+	}
+}
 #else
 static void charge_from_input(void)
 {
@@ -154,6 +186,9 @@ int main(int count, char **arguments)
 		excesses();
 	else if (count == 2 && !strcmp(arguments[1], "share"))
 		share();
+#elif defined(SEND_QUEUE)
+	else if (count == 2 && !strcmp(arguments[1], "queue"))
+		queue_packets();
 #else
 	else if (count == 2 && !strcmp(arguments[1], "charge"))
 		charge_from_input();

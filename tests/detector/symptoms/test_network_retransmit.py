@@ -6,6 +6,13 @@ from detector.symptoms.network_retransmit import NetworkRetransmit
 from tests.detector.symptoms.ticks import lost
 
 
-def test_each_segment_costs_a_timeout() -> None:
-    grown = {"net.tcp_retransmits": 5}
+def test_each_segment_that_was_dropped_here_costs_a_timeout() -> None:
+    grown = {"net.tcp_retransmits": 5, "net.drops": 9}
     assert lost(NetworkRetransmit(), grown) == pytest.approx(1.0)
+
+
+def test_segments_that_the_network_beyond_the_host_loses_cost_nothing() -> None:
+    grown = {"net.tcp_retransmits": 50, "net.drops": 0}
+    assert lost(NetworkRetransmit(), grown) == pytest.approx(0.0)
+    grown = {"net.tcp_retransmits": 50, "net.drops": 1}
+    assert lost(NetworkRetransmit(), grown) == pytest.approx(0.2)
