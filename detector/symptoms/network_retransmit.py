@@ -13,7 +13,7 @@ SECONDS_EACH = 0.2
 
 
 class NetworkRetransmit(Symptom):
-    """An estimate from counts, so never a confident one. What the network beyond the host loses is no neighbour's doing."""
+    """An estimate from counts, so never a confident one. What is lost beyond this host is no neighbour's doing."""
 
     resource: ClassVar[str] = "network"
     cause: ClassVar[str] = "retransmit"
