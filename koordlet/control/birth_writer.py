@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from api.intents import Setting
+from koordlet.host.scheduling import come_promptly
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class BirthWriter:
             self._thread.join(WAIT_SECONDS)
 
     def _run(self) -> None:
+        come_promptly()
         while (birth := self._waiting.get()) is not None:
             if birth.is_given_up:
                 continue

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from api.frame import CgroupInfo
 from api.qos import QoSClass
+from koordlet.host.scheduling import come_promptly
 from koordlet.response.observation import Observation
 from koordlet.response.settings import ResponseSettings
 from probes.tripwire import Trip, Tripwire
@@ -78,6 +79,7 @@ class FastPath:
         self._thread.join()
 
     def _listen(self) -> None:
+        come_promptly()
         while not self._stop.is_set():
             try:
                 for trip in self._tripwire.wait(_POLL_SECONDS):

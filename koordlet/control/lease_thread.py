@@ -4,6 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from koordlet.host.scheduling import come_promptly
+
 _log = logging.getLogger(__name__)
 
 _LONGEST_POLL_SECONDS = 1.0
@@ -39,6 +41,7 @@ class LeaseThread:
         self._thread.join()
 
     def _run(self) -> None:
+        come_promptly()
         while not self._stop.wait(self._poll_seconds):
             try:
                 self._look()

@@ -22,6 +22,8 @@ service of any weight, too."""
 
 _NUMBERS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 """System calls sched_setattr and sched_getattr by machine."""
+_RESET_ON_FORK = 1
+"""SCHED_FLAG_RESET_ON_FORK: what the thread starts has the kernel's slice. The policy passes on all the same."""
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 """`struct sched_attr` (include/uapi/linux/sched/types.h), version 0: size, policy, flags, nice, priority, runtime,
 deadline, period."""
@@ -30,14 +32,28 @@ deadline, period."""
 def let_others_first(slice_ns: int = SLICE_NS) -> bool:
     """Let threads that wake up preempt the calling thread at once, and let it preempt none when it wakes.
 
-    A thread whose policy was chosen by others (real-time, idle) keeps it. Return whether the kernel took the policy;
-    kernels before 6.12 take it and ignore the slice.
+    A thread whose policy was chosen by others (real-time, idle) keeps it. Threads and processes that it starts inherit
+    the policy without the slice; those that must be prompt call `come_promptly`. Return whether the kernel took the
+    policy; kernels before 6.12 take it and ignore the slice.
     """
+    return _set(os.SCHED_BATCH, slice_ns, _RESET_ON_FORK)
+
+
+def come_promptly() -> bool:
+    """Let the calling thread be scheduled as any other, though the one that started it lets others first.
+
+    For what must act in time: the guardian, the ends of leases, trips, starts of pods. A policy that was chosen by
+    others stays. Return whether the kernel took it.
+    """
+    return _set(os.SCHED_OTHER, 0, 0)
+
+
+def _set(policy: int, slice_ns: int, flags: int) -> bool:
     numbers = _NUMBERS.get(platform.machine())
-    if numbers is None or os.sched_getscheduler(0) not in (os.SCHED_OTHER, os.SCHED_BATCH):
+    if numbers is None or os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK not in (os.SCHED_OTHER, os.SCHED_BATCH):
         return False
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_BATCH, 0, nice, 0, slice_ns, 0, 0)
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, policy, flags, nice, 0, slice_ns, 0, 0)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(numbers[0], 0, attributes, 0):
         _log.debug("the kernel refuses a slice: %s", os.strerror(ctypes.get_errno()))

@@ -19,6 +19,7 @@ from koordlet.enforcer.guardian.watch import Duty, Watch
 from koordlet.enforcer.journal import JournalHeld
 from koordlet.enforcer.leases import LEFT_BY_EARLIER_RUN
 from koordlet.host.files import HostTree
+from koordlet.host.scheduling import come_promptly
 
 _READ_BYTES = 1 << 16
 _OOM_SCORE = "-999"
@@ -28,6 +29,7 @@ _RETRY_SECONDS = 1.0
 
 def main(arguments: list[str]) -> None:
     """Watch the agent at the other end of standard input; the argument is what `Guardian` gives, as JSON."""
+    come_promptly()
     given = json.loads(arguments[0])
     _report(leave_cgroups(given["root"]))
     lock_memory()

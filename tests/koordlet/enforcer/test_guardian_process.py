@@ -1,8 +1,11 @@
 """The guardian's process beside an agent that hangs and recovers, on a host of plain files."""
 
+import ctypes
 import json
+import os
+import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +20,8 @@ from tests.koordlet.enforcer.hosts import FakeHost, want
 from tests.waiting import wait_for
 
 QUOTA = "20000 100000"
+_IN_OPEN, _EVENT_BYTES = 0x20, 16
+"""Of inotify(7); events on a file itself carry no name."""
 
 
 @pytest.fixture
@@ -40,6 +45,28 @@ def hanging(host: FakeHost) -> Iterator[tuple[Enforcer, Guardian]]:
     finally:
         guardian.close()
         enforcer.close()
+
+
+@contextmanager
+def opens(path: Path) -> Iterator[Callable[[], None]]:
+    """A function that waits until a file is opened once more, by anybody."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.inotify_init1(os.O_CLOEXEC)
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    assert libc.inotify_add_watch(fd, os.fsencode(path), _IN_OPEN) >= 0, os.strerror(ctypes.get_errno())
+    pending = 0
+
+    def wait() -> None:
+        nonlocal pending
+        if pending == 0:
+            assert select.select([fd], [], [], 60.0)[0], f"{path} was not opened"
+            pending = len(os.read(fd, 4096)) // _EVENT_BYTES
+        pending -= 1
+
+    try:
+        yield wait
+    finally:
+        os.close(fd)
 
 
 def outcomes(host: FakeHost) -> list[str]:
@@ -90,7 +117,9 @@ def test_a_journal_that_cannot_be_read_is_read_again(host: FakeHost) -> None:
         journal.mkdir()
         process = guardian._process
         assert process is not None
-        time.sleep(2.0)  # the first attempt, at least
+        with opens(journal) as wait_for_one:
+            for _ in range(2):  # it comes to a second attempt only after the first
+                wait_for_one()
         assert host.text("/pod", "cpu.max") == QUOTA
         journal.rmdir()
         aside.rename(journal)
