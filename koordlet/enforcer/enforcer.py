@@ -426,6 +426,7 @@ class Enforcer:
 
     def _apply(self, winners: Mapping[Owner, Wanted], carried: Collection[int]) -> None:
         plans, declined, restored = [], [], []
+        not_granted: set[str] = set()
         queue = sorted(winners.values(), key=lambda one: (one.setting.strength, one.setting.target, one.setting.knob))
         self._claims = None
         layers = [one for wanted in queue for one in (*wanted.bases, wanted.setting)]
@@ -447,7 +448,10 @@ class Enforcer:
                 may_stay = why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF) or why.reason.endswith(NOT_KNOWN)
                 if lease is not None and may_stay and lease.setting.protocol_state == setting.protocol_state:
                     lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
-                elif wanted.bases:
+                    continue
+                if setting.knob is Knob.CPU_MAX and why.outcome is not Outcome.GONE:
+                    not_granted.add(setting.target)
+                if wanted.bases:
                     # The action is declined; the protocol state below it is not.
                     if lease is not None and lease.bases:
                         self._leases.end_actions([owner], "it may no longer be")
@@ -465,9 +469,26 @@ class Enforcer:
                 self._log.emit(of_intent(setting, Outcome.UNCHANGED, setting.reason))
                 if setting.protocol_state and plan.found:
                     self._leases.take_found(setting, plan.found)
+        granted = {target for target, knob in winners if knob is Knob.CPU_MAX} - not_granted
+        refused = self._nested_quotas.not_together(granted)
+        if refused:
+            self._apply(self._without(winners, refused), carried)
+            return
         self._leases.release(declined, "it may no longer be")
         self._leases.release(restored, "the original is wanted")
         self._applier.apply(plans)
+
+    def _without(self, winners: Mapping[Owner, Wanted], refused: Mapping[str, str]) -> dict[Owner, Wanted]:
+        """Leave out quotas that are refused at these targets; protocol state below them stays."""
+        left = dict(winners)
+        for target, reason in refused.items():
+            owner = (target, Knob.CPU_MAX)
+            wanted, lease = left.pop(owner), self._leases.active.get(owner)
+            self._log.emit(of_intent(wanted.setting, Outcome.REFUSED, reason))
+            if lease is not None and not lease.setting.protocol_state:
+                self._leases.end_actions([owner], "it may no longer be")
+            left |= {(base.target, base.knob): Wanted(base) for base in wanted.bases}
+        return left
 
     def _is_in_effect(self, lease: Lease, wanted: Wanted) -> bool:
         setting = wanted.setting

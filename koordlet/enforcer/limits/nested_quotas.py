@@ -1,11 +1,13 @@
 """Quotas below a quota.
 
 Cgroup v1 refuses a quota while a cgroup below has a larger one (tg_cfs_schedulable() in kernel/sched/core.c), which v2
-takes as bounded by it. So what is below is brought within the quota above it, for as long as there is one.
+takes as bounded by it. So what is below is brought within the quota above it, for as long as there is one. Both are
+granted together or not at all: a quota that is refused bounds nothing below it, and one that cannot be had below makes
+the one above it impossible.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -29,11 +31,17 @@ class NestedQuotas:
         self._knobs = knobs
         self._own: dict[str, float] = {}
         """CPUs by a cgroup's own quota, while one above it has one; each is read once."""
+        self._above: dict[str, str] = {}
+        """Cgroup that gets a quota for one above it, and that one, in this step."""
 
     def settings(
         self, asked: Sequence[Setting], cgroups: Iterable[CgroupInfo], active: Mapping[Owner, Lease]
     ) -> list[Setting]:
-        """Return a quota for each cgroup that has, or shall have, more than an action gives a cgroup above it."""
+        """Return a quota for each cgroup that has, or shall have, more than an action gives a cgroup above it.
+
+        Until the step has found out what is granted (`not_together`), these are as much asked for as those above.
+        """
+        self._above = {}
         quotas = {one.target: one for one in asked if one.knob == Knob.CPU_MAX and math.isfinite(_cpus(one))}
         actions = {path: one for path, one in quotas.items() if not one.protocol_state}
         if not actions or not self._knobs.is_v1("cpu"):
@@ -49,7 +57,24 @@ class NestedQuotas:
             cpus = _cpus(own) if own is not None else self._cpus_of(info.path, active)
             if math.isfinite(cpus) and cpus > _cpus(least):
                 reason = f"cgroup v1 lets it have no more than {least.target}"
+                self._above[info.path] = least.target
                 found.append(msgspec.structs.replace(least, target=info.path, reason=reason))
+        return found
+
+    def not_together(self, granted: Collection[str]) -> dict[str, str]:
+        """Return the quotas that may not be written although they are `granted`, with the reasons, by path.
+
+        Once in a step: without these nothing else depends on another one.
+        """
+        lacking: dict[str, str] = {}
+        for path, above in self._above.items():
+            if path not in granted and above in granted:
+                lacking[above] = f"cgroup v1 needs a quota of {path} for it, which is not granted"
+        found = dict(lacking)
+        for path, above in self._above.items():
+            if path in granted and (above not in granted or above in lacking):
+                found[path] = f"the quota of {above} is not granted"
+        self._above = {}
         return found
 
     def _cpus_of(self, path: str, active: Mapping[Owner, Lease]) -> float:
