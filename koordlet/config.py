@@ -134,7 +134,8 @@ class EnforcerSettings(SettingsTable, frozen=True):
     guardian_seconds: Annotated[float, Meta(ge=2, le=3600)] = 30.0
     """Time without a completed tick after which actions are restored."""
     state_dir: str = "/var/lib/koord"
-    """Directory of the journal of settings to restore."""
+    """Directory of the journal of settings to restore. It may be below /run, which a reboot clears as it clears what
+    the journal would restore: no change then waits for a disk. It must outlive the agent, in a container too."""
     audit_file: str = "/var/log/koord/audit.jsonl"
     """One JSON line for each decision that changed; empty writes none."""
     audit_bytes: Annotated[int, Meta(ge=65_536, le=1 << 40)] = 16 << 20

@@ -3,8 +3,8 @@
 A record is in the file before the change it announces. It is not forced to the disk, which would cost the fast path
 tens of milliseconds: it must survive the agent, not the kernel, for the changes end with the kernel too and a journal
 of another boot is never restored. The file is replaced as a whole (written beside, synced, renamed) when it has
-grown, so that it is whole at any moment. One agent at a time holds it, by a lock on the file `lock` beside it, which
-the kernel lets go when the agent dies.
+grown beyond `COMPACT_BYTES` and twice what is live, so that it is whole at any moment. One agent at a time holds it,
+by a lock on the file `lock` beside it, which the kernel lets go when the agent dies.
 """
 
 import errno
@@ -28,6 +28,8 @@ from koordlet.enforcer.journal_format import (
 )
 
 COMPACT_BYTES = 1 << 18
+MOST_DAMAGED = 4
+"""Damaged journals that are kept, the newest."""
 _LOCK_POLL_SECONDS = 0.05
 NOT_WRITTEN = "the journal cannot be written; nothing changed"
 
@@ -67,6 +69,7 @@ class Journal:
         self._boot = boot
         self._fd = -1
         self._size = 0
+        self._most_bytes = compact_bytes
         self._number = 0
         self._unrecorded: set[str] = set()
         self.failures = 0
@@ -80,6 +83,7 @@ class Journal:
             if self.found.damage:
                 self.damaged_copy = self.path.with_name(f"journal.damaged-{time.time_ns() // 1_000_000}")
                 os.link(self.path, self.damaged_copy)
+                self._tidy()
             self._try_replace()
         except OSError as error:
             os.close(self._lock)
@@ -90,6 +94,12 @@ class Journal:
             return decode(self.path.read_bytes())
         except FileNotFoundError:
             return Decoded()
+
+    def _tidy(self) -> None:
+        """Keep the newest damaged journals only: a disk that damages each would be filled with them."""
+        copies = sorted(self.path.parent.glob("journal.damaged-*"), key=lambda one: (len(one.name), one.name))
+        for old in copies[:-MOST_DAMAGED]:
+            old.unlink(missing_ok=True)
 
     def _try_replace(self) -> None:
         try:
@@ -121,7 +131,7 @@ class Journal:
         return self._append([Handover(until_seconds)])
 
     def _append(self, records: list[Record]) -> bool:
-        if self._fd < 0 or self._size > self._compact_bytes or self._is_replaced():
+        if self._fd < 0 or self._size > self._most_bytes or self._is_replaced():
             try:
                 self._replace()
             except OSError:
@@ -169,6 +179,8 @@ class Journal:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size, self._number = fd, len(content), len(records)
+        # Of more live entries than `compact_bytes` each change would replace the file, and sync it.
+        self._most_bytes = max(self._compact_bytes, 2 * len(content))
         self._unrecorded.clear()
 
     def close(self) -> None:

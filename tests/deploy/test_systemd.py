@@ -38,6 +38,12 @@ def test_the_unit_fits_settings_and_program() -> None:
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
 
 
+def test_the_stop_file_and_a_journal_below_run_outlive_the_agent() -> None:
+    service = read()["Service"]
+    assert Path(AgentSettings().enforcer.stop_file).parent == Path("/run") / service["RuntimeDirectory"]
+    assert service["RuntimeDirectoryPreserve"] == "yes"
+
+
 def test_leases_end_before_the_guardian_and_that_before_the_watchdog() -> None:
     lease = AgentSettings().enforcer.guardian_seconds
     assert lease + guardian._HEAD_START_SECONDS < seconds(read()["Service"]["WatchdogSec"])

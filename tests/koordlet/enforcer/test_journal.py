@@ -2,11 +2,12 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from koordlet.enforcer.journal import Journal, JournalError, peek
+from koordlet.enforcer.journal import MOST_DAMAGED, Journal, JournalError, peek
 from koordlet.enforcer.journal_format import JournalEntry, decode
 from koordlet.host.attribute_formats import Format
 from koordlet.host.attributes import KernelFile
@@ -103,6 +104,57 @@ def test_it_is_replaced_when_it_has_grown(tmp_path: Path) -> None:
     journal.close()
     assert (tmp_path / "journal").stat().st_size < 6000
     assert decode((tmp_path / "journal").read_bytes()).live == journal.live
+
+
+def test_more_that_is_live_than_it_is_compacted_to_is_not_rewritten_with_each_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path, "boot-1", compact_bytes=4000)
+    journal.hold([entry(f"{number}") for number in range(200)])
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    largest = 0
+    for number in range(2000):
+        assert journal.hold([entry("again", str(number))])
+        journal.drop(["/cg/again"])
+        largest = max(largest, (tmp_path / "journal").stat().st_size)
+    live = len(decode((tmp_path / "journal").read_bytes()).live)
+    journal.close()
+    assert live == 200
+    assert len(synced) < 2000 / 50, "twice for each file"
+    whole = (tmp_path / "journal").stat().st_size
+    assert largest < 3 * whole
+
+
+def test_damaged_journals_do_not_pile_up(tmp_path: Path) -> None:
+    copies: list[Path] = []
+    for number in range(MOST_DAMAGED + 3):
+        journal = Journal(tmp_path, "boot-1")
+        journal.hold([entry(f"{number}")])
+        journal.close()
+        with (tmp_path / "journal").open("ab") as stream:
+            stream.write(b"no record\nand no record\n")
+        journal = Journal(tmp_path, "boot-1")
+        assert journal.damaged_copy is not None
+        copies.append(journal.damaged_copy)
+        journal.close()
+    kept = set(tmp_path.glob("journal.damaged-*"))
+    assert kept == set(copies[-MOST_DAMAGED:])
+
+
+def test_below_run_a_reboot_clears_it_with_what_it_would_restore(tmp_path: Path) -> None:
+    state = tmp_path / "run/koord/state"
+    first = Journal(state, "boot-1")
+    assert first.hold([entry("a")])
+    first.close()
+    assert set(peek(state, "boot-1")) == {"/cg/a"}, "it outlives the agent"
+    shutil.rmtree(tmp_path / "run")
+    assert peek(state, "boot-2") == {}
+    second = Journal(state, "boot-2")
+    assert second.live == {} and not second.is_of_another_boot and second.damaged_copy is None
+    assert second.hold([entry("b")])
+    second.close()
+    assert set(peek(state, "boot-2")) == {"/cg/b"}
 
 
 def test_half_a_batch_is_taken_away_again(tmp_path: Path) -> None:
