@@ -211,6 +211,13 @@ METRICS: tuple[Metric, ...] = (
     gauge("agent.rss_bytes", "agent_resident", Unit.BYTES, "Resident memory of the agent", table="host"),
     gauge("agent.tick_ns", "agent_tick", Unit.NS, "Duration of the last tick", table="host"),
     gauge("agent.cgroups", "agent_cgroups", Unit.COUNT, "Cgroups watched", table="host"),
+    gauge(
+        "agent.cgroups_passed_over",
+        "agent_cgroups_passed_over",
+        Unit.COUNT,
+        "Cgroups below another user's directory beyond the 128 that are told apart",
+        table="host",
+    ),
     # the source of pods
     gauge("pods.count", "agent_pods", Unit.COUNT, "Pods of the node in the table of pods", table="host"),
     gauge(

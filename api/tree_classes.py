@@ -52,10 +52,14 @@ class TreeClasses:
         Its owner makes and fills the directories below it, and writes their files: what they do is the boundary's.
         """
         for each in reversed(lineage(path)):
-            info = self.cgroups.get(each)
-            if info is not None and info.owner_uid not in _OWN:
+            if self.is_foreign(each):
                 return each
         return path
+
+    def is_foreign(self, path: str) -> bool:
+        """Return whether a directory belongs to another user than root."""
+        info = self.cgroups.get(path)
+        return info is not None and info.owner_uid not in _OWN
 
     def best_effort_pods(self) -> int:
         """Return the number of pods, and of cgroups outside pods, of class BE."""

@@ -222,6 +222,7 @@ class Agent:
             "agent.rss_bytes": np.array([float(resident_bytes())]),
             "agent.tick_ns": np.array([float(tick_ns)]),
             "agent.cgroups": np.array([float(len(self._known.cgroups))]),
+            "agent.cgroups_passed_over": np.array([float(self._walk.passed_over)]),
         }
         return Reading({HOST: Table({}, columns)})
 

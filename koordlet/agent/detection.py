@@ -21,6 +21,7 @@ from detector.registry import default_rules, discover_symptoms
 from detector.rules import Rule, load_rules, rules_of
 from koordlet.agent.baseline_store import BaselineStore
 from koordlet.agent.recorder import Recorder
+from koordlet.agent.verdict_shares import VerdictShares
 from koordlet.config import DetectionSettings
 
 _log = logging.getLogger(__name__)
@@ -57,11 +58,12 @@ class Detection:
         self.run_seconds = 0.0
         """Time spent judging since the start."""
         self._is_failing = False
+        self._shares = VerdictShares()
 
     @property
     def open_verdicts(self) -> tuple[Verdict, ...]:
-        """Verdicts in effect."""
-        return self.judge.open_verdicts
+        """Verdicts in effect, of each owner of cgroups not more than its share."""
+        return self._shares.without_withheld(self.judge.open_verdicts)
 
     @property
     def turnarounds(self) -> Turnarounds | None:
@@ -75,7 +77,7 @@ class Detection:
             kept = essential(frame)
             if self.recorder is not None:
                 self.recorder.record(kept, self.judge)
-            verdicts = self.judge.step(kept)
+            verdicts = self._shares.admit(frame.cgroups, self.judge.step(kept))
             if self.store is not None:
                 self.store.save_if_due(self.judge.baselines)
         except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted
@@ -91,10 +93,12 @@ class Detection:
 
     @property
     def lost(self) -> dict[str, int]:
-        """Losses by place: frames and stacks that a recording lacks."""
+        """Losses by place: verdicts beyond an owner's share, frames and stacks that a recording lacks."""
+        lost = {"verdicts.owner_share": self._shares.withheld} if self._shares.withheld else {}
         if self.recorder is None:
-            return {}
-        return {"recording.frames": self.recorder.lost_frames, "recording.stacks": self.recorder.lost_stacks}
+            return lost
+        recorded = {"recording.frames": self.recorder.lost_frames, "recording.stacks": self.recorder.lost_stacks}
+        return lost | recorded
 
     @property
     def state(self) -> DetectionState:

@@ -14,11 +14,15 @@ from api.frame import UNKNOWN_UID, CgroupInfo
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.containers import container_facts
 from koordlet.host.files import HostTree
+from koordlet.identity.cgroup_names import printable
 from koordlet.identity.describe import Sources, describe
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTable, PodTableOf
+from koordlet.identity.workloads import generalise
 
 _REMEMBERED_REMOVED = 4096
+WORKLOADS_OF_OWNER = 64
+"""Workloads below the first directory of another user, since the start, that are told apart: each has baselines."""
 _ASK_AFTER_TICKS = frozenset((0, 1, 2, 4, 8, 16, 32))
 """Ticks after which the source of pods is asked again about a cgroup that no table has, then no more."""
 
@@ -55,6 +59,8 @@ class KnownCgroups:
         self._awaited: dict[int, int] = {}
         """Cgroups that the table of pods lacks, and the ticks since they came."""
         self._names = DisplayNames()
+        self._workloads: dict[str, set[str]] = {}
+        """Workloads with baselines of their own, by the first directory of another user."""
 
     @property
     def pods(self) -> PodTable:
@@ -86,6 +92,7 @@ class KnownCgroups:
         removed = [self._infos.pop(identity) for identity in change.removed if identity in self._infos]
         for info in removed:
             self._awaited.pop(info.id, None)
+            self._workloads.pop(info.path, None)
             self._removed[info.id] = info
             self._names.went(info)
         while len(self._removed) > _REMEMBERED_REMOVED:
@@ -132,15 +139,27 @@ class KnownCgroups:
             owner_uid=owner_uid,
             delegated=self._walk.is_delegated(path),
         )
+        info = self._within_share(described.info)
         if described.is_awaited:
             self._awaited.setdefault(identity, 0)
         else:
             self._awaited.pop(identity, None)
-        if self._infos.get(identity) == described.info:
+        if self._infos.get(identity) == info:
             return False
-        self._infos[identity] = described.info
-        self._names.came(described.info)
+        self._infos[identity] = info
+        self._names.came(info)
         return True
+
+    def _within_share(self, info: CgroupInfo) -> CgroupInfo:
+        """Give a cgroup of another user the workload of his first directory where he has made up many already."""
+        boundary = self._walk.boundary_of(info.path)
+        if not info.workload or not self._walk.is_delegated(boundary):
+            return info
+        workloads = self._workloads.setdefault(boundary, set())
+        if info.workload not in workloads and len(workloads) >= WORKLOADS_OF_OWNER:
+            return replace(info, workload=printable(generalise(boundary)))
+        workloads.add(info.workload)
+        return info
 
     def _ask(self) -> None:
         """Ask the source of pods for what is missing, less often the longer it has none to tell."""

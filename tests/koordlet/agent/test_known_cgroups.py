@@ -9,7 +9,7 @@ import pytest
 
 from api.frame import CgroupInfo, CgroupKind
 from api.qos import QoSClass
-from koordlet.agent.known_cgroups import KnownCgroups
+from koordlet.agent.known_cgroups import WORKLOADS_OF_OWNER, KnownCgroups
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.files import HostTree
 from koordlet.identity.describe import Sources
@@ -171,3 +171,20 @@ def test_host_applications_come_change_and_go(node: Node) -> None:
     assert node.known.cgroups is before
     node.known.follow_applications({})
     assert node.now("/host/proxy").qos == ""
+
+
+def test_a_user_who_makes_up_names_gets_no_more_workloads_than_his_share(node: Node) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("chown needs root")
+    node.make("/user.slice/user-1000.slice", "/shop/web")
+    os.chown(node.mount / "user.slice/user-1000.slice", 1000, -1)
+    seen: set[str] = set()
+    for turn in range(3):
+        made = [f"/user.slice/user-1000.slice/{chr(97 + turn)}{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(60)]
+        node.make(*made)
+        node.known.update(everything=True)
+        seen |= {info.workload for info in node.known.cgroups if info.path.startswith("/user.slice/user-1000")}
+        for path in made:
+            (node.mount / path.strip("/")).rmdir()
+    assert len(seen) <= WORKLOADS_OF_OWNER + 1
+    assert node.now("/shop/web").workload == "/shop/web"

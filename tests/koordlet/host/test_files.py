@@ -1,6 +1,7 @@
 """Readers of kernel files: absent is a value, malformed is an error or a counted row."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -146,4 +147,65 @@ def test_what_a_user_owns_is_delegated_and_all_below_it(tmp_path: Path) -> None:
         True,
         True,
     ]
+    walk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_of_a_users_directories_as_many_as_his_share_are_known(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"user": {f"unit-{number}": {"inner": {}} for number in range(10)}, "service": {"part": {}}})
+    os.chown(tmp_path / "user", 1000, -1)
+    walk = CgroupWalk(tmp_path, relist_every=1, share_of_owner=4)
+    known = set(walk.scan().added.values())
+    assert {"/", "/service", "/service/part", "/user"} < known
+    assert len([path for path in known if path.startswith("/user/")]) == 4
+    assert walk.passed_over >= 6
+    make_tree(tmp_path, {f"service/late-{number}": {} for number in range(10)})
+    assert len(walk.scan().added) == 10, "his share is nobody else's"
+    shutil.rmtree(tmp_path / "user")
+    (tmp_path / "user").mkdir()
+    walk.scan()
+    assert not [path for path in walk.paths.values() if path.startswith("/user/")]
+    assert walk.passed_over == 0
+    walk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_others_take_the_place_of_a_users_directories_that_are_gone(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"user": {f"unit-{number}": {} for number in range(6)}})
+    os.chown(tmp_path / "user", 1000, -1)
+    walk = CgroupWalk(tmp_path, share_of_owner=4)
+    first = {path for path in walk.scan().added.values() if path.startswith("/user/")}
+    for path in first:
+        (tmp_path / path.strip("/")).rmdir()
+    change = walk.scan()
+    assert set(change.removed.values()) == first
+    assert len(change.added) == 2
+    walk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_a_directory_given_away_later_is_brought_within_the_share_and_back(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"user": {"a": {f"unit-{number}": {} for number in range(10)}}})
+    walk = CgroupWalk(tmp_path, relist_every=1, share_of_owner=4)
+    assert len(walk.scan().added) == 13
+    os.chown(tmp_path / "user", 1000, -1)
+    assert len(walk.scan().removed) == 7
+    assert [walk.boundary_of(path) for path in ("/user/a", "/user", "/", "/gone")] == ["/user", "/user", "/", "/gone"]
+    os.chown(tmp_path / "user", os.geteuid(), -1)
+    walk.scan()
+    assert len(walk.paths) == 13
+    walk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_a_long_list_of_a_users_is_not_read_to_its_end_and_what_is_known_stays(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"user": {f"unit-{number}": {} for number in range(4)}})
+    os.chown(tmp_path / "user", 1000, -1)
+    walk = CgroupWalk(tmp_path, relist_every=1, share_of_owner=4)
+    walk.scan()
+    for number in range(500):
+        (tmp_path / f"user/new-{number}").mkdir()
+    assert not walk.scan().removed
+    assert walk.passed_over <= 8 * 4 + 4
+    assert {f"/user/unit-{number}" for number in range(4)} < set(walk.paths.values())
     walk.close()
