@@ -8,7 +8,7 @@ from msgspec import Meta
 from api.protocol import BATCH_CPU
 from koordlet.strategies.strategy import StrategySettings
 from koordlet.strategies.throttling import CpuThrottle
-from koordlet.strategies.view import NodeView
+from koordlet.strategies.view import Group, NodeView
 
 EXCESS_PERCENT = 110
 """Percent of the excess that an action is to cover."""
@@ -80,6 +80,37 @@ class WatermarkAction(StrategySettings, frozen=True):
     eviction: EvictAction | None = None
 
 
+class PodRule(StrategySettings, frozen=True):
+    """Which actions may hit the pods that it selects; of several rules that of the highest priority counts.
+
+    It narrows and never widens: classes that the strategy leaves alone stay alone.
+    """
+
+    name: str
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Labels that a pod must have, all of them."""
+    namespaces: tuple[str, ...] = ()
+    qos_classes: tuple[Literal["BE", "LS"], ...] = ()
+    lowest_priority: int | None = None
+    highest_priority: int | None = None
+    """Bounds of `spec.priority`, both included; a pod without one is within none."""
+    allowed_actions: tuple[str, ...] = ()
+    """Names of actions; none protects the pods from all."""
+    priority: int = 0
+
+    def selects(self, pod: Group) -> bool:
+        """Return whether a pod is one of the rule's; empty conditions hold for all."""
+        namespace = pod.name.partition("/")[0]
+        low, high = self.lowest_priority, self.highest_priority
+        return (
+            all(pod.labels.get(key) == value for key, value in self.labels.items())
+            and (not self.namespaces or namespace in self.namespaces)
+            and (not self.qos_classes or pod.effective_qos in self.qos_classes)
+            and (low is None or (pod.priority is not None and pod.priority >= low))
+            and (high is None or (pod.priority is not None and pod.priority <= high))
+        )
+
+
 class WatermarksSettings(StrategySettings, frozen=True):
     """extensions.watermarks; without rules nothing is done."""
 
@@ -91,13 +122,25 @@ class WatermarksSettings(StrategySettings, frozen=True):
     evict_classes: tuple[Literal["BE", "LS"], ...] = ("BE",)
     """Classes of pods that an action may hit; never protected ones."""
     effect: Literal["PreferNoSchedule", "NoSchedule"] = "NoSchedule"
+    pod_rules: tuple[PodRule, ...] = ()
+    """Pods that only some actions may hit, as Crane's PodQOS."""
 
     def __post_init__(self) -> None:
+        for pods in self.pod_rules:
+            for action in pods.allowed_actions:
+                if action not in self.actions:
+                    raise ValueError(f"pod rule {pods.name} names no action of actions: {action}; define it there")
         for rule in self.rules:
             if rule.action_name not in self.actions:
                 raise ValueError(f"rule {rule.name} names no action of actions: {rule.action_name}; define it there")
         if len({rule.name for rule in self.rules}) < len(self.rules):
             raise ValueError("two rules have one name; rename one")
+
+
+def allows(rules: tuple[PodRule, ...], pod: Group, action: str) -> bool:
+    """Return whether an action may hit a pod; where no rule selects it, any may."""
+    found = [rule for rule in rules if rule.selects(pod)]
+    return not found or action in max(found, key=lambda rule: rule.priority).allowed_actions
 
 
 def measured(view: NodeView, metric: str) -> int | None:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from api.cpuset import format_cpuset
 from api.intents import Intent, Knob, Strength
-from api.qos import PriorityBand, QoSClass
+from api.qos import QoSClass
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import format_quota, quota_of
@@ -22,6 +22,9 @@ from koordlet.strategies.strategy import BEST_EFFORT, SENSITIVE, Strategy, Strat
 from koordlet.strategies.throttling import Caps, CpuThrottle, capped
 from koordlet.strategies.view import CpuThread, Group, GroupKind, NodeView
 
+HOURS = 24
+EARLY_SECONDS = 300
+"""Time before an hour from which its predicted peak counts."""
 Percent = Annotated[int, Meta(ge=1, le=100)]
 Band = Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"]
 
@@ -30,17 +33,34 @@ class PoolSettings(StrategySettings, frozen=True):
     """One pool."""
 
     name: str
-    bands: tuple[Band, ...] = msgspec.field(name="priorityClasses")
     low_percent: Percent
     """Load below which the pool releases CPUs."""
     high_percent: Percent
     """Load above which it takes some from lower pools."""
+    bands: tuple[Band, ...] = msgspec.field(default=(), name="priorityClasses")
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Labels of its members besides those of its bands: a pod with all of them is in this pool whatever its band."""
     least_cpus: Annotated[int, Meta(ge=1, le=1024)] = 1
     """CPUs that it keeps while it has pods."""
+    peak_millicores: tuple[Annotated[int, Meta(ge=0, le=10_000_000)], ...] = ()
+    """Predicted peak of its pods for each hour of the day (UTC), of 24 hours or none: while it has pods it keeps what
+    this loads to its upper bound, as far as the other pools keep theirs."""
 
     def __post_init__(self) -> None:
         if self.low_percent >= self.high_percent:
             raise ValueError(f"pool {self.name}: lowPercent {self.low_percent} must be below {self.high_percent}")
+        if len(self.peak_millicores) not in (0, HOURS):
+            raise ValueError(f"pool {self.name}: peakMillicores has {len(self.peak_millicores)} values, not {HOURS}")
+        if not self.bands and not self.labels:
+            raise ValueError(f"pool {self.name} has no members; give priorityClasses or labels")
+
+    def peak_cpus(self, wall_seconds: float) -> int:
+        """Return the CPUs that the predicted peak loads to the upper bound, of this hour or the one that is near."""
+        if not self.peak_millicores:
+            return 0
+        hour, rest = divmod(int(wall_seconds) % (HOURS * 3600), 3600)
+        near = self.peak_millicores[(hour + 1) % HOURS] if rest >= 3600 - EARLY_SECONDS else 0
+        return -(-max(self.peak_millicores[hour], near) // (10 * self.high_percent))
 
 
 class Degrade(StrategySettings, frozen=True):
@@ -109,14 +129,15 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             return []
         taken = bound_cpus(view)
         cpus = {cpu.id: cpu for cpu in lendable_cpus(view) if cpu.id not in taken}
-        members = [[pod for pod in view.pods if _in_pool(pod, pool)] for pool in self.settings.pools]
+        members = self._members(view)
         least = sum(pool.least_cpus for pool, pods in zip(self.settings.pools, members, strict=True) if pods)
         if least > len(cpus):
             self.problems[self.section] = f"{len(cpus)} CPUs are too few for the pools' {least}; lower leastCpus"
             return []
         self._used = {pod.path: self._usage(pod) for pods in members for pod in pods}
         self._adopt(cpus)
-        pools = [self._pool(rank, pods, len(cpus)) for rank, pods in enumerate(members)]
+        floors = self._floors(members, len(cpus) - least, view.time_seconds)
+        pools = [self._pool(rank, pods, len(cpus), floors[rank]) for rank, pods in enumerate(members)]
         self._move(rebalance([self._damped(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
         intents = [
             intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)
@@ -159,7 +180,28 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         known = {cpu for owned in self._owned for cpu in owned}
         self._owned[-1] += sorted(set(cpus) - known)
 
-    def _pool(self, rank: int, pods: Sequence[Group], total: int) -> CpuPool:
+    def _members(self, view: NodeView) -> list[list[Group]]:
+        """Return the pods of each pool: by labels, else by band; a pod of two pools is in the higher."""
+        found: list[list[Group]] = [[] for _ in self.settings.pools]
+        for pod in view.pods:
+            if not pod.active or pod.protected or pod.own_cpus:
+                continue
+            ranks = [rank for rank, pool in enumerate(self.settings.pools) if _labelled(pod, pool)]
+            ranks += [rank for rank, pool in enumerate(self.settings.pools) if str(pod.band) in pool.bands]
+            if ranks:
+                found[ranks[0]].append(pod)
+        return found
+
+    def _floors(self, members: Sequence[Sequence[Group]], spare: int, wall_seconds: float) -> list[int]:
+        """Return the CPUs that each pool keeps; what predicted peaks add goes to higher pools first."""
+        floors = []
+        for pool, pods in zip(self.settings.pools, members, strict=True):
+            more = min(max(pool.peak_cpus(wall_seconds) - pool.least_cpus, 0), spare) if pods else 0
+            spare -= more
+            floors.append(pool.least_cpus + more if pods else 0)
+        return floors
+
+    def _pool(self, rank: int, pods: Sequence[Group], total: int, floor: int) -> CpuPool:
         settings = self.settings.pools[rank]
         limits = [pod.limits.get(pod.cpu_name) for pod in pods]
         asked = sum(limit or total * 1000 for limit in limits)
@@ -167,7 +209,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             size=len(self._owned[rank]),
             used_millicores=sum(self._used[pod.path] for pod in pods),
             cap=min(-(-asked // 1000), total),
-            least=min(settings.least_cpus, total) if pods else 0,
+            least=min(floor, total),
             low_percent=settings.low_percent,
             high_percent=settings.high_percent,
         )
@@ -203,6 +245,5 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         return [self.set_knob(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
 
 
-def _in_pool(pod: Group, pool: PoolSettings) -> bool:
-    own = pod.protected or bool(pod.own_cpus)
-    return pod.active and not own and pod.band in {PriorityBand(band) for band in pool.bands}
+def _labelled(pod: Group, pool: PoolSettings) -> bool:
+    return bool(pool.labels) and all(pod.labels.get(key) == value for key, value in pool.labels.items())

@@ -23,6 +23,7 @@ from koordlet.strategies.watermark_rules import (
     WatermarkAction,
     WatermarkRule,
     WatermarksSettings,
+    allows,
     excess,
     measured,
 )
@@ -141,7 +142,7 @@ class Watermarks(Strategy[WatermarksSettings]):
             self._step(view, rule, action.throttle.cpu_throttle, hit)
         if fortune.active and hit:
             if action.throttle is not None and action.throttle.force_gc:
-                yield from self._reclaims(view, fortune.reason)
+                yield from self._reclaims(view, rule, fortune.reason)
             if action.eviction is not None:
                 grace = float(action.eviction.termination_grace_period_seconds)
                 for pod in self._to_evict(view, rule, now):
@@ -149,7 +150,7 @@ class Watermarks(Strategy[WatermarksSettings]):
 
     def _step(self, view: NodeView, rule: WatermarkRule, throttle: CpuThrottle, hit: bool) -> None:
         fortune = self._fortunes[rule.name]
-        pods = [pod for pod in view.pods if _may(pod, self.settings.throttle_classes)]
+        pods = [pod for pod in view.pods if self._may(pod, self.settings.throttle_classes, rule)]
         fortune.caps.keep({pod.path for pod in pods})
         if not fortune.active:
             fortune.caps.raise_all(throttle)
@@ -159,9 +160,9 @@ class Watermarks(Strategy[WatermarksSettings]):
             ordered = by_eviction_order(pods, lambda pod: pod.cpu_millicores or 0.0)
             fortune.caps.lower_until(ordered, throttle, target)
 
-    def _reclaims(self, view: NodeView, reason: str) -> Iterator[Intent]:
+    def _reclaims(self, view: NodeView, rule: WatermarkRule, reason: str) -> Iterator[Intent]:
         for pod in view.pods:
-            if _may(pod, self.settings.throttle_classes) and pod.cache_bytes:
+            if self._may(pod, self.settings.throttle_classes, rule) and pod.cache_bytes:
                 yield self.reclaim(pod.path, pod.cache_bytes, reason)
 
     def _to_evict(self, view: NodeView, rule: WatermarkRule, now: float) -> list[Group]:
@@ -177,11 +178,13 @@ class Watermarks(Strategy[WatermarksSettings]):
                 return pod.requests.get(BATCH_CPU, 0)
             return (pod.memory_bytes if metric.startswith("memory") else pod.cpu_millicores) or 0.0
 
-        pods = [pod for pod in view.pods if _may(pod, self.settings.evict_classes) and evictable(pod, FEATURE)]
+        pods = [
+            pod for pod in view.pods if self._may(pod, self.settings.evict_classes, rule) and evictable(pod, FEATURE)
+        ]
         resource = BATCH_CPU if metric == ELASTIC else USED
         goal = EvictionGoal(FEATURE, resource, excess(view, rule.metric_rule), by_eviction_order(pods, size), "")
         return [pod for pod, _ in self._evictions.choose(view, [goal], used, now)]
 
-
-def _may(pod: Group, classes: tuple[str, ...]) -> bool:
-    return pod.active and not pod.protected and pod.effective_qos in {QoSClass(name) for name in classes}
+    def _may(self, pod: Group, classes: tuple[str, ...], rule: WatermarkRule) -> bool:
+        chosen = pod.active and not pod.protected and pod.effective_qos in {QoSClass(name) for name in classes}
+        return chosen and allows(self.settings.pod_rules, pod, rule.action_name)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,13 @@ from api.cpuset import parse_cpuset
 from api.intents import Knob
 from api.qos import QoSClass
 from api.settings import SettingsError
-from koordlet.strategies.plugins.resource_pools import Degrade, ResourcePools, ResourcePoolsSettings
+from koordlet.strategies.plugins.resource_pools import (
+    HOURS,
+    Degrade,
+    PoolSettings,
+    ResourcePools,
+    ResourcePoolsSettings,
+)
 from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import Group
 from tests.koordlet.strategies.views import container, machine, node, pod, settings, view
@@ -24,14 +31,26 @@ DEFAULTS = {
                 "lowPercent": 30,
                 "highPercent": 50,
                 "leastCpus": 1,
+                "labels": {},
+                "peakMillicores": [],
             },
-            {"name": "ordinary", "priorityClasses": ["koord-mid"], "lowPercent": 45, "highPercent": 60, "leastCpus": 1},
+            {
+                "name": "ordinary",
+                "priorityClasses": ["koord-mid"],
+                "lowPercent": 45,
+                "highPercent": 60,
+                "leastCpus": 1,
+                "labels": {},
+                "peakMillicores": [],
+            },
             {
                 "name": "offline",
                 "priorityClasses": ["koord-batch", "koord-free"],
                 "lowPercent": 50,
                 "highPercent": 80,
                 "leastCpus": 1,
+                "labels": {},
+                "peakMillicores": [],
             },
         ],
         "releaseSeconds": 30,
@@ -186,7 +205,9 @@ def test_every_cpu_has_one_pool_and_calm_changes_nothing(ticks: list[tuple[float
     ("pools", "words"),
     [
         pytest.param(
-            [{"name": "a", "priorityClasses": [], "lowPercent": 1, "highPercent": 2}], "at least two", id="one"
+            [{"name": "a", "priorityClasses": ["koord-mid"], "lowPercent": 1, "highPercent": 2}],
+            "at least two",
+            id="one",
         ),
         pytest.param(
             [{"name": "a", "priorityClasses": [], "lowPercent": 50, "highPercent": 50}] * 2, "must be below", id="band"
@@ -205,3 +226,62 @@ def test_refused_settings(pools: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         spec = {"extensions": {"resourcePools": {"pools": pools}}}
         settings_of(ResourcePoolsSettings, ResourcePools.section, spec, "file")
+
+
+NIGHT = 3 * 3600.0
+
+
+def floored(peak: int, hour: int, **more: Any) -> ResourcePoolsSettings:
+    peaks = tuple(peak if each == hour else 0 for each in range(HOURS))
+    pools = (
+        PoolSettings(
+            name="critical", bands=("koord-prod",), low_percent=30, high_percent=50, peak_millicores=peaks, **more
+        ),
+        *ON.pools[1:],
+    )
+    return ResourcePoolsSettings(enable=True, release_seconds=0, pools=pools)
+
+
+@pytest.mark.parametrize(
+    ("at", "peak", "expected"),
+    [
+        pytest.param(NIGHT, 4000, 8, id="peak-at-the-upper-bound"),
+        pytest.param(NIGHT - 600, 4000, 2, id="the-hour-before"),
+        pytest.param(NIGHT - 200, 4000, 8, id="just-before"),
+        pytest.param(NIGHT + 3599, 4000, 8, id="its-end"),
+        pytest.param(NIGHT + 86_400 * 20_000, 4000, 8, id="each-day"),
+        pytest.param(NIGHT, 10_000_000, 19, id="more-than-there-is"),
+    ],
+)
+def test_a_predicted_peak_is_held_as_a_floor(at: float, peak: int, expected: int) -> None:
+    strategy = ResourcePools(floored(peak, 3))
+    assert sizes(strategy, prod(0.8), BE, time_seconds=at)[0] == expected
+
+
+def test_a_floor_takes_no_pool_its_last_cpus_and_needs_pods() -> None:
+    strategy = ResourcePools(floored(10_000_000, 3))
+    assert sizes(strategy, prod(0.8), mid(8), BE, time_seconds=NIGHT) == [18, 1, 1]
+    assert sizes(ResourcePools(floored(10_000_000, 3)), mid(1), BE, time_seconds=NIGHT)[0] < 5
+
+
+def test_labels_choose_a_pool_before_bands_do() -> None:
+    labelled = PoolSettings(name="grade-a", labels={"grade": "a"}, low_percent=30, high_percent=50, least_cpus=6)
+    strategy = ResourcePools(ResourcePoolsSettings(enable=True, pools=(labelled, *ON.pools)))
+    other = replace(mid(0.1), labels={"grade": "a"})
+    assert sizes(strategy, prod(0.1), other, BE)[1] == 6
+    guarded = pod("guarded", QoSClass.LSR, labels={"grade": "a"}, cores=1)
+    assert all("guarded" not in path for path, _ in settings(strategy.decide(view(guarded, BE, on=NODE), 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("pool", "problem"),
+    [
+        pytest.param({"peakMillicores": [1, 2]}, "not 24", id="hours"),
+        pytest.param({"priorityClasses": []}, "has no members", id="members"),
+    ],
+)
+def test_pools_that_cannot_be_held_are_refused(pool: dict[str, Any], problem: str) -> None:
+    stated = {"name": "p", "priorityClasses": ["koord-prod"], "lowPercent": 10, "highPercent": 20, **pool}
+    document = {"extensions": {"resourcePools": {"enable": True, "pools": [stated, stated]}}}
+    with pytest.raises(SettingsError, match=problem):
+        settings_of(ResourcePoolsSettings, ResourcePools.section, document, "file")

@@ -24,6 +24,7 @@ DEFAULTS = {
         "throttleClasses": ["BE"],
         "evictClasses": ["BE"],
         "effect": "NoSchedule",
+        "podRules": [],
     },
 }
 
@@ -241,3 +242,56 @@ def test_the_containers_of_a_throttled_pod_have_no_more_than_it() -> None:
     quotas = {path: value for (path, knob), value in wanted.items() if knob is Knob.CPU_MAX}
     assert set(quotas) == {BE.path, wide.path}
     assert quotas[BE.path] == quotas[wide.path]
+
+
+def with_rules(*rules: dict[str, Any]) -> Watermarks:
+    """Throttling above half of the node's CPUs, which these rules narrow."""
+    spec = {
+        "intervalSeconds": 1,
+        "actions": {"act": {"disableSchedule": False, **THROTTLE}, "other": {}},
+        "rules": [
+            {
+                "name": "cpu",
+                "metricRule": {"name": "cpu_total_utilization", "value": 50},
+                "actionName": "act",
+                "avoidanceThreshold": 1,
+            }
+        ],
+        "podRules": list(rules),
+    }
+    return Watermarks(settings_of(WatermarksSettings, Watermarks.section, {"extensions": {"watermarks": spec}}, "f"))
+
+
+SPARED = {"name": "spare", "labels": {"app": "etl"}, "allowedActions": ["other"]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "hit"),
+    [
+        pytest.param([], True, id="no-rule"),
+        pytest.param([SPARED], False, id="not-among-its-actions"),
+        pytest.param([{**SPARED, "allowedActions": []}], False, id="none"),
+        pytest.param([{**SPARED, "labels": {"app": "web"}}], True, id="not-selected"),
+        pytest.param([SPARED, {"name": "all", "allowedActions": ["act"], "priority": 5}], True, id="priority"),
+        pytest.param([{**SPARED, "priority": 9}, {"name": "all", "allowedActions": ["act"]}], False, id="lower"),
+        pytest.param([{**SPARED, "namespaces": ["default"]}], False, id="namespace"),
+        pytest.param([{**SPARED, "namespaces": ["shop"]}], True, id="other-namespace"),
+        pytest.param([{**SPARED, "qosClasses": ["LS"]}], True, id="other-class"),
+        pytest.param([{**SPARED, "lowestPriority": 5000, "highestPriority": 5999}], False, id="band"),
+        pytest.param([{**SPARED, "lowestPriority": 5600}], True, id="outside-the-band"),
+    ],
+)
+def test_pod_rules_say_which_actions_may_hit_a_pod(rules: list[dict[str, Any]], hit: bool) -> None:
+    pods = [replace(BE, labels={"app": "etl"}, priority=5500)]
+    assert bool(settings(run(with_rules(*rules), [6], *pods)[0])) is hit
+
+
+def test_a_pod_rule_names_actions_that_there_are() -> None:
+    with pytest.raises(SettingsError, match="names no action"):
+        with_rules({**SPARED, "allowedActions": ["nope"]})
+
+
+def test_pod_rules_widen_nothing() -> None:
+    service = pod("ls", QoSClass.LS, cores=6)
+    strategy = with_rules({"name": "all", "allowedActions": ["act"]})
+    assert not settings(run(strategy, [6], service)[0])
