@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -99,6 +99,18 @@ def test_one_leads_and_hands_over_on_stopping(site: Site) -> None:
     second.stop()
     assert changes == [("a", True), ("a", False), ("b", True), ("b", False)]
     assert site.client.get(LEASES, key)["spec"]["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize("hours", [-5, 5], ids=["behind", "ahead"])
+def test_the_wall_clock_of_a_holder_does_not_matter(twin: Twin, hours: int) -> None:
+    """A holder whose clock is hours off keeps its lease, and loses it like others when it renews no more."""
+    held = claimed(lease("other", version=""), run_for("other"), datetime.now(UTC) + timedelta(hours=hours))
+    with twin.client() as client:
+        client.create(LEASES.of(Lease, complete=True), held)
+        elector = Elector(client, run_for("me"))
+        assert not elector.try_once()
+        assert not elector.try_once()
+        wait_for(elector.try_once, interval_seconds=0.2)
 
 
 def test_the_leader_steps_down_before_another_can_take_over(twin: Twin) -> None:
