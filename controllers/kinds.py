@@ -1,5 +1,7 @@
 """Kinds that the controllers watch, with the fields that they read: lists of many thousands stay small."""
 
+from typing import Any
+
 import msgspec
 
 from api.crds import CLUSTER_COLOCATION_PROFILE as CLUSTER_COLOCATION_PROFILE_DEFINITION
@@ -11,6 +13,7 @@ from api.crds import NODE_RESOURCE_TOPOLOGY as NODE_RESOURCE_TOPOLOGY_DEFINITION
 from api.crds import NODE_SLO as NODE_SLO_DEFINITION
 from api.crds import WORKLOAD_PROFILE as WORKLOAD_PROFILE_DEFINITION
 from api.kube.meta import Condition, Labels, ObjectMeta, Quantity, Wire
+from api.protocol import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from cluster.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, custom
 
 
@@ -38,10 +41,50 @@ class NodeStatus(Wire, frozen=True, kw_only=True):
     conditions: list[Condition] = []
 
 
+class OwnedAmounts(Wire, frozen=True, kw_only=True):
+    """Which of the manager's amounts a field manager wrote last; of a field set only the names count."""
+
+    batch_cpu: dict[str, Any] | None = msgspec.field(default=None, name=f"f:{BATCH_CPU}")
+    batch_memory: dict[str, Any] | None = msgspec.field(default=None, name=f"f:{BATCH_MEMORY}")
+    mid_cpu: dict[str, Any] | None = msgspec.field(default=None, name=f"f:{MID_CPU}")
+    mid_memory: dict[str, Any] | None = msgspec.field(default=None, name=f"f:{MID_MEMORY}")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it wrote one of them."""
+        return any(each is not None for each in (self.batch_cpu, self.batch_memory, self.mid_cpu, self.mid_memory))
+
+
+class OwnedStatus(Wire, frozen=True, kw_only=True):
+    """Fields of a node's status that a field manager wrote last."""
+
+    allocatable: OwnedAmounts = msgspec.field(default=OwnedAmounts(), name="f:allocatable")
+
+
+class OwnedFields(Wire, frozen=True, kw_only=True):
+    """Fields of a node that a field manager wrote last."""
+
+    status: OwnedStatus = msgspec.field(default=OwnedStatus(), name="f:status")
+
+
+class FieldManager(Wire, frozen=True, kw_only=True):
+    """An entry of `metadata.managedFields`."""
+
+    manager: str = ""
+    time: str | None = None
+    fields_v1: OwnedFields = msgspec.field(default=OwnedFields(), name="fieldsV1")
+
+
+class NodeMeta(ObjectMeta, frozen=True, kw_only=True):
+    """Metadata of a node with the field managers."""
+
+    managed_fields: list[FieldManager] = []
+
+
 class Node(Wire, frozen=True, kw_only=True):
     """A node as far as the manager reads it."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: NodeMeta = NodeMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

@@ -1,4 +1,4 @@
-"""Warnings about levels that do not fit: where pods are placed and evicted in turn, and amounts in the wrong unit."""
+"""Warnings about what does not fit: levels of placing and evicting, amounts in the wrong unit, a second manager."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from api.kube.resources import MEMORY
+from api.kube.times import epoch_seconds
 from api.protocol import ANNOTATION_USAGE_THRESHOLDS, BATCH_CPU
 from cluster.events import Event
 from cluster.resources import Resource
@@ -20,6 +21,9 @@ DEFAULT_MEMORY_PERCENT = 95
 """LoadAware's threshold where its arguments have none."""
 WHOLE_CORES = 50
 """Fewer millicores than this are rather cores by mistake: no program runs on a twentieth of a core."""
+OURS = frozenset({"koord", "kubelet"})
+"""Field managers that may own extended resources: this project's programs, and the kubelet after its restart."""
+RECENT_SECONDS = 900.0
 
 
 class LevelSettings(ControllerSettings, frozen=True, kw_only=True):
@@ -55,6 +59,11 @@ class LevelChecks(Controller[LevelSettings]):
                     f" {placing} %: they come back. Set LoadAware's memory threshold below {evicting}"
                 )
                 warnings.append(Event(reference(NODE, node), "LevelsDisagree", note, "CheckLevels", "Warning"))
+        warnings += [
+            Event(reference(NODE, node), "ForeignManager", note, "CheckLevels", "Warning")
+            for key in view.due(NODE)
+            if (node := nodes.get(key)) is not None and (note := _foreign(node, now))
+        ]
         for key in view.due(POD):
             pod = pods.get(key)
             facts = facts_of(pod) if pod is not None else None
@@ -72,6 +81,23 @@ class LevelChecks(Controller[LevelSettings]):
             if (key.namespace, key.name) == (self.config_map.namespace, self.settings.scheduler_config_name):
                 return loadaware_memory_percent(found.data.get(self.settings.scheduler_config_key, ""))
         return None
+
+
+def _foreign(node: Node, now: float) -> str:
+    """Return which other program writes the node's batch and mid resources; empty for none.
+
+    What it wrote last belongs to a field manager; an old entry may be that of a program that is gone.
+    """
+    others = sorted(
+        each.manager[:63]
+        for each in node.metadata.managed_fields
+        if each.manager not in OURS
+        and each.fields_v1.status.allocatable.is_written
+        and now - (epoch_seconds(each.time) or 0.0) < RECENT_SECONDS
+    )
+    if not others:
+        return ""
+    return f"batch and mid resources are also written by {', '.join(others)}: two managers change them in turn; end one"
 
 
 def loadaware_memory_percent(text: str) -> int | None:

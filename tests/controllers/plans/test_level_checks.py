@@ -8,9 +8,10 @@ import pytest
 
 from api.crds import NodeSLO
 from api.kube.meta import ObjectMeta
-from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, POD, ConfigMap
+from api.kube.times import rfc3339
+from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, POD, ConfigMap, Node
 from controllers.plans.level_checks import LevelChecks, loadaware_memory_percent
-from tests.capacity import a_node, a_pod
+from tests.capacity import NOW, a_node, a_pod
 from tests.managed import CONFIG, built, view_of
 
 BATCH = "kubernetes.io/batch-cpu"
@@ -74,3 +75,35 @@ def test_batch_cpu_that_looks_like_cores_is_said(amount: str, warned: bool) -> N
     warnings = controller.plan(view_of(controller, {POD: [pod]}), 0.0).warnings
     assert bool(warnings) == warned
     assert all(event.regarding.name == "spark" and event.reason == "BatchCpuInCores" for event in warnings)
+
+
+@pytest.mark.parametrize(
+    ("manager", "age_seconds", "field", "warned"),
+    [
+        pytest.param("koord-manager", 60.0, "f:kubernetes.io/batch-cpu", True, id="another-manager"),
+        pytest.param("koord-manager", 60.0, "f:kubernetes.io/mid-memory", True, id="mid"),
+        pytest.param("koord", 60.0, "f:kubernetes.io/batch-cpu", False, id="ours"),
+        pytest.param("kubelet", 60.0, "f:kubernetes.io/batch-cpu", False, id="kubelet"),
+        pytest.param("koord-manager", 3600.0, "f:kubernetes.io/batch-cpu", False, id="long-gone"),
+        pytest.param("device-plugin", 60.0, "f:example.com/device", False, id="other-amounts"),
+    ],
+)
+def test_another_program_that_writes_the_same_amounts_is_said(
+    manager: str, age_seconds: float, field: str, warned: bool
+) -> None:
+    entry = {
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": "v1",
+        "time": rfc3339(NOW - age_seconds),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:status": {"f:allocatable": {".": {}, "f:cpu": {}, field: {}}, "f:conditions": {".": {}}}},
+        "subresource": "status",
+    }
+    document = msgspec.to_builtins(a_node())
+    document["metadata"]["managedFields"] = [entry, {"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}]
+    controller = built(LevelChecks)
+    view = view_of(controller, {NODE: [msgspec.convert(document, Node)]})
+    found = [event for event in controller.plan(view, NOW).warnings if event.reason == "ForeignManager"]
+    assert bool(found) is warned
+    assert all("koord-manager" in event.note for event in found)

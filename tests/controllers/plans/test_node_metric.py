@@ -10,7 +10,7 @@ from api.crds.node_metric import NodeMetricSpec
 from api.kube.meta import ObjectMeta
 from cluster import NODES, Key
 from cluster.twin import Twin
-from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, ConfigMap, Node
+from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, ConfigMap, Node, NodeMeta
 from controllers.plans.node_metric import NodeMetrics
 from controllers.runtime.writes import Verb
 from controllers.slo.colocation import DEFAULTS, collect_policy
@@ -19,7 +19,7 @@ from tests.waiting import wait_for
 
 
 def a_node(name: str, labels: dict[str, str] | None = None) -> Node:
-    return Node(metadata=ObjectMeta(name=name, labels=labels or {}))
+    return Node(metadata=NodeMeta(name=name, labels=labels or {}))
 
 
 def a_metric(name: str, policy: Any = None) -> NodeMetric:

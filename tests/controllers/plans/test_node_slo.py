@@ -10,7 +10,7 @@ from api.crds import NodeSLO
 from api.kube.meta import ObjectMeta
 from cluster import CONFIG_MAPS, NODES, Key, merge_patch
 from cluster.twin import Twin
-from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, ConfigMap, Node
+from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, ConfigMap, Node, NodeMeta
 from controllers.plans.node_slo import ANNOTATION_EXTENSIONS, ANNOTATION_NETWORK_BANDWIDTH, NodeSLOs
 from controllers.runtime.writes import Verb
 from tests.managed import CONFIG, built, running, view_of
@@ -20,7 +20,7 @@ POOL = {"pool": "x"}
 
 
 def a_node(name: str = "n1", labels: dict[str, str] | None = None, **annotations: str) -> Node:
-    return Node(metadata=ObjectMeta(name=name, labels=labels or {}, annotations=annotations))
+    return Node(metadata=NodeMeta(name=name, labels=labels or {}, annotations=annotations))
 
 
 def config(**parts: Any) -> ConfigMap:
