@@ -35,6 +35,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """QoS classes that take the label `admission.koordinator.sh/qos-classes` of the pod's namespace."""
     multi_quota_tree: bool = False
     """Keep pods of a quota tree on the nodes of the tree's ElasticQuotaProfile."""
+    quota_admission: bool = False
+    """Refuse pods whose quota has no more room, by its annotation `admission` or its max, when they are created. What
+    the scheduler has not counted yet is not counted here: pods that come together may exceed the room until then."""
     validate_devices: bool = False
     """Hold requests for GPUs to the protocol's units."""
     largest_body_bytes: Count = 8 << 20

@@ -56,6 +56,8 @@ class ClusterView:
     """QoS classes that only pods of namespaces with a grant may take."""
     multi_quota_tree: bool = False
     """Whether pods of a quota tree stay on the nodes of the tree's ElasticQuotaProfile."""
+    quota_admission: bool = False
+    """Whether pods beyond what their quota admits are refused when they are created."""
     validate_devices: bool = False
     """Whether requests for GPUs are held to the protocol's units."""
     draw: int = 0

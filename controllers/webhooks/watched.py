@@ -83,6 +83,7 @@ class WatchedCluster:
             may_bind=self._rights,
             restricted_classes=frozenset(self._settings.restricted_classes),
             multi_quota_tree=self._settings.multi_quota_tree,
+            quota_admission=self._settings.quota_admission,
             validate_devices=self._settings.validate_devices,
             draw=self._random.getrandbits(32),
         )

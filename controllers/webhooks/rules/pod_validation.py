@@ -25,7 +25,7 @@ from controllers.webhooks.review import ADMITTED, Answer, Document, RefusedError
 from controllers.webhooks.rules.documents import converted
 from controllers.webhooks.rules.pod_class import stated_band, stated_qos
 from controllers.webhooks.rules.protected_keys import FORBIDDEN_KEYS, SCHEDULER_KEYS, changed
-from controllers.webhooks.rules.quota_object import quota_of
+from controllers.webhooks.rules.quota_object import RESERVED, Quota, quota_of
 from controllers.webhooks.rules.translation import extended_resource_spec, stated_amounts
 from controllers.webhooks.view import ClusterView
 
@@ -90,6 +90,22 @@ def _created(pod: Pod, request: Request, view: ClusterView) -> Iterator[str]:
     quota = quota_of(view.quotas, request.namespace, pod.metadata.labels.get(LABEL_QUOTA_NAME, ""))
     if quota is not None and quota.is_parent:
         yield f"quota {quota.name} is a parent; pods use quotas without children only"
+    if quota is not None and view.quota_admission and quota.name not in RESERVED:
+        yield from _quota_refusals(pod, quota)
+
+
+def _quota_refusals(pod: Pod, quota: Quota) -> Iterator[str]:
+    limits = quota.admitted or quota.maximum
+    for name, amount in sorted(effective_requests(pod).items()):
+        # What the quota does not bound, or bounds by nothing, is not counted.
+        if amount <= 0 or not quota.maximum.get(name) or name not in limits:
+            continue
+        whole = quota.requested.get(name, 0) + amount
+        if whole > limits[name]:
+            yield (
+                f"quota {quota.name} has no room: {name} {amount} beside {quota.requested.get(name, 0)} is above"
+                f" {limits[name]}"
+            )
 
 
 def _updated(pod: Pod, request: Request, view: ClusterView) -> Iterator[str]:

@@ -21,6 +21,8 @@ LABEL_IS_ROOT = QUOTA_PREFIX + "is-root"
 LABEL_FORCE = QUOTA_PREFIX + "allow-force-update"
 ANNOTATION_NAMESPACES = QUOTA_PREFIX + "namespaces"
 ANNOTATION_SHARED_WEIGHT = QUOTA_PREFIX + "shared-weight"
+ANNOTATION_CHILD_REQUEST = QUOTA_PREFIX + "child-request"
+ANNOTATION_ADMISSION = QUOTA_PREFIX + "admission"
 ANNOTATION_STRICT_KEYS = QUOTA_PREFIX + "max-strict-check-resource-keys"
 
 
@@ -45,6 +47,10 @@ class Quota:
     maximum: Resources = field(default_factory=dict)
     weight: Resources = field(default_factory=dict)
     used: Resources = field(default_factory=dict)
+    requested: Resources = field(default_factory=dict)
+    """What its pods ask for, as the scheduler states it."""
+    admitted: Resources = field(default_factory=dict)
+    """What its pods may ask for at most; empty is the maximum."""
     namespaces: tuple[str, ...] = ()
     strict_keys: tuple[str, ...] = ()
 
@@ -64,6 +70,8 @@ def parsed(quota: ElasticQuota) -> Quota:
         maximum=_amounts("spec.max", quota.spec.max),
         weight=_amounts(ANNOTATION_SHARED_WEIGHT, decoded_amounts(annotations)),
         used=_amounts("status.used", quota.status.used),
+        requested=_stated(annotations, ANNOTATION_CHILD_REQUEST),
+        admitted=_stated(annotations, ANNOTATION_ADMISSION),
         namespaces=_names(annotations, ANNOTATION_NAMESPACES),
         strict_keys=_names(annotations, ANNOTATION_STRICT_KEYS),
     )
@@ -83,6 +91,14 @@ def _amounts(place: str, quantities: Mapping[str, str | int | float]) -> Resourc
         return parse_resources(quantities)
     except QuantityError as error:
         raise QuotaError(f"{place}: {error}") from error
+
+
+def _stated(annotations: Mapping[str, str], key: str) -> Resources:
+    """Return amounts that a scheduler or an administrator notes; none where they cannot be read."""
+    try:
+        return parse_resources(msgspec.json.decode(annotations.get(key) or "{}", type=dict[str, str | int | float]))
+    except (msgspec.DecodeError, RecursionError, QuantityError):
+        return {}
 
 
 def _names(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
+from api.crds import ElasticQuota
 from controllers.webhooks.review import UserInfo
-from controllers.webhooks.rules.quota_object import Quota
+from controllers.webhooks.rules.quota_object import Quota, parsed
 from controllers.webhooks.view import ClusterView
 from tests.controllers.webhooks.reviews import Document, Outcome, container, pod, review
 
@@ -204,3 +206,32 @@ def test_amounts_and_names_that_are_probably_mistakes_are_warnings() -> None:
     assert done.allowed
     assert "0.004 of a CPU" in done.warnings[0]
     assert "is no QoS class" in validated(pod({QOS: "be"})).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "quota", "word"),
+    [
+        pytest.param("2", {}, "", id="fits"),
+        pytest.param("3", {}, "above 10000", id="above-max"),
+        pytest.param("2", {"admitted": {"cpu": 9000}}, "above 9000", id="above-admission"),
+        pytest.param("3", {"admitted": {"cpu": 20_000}}, "", id="admission-instead-of-max"),
+        pytest.param("99", {"maximum": {"memory": 1}}, "", id="not-bounded"),
+        pytest.param("99", {"name": "koordinator-default-quota"}, "", id="reserved"),
+    ],
+)
+def test_a_quota_without_room_refuses_where_it_is_asked_to(cpu: str, quota: dict[str, Any], word: str) -> None:
+    stated = {"name": "leaf", "maximum": {"cpu": 10_000}, "requested": {"cpu": 8000}, **quota}
+    found = Quota(**stated, namespaces=("shop",))
+    document = pod(None, container(requests={"cpu": cpu}))
+    done = validated(document, ClusterView(quotas={found.name: found}, quota_admission=True))
+    assert done.allowed is not bool(word)
+    assert word in done.message
+    assert validated(document, ClusterView(quotas={found.name: found})).allowed
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"cpu":"x"}', "null"])
+def test_what_a_quota_states_of_room_may_be_anything(text: str) -> None:
+    annotations = {"quota.scheduling.koordinator.sh/admission": text}
+    stated = {"metadata": {"name": "q", "annotations": annotations}, "spec": {"max": {"cpu": "1"}}}
+    found = parsed(msgspec.convert(stated, ElasticQuota))
+    assert (found.admitted, found.maximum) == ({}, {"cpu": 1000})
