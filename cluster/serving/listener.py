@@ -45,8 +45,23 @@ class _OpenSocket:
 
     def __init__(self, plain: socket.socket) -> None:
         self.current = plain
+        self._ended = False
+        self._lock = threading.Lock()
 
     def end(self) -> None:
+        """Shut down whatever is open, and what takes its place later."""
+        with self._lock:
+            self._ended = True
+            self._shut()
+
+    def replace(self, secured: socket.socket) -> None:
+        """Take the TLS socket, which took the descriptor of the plain one and left it without."""
+        with self._lock:
+            self.current = secured
+            if self._ended:
+                self._shut()
+
+    def _shut(self) -> None:
         with contextlib.suppress(OSError):
             self.current.shutdown(socket.SHUT_RDWR)
 
@@ -135,7 +150,7 @@ class Listener:
                 # The handshake comes second: a client that drips it is ended from outside, by the socket that counts.
                 unshaken = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
                 with unshaken as secured:
-                    held.current = secured
+                    held.replace(secured)
                     secured.do_handshake()
                     name = client_name(secured.getpeercert()) if context.verify_mode is ssl.CERT_REQUIRED else ""
                     _Handler(secured, address, self, connection, name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.serving import TEXT, Bounds, ExposedError, Listener, Reply, Request, TlsFiles, is_loopback, listen
+from cluster.serving import listener as listener_module
 from cluster.serving import tls as tls_module
 from tests.certificates import Authority
 from tests.waiting import wait_for
@@ -199,3 +200,15 @@ def test_replaced_files_are_taken_into_use_and_torn_ones_are_not(
             return False
 
         wait_for(renewed)
+
+
+def test_a_connection_that_was_ended_before_its_handshake_stays_ended() -> None:
+    server, client = socket.socketpair()
+    held = listener_module._OpenSocket(server)
+    secured = socket.socket(fileno=server.detach())
+    held.end()
+    held.replace(secured)
+    client.settimeout(5)
+    assert client.recv(1) == b""
+    secured.close()
+    client.close()
