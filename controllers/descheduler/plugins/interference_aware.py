@@ -33,8 +33,10 @@ class InterferenceAwareArgs(PluginArgs, frozen=True, rename="camel", kw_only=Tru
 
 @dataclass(slots=True)
 class _Pair:
+    """Verdicts of one victim and resource, each of which was in force when the next was seen."""
+
     since_seconds: float
-    seen_seconds: float
+    until_seconds: float
 
 
 class InterferenceAware(Plugin[InterferenceAwareArgs]):
@@ -59,13 +61,16 @@ class InterferenceAware(Plugin[InterferenceAwareArgs]):
                 uid = victim.metadata.uid
                 pair = (node.name, uid, verdict.resource)
                 present.add(pair)
-                known = self._pairs.setdefault(pair, _Pair(session.now, session.now))
-                known.seen_seconds = session.now
+                known = self._pairs.get(pair)
+                if known is None or session.now > known.until_seconds:
+                    known = self._pairs[pair] = _Pair(session.now, session.now)
+                known.until_seconds = epoch_seconds(verdict.until) or session.now
                 if session.now - known.since_seconds >= self.args.lasting_seconds and uid not in relieved:
                     relieved.add(uid)
                     self._relieve(session, victim, verdict)
+        looked_at = {node.name for node in session.nodes}
         for pair, known in list(self._pairs.items()):
-            if pair not in present and session.now - known.seen_seconds > self.args.lasting_seconds:
+            if pair not in present and (pair[0] in looked_at or session.now > known.until_seconds):
                 del self._pairs[pair]
 
     def _verdicts(self, session: Session, node: str) -> Iterator[tuple[Pod, WireVerdict]]:

@@ -62,5 +62,15 @@ def test_verdicts_that_move_nothing(extension: dict[str, Any]) -> None:
 def test_the_nodes_own_means_come_first() -> None:
     plugin = a_plugin(InterferenceAware)
     assert not moved(ran(plugin, cluster(verdict())))
+    assert not moved(ran(plugin, cluster(verdict(until=NOW + 150)), now=NOW + 60))
     assert not moved(ran(plugin, cluster(verdict(until=NOW + 150)), now=NOW + 119))
     assert moved(ran(plugin, cluster(verdict(until=NOW + 150)), now=NOW + 120)) == ["hog"]
+
+
+def test_verdicts_with_a_gap_between_them_do_not_last() -> None:
+    plugin = a_plugin(InterferenceAware)
+    assert not moved(ran(plugin, cluster(verdict(until=NOW + 30))))
+    assert not moved(ran(plugin, cluster(verdict(until=NOW + 150)), now=NOW + 121))
+    assert not moved(ran(plugin, cluster({}), now=NOW + 125))
+    assert not moved(ran(plugin, cluster(verdict(until=NOW + 400)), now=NOW + 242))
+    assert moved(ran(plugin, cluster(verdict(until=NOW + 400)), now=NOW + 362)) == ["hog"]
