@@ -171,6 +171,7 @@ class PodSpec(Wire, frozen=True):
     restart_policy: str = "Always"
     service_account_name: str = ""
     resource_claims: list[dict[str, Any]] = []
+    scheduling_group: dict[str, Any] = {}
 
 
 class ContainerEnd(Wire, frozen=True):

@@ -1,4 +1,8 @@
-"""SchedulingGates: pods with scheduling gates stay out of the active queue until their last gate is taken away."""
+"""SchedulingGates: pods with scheduling gates stay out of the active queue until their last gate is taken away.
+
+Members of a PodGroup of scheduling.k8s.io stay out too: nothing here gathers such groups, and members that are placed
+one by one break the group's promise.
+"""
 
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Plugin, Reason
@@ -14,8 +18,12 @@ class SchedulingGates(Plugin[None]):
         """Nothing to say about an attempt."""
 
     def pre_enqueue(self, info: PodInfo) -> Reason | None:
-        """A reason while gates are left."""
+        """A reason while gates are left, and for members of groups that are gathered elsewhere."""
         gates = [gate.name for gate in info.pod.spec.scheduling_gates]
+        if not gates and info.pod.spec.scheduling_group:
+            group = next(iter(info.pod.spec.scheduling_group.values()), "")
+            text = f"its group {group} of scheduling.k8s.io is not gathered by this scheduler; use default-scheduler"
+            return Reason(text, resolvable=False)
         if not gates:
             return None
         return Reason(f"waiting for scheduling gates: {gates}", resolvable=False)
