@@ -25,7 +25,9 @@ USAGE_ERROR = 2
     help="A profile, or a folder with profiles of many nodes; may be repeated.",
 )
 @click.option("--workload", default="", help="Only workloads whose name contains this.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "why"]), default="text", show_default=True, help="Form."
+)
 def recommend(sources: tuple[Path, ...], workload: str, output: str) -> None:
     """Recommend requests and limits from what containers used and lost.
 
@@ -36,6 +38,7 @@ def recommend(sources: tuple[Path, ...], workload: str, output: str) -> None:
     \b
     koord-manager recommend --from profiles/
     koord-manager recommend --from profiles/ --workload shop/ -o json
+    koord-manager recommend --from profiles/ --workload shop/ -o why
     """
     collected = Collected()
     try:
@@ -60,5 +63,5 @@ def recommend(sources: tuple[Path, ...], workload: str, output: str) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(table)).decode())
         return
-    for line in report.text(table):
+    for line in report.text(table) if output == "text" else (line for row in table for line in report.why(row)):
         click.echo(line)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from controllers.recommend.estimates import Bounds, Recommendations
+from controllers.recommend.estimates import DEFAULTS, Bounds, Recommendations, RecommendSettings
 from controllers.recommend.losses import Losses
 
 DAY_SECONDS = 24 * 3600.0
@@ -77,6 +77,40 @@ def text(table: Iterable[Row]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in (heads, *cells)
     ]
+
+
+def why(row: Row, settings: RecommendSettings = DEFAULTS) -> list[str]:
+    """Return lines that say what a row follows from: inputs, formula, result."""
+    margin, days = 1.0 + settings.margin_ratio, row.confidence_days
+    doubt = ", less than half a day: uncertain" if days < LOW_CONFIDENCE else ""
+    lines = [f"{row.workload} {row.container}".rstrip(), f"  history of {days:.2f} days at a sample a minute{doubt}"]
+    for name, unit, amounts, least in (
+        ("cpu", "m", row.cpu_millicores, settings.min_cpu_millicores),
+        ("memory", " bytes", row.memory_bytes, settings.min_memory_bytes),
+    ):
+        if amounts is None:
+            lines.append(f"  {name}: no sample, no recommendation")
+            continue
+        at_least = ", the least of a pod" if amounts.target <= math.ceil(least) else ""
+        lines.append(
+            f"  {name}: request {amounts.target}{unit} = p{100 * settings.target_quantile:.0f} of use"
+            f" ({amounts.target / margin:.0f}{unit}) x {margin:g}{at_least}"
+        )
+        upper = "nothing" if amounts.upper is None else f"{amounts.upper}{unit}"
+        lines.append(
+            f"  {name}: bounds {amounts.lower}{unit} = p{100 * settings.lower_quantile:.0f} x {margin:g}"
+            f" x (1 + 0.001 / days)^-2, {upper} = p{100 * settings.upper_quantile:.0f} x {margin:g} x (1 + 1 / days)"
+        )
+    lines.append(
+        f"  waits: {row.cpu_wait_seconds:.0f} s a day for CPUs that neighbours held; with the request above"
+        f" {row.curable_seconds:.0f} s of them would be the container's by right"
+    )
+    if row.unthrottled_millicores is not None:
+        lines.append(
+            f"  throttled {row.throttled_seconds:.0f} s a day by its own limit: none with a limit of"
+            f" {row.unthrottled_millicores}m"
+        )
+    return lines
 
 
 def _amounts(bounds: Bounds, place: int) -> Amounts | None:

@@ -105,3 +105,22 @@ def test_an_export_is_read_by_node_and_its_other_tables_are_not(tmp_path: Path) 
     (other / "part-0.parquet").write_bytes(b"no profile")
     (row,) = msgspec.json.decode(run("--from", str(tmp_path), "-o", "json"))
     assert row["confidence_days"] == pytest.approx(1.0, abs=0.01), "equal times of one node's container count once"
+
+
+def test_why_a_request_is_what_it_is(tmp_path: Path) -> None:
+    profile(
+        tmp_path / "a.parquet",
+        [("shop/Deployment/web", "app", "/a")],
+        cpu_cores=[0.5],
+        cpu_wait_neighbour=[0.05],
+        cpu_wait_quota=[0.1],
+    )
+    lines = run("--from", str(tmp_path / "a.parquet"), "-o", "why").splitlines()
+    assert lines[0] == "shop/Deployment/web app"
+    (request,) = [line for line in lines if "cpu: request" in line]
+    target = int(request.partition("request ")[2].partition("m")[0])
+    assert 575 <= target <= 575 * 1.06
+    assert f"p90 of use ({target / 1.15:.0f}m) x 1.15" in request
+    assert any("memory: no sample" in line for line in lines)
+    assert any("4320 s a day for CPUs that neighbours held" in line for line in lines)
+    assert any("none with a limit of" in line for line in lines)
