@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from scheduler.explain.diagnosis import by_node
+from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.tainttoleration import TaintToleration
@@ -21,7 +22,8 @@ def table(name: str) -> Any:
     return msgspec.yaml.decode((HERE / f"{name}.yaml").read_bytes())
 
 
-TAINTS, FIT, SPREAD = table("taints"), table("fit"), table("spread")
+TAINTS, FIT, SPREAD, AFFINITY = table("taints"), table("fit"), table("spread"), table("affinity")
+LABELS = {"": {}, "S": {"service": "securityscan"}, "P": {"security": "S1"}}
 
 
 def taints(rows: list[list[str]]) -> list[dict[str, str]]:
@@ -108,3 +110,41 @@ def test_spread(row: int) -> None:
     assert [name for name, reasons in answers.items() if not reasons] == case["fits"]
     never = [name for name, reasons in answers.items() if any(not each.resolvable for each in reasons)]
     assert never == case.get("never", [])
+
+
+def terms(rows: list[Any], namespaces: list[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topologyKey": topology,
+            "labelSelector": {
+                "matchExpressions": [
+                    {"key": key, "operator": operator, "values": values} for key, operator, values in requirements
+                ]
+            },
+            **({"namespaces": namespaces} if namespaces else {}),
+        }
+        for topology, *requirements in rows
+    ]
+
+
+def affinity(near: list[Any], away: list[Any], namespaces: list[str]) -> dict[str, Any]:
+    kinds = {"podAffinity": near, "podAntiAffinity": away}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {kind: {required: terms(rows, namespaces)} for kind, rows in kinds.items() if rows}
+
+
+@pytest.mark.parametrize("row", range(len(AFFINITY)))
+def test_affinity(row: int) -> None:
+    case = AFFINITY[row]
+    placed = []
+    if "placed" in case:
+        apart = affinity([], case.get("placed_away", []), [])
+        where = case.get("placed_on", "n0")
+        placed = [pod("placed", labels=LABELS[case["placed"]], nodeName=where, affinity=apart)]
+    made = engine([node("n0", labels={"region": "r1", "zone": "z11"})], placed, kinds={"affinity": InterPodAffinity})
+    rules = affinity(case.get("near", []), case.get("away", []), case.get("namespaces", []))
+    asking = pod("p", labels=LABELS[case["own"]], affinity=rules)
+    attempt = made.cycle.attempt(made.classes.info(asking), 0.0)
+    (answer,) = by_node(made.cycle.evaluate(attempt).failure, made.snapshot)
+    assert (not answer.reasons) is case["fits"], answer.reasons
+    assert any(not each.resolvable for each in answer.reasons) is case.get("never", False)
