@@ -77,6 +77,11 @@ DISK_RECORD = np.dtype(
         ("ended_ns", U64),
     ]
 )
+CLASS_RECORD = np.dtype([("disk", U32), ("class", U32)])
+TIMES_RECORD = np.dtype([("usual", U64, (2,)), ("recent", U64, (2,)), ("counts", U32, (4,))])
+USUAL_RECORD = np.dtype([("depths", TIMES_RECORD, (7,))])
+PRUNE_EVERY_READS = 60
+"""Between looks for disks that are gone."""
 LOST_PLACES = ("blockio.io", "blockio.cgroup", "blockio.disk", "blockio.blame_ns", "blockio.usual")
 
 TRACEPOINTS = {
@@ -101,6 +106,8 @@ class BlockIo(BpfProbe):
         "blockio_pair": PAIR_RECORD,
         "io": IO_RECORD,
         "disk": DISK_RECORD,
+        "class_key": CLASS_RECORD,
+        "usual_times": USUAL_RECORD,
     }
 
     def __init__(self, bpf: LoadedBpf, *, throttle: bool) -> None:
@@ -109,7 +116,9 @@ class BlockIo(BpfProbe):
         self._blame = bpf.map("blame", PAIR_RECORD, U64)
         self._ios = bpf.map("ios", U64, IO_RECORD)
         self._disks = bpf.map("disks", U32, DISK_RECORD)
+        self._usual = bpf.map("usual", CLASS_RECORD, USUAL_RECORD)
         self._under_way = UnderWay()
+        self._reads = 0
         self._lost = bpf.map("lost", U32, U64)
         self._pairs = PairLedger()
         self._sums = SUMS if throttle else tuple(name for name in SUMS if name != "throttle_ns")
@@ -151,6 +160,9 @@ class BlockIo(BpfProbe):
         _, ios = self._ios.read()
         now_ns = time.monotonic_ns()
         numbers, disks = self._disks.read()
+        self._reads += 1
+        if self._reads % PRUNE_EVERY_READS == 0:
+            self._prune(numbers)
         served = np.isin(numbers, keys["disk"])
         states = dict(zip(numbers[served].tolist(), disks[served], strict=True))
         blamed_late = np.array(self._under_way.update(now_ns, ios, states), dtype=np.uint64).reshape(-1, 3)
@@ -167,6 +179,14 @@ class BlockIo(BpfProbe):
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
+
+    def _prune(self, numbers: NDArray[Any]) -> None:
+        """Drop what is kept of disks that are gone: loop and mapped devices come and go under new numbers."""
+        gone = numbers[self._under_way.gone(numbers)].copy()
+        if len(gone):
+            classes, _ = self._usual.read()
+            self._usual.delete(classes[np.isin(classes["disk"], gone)].copy())
+            self._disks.delete(gone)
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         keys, _ = self._cgroups.read()

@@ -4,9 +4,11 @@ The BPF program sums at most `LONG_NS` of an IO when it ends. Each read adds wha
 waited more since the last read, so that a disk which hangs for ten seconds costs each IO a second a second, and nothing
 when it goes on. What an IO waits between the last read and its end is not counted.
 
-An IO whose end went unseen would count for ever: the kernel's own number of IOs in flight on the disk tells.
+An IO whose end went unseen would count for ever: the kernel's own number of IOs in flight on the disk tells, and where
+others keep the disk busy, an IO counts for `LONGEST_UNSEEN_NS` at most.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from numpy.typing import NDArray
 from api.frame import OTHER_ID
 
 LONG_NS = 1_000_000_000
+LONGEST_UNSEEN_NS = 120 * LONG_NS
+"""An IO that seems to take longer has ended unseen, on a disk that others keep busy; the block layer's own timeout,
+after which an IO is taken back, is 30 s."""
 STALE_SECONDS = 30
 SYSFS_DISKS = Path("/sys/dev/block")
 MINOR_BITS = 20
@@ -46,16 +51,16 @@ class UnderWay:
         clock is the monotonic one, as in the records.
         """
         since_ns, self._last_ns = self._last_ns, now_ns
-        late = ios[(ios["queued_ns"] != 0) & (ios["queued_ns"].astype(np.int64) + LONG_NS < now_ns)]
+        queued_ns = ios["queued_ns"].astype(np.int64)
+        late = ios[(queued_ns != 0) & (queued_ns + LONG_NS < now_ns)]
         blamed: list[tuple[int, int, int]] = []
         if not len(late):
             return blamed
-        serving = {number for number in np.unique(late["disk"]).tolist() if number in disks and self._serves(number)}
-        for io in late:
-            number = int(io["disk"])
-            if number in serving:
-                begun_ns = max(since_ns, int(io["queued_ns"]) + LONG_NS)
-                blamed += self._add(io, disks[number], now_ns - begun_ns, begun_ns, now_ns)
+        serving = [number for number in np.unique(late["disk"]).tolist() if number in disks and self._serves(number)]
+        late = late[np.isin(late["disk"], serving)]
+        ended_ns = np.array([int(disks[number]["ended_ns"]) for number in late["disk"].tolist()], dtype=np.int64)
+        for io, begun_ns, waited_ns in _alike(late, ended_ns, since_ns, now_ns):
+            blamed += self._add(io, disks[int(io["disk"])], waited_ns, begun_ns, now_ns)
         return blamed
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
@@ -63,24 +68,62 @@ class UnderWay:
         gone = set(ids.tolist())
         self.rows = {key: row for key, row in self.rows.items() if key[0] not in gone}
 
-    def _add(self, io: Any, disk: Any, waited_ns: int, begun_ns: int, now_ns: int) -> list[tuple[int, int, int]]:
+    def _add(
+        self, io: Any, disk: Any, waited_ns: NDArray[np.int64], begun_ns: NDArray[np.int64], now_ns: int
+    ) -> list[tuple[int, int, int]]:
+        """Add IOs that found the same ahead of them: one of them, and the times of each."""
         victim = int(io["cgroup"])
         row = self.rows.setdefault((victim, int(io["disk"])), Row())
-        row.excess_ns += waited_ns
-        row.stalled_ns += max(0, now_ns - max(begun_ns, int(disk["ended_ns"]) + LONG_NS))
+        whole_ns, silent_ns = int(waited_ns.sum()), int(disk["ended_ns"]) + LONG_NS
+        row.excess_ns += whole_ns
+        row.stalled_ns += int(np.clip(begun_ns + waited_ns - np.maximum(begun_ns, silent_ns), 0, None).sum())
         weights = weights_ahead(io, disk, now_ns)
-        shares = [(victim, culprit, waited_ns * weight // sum(weights.values())) for culprit, weight in weights.items()]
+        shares = [(victim, culprit, whole_ns * weight // sum(weights.values())) for culprit, weight in weights.items()]
         others = [share for share in shares if share[1] != victim]
-        row.self_ns += waited_ns - sum(amount for _, _, amount in others)
+        row.self_ns += whole_ns - sum(amount for _, _, amount in others)
         return others
+
+    def gone(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether the kernel has no such disk any longer, by row; none where it lists no disks at all."""
+        if not self._disks.is_dir():
+            return np.zeros(len(numbers), dtype=np.bool_)
+        return np.array([not self._device(number).exists() for number in numbers.tolist()], dtype=np.bool_)
+
+    def _device(self, number: int) -> Path:
+        return self._disks / f"{number >> MINOR_BITS}:{number & (1 << MINOR_BITS) - 1}"
 
     def _serves(self, number: int) -> bool:
         """Whether the kernel has IOs in flight on the disk; taken as true where it does not say."""
-        device = self._disks / f"{number >> MINOR_BITS}:{number & (1 << MINOR_BITS) - 1}"
         try:
-            return any(int(word) for word in (device / "inflight").read_text().split())
+            return any(int(word) for word in (self._device(number) / "inflight").read_text().split())
         except (OSError, ValueError):
             return True
+
+
+def _alike(
+    late: NDArray[Any], ended_ns: NDArray[np.int64], since_ns: int, now_ns: int
+) -> Iterator[tuple[Any, NDArray[np.int64], NDArray[np.int64]]]:
+    """IOs by what decides their shares, with the begin and length of the part of each that counts now.
+
+    `ended_ns` is when the disk of each last ended an IO: one that others have overtaken for so long has ended unseen.
+    A disk that hangs holds as many as its queue is long, and few of these differ.
+    """
+    if not len(late):
+        return
+    queued_ns = late["queued_ns"].astype(np.int64)
+    begun_ns, last_ns = np.maximum(since_ns, queued_ns + LONG_NS), queued_ns + LONGEST_UNSEEN_NS
+    until_ns = np.where(ended_ns > last_ns, np.minimum(now_ns, last_ns), now_ns)
+    waited_ns = np.maximum(until_ns - begun_ns, 0)
+    ahead = ("ahead", late.dtype["ahead"])
+    kinds = np.zeros(len(late), dtype=[("cgroup", np.uint64), ("disk", np.uint64), ("second", np.uint64), ahead])
+    kinds["cgroup"], kinds["disk"], kinds["ahead"] = late["cgroup"], late["disk"], late["ahead"]
+    # Seats that were taken over since lie between two of the times at which IOs came.
+    kinds["second"] = late["queued_ns"] // np.uint64(LONG_NS)
+    _, first, place = np.unique(kinds.view(f"V{kinds.dtype.itemsize}").ravel(), return_index=True, return_inverse=True)
+    for number, each in enumerate(first.tolist()):
+        members = place == number
+        if waited_ns[members].any():
+            yield late[each], begun_ns[members], waited_ns[members]
 
 
 def weights_ahead(io: Any, disk: Any, now_ns: int) -> dict[int, int]:

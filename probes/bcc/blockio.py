@@ -27,7 +27,7 @@ class BccBlockIo(blockio.BlockIo):
             "MAX_CGROUPS": 2 * limits.max_cgroups,
             "MAX_PAIRS": limits.max_pairs,
         }
-        maps = ("cgroups", "blame", "ios", "disks", "lost")
+        maps = ("cgroups", "blame", "ios", "disks", "usual", "lost")
         bpf = loader.load(loader.Source("blockio", PROGRAMS, maps, constants))
         loader.attach(bpf, *PROGRAMS)
         kernel.refusals["blockio.throttle_ns"] = WHY_UNMEASURED

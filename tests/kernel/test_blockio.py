@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from api.frame import CGROUP, KERNEL_ID, Reading
-from probes.blockio import DISK_RECORD, IO_RECORD, TRACEPOINTS, BlockIo
+from probes.blockio import (
+    CLASS_RECORD,
+    DISK_RECORD,
+    IO_RECORD,
+    PRUNE_EVERY_READS,
+    TRACEPOINTS,
+    USUAL_RECORD,
+    BlockIo,
+)
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.waiting import wait_for
@@ -245,5 +253,20 @@ def test_an_end_that_went_unseen_is_made_up_for_when_the_bio_is_used_again(
             _, disks = probe._bpf.map("disks", np.dtype(np.uint32), DISK_RECORD).read()
             _, ios = probe._bpf.map("ios", np.dtype(np.uint64), IO_RECORD).read()
             assert 0 < disks["outstanding"].sum() == len(ios) < 100
+    finally:
+        probe.close()
+
+
+def test_disks_that_are_gone_are_dropped(kernel: Kernel) -> None:
+    probe = BlockIo.open(kernel, ProbeLimits())
+    try:
+        absent = np.array([4094 << 20 | 77], dtype=np.uint32)
+        key = np.array((absent[0], 3), dtype=CLASS_RECORD)
+        probe._disks.update(int(absent[0]), np.zeros(1, dtype=DISK_RECORD))
+        probe._usual.update(key, np.zeros(1, dtype=USUAL_RECORD))
+        for _ in range(PRUNE_EVERY_READS):
+            probe.read()
+        assert probe._disks.lookup(int(absent[0])) is None
+        assert probe._usual.lookup(key) is None
     finally:
         probe.close()

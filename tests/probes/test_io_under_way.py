@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from api.frame import OTHER_ID
 from probes.blockio import DISK_RECORD, IO_RECORD, SEATS
-from probes.io_under_way import UnderWay, weights_ahead
+from probes.io_under_way import LONGEST_UNSEEN_NS, UnderWay, weights_ahead
 
 SECOND = 1_000_000_000
 DISK = 7 << 20 | 3
@@ -66,6 +66,51 @@ def test_those_ahead_are_blamed_and_the_parts_sum(sysfs: Path) -> None:
     assert under_way.update(12 * SECOND, io(10.0, s1=3), disks) == [(VICTIM, FLOOD, SECOND * 9 // 10)]
     (row,) = under_way.rows.values()
     assert row.self_ns + SECOND * 9 // 10 == row.excess_ns == SECOND
+
+
+def test_an_end_missed_on_a_busy_disk_counts_for_a_bounded_time(sysfs: Path) -> None:
+    under_way = UnderWay(sysfs)
+    for second in range(10, 400, 10):
+        under_way.update(second * SECOND, io(10.0), {DISK: state(ended_s=second - 0.1, moved_s=second)})
+    (row,) = under_way.rows.values()
+    assert row.excess_ns == LONGEST_UNSEEN_NS - SECOND
+
+
+def test_a_disk_that_hangs_for_minutes_counts_all_the_time(sysfs: Path) -> None:
+    under_way = UnderWay(sysfs)
+    for second in range(10, 401, 10):
+        under_way.update(second * SECOND, io(10.0), {DISK: state(ended_s=10.0, moved_s=10)})
+    (row,) = under_way.rows.values()
+    assert row.excess_ns == row.stalled_ns == 389 * SECOND
+
+
+def test_many_late_ios_count_as_each_alone(sysfs: Path) -> None:
+    rng = np.random.default_rng(5)
+    many = np.concatenate(
+        [io(10.0 + rng.random(), int(rng.integers(40, 43)), s1=int(rng.integers(3))) for _ in range(300)]
+    )
+    disks = {DISK: state(ended_s=10.0, moved_s=12, s0=2, s1=6)}
+    together, apart = UnderWay(sysfs), {}
+    shares = together.update(15 * SECOND, many, disks)
+    for each in many:
+        alone = UnderWay(sysfs)
+        alone.update(15 * SECOND, each.reshape(1), disks)
+        for key, row in alone.rows.items():
+            sums = apart.setdefault(key, [0, 0, 0])
+            for place, amount in enumerate((row.excess_ns, row.self_ns, row.stalled_ns)):
+                sums[place] += amount
+    for key, row in together.rows.items():
+        assert [row.excess_ns, row.stalled_ns] == [apart[key][0], apart[key][2]]
+        assert row.self_ns == pytest.approx(apart[key][1], abs=2_000)  # shares are rounded down
+        assert row.self_ns + sum(ns for victim, _, ns in shares if victim == key[0]) == row.excess_ns
+    assert len(shares) < 50
+
+
+def test_disks_that_the_kernel_lists_no_more_are_gone(sysfs: Path) -> None:
+    under_way = UnderWay(sysfs)
+    numbers = np.array([DISK, 7 << 20 | 4], dtype=np.uint32)
+    assert under_way.gone(numbers).tolist() == [False, True]
+    assert UnderWay(sysfs / "absent").gone(numbers).tolist() == [False, False]
 
 
 def test_a_seat_taken_since_is_not_named(sysfs: Path) -> None:
