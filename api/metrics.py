@@ -134,6 +134,15 @@ METRICS: tuple[Metric, ...] = (
         "Anonymous, shared and locked memory of the cgroup: its usage without page cache",
     ),
     gauge("memstat.anon_bytes", "cgroup_memory_anon", Unit.BYTES, "Anonymous memory charged to the cgroup"),
+    gauge(
+        "numa.away_bytes",
+        "cgroup_memory_away",
+        Unit.BYTES,
+        "Memory on NUMA nodes away from the CPUs that the cgroup runs on",
+    ),
+    gauge(
+        "numa.placed_bytes", "cgroup_memory_placed", Unit.BYTES, "Memory of the cgroup of which the NUMA node is known"
+    ),
     counter("memstat.refaults", "cgroup_memory_refaults", Unit.COUNT, "Pages faulted in again soon after eviction"),
     counter("memstat.major_faults", "cgroup_memory_major_faults", Unit.COUNT, "Page faults that needed IO"),
     *(

@@ -8,6 +8,7 @@ from api.verdicts import (
     KERNEL,
     OTHER,
     OWN_LIMIT,
+    OWN_PLACEMENT,
     OWN_QUOTA,
     OWN_THREADS,
     CgroupRef,
@@ -25,6 +26,7 @@ _LOSSES = {
     ("cpu", "irq"): "to interrupts",
     ("cpu", "smt_sibling"): "sharing a core",
     ("memory", "reclaim"): "in reclaim",
+    ("memory", "own_placement"): "on memory of another NUMA node",
     ("memory", "compaction"): "in memory compaction",
     ("memory", "own_limit"): "in reclaim under its memory limit",
     ("memory", "refault"): "reading pages again that reclaim took",
@@ -50,8 +52,13 @@ _CULPRITS = {
     OWN_THREADS: "itself",
     OWN_QUOTA: "its own quota",
     OWN_LIMIT: "its own limit",
+    OWN_PLACEMENT: "its own placement",
     ANCESTOR: "a parent",
 }
+
+
+ACCEPTED = "accepted_as_ordinary"
+"""In the evidence of a verdict that has lasted so long that it counts as usual for its victim from now on."""
 
 
 def loss_in_words(verdict: Verdict) -> str:
@@ -95,4 +102,5 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] | None = None, *, m
     ]
     blamed = ", ".join(named) or "no culprit can be named"
     verb = "lost" if verdict.state is VerdictState.OPEN else "now loses"
-    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}"
+    accepted = "; this has lasted so long that it counts as usual from now on" if ACCEPTED in verdict.evidence else ""
+    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}{accepted}"

@@ -16,6 +16,8 @@ GONE = "[gone]"
 OWN_THREADS = "[own threads]"
 OWN_QUOTA = "[own quota]"
 OWN_LIMIT = "[own limit]"
+OWN_PLACEMENT = "[own placement]"
+"""Culprit: memory of the victim on another NUMA node than its CPUs."""
 ANCESTOR = "[ancestor]"
 """Culprit: a limit on an ancestor whose owner is not known."""
 
