@@ -15,10 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.arrays import Floats
+from detector.arrays import Floats, product
 
-_ONE_THREAD = 4 * 65_536
-"""Multiplications up to which OpenBLAS uses one thread."""
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -165,14 +163,8 @@ def antagonist_scores(harm: Floats, thresholds: Floats, usage: Floats) -> Floats
     whole = np.where(measured, harm, thresholds)
     weight = np.where(whole > thresholds, 1.0 - thresholds / np.maximum(whole, thresholds), whole / thresholds - 1.0)
     used = np.where(np.isfinite(usage), np.maximum(usage, 0.0), 0.0)
-    total = used.sum(axis=0) if measured.all() else _product(measured.T.astype(np.float64), used)
-    return _product(np.where(measured, weight, 0.0).T, used) / np.where(total > 0, total, 1.0)
-
-
-def _product(left: Floats, right: Floats) -> Floats:
-    """Matrix product in parts so small that OpenBLAS starts no threads, which would spin on others' CPUs."""
-    step = max(_ONE_THREAD // max(right.size, 1), 1)
-    return np.concatenate([left[first : first + step] @ right for first in range(0, max(len(left), 1), step)])
+    total = used.sum(axis=0) if measured.all() else product(measured.T.astype(np.float64), used)
+    return product(np.where(measured, weight, 0.0).T, used) / np.where(total > 0, total, 1.0)
 
 
 def antagonists(scores: Floats, policy: Cpi2Policy) -> NDArray[np.intp]:

@@ -23,6 +23,7 @@ from detector.cgroup_tree import CgroupTree
 from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
 from detector.cpi2.published import Cpi2Policy
 from detector.cpi2.sampler import COUNTERS, Cpi2Sampler, Sampled, SamplerState
+from detector.judging.acceptance import with_acceptance
 from detector.judging.diagnosis import RuleDiagnosis, diagnose
 from detector.judging.engine import RuleEngine
 from detector.judging.engine_state import EngineState, engine_state, restore_engine
@@ -173,11 +174,12 @@ class Judge:
         view.judgements = self.baselines.judge(seen, now_seconds)
         view.cpi2 = self._cpi2_sample(view)
         verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view))
-        learned = self._engine.harmed(self.settings.baselines.exclude_seconds)
-        self.baselines.learn(seen, now_seconds, learned)
+        longest = self.settings.baselines.exclude_seconds
+        self.baselines.learn(seen, now_seconds, self._engine.harmed(longest))
         if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:
             self.baselines.forget(now_seconds)
-        return verdicts
+        before_seconds = self._frames[-2].wall_ns / 1e9
+        return with_acceptance(verdicts, self.open_verdicts, before_seconds, now_seconds, longest)
 
     def checkpoint(self) -> bytes:
         """Return the state between ticks; a judge resumed from it gives, byte for byte, the verdicts that this one

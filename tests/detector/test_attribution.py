@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from api.verdicts import How, Verdict
 from api.window import Window
@@ -35,7 +36,7 @@ def test_the_one_that_goes_with_the_loss_is_named_and_labelled() -> None:
     packets = [[10, 900 if lost else 0, 300, 0] for lost in losses]
     (verdict,) = judge(losses, packets)
     assert [(c.path, c.how) for c in verdict.culprits] == [("/flood", How.CORRELATED)]
-    assert verdict.culprits[0].share == pytest.approx(0.75)
+    assert verdict.culprits[0].share == pytest.approx(1.0)  # the steady 300 packets were there before
     assert verdict.confidence == 0.0
 
 
@@ -62,6 +63,45 @@ def test_nobody_is_blamed_for_what_does_not_go_with_the_loss(losses: Sequence[fl
 def test_correlation_needs_contrast(lost: list[float], blamed: bool) -> None:
     harm, activity = np.outer(lost, [1.0, 0.0, 0.0, 0.0]), np.outer(lost, [0.0, 100.0, 0.0, 0.0])
     assert correlate(History(harm, activity), np.array([0]), np.array([0.1])) == [[(1, 1.0)] * blamed]
+
+
+def named(harm: NDArray[np.float64], activity: NDArray[np.float64]) -> list[int]:
+    """Suspects named for the first column's loss."""
+    lost = np.zeros_like(activity)
+    lost[:, 0] = harm
+    (found,) = correlate(History(lost, activity), np.array([0]), np.array([0.1]))
+    return [row for row, _ in found]
+
+
+def test_a_pulse_every_ten_ticks_names_the_one_that_pulses() -> None:
+    harm = np.tile([0.0] * 8 + [0.8, 0.9], 6)
+    activity = np.zeros((60, 4))
+    activity[:, 1], activity[:, 2] = harm * 100, 50.0
+    assert named(harm, activity) == [1]
+    activity[:, 3] = np.roll(harm, 5) * 100
+    assert named(harm, activity) == [], "where many pulse alike, one of them meets the harm by chance"
+
+
+def test_an_always_active_neighbour_is_not_named_for_a_lasting_loss() -> None:
+    harm = np.array([0.0] * 3 + [0.9] * 57)
+    activity = np.zeros((60, 3))
+    activity[:, 1] = 500.0 + np.sin(np.arange(60))
+    assert named(harm, activity) == []
+
+
+def test_chance_names_nobody_and_a_culprit_is_found_among_many() -> None:
+    rng = np.random.default_rng(7)
+    by_chance, found, runs = 0, 0, 200
+    for _ in range(runs):
+        harm = np.zeros(60)
+        begin = rng.integers(5, 50)
+        harm[begin : begin + rng.integers(4, 10)] = 0.8
+        activity = np.where(rng.random((60, 40)) < 0.02, rng.random((60, 40)) * 1e3, rng.random((60, 40)))
+        by_chance += bool(named(harm, activity))
+        activity[:, 7] += harm * 1500 * rng.uniform(0.7, 1.3, 60)
+        found += 7 in named(harm, activity)
+    assert by_chance <= runs // 10
+    assert found >= runs * 95 // 100
 
 
 def test_many_victims_at_once_get_what_each_gets_alone() -> None:
