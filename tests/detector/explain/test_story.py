@@ -3,9 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from api.frame import CgroupInfo
+from api.stacks import Stack, StackEvidence, StackKind, StackRole, StackSeries
 from detector.explain.story import NotRecorded, gather_story, recorded_spans, time_span
 from detector.explain.text import render_story
 from detector.explain.timeline import Span, timeline
@@ -13,7 +15,8 @@ from detector.explain.timeline_png import draw
 from detector.explain.times import format_time
 from detector.explain.victims import listing, matching
 from detector.judging.diagnosis import Reason
-from detector.recording.files import segment_paths
+from detector.recording.files import RecordedSegment, segment_paths
+from detector.recording.format import encode_stacks
 from tests.detector.explain.stories import BATCH, LOSSES, story
 from tests.detector.recording.test_replay import contended, live, run
 
@@ -176,6 +179,31 @@ def test_explain_tells_and_draws(recording: Path, tmp_path: Path) -> None:
     assert (tmp_path / "web.png").read_bytes().startswith(b"\x89PNG")
     refused = run("explain", recording, "--victim", "web", "--at", "+7s", "--png", tmp_path / "absent" / "x.png")
     assert (refused.exit_code, "absent" in refused.stderr) == (1, True)
+
+
+def test_recorded_stacks_are_told_and_drawn(recording: Path, tmp_path: Path) -> None:
+    first = next(RecordedSegment(segment_paths(recording)[0]).frames())
+    series = StackSeries(
+        path="/batch",
+        role=StackRole.CULPRIT,
+        stacks=(Stack(StackKind.ON_CPU, ("xz", "main", "lzma_code"), 49, 1.0),),
+        frames=98,
+        unresolved_frames=0,
+        unseen_seconds={},
+    )
+    taken = StackEvidence(
+        time=first.wall_ns / 1e9 + 7, seconds=2.0, hz=49, victim="/web", rule="r", series=(series,), notes=("no names",)
+    )
+    missing = run("explain", recording, "--victim", "web", "--at", "+7s", "--flames", tmp_path / "none.svg")
+    assert (missing.exit_code, (tmp_path / "none.svg").exists()) == (1, False)
+    with segment_paths(recording)[1].open("ab") as stream:
+        stream.write(encode_stacks(taken) + encode_stacks(msgspec.structs.replace(taken, victim="/other")))
+    ran = run("explain", recording, "--victim", "web", "--at", "+7s", "--flames", tmp_path / "web.svg")
+    assert ran.exit_code == 0
+    assert "culprit /batch: 49 samples at 49 Hz in 2.0 s; 0% of the frames have no name" in ran.stdout
+    assert "lzma_code < main" in ran.stdout
+    assert "note: no names" in ran.stdout
+    assert (tmp_path / "web.svg").read_text().count("lzma_code") == 2
 
 
 def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
