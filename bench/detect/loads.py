@@ -1,9 +1,12 @@
 """Command lines of public load generators, with no end of their own: the stage ends them."""
 
 import os
+import sys
 from pathlib import Path
 
 from bench.detect.namespaces import THERE
+
+_HERE = Path(__file__).parent
 
 
 def sysbench(threads: int = 1, *, rate: int = 0, primes: int = 2000) -> list[str]:
@@ -51,6 +54,42 @@ def nginx(port: int, folder: Path) -> list[str]:
         f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ return 200 'ok'; }} }} }}\n"
     )
     return ["nginx", "-c", str(config), "-p", str(folder)]
+
+
+def nginx_proxy(port: int, backend: int, folder: Path) -> list[str]:
+    """One worker that passes requests on to another port, as a sidecar does."""
+    config = folder / "proxy.conf"
+    config.write_text(
+        f"daemon off; worker_processes 1; pid {folder}/proxy.pid; error_log /dev/null;\n"
+        "events { worker_connections 256; }\n"
+        f"http {{ access_log off; upstream back {{ server 127.0.0.1:{backend}; keepalive 16; }}\n"
+        f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://back; proxy_http_version 1.1; "
+        'proxy_set_header Connection ""; } } }\n'
+    )
+    return ["nginx", "-c", str(config), "-p", str(folder)]
+
+
+def nginx_file(port: int, folder: Path, kibibytes: int) -> list[str]:
+    """One worker that serves a file."""
+    (folder / "index.html").write_bytes(b"x" * (kibibytes << 10))
+    folder.chmod(0o755)
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log /dev/null; user root;\n"
+        "events { worker_connections 256; }\n"
+        f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n"
+    )
+    return ["nginx", "-c", str(config), "-p", str(folder)]
+
+
+def lossy_clients(port: int, connections: int, ratio: float) -> list[str]:
+    """Clients far away, on whose way this part of the packets is lost."""
+    return [sys.executable, str(_HERE / "lossy_clients.py"), str(port), str(connections), str(ratio)]
+
+
+def tailed_service(rate: float, sigma: float, median_seconds: float) -> list[str]:
+    """A service with lognormal times of answer, and its clients."""
+    return [sys.executable, str(_HERE / "tailed_service.py"), str(rate), str(sigma), str(median_seconds)]
 
 
 def wrk(port: int, connections: int) -> list[str]:

@@ -17,6 +17,7 @@ from api.verdicts import Verdict
 from bench.detect.disk import Disk, mounted_disk
 from bench.detect.measures import USAGE, Meter, Sample, measure
 from bench.detect.namespaces import Namespaces
+from bench.detect.pod_network import PodNetwork
 from bench.detect.subject import Subject
 from tests.cgroups import CgroupTree, TestCgroup
 
@@ -169,6 +170,10 @@ class Stage:
     def namespaces(self) -> Namespaces:
         """Two network namespaces and the wire between them."""
         return self._stack.enter_context(Namespaces.made())
+
+    def pod_network(self, *pods: str) -> PodNetwork:
+        """A node's namespace with a namespace for each of these pods, and the world."""
+        return self._stack.enter_context(PodNetwork.made(pods))
 
     def leave_memory(self, bytes_left: int) -> None:
         """Take the node's memory away, but for so much, until the scenario ends. Raises OSError without huge pages."""

@@ -30,6 +30,7 @@ LONG_GROUPS = {
     "churn": ("6.12",),
     "detect_bench": ("newest",),
     "enforcer_kill": ("newest",),
+    "net_paths": ("newest",),
     "privileges": ("6.12",),
     "slowdown": ("newest",),
     "traffic": ("6.1", "6.12"),

@@ -1,9 +1,9 @@
 """Clean scenarios: no victim is harmed, so every verdict is false."""
 
 from bench.detect import loads
-from bench.detect.claims import Proof, Scenario
-from bench.detect.measures import WAIT
-from bench.detect.services import PACED, start_nginx, start_redis
+from bench.detect.claims import Proof, Scenario, mutual
+from bench.detect.measures import QUEUED_BYTES, WAIT
+from bench.detect.services import PACED, free_port, is_listening, start_nginx, start_redis
 from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
 
 QUIET_SECONDS = 60.0
@@ -74,6 +74,39 @@ def _nginx_alone(stage: Stage) -> None:
     stage.wait(SETTLE_SECONDS + HARM_SECONDS)
 
 
+def _proxy_alone(stage: Stage) -> None:
+    port, backend = free_port(), free_port()
+    stage.start("backend", loads.nginx(backend, stage.folder()), stage.far)
+    stage.start("victim", loads.nginx_proxy(port, backend, stage.folder()), stage.near)
+    stage.until(lambda: is_listening(port) and is_listening(backend))
+    stage.start("clients", loads.wrk(port, 8), stage.far)
+    stage.wait(SETTLE_SECONDS + HARM_SECONDS)
+
+
+def _bulk_alone(stage: Stage) -> None:
+    namespaces = stage.namespaces()
+    namespaces.shape("50mbit", "400kb")
+    stage.start("servers", loads.iperf_server(5301), stage.far, namespace=namespaces.far)
+    stage.wait(0.5)
+    stage.meter.add("victim", QUEUED_BYTES, namespaces.queued_bytes)
+    stage.start("victim", loads.iperf(5301, "--parallel", "4"), stage.near, namespace=namespaces.near)
+    stage.wait(SETTLE_SECONDS + HARM_SECONDS)
+
+
+def _lossy_clients(stage: Stage) -> None:
+    port = free_port()
+    stage.start("victim", loads.nginx_file(port, stage.folder(), 64), stage.near)
+    stage.until(lambda: is_listening(port))
+    stage.start("clients", loads.lossy_clients(port, 16, 0.01), stage.far)
+    stage.wait(SETTLE_SECONDS + HARM_SECONDS)
+
+
+def _heavy_tails(stage: Stage) -> None:
+    for role, rate in (("rare", 5), ("usual", 20), ("victim", 100)):
+        stage.start(role, loads.tailed_service(rate, 1.5, 0.002), stage.near)
+    stage.wait(2 * QUIET_SECONDS)
+
+
 def _quiet(stage: Stage) -> None:
     stage.start("victim", PACED, stage.near)
     stage.start("other", loads.sysbench(rate=100, primes=20_000), stage.far)
@@ -100,6 +133,26 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("two-readers", "two users of a disk that is slow at times by itself", _two_readers),
     Scenario("redis-alone", "redis and its clients alone", _redis_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)),
     Scenario("nginx-alone", "nginx and its clients alone", _nginx_alone, proofs=(Proof("victim", WAIT, at_most=0.03),)),
+    Scenario(
+        "loopback-proxy-alone",
+        "a proxy between its clients and its backend, all over loopback",
+        _proxy_alone,
+        mutual("backend", "clients"),
+        proofs=(Proof("victim", WAIT, at_most=0.1),),
+    ),
+    Scenario(
+        "bulk-sender-alone",
+        "four bulk streams fill a send queue that nobody else uses",
+        _bulk_alone,
+        proofs=(Proof("victim", QUEUED_BYTES, 30_000),),
+    ),
+    Scenario("lossy-clients", "a server whose clients are far away and lose 1 % of its packets", _lossy_clients),
+    Scenario(
+        "heavy-tails",
+        "services at 5, 20 and 100 requests a second, the slowest percent thirty times slower than the median",
+        _heavy_tails,
+        proofs=(Proof("victim", WAIT, at_most=0.1),),
+    ),
     Scenario(
         "quiet",
         "two paced services for a minute, each on its CPU",

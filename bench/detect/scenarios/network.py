@@ -46,6 +46,40 @@ def _bulk(stage: Stage) -> None:
     stage.wait(RECOVER_SECONDS)
 
 
+def _routed_pods(stage: Stage) -> None:
+    network = stage.pod_network("victim", "flood")
+    network.shape("50mbit", "400kb")
+    for port in _PORTS:
+        stage.start("servers", loads.iperf_server(port), stage.far, namespace=network.world)
+    stage.wait(0.5)
+    stage.meter.add("victim", QUEUED_BYTES, network.queued_bytes)
+    talk = ("--udp", "--bitrate", "2M", "--length", "500")
+    stage.start("victim", loads.iperf(_PORTS[0], *talk), stage.near, namespace=network.namespace("victim"))
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        flood = ("--udp", "--bitrate", "200M", "--length", "1400")
+        stage.start("flood", loads.iperf(_PORTS[1], *flood), stage.far, namespace=network.namespace("flood"))
+        stage.wait(HARM_SECONDS)
+        stage.stop("flood")
+    stage.wait(RECOVER_SECONDS)
+
+
+def _veth_flood(stage: Stage) -> None:
+    network = stage.pod_network("flood")
+    network.receive_on("flood", stage.near)
+    stage.start("servers", loads.iperf_server(_PORTS[0]), stage.far, namespace=network.world)
+    stage.wait(0.5)
+    stage.meter.add("victim", "interrupts", lambda: interrupt_seconds(int(stage.near)))
+    stage.start("victim", loads.sysbench(), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        flood = ("--udp", "--bitrate", "0", "--length", "64")
+        stage.start("flood", loads.iperf(_PORTS[0], *flood), stage.far, namespace=network.namespace("flood"))
+        stage.wait(HARM_SECONDS)
+        stage.stop("flood")
+    stage.wait(RECOVER_SECONDS)
+
+
 def _interrupts(stage: Stage) -> None:
     namespaces = stage.namespaces()
     namespaces.receive_on(stage.near)
@@ -90,6 +124,24 @@ SCENARIOS: tuple[Scenario, ...] = (
         _bulk,
         _delayed("bulk"),
         (Proof("victim", QUEUED_BYTES, 30_000),),
+    ),
+    Scenario(
+        "routed-pods",
+        "a pod's datagrams at four times the rate of the node's uplink, ahead of another pod's",
+        _routed_pods,
+        _delayed("flood"),
+        (Proof("victim", QUEUED_BYTES, 30_000),),
+    ),
+    Scenario(
+        "veth-flood",
+        "what a pod sends through its veth pair is routed on the victim's CPU",
+        _veth_flood,
+        (
+            Claim("victim", "cpu", "irq", "[kernel]"),
+            Claim("victim", "cpu", "contention", tolerated=True),
+            *_busy("flood"),
+        ),
+        (Proof("victim", "interrupts", 0.05),),
     ),
     Scenario(
         "interrupts",
