@@ -57,6 +57,13 @@ class ScratchCgroup:
                 return
         raise FileNotFoundError(f"{self.path} has no {name}")
 
+    def read(self, name: str) -> str:
+        """Return one of its files, from whichever hierarchy has it; empty where none has."""
+        for directory in self.directories:
+            with contextlib.suppress(FileNotFoundError):
+                return (directory / name).read_text()
+        return ""
+
     def write_shares(self, shares: int) -> None:
         """Set its weight in the unit of cpu.shares; converted as the kubelet does where cpu.weight carries it."""
         if any((directory / "cpu.shares").exists() for directory in self.directories):

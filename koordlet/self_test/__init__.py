@@ -1,0 +1,1 @@
+"""Self-test: stressors that move each counter, and what was measured against what they did."""

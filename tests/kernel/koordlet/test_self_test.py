@@ -1,0 +1,26 @@
+"""`koordlet doctor --self-test` on this kernel: every counter that there is says what its stressor did."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.emulation import why_no_real_time
+
+pytestmark = pytest.mark.kernel
+
+
+def test_no_counter_is_wrong(tmp_path: Path) -> None:
+    if why := why_no_real_time():
+        pytest.skip(why)
+    argv = [sys.executable, "-m", "koordlet", "doctor", "--self-test", "--json", "--directory", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = {row["name"]: row for row in json.loads(done.stdout)["results"]}
+    assert {"run queue", "run queue blame", "tripwire", "net", "irq"} <= {
+        name for name, row in told.items() if row["status"] == "right"
+    }
+    assert all(row["reason"] for row in told.values() if row["status"] == "absent")
+    assert list(Path("/sys/fs/cgroup").rglob("koord-self-test-*")) == []
