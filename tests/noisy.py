@@ -3,8 +3,8 @@
     @noisy("the clock of a shared CPU: a neighbour's burst is longer than the measurement")
     def test_rate() -> None: ...
 
-A race of the test or of the product is repaired instead: wait for a condition, count instead of timing, measure for
-longer. This file is a pytest plugin too; it refuses pytest-rerunfailures' own mark, which asks for no reason.
+Every test of the running kernel is noisy: its figures come from a machine that others use meanwhile. A race of the test
+or of the product is repaired instead: wait for a condition, count instead of timing, measure for longer. This file is a pytest plugin too; it refuses pytest-rerunfailures' own mark, which asks for no reason.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ import pytest
 
 RERUNS = 2
 RERUNS_DELAY_SECONDS = 1
+KERNEL_REASON = "figures of a kernel that others use meanwhile"
 
 _reasons_key = pytest.StashKey[dict[str, str]]()
 
@@ -30,15 +31,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give noisy tests further attempts, which `-p no:rerunfailures` takes away."""
+    """Give noisy tests and those of the running kernel further attempts, which `-p no:rerunfailures` takes away."""
     reruns_known = config.pluginmanager.hasplugin("rerunfailures")
     for item in items:
         if item.get_closest_marker("flaky"):
             raise pytest.UsageError(f"{item.nodeid}: marked flaky; use tests.noisy.noisy(reason)")
         marker = item.get_closest_marker("noisy")
-        if marker is None:
+        if marker is None and item.get_closest_marker("kernel") is None:
             continue
-        config.stash[_reasons_key][item.nodeid] = marker.kwargs["reason"]
+        config.stash[_reasons_key][item.nodeid] = marker.kwargs["reason"] if marker else KERNEL_REASON
         if reruns_known:
             item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=RERUNS_DELAY_SECONDS))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.noisy import noisy
+from tests.noisy import KERNEL_REASON, noisy
 
 ROOT = Path(__file__).parent.parent
 SECOND_ATTEMPT_PASSES = """
@@ -35,6 +35,12 @@ def test_a_noisy_test_is_tried_again_and_listed_with_its_reason(tmp_path: Path) 
     done = run(tmp_path, '@noisy("a shared CPU")')
     assert done.returncode == 0, done.stdout
     assert "test_race.py::test_race: 2 attempts: a shared CPU" in done.stdout
+
+
+def test_a_kernel_test_is_noisy(tmp_path: Path) -> None:
+    done = run(tmp_path, "@pytest.mark.kernel")
+    assert done.returncode == 0, done.stdout
+    assert f"test_race.py::test_race: 2 attempts: {KERNEL_REASON}" in done.stdout
 
 
 def test_any_other_test_has_one_attempt(tmp_path: Path) -> None:

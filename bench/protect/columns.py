@@ -56,6 +56,19 @@ class Weights(Column):
         ScratchCgroup(stage.layout.batch_lever).write_shares(2)
 
 
+class Idle(Column):
+    """The kernel's idle class from start to end, set by hand: what the agent's first rung can reach at most."""
+
+    name = "static idle"
+
+    def set_up(self, stage: Stage) -> None:
+        _write_idle(stage, 1)
+
+    def take_down(self, stage: Stage) -> None:
+        _write_idle(stage, 0)
+        super().take_down(stage)
+
+
 class Quota(Column):
     """Fixed quota: the rest of the threshold beside a service whose load is known."""
 
@@ -117,6 +130,10 @@ class Ours(Agent):
     name = "koord"
 
 
+def _write_idle(stage: Stage, value: int) -> None:
+    ScratchCgroup(stage.layout.batch_lever).write("cpu.idle", str(value))
+
+
 def _shares(cgroup: ScratchCgroup) -> str:
     return (
         "cpu.shares" if any((directory / "cpu.shares").exists() for directory in cgroup.directories) else "cpu.weight"
@@ -169,4 +186,4 @@ def disk_columns(device: str, bytes_per_second: int) -> list[Column]:
 
 def columns(load: float) -> list[Column]:
     """All columns, the service alone first."""
-    return [Alone(), Unprotected(), Weights(), Suppress(), Quota(load), Ours()]
+    return [Alone(), Unprotected(), Weights(), Idle(), Suppress(), Quota(load), Ours()]

@@ -82,16 +82,29 @@ static __always_inline void settle(struct cpu_state *state)
 		count_lost(LOST_CGROUP, 1);
 }
 
+/* A switch that was not seen: see cpu.bpf.c. */
+static __always_inline void began_unseen(struct cpu_state *state, struct task_struct *prev, u32 pid, u64 now)
+{
+	u64 ran = 0;
+
+	if (pid && PEEK(prev->prio) >= MAX_RT_PRIO)
+		ran = PEEK(prev->se.sum_exec_runtime) - PEEK(prev->se.prev_sum_exec_runtime);
+	count_lost(LOST_SWITCH, 1);
+	if (!end_unseen(state, ran, now))
+		return;
+	state->pid = pid;
+	state->cgroup = cgroup_of(prev);
+	state->identity = task_identity(prev, state->cgroup);
+}
+
 static __always_inline void leave_cpu(struct cpu_state *state, struct task_struct *prev, bool preempt, u64 now, u32 cpu)
 {
 	struct stamp fresh = {.since_ns = now, .segment_ns = now, .cpu = cpu};
 	u32 pid = PEEK(prev->pid);
 	bool runnable;
 
-	if (state->since_ns && state->pid != pid) {
-		count_lost(LOST_SWITCH, 1);
-		state->identity = UNSEEN_ID;
-	}
+	if (state->since_ns && state->pid != pid)
+		began_unseen(state, prev, pid, now);
 	push_slice(state, now);
 	if (!pid)
 		return;

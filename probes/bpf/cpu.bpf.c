@@ -64,9 +64,9 @@ static __always_inline bool still_runnable(struct task_struct *prev, bool preemp
 	return !old->state;
 }
 
-static __always_inline bool has_quota_queue(struct task_struct *task)
+static __always_inline bool is_fair(struct task_struct *task)
 {
-	return task->prio >= MAX_RT_PRIO; /* real-time tasks leave se.cfs_rq stale */
+	return task->prio >= MAX_RT_PRIO; /* real-time tasks leave se stale */
 }
 
 static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *task, u64 now, u32 cpu)
@@ -74,7 +74,7 @@ static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *t
 	struct cfs_rq *queue = task->se.cfs_rq;
 	u32 flags = 0;
 
-	if (has_quota_queue(task)) {
+	if (is_fair(task)) {
 		stamp->throttle_ns = throttle_clock(queue);
 		if (queue->throttle_count) {
 			flags = STAMP_THROTTLED;
@@ -104,7 +104,7 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 	u64 begin = stamp->segment_ns, length = now - begin, throttled = 0;
 	struct cfs_rq *queue = task->se.cfs_rq;
 
-	if (has_quota_queue(task)) {
+	if (is_fair(task)) {
 		u64 clock = throttle_clock(queue);
 
 		throttled = clock > stamp->throttle_ns ? clock - stamp->throttle_ns : 0;
@@ -131,17 +131,28 @@ static __always_inline void settle(struct cpu_state *state)
 		count_lost(LOST_CGROUP, 1);
 }
 
+/* Some kernels keep BPF away from privileged tasks: a switch made by one is not seen, and `prev`, its successor, began
+ * unnoticed. The scheduler's own count since it picked the task tells when.
+ */
+static __always_inline void began_unseen(struct cpu_state *state, struct task_struct *prev, u64 now)
+{
+	u64 ran = is_fair(prev) ? prev->se.sum_exec_runtime - prev->se.prev_sum_exec_runtime : 0;
+
+	count_lost(LOST_SWITCH, 1);
+	if (!end_unseen(state, prev->pid ? ran : 0, now))
+		return;
+	state->pid = (u32)prev->pid;
+	state->cgroup = task_cgroup(prev);
+	state->identity = task_identity(prev, state->cgroup);
+}
+
 static __always_inline void leave_cpu(struct cpu_state *state, struct task_struct *prev, bool preempt, u64 now, u32 cpu)
 {
 	struct stamp *stamp;
 	bool runnable;
 
-	/* Some kernels keep BPF away from privileged tasks: a switch made by one is not seen, and its successor has
-	 * no known start. */
-	if (state->since_ns && state->pid != (u32)prev->pid) {
-		count_lost(LOST_SWITCH, 1);
-		state->identity = UNSEEN_ID;
-	}
+	if (state->since_ns && state->pid != (u32)prev->pid)
+		began_unseen(state, prev, now);
 	push_slice(state, now);
 	if (!prev->pid)
 		return;

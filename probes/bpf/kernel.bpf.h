@@ -91,6 +91,8 @@ struct cfs_rq {
 } KERNEL_TYPE;
 
 struct sched_entity {
+	u64 sum_exec_runtime;
+	u64 prev_sum_exec_runtime; /* when the task was picked */
 	struct cfs_rq *cfs_rq;
 } KERNEL_TYPE;
 

@@ -210,6 +210,19 @@ static __always_inline void push_slice(struct cpu_state *state, u64 now)
 	state->head++;
 }
 
+/* Of the time since the last switch that was seen, the last `ran` belong to the task that leaves now: begin its slice
+ * there, and leave what came before unknown. With `ran` 0 or beyond that switch all of it is unknown; returns false.
+ */
+static __always_inline bool end_unseen(struct cpu_state *state, u64 ran, u64 now)
+{
+	state->identity = UNSEEN_ID;
+	if (!ran || ran > now - state->since_ns)
+		return false;
+	push_slice(state, now - ran);
+	state->since_ns = now - ran;
+	return true;
+}
+
 /* Pay what is owed to the last cgroup into `stats` and begin to owe the present one; saves a lookup while one cgroup
  * runs on. Without `stats`, what was owed is lost; returns false then. */
 static __always_inline bool pay_owed(struct cpu_state *state, struct cpu_cgroup *stats)

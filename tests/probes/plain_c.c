@@ -4,6 +4,8 @@
  *	slots	each number's log2 slot
  *	charge	a wait charged to run slices: victim begin end, start of the first slice, identity that runs at the end,
  *		number of slices, then identity and end of each; prints the causes, then `blame CULPRIT NS` lines
+ *	unseen	a slice whose begin was not seen: end of the last one, how long the leaving task ran, now; prints whether its
+ *		begin is known, then begin and identity of the running slice, then the last slice of the ring
  *	seats	bios on one disk: `+ CGROUP SECOND UNITS` or `- SEAT SECOND QUEUED_SECOND`; prints the seat, then all counts
  *	excess	IOs of one class: number of IOs ahead, nanoseconds and second of each; prints the excess of each
  *	share	a wait shared out: own seat, its length, queued ns, now, then a count, cgroup and owner ns for each seat and
@@ -173,6 +175,22 @@ static void charge_from_input(void)
 	for (int i = 0; i < WAIT_CAUSES; i++)
 		printf("cause %d %" PRIu64 "\n", i, stats.causes_ns[i]);
 }
+
+static void unseen(void)
+{
+	struct cpu_state state = {.since_ns = 1, .identity = 7};
+	struct slice *last;
+	u64 ran;
+	bool known;
+
+	push_slice(&state, number());
+	state.since_ns = state.ring[1].end_ns;
+	ran = number();
+	known = end_unseen(&state, ran, number());
+	last = &state.ring[(state.head - 1) & (RING - 1)];
+	printf("%d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", known, state.since_ns, state.identity, last->end_ns,
+	       last->identity);
+}
 #endif
 
 int main(int count, char **arguments)
@@ -192,6 +210,8 @@ int main(int count, char **arguments)
 #else
 	else if (count == 2 && !strcmp(arguments[1], "charge"))
 		charge_from_input();
+	else if (count == 2 && !strcmp(arguments[1], "unseen"))
+		unseen();
 #endif
 	else
 		return 2;

@@ -165,6 +165,20 @@ def test_wait_within_the_last_slice_has_one_cause(cpu: Run, identity: int, cause
     assert blame == ({identity: 10} if cause in ("kernel", "neighbour") else {})
 
 
+@pytest.mark.parametrize(
+    ("ran", "known", "begin", "last"),
+    [
+        pytest.param(30, 1, 1070, (1070, UNSEEN_ID), id="after a task that was not seen to leave"),
+        pytest.param(100, 1, 1000, (1000, UNSEEN_ID), id="right after the last switch"),
+        pytest.param(0, 0, 1000, (1000, 7), id="the scheduler does not count it"),
+        pytest.param(101, 0, 1000, (1000, 7), id="longer than the last switch is ago"),
+    ],
+)
+def test_slice_that_began_unseen(cpu: Run, ran: int, known: int, begin: int, last: tuple[int, int]) -> None:
+    (words,) = cpu("unseen", f"1000 {ran} 1100")
+    assert tuple(map(int, words)) == (known, begin, UNSEEN_ID, *last)
+
+
 def seat_counts(lines: list[list[str]]) -> list[tuple[int, list[int]]]:
     return [(int(seat), [int(count) for count in counts]) for seat, *counts in lines]
 

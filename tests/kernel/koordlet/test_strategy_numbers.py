@@ -4,7 +4,8 @@ A steady loop, one that works a fifth of the time and one that starts short prog
 each of 120 ticks what the strategies' view says is within a tenth of what cpuacct (v2: cpu.stat) counted meanwhile, and
 the allowance of CPU suppression is at least 95 % of that of its rule with the counted figures. The kernel's counters
 are read before and after the agent's own reading, so that a delay between the two widens the range of right answers
-and cannot make one wrong.
+and cannot make one wrong. A kernel that hides switches of privileged tasks from BPF makes the slice that follows one
+unknown until it ends: at most one tick in twenty may be off for it, and all ticks together are right there too.
 """
 
 import time
@@ -28,7 +29,11 @@ from tests.emulation import why_no_real_time
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 TICKS = 120
+LAG_NS = 10_000_000
+"""cpuacct lags by up to a scheduler tick."""
 TICK_SECONDS = 0.5
+HIDDEN = "cpu.switch"
+"""Place of the counter of switches that BPF was not shown."""
 LOOPS = {
     "service": "import time\nwhile True:\n  end = time.monotonic() + 0.02\n  while time.monotonic() < end: pass\n"
     "  time.sleep(0.08)",
@@ -93,15 +98,19 @@ def test_every_tick_tells_what_the_kernel_accounted(backend: str) -> None:
             time.sleep(3.0)  # until each program has joined its cgroup and runs its loop
             first = Counted.of(made)
             agent.collect(everything=True)
-            before = (first, Counted.of(made))
+            start = before = (first, Counted.of(made))
             worst, widest = 0.0, 0.0
-            for _ in range(TICKS):
+            off: dict[int, str] = {}
+            hidden: list[int] = []
+            found_ns = dict.fromkeys(made, 0.0)
+            for number in range(TICKS):
                 time.sleep(TICK_SECONDS)
                 first = Counted.of(made)
                 agent.collect()
                 now = (first, Counted.of(made))
                 window = agent.store.window(5.0)
                 assert window is not None
+                hidden.append(window.last.lost.get(HIDDEN, 0))
                 view = builder.view(Tick.of(window), {})
                 seen = {group.path: group for group in view.groups}
                 truth = {}
@@ -109,10 +118,16 @@ def test_every_tick_tells_what_the_kernel_accounted(backend: str) -> None:
                     least, most = millicores(name, before, now)
                     found = seen[cgroup.path].cpu_millicores
                     assert found is not None, f"{name} is not measured in this tick"
+                    found_ns[name] += found * 1e6 * view.interval_seconds
                     truth[cgroup.path] = min(max(found, least), most)
-                    off = abs(found - truth[cgroup.path]) - 10.0  # millicores: cpuacct lags by up to a scheduler tick
-                    worst, widest = max(worst, off / max(most, 1.0)), max(widest, (most - least) / max(most, 1.0))
-                    assert off <= 0.1 * truth[cgroup.path], f"{name}: {found:.0f}, not {least:.0f} to {most:.0f}"
+                    error = abs(found - truth[cgroup.path]) - 10.0  # millicores: cpuacct lags by up to a scheduler tick
+                    if error > 0.1 * truth[cgroup.path]:
+                        off[number] = f"{name}: {found:.0f}, not {least:.0f} to {most:.0f}"
+                        continue
+                    worst, widest = max(worst, error / max(most, 1.0)), max(widest, (most - least) / max(most, 1.0))
+                before = now
+                if number in off:
+                    continue
                 assert view.cpu_millicores is not None
                 right = tuple(replace(g, cpu_millicores=truth.get(g.path, g.cpu_millicores)) for g in view.groups)
                 rule = CpuSuppressSettings(enable=True, threshold_percent=100)
@@ -120,7 +135,15 @@ def test_every_tick_tells_what_the_kernel_accounted(backend: str) -> None:
                 assert allowed is not None
                 assert due is not None
                 assert allowed >= due - 0.05 * abs(due) - 20, f"{allowed} of {due} millicores"
-                before = now
-            print(f"worst of {TICKS} ticks: {worst:.3f}; widest range of right answers: {widest:.3f}")
+            print(f"worst of {TICKS} ticks: {worst:.3f}; widest range of right answers: {widest:.3f}; off: {off}")
+            print(f"switches that BPF was not shown: {hidden[-1] - hidden[0]}")
+            for name in made:
+                least_ns = before[0].spent_ns[name] - start[1].spent_ns[name]
+                most_ns = before[1].spent_ns[name] - start[0].spent_ns[name]
+                assert 0.99 * least_ns - LAG_NS <= found_ns[name] <= 1.01 * most_ns + LAG_NS, f"{name} in all ticks"
+            assert len(off) <= TICKS // 20, off
+            for number, text in off.items():
+                around = hidden[max(number - 2, 0) : number + 3]
+                assert around[-1] > around[0], f"no switch was hidden near tick {number}: {text}"
         finally:
             agent.close()
