@@ -86,7 +86,8 @@ test-cluster-guest: provision-test $(STAMP) ## the same inside a guest with cgro
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports
 
-lock: ## renew requirements.lock: versions and hashes, no index addresses
+lock: $(STAMP) ## renew requirements.lock: versions and hashes, no index addresses
+	@test -x $(VENV)/bin/pip-compile || $(PYTHON) -m pip install --quiet pip-tools
 	@$(VENV)/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --allow-unsafe --strip-extras --all-extras --all-build-deps --no-header --output-file requirements.lock pyproject.toml
 
