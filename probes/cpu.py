@@ -17,6 +17,7 @@ from api.metrics import WAIT_CAUSES
 from probes.libbpf import LoadedBpf, possible_cpus
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
+from probes.shared_maps import share
 from probes.tripwire import TRIP_RECORD, WATCHED_RECORD, Tripwire
 
 RING = 64
@@ -87,8 +88,7 @@ class Cpu(BpfProbe):
         queues_by_cpu = kernel.btf.field_type("task_group", "cfs_rq") == "struct cfs_rq * *"
         bpf.set_rodata({"queues_by_cpu": queues_by_cpu, "tripwire": tripwire})
         bpf.resize("cpus", possible_cpus())
-        bpf.resize("cgroups", limits.max_cgroups)
-        bpf.resize("blame", limits.max_pairs)
+        share(bpf, limits.shards, by_cgroup={"cgroups": limits.max_cgroups}, blame=limits.max_pairs)
         load(bpf)
         attach(bpf, "on_new_task")
         bpf.iterate("prepare_tasks")

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from probes.libbpf import BpfObject
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
+from probes.shared_maps import share
 
 VECTORS = (
     "hi",
@@ -65,7 +66,7 @@ class Irq(BpfProbe):
         has_timer = all(kernel.btf.has_tracepoint(name) for name in _TIMER)
         timer = ("on_timer_exit", "on_timer_entry")
         bpf = open_object(cls.image(), kernel)
-        bpf.resize("cgroups", limits.max_cgroups)
+        share(bpf, limits.shards, by_cgroup={"cgroups": limits.max_cgroups})
         if not has_timer:
             bpf.without(*timer)
         load(bpf)

@@ -99,6 +99,8 @@ class _Library:
             "bpf_map__value_size": (u32, [pointer]),
             "bpf_map__max_entries": (u32, [pointer]),
             "bpf_map__set_max_entries": (integer, [pointer, u32]),
+            "bpf_map__set_type": (integer, [pointer, u32]),
+            "bpf_map__set_map_flags": (integer, [pointer, u32]),
             "bpf_map__set_autocreate": (integer, [pointer, ctypes.c_bool]),
             "bpf_map__initial_value": (pointer, [pointer, ctypes.POINTER(size)]),
             "bpf_map__reuse_fd": (integer, [pointer, integer]),
@@ -476,6 +478,8 @@ class BpfObject:
             library().raw("bpf_program__name", p).decode(): p for p in self._each("bpf_object__next_program")
         }
         self._links: list[int] = []
+        self.map_kinds: dict[str, Callable[[int, np.dtype[Any], np.dtype[Any]], Map]] = {}
+        """Classes of maps that are not read as `Map` reads them, by name."""
 
     @classmethod
     def open(cls, path: Path) -> "BpfObject":
@@ -502,6 +506,11 @@ class BpfObject:
     def resize(self, map_name: str, max_entries: int) -> None:
         """Set a map's size; before load only."""
         library().call("bpf_map__set_max_entries", self._maps[map_name], max_entries)
+
+    def retype(self, map_name: str, map_type: int, flags: int) -> None:
+        """Set a map's type and flags; before load only."""
+        library().call("bpf_map__set_type", self._maps[map_name], map_type)
+        library().call("bpf_map__set_map_flags", self._maps[map_name], flags)
 
     def without_map(self, map_name: str) -> None:
         """Do not create a map (its programs must not be loaded either)."""
@@ -578,7 +587,7 @@ class BpfObject:
 
     def map(self, name: str, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any]) -> Map:
         """A loaded map as arrays; raises ValueError when the sizes differ from the kernel's."""
-        return Map(self.map_fd(name), key_dtype, value_dtype)
+        return self.map_kinds.get(name, Map)(self.map_fd(name), key_dtype, value_dtype)
 
     def map_fd(self, name: str) -> int:
         """Descriptor of a loaded map."""

@@ -32,6 +32,7 @@ from api.metrics import MEMORY_CAUSES
 from probes.libbpf import LoadedBpf
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
+from probes.shared_maps import share
 
 U64 = np.dtype(np.uint64)
 U32 = np.dtype(np.uint32)
@@ -198,7 +199,7 @@ class Memory(BpfProbe):
         victim, unused = (VICTIM_BY_TASK, VICTIM_BY_ID) if by_task else (VICTIM_BY_ID, VICTIM_BY_TASK)
         bpf.without(*unused, *(() if kernel.preempts_tracepoints else again(*PROGRAMS)))
         bpf.resize("cgroups", limits.max_cgroups)
-        bpf.resize("allocators", limits.max_cgroups)
+        share(bpf, limits.shards, allocators=limits.max_cgroups)
         load(bpf)
         attach(bpf, *victim, *KSWAPD_PROGRAMS, *(in_turn(*PROGRAMS) if kernel.preempts_tracepoints else PROGRAMS))
         return cls(bpf)

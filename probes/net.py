@@ -45,6 +45,7 @@ from api.histogram import SLOTS
 from probes.libbpf import BpfObject
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
+from probes.shared_maps import share
 
 U64 = np.dtype(np.uint64)
 CGROUP_RECORD = np.dtype(
@@ -131,8 +132,13 @@ class Net(BpfProbe):
         kernel.require_tracepoints(*_REQUIRED, "tcp_retransmit_skb", "kfree_skb")
         wanted = [*_REQUIRED.values(), *cls._variants(kernel)]
         bpf = open_object(cls.image(), kernel)
-        bpf.resize("cgroups", limits.max_cgroups)
-        bpf.resize("blame", max(limits.max_pairs // 4, 1))
+        share(
+            bpf,
+            limits.shards,
+            by_cgroup={"cgroups": limits.max_cgroups},
+            drops=2 * limits.max_cgroups,
+            blame=max(limits.max_pairs // 4, 1),
+        )
         bpf.without(*set(bpf.program_names).difference(wanted, ["own_sockets"]))
         load(bpf)
         attach(bpf, *wanted)

@@ -18,9 +18,10 @@ compares), and README's table of probes takes a row. docs/extending.md shows a w
 *The program.* Include `kernel.bpf.h` (kernel types with the fields that are read, found by CO-RE; add missing ones
 there or in the file), `maps.bpf.h` (`lookup_or_init`, `LOST_MAP`, `count_lost`) and `cgroup.bpf.h` (`task_cgroup`, the
 id that all tables are keyed by). Measure in `tp_btf` programs where there is a tracepoint; a traced function (fentry)
-needs another way where the host refuses it. Sum in a per-CPU hash by cgroup id; an event that fits no map is counted
-by `count_lost`, never dropped in silence. Every record is a C struct of u64 fields. The verifiers of all kernels from
-6.1 on must accept it: bounded loops, `__noinline` where inlined copies grow too large.
+needs another way where the host refuses it. Sum with `COUNT` in a per-CPU hash by `sharded(cgroup)`: on machines of
+many CPUs it is a hash that CPUs share (`probes/shared_maps.py`). An event that fits no map is counted by `count_lost`,
+never dropped in silence. Every record is a C struct of u64 fields. The verifiers of all kernels from 6.1 on must accept
+it: bounded loops, `__noinline` where inlined copies grow too large.
 
     struct exits_cgroup { u64 exits; };
 
@@ -41,7 +42,7 @@ before beginnings, so that no interval is half seen. It raises `Unsupported(reas
 serve; a part that is missing is a line in `kernel.refusals`, and its columns are absent.
 
     bpf = open_object(cls.image(), kernel)
-    bpf.resize("cgroups", limits.max_cgroups)
+    share(bpf, limits.shards, by_cgroup={"cgroups": limits.max_cgroups})
     load(bpf)
     attach(bpf, "on_exit")
     return cls(bpf)
@@ -76,6 +77,7 @@ from api.settings import SettingsError
 from probes.btf import Btf
 from probes.build import object_path
 from probes.libbpf import BpfError, BpfObject, LoadedBpf, ProgramStats, possible_cpus
+from probes.shared_maps import shards_of_machine
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
 AGAIN = "_again"
@@ -97,6 +99,8 @@ class ProbeLimits:
     """Victim-culprit pairs between two reads."""
     options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
     """Options of single probes, by probe name; each probe's class says which it takes."""
+    shards: tuple[int, ...] = field(default_factory=shards_of_machine)
+    """Shard of each CPU in maps that CPUs share; empty for per-CPU maps."""
 
     def option(self, probe: str, key: str, default: OptionT) -> OptionT:
         """Return one option of a probe; raises SettingsError naming it when its type is not the default's."""

@@ -29,6 +29,7 @@ from api.settings import SettingsError
 from probes.libbpf import BpfError, BpfObject, possible_cpus
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
+from probes.shared_maps import share
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 NO_CORE = 0xFFFF_FFFF
@@ -78,7 +79,7 @@ class Smt(BpfProbe):
         bpf = open_object(cls.image(), kernel)
         bpf.resize("seats", possible_cpus())
         bpf.resize("cores", len(watched))
-        bpf.resize("pairs", limits.max_pairs)
+        share(bpf, limits.shards, pairs=limits.max_pairs)
         bpf.set_rodata({"cores_known": len(watched)})
         load(bpf)
         _seat(bpf, watched)

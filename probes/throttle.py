@@ -22,6 +22,7 @@ from api.histogram import SLOTS
 from api.plugin import Unsupported
 from probes.libbpf import BpfObject, possible_cpus
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
+from probes.shared_maps import share
 
 U64 = np.dtype(np.uint64)
 CGROUP_RECORD = np.dtype(
@@ -35,6 +36,8 @@ CGROUP_RECORD = np.dtype(
 )
 TRACED = ("before_unthrottle", "after_unthrottle")
 SWITCHED = ("take_baseline", "on_switch")
+_THROTTLED_AT_MOST = 512
+"""Cgroups of the second way on a machine of many CPUs: it keeps each CPU's clock, so its map stays per CPU."""
 
 
 class Throttle(BpfProbe):
@@ -69,7 +72,7 @@ class Throttle(BpfProbe):
             raise Unsupported("the kernel's BTF has no function unthrottle_cfs_rq")
         bpf = open_object(cls.image(), kernel)
         bpf.without(*SWITCHED)
-        bpf.resize("cgroups", limits.max_cgroups)
+        share(bpf, limits.shards, by_cgroup={"cgroups": limits.max_cgroups})
         load(bpf)
         attach(bpf, *TRACED)
         return bpf
@@ -78,7 +81,7 @@ class Throttle(BpfProbe):
     def _open_switched(cls, kernel: Kernel, limits: ProbeLimits) -> BpfObject:
         bpf = open_object(cls.image(), kernel)
         bpf.without(*TRACED)
-        bpf.resize("cgroups", limits.max_cgroups)
+        bpf.resize("cgroups", min(limits.max_cgroups, _THROTTLED_AT_MOST) if limits.shards else limits.max_cgroups)
         bpf.set_rodata({"cpu_count": possible_cpus()})
         load(bpf)
         bpf.iterate("take_baseline")

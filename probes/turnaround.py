@@ -22,6 +22,7 @@ from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from probes.libbpf import BpfObject
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
+from probes.shared_maps import share
 
 U64 = np.dtype(np.uint64)
 PORT_RECORD = np.dtype([("cgroup", U64), ("port", U64)])
@@ -63,7 +64,7 @@ class Turnaround(BpfProbe):
         """Load, attach, and follow the server sockets that are open already."""
         kernel.require_tracepoints("sk_data_ready", "sock_send_length", "inet_sock_set_state")
         bpf = open_object(cls.image(), kernel)
-        bpf.resize("ports", limits.max_cgroups)
+        share(bpf, limits.shards, ports=limits.max_cgroups)
         load(bpf)
         attach(bpf, "on_state", "on_ready", "on_send")
         bpf.iterate("find_listeners")

@@ -4,7 +4,8 @@
     def test_rate() -> None: ...
 
 Every test of the running kernel is noisy: its figures come from a machine that others use meanwhile. A race of the test
-or of the product is repaired instead: wait for a condition, count instead of timing, measure for longer. This file is a pytest plugin too; it refuses pytest-rerunfailures' own mark, which asks for no reason.
+or of the product is repaired instead: wait for a condition, count instead of timing, measure for longer. This file is a
+pytest plugin too; it refuses pytest-rerunfailures' own mark, which asks for no reason.
 """
 
 from collections import Counter

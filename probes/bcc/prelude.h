@@ -20,6 +20,8 @@
 		read_value;                                                                                           \
 	})
 
+#define COUNT(target, amount) ((target) += (amount)) /* all maps are per CPU */
+
 BPF_PERCPU_ARRAY(lost, u64, NUM_LOST_PLACES);
 
 static __always_inline void count_lost(u32 place, u64 amount)

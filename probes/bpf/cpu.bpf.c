@@ -112,13 +112,14 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 			throttled = length;
 	}
 	if (throttled)
-		stats->causes_ns[own_quota(stamp, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA] += throttled;
+		COUNT(stats->causes_ns[own_quota(stamp, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA], throttled);
 	charge_wait(stats, cgroup, state, begin + throttled, now);
 }
 
 static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
 {
-	struct cpu_cgroup *stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);
+	u64 key = sharded(cgroup);
+	struct cpu_cgroup *stats = lookup_or_init(&cgroups, &key, &zero_cgroup);
 
 	if (!stats)
 		count_lost(LOST_CGROUP, 1);
@@ -127,8 +128,12 @@ static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
 
 static __always_inline void settle(struct cpu_state *state)
 {
-	if (!pay_owed(state, bpf_map_lookup_elem(&cgroups, &state->owed_cgroup)))
+	u64 key = sharded(state->owed_cgroup);
+
+	if (!pay_owed(state, bpf_map_lookup_elem(&cgroups, &key)))
 		count_lost(LOST_CGROUP, 1);
+	if (shards) /* what is owed is paid when its cgroup may be gone: other CPUs' entries are not this one's */
+		cgroup_stats(state->owed_cgroup);
 }
 
 /* Some kernels keep BPF away from privileged tasks: a switch made by one is not seen, and `prev`, its successor, began

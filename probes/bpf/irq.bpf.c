@@ -73,7 +73,7 @@ static __always_inline struct irq_cgroup *robbed(void)
 
 	if (!task->pid || is_kernel_thread(task))
 		return NULL;
-	cgroup = task_cgroup(task);
+	cgroup = sharded(task_cgroup(task));
 	stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);
 	if (!stats)
 		count_lost(LOST_CGROUP, 1);
@@ -114,7 +114,7 @@ static __always_inline int hard_exit(u32 vector)
 	cpu->hard_inside_ns += ns;
 	stats = robbed();
 	if (stats)
-		stats->hard_ns += ns;
+		COUNT(stats->hard_ns, ns);
 	account(vector, ns, stats);
 	return 0;
 }
@@ -171,7 +171,7 @@ int BPF_PROG(on_softirq_exit, unsigned int vector)
 	cpu->soft_since_ns = 0;
 	stats = robbed();
 	if (stats)
-		stats->soft_ns += ns;
+		COUNT(stats->soft_ns, ns);
 	account(vector, ns, stats);
 	return 0;
 }

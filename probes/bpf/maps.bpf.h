@@ -5,6 +5,31 @@
 
 #include "kernel.bpf.h"
 
+#define MAX_CPUS 1024
+
+/* On a machine of many CPUs the large maps are no per-CPU maps, whose every entry has a value for each CPU, but plain
+ * hashes that groups of CPUs share: one entry by cgroup and shard (`probes.shards`). 0: per-CPU maps.
+ */
+const volatile u32 shards = 0;
+const volatile u8 shard_of_cpu[MAX_CPUS] = {};
+
+/* Add to a value of such a map. */
+#define COUNT(target, amount)                                                                                         \
+	do {                                                                                                          \
+		if (shards)                                                                                           \
+			__sync_fetch_and_add(&(target), amount);                                                      \
+		else                                                                                                  \
+			(target) += (amount);                                                                         \
+	} while (0)
+
+/* Key of a cgroup on this CPU; ids that are no cgroup have all upper bits set and one entry. */
+static __always_inline u64 sharded(u64 id)
+{
+	if (!shards || id >> 56)
+		return id;
+	return id | (u64)shard_of_cpu[bpf_get_smp_processor_id() & (MAX_CPUS - 1)] << 56;
+}
+
 /* Losses by place, one per-CPU counter each; probes name their places in an enum that ends in LOST_PLACES. */
 #define LOST_MAP(places)                                                                                              \
 	struct {                                                                                                      \

@@ -311,7 +311,7 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	taker = task_identity(task, task_cgroup(task));
 	pages = lookup_or_init(&allocators, &taker, &zero);
 	if (pages)
-		*pages += 1ULL << (order & 31);
+		COUNT(*pages, 1ULL << (order & 31));
 	else
 		count_lost(LOST_PAGES, 1);
 	return 0;

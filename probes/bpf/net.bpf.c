@@ -27,7 +27,7 @@ static __always_inline int retransmitted(const struct sock *sk)
 	}
 	stats = stats_of(owner);
 	if (stats)
-		stats->retransmits++;
+		COUNT(stats->retransmits, 1);
 	return 0;
 }
 
@@ -77,9 +77,9 @@ static __always_inline void add_drop(u64 owner, u32 reason)
 	u64 *count = lookup_or_init(&drops, &key, &zero);
 
 	if (stats)
-		stats->drops++;
+		COUNT(stats->drops, 1);
 	if (count)
-		*count += 1;
+		COUNT(*count, 1);
 	else
 		count_lost(LOST_REASON, 1);
 }
@@ -255,10 +255,10 @@ static __always_inline void sent(u64 key, u64 now)
 	bpf_map_delete_elem(&stamps, &key);
 	if (!stats)
 		return;
-	stats->qdisc_ns += delay;
-	stats->qdisc_self_ns += delay - others_ns;
-	stats->qdisc_packets++;
-	stats->qdisc_hist[log2_slot(delay)]++;
+	COUNT(stats->qdisc_ns, delay);
+	COUNT(stats->qdisc_self_ns, delay - others_ns);
+	COUNT(stats->qdisc_packets, 1);
+	COUNT(stats->qdisc_hist[log2_slot(delay)], 1);
 }
 
 SEC("tp_btf/qdisc_dequeue")
@@ -297,9 +297,9 @@ static __always_inline void add_robbed(struct net_cpu *cpu, u64 length)
 	if (!stats)
 		return;
 	if (own)
-		stats->own_rx_ns += length;
+		COUNT(stats->own_rx_ns, length);
 	else
-		stats->unkeyed_rx_ns += length;
+		COUNT(stats->unkeyed_rx_ns, length);
 }
 
 /* The packet's wait in the backlog belongs to the socket that it reached, else to its sender. */
@@ -313,8 +313,8 @@ static __always_inline void add_waited(struct net_cpu *cpu)
 	stats = stats_of(owner);
 	if (!stats)
 		return;
-	stats->backlog_ns += cpu->waited_ns;
-	stats->backlog_packets++;
+	COUNT(stats->backlog_ns, cpu->waited_ns);
+	COUNT(stats->backlog_packets, 1);
 	cpu->waited_ns = 0;
 }
 
@@ -338,7 +338,7 @@ static __always_inline void end_segment(struct net_cpu *cpu, u64 now)
 	}
 	stats = stats_of(cpu->receiver);
 	if (stats)
-		stats->rx_ns += length;
+		COUNT(stats->rx_ns, length);
 	cpu->receiver = NO_OWNER;
 }
 

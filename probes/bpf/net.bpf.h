@@ -190,7 +190,7 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 	u64 *total = lookup_or_init(&blame, &pair, &zero);
 
 	if (total)
-		*total += ns;
+		COUNT(*total, ns);
 	else
 		count_lost(LOST_BLAME_NS, ns);
 }
@@ -204,7 +204,8 @@ static __always_inline struct net_cpu *this_cpu(void)
 
 static __always_inline struct net_cgroup *stats_of(u64 cgroup)
 {
-	struct net_cgroup *stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);
+	u64 key = sharded(cgroup);
+	struct net_cgroup *stats = lookup_or_init(&cgroups, &key, &zero_cgroup);
 
 	if (!stats)
 		count_lost(LOST_CGROUP, 1);

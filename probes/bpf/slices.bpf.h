@@ -33,7 +33,7 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 	u64 *total = lookup_or_init(&blame, &pair, &zero);
 
 	if (total)
-		*total += ns;
+		COUNT(*total, ns);
 	else
 		count_lost(LOST_BLAME_NS, ns);
 	if (tripwire)

@@ -66,7 +66,7 @@ static __always_inline void charge(u64 one, u64 other, u64 ns)
 	u64 *total = lookup_or_init(&pairs, &pair, &zero);
 
 	if (total)
-		*total += ns;
+		COUNT(*total, ns);
 	else
 		count_lost(LOST_PAIR_NS, ns);
 }

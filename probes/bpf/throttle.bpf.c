@@ -45,7 +45,8 @@ const volatile u32 cpu_count = 1;
 
 static __always_inline struct throttle_cgroup *stats_of(u64 cgroup)
 {
-	struct throttle_cgroup *stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);
+	u64 key = sharded(cgroup);
+	struct throttle_cgroup *stats = lookup_or_init(&cgroups, &key, &zero_cgroup);
 
 	if (!stats)
 		count_lost(LOST_CGROUP, 1);
@@ -59,9 +60,9 @@ static __always_inline bool is_throttled(struct cfs_rq *queue)
 
 static __always_inline void add_episode(struct throttle_cgroup *stats, u64 length_ns)
 {
-	stats->throttled_ns += length_ns;
-	stats->episodes++;
-	stats->hist[log2_slot(length_ns)]++;
+	COUNT(stats->throttled_ns, length_ns);
+	COUNT(stats->episodes, 1);
+	COUNT(stats->hist[log2_slot(length_ns)], 1);
 }
 
 /* The function may leave early with the queue still throttled, and newer kernels clear the clock, so look before and

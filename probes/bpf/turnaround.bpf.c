@@ -105,9 +105,9 @@ static __always_inline void answer(struct turn *turn, const struct sock *sk)
 		count_lost(LOST_PORT, 1);
 		return;
 	}
-	stats->requests++;
-	stats->sum_ns += elapsed;
-	stats->hist[log2_slot(elapsed)]++;
+	COUNT(stats->requests, 1);
+	COUNT(stats->sum_ns, elapsed);
+	COUNT(stats->hist[log2_slot(elapsed)], 1);
 }
 
 SEC("tp_btf/inet_sock_set_state")

@@ -2,7 +2,7 @@
 /* Run slices of a CPU, and run-queue waits charged to causes and culprits by their overlap with those slices.
  *
  * A CPU keeps a ring of its last slices: each holds its end and the identity that ran; it began where the slice before
- * it ended. A program that includes this defines add_blame.
+ * it ended. A program that includes this defines add_blame, and COUNT to add to a sum.
  */
 #ifndef KOORD_RUN_SLICES_H
 #define KOORD_RUN_SLICES_H
@@ -143,13 +143,13 @@ static __always_inline bool charge_one_slice(struct cpu_cgroup *stats, u64 victi
 	if (last->end_ns != end || !start || start > begin)
 		return false;
 	if (identity == IDLE_ID) {
-		stats->causes_ns[WAIT_IDLE] += end - begin;
+		COUNT(stats->causes_ns[WAIT_IDLE], end - begin);
 	} else if (identity == victim) {
-		stats->causes_ns[WAIT_SELF] += end - begin;
+		COUNT(stats->causes_ns[WAIT_SELF], end - begin);
 	} else if (identity == UNSEEN_ID) {
-		stats->causes_ns[WAIT_UNKNOWN] += end - begin;
+		COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin);
 	} else {
-		stats->causes_ns[identity == KERNEL_ID ? WAIT_KERNEL : WAIT_NEIGHBOUR] += end - begin;
+		COUNT(stats->causes_ns[identity == KERNEL_ID ? WAIT_KERNEL : WAIT_NEIGHBOUR], end - begin);
 		add_blame(victim, identity, end - begin);
 	}
 	return true;
@@ -163,11 +163,11 @@ SUBPROGRAM int charge_slices(struct cpu_cgroup *stats, u64 victim, struct cpu_st
 		return 0;
 	walk_ring(&walk, state, begin, end);
 	blame_subtotals(&walk);
-	stats->causes_ns[WAIT_SELF] += walk.self;
-	stats->causes_ns[WAIT_NEIGHBOUR] += walk.neighbour;
-	stats->causes_ns[WAIT_KERNEL] += walk.kernel;
-	stats->causes_ns[WAIT_IDLE] += walk.idle;
-	stats->causes_ns[WAIT_UNKNOWN] += end - begin - walk.self - walk.neighbour - walk.kernel - walk.idle;
+	COUNT(stats->causes_ns[WAIT_SELF], walk.self);
+	COUNT(stats->causes_ns[WAIT_NEIGHBOUR], walk.neighbour);
+	COUNT(stats->causes_ns[WAIT_KERNEL], walk.kernel);
+	COUNT(stats->causes_ns[WAIT_IDLE], walk.idle);
+	COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin - walk.self - walk.neighbour - walk.kernel - walk.idle);
 	return 0;
 }
 
@@ -176,16 +176,16 @@ static __always_inline void charge_wait(struct cpu_cgroup *stats, u64 victim, st
 					u64 end)
 {
 	if (!state)
-		stats->causes_ns[WAIT_UNKNOWN] += end - begin;
+		COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin);
 	else if (!charge_one_slice(stats, victim, state, begin, end))
 		charge_slices(stats, victim, state, begin, end);
 }
 
 static __always_inline void count_wait(struct cpu_cgroup *stats, u64 wait_ns)
 {
-	stats->wait_ns += wait_ns;
-	stats->wait_count++;
-	stats->hist[log2_slot(wait_ns)]++;
+	COUNT(stats->wait_ns, wait_ns);
+	COUNT(stats->wait_count, 1);
+	COUNT(stats->hist[log2_slot(wait_ns)], 1);
 }
 
 /* Add the slice that ends now to the ring; it prolongs the last one when the same identity ran. The first switch that
@@ -230,8 +230,8 @@ static __always_inline bool pay_owed(struct cpu_state *state, struct cpu_cgroup 
 	u64 owed = state->owed_cgroup;
 
 	if (stats) {
-		stats->oncpu_ns += state->owed_oncpu_ns;
-		stats->involuntary += state->owed_involuntary;
+		COUNT(stats->oncpu_ns, state->owed_oncpu_ns);
+		COUNT(stats->involuntary, state->owed_involuntary);
 	}
 	state->owed_cgroup = state->cgroup;
 	state->owed_oncpu_ns = 0;

@@ -27,6 +27,7 @@ typedef int32_t s32;
 
 #define SUBPROGRAM static
 #define GLOBAL_SUBPROGRAM static
+#define COUNT(target, amount) ((target) += (amount))
 
 #include "log2.h"
 #ifdef DISK

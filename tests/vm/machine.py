@@ -41,6 +41,8 @@ class Guest:
     memory_mib: int = 1536
     cpus: int = 2
     threads_per_core: int = 1
+    possible_cpus: int = 2
+    """CPUs that the kernel makes room for; those beyond `cpus` are offline for good."""
     modules: tuple[str, ...] = ()
     """Kernel modules to load besides those of every guest."""
     init: Literal["shell", "systemd"] = "shell"
@@ -134,7 +136,8 @@ def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
     return [
         QEMU,
         *("-machine", "pc", "-cpu", "max,-avx2", "-accel", "tcg,thread=single,tb-size=512"),
-        *("-smp", f"{guest.cpus},sockets=1,threads={guest.threads_per_core}", "-m", str(guest.memory_mib)),
+        *("-smp", f"{guest.cpus},maxcpus={guest.possible_cpus},sockets=1,threads={guest.threads_per_core}"),
+        *("-m", str(guest.memory_mib)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-kernel", str(guest.kernel.vmlinuz), "-initrd", str(scratch / "initramfs"), "-append", append),
         *("-serial", f"file:{results / 'console.log'}", "-serial", "stdio"),

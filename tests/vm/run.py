@@ -173,7 +173,14 @@ def _prepare(plan: Plan, entry: Entry, command: str, scratch: Path, on_line: Cal
         )
     except UnavailableError as error:
         return Row(entry.name, "-", "unavailable", f"({error})")
-    guest = machine.Guest(kernel, entry.cgroup, plan.timeout_seconds, replaced, threads_per_core=entry.threads_per_core)
+    guest = machine.Guest(
+        kernel,
+        entry.cgroup,
+        plan.timeout_seconds,
+        replaced,
+        threads_per_core=entry.threads_per_core,
+        possible_cpus=entry.possible_cpus,
+    )
     return Prepared(entry, label, guest, command, (*missing, *rows_left(entry.name, label, plan.groups)))
 
 
