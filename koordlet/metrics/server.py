@@ -2,10 +2,11 @@
 
 import logging
 import platform
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from api.plugin import Unsupported
 from koordlet.agent.agent import Agent
@@ -15,6 +16,7 @@ from koordlet.config import AgentSettings
 from koordlet.control.control_loop import ControlLoop
 from koordlet.metrics.actions import ActionMetrics
 from koordlet.metrics.cgroups import CgroupMetrics
+from koordlet.metrics.connections import MetricsServer
 from koordlet.metrics.health import TickHealth, few_at_once, with_health
 from koordlet.metrics.koordinator_names import KoordinatorMetrics
 from koordlet.metrics.node_state import NodeStateKeeper
@@ -63,15 +65,17 @@ def open_metrics(
     koordinator = _koordinator_names(settings)
     if koordinator is not None:
         registry.register(koordinator)
-    try:
-        server, thread = start_http_server(table.port, table.address, registry)
-    except OSError as error:
-        problem = f"metrics cannot be served on {table.address}:{table.port}: {error.strerror}"
-        raise Unsupported(problem, "set [metrics] port in the settings file") from error
     health = TickHealth(settings.interval_seconds)
     keeper = NodeStateKeeper(agent, control, settings, version, evidence)
     pages = with_page(settings.page, keeper.state, make_wsgi_app(registry))
-    server.set_app(with_health(health, few_at_once(pages)))
+    app = with_health(health, few_at_once(pages))
+    try:
+        server = MetricsServer(table.address, table.port, app)
+    except OSError as error:
+        problem = f"metrics cannot be served on {table.address}:{table.port}: {error.strerror}"
+        raise Unsupported(problem, "set [metrics] port in the settings file") from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     _log.info("metrics on http://%s:%d/metrics", table.address, server.server_port)
     if settings.page.enabled:
         _log.info("the node's page on http://%s:%d/", _reachable(table.address), server.server_port)

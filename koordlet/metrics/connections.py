@@ -1,0 +1,82 @@
+"""The HTTP server of the metrics endpoint, with bounds: so many connections at once, each for so long.
+
+Every connection is a thread and a descriptor of the agent, and whatever reaches the port can open some and be silent.
+"""
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+_log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 16
+SILENT_SECONDS = 5.0
+"""Time that a client may be silent; one that is slower than that in all makes room for another."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = SILENT_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing of requests."""
+
+
+class MetricsServer(ThreadingMixIn, WSGIServer):
+    """Serves until `shutdown`; beyond the bound the longest connection ends, or the new one where all are young."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self, address: str, port: int, app: Callable[..., Iterable[bytes]], most: int = MOST_CONNECTIONS
+    ) -> None:
+        """Raises OSError where the address cannot be bound."""
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = found[0][0]
+        self._most = most
+        self._open: dict[Any, float] = {}
+        """Connections and the monotonic second that each began in."""
+        self._lock = threading.Lock()
+        self.turned_away = 0
+        super().__init__((address, port), _Handler)
+        self.set_app(app)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own, where there is room for it."""
+        if not self._admits(request):
+            self.turned_away += 1
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started: the next scrape may
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """A client that went, or was silent for too long, is its own fault."""
+        _log.debug("a connection to the metrics endpoint failed", exc_info=True)
+
+    def _admits(self, request: Any) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            if len(self._open) >= self._most:
+                oldest, began = min(self._open.items(), key=lambda item: item[1])
+                if now - began < SILENT_SECONDS:
+                    return False
+                del self._open[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = now
+        return True

@@ -1,0 +1,74 @@
+"""The metrics endpoint beside clients that open connections and say nothing."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+
+from koordlet.metrics import connections
+from koordlet.metrics.connections import MetricsServer
+from tests.waiting import wait_for
+
+
+def answer(_environment: object, respond: Any) -> list[bytes]:
+    respond("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    made = MetricsServer("127.0.0.1", 0, answer, most=4)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+def asks(server: MetricsServer) -> bytes:
+    client = HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    with contextlib.closing(client):
+        client.request("GET", "/metrics")
+        return client.getresponse().read()
+
+
+def silent(server: MetricsServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.server_port), timeout=30)
+
+
+def test_silent_connections_take_no_more_threads_than_are_allowed(server: MetricsServer) -> None:
+    assert asks(server) == b"ok"
+    before = threading.active_count()
+    with contextlib.ExitStack() as held:
+        for _ in range(50):
+            held.enter_context(silent(server))
+        wait_for(lambda: server.turned_away >= 46)
+        assert threading.active_count() - before <= 4
+
+
+def test_they_end_by_themselves_and_scrapes_go_on(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections._Handler, "timeout", 0.2)
+    with contextlib.ExitStack() as held:
+        opened = [held.enter_context(silent(server)) for _ in range(4)]
+        assert [one.recv(1) for one in opened] == [b""] * 4
+        assert asks(server) == b"ok"
+
+
+def test_the_longest_makes_room_for_another(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(connections._Handler, "timeout", None)
+    with contextlib.ExitStack() as held:
+        opened = [held.enter_context(silent(server)) for _ in range(4)]
+        wait_for(lambda: len(server._open) == 4)
+        assert asks(server) == b"ok"
+        assert opened[0].recv(1) == b""
+
+
+def test_a_port_that_is_taken_is_told(server: MetricsServer) -> None:
+    with pytest.raises(OSError, match="in use"):
+        MetricsServer("127.0.0.1", server.server_port, answer)
