@@ -49,6 +49,7 @@ class Knob(StrEnum):
     RESCTRL_SCHEMATA = "resctrl.schemata"
     """Schemata lines of the resource group named by `target`."""
     NET_CLASS = "net.class"
+    NET_INGRESS = "net.ingress"
     """Traffic class of the cgroup: rate and ceiling in bytes/s and priority, "rate=1000 ceil=2000 prio=1"."""
     SYSCTL = "sysctl"
     """Host-wide; `target` is the name below /proc/sys or /sys/kernel/mm."""

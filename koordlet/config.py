@@ -122,6 +122,8 @@ class EnforcerSettings(SettingsTable, frozen=True):
     """While this file is there every action ends and none begins; looked at in each step, empty looks at none."""
     network_classes: bool = False
     """Allow traffic classes: the first replaces the queue of the link, for all traffic of the host."""
+    network_policing: bool = False
+    """Allow limits of what arrives for a cgroup: packets beyond them are dropped. No queue is replaced for it."""
     network_interface: str = ""
     """The link that gets traffic classes; that of the default route where it is empty."""
     network_bits_per_second: Annotated[int, Meta(ge=0, le=1 << 50)] = 0

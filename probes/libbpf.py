@@ -30,9 +30,10 @@ _CALL_BYTES, _CALL_ENTRIES = 1 << 16, 256
 """Values and entries that one call reads: a kernel without preemption lets no other thread run on the CPU until the
 call returns, however urgent."""
 
-_PROG_TYPE_SCHED_CLS = 3
+_PROG_TYPE_SCHED_CLS, _PROG_TYPE_CGROUP_SKB = 3, 8
+_MAP_TYPE_ARRAY = 2
 _INSTRUCTION_BYTES = 8
-_TCX_INGRESS = 46
+_CGROUP_INET_INGRESS, _TCX_INGRESS = 0, 46
 
 
 class BpfError(OSError):
@@ -128,6 +129,7 @@ class _Library:
             "bpf_map_delete_batch": (integer, [integer, pointer, pointer, pointer]),
             "bpf_obj_get_info_by_fd": (integer, [integer, pointer, pointer]),
             "bpf_link_create": (integer, [integer, integer, integer, pointer]),
+            "bpf_map_create": (integer, [integer, text, u32, u32, u32, pointer]),
             "bpf_prog_load": (integer, [integer, text, text, text, size, pointer]),
             "bpf_raw_tracepoint_open": (integer, [text, integer]),
             "bpf_enable_stats": (integer, [integer]),
@@ -406,11 +408,35 @@ def open_raw_tracepoint(tracepoint: str, program_fd: int) -> int:
 
 def load_classifier(name: str, instructions: bytes) -> int:
     """Load a traffic classifier from its instructions; returns a descriptor that the caller closes."""
+    return _load(_PROG_TYPE_SCHED_CLS, name, instructions)
+
+
+def _load(kind: int, name: str, instructions: bytes) -> int:
     if version().lstrip("v").startswith("0."):
         raise Unsupported(f"libbpf {version()} loads programs by another call", "install libbpf 1.0 or later")
     count = len(instructions) // _INSTRUCTION_BYTES
-    arguments = (_PROG_TYPE_SCHED_CLS, name.encode(), b"Dual BSD/GPL", instructions, count, None)
-    return int(library().call("bpf_prog_load", *arguments))
+    return int(library().call("bpf_prog_load", kind, name.encode(), b"Dual BSD/GPL", instructions, count, None))
+
+
+def load_cgroup_filter(name: str, instructions: bytes) -> int:
+    """Load a filter of what arrives for a cgroup from its instructions; returns a descriptor that the caller closes."""
+    return _load(_PROG_TYPE_CGROUP_SKB, name, instructions)
+
+
+def attach_to_cgroup_arrivals(program_fd: int, directory_fd: int) -> int:
+    """Run a filter on what arrives for a cgroup, while the returned descriptor is open."""
+    return int(library().call("bpf_link_create", program_fd, directory_fd, _CGROUP_INET_INGRESS, None))
+
+
+def create_array(name: str, value_bytes: int) -> int:
+    """Make an array of one element, zeroed; returns a descriptor that the caller closes."""
+    return int(library().call("bpf_map_create", _MAP_TYPE_ARRAY, name.encode(), 4, value_bytes, 1, None))
+
+
+def set_array_value(array_fd: int, value: bytes) -> None:
+    """Set the element of `create_array`."""
+    key = ctypes.c_uint32(0)
+    library().call("bpf_map_update_elem", array_fd, ctypes.byref(key), value, 0)
 
 
 def attach_to_arrivals(program_fd: int, interface: int) -> int:

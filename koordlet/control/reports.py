@@ -33,6 +33,7 @@ LIMITS = frozenset(
         Knob.IO_WEIGHT,
         Knob.IO_MAX,
         Knob.NET_CLASS,
+        Knob.NET_INGRESS,
         Knob.RESCTRL_GROUP,
     }
 )

@@ -59,7 +59,10 @@ def _cgroup_that_holds(pid: int, mount: Path) -> str:
 def open_knobs(settings: EnforcerSettings, tree: HostTree) -> Knobs:
     """The host's knobs, with the link that the settings name."""
     link = TrafficLink(
-        settings.network_interface, settings.network_bits_per_second, is_allowed=settings.network_classes
+        settings.network_interface,
+        settings.network_bits_per_second,
+        is_allowed=settings.network_classes,
+        may_police=settings.network_policing,
     )
     return Knobs(tree, traffic=link)
 

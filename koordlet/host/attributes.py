@@ -1,5 +1,5 @@
 """Kernel attributes of one value each: a file or an item in it, a value of a cgroup's processes, a resource group, a
-traffic class.
+traffic class, a policer.
 
 Attributes are plain data, so that a journal can name them and a later run can find them again. Field names on disk are
 a format: `rename` keeps them. An attribute reads as the set of canonical texts found, since the processes of a cgroup
@@ -29,6 +29,7 @@ from koordlet.host.attribute_formats import (
 from koordlet.host.cgroups import processes
 from koordlet.host.files import HostError
 from koordlet.host.traffic.cgroup_class import CgroupTraffic
+from koordlet.host.traffic.ingress import CgroupPolicer
 from koordlet.host.traffic.qdisc import link_identity
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
@@ -221,7 +222,29 @@ class TrafficClass(_Attribute, frozen=True, tag="traffic_class"):
         return CgroupTraffic(self.place, self.device, self.minor, self.level, self.link_rate)
 
 
-Attribute = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass
+class IngressPolicer(_Attribute, frozen=True, tag="ingress_policer"):
+    """The rate at which packets may arrive for the cgroup `path`; see `CgroupPolicer`. It ends with the process that
+    set it: to any other one it reads as `max`."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}#net.ingress"
+
+    def identity(self) -> str | None:
+        return inode(self.place)
+
+    def read(self) -> frozenset[str] | None:
+        """As `CgroupPolicer.read`."""
+        return CgroupPolicer(self.place).read()
+
+    def write(self, value: str, expected: Collection[str], identity: str = "") -> None:  # noqa: ARG002
+        """As `CgroupPolicer.write`; raises HostError with ENODEV if the cgroup was replaced."""
+        if identity and identity != self.identity():
+            raise HostError(self.place, f"set {value!r} on", errno.ENODEV)
+        CgroupPolicer(self.place).write(value)
+
+
+Attribute = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass | IngressPolicer
 
 
 def parent_list(attribute: KernelFile) -> str:

@@ -72,6 +72,7 @@ def test_defaults() -> None:
             "max_frozen": 1,
             "stop_file": "/run/koord/stop",
             "network_classes": False,
+            "network_policing": False,
             "network_interface": "",
             "network_bits_per_second": 0,
             "handover_seconds": None,

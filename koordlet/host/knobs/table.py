@@ -31,6 +31,7 @@ from koordlet.host.knobs.spec import (
     assign_process_file,
 )
 from koordlet.host.knobs.values import Bytes, CpuList, CpuQuota, DeviceLimits, DeviceWeights, Integer, Text
+from koordlet.host.traffic.classes import LEAST_RATE_BYTES
 
 _SWITCH = Integer(0, 1)
 _NO_PROTECTION_V1 = Lack("cgroup v1 has no memory protection; its soft limit is no equivalent", "boot with cgroup v2")
@@ -39,6 +40,10 @@ _NO_IO_COST = Lack("there is no io.cost here", "boot with cgroup v2 and CONFIG_B
 
 def _assign_traffic(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:  # noqa: ARG001
     return host.traffic.assignments(target, value)
+
+
+def _assign_policer(host: KnobHost, spec: KnobSpec, target: str, value: str) -> tuple[Assignment, ...]:  # noqa: ARG001
+    return host.traffic.policers(target, value)
 
 
 KNOBS: Mapping[Knob, KnobSpec] = {
@@ -356,6 +361,15 @@ KNOBS: Mapping[Knob, KnobSpec] = {
         v1=(KnobFile("qdisc htb 4b64:", Format.TEXT),),
         probe="rate=131072 prio=7",
         assign=_assign_traffic,
+    ),
+    Knob.NET_INGRESS: KnobSpec(
+        values=Bytes(LEAST_RATE_BYTES),
+        order=Order.LARGER_IS_WIDER,
+        controller="unified",
+        v2=(KnobFile("net.ingress", Format.TEXT),),
+        v1=(KnobFile("net.ingress", Format.TEXT),),
+        probe="125000",
+        assign=_assign_policer,
     ),
     Knob.SYSCTL: KnobSpec(
         values=Text(),

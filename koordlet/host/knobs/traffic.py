@@ -1,16 +1,16 @@
-"""The `net.class` knob of a host: interface, its rate, and the match of a cgroup's packets."""
+"""The `net.class` and `net.ingress` knobs of a host: interface, its rate, and the match of a cgroup's packets."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from api.cgroup_path import path_text, raw_path
 from api.plugin import Unsupported
-from koordlet.host.attributes import TrafficClass
+from koordlet.host.attributes import IngressPolicer, TrafficClass
 from koordlet.host.cgroups.controllers import Assignment, ControllerDirectories
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.cgroups.processes import pids_below
 from koordlet.host.files import HostTree
-from koordlet.host.traffic import classifiers
+from koordlet.host.traffic import classifiers, ingress
 from koordlet.host.traffic.cgroup_class import BARE, NET_CLS
 from koordlet.host.traffic.classes import choose_minor, default_interface, parse_traffic
 from koordlet.host.traffic.net_cls import classid_of, is_foreign
@@ -29,6 +29,7 @@ class TrafficLink:
     device: str = ""
     bits_per_second: int = 0
     is_allowed: bool = True
+    may_police: bool = True
 
 
 class TrafficKnob:
@@ -60,6 +61,23 @@ class TrafficKnob:
         minor = self._minor(target, set(present))
         attribute = TrafficClass(path_text(str(directory)), device, minor, level, link_rate)
         return (Assignment(attribute, str(traffic), also=(BARE,)),)
+
+    def policers(self, target: str, value: str) -> tuple[Assignment, ...]:
+        """The one attribute of `net.ingress`. Raises as `assignments`."""
+        if not self._link.may_police:
+            raise Unsupported("packets that arrive may not be dropped", "set [enforcer] network_policing = true")
+        names = [name for name in raw_path(target).split("/") if name]
+        if not names:
+            raise ValueError("the root cgroup is not policed: that would be the link itself")
+        unified = find_mounts(self._tree)[1]
+        directory = None if unified is None else unified.joinpath(*names)
+        if directory is None or not directory.is_dir():
+            self._directories.directory("cpu", target)
+            raise Unsupported(f"{target} is not in the unified hierarchy, where sockets are", "boot with cgroup v2")
+        unsupported = ingress.missing_support()
+        if unsupported is not None:
+            raise unsupported
+        return (Assignment(IngressPolicer(path_text(str(directory))), value),)
 
     def _default_device(self) -> str:
         routes, routes6 = (self._tree.text(f"/proc/self/net/{name}") or "" for name in ("route", "ipv6_route"))

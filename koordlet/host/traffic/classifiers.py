@@ -8,15 +8,15 @@ the host's end of a namespace's veth it still has it: there a tap writes the cla
 """
 
 import os
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from api.plugin import Unsupported
+from koordlet.host.traffic.instructions import instruction, load_64
 
 _MOV, _MOV_IMM, _MOV32_IMM, _CALL, _EXIT = 0xBF, 0xB7, 0xB4, 0x85, 0x95
-_LOAD_64, _LOAD_32, _STORE_32, _JUMP_IF_DIFFERENT = 0x18, 0x61, 0x63, 0x5D
+_LOAD_32, _STORE_32, _JUMP_IF_DIFFERENT = 0x61, 0x63, 0x5D
 _GET_CGROUP_CLASSID, _SKB_ANCESTOR_CGROUP_ID = 17, 83
 """Helpers' numbers in include/uapi/linux/bpf.h."""
 _TC_INDEX = 44
@@ -35,10 +35,10 @@ class CgroupMatch:
         """Instructions that leave two equal numbers in r0 and r1 for a packet of the cgroup."""
         return b"".join(
             (
-                _instruction(_MOV, _R1, _PACKET),
-                _instruction(_MOV_IMM, _R2, value=self.level),
-                _instruction(_CALL, value=_SKB_ANCESTOR_CGROUP_ID),
-                _load_64(_R1, self.cgroup_id),
+                instruction(_MOV, _R1, _PACKET),
+                instruction(_MOV_IMM, _R2, value=self.level),
+                instruction(_CALL, value=_SKB_ANCESTOR_CGROUP_ID),
+                load_64(_R1, self.cgroup_id),
             )
         )
 
@@ -54,9 +54,9 @@ class ClassidMatch:
         """As `CgroupMatch.instructions`."""
         return b"".join(
             (
-                _instruction(_MOV, _R1, _PACKET),
-                _instruction(_CALL, value=_GET_CGROUP_CLASSID),
-                _instruction(_MOV32_IMM, _R1, value=self.classid),
+                instruction(_MOV, _R1, _PACKET),
+                instruction(_CALL, value=_GET_CGROUP_CLASSID),
+                instruction(_MOV32_IMM, _R1, value=self.classid),
             )
         )
 
@@ -66,44 +66,34 @@ PacketMatch = CgroupMatch | ClassidMatch
 
 def classifier_program(match: PacketMatch, minor: int) -> bytes:
     """Program of a class's filter: takes packets that match, and those that a tap gave to the class."""
-    taken = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
+    taken = instruction(_MOV_IMM, _R0, value=-1) + instruction(_EXIT)
     return b"".join(
         (
-            _instruction(_MOV, _PACKET, _R1),
+            instruction(_MOV, _PACKET, _R1),
             match.instructions(),
-            _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=2),
+            instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=2),
             taken,
-            _instruction(_LOAD_32, _R0, _PACKET, offset=_TC_INDEX),
-            _instruction(_MOV_IMM, _R1, value=minor),
-            _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=2),
+            instruction(_LOAD_32, _R0, _PACKET, offset=_TC_INDEX),
+            instruction(_MOV_IMM, _R1, value=minor),
+            instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=2),
             taken,
-            _instruction(_MOV_IMM, _R0, value=0),
-            _instruction(_EXIT),
+            instruction(_MOV_IMM, _R0, value=0),
+            instruction(_EXIT),
         )
     )
 
 
 def tap_program(tests: Mapping[int, PacketMatch]) -> bytes:
     """Program of a tap: writes the minor of the first match, the deepest cgroup first, and passes all packets."""
-    going_on = _instruction(_MOV_IMM, _R0, value=-1) + _instruction(_EXIT)
-    program = _instruction(_MOV, _PACKET, _R1)
+    going_on = instruction(_MOV_IMM, _R0, value=-1) + instruction(_EXIT)
+    program = instruction(_MOV, _PACKET, _R1)
     for minor, match in sorted(tests.items(), key=lambda item: (-item[1].level, item[0])):
         program += match.instructions()
-        program += _instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=4)
-        program += _instruction(_MOV_IMM, _R2, value=minor)
-        program += _instruction(_STORE_32, _PACKET, _R2, offset=_TC_INDEX)
+        program += instruction(_JUMP_IF_DIFFERENT, _R0, _R1, offset=4)
+        program += instruction(_MOV_IMM, _R2, value=minor)
+        program += instruction(_STORE_32, _PACKET, _R2, offset=_TC_INDEX)
         program += going_on
     return program + going_on
-
-
-def _load_64(register: int, value: int) -> bytes:
-    low, high = struct.unpack("=ii", struct.pack("=Q", value))
-    return _instruction(_LOAD_64, register, value=low) + _instruction(0, value=high)
-
-
-def _instruction(code: int, target: int = 0, source: int = 0, offset: int = 0, value: int = 0) -> bytes:
-    """`struct bpf_insn`."""
-    return struct.pack("=BBhi", code, target | source << 4, offset, value)
 
 
 def load_program(instructions: bytes) -> int:

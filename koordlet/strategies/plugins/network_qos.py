@@ -1,4 +1,4 @@
-"""Network shares by class, and limits of single pods, as traffic classes of cgroups.
+"""Network shares by class, and limits of single pods, as traffic classes of cgroups and as policers of what arrives.
 
 Classes and shares are those of Koordinator's tc plugin: system first with 40 percent, then latency-sensitive and
 best-effort work with 30 each, each class up to all of it while the others leave it idle.
@@ -76,7 +76,8 @@ class NetworkQos(Strategy[NetworkQosSettings]):
     """Traffic classes of kubepods, of its best-effort directory, of system applications and of annotated pods.
 
     Reads: bandwidth of the node
-    Intents: traffic classes
+    Intents: traffic classes; with an ingressLimit the most that may arrive, of the best-effort directory, of kubepods
+        with all that is in it, and of pods
     Pods: annotation
     Default: off, gate closed
     Source: Koordinator
@@ -119,6 +120,7 @@ class NetworkQos(Strategy[NetworkQosSettings]):
         try:
             rate = bytes_per_second(block.egress_request or share.percent, total_bits)
             ceiling = bytes_per_second(block.egress_limit or 100, total_bits)
+            bytes_per_second(block.ingress_limit or 100, total_bits)
         except ValueError as error:
             self.problems[path] = str(error)
             return
@@ -126,11 +128,28 @@ class NetworkQos(Strategy[NetworkQosSettings]):
             self.problems[path] = f"egressLimit of {qos} is below its egressRequest; the limit holds"
         value = f"rate={min(rate, ceiling)} ceil={ceiling} prio={share.priority}"
         yield self.set_knob(path, Knob.NET_CLASS, value, f"traffic of class {qos}")
+        yield from self._arrivals(path, qos, block, total_bits)
+
+    def _arrivals(self, path: str, qos: QoSClass, block: NetworkBlock, total_bits: int) -> Iterator[Intent]:
+        """The limit of a class; the whole link needs none, and no receiver can promise a share of what others send."""
+        if block.ingress_request:
+            self.problems[f"{path} ingressRequest"] = "what arrives can be limited, not promised; limit other classes"
+        if not block.ingress_limit or qos is QoSClass.SYSTEM:
+            return
+        limit = bytes_per_second(block.ingress_limit, total_bits)
+        if total_bits <= 0 or limit < total_bits // 8:
+            yield self.set_knob(path, Knob.NET_INGRESS, str(limit), f"at most so much may arrive for class {qos}")
 
     def _pod(self, pod: Group) -> Iterator[Intent]:
         asked = read_annotation(pod, ANNOTATION_NETWORK_QOS, PodNetwork(), self.problems)
         if asked.ingress_limit:
-            self.problems[pod.path] = "a cgroup's ingress cannot be shaped; limit the senders' egress"
+            try:
+                limit = str(bytes_per_second(str(asked.ingress_limit), 0))
+            except ValueError as error:
+                self.problems[pod.path] = str(error)
+                return
+            reason = f"{pod.name} asks for at most {asked.ingress_limit} bit/s to it"
+            yield self.set_knob(pod.path, Knob.NET_INGRESS, limit, reason)
         if not asked.egress_limit:
             return
         try:

@@ -129,6 +129,7 @@ PROTECTING = {
     Knob.CPU_MAX,
     Knob.CORE_SCHED,
     Knob.NET_CLASS,
+    Knob.NET_INGRESS,
 }
 """Knobs that protected groups may get at all; what `cpu.max` they get is told apart below."""
 

@@ -84,3 +84,20 @@ def test_traffic_classes_must_be_asked_for(tmp_path: Path) -> None:
     with pytest.raises((Unsupported, OSError)) as refused:
         open_knobs(asked, host.tree).assignments(Knob.NET_CLASS, "/pod", "rate=1000")
     assert "replace the queue" not in str(refused.value)
+
+
+def test_what_arrives_is_policed_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    host.make("/pod")
+    with pytest.raises(Unsupported, match="may not be dropped") as refused:
+        open_knobs(EnforcerSettings(), host.tree).assignments(Knob.NET_INGRESS, "/pod", "125000")
+    assert "network_policing" in refused.value.remedy
+    with pytest.raises(ValueError, match="root cgroup"):
+        open_knobs(EnforcerSettings(network_policing=True), host.tree).assignments(Knob.NET_INGRESS, "/", "125000")
+
+
+def test_without_the_unified_hierarchy_nothing_is_policed(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path, version=1)
+    host.make("/pod")
+    with pytest.raises(Unsupported, match="unified"):
+        open_knobs(EnforcerSettings(network_policing=True), host.tree).assignments(Knob.NET_INGRESS, "/pod", "125000")

@@ -113,3 +113,23 @@ def test_another_mechanism_is_left_to_it() -> None:
         "file",
     )
     assert NetworkQos(config, GATE).decide(view(on=GIGABIT), 0.0) == []
+
+
+def test_a_class_may_be_limited_in_what_arrives() -> None:
+    strategy = of(lsClass={"ingressLimit": 100}, beClass={"ingressLimit": 20}, systemClass={"ingressLimit": "1M"})
+    wanted = settings(strategy.decide(view(app("sshd", "SYSTEM"), on=GIGABIT), 0.0))
+    arriving = {path: value for (path, knob), value in wanted.items() if knob is Knob.NET_INGRESS}
+    assert arriving == {BEST_EFFORT: "25000000"}, "the whole link needs no limit, the system gets none"
+
+
+def test_nothing_that_arrives_is_limited_unless_asked_for_and_no_share_of_it_is_promised() -> None:
+    strategy = of(lsClass={}, beClass={"ingressRequest": 30})
+    wanted = settings(strategy.decide(view(on=GIGABIT), 0.0))
+    assert Knob.NET_INGRESS not in {knob for _path, knob in wanted}
+    assert "not promised" in strategy.problems[f"{BEST_EFFORT} ingressRequest"]
+
+
+def test_a_percent_of_what_arrives_needs_a_total() -> None:
+    strategy = of(beClass={"ingressLimit": 20, "egressRequest": "1M", "egressLimit": "2M"})
+    assert strategy.decide(view(), 0.0) == []
+    assert "totalNetworkBandwidth" in strategy.problems[BEST_EFFORT]

@@ -1,0 +1,32 @@
+"""The program that polices what arrives, as instructions; tests/kernel/koordlet/test_ingress.py runs it."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from koordlet.host.attributes import IngressPolicer
+from koordlet.host.traffic.ingress import MAX, CgroupPolicer, policer_program
+
+_JUMPS = {0x15, 0x2D, 0x3D}
+_EXIT = 0x95
+
+
+@pytest.mark.parametrize("rate", [1000, 125_000, 12_500_000_000])
+def test_every_jump_ends_at_an_instruction_and_every_way_at_an_exit(rate: int) -> None:
+    program = policer_program(rate, 7, 8)
+    codes = [struct.unpack_from("=BBhi", program, at) for at in range(0, len(program), 8)]
+    second_halves = {place + 1 for place, one in enumerate(codes) if one[0] == 0x18}
+    ends = {place + 1 + one[2] for place, one in enumerate(codes) if one[0] in _JUMPS}
+    assert all(0 < end < len(codes) for end in ends)
+    assert not ends & second_halves
+    assert codes[-1][0] == codes[-3][0] == _EXIT
+    assert {codes[end][3] for end in ends if codes[end][0] == 0xB7} == {0, 1}
+
+
+def test_to_a_process_that_set_none_there_is_none(tmp_path: Path) -> None:
+    assert CgroupPolicer(tmp_path).read() == {MAX}
+    assert CgroupPolicer(tmp_path / "gone").read() is None
+    attribute = IngressPolicer(str(tmp_path))
+    attribute.write(MAX, (), attribute.identity() or "")
+    assert attribute.key.endswith("#net.ingress")
