@@ -53,7 +53,7 @@ def policer_program(rate: int, bucket: int, lease: int) -> bytes:
     Packets on two CPUs at once may both find room; the clock counts both.
     """
     nanoseconds = (10**9 << _SHIFT) // rate
-    body = [
+    body: list[bytes | tuple[str, int, int, int, int]] = [
         instruction(_MOV, _PACKET, _R1),
         instruction(_LOAD_32, _R1, _PACKET, offset=_INTERFACE),
         ("pass", _JUMP_IF_SAME_IMM, _R1, 0, _LOOPBACK),

@@ -41,7 +41,11 @@ def silent(server: MetricsServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.server_port), timeout=30)
 
 
-def test_silent_connections_take_no_more_threads_than_are_allowed(server: MetricsServer) -> None:
+def test_silent_connections_take_no_more_threads_than_are_allowed(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SILENT_SECONDS", 3600.0)
+    monkeypatch.setattr(connections._Handler, "timeout", None)
     assert asks(server) == b"ok"
     before = threading.active_count()
     with contextlib.ExitStack() as held:

@@ -82,8 +82,11 @@ def test_a_pods_own_limit() -> None:
     )
     strategy = NetworkQos(features=GATE)
     wanted = settings(strategy.decide(view(one), 0.0))
-    assert wanted == {(one.path, Knob.NET_CLASS): "rate=2500000 ceil=2500000 prio=3"}
-    assert "ingress" in strategy.problems[one.path]
+    assert wanted == {
+        (one.path, Knob.NET_CLASS): "rate=2500000 ceil=2500000 prio=3",
+        (one.path, Knob.NET_INGRESS): "125000",
+    }
+    assert not strategy.problems
 
 
 @pytest.mark.parametrize(
