@@ -220,6 +220,33 @@ class Node:
         return (harmed(self.load, effective, self.before, is_bystander) if effective else []), len(effective)
 
 
+def test_shares_are_those_that_a_kernel_gives() -> None:
+    tree = {
+        "/": Sharing(),
+        "/a": Sharing(weight=300),
+        "/a/x": Sharing(wants=2, weight=100),
+        "/a/y": Sharing(wants=0.5, weight=100),
+        "/b": Sharing(wants=8, weight=100),
+    }
+    assert divide(tree, (0, 1)) == pytest.approx({"/a/x": 1.0, "/a/y": 0.5, "/b": 0.5})
+    quota = tree | {"/a": Sharing(weight=300, limit=1.0)}
+    assert divide(quota, (0, 1)) == pytest.approx({"/a/x": 0.5, "/a/y": 0.5, "/b": 1.0})
+    pinned = {"/c": Sharing(wants=1, cpus=frozenset({1})), "/d": Sharing(wants=8), "/e": Sharing(wants=8)}
+    assert divide(pinned, (0, 1)) == pytest.approx({"/c": 2 / 3, "/d": 2 / 3, "/e": 2 / 3})
+    frozen = pinned | {"/d": Sharing(wants=8, is_frozen=True)}
+    assert divide(frozen, (0, 1)) == pytest.approx({"/c": 1.0, "/d": 0.0, "/e": 1.0})
+
+
+def test_harm_to_one_that_shares_the_last_cpu_is_seen() -> None:
+    cpu = {"/batch": Sharing(wants=8), "/shop": Sharing(wants=1, cpus=frozenset({7}))}
+    load = Load(cpu, {path: Sharing() for path in cpu})
+    before = losses(load)
+    narrow = Setting(strategy="calm", target="/batch", knob=Knob.CPUSET_CPUS, value="7", reason="because")
+    assert harmed(load, {("/batch", Knob.CPUSET_CPUS): narrow}, before, dict.fromkeys(cpu, True))
+    wide = Setting(strategy="calm", target="/batch", knob=Knob.CPUSET_CPUS, value="0-3", reason="because")
+    assert not harmed(load, {("/batch", Knob.CPUSET_CPUS): wide}, before, {"/batch": False, "/shop": True})
+
+
 @pytest.mark.parametrize("node", range(TREES), indirect=True)
 def test_no_rung_costs_a_bystander_anything(node: Node) -> None:
     observation = observe(node.infos, node.load, node.before)
@@ -239,7 +266,7 @@ def test_no_rung_costs_a_bystander_anything(node: Node) -> None:
                 harm += found
     print(dict(effective))
     assert not harm, "\n".join([f"{len(harm)} harmed", *harm[:20]])
-    assert sum(effective.values()) > 20, "the test must see rungs in effect"
+    assert sum(effective.values()) > 10, "the test must see rungs in effect"
 
 
 @pytest.mark.parametrize("node", range(TREES), indirect=True)
