@@ -129,6 +129,7 @@ def test_defaults() -> None:
             "create_node_metric": True,
             "node_slo": True,
             "first_report_seconds": 10.0,
+            "fleet_baselines": False,
             "rules": False,
         },
         "prediction": {
