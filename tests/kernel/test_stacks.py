@@ -2,9 +2,10 @@
 
 import os
 import platform
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Event
 
@@ -15,7 +16,7 @@ from koordlet.evidence.capture import StackTaker
 from koordlet.evidence.plan import StackPlan, Target
 from koordlet.host.files import HostTree
 from probes.probe import Kernel, ProbeLimits
-from probes.stacks import HZ, Role, SampleKind, Stacks
+from probes.stacks import HZ, Role, SampleKind, Samples, Stacks
 from tests.cgroups import CgroupTree
 from tests.stepper import SPIN_SETUP, Stepper
 
@@ -41,6 +42,25 @@ def stacks(kernel: Kernel) -> Iterator[Stacks]:
     opened.close()
 
 
+class StoppingAtTheEnd:
+    """Stacks of processes that are stopped then: where CPUs are emulated, giving names must not compete with them."""
+
+    def __init__(self, stacks: Stacks, pids: tuple[int, ...]) -> None:
+        self._stacks, self._pids = stacks, pids
+
+    def begin(self, roles: Mapping[int, Role]) -> None:
+        self._stacks.begin(roles)
+
+    def tgids(self) -> frozenset[int]:
+        return self._stacks.tgids()
+
+    def end(self) -> Samples:
+        samples = self._stacks.end()
+        for pid in self._pids:
+            os.kill(pid, signal.SIGSTOP)
+        return samples
+
+
 def functions(series: StackSeries, kind: StackKind) -> set[str]:
     return {frame for stack in series.stacks if stack.kind is kind for frame in stack.frames}
 
@@ -50,12 +70,13 @@ def test_compiled_code_has_its_name_and_other_cgroups_are_not_seen(stacks: Stack
         pytest.skip("the machine code of this test is x86's")
     with tree.make_cgroup("stacks-hot") as hot, tree.make_cgroup("stacks-other") as other:
         child = hot.spawn([sys.executable, "-S", "-E", "-c", COMPILED], stdout=-1)
-        other.spawn([sys.executable, "-S", "-E", "-c", "while True: pass"])
+        beside = other.spawn([sys.executable, "-S", "-E", "-c", "while True: pass"])
         assert child.stdout is not None
         assert child.stdout.read(1) == b"r"
         plan = StackPlan("/hot", "", (Target("/hot", StackRole.CULPRIT, frozenset({hot.cgroup_id})),))
+        source = StoppingAtTheEnd(stacks, (child.pid, beside.pid))
         try:
-            taken = StackTaker(stacks, HostTree(), tree.mount_of("cpu")).take(plan, 1.0, Event())
+            taken = StackTaker(source, HostTree(), tree.mount_of("cpu")).take(plan, 1.0, Event())
         finally:
             Path(f"/tmp/perf-{child.pid}.map").unlink()
         (series,) = taken.series
