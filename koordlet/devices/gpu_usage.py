@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from api.kube.device import DeviceInfo
-from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from api.device_use import DeviceSample, DeviceUse
 from koordlet.devices.inventory import GPU_TYPE
 from koordlet.devices.nvml import GpuUse, Nvml, ProcessUse
 from koordlet.host.files import HostError, HostTree
@@ -73,32 +72,21 @@ def usage_of(
     return GpuUsage(gpus=tuple(gpus), pods=_sorted(pods), containers=_sorted(containers))
 
 
-def metric_devices(shares: Iterable[GpuShare], gpus: Iterable[GpuUse]) -> list[DeviceInfo]:
-    """Return the use as a NodeMetric tells it: percent of compute and memory, bytes, of each GPU."""
+def device_use(usage: GpuUsage) -> DeviceUse:
+    """Return the use as reports take it: by uid of the pod, and under the empty uid that of the node."""
+    if not usage.gpus:
+        return {}
+    found = {"": _samples(map(GpuShare.of, usage.gpus), usage.gpus)}
+    return found | {uid: _samples(shares, usage.gpus) for uid, shares in usage.pods.items()}
+
+
+def _samples(shares: Iterable[GpuShare], gpus: Iterable[GpuUse]) -> list[DeviceSample]:
     by_minor = {gpu.minor: gpu for gpu in gpus}
     return [
-        DeviceInfo(
-            type=GPU_TYPE,
-            id=gpu.uuid,
-            minor=gpu.minor,
-            health=True,
-            resources={
-                GPU_CORE: str(round(share.core_percent)),
-                GPU_MEMORY: str(share.memory_bytes),
-                GPU_MEMORY_RATIO: str(share.memory_bytes * 100 // gpu.total_bytes if gpu.total_bytes else 0),
-            },
-        )
+        DeviceSample(GPU_TYPE, gpu.uuid, gpu.minor, share.core_percent, share.memory_bytes, gpu.total_bytes)
         for share in shares
         if (gpu := by_minor.get(share.minor))
     ]
-
-
-def metric_use(usage: GpuUsage) -> Mapping[str, list[DeviceInfo]]:
-    """Return the use as NodeMetric tells it: by uid of the pod, and under the empty uid that of the node."""
-    if not usage.gpus:
-        return {}
-    found = {"": metric_devices(map(GpuShare.of, usage.gpus), usage.gpus)}
-    return found | {uid: metric_devices(shares, usage.gpus) for uid, shares in usage.pods.items()}
 
 
 def owner_of(tree: HostTree, pid: int, kubepods: Collection[str] = KUBEPODS) -> Owner | None:

@@ -32,6 +32,7 @@ from api.kube.times import rfc3339
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pod_lookup import band_with_default, qos_with_default
 from koordlet.identity.pods import PodFacts, PodTable
+from koordlet.kube.device_history import NODE_UID, DeviceHistory
 from koordlet.kube.report_policy import MAX_SPAN_SECONDS, ReportPolicy
 from koordlet.kube.usage_meter import TickUsage
 from koordlet.kube.usage_series import Quantity, UsageSeries, percentile
@@ -59,17 +60,19 @@ class UsageHistory:
         """By uid."""
         self.applications = UsageSeries((policy or ReportPolicy()).aggregate_seconds, grain_seconds)
         self._policy = policy or ReportPolicy()
+        self.devices = DeviceHistory(grain_seconds, MAX_SPAN_SECONDS, self._policy.aggregate_seconds)
 
     @property
     def nbytes(self) -> int:
         """Size of all rings in bytes."""
-        return self.node.nbytes + self.pods.nbytes + self.applications.nbytes
+        return self.node.nbytes + self.pods.nbytes + self.applications.nbytes + self.devices.nbytes
 
     def follow(self, policy: ReportPolicy) -> None:
         """Keep usage for as long as the policy needs it; a longer window starts anew."""
         if policy.aggregate_seconds > self._policy.aggregate_seconds:
             self.pods = UsageSeries(policy.aggregate_seconds, self._grain_seconds)
             self.applications = UsageSeries(policy.aggregate_seconds, self._grain_seconds)
+            self.devices.span_pods(policy.aggregate_seconds)
             self._policy = policy
 
     def add(self, usage: TickUsage, now_seconds: float) -> None:
@@ -78,10 +81,6 @@ class UsageHistory:
         for series, samples in ((self.pods, usage.pods), (self.applications, usage.applications)):
             series.forget(set(series.keys) - samples.keys())
             series.append(samples, now_seconds)
-
-
-DeviceUse = Mapping[str, Sequence[DeviceInfo]]
-"""Use of devices at present by uid of the pod in cgroup names; under the empty uid that of the whole node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,6 @@ class Stated:
     """Without `until`."""
     taints: Sequence[WantedTaint] = ()
     """Without `until`."""
-    devices: DeviceUse = field(default_factory=dict)
     usual_values: Sequence[WireUsualValues] = ()
 
 
@@ -105,6 +103,7 @@ def status_of(
 ) -> NodeMetricStatus:
     """Return the status to report at a time, given on both clocks; what was not measured is left out."""
     since_seconds = now_seconds - policy.aggregate_seconds
+    history.devices.forget_before(since_seconds)
     quantities = {CPU: Quantity.CPU, MEMORY: policy.memory}
     of_node = {name: history.node.means(each, since_seconds) for name, each in quantities.items()}
     of_pods = {name: history.pods.means(each, since_seconds) for name, each in quantities.items()}
@@ -126,8 +125,8 @@ def status_of(
     return NodeMetricStatus(
         update_time=rfc3339(wall_seconds),
         node_metric=NodeUsage(
-            node_usage=_with_devices(_usage(of_node, NODE), stated.devices, ""),
-            aggregated_node_usages=_aggregated(history.node, NODE, policy, now_seconds),
+            node_usage=_with_devices(_usage(of_node, NODE), history.devices.averages(NODE_UID, since_seconds)),
+            aggregated_node_usages=_aggregated(history.node, NODE, policy, now_seconds, history.devices),
             system_usage=_usage(of_node, SYSTEM),
             aggregated_system_usages=_aggregated(history.node, SYSTEM, policy, now_seconds),
         )
@@ -136,7 +135,7 @@ def status_of(
         pods_metric=[
             _pod(
                 pod,
-                _with_devices(usages[pod.name], stated.devices, pod.cgroup_uid or pod.uid),
+                _with_devices(usages[pod.name], history.devices.averages(pod.cgroup_uid or pod.uid, since_seconds)),
                 extension(verdicts, pod.name),
             )
             for pod in listed
@@ -173,8 +172,10 @@ def _pod(pod: PodFacts, usage: ResourceMap, verdicts: dict[str, object]) -> PodU
     )
 
 
-def _aggregated(series: UsageSeries, key: str, policy: ReportPolicy, now_seconds: float) -> list[AggregatedUsage]:
-    """Return average and percentiles over each window of which at least half has samples."""
+def _aggregated(
+    series: UsageSeries, key: str, policy: ReportPolicy, now_seconds: float, devices: DeviceHistory | None = None
+) -> list[AggregatedUsage]:
+    """Return average and percentiles over each window of which at least half has samples, with those of devices."""
     found = []
     for duration_seconds in policy.durations:
         since_seconds = now_seconds - duration_seconds
@@ -187,6 +188,10 @@ def _aggregated(series: UsageSeries, key: str, policy: ReportPolicy, now_seconds
         usage = {"avg": _resources({name: float(np.mean(each)) for name, each in samples.items() if len(each)})}
         for kind, quantile in PERCENTILES.items():
             usage[kind] = _resources({name: percentile(each, quantile) for name, each in _measured(samples)})
+        if devices is not None:
+            usage["avg"] = _with_devices(usage["avg"], devices.averages(NODE_UID, since_seconds))
+            for kind, quantile in PERCENTILES.items():
+                usage[kind] = _with_devices(usage[kind], devices.percentiles(since_seconds, quantile))
         if usage["avg"].resources:
             found.append(AggregatedUsage(usage=usage, duration=go_duration(duration_seconds)))
     return found
@@ -200,8 +205,8 @@ def _usage(figures: Mapping[str, Mapping[str, float]], key: str) -> ResourceMap:
     return _resources({name: by_key[key] for name, by_key in figures.items() if key in by_key})
 
 
-def _with_devices(usage: ResourceMap, devices: DeviceUse, uid: str) -> ResourceMap:
-    return msgspec.structs.replace(usage, devices=list(devices[uid])) if uid in devices else usage
+def _with_devices(usage: ResourceMap, devices: list[DeviceInfo]) -> ResourceMap:
+    return msgspec.structs.replace(usage, devices=devices) if devices else usage
 
 
 def _resources(figures: Mapping[str, float]) -> ResourceMap:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
+from api.device_use import DeviceUse
 from api.kube.interference import WantedTaint, WireUsualValues
 from api.pod_actions import PodAction
 from cluster import (
@@ -22,7 +23,7 @@ from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTable, PodTableOf, no_pods
 from koordlet.kube.events import VerdictEvents
 from koordlet.kube.metric_writer import NodeMetricWriter
-from koordlet.kube.node_metric import DeviceUse, Stated, UsageHistory, status_of
+from koordlet.kube.node_metric import Stated, UsageHistory, status_of
 from koordlet.kube.node_object import NodeObject, NodeOf
 from koordlet.kube.peaks import PeakPrediction
 from koordlet.kube.report_policy import ReportSchedule, policy_of
@@ -93,7 +94,7 @@ class Reporter:
         self.applications: Mapping[str, HostApplicationGroup] = {}
         """Host applications by the path of their cgroup; replaced in one step."""
         self.devices_of: Callable[[], DeviceUse] = dict
-        """Use of devices at present; never waits."""
+        """Newest use of devices, the same object until it is read again; never waits."""
         self.usual_values: Callable[[], Sequence[WireUsualValues]] = list
         """Usual values to state with the next report; never waits."""
         self._meter = UsageMeter(turn_seconds)
@@ -135,6 +136,7 @@ class Reporter:
         self.history.follow(policy)
         names = {path: each.name for path, each in applications.items()}
         self.history.add(self._meter.measure(tick, names), now_seconds)
+        self.history.devices.add(self.devices_of(), now_seconds)
         if self._peaks is not None:
             self._peaks.step(self.history, pods, now_seconds, wall_seconds)
         entries = entries_of(tick.open_verdicts, pods)
@@ -150,7 +152,6 @@ class Reporter:
             prediction=prediction,
             verdicts=entries,
             taints=tuple(taints),
-            devices=self.devices_of(),
             usual_values=self.usual_values(),
         )
         self._clocks = (now_seconds, wall_seconds)
@@ -168,7 +169,6 @@ class Reporter:
                 applications=self._last.applications,
                 prediction=self._last.prediction,
                 taints=self._last.taints,
-                devices=self._last.devices,
             )
             policy = policy_of(self.metric.spec)
             self.metric.request(

@@ -16,6 +16,7 @@ from koordlet.kubelet import cri_pb2 as pb
 from koordlet.kubelet.configuration import CgroupDriver
 from koordlet.kubelet.runtime_view import (
     RuntimeContainer,
+    RuntimeEvent,
     RuntimeSandbox,
     RuntimeView,
     cgroup_path_of_info,
@@ -160,11 +161,11 @@ class RuntimeEvents:
     def __init__(self, call: Any) -> None:
         self._call = call
 
-    def follow(self, changed: Callable[[], None]) -> None:
-        """Call `changed` for each event until the stream ends. Raises RuntimeUnavailable where it breaks."""
+    def follow(self, changed: Callable[[RuntimeEvent], None]) -> None:
+        """Call `changed` with each event until the stream ends. Raises RuntimeUnavailable where it breaks."""
         try:
-            for _event in self._call:
-                changed()
+            for event in self._call:
+                changed(_event(event))
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.CANCELLED:
                 raise RuntimeUnavailable(f"container events: {error.code().name}: {error.details()}") from error
@@ -178,7 +179,7 @@ class EventFollower:
     """Thread that follows the events of a runtime, again with back-off where the stream ends."""
 
     def __init__(
-        self, client: RuntimeClient, changed: Callable[[], None], delays_seconds: Callable[[int], float]
+        self, client: RuntimeClient, changed: Callable[[RuntimeEvent], None], delays_seconds: Callable[[int], float]
     ) -> None:
         self.streams = 0
         """Streams opened; many of them mean that the runtime has no events, which is no fault."""
@@ -206,10 +207,10 @@ class EventFollower:
         while not self._stopping.is_set():
             heard = False
 
-            def changed() -> None:
+            def changed(event: RuntimeEvent) -> None:
                 nonlocal heard
                 heard = True
-                self._changed()
+                self._changed(event)
 
             # CRI-O ends the stream at once unless enable_pod_events is set; others lack the method.
             with contextlib.suppress(RuntimeUnavailable, ValueError):
@@ -221,7 +222,16 @@ class EventFollower:
             self._stopping.wait(self._delays_seconds(silent))
 
 
-def _sandbox(message: pb.PodSandbox) -> RuntimeSandbox:
+def _event(message: pb.ContainerEventResponse) -> RuntimeEvent:
+    deleted = message.container_id if message.container_event_type == pb.CONTAINER_DELETED_EVENT else ""
+    if not message.HasField("pod_sandbox_status"):
+        return RuntimeEvent(deleted=deleted)
+    sandbox = _sandbox(message.pod_sandbox_status)
+    containers = (_instance(each, sandbox.id) for each in message.containers_statuses)
+    return RuntimeEvent(sandbox, tuple(containers), deleted)
+
+
+def _sandbox(message: pb.PodSandbox | pb.PodSandboxStatus) -> RuntimeSandbox:
     meta = message.metadata
     return RuntimeSandbox(
         id=message.id,
@@ -234,10 +244,15 @@ def _sandbox(message: pb.PodSandbox) -> RuntimeSandbox:
 
 
 def _container(message: pb.Container) -> RuntimeContainer:
+    return _instance(message, message.pod_sandbox_id)
+
+
+def _instance(message: pb.Container | pb.ContainerStatus, sandbox_id: str) -> RuntimeContainer:
     return RuntimeContainer(
         id=message.id,
-        sandbox_id=message.pod_sandbox_id,
+        sandbox_id=sandbox_id,
         name=message.metadata.name,
         attempt=message.metadata.attempt,
         running=message.state == pb.CONTAINER_RUNNING,
+        ended=message.state == pb.CONTAINER_EXITED,
     )

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akoordlet/kubelet/cri.proto\x12\x11koord.kubelet.cri\"!\n\x0eVersionRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\"@\n\x0fVersionResponse\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t\"S\n\x12PodSandboxMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\"\x17\n\x15ListPodSandboxRequest\"\x84\x01\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x37\n\x08metadata\x18\x02 \x01(\x0b\x32%.koord.kubelet.cri.PodSandboxMetadata\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".koord.kubelet.cri.PodSandboxState\"F\n\x16ListPodSandboxResponse\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.koord.kubelet.cri.PodSandbox\"2\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x17\n\x15ListContainersRequest\"\x99\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12\x36\n\x08metadata\x18\x03 \x01(\x0b\x32$.koord.kubelet.cri.ContainerMetadata\x12\x30\n\x05state\x18\x06 \x01(\x0e\x32!.koord.kubelet.cri.ContainerState\"J\n\x16ListContainersResponse\x12\x30\n\ncontainers\x18\x01 \x03(\x0b\x32\x1c.koord.kubelet.cri.Container\"?\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0f\n\x07verbose\x18\x02 \x01(\x08\"\x8a\x01\n\x17\x43ontainerStatusResponse\x12\x42\n\x04info\x18\x02 \x03(\x0b\x32\x34.koord.kubelet.cri.ContainerStatusResponse.InfoEntry\x1a+\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x12\n\x10GetEventsRequest\"s\n\x16\x43ontainerEventResponse\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x43\n\x14\x63ontainer_event_type\x18\x02 \x01(\x0e\x32%.koord.kubelet.cri.ContainerEventType\"\x16\n\x14RuntimeConfigRequest\"S\n\x19LinuxRuntimeConfiguration\x12\x36\n\rcgroup_driver\x18\x01 \x01(\x0e\x32\x1f.koord.kubelet.cri.CgroupDriver\"T\n\x15RuntimeConfigResponse\x12;\n\x05linux\x18\x01 \x01(\x0b\x32,.koord.kubelet.cri.LinuxRuntimeConfiguration*:\n\x0fPodSandboxState\x12\x11\n\rSANDBOX_READY\x10\x00\x12\x14\n\x10SANDBOX_NOTREADY\x10\x01*k\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x12\x14\n\x10\x43ONTAINER_EXITED\x10\x02\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x03*\x88\x01\n\x12\x43ontainerEventType\x12\x1b\n\x17\x43ONTAINER_CREATED_EVENT\x10\x00\x12\x1b\n\x17\x43ONTAINER_STARTED_EVENT\x10\x01\x12\x1b\n\x17\x43ONTAINER_STOPPED_EVENT\x10\x02\x12\x1b\n\x17\x43ONTAINER_DELETED_EVENT\x10\x03*)\n\x0c\x43groupDriver\x12\x0b\n\x07SYSTEMD\x10\x00\x12\x0c\n\x08\x43GROUPFS\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akoordlet/kubelet/cri.proto\x12\x11koord.kubelet.cri\"!\n\x0eVersionRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\"@\n\x0fVersionResponse\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t\"S\n\x12PodSandboxMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\"\x17\n\x15ListPodSandboxRequest\"\x84\x01\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x37\n\x08metadata\x18\x02 \x01(\x0b\x32%.koord.kubelet.cri.PodSandboxMetadata\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".koord.kubelet.cri.PodSandboxState\"F\n\x16ListPodSandboxResponse\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.koord.kubelet.cri.PodSandbox\"2\n\x11\x43ontainerMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x17\n\x15ListContainersRequest\"\x99\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12\x36\n\x08metadata\x18\x03 \x01(\x0b\x32$.koord.kubelet.cri.ContainerMetadata\x12\x30\n\x05state\x18\x06 \x01(\x0e\x32!.koord.kubelet.cri.ContainerState\"J\n\x16ListContainersResponse\x12\x30\n\ncontainers\x18\x01 \x03(\x0b\x32\x1c.koord.kubelet.cri.Container\"?\n\x16\x43ontainerStatusRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x0f\n\x07verbose\x18\x02 \x01(\x08\"\x8a\x01\n\x17\x43ontainerStatusResponse\x12\x42\n\x04info\x18\x02 \x03(\x0b\x32\x34.koord.kubelet.cri.ContainerStatusResponse.InfoEntry\x1a+\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x12\n\x10GetEventsRequest\"\x8a\x01\n\x10PodSandboxStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x37\n\x08metadata\x18\x02 \x01(\x0b\x32%.koord.kubelet.cri.PodSandboxMetadata\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".koord.kubelet.cri.PodSandboxState\"\x87\x01\n\x0f\x43ontainerStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x36\n\x08metadata\x18\x02 \x01(\x0b\x32$.koord.kubelet.cri.ContainerMetadata\x12\x30\n\x05state\x18\x03 \x01(\x0e\x32!.koord.kubelet.cri.ContainerState\"\xf5\x01\n\x16\x43ontainerEventResponse\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x43\n\x14\x63ontainer_event_type\x18\x02 \x01(\x0e\x32%.koord.kubelet.cri.ContainerEventType\x12?\n\x12pod_sandbox_status\x18\x04 \x01(\x0b\x32#.koord.kubelet.cri.PodSandboxStatus\x12?\n\x13\x63ontainers_statuses\x18\x05 \x03(\x0b\x32\".koord.kubelet.cri.ContainerStatus\"\x16\n\x14RuntimeConfigRequest\"S\n\x19LinuxRuntimeConfiguration\x12\x36\n\rcgroup_driver\x18\x01 \x01(\x0e\x32\x1f.koord.kubelet.cri.CgroupDriver\"T\n\x15RuntimeConfigResponse\x12;\n\x05linux\x18\x01 \x01(\x0b\x32,.koord.kubelet.cri.LinuxRuntimeConfiguration*:\n\x0fPodSandboxState\x12\x11\n\rSANDBOX_READY\x10\x00\x12\x14\n\x10SANDBOX_NOTREADY\x10\x01*k\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x00\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x01\x12\x14\n\x10\x43ONTAINER_EXITED\x10\x02\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x03*\x88\x01\n\x12\x43ontainerEventType\x12\x1b\n\x17\x43ONTAINER_CREATED_EVENT\x10\x00\x12\x1b\n\x17\x43ONTAINER_STARTED_EVENT\x10\x01\x12\x1b\n\x17\x43ONTAINER_STOPPED_EVENT\x10\x02\x12\x1b\n\x17\x43ONTAINER_DELETED_EVENT\x10\x03*)\n\x0c\x43groupDriver\x12\x0b\n\x07SYSTEMD\x10\x00\x12\x0c\n\x08\x43GROUPFS\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +33,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._loaded_options = None
   _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._serialized_options = b'8\001'
-  _globals['_PODSANDBOXSTATE']._serialized_start=1314
-  _globals['_PODSANDBOXSTATE']._serialized_end=1372
-  _globals['_CONTAINERSTATE']._serialized_start=1374
-  _globals['_CONTAINERSTATE']._serialized_end=1481
-  _globals['_CONTAINEREVENTTYPE']._serialized_start=1484
-  _globals['_CONTAINEREVENTTYPE']._serialized_end=1620
-  _globals['_CGROUPDRIVER']._serialized_start=1622
-  _globals['_CGROUPDRIVER']._serialized_end=1663
+  _globals['_PODSANDBOXSTATE']._serialized_start=1724
+  _globals['_PODSANDBOXSTATE']._serialized_end=1782
+  _globals['_CONTAINERSTATE']._serialized_start=1784
+  _globals['_CONTAINERSTATE']._serialized_end=1891
+  _globals['_CONTAINEREVENTTYPE']._serialized_start=1894
+  _globals['_CONTAINEREVENTTYPE']._serialized_end=2030
+  _globals['_CGROUPDRIVER']._serialized_start=2032
+  _globals['_CGROUPDRIVER']._serialized_end=2073
   _globals['_VERSIONREQUEST']._serialized_start=49
   _globals['_VERSIONREQUEST']._serialized_end=82
   _globals['_VERSIONRESPONSE']._serialized_start=84
@@ -69,12 +69,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTAINERSTATUSRESPONSE_INFOENTRY']._serialized_end=980
   _globals['_GETEVENTSREQUEST']._serialized_start=982
   _globals['_GETEVENTSREQUEST']._serialized_end=1000
-  _globals['_CONTAINEREVENTRESPONSE']._serialized_start=1002
-  _globals['_CONTAINEREVENTRESPONSE']._serialized_end=1117
-  _globals['_RUNTIMECONFIGREQUEST']._serialized_start=1119
-  _globals['_RUNTIMECONFIGREQUEST']._serialized_end=1141
-  _globals['_LINUXRUNTIMECONFIGURATION']._serialized_start=1143
-  _globals['_LINUXRUNTIMECONFIGURATION']._serialized_end=1226
-  _globals['_RUNTIMECONFIGRESPONSE']._serialized_start=1228
-  _globals['_RUNTIMECONFIGRESPONSE']._serialized_end=1312
+  _globals['_PODSANDBOXSTATUS']._serialized_start=1003
+  _globals['_PODSANDBOXSTATUS']._serialized_end=1141
+  _globals['_CONTAINERSTATUS']._serialized_start=1144
+  _globals['_CONTAINERSTATUS']._serialized_end=1279
+  _globals['_CONTAINEREVENTRESPONSE']._serialized_start=1282
+  _globals['_CONTAINEREVENTRESPONSE']._serialized_end=1527
+  _globals['_RUNTIMECONFIGREQUEST']._serialized_start=1529
+  _globals['_RUNTIMECONFIGREQUEST']._serialized_end=1551
+  _globals['_LINUXRUNTIMECONFIGURATION']._serialized_start=1553
+  _globals['_LINUXRUNTIMECONFIGURATION']._serialized_end=1636
+  _globals['_RUNTIMECONFIGRESPONSE']._serialized_start=1638
+  _globals['_RUNTIMECONFIGRESPONSE']._serialized_end=1722
 # @@protoc_insertion_point(module_scope)

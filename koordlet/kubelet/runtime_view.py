@@ -1,7 +1,7 @@
 """What the container runtime says of the node: its sandboxes and containers, and where their cgroups are. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -30,6 +30,8 @@ class RuntimeContainer:
     name: str
     attempt: int = 0
     running: bool = True
+    ended: bool = False
+    """It ran, and will not again: a restart makes another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,40 @@ class RuntimeView:
     """Its name: `containerd`, `cri-o`, `docker`."""
     sandboxes: tuple[RuntimeSandbox, ...] = ()
     containers: tuple[RuntimeContainer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeEvent:
+    """One pod as the runtime tells it with a change of one of its containers."""
+
+    sandbox: RuntimeSandbox | None = None
+    """None where the runtime tells the id of what changed alone."""
+    containers: tuple[RuntimeContainer, ...] = ()
+    """All containers of the pod that the runtime has."""
+    deleted: str = ""
+    """Id of the container or sandbox that the runtime has no more."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether it says more than that something changed."""
+        return self.sandbox is not None or bool(self.deleted)
+
+
+def follow(view: RuntimeView, event: RuntimeEvent) -> RuntimeView:
+    """Return the view after an event; what the event does not speak of stays.
+
+    What ended stays so: an event may come later than the list that is newer than it.
+    """
+    sandbox = event.sandbox
+    ended = {each.id for each in view.containers if each.ended}
+    told = {each.id for each in event.containers} - ended
+    sandboxes = [each for each in view.sandboxes if each.id not in {event.deleted, sandbox.id if sandbox else ""}]
+    gone = told | {event.deleted}
+    containers = [each for each in view.containers if each.id not in gone and each.sandbox_id != event.deleted]
+    if sandbox is not None and sandbox.id != event.deleted:
+        sandboxes.append(sandbox)
+        containers += (each for each in event.containers if each.id in told - {event.deleted})
+    return replace(view, sandboxes=tuple(sandboxes), containers=tuple(containers))
 
 
 class _Linux(msgspec.Struct, frozen=True, rename="camel"):

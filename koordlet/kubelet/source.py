@@ -1,7 +1,8 @@
 """The source of pods: a thread that keeps the newest `PodTable` and the kubelet's configuration.
 
-The runtime is asked at each of its events and whenever the tick finds containers that came or went; the kubelet, or the
-API server, only where the runtime's sandboxes changed, and at an interval. What does not answer is asked again with
+An event of the runtime tells a pod with its containers, which is in the table at once: a container may live for a
+second. The runtime is asked after events too, and whenever the tick finds containers that came or went; the kubelet, or
+the API server, only where the runtime's sandboxes changed, and at an interval. What does not answer is asked again with
 back-off, and what it told before stays: an agent that knew the node a minute ago must not forget it.
 
 What ended is told by the tree as well, in a thread that never waits: a runtime with a hundred containers to end
@@ -11,11 +12,11 @@ answers seconds late.
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from api.plugin import Unsupported
 from koordlet.host.files import HostTree
@@ -28,7 +29,7 @@ from koordlet.kubelet.configuration import ConfigurationError, KubeletConfig, of
 from koordlet.kubelet.http_client import KubeletClient
 from koordlet.kubelet.pod_documents import NodePod, NotAPodList, pods_of_list
 from koordlet.kubelet.retries import Complaints, Retry
-from koordlet.kubelet.runtime_view import RuntimeView
+from koordlet.kubelet.runtime_view import RuntimeEvent, RuntimeView, follow
 from koordlet.kubelet.settings import KubeletSettings
 from koordlet.kubelet.tree_check import TreeCheck, TreeThread
 
@@ -45,6 +46,8 @@ PODS_SPACING_SECONDS = 0.5
 """Least time between two reads of all pods."""
 TERMINATING_SECONDS = 2.0
 """Time after which pods are read again while one is terminating: its end changes nothing at the runtime."""
+MAX_HEARD = 1024
+"""Events kept while the runtime is asked; a later list has what they told."""
 CONFIG_SECONDS = 300.0
 """Time between two reads of the kubelet's configuration; it is read again too when the kubelet comes back."""
 
@@ -88,8 +91,12 @@ class PodSource:
         self._table = NO_PODS
         self._sources = Sources()
         self._published: Sources | None = None
+        self._hearing = threading.Lock()
+        """Held while `_sources` is replaced: by the thread that asks, and by the one that follows events."""
+        self._heard_meanwhile: deque[RuntimeEvent] = deque(maxlen=MAX_HEARD)
+        """Events since the runtime was last asked."""
         self._tree_check = TreeCheck(lambda: mount_of(tree))
-        self._tree_thread = TreeThread(self._look_at_tree)
+        self._tree_thread = TreeThread(self._look_at_tree, self.poke)
         self._vanished: Mapping[str, str] = {}
         """Id of the container, by path of the cgroup that has gone."""
         self._publishing = threading.Condition()
@@ -250,16 +257,36 @@ class PodSource:
         if not self._settings.cri or not retry.is_due(now_seconds):
             return
         try:
-            view = self._open_runtime().view()
+            runtime = self._open_runtime()
+            with self._hearing:
+                self._heard_meanwhile.clear()
+            view = runtime.view()
         except Unsupported as error:
             retry.failed(now_seconds)
             self._complaints.unsupported("container runtime", error)
             return
         retry.succeeded()
         self._complaints.settled("container runtime")
-        living = {each.id for each in view.containers}
-        places = {key: path for key, path in self._sources.places.items() if key in living}
-        self._sources = replace(self._sources, view=view, places=places)
+        with self._hearing:
+            # Told while the lists were made, which may lack it. One that they have is told again with the next event.
+            for event in self._heard_meanwhile:
+                view = follow(view, event)
+            living = {each.id for each in view.containers}
+            places = {key: path for key, path in self._sources.places.items() if key in living}
+            self._sources = replace(self._sources, view=view, places=places)
+
+    def _tell(self, **answers: Any) -> None:
+        """Take newer answers of some sources."""
+        with self._hearing:
+            self._sources = replace(self._sources, **answers)
+
+    def _heard(self, event: RuntimeEvent) -> None:
+        """Take an event of the runtime. For the thread that follows them."""
+        with self._hearing:
+            self._heard_meanwhile.append(event)
+            if event.tells and self._sources.view is not None:
+                self._sources = replace(self._sources, view=follow(self._sources.view, event))
+        self.poke()
 
     def _open_runtime(self) -> "RuntimeClient":
         if self._runtime is None:
@@ -277,7 +304,7 @@ class PodSource:
                 )
             self._runtime = RuntimeClient(socket, self._settings.timeout_seconds)
             delays = Retry(self._random).delay_seconds
-            self._follower = EventFollower(self._runtime, self.poke, delays)
+            self._follower = EventFollower(self._runtime, self._heard, delays)
             self._follower.start()
         return self._runtime
 
@@ -301,7 +328,7 @@ class PodSource:
                 places[container.id] = runtime.place_of(container.id, left_seconds)
             except Unsupported:
                 self._counters["places_failed"] += 1  # it ended meanwhile, or the next read finds the runtime away
-        self._sources = replace(self._sources, places=places)
+        self._tell(places=places)
 
     def _look_at_tree(self) -> None:
         try:
@@ -411,7 +438,7 @@ class PodSource:
             known = (each for each in self._table.pods if each.cgroup_path)
             placed = {each.cgroup_uid for each in known if self._tree_check.is_there(each.cgroup_path)}
         left = departed(self._sources, pods, placed, by_kubelet=by_kubelet)
-        self._sources = replace(self._sources, pods=pods, departed=left, by_kubelet=by_kubelet)
+        self._tell(pods=pods, departed=left, by_kubelet=by_kubelet)
         self._list_problems = problems
         self._status = replace(self._status, pods_from=pods_from)
 
@@ -427,7 +454,7 @@ class PodSource:
             return
         retry.succeeded()
         self._complaints.settled("pod resources")
-        self._sources = replace(self._sources, assigned=assigned)
+        self._tell(assigned=assigned)
 
     def _open_resources(self) -> "PodResourcesClient":
         if self._resources is None:
@@ -452,7 +479,8 @@ class PodSource:
             self._config_due_seconds = now_seconds + self._settings.relist_seconds
         elif config != self._sources.config:
             _log.info("kubelet's cgroups at %s, by %s", kubepods_path(config), config.source)
-            self._sources = replace(self._sources, config=config)
+            self._tree_thread.follow(lambda: mount_of(self._tree), kubepods_path(config))
+            self._tell(config=config)
 
     def _publish(self) -> None:
         with self._publishing:

@@ -3,10 +3,16 @@
 It is looked at by a thread of its own, because the thread that asks runtime and kubelet waits for their answers.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+
+from api.plugin import Unsupported
+from koordlet.host.cgroups.tree_events import TreeEvents
+
+_log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Longest time between two looks: on a busy node ticks and the runtime's events, which ask for one, come late."""
@@ -44,10 +50,16 @@ class TreeCheck:
 
 
 class TreeThread:
-    """Thread that calls `look` soon after each `poke`, and each second."""
+    """Thread that calls `look` soon after each `poke`, where a pod or container came or went, and each second."""
 
-    def __init__(self, look: Callable[[], None]) -> None:
+    def __init__(self, look: Callable[[], None], changed: Callable[[], None]) -> None:
+        """`changed` is called where a directory came or went below the one that is followed."""
         self._look = look
+        self._changed = changed
+        self._place: tuple[Callable[[], Path | None], str] | None = None
+        self._mount: Path | None = None
+        self._events: TreeEvents | None = None
+        self._refused = False
         self._poked = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pod-tree", daemon=True)
@@ -60,17 +72,40 @@ class TreeThread:
         """Look soon. Never waits."""
         self._poked.set()
 
+    def follow(self, mount_of: Callable[[], Path | None], path: str) -> None:
+        """Have the kernel tell of what comes and goes below a path of the hierarchy. Never waits."""
+        self._place = (mount_of, path)
+
     def close(self, timeout_seconds: float) -> None:
         """Stop."""
         self._stopping.set()
         self._poked.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
+        if self._events is not None:
+            self._events.close(timeout_seconds)
 
     def _run(self) -> None:
         while True:
+            self._follow()
             self._poked.wait(LOOK_SECONDS)
             if self._stopping.wait(SETTLE_SECONDS):
                 return
             self._poked.clear()
             self._look()
+
+    def _follow(self) -> None:
+        """Follow the directory once it is there, and again when it was made anew."""
+        if self._place is None or self._refused:
+            return
+        mount_of, path = self._place
+        self._mount = self._mount or mount_of()
+        if self._mount is None:
+            return
+        try:
+            self._events = self._events or TreeEvents(self._changed)
+        except Unsupported as reason:
+            self._refused = True
+            _log.info("containers that live for a moment may be missed: %s; %s", reason.reason, reason.remedy)
+            return
+        self._events.follow(Path(f"{self._mount}{path}"))

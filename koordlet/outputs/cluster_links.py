@@ -1,10 +1,10 @@
 """Parts of the agent that the cluster's objects act on, or that are reported; without the Kubernetes client."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from api.kube.device import DeviceInfo
+from api.device_use import DeviceUse
 from api.kube.objects import Node
 from koordlet.config import AgentSettings
 from koordlet.control.reports import ControlReports
@@ -13,9 +13,6 @@ from koordlet.identity.pods import PodTableOf, no_pods
 
 if TYPE_CHECKING:
     from koordlet.kubelet.source import PodSource
-
-
-DeviceUse = Mapping[str, Sequence[DeviceInfo]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +24,7 @@ class ClusterLinks:
     """The node's pods."""
     reports: ControlReports = field(default_factory=ControlReports)
     devices_of: Callable[[], DeviceUse] = dict
-    """Use of devices at present, as the NodeMetric tells it (`koordlet/kube/node_metric.py`)."""
+    """Newest use of devices: the same object until it is read again."""
     node_of: Callable[[], Node | None] | None = None
     """Who watches the node's object; without, the reports do."""
 

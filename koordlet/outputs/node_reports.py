@@ -1,13 +1,13 @@
 """Reports about the node itself: Device and NodeResourceTopology, each where the settings ask for it."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.kube.device import DeviceInfo
+from api.device_use import DeviceUse
 from api.kube.objects import Node
 from api.plugin import Unsupported
 from api.protocol import ANNOTATION_STOP
@@ -36,13 +36,9 @@ class NodeReports:
     devices: "DeviceReporter | None" = None
     topology: "TopologyReporter | None" = None
 
-    def device_use(self) -> Mapping[str, Sequence[DeviceInfo]]:
-        """Return the use of GPUs as a NodeMetric tells it; never waits."""
-        if self.devices is None:
-            return {}
-        from koordlet.devices.gpu_usage import metric_use
-
-        return metric_use(self.devices.usage())
+    def device_use(self) -> DeviceUse:
+        """Return the newest use of GPUs, the same object until it is read again; never waits."""
+        return self.devices.use() if self.devices is not None else {}
 
     def stop_reason(self) -> str:
         """Return why the node's object forbids any action; empty where it does not. Never waits."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from koordlet.devices.gpu_usage import GpuShare, Owner, metric_use, owner_of, read_usage, usage_of
+from api.device_use import DeviceSample
+from koordlet.devices.gpu_usage import GpuShare, Owner, device_use, owner_of, read_usage, usage_of
 from koordlet.devices.nvml import Nvml, ProcessUse
 from koordlet.host.files import HostTree
 from tests.koordlet.devices.conftest import GIB, Standin
@@ -51,8 +51,8 @@ def test_from_nvml_to_pods(standin: Standin, tmp_path: Path) -> None:
     usage = read_usage(nvml, tree)
     nvml.close()
     assert usage.pods == {UID: (GpuShare(0, 60.0, 3 * GIB),)}
-    told = metric_use(usage)
-    assert told[""][0].resources == {GPU_CORE: "60", GPU_MEMORY: str(4 * GIB), GPU_MEMORY_RATIO: "50"}
-    assert told[UID][0].resources == {GPU_CORE: "60", GPU_MEMORY: str(3 * GIB), GPU_MEMORY_RATIO: "37"}
-    assert (len(told[""]), [info.minor for info in told[UID]], set(told)) == (8, [0], {"", UID})
+    told = device_use(usage)
+    assert told[""][0] == DeviceSample("gpu", usage.gpus[0].uuid, 0, 60.0, 4 * GIB, 8 * GIB)
+    assert told[UID] == [DeviceSample("gpu", usage.gpus[0].uuid, 0, 60.0, 3 * GIB, 8 * GIB)]
+    assert (len(told[""]), set(told)) == (8, {"", UID})
     assert (usage.gpus[0].core_percent, usage.gpus[0].memory_bytes) == (60.0, 4 * GIB)

@@ -8,9 +8,11 @@ import pytest
 
 from api.crds import NodeMetric
 from api.crds.node_metric import MetricCollectPolicy, NodeMetricSpec, NodeMetricStatus
+from api.device_use import DeviceSample
 from api.kube.device import DeviceInfo
 from api.kube.interference import WantedTaint, WireVerdict
 from api.kube.resources import CPU, MEMORY
+from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from api.qos import QoSClass
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import NO_PODS, PodFacts, PodTable
@@ -200,9 +202,31 @@ def test_all_of_a_full_node_is_small() -> None:
 
 
 def test_devices_stand_beside_the_usage_of_node_and_pods() -> None:
-    gpu = DeviceInfo(type="gpu", id="GPU-0", resources={"koordinator.sh/gpu-core": "60"})
-    made = status(history(), devices={"": [gpu], "hash": [gpu], "gone": [gpu]})
-    assert made.node_metric is not None
-    assert made.node_metric.node_usage.devices == [gpu]
-    assert made.node_metric.system_usage.devices == []
-    assert {pod.name: pod.pod_usage.devices for pod in made.pods_metric if pod.pod_usage.devices} == {"static": [gpu]}
+    """Averages over the window of the averages, percentiles where the node's own are, of the node alone."""
+    made = history()
+    for second in range(400):
+        core = 100.0 if second % 50 == 0 else 10.0
+        used = DeviceSample("gpu", "GPU-0", 0, core, 4 << 30, 8 << 30)
+        made.devices.add({"": [used], "hash": [used], "gone": [used]}, float(second))
+    told = status(made)
+    assert told.node_metric is not None
+    resources = {GPU_CORE: "11", GPU_MEMORY: str(4 << 30), GPU_MEMORY_RATIO: "50"}
+    average = DeviceInfo(type="gpu", id="GPU-0", health=True, resources=resources)
+    peak = DeviceInfo(type="gpu", id="GPU-0", health=True, resources={**resources, GPU_CORE: "100"})
+    usual = DeviceInfo(type="gpu", id="GPU-0", health=True, resources={**resources, GPU_CORE: "10"})
+    assert told.node_metric.node_usage.devices == [average]
+    assert told.node_metric.system_usage.devices == []
+    of_window = told.node_metric.aggregated_node_usages[0].usage
+    assert {kind: each.devices for kind, each in of_window.items()} == {
+        "avg": [average],
+        "p50": [usual],
+        "p90": [usual],
+        "p95": [usual],
+        "p99": [peak],
+    }
+    assert not any(
+        each.devices for window in told.node_metric.aggregated_system_usages for each in window.usage.values()
+    )
+    assert {pod.name: pod.pod_usage.devices for pod in told.pods_metric if pod.pod_usage.devices} == {
+        "static": [average]
+    }

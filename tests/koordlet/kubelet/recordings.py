@@ -55,6 +55,7 @@ def view(of: Mapping[str, Any] | None = None) -> RuntimeView:
             name=each["metadata"]["name"],
             attempt=each["metadata"].get("attempt", 0),
             running=each.get("state") == "CONTAINER_RUNNING",
+            ended=each.get("state") == "CONTAINER_EXITED",
         )
         for each in cri["ListContainers"]["containers"]
     ]

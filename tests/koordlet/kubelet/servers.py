@@ -97,7 +97,7 @@ class RuntimeServer:
         self.hanging: set[str] = set()
         """Methods that do not answer before the call is given up or `wake` is called."""
         self._woken = threading.Event()
-        self._streams: list[Queue[str | None]] = []
+        self._streams: list[Queue[cri.ContainerEventResponse | None]] = []
         socket.parent.mkdir(parents=True, exist_ok=True)
         self._server = grpc.server(ThreadPoolExecutor(8))
         runtime: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
@@ -143,10 +143,11 @@ class RuntimeServer:
         self.hanging.clear()
         self._woken.set()
 
-    def announce(self) -> None:
-        """Send an event on every stream."""
+    def announce(self, event: Mapping[str, Any] | None = None) -> None:
+        """Send an event on every stream; without one, an id alone."""
+        message = ParseDict(dict(event or {"container_id": "a" * 64}), cri.ContainerEventResponse())
         for stream in self._streams:
-            stream.put("a" * 64)
+            stream.put(message)
 
     @property
     def streams(self) -> int:
@@ -156,11 +157,11 @@ class RuntimeServer:
     def _events(self, _request: Any, context: grpc.ServicerContext) -> Iterator[cri.ContainerEventResponse]:
         if not self.has_events:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "no events")
-        stream: Queue[str | None] = Queue()
+        stream: Queue[cri.ContainerEventResponse | None] = Queue()
         self._streams.append(stream)
         context.add_callback(lambda: stream.put(None))
-        while (changed := stream.get()) is not None:
-            yield cri.ContainerEventResponse(container_id=changed)
+        while (event := stream.get()) is not None:
+            yield event
 
     def _answer(self, name: str, answer: type[Message]) -> Callable[[Any, grpc.ServicerContext], Message]:
         def respond(request: Any, context: grpc.ServicerContext) -> Message:

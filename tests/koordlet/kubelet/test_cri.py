@@ -62,7 +62,7 @@ def test_sockets_are_found_below_the_root_and_named_ones_first(root: Path, runti
 def test_events_are_followed_and_the_stream_is_opened_again(socket: Path, runtime: RuntimeServer) -> None:
     changed = threading.Semaphore(0)
     client = RuntimeClient(socket, 5.0)
-    follower = EventFollower(client, changed.release, lambda _silent: 0.05)
+    follower = EventFollower(client, lambda _event: changed.release(), lambda _silent: 0.05)
     follower.start()
     wait_for(lambda: runtime.streams == 1)
     runtime.announce()
@@ -79,7 +79,7 @@ def test_events_are_followed_and_the_stream_is_opened_again(socket: Path, runtim
 def test_a_runtime_without_events_is_no_fault(socket: Path, runtime: RuntimeServer) -> None:
     runtime.has_events = False
     client = RuntimeClient(socket, 5.0)
-    follower = EventFollower(client, lambda: None, lambda _silent: 0.01)
+    follower = EventFollower(client, lambda _event: None, lambda _silent: 0.01)
     follower.start()
     wait_for(lambda: follower.streams >= 2)
     follower.stop(5.0)

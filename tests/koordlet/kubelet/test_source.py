@@ -92,6 +92,40 @@ def test_an_event_shows_an_end_without_asking_the_kubelet(
     assert kubelet.seen.count("/pods") == asked
 
 
+def test_a_container_that_lives_for_a_moment_is_told_while_the_runtime_does_not_answer(
+    settings: KubeletSettings, root: Path, runtime: RuntimeServer
+) -> None:
+    patient = msgspec.structs.replace(settings, timeout_seconds=60.0)
+    source = PodSource(patient, "node-0", HostTree(root))
+    source.start()
+    wait_for(lambda: source.table().generation and runtime.streams and source.status().unplaced == 0)
+    asked = runtime.calls.count("ListContainers")
+    runtime.hanging = {"ListContainers"}
+    source.poke()
+    wait_for(lambda: runtime.calls.count("ListContainers") > asked or source.poke())
+    sandbox = next(each for each in runtime.cri["ListPodSandbox"]["items"] if each["metadata"]["name"] == "web")
+    again = {"id": "7" * 64, "metadata": {"name": "server", "attempt": 9}}
+    first = next(each for each in runtime.cri["ListContainers"]["containers"] if each["metadata"]["name"] == "server")
+    crashed = {"id": first["id"], "metadata": first["metadata"], "state": "CONTAINER_EXITED"}
+    told = {"container_id": "7" * 64, "pod_sandbox_status": {each: sandbox[each] for each in ("id", "metadata")}}
+
+    def state() -> tuple[bool, int] | None:
+        found = source.table().of_container("7" * 64)
+        return (found[1].running, found[1].restarts) if found else None
+
+    for kind, status in (
+        ("CONTAINER_STARTED_EVENT", "CONTAINER_RUNNING"),
+        ("CONTAINER_STOPPED_EVENT", "CONTAINER_EXITED"),
+    ):
+        runtime.announce(
+            {**told, "container_event_type": kind, "containers_statuses": [crashed, {**again, "state": status}]}
+        )
+        wait_for(lambda status=status: state() == (status == "CONTAINER_RUNNING", 9), check=lambda: str(state()))
+    assert runtime.hanging
+    runtime.wake()
+    source.close()
+
+
 def test_a_new_sandbox_asks_the_kubelet(source: PodSource, runtime: RuntimeServer, kubelet: KubeletServer) -> None:
     wait_for(lambda: source.table().generation and runtime.streams)
     pods = json.loads(recorded("pods.json"))
