@@ -203,7 +203,7 @@ def agent_of(node: FullNode, root: str, folder: Path, *, enforce: bool, environm
         try:
             yield agent.pid
         finally:
-            agent.send_signal(signal.SIGINT)
+            agent.terminate()
             agent.wait(timeout=60)
             print((folder / "log").read_text(), file=sys.stderr)
             print(sum(twin.requests.values()), "requests to the API server", file=sys.stderr)

@@ -1,7 +1,8 @@
-"""Address and credentials of the API server: kubeconfig or service account, read by the official client.
+"""Address and credentials of the API server: kubeconfig or service account.
 
-The order is the usual one: an explicit file, `$KUBECONFIG`, `~/.kube/config`, then the pod's service
-account. Exec plugins, client certificates, proxies and token rotation are the official client's work.
+The order is the usual one: an explicit file, `$KUBECONFIG`, `~/.kube/config`, then the pod's service account. What is
+usual is read by `plain_config.py`; exec plugins, passwords, proxies and what is not well formed are the work of the
+official client, which is imported for them alone.
 """
 
 import os
@@ -11,6 +12,7 @@ from typing import Any
 import urllib3
 
 from cluster.errors import NotConfigured
+from cluster.plain_config import endpoint_of_file, endpoint_of_pod
 from cluster.transport import Endpoint
 
 
@@ -25,6 +27,23 @@ def load_endpoint(*, kubeconfig: Path | None = None, context: str | None = None,
 
     Raises `NotConfigured` when neither a kubeconfig nor a service account is there, naming both.
     """
+    return _plain(kubeconfig, context, pool_size) or _official(kubeconfig, context, pool_size)
+
+
+def _plain(kubeconfig: Path | None, context: str | None, pool_size: int) -> Endpoint | None:
+    """Return the endpoint without the official client; None where it needs that."""
+    files = _files(kubeconfig)
+    if kubeconfig is None and context is None and not _any_exists(files):
+        return endpoint_of_pod(pool_size)
+    found = [path for part in files.split(os.pathsep) if part and (path := Path(part).expanduser()).exists()]
+    return endpoint_of_file(found[0], context, pool_size) if len(found) == 1 else None
+
+
+def _files(kubeconfig: Path | None) -> str:
+    return str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
+def _official(kubeconfig: Path | None, context: str | None, pool_size: int) -> Endpoint:
     from kubernetes.client import Configuration
     from kubernetes.client.rest import RESTClientObject
 
@@ -39,7 +58,7 @@ def _load(configuration: Any, kubeconfig: Path | None, context: str | None) -> N
     from kubernetes import config
     from yaml import YAMLError
 
-    files = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = _files(kubeconfig)
     try:
         if kubeconfig is None and context is None and not _any_exists(files):
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """HTTP to the API server: one pooled request at a time, failures as this package's errors.
 
-The pool and its TLS come from the official client's Configuration; requests bypass that client's models,
-which cost more than the network. An open stream occupies one pooled connection.
+Requests bypass the official client's models, which cost more than the network. An open stream occupies one pooled
+connection.
 """
 
 import contextlib

@@ -97,7 +97,7 @@ class Agent:
             try:
                 opened[name] = kind.open(host)
             except Unsupported as reason:
-                self.unsupported[name] = reason
+                self.unsupported[name] = Unsupported(reason.reason, reason.remedy)  # without the exception's frames
         return opened
 
     def collect(self, *, everything: bool = False) -> Frame:

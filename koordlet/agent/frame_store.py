@@ -7,7 +7,10 @@ the host, so that two minutes of a full node fit in a few megabytes.
 from collections import deque
 from dataclasses import replace
 
-from api.frame import CGROUP, HOST, Frame, Table
+import numpy as np
+from numpy.typing import NDArray
+
+from api.frame import CGROUP, HOST, Column, Frame, Table
 from api.window import Window
 
 WHOLE_SECONDS = 12.0
@@ -26,7 +29,8 @@ class FrameStore:
         self._frames.append(frame)
         if len(self._frames) > self._whole:
             position = len(self._frames) - self._whole - 1
-            self._frames[position] = thin(self._frames[position])
+            before = self._frames[position - 1] if position else None
+            self._frames[position] = thin(self._frames[position], before)
 
     def window(self, seconds: float | None = None) -> Window | None:
         """Return the newest frames that span at least `seconds` (all by default); None until there are two."""
@@ -36,11 +40,31 @@ class FrameStore:
         return window if seconds is None else window.tail(seconds)
 
 
-def thin(frame: Frame) -> Frame:
-    """The frame without histograms and without tables other than the dense one and the host's."""
+def thin(frame: Frame, before: Frame | None = None) -> Frame:
+    """The frame without histograms and without tables other than the dense one and the host's.
+
+    Columns that are as in the thin frame before it are that frame's: much of a node stands still, and what is read in
+    turn has one time for all columns of a file.
+    """
     dense = frame.tables[CGROUP]
-    plain = {name: column.copy() for name, column in dense.columns.items() if column.ndim == 1}
+    known = before.tables[CGROUP].columns if before else {}
+    plain = {name: _kept(column, known.get(name)) for name, column in dense.columns.items() if column.ndim == 1}
     kept = {CGROUP: Table(dense.keys, plain)}
     if HOST in frame.tables:
         kept[HOST] = frame.tables[HOST]
-    return replace(frame, tables=kept)
+    times: dict[str, NDArray[np.float64]] = {}
+    distinct: list[NDArray[np.float64]] = []
+    for name, column in frame.read_ns.items():
+        same = next((each for each in distinct if np.array_equal(each, column, equal_nan=True)), None)
+        if same is None:
+            same = column.copy()
+            distinct.append(same)
+        times[name] = same
+    return replace(frame, tables=kept, read_ns=times)
+
+
+def _kept(column: Column, before: Column | None) -> Column:
+    if before is None or before.dtype != column.dtype:
+        return column.copy()
+    is_same = np.array_equal(before, column, equal_nan=column.dtype.kind == "f")
+    return before if is_same else column.copy()

@@ -56,7 +56,8 @@ class ProbeSet:
             try:
                 opened[name], sources[name] = open_probe(kind, kernel, limits, settings.backend)
             except Unsupported as reason:
-                refused[name] = reason
+                # Not the exception itself: its frames would keep the kernel's BTF of 10 MB while the agent runs.
+                refused[name] = Unsupported(reason.reason, reason.remedy)
         partly = dict(kernel.refusals)
         del kernel
         release_heap()

@@ -4,7 +4,6 @@ import base64
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -67,33 +66,6 @@ def test_a_path_before_the_api_is_kept(tmp_path: Path) -> None:
 )
 def test_credentials_become_the_header(user: dict[str, str], header: str, tmp_path: Path) -> None:
     assert load_endpoint(kubeconfig=kubeconfig(tmp_path, "http://h", **user)).authorization() == header
-
-
-def test_a_rotated_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kubernetes.config import incluster_config
-
-    token, certificate = tmp_path / "token", tmp_path / "ca.crt"
-    token.write_text("first")
-    certificate.write_text("certificate")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(certificate))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    loader: Any = incluster_config.InClusterConfigLoader(str(token), str(certificate))  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(incluster_config, "InClusterConfigLoader", lambda **_: loader)
-    monkeypatch.setattr("kubernetes.client.rest.RESTClientObject", _NoSocket)
-    endpoint = load_endpoint()
-    assert (endpoint.url, endpoint.authorization()) == ("https://10.0.0.1:443", "bearer first")
-    token.write_text("second")
-    loader._read_token_file()
-    assert endpoint.authorization() == "bearer second"
-
-
-class _NoSocket:
-    """Replacement of the pool, whose TLS context would want a genuine certificate."""
-
-    def __init__(self, configuration: object) -> None:
-        self.pool_manager = None
 
 
 def test_nowhere_is_said_with_its_remedy(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Outages and restarts around the enforcing agent: no container restarts, no knob is lost, nothing is restored.
 
-The API server is away for `KOORD_OUTAGE_SECONDS`, 40 by default: half of it hung, half of it gone.
+The API server is away for `KOORD_OUTAGE_SECONDS`, 40 by default: half of it hung, half of it gone. With
+`KOORD_OUTAGE_PODS` so many further pods are there all the time, as on a full node.
 """
 
 import json
@@ -15,18 +16,21 @@ from datetime import datetime
 
 import pytest
 
+from bench.agent import resident_bytes
 from cluster import PODS, Document, Key, Query
 from koordlet.enforcer.journal_format import Kind
 from tests.cluster_e2e.agent import Agent, agent_running
 from tests.cluster_e2e.cgroup_layout import ROOT, pod_part, processes_of
 from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.control_plane import AUDIT_LOG, CONTROL_PLANE
+from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
 from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, QOS_CLASS, install, update_time
 from tests.cluster_e2e.test_koordlet import BUSY, settings_below
 from tests.waiting import PATIENCE, wait_for
 
 OUTAGE_SECONDS = float(os.environ.get("KOORD_OUTAGE_SECONDS", "40"))
+CROWD = int(os.environ.get("KOORD_OUTAGE_PODS", "0"))
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(OUTAGE_SECONDS + 300 * PATIENCE)]
 
@@ -54,6 +58,7 @@ def pods(node: Node) -> Iterator[Pods]:
 def lasting_agent(node: Node, pods: Pods, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     """The agent beside a service, a contender of class BE, and batch pods. It outlives all outages, as on a node."""
     install(node.client, node.name)
+    crowd(pods, CROWD)
     pods.run("service", SERVING, CPU_REQUEST, metadata={"labels": {QOS_CLASS: "LS"}})
     pods.run("contender", BUSY, CPU_REQUEST, metadata={"labels": {QOS_CLASS: "BE"}})
     pods.run("batch", BUSY, BATCH_RESOURCES, metadata=BATCH)
@@ -70,6 +75,22 @@ def agent(node: Node, pods: Pods, lasting_agent: Agent) -> Agent:
     await_settings(lasting_agent, pods)
     wait_for(lambda: update_time(node.client, node.name), 120, check=lasting_agent.check, interval_seconds=0.5)
     return lasting_agent
+
+
+def crowd(pods: Pods, count: int) -> None:
+    """Run so many pods of two containers that do little."""
+    container = {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sleep", "36000"]}
+    spec = {
+        "nodeName": pods.node.name,
+        "containers": [{**container, "name": "one"}, {**container, "name": "two"}],
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+    }
+    names = [f"crowd-{number}" for number in range(count)]
+    for name in names:
+        pods.node.client.create(PODS, {"metadata": {"name": name, "namespace": pods.namespace}, "spec": spec})
+    for name in names:
+        pods.await_phase(name, "Running")
 
 
 def cgroup_paths(pods: Pods, name: str) -> str:
@@ -116,7 +137,11 @@ def containers(pods: Pods) -> dict[str, tuple[str, int]]:
     found = {}
     for item in pods.node.client.list(PODS, Query(pods.namespace)).items:
         for status in item.value["status"]["containerStatuses"]:
-            found[item.value["metadata"]["name"]] = (status["containerID"], status["restartCount"])
+            name = item.value["metadata"]["name"]
+            found[name if status["name"] == "main" else f"{name}/{status['name']}"] = (
+                status["containerID"],
+                status["restartCount"],
+            )
     return found
 
 
@@ -180,17 +205,18 @@ def test_the_api_server_is_away(node: Node, pods: Pods, agent: Agent) -> None:
     wanted = values_of(dying)
     reported = update_time(node.client, node.name)
     ticks: set[float] = set()
+    sizes: list[int] = []
     kill_soon = before["dying"][0].partition("://")[2]
     (process, *_) = processes_of(kill_soon)
     programs = node.programs
     begun = time.time()
     programs.signal("kube-apiserver", signal.SIGSTOP)
     try:
-        steady = hold_on(agent, begun + OUTAGE_SECONDS / 2, ticks)
+        steady = hold_on(agent, begun + OUTAGE_SECONDS / 2, ticks, sizes)
         # A container that dies now is started again by the kubelet alone, and is to be born with its values.
         os.kill(process, signal.SIGTERM)
         programs.kill("kube-apiserver")
-        steady |= hold_on(agent, begun + OUTAGE_SECONDS, ticks)
+        steady |= hold_on(agent, begun + OUTAGE_SECONDS, ticks, sizes)
         assert not steady, steady
         wait_for(
             lambda: values_of(dying) == wanted and not processes_of(kill_soon),
@@ -219,19 +245,25 @@ def test_the_api_server_is_away(node: Node, pods: Pods, agent: Agent) -> None:
         f"away {returned - begun:.0f} s, at least {len(ticks)} ticks in it; first report {resumed:.1f} s after the "
         f"start of the API server; {len(asked)} requests within {time.time() - returned:.0f} s, at most "
         f"{max(each_second.values())} in a second, by second {[each_second[n] for n in range(20)]}: "
-        f"{Counter(what for _, what in asked).most_common()}"
+        f"{Counter(what for _, what in asked).most_common()}; resident MB in and after the outage, of which a tenth is "
+        f"shown: {[round(size / 1e6, 1) for size in sizes[:: max(len(sizes) // 10, 1)]]}, then "
+        f"{resident_bytes(agent.process.pid) / 1e6:.1f}"
     )
     assert len(ticks) >= OUTAGE_SECONDS / 3 / PATIENCE
     assert max(each_second.values()) <= MAX_REQUESTS_PER_SECOND
 
 
-def hold_on(agent: Agent, until: float, ticks: set[float]) -> dict[str, str]:
-    """Check the settings each second until then; return those that were lost. `ticks` gets the length of ticks."""
+def hold_on(agent: Agent, until: float, ticks: set[float], sizes: list[int]) -> dict[str, str]:
+    """Check the settings each second until then; return those that were lost.
+
+    `ticks` gets the length of ticks, `sizes` the agent's resident bytes.
+    """
     lost: dict[str, str] = {}
     quota = [key for key in agent.held(Kind.ACTION) if "besteffort" in key]
     while time.time() < until:
         agent.check()
         ticks.add(agent.metric("koord_agent_tick_seconds"))
+        sizes.append(resident_bytes(agent.process.pid))
         lost |= agent.lost(Kind.PROTOCOL) | agent.lost(Kind.ACTION)
         lost |= {key: "given up" for key in quota if key not in agent.held(Kind.ACTION)}
         time.sleep(1.0)
