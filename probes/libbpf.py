@@ -637,6 +637,24 @@ class BpfObject:
             self._handle = None
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""Options of mallopt(3)."""
+
+
+def bound_heap() -> None:
+    """Keep the heap of glibc small; called before any thread starts.
+
+    Each thread that comes, one for each scrape of the metrics too, would have an arena of its own, up to 16, which
+    keeps what a page of metrics once took: an agent grew by 130 MB within ten minutes of scrapes. And arrays of frames
+    would lie among what lives for a moment: a threshold that is set stays, while glibc's own grows to 32 MB.
+    """
+    option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
+    if option:
+        option(_M_ARENA_MAX, 2)
+        option(_M_MMAP_THRESHOLD, 64 << 10)
+        option(_M_TRIM_THRESHOLD, 256 << 10)
+
+
 def release_heap() -> None:
     """Hand freed memory back to the kernel: loading parses some megabytes of BTF for each object."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only

@@ -45,6 +45,7 @@ from koordlet.outputs.cluster_links import links_of
 from koordlet.outputs.node_reports import open_node_facts
 from koordlet.outputs.outputs import open_sinks
 from koordlet.outputs.verdict_lines import json_lines, log_lines
+from probes.libbpf import bound_heap
 
 if TYPE_CHECKING:
     from koordlet.commands.cluster_mode import ClusterMode
@@ -102,6 +103,7 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     if cluster is not None:
         settings = cluster.settings
     require_root()
+    bound_heap()
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if flags.verbose else logging.INFO,
