@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from api.device_use import DeviceSample, DeviceUse
+from api.kube.device_use import DeviceSample, DeviceUse
 from koordlet.devices.inventory import GPU_TYPE
 from koordlet.devices.nvml import GpuUse, Nvml, ProcessUse
 from koordlet.host.files import HostError, HostTree

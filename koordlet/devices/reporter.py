@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from api.crds import DEVICE
-from api.device_use import DeviceUse
+from api.kube.device_use import DeviceUse
 from api.kube.objects import Node
 from cluster import Backoff, Client, Document, KeptObject, Key, Repeating, custom
 from koordlet.devices.device_object import device_object, merged, read_spec

@@ -7,8 +7,8 @@ with the first device that is in use: most nodes have none.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from api.device_use import DeviceSample, DeviceUse
 from api.kube.device import DeviceInfo
+from api.kube.device_use import DeviceSample, DeviceUse
 from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordlet.kube.usage_series import NOT_MEASURED, Quantity, UsageSeries
 

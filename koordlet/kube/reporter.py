@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from api.device_use import DeviceUse
+from api.kube.device_use import DeviceUse
 from api.kube.interference import WantedTaint, WireUsualValues
 from api.pod_actions import PodAction
 from cluster import (

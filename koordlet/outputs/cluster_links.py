@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from api.device_use import DeviceUse
+from api.kube.device_use import DeviceUse
 from api.kube.objects import Node
 from koordlet.config import AgentSettings
 from koordlet.control.reports import ControlReports

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.device_use import DeviceUse
+from api.kube.device_use import DeviceUse
 from api.kube.objects import Node
 from api.plugin import Unsupported
 from api.protocol import ANNOTATION_STOP

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from api.device_use import DeviceSample
+from api.kube.device_use import DeviceSample
 from koordlet.devices.gpu_usage import GpuShare, Owner, device_use, owner_of, read_usage, usage_of
 from koordlet.devices.nvml import Nvml, ProcessUse
 from koordlet.host.files import HostTree

@@ -1,7 +1,7 @@
 """Recent use of devices: readings, pods that stop using one, and windows."""
 
-from api.device_use import DeviceSample, DeviceUse
 from api.kube.device import DeviceInfo
+from api.kube.device_use import DeviceSample, DeviceUse
 from api.protocol import GPU_CORE, GPU_MEMORY_RATIO
 from koordlet.kube.device_history import DeviceHistory
 

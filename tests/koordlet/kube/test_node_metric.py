@@ -8,8 +8,8 @@ import pytest
 
 from api.crds import NodeMetric
 from api.crds.node_metric import MetricCollectPolicy, NodeMetricSpec, NodeMetricStatus
-from api.device_use import DeviceSample
 from api.kube.device import DeviceInfo
+from api.kube.device_use import DeviceSample
 from api.kube.interference import WantedTaint, WireVerdict
 from api.kube.resources import CPU, MEMORY
 from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
