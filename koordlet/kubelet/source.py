@@ -46,6 +46,8 @@ PODS_SPACING_SECONDS = 0.5
 """Least time between two reads of all pods."""
 TERMINATING_SECONDS = 2.0
 """Time after which pods are read again while one is terminating: its end changes nothing at the runtime."""
+PLACES_SECONDS = 0.3
+"""Longest time for places before pods are looked at again: of a hundred new containers a busy runtime takes seconds."""
 MAX_HEARD = 1024
 """Events kept while the runtime is asked; a later list has what they told."""
 CONFIG_SECONDS = 300.0
@@ -314,15 +316,14 @@ class PodSource:
         if view is None or runtime is None:
             return
         places = dict(self._sources.places)
-        deadline_seconds = time.monotonic() + self._settings.timeout_seconds
+        deadline_seconds = time.monotonic() + min(self._settings.timeout_seconds, PLACES_SECONDS)
         for container in view.containers:
             if not container.running or container.id in places:
                 continue
             left_seconds = deadline_seconds - time.monotonic()
             if left_seconds <= 0:
-                self._counters["places_failed"] += (
-                    1  # asked again with the next change; meanwhile the usual place counts
-                )
+                if len(places) > len(self._sources.places):
+                    self.poke()  # the others soon; meanwhile the usual place counts
                 break
             try:
                 places[container.id] = runtime.place_of(container.id, left_seconds)
