@@ -25,7 +25,8 @@ def spin(seconds: str) -> dict[str, int]:
     while time.monotonic() < end:
         for _ in range(1000):
             number += 1
-    return {"wait_ns": _wait_ns() - before, "cpu_ns": time.process_time_ns()}
+    waited = _wait_ns()
+    return {"wait_ns": waited - before, "wait_since_start_ns": waited, "cpu_ns": time.process_time_ns()}
 
 
 def fill_cache(path: str, mebibytes: str) -> dict[str, int]:

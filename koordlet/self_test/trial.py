@@ -32,6 +32,8 @@ TRIP_NS, TRIP_WINDOW_NS = 50_000_000, 1_000_000_000
 LONGEST_SECONDS = 120.0
 SLOWEST_HZ, FASTEST_HZ = 2e8, 8e9
 LEAST_THROTTLED_NS = 300_000_000
+EXIT_SECONDS = 0.3
+"""Wait of a stressor that ends on a busy CPU."""
 INFINITE = float("inf")
 
 
@@ -252,8 +254,9 @@ def _waited(grown: Grown, facts: dict[str, int]) -> Result | None:
     measured = grown.of("waiter", "cpu.wait_ns")
     if measured is None:
         return None
-    # the wait before the stressor reads its own count (start, joining) is in the probe's figure alone
-    return held("run queue", measured / 1e9, facts["wait_ns"] / 1e9, "s", above=0.25, slack=0.05)
+    # the probe counts from where the stressor joined its cgroup, between its start and its work, to its end
+    low, high = 0.9 * facts["wait_ns"] / 1e9 - 0.02, 1.1 * facts["wait_since_start_ns"] / 1e9 + EXIT_SECONDS
+    return within("run queue", measured / 1e9, max(low, 0.0), high, "s")
 
 
 def _blamed(grown: Grown, ran_ns: int) -> Result | None:

@@ -27,7 +27,12 @@ def test_each_counter_is_held_against_its_own_stressor() -> None:
         "memory.stall_own_limit_count": column(crowded=0),
         "blockio.read_bytes": column(disk=4096),
     }
-    facts = {"waiter": {"wait_ns": SECOND, "cpu_ns": SECOND}, "limited": {}, "crowded": {}, "disk": {"bytes": 8192}}
+    facts = {
+        "waiter": {"wait_ns": SECOND, "wait_since_start_ns": SECOND},
+        "limited": {},
+        "crowded": {},
+        "disk": {"bytes": 8192},
+    }
     found = results(columns, _Done(facts, throttled_ns=2 * SECOND, times_at_limit=7))
     assert found["run queue"].status is Status.RIGHT
     assert found["throttle"].status is Status.RIGHT
