@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup install uninstall proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
+.PHONY: setup install uninstall wheel deb release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -91,5 +91,17 @@ lock: $(STAMP) ## renew requirements.lock: versions and hashes, no index address
 	@$(VENV)/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --allow-unsafe --strip-extras --all-extras --all-build-deps --no-header --output-file requirements.lock pyproject.toml
 
+wheel: $(STAMP) bpf ## dist/: the wheel of the last commit, built twice and compared
+	@$(PYTHON) -m probes.build x86 arm64
+	@$(PYTHON) -m deploy.release wheel
+
+deb: $(STAMP) bpf ## dist/: the Debian package, with locked wheels
+	@$(PYTHON) -m probes.build x86 arm64
+	@$(PYTHON) -m deploy.release deb
+
+release: $(STAMP) bpf ## dist/: wheel, wheelhouse, Debian package, bill of materials, SHA256SUMS
+	@$(PYTHON) -m probes.build x86 arm64
+	@$(PYTHON) -m deploy.release all
+
 clean:
-	rm -rf $(VENV) build probes/objects .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist probes/objects .mypy_cache .ruff_cache .pytest_cache

@@ -16,9 +16,10 @@ KNOWN = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "CMD"}
 
 def test_every_instruction_is_known_and_every_base_has_a_version() -> None:
     assert {name for name, _ in INSTRUCTIONS} <= KNOWN
-    bases = [rest.split()[0] for name, rest in INSTRUCTIONS if name == "FROM"]
-    assert bases
-    assert all(re.fullmatch(r"debian:\d+-slim", base) for base in bases)
+    stages = [rest.split() for name, rest in INSTRUCTIONS if name == "FROM"]
+    named = {words[2] for words in stages if len(words) == 3}
+    assert all(words[0] in named or re.fullmatch(r"debian:\d+-slim", words[0]) for words in stages)
+    assert stages[-1] == ["run"], "what is built without a target has no compiler in it"
 
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
@@ -38,7 +39,14 @@ def test_every_package_of_the_distribution_is_copied() -> None:
 def test_system_packages_come_from_the_provisioning_script() -> None:
     runs = [rest for name, rest in INSTRUCTIONS if name == "RUN"]
     assert not [run for run in runs if "apt-get" in run]
-    assert sum("deploy/provision.sh" in run for run in runs) == 2
+    assert sum("deploy/provision.sh" in run for run in runs) == 3
+
+
+def test_each_stage_installs_sections_that_there_are() -> None:
+    sections = set(re.findall(r"^\[(\w+)\]$", (ROOT / "deploy" / "packages.txt").read_text(), re.MULTILINE))
+    for _name, rest in (each for each in INSTRUCTIONS if each[0] == "RUN"):
+        if found := re.match(r"deploy/provision\.sh ([\w ]+)", rest):
+            assert set(found[1].split()) <= sections
 
 
 def test_the_chart_names_this_version() -> None:

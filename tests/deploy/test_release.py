@@ -1,0 +1,161 @@
+"""A release: the lock as pins, licences, bill of materials, a wheel that is the same twice, a package that installs."""
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from deploy.release import debian, wheel
+from deploy.release.locked import closure, locked, pins
+from deploy.release.sbom import bill, licence_of
+
+HASH = "a" * 64
+
+
+def test_pins_have_canonical_names_and_sorted_hashes() -> None:
+    hashes = "".join(f" \\\n    --hash=sha256:{letter * 64}" for letter in "ba")
+    text = f"Some_Package==1.2{hashes}\n    # via koord\nother==3 ; x\n"
+    with pytest.raises(ValueError, match="other==3 has no hash"):
+        pins(text)
+    (pin,) = pins(text.partition("other")[0]).values()
+    assert (pin.name, pin.version, pin.hashes) == ("some-package", "1.2", (f"sha256:{HASH}", f"sha256:{'b' * 64}"))
+    assert pin.line.count("--hash=") == 2
+
+
+def test_each_extra_needs_what_it_says_and_all_is_locked() -> None:
+    assert "numpy" in closure(())
+    assert "kubernetes" not in closure(())
+    assert {"kubernetes", "grpcio"} <= set(closure(("cluster", "grpc")))
+    every = closure(("analysis", "cluster", "gpu", "grpc"))
+    assert {"kubernetes", "grpcio", "duckdb", "matplotlib"} <= set(every)
+    assert "pytest" not in every
+    assert [pin.name for pin in locked(("analysis", "cluster", "gpu", "grpc"))] == list(every)
+
+
+def test_a_package_that_is_not_locked_is_named() -> None:
+    with pytest.raises(ValueError, match=r"not in requirements\.lock: .*numpy"):
+        locked((), lock=f"click==8.1 --hash=sha256:{HASH}\n")
+
+
+def test_the_bill_names_every_package_with_its_licence_and_is_the_same_twice() -> None:
+    found = locked(("cluster", "grpc", "analysis"))
+    text = bill("1.0", found, ("cluster",), "2026-01-01T00:00:00Z")
+    assert text == bill("1.0", found, ("cluster",), "2026-01-01T00:00:00Z")
+    document = json.loads(text)
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    references = {component["bom-ref"] for component in document["components"]}
+    assert references == {f"pkg:pypi/{pin.name}@{pin.version}" for pin in found}
+    assert all(set(entry["dependsOn"]) <= references for entry in document["dependencies"])
+    unlicensed = [component["name"] for component in document["components"] if not component.get("licenses")]
+    assert not unlicensed
+
+
+def test_licences_are_ones_that_an_apache_project_may_depend_on() -> None:
+    for pin in locked(("cluster", "grpc", "analysis")):
+        licence = licence_of(distribution(pin.name))
+        assert licence, pin.name
+        assert not any(word.startswith(("GPL", "AGPL")) for word in licence.split()), f"{pin.name}: {licence}"
+
+
+@pytest.mark.slow
+def test_the_wheel_is_the_same_twice_and_brings_its_data(tmp_path: Path) -> None:
+    if not list(wheel.OBJECTS.glob("*/*.bpf.o")):
+        pytest.skip("no BPF objects here: make bpf")
+    made = wheel.build_twice(tmp_path)
+    names = zipfile.ZipFile(made).namelist()
+    assert "koordlet/node_page/page.css" in names
+    assert any(name.startswith("probes/objects/") for name in names)
+    assert not [name for name in names if name.startswith(("tests/", "bench/"))]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Stand-ins for the virtual environment."""
+    made = tmp_path / "programs"
+    (made / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    (made / "bin").mkdir()
+    for name in debian.PROGRAMS:
+        (made / "bin" / name).write_text(f"#!/bin/sh\necho {name}\n")
+        (made / "bin" / name).chmod(0o755)
+    return made
+
+
+@pytest.fixture
+def package(programs: Path, tmp_path: Path) -> Path:
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("no dpkg-deb here")
+    root = tmp_path / "root"
+    debian.stage(programs, root)
+    return debian.pack(root, tmp_path / "out", "1.2.3", 1_700_000_000)
+
+
+def dpkg(root: Path, *arguments: str) -> str:
+    """Run dpkg on another root; maintainer scripts run outside of it and are told."""
+    command = ["dpkg", f"--root={root}", "--force-script-chrootless", "--force-depends", "--force-not-root", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_package_has_programs_units_settings_and_scripts(package: Path) -> None:
+    contents = subprocess.run(["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True).stdout
+    for name in ("./usr/bin/koordlet -> ../lib/koord/bin/koordlet", "./lib/systemd/system/koordlet.service"):
+        assert name in contents
+    assert "root/root" in contents
+    fields = subprocess.run(["dpkg-deb", "--field", package], capture_output=True, text=True, check=True).stdout
+    assert "Version: 1.2.3" in fields
+    assert "python3 (>= 3.11), python3 (<< 3.12)" in fields
+    assert "Suggests: python3-bpfcc" in fields
+
+
+def test_the_package_is_the_same_twice(programs: Path, package: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    debian.stage(programs, again)
+    assert wheel.sha256(debian.pack(again, tmp_path / "second", "1.2.3", 1_700_000_000)) == wheel.sha256(package)
+
+
+def test_units_name_the_packages_programs(package: Path, tmp_path: Path) -> None:
+    subprocess.run(["dpkg-deb", "--extract", package, tmp_path / "x"], check=True)
+    for unit in debian.UNITS:
+        text = (tmp_path / "x/lib/systemd/system" / unit).read_text()
+        assert "/usr/local" not in text
+        assert "/usr/bin/koord" in text
+
+
+def test_it_installs_keeps_settings_on_removal_and_nothing_on_purge(package: Path, tmp_path: Path) -> None:
+    root = tmp_path / "host"
+    (root / "var/lib/dpkg/info").mkdir(parents=True)
+    (root / "var/lib/dpkg/updates").mkdir()
+    (root / "var/lib/dpkg/status").touch()
+    dpkg(root, "--install", str(package))
+    assert (root / "usr/bin/koordlet").is_symlink()
+    assert (root / "usr/lib/koord/bin/koordlet").exists()
+    assert (root / "var/lib/koord").stat().st_mode & 0o777 == 0o700
+    settings = root / "etc/koord/koordlet.toml"
+    settings.write_text("interval_seconds = 2\n")
+    (root / "var/lib/koord/baselines.json").write_text("{}")
+    dpkg(root, "--remove", "koord")
+    assert not (root / "usr/bin/koordlet").exists()
+    assert settings.read_text() == "interval_seconds = 2\n"
+    assert (root / "var/lib/koord/baselines.json").exists()
+    dpkg(root, "--purge", "koord")
+    for name in ("etc/koord", "var/lib/koord", "var/log/koord", "usr/lib/koord"):
+        assert not (root / name).exists(), name
+
+
+@pytest.mark.parametrize("name", debian.SCRIPTS)
+def test_maintainer_scripts_are_shell(name: str) -> None:
+    script = Path(debian.__file__).parents[1] / "debian" / name
+    assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
+    assert "set -e" in script.read_text()
+
+
+def test_a_missing_program_is_named(programs: Path, tmp_path: Path) -> None:
+    (programs / "bin" / "koord-manager").unlink()
+    with pytest.raises(wheel.ReleaseError, match="koord-manager is missing"):
+        debian.stage(programs, tmp_path / "root")
