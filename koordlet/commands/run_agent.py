@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 
 from api.plugin import PluginError, Unsupported
 from api.settings import SettingsError
+from api.stacks import StackEvidence
 from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.agent import Agent
 from koordlet.agent.baseline_store import BaselineStore
@@ -48,6 +50,8 @@ from koordlet.outputs.verdict_lines import json_lines, log_lines
 from probes.libbpf import bound_heap
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from koordlet.commands.cluster_mode import ClusterMode
     from koordlet.evidence.capture import StackCapture
     from koordlet.kubelet.source import PodSource
@@ -56,6 +60,8 @@ _log = logging.getLogger("koordlet")
 
 HANDOVER_SECONDS = 60.0
 """Time for a handover during a rollout of the agent's DaemonSet."""
+_SHOWN_STACKS = 3
+"""Measurements of stacks that the node page shows, the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,15 +179,20 @@ def _run(
                 await_pod=source.await_pod,
             )
             stack.callback(hooks.close)
+        stacks: deque[StackEvidence] = deque(maxlen=_SHOWN_STACKS)
         if settings.metrics.enabled:
             from koordlet.metrics.server import open_metrics
+            from koordlet.node_page.flame import newest
 
-            sinks["metrics"] = stack.enter_context(open_metrics(agent, detection, control, settings, program_version()))
+            metrics = open_metrics(
+                agent, detection, control, settings, program_version(), lambda: newest(stacks, agent.name_of)
+            )
+            sinks["metrics"] = stack.enter_context(metrics)
         if flags.as_objects:
             sinks["json"] = json_lines(sys.stdout.fileno(), agent.lost)
         else:
             sinks["log"] = log_lines(str if flags.verbose else agent.name_of)
-        if detection is not None and (capture := _open_stacks(agent, detection, settings)) is not None:
+        if detection is not None and (capture := _open_stacks(agent, detection, settings, stacks.append)) is not None:
             stack.callback(capture.close)
             sinks["stacks"] = capture.step
         sinks["reload"] = Reload(flags.config, read, flags.enforce, stop, control, detection, strategies).step
@@ -259,8 +270,11 @@ def _recorder(settings: AgentSettings) -> Recorder | None:
     return Recorder(settings.recording, {name: str(fact) for name, fact in program_facts().items()})
 
 
-def _open_stacks(agent: Agent, detection: Detection, settings: AgentSettings) -> "StackCapture | None":
-    """Stacks of verdicts, for the recording: None where nothing is recorded or the kernel takes no stacks."""
+def _open_stacks(
+    agent: Agent, detection: Detection, settings: AgentSettings, show: "Callable[[StackEvidence], None]"
+) -> "StackCapture | None":
+    """Stacks of verdicts, for the recording and to `show`: None where nothing is recorded or the kernel takes no
+    stacks."""
     source = agent.probes.opened.get("stacks")
     if detection.recorder is None or source is None or not settings.recording.stacks:
         return None
@@ -269,7 +283,13 @@ def _open_stacks(agent: Agent, detection: Detection, settings: AgentSettings) ->
 
     assert isinstance(source, Stacks)
     taker = StackTaker(source, HostTree(Path(settings.root)), agent.hierarchies.cpu)
-    return StackCapture(taker, detection.recorder.keep_stacks)
+    recorder = detection.recorder
+
+    def keep(evidence: StackEvidence) -> None:
+        recorder.keep_stacks(evidence)
+        show(evidence)
+
+    return StackCapture(taker, keep)
 
 
 def _log_sources(agent: Agent, settings: AgentSettings) -> None:

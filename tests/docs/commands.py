@@ -28,9 +28,11 @@ OTHERS: Mapping[str, str] = {
     "cp": "of the reader's machine",
     "curl": "needs a running agent or server",
     "docker": "needs a container engine",
+    "duckdb": "needs DuckDB's own program, and exported tables",
     "git": "changes the reader's clone",
     "grpcurl": "needs a running agent",
     "helm": "needs a cluster",
+    "install": "changes the reader's machine",
     "kubectl": "needs a cluster",
     "make": "the target is looked up",
     "mkdir": "of the reader's machine",
@@ -55,6 +57,7 @@ _ASSIGNMENT = re.compile(r"^\w+=\S*$")
 def commands(block: Block) -> Iterator[list[str]]:
     """The commands of a block without language as words: comments, pipes and redirections taken off."""
     text = re.sub(r"<<'?(\w+)'?.*?\n\1$", "", block.text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"'[^'\n]*\n[^']*'", "''", text)  # a text of several lines is no command
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
         line = re.split(r"\s{3,}", re.sub(r"(^|\s)#.*$", "", line).strip())[0]  # what follows wide space explains
         for part in re.split(r"&&|\|\||;|(?<!\\)\|(?!\|)", line):

@@ -26,8 +26,8 @@ RUNS = {
 
 
 def is_commands(block: Block) -> bool:
-    """Whether a block without language is commands: its first word is a program."""
-    first = next(commands(block), None)
+    """Whether a block without language is commands, and no drawing: its first word is a program."""
+    first = None if "──>" in block.text else next(commands(block), None)
     return first is not None and (program_of(first)[0] in OURS or program_of(first)[0] in OTHERS)
 
 
