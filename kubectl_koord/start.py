@@ -1,6 +1,6 @@
 """Entry point of `kubectl-koord`: says what is missing before its modules are imported."""
 
-from api.extras import require
+from api.programs.extras import require
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The locked dependencies: versions and hashes of requirements.lock, and which of them a set of extras needs."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -54,12 +55,21 @@ def closure(extras: Iterable[str], project: str = PROJECT) -> tuple[str, ...]:
         if name in needed and wanted <= needed[name]:
             continue
         needed.setdefault(name, set()).update(wanted)
-        for text in distribution(name).requires or ():
+        for text in _requirements(name):
             requirement = Requirement(text)
             environments = [{"extra": extra} for extra in (*needed[name], "")]
             if requirement.marker is None or any(map(requirement.marker.evaluate, environments)):
                 waiting.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))
     return tuple(sorted(needed.keys() - {canonicalize_name(project)}))
+
+
+def _requirements(name: str) -> list[str]:
+    """Return what a package needs; of the project itself what the tree says: an installation may be older."""
+    if name != canonicalize_name(PROJECT):
+        return list(distribution(name).requires or ())
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = table["optional-dependencies"].items()
+    return [*table["dependencies"], *(f'{text} ; extra == "{extra}"' for extra, texts in optional for text in texts)]
 
 
 def locked(extras: Iterable[str], lock: str | None = None) -> tuple[Pin, ...]:

@@ -140,6 +140,7 @@ def test_it_installs_keeps_settings_on_removal_and_nothing_on_purge(package: Pat
     settings = root / "etc/koord/koordlet.toml"
     settings.write_text("interval_seconds = 2\n")
     (root / "var/lib/koord/baselines.json").write_text("{}")
+    (root / "usr/lib/koord/lib/python3.11/site-packages/__pycache__").mkdir()
     dpkg(root, "--remove", "koord")
     assert not (root / "usr/bin/koordlet").exists()
     assert settings.read_text() == "interval_seconds = 2\n"

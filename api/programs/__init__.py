@@ -1,0 +1,1 @@
+"""What programs share before they import anything of theirs."""
