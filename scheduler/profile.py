@@ -85,6 +85,9 @@ class Profiles:
             entry.plugin for entry in sorted(instances.values(), key=lambda entry: (entry.plugin.rank, entry.key))
         ]
         """Every plugin of some profile, in rank order."""
+        self._named: dict[str, list[Plugin[Any]]] = {}
+        for plugin in self.plugins:
+            self._named.setdefault(plugin.name, []).append(plugin)
         self._members = {name: frozenset(id(entry.plugin) for entry in enabled) for name, enabled in by_name.items()}
 
     def __contains__(self, scheduler_name: str) -> bool:
@@ -99,9 +102,9 @@ class Profiles:
         members = self._members.get(scheduler_name)
         return members is None or id(plugin) in members
 
-    def named(self, name: str) -> list[Plugin[Any]]:
+    def named(self, name: str) -> Sequence[Plugin[Any]]:
         """Return the plugins of a name: one for each setting of it."""
-        return [plugin for plugin in self.plugins if plugin.name == name]
+        return self._named[name]
 
 
 def available() -> dict[str, type[Plugin[Any]]]:
