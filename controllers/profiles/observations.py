@@ -41,6 +41,8 @@ from detector.histograms import Values
 LONGEST_SECONDS = 300.0
 """A report stands for no more than this: what a node did while it was silent is not known."""
 MOST_WORKLOADS = 60_000
+HALF_LIFE_SECONDS = 7 * 86400.0
+AGED_EVERY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Observations(Projection[Observed]):
         self._usual = FleetValues()
         self._reports = 0
         self._refused = 0
+        self._since_aged_seconds = 0.0
+        """Mean over the nodes of the time that their reports stood for since the sums were aged."""
 
     def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
         """Take in nodes and reports."""
@@ -115,8 +119,16 @@ class Observations(Projection[Observed]):
         self._reports += 1
         group = zlib.crc32(name.encode()) % GROUPS
         seconds = min(time - before, LONGEST_SECONDS)
+        self._age(seconds)
         self._pairs(metric, group, seconds, cores)
         self._usual_values(metric, name, time)
+
+    def _age(self, seconds: float) -> None:
+        # By what all nodes reported: a single node's clock moves it by its share of the fleet.
+        self._since_aged_seconds += seconds / len(self._last)
+        if self._since_aged_seconds >= AGED_EVERY_SECONDS:
+            self._sums.age(0.5 ** (self._since_aged_seconds / HALF_LIFE_SECONDS))
+            self._since_aged_seconds = 0.0
 
     def _pairs(self, metric: NodeMetric, group: int, seconds: float, cores: float) -> None:
         running = [found for pod in metric.status.pods_metric if (found := self._pod(pod, cores)) is not None]

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from controllers.profiles import pair_sums, usual_values
 from controllers.profiles.merge import traits
-from controllers.profiles.observations import Observations
+from controllers.profiles.observations import HALF_LIFE_SECONDS, LONGEST_SECONDS, Observations
 from tests.capacity import NOW, a_report
 from tests.controllers.profiles.fleet import CORES, PERIOD, added, at, name_of, pods_of, report, reports, usual
 
@@ -56,6 +56,15 @@ def test_who_is_sensitive_and_who_is_aggressive_is_found() -> None:
     assert spearmanr(strength[numbers], each.strength.value)[0] >= 0.95
     assert not each.sensitivity.correlated.any()
     assert not len(seen.sums.of(3).victims), "no other resource"
+
+
+def test_what_was_told_weighs_half_after_a_week() -> None:
+    found, _, _ = planted(nodes=3, turns=4)
+    before = found.value().sums.of(0).seconds.sum()
+    for step in range(1, round(HALF_LIFE_SECONDS / LONGEST_SECONDS) + 1):
+        for node in range(3):
+            report(found, node, a_report(f"n{node}", updated=at(3 + step * LONGEST_SECONDS / PERIOD)))
+    assert found.value().sums.of(0).seconds.sum() == pytest.approx(before / 2, rel=0.01)
 
 
 UNREADABLE: dict[str, dict[str, Any]] = {
