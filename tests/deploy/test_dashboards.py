@@ -31,7 +31,8 @@ def known() -> set[str]:
     """Every series that the programs expose, histograms by their family."""
     page = (ROOT / "docs" / "metrics.md").read_text()
     names = {name for line in page.splitlines() if line.startswith("|") for name in re.findall(r"`(koord_\w+)`", line)}
-    return names | {OF_WEBHOOKS, *of_registry(ManagerMetrics().registry), *of_registry(SchedulerMetrics("p").registry)}
+    programs = (ManagerMetrics(), ManagerMetrics(prefix="koord_descheduler"), SchedulerMetrics("p"))
+    return names | {OF_WEBHOOKS, *(name for program in programs for name in of_registry(program.registry))}
 
 
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: board.name)
