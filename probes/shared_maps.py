@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.libbpf import BpfObject, Map, possible_cpus
+from api.cpuset import parse_cpuset
+from probes.libbpf import BpfObject, Map
 
-PER_CPU_AT_MOST = 32
+PER_CPU_AT_MOST = 16
 """Possible CPUs up to which maps are per CPU."""
 MAX_SHARDS = 32
 MAX_CPUS = 1024
@@ -44,8 +45,8 @@ def shards_of(possible: int, caches: Mapping[int, int]) -> tuple[int, ...]:
 
 @cache
 def shards_of_machine() -> tuple[int, ...]:
-    """Shards of this machine's CPUs."""
-    possible = possible_cpus()
+    """Shards of this machine's CPUs, which need no library to be known."""
+    possible = max(parse_cpuset(Path("/sys/devices/system/cpu/possible").read_text())) + 1
     if possible <= PER_CPU_AT_MOST:
         return ()
     caches = {}

@@ -8,7 +8,7 @@
 #define MAX_CPUS 1024
 
 /* On a machine of many CPUs the large maps are no per-CPU maps, whose every entry has a value for each CPU, but plain
- * hashes that groups of CPUs share: one entry by cgroup and shard (`probes.shards`). 0: per-CPU maps.
+ * hashes that groups of CPUs share: one entry by cgroup and shard (probes/shared_maps.py). 0: per-CPU maps.
  */
 const volatile u32 shards = 0;
 const volatile u8 shard_of_cpu[MAX_CPUS] = {};
