@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from api.cgroup_path import competing_ancestor
+from api.cgroup_path import competing_ancestor, is_within
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK, QoSClass
@@ -169,16 +169,32 @@ def _cpuset(interference: Interference, settings: ResponseSettings, cpus: set[in
 def _fewer_cpus(
     observation: Observation, interference: Interference, settings: ResponseSettings, limit: float
 ) -> tuple[Intent, ...]:
-    """Leave the culprit its last whole cores by NUMA node, as many as fit into the limit and at least one."""
+    """Leave the culprit its last whole cores by NUMA node, as many as fit into the limit and at least one.
+
+    Cores that another cgroup is bound to are none of them: it cannot give way to a culprit that moves there. Where too
+    few others are left, nothing.
+    """
     capabilities = observation.capabilities
     cpus = _cpus_of(observation, interference)
-    cores = sorted(
-        {capabilities.cores.get(cpu, cpu) for cpu in cpus}, key=lambda core: (capabilities.nodes.get(core, 0), core)
-    )
+    cores = {capabilities.cores.get(cpu, cpu) for cpu in cpus}
     count = min(max(int(limit * len(cores) / max(len(cpus), 1) + 1e-6), 1), len(cores))
-    kept = set(cores[len(cores) - count :])
+    taken = {capabilities.cores.get(cpu, cpu) for cpu in _bound_to(observation, interference.culprit)}
+    free = sorted(cores - taken, key=lambda core: (capabilities.nodes.get(core, 0), core))
+    kept = set(free[len(free) - count :]) if len(free) >= count else set()
     left = {cpu for cpu in cpus if capabilities.cores.get(cpu, cpu) in kept}
     return _cpuset(interference, settings, left) if left and left != cpus else ()
+
+
+def _bound_to(observation: Observation, culprit: str) -> set[int]:
+    """Return the CPUs that others are bound to, as far as these were read; what binds culprits may be this rung."""
+    capabilities = observation.capabilities
+    everywhere = frozenset(capabilities.cpus)
+    accused = {culprit, *(each.path for verdict in observation.verdicts for each in verdict.culprits)}
+    bound: set[int] = set()
+    for path, allowed in capabilities.cgroup_cpus.items():
+        if allowed < everywhere and not any(is_within(path, each) for each in accused):
+            bound |= allowed
+    return bound
 
 
 def _cpus_of(observation: Observation, interference: Interference) -> frozenset[int]:
@@ -449,6 +465,9 @@ _IO_MAX = Steering(
     _bytes_moved, _fewest_bytes, _bytes_moved, _io_limit, edge_growth=1.05, deepest_cut=0.1, searches_ceiling=True
 )
 
+_MOST_BYSTANDERS = 32
+"""Cgroups, by their use, whose CPUs are read before `cpuset`."""
+
 LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "cpu": (
         _IDLE,
@@ -482,9 +501,9 @@ def cgroup_reads(observation: Observation, settings: ResponseSettings) -> Cgroup
     """Return the cgroups whose CPUs (for `cpuset`) or quota (for `burst`) a rung may need before the next tick.
 
     CPUs are needed only of pairs that the rung may answer: on a host that has cpusets, of a latency-sensitive victim
-    and of culprits with a share that counts. A trip between two ticks may name any latency-sensitive victim, so the
-    quotas of all that are throttled are included. Their CPUs are not: the fast path applies invisible rungs only, and
-    `cpuset` is none.
+    and of culprits with a share that counts; then also of the busiest others, which may be bound to some. A trip
+    between two ticks may name any latency-sensitive victim, so the quotas of all that are throttled are included. Their
+    CPUs are not: the fast path applies invisible rungs only, and `cpuset` is none.
     """
     verdicts = [verdict for verdict in observation.verdicts if verdict.resource == "cpu"]
     victims = {verdict.victim for verdict in verdicts}
@@ -495,6 +514,9 @@ def cgroup_reads(observation: Observation, settings: ResponseSettings) -> Cgroup
         culprits = {path for path in shares if path.startswith("/")}
         if culprits and observation.rank(verdict.victim) >= SENSITIVE_RANK:
             cpus |= {verdict.victim, *culprits}
+    if cpus:
+        busiest = np.argsort(-np.nan_to_num(observation.cpu_cores), kind="stable")[:_MOST_BYSTANDERS]
+        cpus |= {observation.cgroups[row].path for row in busiest.tolist() if observation.cpu_cores[row] > 0}
     throttled = np.flatnonzero(observation.throttled > settings.loss_budget_seconds_per_second).tolist()
     return CgroupReads(
         cpus=frozenset(cpus),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.intents import Intent, Knob, Reclaim, Setting, Strength
 from api.verdicts import Verdict
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
-from koordlet.response.ladders import LADDERS, cgroup_reads, schemata
+from koordlet.response.ladders import LADDERS, Interference, cgroup_reads, schemata
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.steps import StepKind
@@ -112,12 +112,16 @@ def test_a_trip_finds_the_quota_of_a_throttled_victim_read_in_the_last_tick() ->
     assert knobs(response.trip(known, HOG, WEB, resource="cpu", lost=0.4)) == [(WEB, Knob.CPU_BURST, "50000")]
 
 
+BUSY = frozenset({WEB, HOG, "/online", "/batch", "/batch/bystander"})
+"""All that use CPU time."""
+
+
 @pytest.mark.parametrize(
     ("verdicts", "throttled", "fast_path", "expected"),
     [
         pytest.param([], 0.0, True, CgroupReads(), id="calm"),
-        pytest.param([verdict_on()], 0.0, True, CgroupReads(frozenset({WEB, HOG})), id="cpu-verdict"),
-        pytest.param([verdict_on()], 0.3, False, CgroupReads(frozenset({WEB, HOG}), frozenset({WEB})), id="throttled"),
+        pytest.param([verdict_on()], 0.0, True, CgroupReads(BUSY), id="cpu-verdict"),
+        pytest.param([verdict_on()], 0.3, False, CgroupReads(BUSY, frozenset({WEB})), id="throttled"),
         pytest.param([], 0.3, True, CgroupReads(quota=frozenset({WEB})), id="throttled-before-a-trip"),
         pytest.param([], 0.3, False, CgroupReads(), id="throttled-without-fast-path"),
         pytest.param([verdict_on(resource="memory")], 0.0, True, CgroupReads(), id="memory-verdict"),
@@ -129,6 +133,27 @@ def test_only_the_cgroups_that_a_rung_may_need_are_read(
 ) -> None:
     tick = look(0.0, verdicts, throttled=throttled)
     assert cgroup_reads(tick, ResponseSettings(fast_path=fast_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("bound", "left"),
+    [
+        pytest.param({}, "2-3", id="nothing-is-bound"),
+        pytest.param({"/shop": {3}}, "1-2", id="the-last-core-is-bound-to"),
+        pytest.param({HOG: {2, 3}}, "3", id="the-culprit-itself"),
+        pytest.param({"/shop": {0, 1, 3}}, None, id="too-few-others"),
+        pytest.param({"/shop": {0, 1, 2, 3}}, "2-3", id="bound-to-none"),
+    ],
+)
+def test_a_culprit_gets_no_core_that_another_is_bound_to(bound: dict[str, set[int]], left: str | None) -> None:
+    cpus = {path: frozenset(each) for path, each in bound.items()}
+    host = HostCapabilities(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cgroup_cpus=cpus)
+    rung = next(each for each in LADDERS["cpu"] if each.name == "cpuset")
+    assert rung.steering is not None
+    accused = Interference(HOG, WEB, "cpu", "accused", "web|rule", 1.0)
+    limit = len(cpus.get(HOG, host.cpus)) / 2
+    intents = rung.steering.set_limit(look(0.0, capabilities=host), accused, ResponseSettings(), limit)
+    assert [each.value for each in intents if isinstance(each, Setting)] == ([left] if left else [])
 
 
 def test_cpus_are_read_only_for_a_rung_that_may_follow() -> None:
