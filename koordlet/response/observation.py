@@ -377,7 +377,7 @@ def _sharing(observation: Observation, earlier: Observation) -> Observation:
 
 
 _BY_DISK = "blockio.device"
-_BLAME = {"cpu": "cpu.blame", "memory": "memory.blame", "blockio": "blockio.blame"}
+_BLAME = {"cpu": "cpu.blame", "memory": "memory.blame", "blockio": "blockio.blame", "network": "net.blame"}
 """Resource to the table of its victims and culprits."""
 _MINOR_BITS = 20
 """Minor bits of a device number, as the kernel and the probe pack it."""

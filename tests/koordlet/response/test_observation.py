@@ -63,17 +63,18 @@ def test_all_disks_are_meant_where_nobody_knows_better() -> None:
     assert tick.disks_between("/batch/hog", "/online/web") == ("7:1", "254:0")
 
 
-def test_blame_is_read_from_the_tables_of_two_frames_and_only_when_asked() -> None:
+@pytest.mark.parametrize(("resource", "of"), [("cpu", "cpu"), ("network", "net")])
+def test_blame_is_read_from_the_tables_of_two_frames_and_only_when_asked(resource: str, of: str) -> None:
     def frame(seconds: float, amounts: dict[tuple[int, int], int]) -> Frame:
         made = make_frame(seconds, PATHS, {"cpu.wait_neighbour_ns": [0, 0]})
         keys = np.array(list(amounts), dtype=np.uint64).reshape(-1, 2)
-        columns = {"cpu.blame_ns": np.array(list(amounts.values()), dtype=np.uint64)}
+        columns = {f"{of}.blame_ns": np.array(list(amounts.values()), dtype=np.uint64)}
         table = Table({"cgroup": keys[:, 0], "culprit": keys[:, 1]}, columns)
-        return replace(made, tables={**made.tables, "cpu.blame": table})
+        return replace(made, tables={**made.tables, f"{of}.blame": table})
 
     window = Window([frame(1.0, {(11, 12): 10**9}), frame(3.0, {(11, 12): 2 * 10**9})])
     tick = observe(window, window.delta(), (), HostCapabilities())
-    assert tick.lost_to("/online/web", "/batch/hog", "cpu") == pytest.approx(0.5)
-    assert tick.lost_to("/online/web", "/batch", "cpu") == pytest.approx(0.5)
-    assert tick.lost_to("/batch/hog", "/online/web", "cpu") == 0.0
-    assert tick.blame_of("network") is None
+    assert tick.lost_to("/online/web", "/batch/hog", resource) == pytest.approx(0.5)
+    assert tick.lost_to("/online/web", "/batch", resource) == pytest.approx(0.5)
+    assert tick.lost_to("/batch/hog", "/online/web", resource) == 0.0
+    assert tick.blame_of("memory") is None
