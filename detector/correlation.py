@@ -15,7 +15,7 @@ MIN_SHARE = 0.01
 MIN_TICKS = 5
 """Ticks that a correlation needs."""
 CHANCE = 0.05
-"""Probability at which chance would name somebody where nobody is to blame."""
+"""Probability at which chance names a suspect where none is to blame."""
 ALIKE = 0.5
 """Correlation of the harm with its own past from which a shift is no other course."""
 

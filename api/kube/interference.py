@@ -29,7 +29,7 @@ class WireVerdict(Wire, frozen=True, kw_only=True):
     """Empty in a pod's extension, where it is the pod."""
     culprits: list[str] = msgspec.field(default_factory=list)
     shares: list[float] = msgspec.field(default_factory=list)
-    """Of each culprit in the loss, in their order; what is missing from one is nobody's. Empty where it is not told."""
+    """Of each culprit in the loss, in their order; what is missing from one has no known culprit. Empty if not told."""
     correlated: bool = False
     """Whether some of the culprits are known by correlation only."""
     lost_seconds_per_second: float = 0.0

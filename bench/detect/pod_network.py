@@ -43,7 +43,7 @@ class PodNetwork:
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", "uplink")
             _ip("-n", name, "link", "set", "uplink", "up")
         _ip("-n", self.world, "route", "add", "10.97.0.0/16", "via", HERE)
-        _ip("-n", self.node, "route", "add", "default", "via", THERE)  # else nobody answers for the gateway
+        _ip("-n", self.node, "route", "add", "default", "via", THERE)  # else no host answers for the gateway
         _sysctl(self.node, "ip_forward", "1")
         for pod in self.pods:
             inside, outside = self.namespace(pod), f"to-{pod}"

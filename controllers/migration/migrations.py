@@ -124,7 +124,7 @@ class Migrations(Controller[ControllerSettings]):
         annotations = {ANNOTATION_PASSED: "true"}
         pod = cluster.pod_of(job)
         if pod is not None:
-            # Limits count the move while the pod is gone and its successor not ready, whoever made the job.
+            # Limits count the move while the pod is gone and its successor not ready, whatever made the job.
             annotations[ANNOTATION_NODE] = pod.spec.node_name
             workload = cluster.workload(pod)
             if workload is not None:

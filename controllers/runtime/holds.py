@@ -71,7 +71,7 @@ class Holds:
         hold.in_flight, hold.failures = False, hold.failures + 1
         hold.not_before_seconds = now_seconds + delay
         if len(self._holds) >= self._sweep_at:
-            # Objects that were never made, and targets that nobody asks for any more, have no other end.
+            # Objects that were never made, and targets that are no longer asked for, have no other end.
             self._holds = {
                 key: each
                 for key, each in self._holds.items()

@@ -31,7 +31,7 @@ class NetworkRetransmit(Symptom):
         """At most so many seconds per second, summed over connections.
 
         A packet lost elsewhere is not dropped here; and one that a queue of own packets had no room for, as far as the
-        wait in send queues was behind own bytes, is nobody else's doing.
+        wait in send queues was behind own bytes, is no other cgroup's doing.
         """
         if not view.has("net.tcp_retransmits", "net.drops"):
             return None

@@ -192,7 +192,7 @@ def _matched(
     held: dict[int, Device] = {}
 
     def place(unit: int, tried: set[DeviceId]) -> bool:
-        # One that nobody holds goes before moving others.
+        # One that is not held goes before moving others.
         for device in sorted(units[unit][2], key=lambda device: device.id in holder):
             if device.id in tried:
                 continue

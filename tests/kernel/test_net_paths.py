@@ -171,7 +171,7 @@ LAYOUTS: dict[Callable[[Network], None], str] = {
 
 @contextlib.contextmanager
 def listening(namespace: str) -> Iterator[None]:
-    """A socket that takes what the pod sends, so that nobody answers."""
+    """A socket that takes what the pod sends, so that no socket answers."""
     netns.pushns(namespace)
     try:
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -365,7 +365,7 @@ def datagram(source: str, destination: str, size: int) -> bytes:
     return bytes(head) + udp
 
 
-# Sends datagrams over loopback for the given seconds, and enough; nobody reads them.
+# Sends datagrams over loopback for the given seconds, and enough, which no socket reads.
 FLOOD = """
 import socket, sys, time
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

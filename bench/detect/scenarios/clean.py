@@ -142,7 +142,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "bulk-sender-alone",
-        "four bulk streams fill a send queue that nobody else uses",
+        "four bulk streams fill a send queue that no other cgroup uses",
         _bulk_alone,
         proofs=(Proof("victim", QUEUED_BYTES, 30_000),),
     ),

@@ -160,7 +160,7 @@ def test_of_a_users_directories_as_many_as_his_share_are_known(tmp_path: Path) -
     assert len([path for path in known if path.startswith("/user/")]) == 4
     assert walk.passed_over >= 6
     make_tree(tmp_path, {f"service/late-{number}": {} for number in range(10)})
-    assert len(walk.scan().added) == 10, "his share is nobody else's"
+    assert len(walk.scan().added) == 10, "one owner's share is not another's"
     shutil.rmtree(tmp_path / "user")
     (tmp_path / "user").mkdir()
     walk.scan()
