@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 CAPTURE_SECONDS = 2.0
 PAUSE_SECONDS = 60.0
 """From one measurement to the next: the cost of one is spread over this time."""
+NAMING_SECONDS = 20.0
+"""For all names of a measurement."""
 _LOOK_SECONDS = 0.2
 """Between looks for processes that may be gone at the end."""
 _MAX_PENDING = 4
@@ -65,6 +67,7 @@ class StackTaker:
                 self._symbolizer.remember(self._source.tgids())
         finally:
             samples = self._source.end()
+        self._symbolizer.name_for(NAMING_SECONDS)
         stacks = [*self._named(samples.stacks), *self._sleeping(plan, samples)]
         evidence = StackEvidence(
             time=time.time(),

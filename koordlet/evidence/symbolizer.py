@@ -1,6 +1,8 @@
 """Names for the addresses of stacks: mapped files by build id, code compiled at run time by perf maps, the kernel."""
 
+import math
 import os
+import time
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -61,8 +63,13 @@ class Symbolizer:
         self._kernel = KernelSymbols(tree, between)
         self._processes: dict[int, _Process] = {}
         self._files: OrderedDict[str, dict[int, str | None]] = OrderedDict()
+        self._until = math.inf
         self.notes: set[str] = set()
         """Reasons for missing names, until `forget`."""
+
+    def name_for(self, seconds: float) -> None:
+        """Look into files for so long from now on, until `forget`: what has no name then has none."""
+        self._until = time.monotonic() + seconds
 
     def remember(self, pids: Iterable[int]) -> None:
         """Note the mappings of processes that are not known yet, while they live."""
@@ -76,9 +83,10 @@ class Symbolizer:
                 self._processes[pid] = _Process(name, inner, mappings, [each.start for each in mappings])
 
     def forget(self) -> None:
-        """Drop processes and notes: numbers of processes are used again."""
+        """Drop processes, notes and the time limit: numbers of processes are used again."""
         self._processes.clear()
         self.notes.clear()
+        self._until = math.inf
 
     def name_of(self, pid: int) -> str:
         """Name of a process; its number where it was gone too soon."""
@@ -143,7 +151,7 @@ class Symbolizer:
             return dict.fromkeys(addresses)
         try:
             with os.fdopen(descriptor, "rb") as stream:
-                image = ElfImage(stream)
+                image = ElfImage(stream, self._until)
                 status = os.fstat(stream.fileno())
                 key = image.build_id or f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
                 known = self._known_names(key)
@@ -180,7 +188,7 @@ class Symbolizer:
             descriptor = open_below_root(self._tree, owner, path)
             if descriptor is not None:
                 with os.fdopen(descriptor, "rb") as stream:
-                    return ElfImage(stream).tables()
+                    return ElfImage(stream, self._until).tables()
         return ()
 
 

@@ -1,13 +1,16 @@
 """Function names from ELF files: this interpreter's own, hostile ones, perf maps, and the kernel's table."""
 
 import io
+import struct
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordlet.evidence import elf_symbols
 from koordlet.evidence.elf_symbols import ElfImage, printable
 from koordlet.evidence.kernel_symbols import KernelSymbols
 from koordlet.evidence.perf_maps import parse_perf_map
@@ -32,6 +35,38 @@ def test_a_torn_file_is_a_value_error(content: bytes, place: int, byte: int) -> 
             ElfImage(io.BytesIO(data)).tables()
         except ValueError:
             continue
+
+
+def elf(*sections: tuple[int, ...], count: int | None = None, names: int = 0, rest: bytes = b"") -> io.BytesIO:
+    """A file of 64 bits: sections as (name, kind, flags, address, offset, size, link), then the rest."""
+    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    told = len(sections) if count is None else count
+    head = ident + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64, 0, 64, 56, 0, 64, told, names)
+    return io.BytesIO(head + b"".join(struct.pack("<IIQQQQIIQQ", *each, 0, 1, 24) for each in sections) + rest)
+
+
+def test_sections_are_counted_where_the_first_one_tells_their_number() -> None:
+    many = elf((0, 0, 0, 0, 0, elf_symbols.MAX_SECTIONS + 1, 0), count=0, rest=bytes(64 * elf_symbols.MAX_SECTIONS))
+    with pytest.raises(ValueError, match="too many sections"):
+        ElfImage(many)
+
+
+def test_a_file_has_one_symbol_table_however_many_it_tells() -> None:
+    at = 64 * 43
+    rest = b"\0main\0" + struct.pack("<IBBHQQ", 1, 2, 0, 1, 0x1000, 16)
+    image = ElfImage(elf((0,) * 7, (0, 3, 0, 0, at, 6, 0), *[(0, 2, 0, 0, at + 6, 24, 1)] * 40, rest=rest))
+    assert [found.at(0x1004) for found in image.tables()] == ["main"]
+
+
+def test_a_name_without_end_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elf_symbols, "MAX_READ_BYTES", 1 << 20)
+    with pytest.raises(ValueError, match="too much"):
+        ElfImage(elf((0, 3, 0, 0, 128, 64, 0), rest=b"A" * (2 << 20)))
+
+
+def test_nothing_is_read_when_the_time_is_over() -> None:
+    with pytest.raises(ValueError, match="no time"):
+        ElfImage(elf((0,) * 7), time.monotonic())
 
 
 def test_a_function_ends_with_its_size() -> None:
