@@ -59,7 +59,14 @@ class StackTaker:
 
     def take(self, plan: StackPlan, seconds: float, stop: Event) -> StackEvidence:
         """Measure for some seconds, fewer if `stop` is set. Raises Unsupported, or OSError where the kernel refuses."""
-        started, self._breaks = time.thread_time(), Breaks()
+        self._breaks = Breaks()
+        try:
+            return self._taken(plan, seconds, stop)
+        finally:
+            self._symbolizer.forget()
+
+    def _taken(self, plan: StackPlan, seconds: float, stop: Event) -> StackEvidence:
+        started = time.thread_time()
         self._source.begin(plan.roles)
         deadline = time.monotonic() + seconds
         try:
@@ -69,7 +76,7 @@ class StackTaker:
             samples = self._source.end()
         self._symbolizer.name_for(NAMING_SECONDS)
         stacks = [*self._named(samples.stacks), *self._sleeping(plan, samples)]
-        evidence = StackEvidence(
+        return StackEvidence(
             time=time.time(),
             seconds=samples.seconds,
             hz=HZ,
@@ -80,8 +87,6 @@ class StackTaker:
             notes=tuple(sorted(self._symbolizer.notes)),
             cpu_seconds=time.thread_time() - started,
         )
-        self._symbolizer.forget()
-        return evidence
 
     def _named(self, samples: Sequence[Sample]) -> list[NamedStack]:
         by_process: dict[int, list[Sample]] = {}
@@ -178,3 +183,5 @@ class StackCapture:
             self._pending.append(self._taker.take(plan, self._seconds, self._stop))
         except (Unsupported, OSError, ValueError) as error:
             _log.warning("no stacks of %s: %s", plan.victim, error)
+        except Exception:  # noqa: BLE001 - whatever a container makes of its files ends one measurement alone
+            _log.exception("no stacks of %s", plan.victim)

@@ -24,6 +24,7 @@ MAX_NAME_BYTES = 200
 _MAX_PACKED_BYTES = 4 << 20
 _MAX_UNPACKER_BYTES = 80 << 20
 """As `xz -9` needs."""
+_ADDRESS_MASK = (1 << 64) - 1
 _FUNCTION, _INDIRECT = 2, 10
 _SYMBOL_64 = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
@@ -107,7 +108,7 @@ class ElfImage:
         """Address in the file's own terms of a byte of the file."""
         for begin, length, address in self._segments:
             if begin <= offset < begin + length:
-                return address + offset - begin
+                return (address + offset - begin) & _ADDRESS_MASK
         return None
 
     def tables(self) -> tuple[Functions, ...]:

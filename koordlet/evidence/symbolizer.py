@@ -166,7 +166,7 @@ class Symbolizer:
         except ImportError:
             self.notes.add("pyelftools is not installed: pip install pyelftools")
             return dict.fromkeys(addresses)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, ArithmeticError, MemoryError, RecursionError) as error:
             if not mapping.path.startswith(_COMPILED_INTO):
                 self.notes.add(f"{printable(mapping.path.encode())}: {printable(str(error).encode())}")
             return dict.fromkeys(addresses)

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 
+import pytest
+
 from api.plugin import Unsupported
 from api.stacks import StackEvidence, StackKind
 from api.verdicts import Verdict, VerdictState
 from api.window import Window
 from koordlet.evidence.capture import StackCapture, StackTaker
+from koordlet.evidence.symbolizer import Symbolizer
 from koordlet.host.files import HostTree
 from koordlet.tick import Tick
 from probes.stacks import Role, Sample, SampleKind, Samples
@@ -120,3 +123,17 @@ def test_a_kernel_that_refuses_costs_nothing_but_the_stacks(tmp_path: Path) -> N
     capture.close()
     capture.step(tick(6))
     assert not kept
+
+
+def test_what_nothing_foresaw_is_logged_and_the_next_measurement_knows_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, source, forgotten = list[StackEvidence](), Source(), list[bool]()
+    source.hold.set()
+    capture = capture_of(tmp_path, source, kept)
+    monkeypatch.setattr(Symbolizer, "kernel_frames", lambda *_: 1 // 0)
+    monkeypatch.setattr(Symbolizer, "forget", lambda _: forgotten.append(True))
+    capture.step(tick(5, opened()))
+    capture.close()
+    assert (kept, forgotten) == ([], [True])
+    assert "no stacks of /web" in caplog.text

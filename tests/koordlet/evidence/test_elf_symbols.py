@@ -15,6 +15,7 @@ from koordlet.evidence.elf_symbols import ElfImage, printable
 from koordlet.evidence.kernel_symbols import KernelSymbols
 from koordlet.evidence.perf_maps import parse_perf_map
 from koordlet.host.files import HostTree
+from tests.koordlet.evidence.elf_files import elf
 from tests.trees import make_tree
 
 
@@ -37,14 +38,6 @@ def test_a_torn_file_is_a_value_error(content: bytes, place: int, byte: int) -> 
             continue
 
 
-def elf(*sections: tuple[int, ...], count: int | None = None, names: int = 0, rest: bytes = b"") -> io.BytesIO:
-    """A file of 64 bits: sections as (name, kind, flags, address, offset, size, link), then the rest."""
-    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-    told = len(sections) if count is None else count
-    head = ident + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 64, 0, 64, 56, 0, 64, told, names)
-    return io.BytesIO(head + b"".join(struct.pack("<IIQQQQIIQQ", *each, 0, 1, 24) for each in sections) + rest)
-
-
 def test_sections_are_counted_where_the_first_one_tells_their_number() -> None:
     many = elf((0, 0, 0, 0, 0, elf_symbols.MAX_SECTIONS + 1, 0), count=0, rest=bytes(64 * elf_symbols.MAX_SECTIONS))
     with pytest.raises(ValueError, match="too many sections"):
@@ -56,6 +49,11 @@ def test_a_file_has_one_symbol_table_however_many_it_tells() -> None:
     rest = b"\0main\0" + struct.pack("<IBBHQQ", 1, 2, 0, 1, 0x1000, 16)
     image = ElfImage(elf((0,) * 7, (0, 3, 0, 0, at, 6, 0), *[(0, 2, 0, 0, at + 6, 24, 1)] * 40, rest=rest))
     assert [found.at(0x1004) for found in image.tables()] == ["main"]
+
+
+def test_an_address_wraps_at_64_bits() -> None:
+    image = ElfImage(elf((0,) * 7, segments=[(64, 4096, (1 << 64) - 16)]))
+    assert image.address_of(64 + 32) == 16
 
 
 def test_a_name_without_end_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.evidence.elf_symbols import ElfImage
 from koordlet.evidence.symbolizer import Symbolizer
 from koordlet.host.files import HostTree
 
@@ -51,3 +52,18 @@ def test_a_process_that_is_gone_has_no_names() -> None:
     symbolizer.remember([1 << 30])
     assert symbolizer.name_of(1 << 30) == f"[gone {1 << 30}]"
     assert not symbolizer.user_frames(1 << 30, [4096])[4096].is_named
+
+
+@pytest.mark.parametrize("error", [OverflowError, MemoryError, RecursionError])
+def test_a_file_that_cannot_be_read_costs_its_own_names_alone(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ElfImage, "tables", fail)
+    symbolizer = Symbolizer(HostTree())
+    symbolizer.remember([os.getpid()])
+    address = address_of("PyObject_Call")
+    assert not symbolizer.user_frames(os.getpid(), [address])[address].is_named
+    assert symbolizer.notes
