@@ -32,6 +32,9 @@ _COMPILED_INTO = ("/dev/zero", "/memfd:", "/SYSV")
 _DEBUG_DIRECTORY = "/usr/lib/debug/.build-id"
 KERNEL_SUFFIX = "_[k]"
 
+_FileVersion = tuple[int, int, int, int, str]
+"""Device, inode, size, time of change and build id."""
+
 
 @dataclass(slots=True)
 class _Process:
@@ -55,14 +58,14 @@ class Frame:
 
 
 class Symbolizer:
-    """Names of one host's processes and kernel. Names of files are kept by build id; processes only until `forget`."""
+    """Names of one host's processes and kernel. Names are kept by version of a file; processes only until `forget`."""
 
     def __init__(self, tree: HostTree, between: Callable[[], None] = no_breaks) -> None:
         """`between` is called between parts of longer work."""
         self._tree, self._between = tree, between
         self._kernel = KernelSymbols(tree, between)
         self._processes: dict[int, _Process] = {}
-        self._files: OrderedDict[str, dict[int, str | None]] = OrderedDict()
+        self._files: OrderedDict[_FileVersion, dict[int, str | None]] = OrderedDict()
         self._until = math.inf
         self.notes: set[str] = set()
         """Reasons for missing names, until `forget`."""
@@ -153,8 +156,9 @@ class Symbolizer:
             with os.fdopen(descriptor, "rb") as stream:
                 image = ElfImage(stream, self._until)
                 status = os.fstat(stream.fileno())
-                key = image.build_id or f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
-                known = self._known_names(key)
+                # Any file may claim the build id of another pod's.
+                version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, image.build_id)
+                known = self._known_names(version)
                 places = {each: image.address_of(each - mapping.start + mapping.offset) for each in addresses}
                 fresh = {place for place in places.values() if place is not None} - known.keys()
                 if fresh:
@@ -172,9 +176,9 @@ class Symbolizer:
             return dict.fromkeys(addresses)
         return {each: known[place] if place is not None else None for each, place in places.items()}
 
-    def _known_names(self, key: str) -> dict[int, str | None]:
-        known = self._files.setdefault(key, {})
-        self._files.move_to_end(key)
+    def _known_names(self, version: _FileVersion) -> dict[int, str | None]:
+        known = self._files.setdefault(version, {})
+        self._files.move_to_end(version)
         if len(self._files) > _MAX_FILES:
             self._files.popitem(last=False)
         return known

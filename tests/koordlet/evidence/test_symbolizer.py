@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from koordlet.evidence.elf_symbols import ElfImage
 from koordlet.evidence.symbolizer import Symbolizer
 from koordlet.host.files import HostTree
+from tests.koordlet.evidence.elf_files import SECTIONS_AT, elf
+from tests.trees import make_tree
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def test_a_library_function_has_its_name() -> None:
     symbolizer = Symbolizer(HostTree())
     symbolizer.remember([os.getpid()])
     address = address_of("PyObject_Call")
-    for _ in range(2):  # the second time from what is known of the build id
+    for _ in range(2):  # the second time from what is known of the file
         frame = symbolizer.user_frames(os.getpid(), [address + 1])[address + 1]
         assert (frame.text, frame.is_named) == ("PyObject_Call", True)
     assert not symbolizer.notes
@@ -67,3 +70,33 @@ def test_a_file_that_cannot_be_read_costs_its_own_names_alone(
     address = address_of("PyObject_Call")
     assert not symbolizer.user_frames(os.getpid(), [address])[address].is_named
     assert symbolizer.notes
+
+
+def map_file(content: bytes, root: Path, pid: int) -> None:
+    """Make a process of a host that maps a file with this content at 0x1000."""
+    line = f"1000-3000 r-xp 00000000 08:01 {pid} /app\n"
+    make_tree(root, {f"proc/{pid}/maps": line, f"proc/{pid}/comm": "app\n"})
+    (root / f"proc/{pid}/root").mkdir()
+    (root / f"proc/{pid}/root/app").write_bytes(content)
+
+
+def with_function(name: bytes) -> bytes:
+    """A file of one build id, whatever its function."""
+    strings = b"\0.note.gnu.build-id\0" + name + b"\0"
+    note = struct.pack("<III4s4s", 4, 4, 3, b"GNU", b"same")
+    symbol = struct.pack("<IBBHQQ", 20, 2, 0, 1, 0, 4096)
+    at = SECTIONS_AT + 3 * 64
+    sections = [
+        (0, 3, 0, 0, at, len(strings), 0),
+        (1, 7, 0, 0, at + len(strings), len(note), 0),
+        (0, 2, 0, 0, at + len(strings) + len(note), len(symbol), 0),
+    ]
+    return elf(*sections, segments=[(0, 4096, 0)], rest=strings + note + symbol).getvalue()
+
+
+def test_a_file_that_claims_the_build_id_of_another_does_not_name_its_functions(tmp_path: Path) -> None:
+    symbolizer = Symbolizer(HostTree(tmp_path))
+    for pid, name in ((70, b"evil"), (71, b"good")):
+        map_file(with_function(name), tmp_path, pid)
+    symbolizer.remember([70, 71])
+    assert [symbolizer.user_frames(pid, [0x1010])[0x1010].text for pid in (70, 71)] == ["evil", "good"]
