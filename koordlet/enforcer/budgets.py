@@ -45,12 +45,21 @@ class Budgets:
         self._counts[pod] = self._counts.get(pod, 0) + 1
         return ""
 
+    def take_back(self, target: str, now_seconds: float) -> None:
+        """Forget a change that was granted at this moment and not made."""
+        pod = pod_of(target, self.kinds)
+        self._granted.remove((now_seconds, pod))
+        self._count_off(pod)
+
     def _expire(self, now_seconds: float) -> None:
         while self._granted and self._granted[0][0] <= now_seconds - _WINDOW_SECONDS:
             _, pod = self._granted.popleft()
-            self._counts[pod] -= 1
-            if not self._counts[pod]:
-                del self._counts[pod]
+            self._count_off(pod)
+
+    def _count_off(self, pod: str) -> None:
+        self._counts[pod] -= 1
+        if not self._counts[pod]:
+            del self._counts[pod]
 
 
 def pod_of(target: str, kinds: Mapping[str, CgroupKind] = _NOTHING_KNOWN) -> str:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -45,6 +46,22 @@ ANSWER = "response"
 """Strategy whose actions answer verdicts."""
 _STATE_CHANGES_PER_MINUTE = 1_000_000
 """Protocol state is as much as there are pods; it takes nothing from the node's budget of actions."""
+_IMPOSSIBLE_BACKOFF_SECONDS = 10.0
+"""Time for which a quota is left alone that cannot be had for a cgroup below."""
+
+
+@dataclass(slots=True)
+class _Decisions:
+    """What the settings of a step come to; nothing of it is written or told yet."""
+
+    plans: list[WritePlan] = field(default_factory=list)
+    declined: list[Owner] = field(default_factory=list)
+    """Settings in effect that may be no longer."""
+    restored: list[Owner] = field(default_factory=list)
+    """Settings in effect whose original is wanted."""
+    not_granted: set[str] = field(default_factory=set)
+    """Targets of quotas that are declined."""
+    events: list[EnforcerEvent] = field(default_factory=list)
 
 
 class Enforcer:
@@ -80,6 +97,8 @@ class Enforcer:
         self._cgroups: tuple[CgroupInfo, ...] = ()
         self._claims: dict[str, Owner | None] | None = None
         """Of the step, once something is to be written."""
+        self._spent: set[tuple[Owner, bool]] = set()
+        """Owners that a budget was spent for in this step, with whether it is that of protocol state."""
         self._births = Births(knobs, writer)
         self._nested_quotas = NestedQuotas(knobs)
         self._state = ActiveState()
@@ -244,7 +263,9 @@ class Enforcer:
         settings = [intent for intent in requested if isinstance(intent, Setting)]
         self._spoken |= {one.strategy for one in settings} - set(silent)
         self._leases.verify()
-        settings += self._nested_quotas.settings(settings, self._cgroups, self._leases.active)
+        settings += self._nested_quotas.settings(
+            settings, self._cgroups, self._leases.active, self._leases.backoff_reason
+        )
         born = self._births.settings(settings, self._leases.active)
         settled = self._settled.owners(self._leases.active, [*settings, *born], self._protection, silent)
         carried = self._carried(settings, silent, settled)
@@ -425,10 +446,28 @@ class Enforcer:
             self._leases.release_groups({name for one in (*kept, *asked) for name in groups_of(one)})
 
     def _apply(self, winners: Mapping[Owner, Wanted], carried: Collection[int]) -> None:
-        plans, declined, restored = [], [], []
-        not_granted: set[str] = set()
-        queue = sorted(winners.values(), key=lambda one: (one.setting.strength, one.setting.target, one.setting.knob))
         self._claims = None
+        self._spent.clear()
+        decisions = self._decide(winners, carried)
+        granted = {target for target, knob in winners if knob is Knob.CPU_MAX} - decisions.not_granted
+        lacking, dependent = self._nested_quotas.not_together(granted)
+        refused = lacking | dependent
+        if refused:
+            decisions = self._decide(self._without(winners, refused), carried)
+            # Not before: a quota that was over budget must not be granted without those that depend on it.
+            for target in refused:
+                self._take_back(winners[target, Knob.CPU_MAX].setting)
+            for target, reason in lacking.items():
+                self._leases.back_off((target, Knob.CPU_MAX), reason, _IMPOSSIBLE_BACKOFF_SECONDS)
+        for event in decisions.events:
+            self._log.emit(event)
+        self._leases.release(decisions.declined, "it may no longer be")
+        self._leases.release(decisions.restored, "the original is wanted")
+        self._applier.apply(decisions.plans)
+
+    def _decide(self, winners: Mapping[Owner, Wanted], carried: Collection[int]) -> _Decisions:
+        found = _Decisions()
+        queue = sorted(winners.values(), key=lambda one: (one.setting.strength, one.setting.target, one.setting.knob))
         layers = [one for wanted in queue for one in (*wanted.bases, wanted.setting)]
         schemata = {one.target: one for one in layers if one.knob == Knob.RESCTRL_SCHEMATA}
         for wanted in queue:
@@ -436,7 +475,7 @@ class Enforcer:
             owner = (setting.target, setting.knob)
             lease = self._leases.active.get(owner)
             if lease is not None and self._is_in_effect(lease, wanted):
-                self._renew(lease, wanted, renews=id(setting) not in carried)
+                found.events.append(self._renew(lease, wanted, renews=id(setting) not in carried))
                 continue
             if lease is not None:
                 self._leases.verify_one(owner)
@@ -444,39 +483,32 @@ class Enforcer:
             try:
                 plan = self._plan(owner, wanted, schemata)
             except Declined as why:
-                self._log.emit(of_intent(setting, why.outcome, why.reason, file=why.file))
+                found.events.append(of_intent(setting, why.outcome, why.reason, file=why.file))
                 may_stay = why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF) or why.reason.endswith(NOT_KNOWN)
                 if lease is not None and may_stay and lease.setting.protocol_state == setting.protocol_state:
                     lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
                     continue
                 if setting.knob is Knob.CPU_MAX and why.outcome is not Outcome.GONE:
-                    not_granted.add(setting.target)
+                    found.not_granted.add(setting.target)
                 if wanted.bases:
                     # The action is declined; the protocol state below it is not.
                     if lease is not None and lease.bases:
                         self._leases.end_actions([owner], "it may no longer be")
                     queue += map(Wanted, wanted.bases)
                 elif lease is not None:
-                    declined.append(owner)
+                    found.declined.append(owner)
                 continue
             if lease is not None and plan.restores_originals:
-                restored.append(owner)
+                found.restored.append(owner)
             elif plan.change.assignments or plan.records or plan.stale:
-                plans.append(plan)
+                found.plans.append(plan)
             elif lease is not None:
-                self._renew(lease, wanted, renews=id(setting) not in carried)
+                found.events.append(self._renew(lease, wanted, renews=id(setting) not in carried))
             else:
-                self._log.emit(of_intent(setting, Outcome.UNCHANGED, setting.reason))
+                found.events.append(of_intent(setting, Outcome.UNCHANGED, setting.reason))
                 if setting.protocol_state and plan.found:
                     self._leases.take_found(setting, plan.found)
-        granted = {target for target, knob in winners if knob is Knob.CPU_MAX} - not_granted
-        refused = self._nested_quotas.not_together(granted)
-        if refused:
-            self._apply(self._without(winners, refused), carried)
-            return
-        self._leases.release(declined, "it may no longer be")
-        self._leases.release(restored, "the original is wanted")
-        self._applier.apply(plans)
+        return found
 
     def _without(self, winners: Mapping[Owner, Wanted], refused: Mapping[str, str]) -> dict[Owner, Wanted]:
         """Leave out quotas that are refused at these targets; protocol state below them stays."""
@@ -500,13 +532,13 @@ class Enforcer:
             return False
         return lease.granted_by is self._protection or not self._protection.refusal(setting.strategy, setting.target)
 
-    def _renew(self, lease: Lease, wanted: Wanted, *, renews: bool) -> None:
+    def _renew(self, lease: Lease, wanted: Wanted, *, renews: bool) -> EnforcerEvent:
         setting = wanted.setting
         lease.granted_by = self._protection
         if renews:
             lease.setting, lease.bases, lease.is_inherited = setting, wanted.bases, False
             lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
-        self._log.emit(of_intent(setting, Outcome.UNCHANGED, setting.reason))
+        return of_intent(setting, Outcome.UNCHANGED, setting.reason)
 
     def _plan(self, owner: Owner, wanted: Wanted, schemata: Mapping[str, Setting]) -> WritePlan:
         setting = wanted.setting
@@ -532,12 +564,28 @@ class Enforcer:
         plan = self._planner.plan(wanted, known, self._protection, aliases, original_of)
         if plan.change.assignments:
             self._check_claims(owners, plan)
-            budgets = self._state_budgets if setting.protocol_state else self._budgets
-            is_invisible = setting.strength is Strength.INVISIBLE
-            spent = budgets.spend(setting.target, self._clock.monotonic_seconds, is_invisible=is_invisible)
-            if spent:
-                raise Declined(Outcome.OVER_BUDGET, spent)
+            self._spend(owner, setting)
         return plan
+
+    def _spend(self, owner: Owner, setting: Setting) -> None:
+        """Once in a step, however often it is decided."""
+        if (owner, setting.protocol_state) in self._spent:
+            return
+        is_invisible = setting.strength is Strength.INVISIBLE
+        used_up = self._budgets_of(setting).spend(
+            setting.target, self._clock.monotonic_seconds, is_invisible=is_invisible
+        )
+        if used_up:
+            raise Declined(Outcome.OVER_BUDGET, used_up)
+        self._spent.add((owner, setting.protocol_state))
+
+    def _take_back(self, setting: Setting) -> None:
+        """Nothing is written for it: it costs nothing."""
+        if ((setting.target, setting.knob), setting.protocol_state) in self._spent:
+            self._budgets_of(setting).take_back(setting.target, self._clock.monotonic_seconds)
+
+    def _budgets_of(self, setting: Setting) -> Budgets:
+        return self._state_budgets if setting.protocol_state else self._budgets
 
     def _check_group(self, name: str, aliases: Mapping[str, str]) -> None:
         """Where `[enforcer] only` names cgroups, groups of other programs, and the root's, are left as they are."""

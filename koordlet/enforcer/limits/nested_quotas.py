@@ -7,7 +7,7 @@ the one above it impossible.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -35,15 +35,25 @@ class NestedQuotas:
         """Cgroup that gets a quota for one above it, and that one, in this step."""
 
     def settings(
-        self, asked: Sequence[Setting], cgroups: Iterable[CgroupInfo], active: Mapping[Owner, Lease]
+        self,
+        asked: Sequence[Setting],
+        cgroups: Iterable[CgroupInfo],
+        active: Mapping[Owner, Lease],
+        backoff_reason: Callable[[Owner], str],
     ) -> list[Setting]:
         """Return a quota for each cgroup that has, or shall have, more than an action gives a cgroup above it.
 
-        Until the step has found out what is granted (`not_together`), these are as much asked for as those above.
+        Until the step has found out what is granted (`not_together`), these are as much asked for as those above. An
+        action that is not in effect and is not written at present, for a `backoff_reason`, needs none.
         """
         self._above = {}
         quotas = {one.target: one for one in asked if one.knob == Knob.CPU_MAX and math.isfinite(_cpus(one))}
-        actions = {path: one for path, one in quotas.items() if not one.protocol_state}
+        actions = {
+            path: one
+            for path, one in quotas.items()
+            if not one.protocol_state
+            and (_is_action(active.get((path, Knob.CPU_MAX))) or not backoff_reason((path, Knob.CPU_MAX)))
+        }
         if not actions or not self._knobs.is_v1("cpu"):
             self._own.clear()
             return []
@@ -61,8 +71,9 @@ class NestedQuotas:
                 found.append(msgspec.structs.replace(least, target=info.path, reason=reason))
         return found
 
-    def not_together(self, granted: Collection[str]) -> dict[str, str]:
-        """Return the quotas that may not be written although they are `granted`, with the reasons, by path.
+    def not_together(self, granted: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the quotas that may not be written although they are `granted`, with the reasons, by path: those that
+        lack one below, and those below them.
 
         Once in a step: without these nothing else depends on another one.
         """
@@ -70,12 +81,13 @@ class NestedQuotas:
         for path, above in self._above.items():
             if path not in granted and above in granted:
                 lacking[above] = f"cgroup v1 needs a quota of {path} for it, which is not granted"
-        found = dict(lacking)
-        for path, above in self._above.items():
-            if path in granted and (above not in granted or above in lacking):
-                found[path] = f"the quota of {above} is not granted"
+        dependent = {
+            path: f"the quota of {above} is not granted"
+            for path, above in self._above.items()
+            if path in granted and (above not in granted or above in lacking)
+        }
         self._above = {}
-        return found
+        return lacking, dependent
 
     def _cpus_of(self, path: str, active: Mapping[Owner, Lease]) -> float:
         """CPUs by the cgroup's quota without ours; infinite without one."""
@@ -90,6 +102,10 @@ class NestedQuotas:
             except (Unsupported, CgroupGone, OSError, ValueError):
                 self._own[path] = math.inf
         return self._own[path]
+
+
+def _is_action(lease: Lease | None) -> bool:
+    return lease is not None and not lease.setting.protocol_state
 
 
 def _cpus(setting: Setting) -> float:

@@ -87,6 +87,25 @@ def test_a_quota_is_refused_where_the_one_below_may_not_be_had(host: FakeHost) -
     enforcer.close()
 
 
+def test_quotas_that_are_refused_cost_nothing_and_are_told_once(host: FakeHost) -> None:
+    enforcer = host.enforcer(changes_per_minute=3)
+    enforcer.rights = Rights()
+    host.make(f"{JOB}/own")
+    host.file(f"{JOB}/own", "cpu.cfs_quota_us").write_text("300000\n")
+    infos = (*cgroups(job=1000), replace(cgroup_info(9, f"{JOB}/own", qos=QoSClass.BE), owner_uid=1000))
+    seen = []
+    for _ in range(13):
+        events = enforcer.step([*asked(), want(Knob.CPU_MAX, "max 100000", OTHER)], infos, host.later(1.0))
+        assert [event.outcome for event in events if event.target == OTHER] == [Outcome.UNCHANGED]
+        seen += [event.outcome for event in events if event.target == BATCH]
+    backing_off = [Outcome.BACKING_OFF] * 9
+    assert seen == [Outcome.REFUSED, *backing_off, Outcome.REFUSED, *backing_off[:2]]
+    others = [want(Knob.CPU_MAX, text, OTHER) for text in ("90000 100000", "80000 100000", "70000 100000")]
+    for one in others:
+        assert Outcome.SET in [event.outcome for event in enforcer.step([*asked(), one], infos, host.later(1.0))]
+    enforcer.close()
+
+
 def test_quotas_in_effect_end_when_one_below_may_be_had_no_more(host: FakeHost) -> None:
     enforcer = host.enforcer()
     enforcer.rights = Rights()
