@@ -1,11 +1,14 @@
 """Changes below a directory of cgroups as the kernel tells them (inotify), to the depth of a pod's containers.
 
-Kernfs tells of directories that a process makes and removes, which is all that happens to cgroups. The watch of a
-directory ends with it; where the queue overflowed, everything is looked at anew.
+Kernfs tells of directories that a process makes and removes, which is all that happens to cgroups. It does not tell the
+watch of a directory that the directory is gone, as other file systems do (IN_IGNORED): the watch above does, and where
+none is above, the inode tells. Where the queue overflowed, everything is looked at anew.
 """
 
 import contextlib
 import ctypes
+import errno
+import logging
 import os
 import select
 import struct
@@ -14,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from api.plugin import Unsupported
+
+_log = logging.getLogger(__name__)
 
 DEPTH = 2
 """Levels below the kubelet's directory that are watched: classes, and pods, in which containers come and go."""
@@ -42,7 +47,11 @@ class TreeEvents:
             )
         self._watched: dict[int, tuple[bytes, int]] = {}
         """Path and level by watch."""
-        self._followed: frozenset[bytes] = frozenset()
+        self._watches: dict[bytes, int] = {}
+        """Watch by path."""
+        self._followed: dict[bytes, int] = {}
+        """Inode by path."""
+        self._has_told = False
         self._one_at_a_time = threading.Lock()
         self._wake, self._waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="cgroup-events", daemon=True)
@@ -57,8 +66,15 @@ class TreeEvents:
         """Watch a directory and those below it; return whether it is watched. Cheap where it is already."""
         path = os.fsencode(directory)
         with self._one_at_a_time:
-            if path not in self._followed and self._watch(path, 0):
-                self._followed |= {path}
+            try:
+                inode = os.stat(path).st_ino
+            except OSError:
+                self._forget(path)
+                return False
+            if self._followed.get(path) != inode:
+                self._forget(path)
+                if self._watch(path, 0):
+                    self._followed[path] = inode
             return path in self._followed
 
     def close(self, timeout_seconds: float = 5.0) -> None:
@@ -74,18 +90,37 @@ class TreeEvents:
 
     def _watch(self, path: bytes, level: int) -> bool:
         """Watch a directory, then what is below it: what comes between the two is told twice, never not at all."""
-        if len(self._watched) >= MAX_WATCHES:
+        if path not in self._watches and len(self._watched) >= MAX_WATCHES:
+            self._tell_once(f"no more than {MAX_WATCHES} directories are watched")
             return False
         watch = self._libc.inotify_add_watch(self._fd, path, _WANTED)
         if watch < 0:
+            if ctypes.get_errno() == errno.ENOSPC:
+                self._tell_once("fs.inotify.max_user_watches are used up")
             return False  # gone again, or no watch is left: the walk sees it
+        if self._watches.get(path, watch) != watch:
+            self._forget(path)
         self._watched[watch] = (path, level)
+        self._watches[path] = watch
         if level < DEPTH:
             with contextlib.suppress(OSError), os.scandir(path) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         self._watch(entry.path, level + 1)
         return True
+
+    def _forget(self, path: bytes) -> None:
+        """End the watches of a directory that is gone and of those below it."""
+        for each in [one for one in self._watches if one == path or one.startswith(path + b"/")]:
+            watch = self._watches.pop(each)
+            del self._watched[watch]
+            self._followed.pop(each, None)
+            self._libc.inotify_rm_watch(self._fd, watch)
+
+    def _tell_once(self, reason: str) -> None:
+        if not self._has_told:
+            self._has_told = True
+            _log.warning("containers that live for a moment may be missed: %s", reason)
 
     def _run(self) -> None:
         poll = select.poll()
@@ -105,15 +140,21 @@ class TreeEvents:
                 name = data[offset + _EVENT.size : offset + _EVENT.size + length].rstrip(b"\0")
                 offset += _EVENT.size + length
                 if mask & _IN_Q_OVERFLOW:
-                    for path in self._followed:
-                        self._watch(path, 0)
+                    self._look_anew()
                     changed = True
-                elif mask & _IN_IGNORED:
-                    gone, _ = self._watched.pop(watch, (b"", 0))
-                    self._followed -= {gone}
+                elif mask & _IN_IGNORED and watch in self._watched:
+                    self._forget(self._watched[watch][0])
                 elif mask & _IN_ISDIR and watch in self._watched:
                     path, level = self._watched[watch]
-                    if mask & (_IN_CREATE | _IN_MOVED_TO) and level < DEPTH:
+                    if mask & (_IN_DELETE | _IN_MOVED_FROM):
+                        self._forget(path + b"/" + name)
+                    elif level < DEPTH:
                         self._watch(path + b"/" + name, level + 1)
                     changed = True
         return changed
+
+    def _look_anew(self) -> None:
+        for path in [one for one in self._watches if not os.path.isdir(one)]:
+            self._forget(path)
+        for path in list(self._followed):
+            self._watch(path, 0)

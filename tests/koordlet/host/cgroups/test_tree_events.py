@@ -75,12 +75,21 @@ def test_a_directory_that_went_and_came_is_followed_again(tmp_path: Path, events
     told.expect()
 
 
-def test_watches_are_bounded(tmp_path: Path, events: TreeEvents, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watches_are_bounded(
+    tmp_path: Path,
+    events: TreeEvents,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     monkeypatch.setattr(tree_events, "MAX_WATCHES", 4)
     for number in range(10):
         (tmp_path / f"kubepods/pod-{number}").mkdir(parents=True)
     assert events.follow(tmp_path / "kubepods")
     assert events.watches == 4
+    assert [one.message for one in caplog.records] == [
+        "containers that live for a moment may be missed: no more than 4 directories are watched"
+    ]
     (tmp_path / "kubepods/another").mkdir()
     told.expect()
 
