@@ -89,6 +89,8 @@ class Plan:
     """A pod between choice and binding."""
 
     given: dict[Key, Given]
+    keys: tuple[Key, ...] = ()
+    """All claims of the pod, also those that had their devices before."""
     sent: bool = False
 
 
@@ -124,8 +126,8 @@ class DynamicResources(Plugin[Claims]):
         self._plans: dict[str, Plan] = {}
         self._leaving: set[tuple[Key, str]] = set()
         """Claims with the UID of a pod of ours that they were reserved for and that did not come to be bound."""
-        self._release: set[Key] = set()
-        """Claims to take devices from, on which nobody else counts."""
+        self._release: dict[Key, tuple[str, str]] = {}
+        """Claims to take devices from, each as it was looked at: its version, and the UID of the pod that it bars."""
         self._classes_of: dict[Key, set[PodClass]] = {}
         self._version = 0
         self._answers: dict[tuple[str, DeviceId], bool] = {}
@@ -241,14 +243,16 @@ class DynamicResources(Plugin[Claims]):
         return spec.bits
 
     def post_filter(self, attempt: Attempt, spec: Claims, failure: Failure) -> Nomination | None:
-        """Devices that were given for a node without room are given back, where nobody else uses the claim."""
+        """Devices are given back that alone keep the pod from a node, where nobody else uses the claim."""
+        barred = self._barred(spec, failure)
         claims = self.handle.objects(CLAIMS)
-        for key in spec.keys if not spec.refused else ():
+        for key in spec.keys if barred else ():
             claim: ResourceClaim | None = claims.get(key)
             if claim is None or claim.status.allocation is None or claim.status.allocation.node_selector is None:
                 continue
-            if all(each.uid == attempt.pod.uid for each in claim.status.reserved_for):
-                self._release.add(key)
+            selector = claim.status.allocation.node_selector
+            if _idle(claim, attempt.pod.uid) and not all(self._reaches(selector, row) for row in barred):
+                self._release[key] = (claim.metadata.resource_version, attempt.pod.uid)
         return None
 
     def permit(self, attempt: Attempt, spec: Claims, row: Row) -> Reason | None:
@@ -256,7 +260,7 @@ class DynamicResources(Plugin[Claims]):
         given = self._given(spec, row, attempt.pod.uid)
         if given is None:
             return Reason("devices were given to another claim meanwhile")
-        self._plans[attempt.pod.uid] = Plan(given)
+        self._plans[attempt.pod.uid] = Plan(given, spec.keys)
         for key, devices in given.items():
             self._chosen[key] = Choice(attempt.pod.uid, frozenset(device.id for _, device in devices))
             self._version += 1
@@ -312,28 +316,37 @@ class DynamicResources(Plugin[Claims]):
                 self._leaving.discard((key, uid))
             elif any(each.uid == uid for each in claim.status.reserved_for):
                 writes.append(_without(claim, key, uid))
-        for key in list(self._release):
+        release, self._release = self._release, {}
+        in_use = {key for plan in self._plans.values() for key in plan.keys} if release else set()
+        for key, (version, uid) in release.items():
             claim = claims.get(key)
-            self._release.discard(key)
-            if claim is not None and claim.status.allocation is not None and key not in self._in_use():
-                status = {"allocation": None, "reservedFor": None}
-                body = {"metadata": _as_seen(claim), "status": status}
-                writes.append(Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False))
+            if claim is None or claim.metadata.resource_version != version or key in in_use or not _idle(claim, uid):
+                continue
+            body = {"metadata": _as_seen(claim), "status": {"allocation": None, "reservedFor": None}}
+            writes.append(Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False))
         return writes
 
     # Internals
 
-    def _in_use(self) -> set[Key]:
-        return {key for plan in self._plans.values() for key in plan.given}
+    def _barred(self, spec: Claims, failure: Failure) -> list[int]:
+        """Rows that take the pod as far as the filters before this one say, and that its claims' devices are not on."""
+        text = self.reasons(spec)[0].text
+        places = [place for place, each in enumerate(failure.reasons) if each.plugin == self.name and each.text == text]
+        if failure.reason is not None or not places:
+            return []
+        return [int(row) for row in np.flatnonzero(failure.bits & (1 << places[0]))]
+
+    def _reaches(self, selector: NodeSelector, row: Row) -> bool:
+        snapshot = self.handle.snapshot
+        labels, name = snapshot.labels.of(row), snapshot.names[row]
+        return any(node_term_matches(term, labels, name) for term in selector.node_selector_terms)
 
     def _judge(self, spec: Claims, row: Row, uid: str) -> int:
         snapshot = self.handle.snapshot
         if not snapshot.live[row]:
             return 0
-        labels, name = snapshot.labels.of(row), snapshot.names[row]
-        for selector in spec.allocated:
-            if not any(node_term_matches(term, labels, name) for term in selector.node_selector_terms):
-                return OUT_OF_REACH
+        if not all(self._reaches(selector, row) for selector in spec.allocated):
+            return OUT_OF_REACH
         if not spec.open:
             return 0
         try:
@@ -417,6 +430,11 @@ def _consumers(claim: ResourceClaim) -> list[dict[str, str]]:
         }
         for each in claim.status.reserved_for
     ]
+
+
+def _idle(claim: ResourceClaim, uid: str) -> bool:
+    """Return whether no other pod may use the claim."""
+    return all(each.uid == uid for each in claim.status.reserved_for)
 
 
 def _as_seen(claim: ResourceClaim) -> dict[str, str]:

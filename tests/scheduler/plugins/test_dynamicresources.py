@@ -145,17 +145,21 @@ def test_what_was_written_for_a_binding_that_failed_is_taken_back() -> None:
     assert isinstance(attempt(made, asking("r", "d"), 70.0), BindingPlan)
 
 
+def on_n0() -> dict[str, Any]:
+    results = [{"request": "r", "driver": "d.io", "pool": "n0", "device": "gpu0"}]
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
+    return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+
+
+def with_a_cpu(name: str) -> Pod:
+    return asking(name, "c", container={"resources": {"requests": {"cpu": "1"}}})
+
+
 def test_devices_on_a_node_without_room_are_given_back() -> None:
     made = cluster(n0=("gpu0",), n1=("gpu0",))
     made.on_pod(Action.ADD, pod("old", {"cpu": "4"}, nodeName="n0"), 0.0)
-    results = [{"request": "r", "driver": "d.io", "pool": "n0", "device": "gpu0"}]
-    fields = [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
-    allocation = {
-        "devices": {"results": results},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
-    }
-    claim(made, "c", status={"allocation": allocation})
-    refused = attempt(made, asking("p", "c", container={"resources": {"requests": {"cpu": "1"}}}))
+    claim(made, "c", status={"allocation": on_n0()})
+    refused = attempt(made, with_a_cpu("p"))
     assert "did not reach the devices" in str(refused)
     made.tick(1.0)
     (write,) = [write for write in made.writes if write.resource is CLAIMS]
@@ -164,6 +168,44 @@ def test_devices_on_a_node_without_room_are_given_back() -> None:
     outcome = made.schedule_one(10.0)
     assert outcome is not None
     assert outcome.node == "n1"
+
+
+def test_devices_stay_with_a_claim_that_another_pod_began_to_use() -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0",))
+    made.on_pod(Action.ADD, pod("old", {"cpu": "4"}, nodeName="n0"), 0.0)
+    claim(made, "c", status={"allocation": on_n0()})
+    assert isinstance(attempt(made, with_a_cpu("a")), str)
+    plan = attempt(made, asking("b", "c"))
+    assert isinstance(plan, BindingPlan)
+    made.tick(1.0)
+    assert [write for write in made.writes if write.resource is CLAIMS] == [], "b is being bound"
+    made.bound(plan, 1.0)
+
+    assert isinstance(attempt(made, with_a_cpu("d"), 2.0), str)
+    consumers = [{"resource": "pods", "name": "b", "uid": "uid-b"}]
+    claim(made, "c", status={"allocation": on_n0(), "reservedFor": consumers}, resourceVersion="2")
+    made.tick(3.0)
+    assert [write for write in made.writes if write.resource is CLAIMS] == []
+
+
+def test_a_claim_that_changed_since_keeps_its_devices() -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0",))
+    made.on_pod(Action.ADD, pod("old", {"cpu": "4"}, nodeName="n0"), 0.0)
+    claim(made, "c", status={"allocation": on_n0()})
+    assert isinstance(attempt(made, with_a_cpu("a")), str)
+    claim(made, "c", status={"allocation": on_n0()}, resourceVersion="2")
+    made.tick(1.0)
+    assert [write for write in made.writes if write.resource is CLAIMS] == []
+
+
+def test_devices_are_not_given_back_for_want_of_cpus_on_every_node() -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0",))
+    for name in ("n0", "n1"):
+        made.on_pod(Action.ADD, pod(f"on-{name}", {"cpu": "4"}, nodeName=name), 0.0)
+    claim(made, "c", status={"allocation": on_n0()})
+    assert "Insufficient cpu" in str(attempt(made, with_a_cpu("a")))
+    made.tick(1.0)
+    assert [write for write in made.writes if write.resource is CLAIMS] == []
 
 
 def test_claims_of_a_template_are_the_pods_own() -> None:
