@@ -2,9 +2,10 @@
 
 There are literals, lists, `device.driver`, `device.attributes[...]`, `device.capacity[...]`, comparisons, `in`, `&&`,
 `||`, `!`, `?:`, arithmetic, `has`, `size`, `cel.bind`, quantities, versions and the plain functions of strings. There
-are no loops (`all`, `exists`, `map`, ...) and no regular expressions: an expression takes time in proportion to its
-length. What is not there is refused by name when the expression is compiled. Sources: the CEL language definition;
-Kubernetes' `resource.k8s.io/v1` CELDeviceSelector.
+are no loops (`all`, `exists`, `map`, ...) and no regular expressions, and a list is compared where it is written: it is
+not bound to a name, chosen by `?:` or part of a list, which could make it as large as a power of the expression's
+length. So an expression takes time in proportion to its length. What is not there is refused by name when the
+expression is compiled. Sources: the CEL language definition; Kubernetes' `resource.k8s.io/v1` CELDeviceSelector.
 """
 
 import re
@@ -72,6 +73,18 @@ class Selectable:
 
 Scope = Mapping[str, Any]
 Node = Callable[[Scope], Any]
+Step = Callable[[Any, Scope], Any]
+"""What is done with the value to its left."""
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A list as it is written; a Node."""
+
+    items: list[Node]
+
+    def __call__(self, scope: Scope) -> list[Any]:
+        return [item(scope) for item in self.items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,10 @@ class Expression:
 
     def selects(self, device: Selectable) -> bool:
         """Return whether the device is meant. Raises EvaluationError, which the claim's author is told of."""
-        value = self._root({"device": device})
+        try:
+            value = self._root({"device": device})
+        except RecursionError:
+            _fail(f"too many levels: {self.text[:80]}")
         if not isinstance(value, bool):
             raise EvaluationError(f"the result is no bool: {self.text[:80]}")
         return value
@@ -94,7 +110,10 @@ def compiled(text: str) -> Expression:
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"longer than {MAX_LENGTH} characters")
     parser = _Parser(_tokens(text))
-    root = parser.ternary(0)
+    try:
+        root = parser.ternary(0)
+    except RecursionError as error:
+        raise ExpressionError("too many levels") from error
     parser.end()
     return Expression(text, root)
 
@@ -172,9 +191,9 @@ class _Parser:
         test = self._either(depth)
         if not self._take("?"):
             return test
-        then = self.ternary(depth + 1)
+        then = _no_list(self.ternary(depth + 1), "chosen by ?:")
         self._need(":")
-        other = self.ternary(depth + 1)
+        other = _no_list(self.ternary(depth + 1), "chosen by ?:")
         return lambda scope: then(scope) if _bool(test(scope)) else other(scope)
 
     def _either(self, depth: int) -> Node:
@@ -190,22 +209,22 @@ class _Parser:
         return parts[0] if len(parts) == 1 else _joined(parts, decides=False)
 
     def _relation(self, depth: int) -> Node:
-        left = self._sum(depth)
+        left, steps = self._sum(depth), list[Step]()
         while (sign := self._one_of("==", "!=", "<=", ">=", "<", ">", "in")) is not None:
-            left = _binary(_RELATIONS[sign], left, self._sum(depth))
-        return left
+            steps.append(_with(_RELATIONS[sign], self._sum(depth)))
+        return _chain(left, steps)
 
     def _sum(self, depth: int) -> Node:
-        left = self._product(depth)
+        left, steps = self._product(depth), list[Step]()
         while (sign := self._one_of("+", "-")) is not None:
-            left = _binary(_ARITHMETIC[sign], left, self._product(depth))
-        return left
+            steps.append(_with(_ARITHMETIC[sign], self._product(depth)))
+        return _chain(left, steps)
 
     def _product(self, depth: int) -> Node:
-        left = self._unary(depth)
+        left, steps = self._unary(depth), list[Step]()
         while (sign := self._one_of("*", "/", "%")) is not None:
-            left = _binary(_ARITHMETIC[sign], left, self._unary(depth))
-        return left
+            steps.append(_with(_ARITHMETIC[sign], self._unary(depth)))
+        return _chain(left, steps)
 
     def _unary(self, depth: int) -> Node:
         nots = minuses = 0
@@ -222,20 +241,16 @@ class _Parser:
         return inner
 
     def _postfix(self, depth: int) -> Node:
-        value = self._primary(depth)
-        for _ in range(MAX_DEPTH):
+        value, steps = self._primary(depth), list[Step]()
+        while len(steps) < MAX_DEPTH:
             if self._take("."):
                 name = self._name()
-                if self._take("("):
-                    value = _method(name, value, self._arguments(depth))
-                else:
-                    value = _field(value, name)
+                steps.append(_method(name, self._arguments(depth)) if self._take("(") else _field(name))
             elif self._take("["):
-                key = self.ternary(depth + 1)
+                steps.append(_with(_index, self.ternary(depth + 1)))
                 self._need("]")
-                value = _binary(_index, value, key)
             else:
-                return value
+                return _chain(value, steps)
         raise ExpressionError(f"more than {MAX_DEPTH} steps from one value")
 
     def _primary(self, depth: int) -> Node:
@@ -247,8 +262,7 @@ class _Parser:
             self._need(")")
             return inner
         if token == "[":
-            items = self._arguments(depth, "]")
-            return lambda scope: [item(scope) for item in items]
+            return _List([_no_list(item, "inside a list") for item in self._arguments(depth, "]")])
         if kind != "name":
             raise ExpressionError(f"not understood: {token!r}")
         if token in ("true", "false"):
@@ -266,10 +280,10 @@ class _Parser:
             raise ExpressionError("of cel there is bind alone")
         name = self._name()
         self._need(",")
-        value = self.ternary(depth + 1)
+        value = _no_list(self.ternary(depth + 1), "bound to a name")
         self._need(",")
         self._bound.append(name)
-        body = self.ternary(depth + 1)
+        body = _no_list(self.ternary(depth + 1), "returned by cel.bind")
         self._bound.pop()
         self._need(")")
         return lambda scope: body({**scope, name: value(scope)})
@@ -346,13 +360,32 @@ def _joined(parts: list[Node], *, decides: bool) -> Node:
     return evaluate
 
 
-def _binary(operation: Callable[[Any, Any], Any], left: Node, right: Node) -> Node:
-    return lambda scope: operation(left(scope), right(scope))
+def _no_list(node: Node, place: str) -> Node:
+    if isinstance(node, _List):
+        raise ExpressionError(f"a list {place} is not supported here")
+    return node
 
 
-def _field(value: Node, name: str) -> Node:
+def _chain(first: Node, steps: list[Step]) -> Node:
+    """`first` and what is done with it, in a loop: the length of a chain is no depth."""
+    if not steps:
+        return first
+
     def evaluate(scope: Scope) -> Any:
-        found = value(scope)
+        value = first(scope)
+        for step in steps:
+            value = step(value, scope)
+        return value
+
+    return evaluate
+
+
+def _with(operation: Callable[[Any, Any], Any], right: Node) -> Step:
+    return lambda left, scope: operation(left, right(scope))
+
+
+def _field(name: str) -> Step:
+    def evaluate(found: Any, _: Scope) -> Any:
         if isinstance(found, Selectable):
             if name not in ("driver", "attributes", "capacity"):
                 _fail(f"device has no {name}")
@@ -362,12 +395,12 @@ def _field(value: Node, name: str) -> Node:
     return evaluate
 
 
-def _method(name: str, value: Node, arguments: list[Node]) -> Node:
+def _method(name: str, arguments: list[Node]) -> Step:
     method = _METHODS.get((name, len(arguments)))
     if method is None:
         why = "loops and regular expressions are" if name in _LOOPS else f"{name} with {len(arguments)} arguments is"
         raise ExpressionError(f"{why} not supported here")
-    return lambda scope: method(value(scope), *(argument(scope) for argument in arguments))
+    return lambda value, scope: method(value, *[argument(scope) for argument in arguments])
 
 
 def _fail(problem: str) -> NoReturn:
@@ -389,6 +422,8 @@ def _index(value: Any, key: Any) -> Any:
 def _equal(left: Any, right: Any) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
     return bool(left == right)
 
 

@@ -1,5 +1,6 @@
 """Device selectors: what they select, what they refuse, and that they end whatever they are given."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -51,6 +52,10 @@ SELECTED = [
     (f"{OWN}.nothing || true", True),
     (f"{OWN}.nothing && false", False),
     (r'"a\"b" == ' + "'a\"b'", True),
+    ("[1, 2] == [1, 2] && [1, 2] != [2, 1] && [1] != [1, 1]", True),
+    ("[true] == [1]", False),
+    ("1" + "+1" * 1000 + " == 1001", True),
+    ("1 - 2 - 3 == -4 && 8 / 2 / 2 == 2", True),
 ]
 
 
@@ -100,6 +105,10 @@ REFUSED = [
     (r'"\u0041" == "A"', "escape"),
     ("1 == 1 || " * 2000 + "true", "longer"),
     ("a @ b", "not understood"),
+    ("[[1]] == [[1]]", "a list inside a list"),
+    ("cel.bind(a, ([1]), a == a)", "a list bound to a name"),
+    ("(true ? [1] : [2]) == [1]", "a list chosen by"),
+    ("cel.bind(a, 1, [a]) == [1]", "a list returned by cel.bind"),
 ]
 
 
@@ -108,6 +117,28 @@ def test_what_is_refused(row: int) -> None:
     text, named = REFUSED[row]
     with pytest.raises(ExpressionError, match=named):
         compiled(text)
+
+
+@pytest.mark.parametrize("level", ["({}+1)", "({}==1)", "size({}[0].a)", "({}?1:1)", "!(true||true&&1=={}*1+1)"])
+def test_depth_of_what_is_compiled_is_bounded(level: str) -> None:
+    text = "1"
+    for _ in range(30):
+        text = level.format(text)
+    try:
+        compiled(text).selects(DEVICE)
+    except EvaluationError as error:
+        assert "levels" not in str(error)
+    with pytest.raises(ExpressionError, match="deeper"):
+        for _ in range(70):
+            compiled(text := level.format(text))
+
+
+def test_what_recurses_too_far_is_the_expressions_fault() -> None:
+    def below(levels: int) -> bool:
+        return below(levels - 1) if levels else compiled("(" * 60 + "1" + ")" * 60 + "== 1").selects(DEVICE)
+
+    with pytest.raises((ExpressionError, EvaluationError), match="too many levels"):
+        below(sys.getrecursionlimit() - 150)
 
 
 WORDS = [
