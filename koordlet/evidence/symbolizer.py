@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from koordlet.evidence.elf_symbols import ElfImage, Functions, printable
 from koordlet.evidence.kernel_symbols import KernelSymbols
-from koordlet.evidence.perf_maps import MAX_BYTES, parse_perf_map
+from koordlet.evidence.perf_maps import PerfMaps
 from koordlet.host.files import HostTree
 from koordlet.host.process_files import (
     Mapping,
@@ -66,6 +66,7 @@ class Symbolizer:
         self._kernel = KernelSymbols(tree, between)
         self._processes: dict[int, _Process] = {}
         self._files: OrderedDict[_FileVersion, dict[int, str | None]] = OrderedDict()
+        self._perf_maps = PerfMaps(between)
         self._until = math.inf
         self.notes: set[str] = set()
         """Reasons for missing names, until `forget`."""
@@ -86,9 +87,10 @@ class Symbolizer:
                 self._processes[pid] = _Process(name, inner, mappings, [each.start for each in mappings])
 
     def forget(self) -> None:
-        """Drop processes, notes and the time limit: numbers of processes are used again."""
+        """Drop processes, notes and limits: numbers of processes are used again."""
         self._processes.clear()
         self.notes.clear()
+        self._perf_maps = PerfMaps(self._between)
         self._until = math.inf
 
     def name_of(self, pid: int) -> str:
@@ -132,20 +134,28 @@ class Symbolizer:
         }
 
     def _compiled_frames(self, pid: int, process: _Process, addresses: Sequence[int]) -> dict[int, Frame]:
-        functions = self._perf_map(pid, process.inner_pid)
+        names = self._perf_map_names(pid, process.inner_pid, addresses)
         frames = {}
         for address in addresses:
-            name = functions.at(address) if functions is not None else None
+            name = names.get(address)
             mapping = process.mapping_at(address)
             frames[address] = Frame(name, is_named=True) if name else Frame(_place(mapping), is_named=False)
         return frames
 
-    def _perf_map(self, pid: int, inner_pid: int) -> Functions | None:
-        descriptor = open_below_root(self._tree, pid, f"/tmp/perf-{inner_pid}.map")
+    def _perf_map_names(self, pid: int, inner_pid: int, addresses: Sequence[int]) -> dict[int, str]:
+        path = f"/tmp/perf-{inner_pid}.map"
+        descriptor = open_below_root(self._tree, pid, path)
         if descriptor is None:
-            return None
-        with os.fdopen(descriptor, "rb") as stream:
-            return parse_perf_map(stream.read(MAX_BYTES))
+            return {}
+        try:
+            with os.fdopen(descriptor, "rb") as stream:
+                names, is_whole = self._perf_maps.names(stream, addresses)
+        except OSError as error:
+            self.notes.add(f"{path}: {error.strerror}")
+            return {}
+        if not is_whole:
+            self.notes.add(f"{path}: too long, the rest is not read")
+        return names
 
     def _names_in(self, pid: int, mapping: Mapping, addresses: Sequence[int]) -> dict[int, str | None]:
         """Function by address in one mapped file."""

@@ -1,4 +1,4 @@
-"""Function names from ELF files: this interpreter's own, hostile ones, perf maps, and the kernel's table."""
+"""Function names from ELF files: this interpreter's own, hostile ones and the kernel's table."""
 
 import io
 import struct
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from koordlet.evidence import elf_symbols
 from koordlet.evidence.elf_symbols import ElfImage, printable
 from koordlet.evidence.kernel_symbols import KernelSymbols
-from koordlet.evidence.perf_maps import parse_perf_map
 from koordlet.host.files import HostTree
 from tests.koordlet.evidence.elf_files import elf
 from tests.trees import make_tree
@@ -65,19 +64,6 @@ def test_a_name_without_end_ends_the_reading(monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_is_read_when_the_time_is_over() -> None:
     with pytest.raises(ValueError, match="no time"):
         ElfImage(elf((0,) * 7), time.monotonic())
-
-
-def test_a_function_ends_with_its_size() -> None:
-    functions = parse_perf_map(b"1000 20 hot_loop\nnot a line\n2000 0 tail\n1000 10 py::serve:/app/serve.py\n")
-    assert functions is not None
-    assert functions.at(0xFFF) is None
-    assert functions.at(0x100F) == "py::serve:/app/serve.py"  # the later entry of an address counts
-    assert functions.at(0x1010) is None
-    assert functions.at(0x9000) == "tail"
-
-
-def test_lines_that_are_none_make_no_map() -> None:
-    assert parse_perf_map(b"\x00\xff\nroot:x:0:0::/root:/bin/sh\n") is None
 
 
 def test_names_from_outside_can_be_printed() -> None:

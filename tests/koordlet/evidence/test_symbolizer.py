@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,3 +101,18 @@ def test_a_file_that_claims_the_build_id_of_another_does_not_name_its_functions(
         map_file(with_function(name), tmp_path, pid)
     symbolizer.remember([70, 71])
     assert [symbolizer.user_frames(pid, [0x1010])[0x1010].text for pid in (70, 71)] == ["evil", "good"]
+
+
+def test_a_long_perf_map_costs_little_memory_and_is_told(perf_map: Path) -> None:
+    symbolizer = Symbolizer(HostTree())
+    symbolizer.remember([os.getpid()])
+    perf_map.write_bytes(b"1000 20 hot\n" + b"".join(b"%x 1 f\n" % (0x10000 + each) for each in range(500_000)))
+    tracemalloc.start()
+    try:
+        frame = symbolizer.user_frames(os.getpid(), [0x1004])[0x1004]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert frame.text == "hot"
+    assert peak < 16 << 20
+    assert any("too long" in note for note in symbolizer.notes)
