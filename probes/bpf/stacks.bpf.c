@@ -11,6 +11,7 @@
 #define FRAMES 64
 #define STACK_EVERY_NS 1000000
 #define NOT_TAKEN (-1000)
+#define TASK_DEAD 0x80 /* include/linux/sched.h */
 
 enum lost_place { LOST_TOTAL, LOST_WAIT, LOST_PLACES };
 
@@ -105,26 +106,32 @@ static __always_inline bool may_take(u64 now)
 	return true;
 }
 
-static __always_inline bool is_runnable(struct task_struct *task)
+static __always_inline u64 state_of(struct task_struct *task)
 {
 	struct task_struct___state *old = (void *)task;
 
 	if (bpf_core_field_exists(task->__state))
-		return !task->__state;
-	return !old->state;
+		return task->__state;
+	return old->state;
 }
 
 static __always_inline void begin_wait(void *ctx, bool preempt, struct task_struct *task, u64 now)
 {
 	u64 identity = task_identity(task, task_cgroup(task));
 	struct stacks_wait wait = {.since_ns = now};
+	u64 state = state_of(task);
 	u32 pid = task->pid;
 
 	if (!pid || !(role_of(identity) & WAITS_TOO))
 		return;
+	if (state & TASK_DEAD) {
+		/* It never runs again, so nothing would end the wait. */
+		bpf_map_delete_elem(&waits, &pid);
+		return;
+	}
 	wait.key.cgroup = identity;
 	wait.key.tgid = task->tgid;
-	wait.key.kind = preempt || is_runnable(task) ? PREEMPTED : BLOCKED;
+	wait.key.kind = preempt || !state ? PREEMPTED : BLOCKED;
 	wait.key.kernel = wait.key.user = NOT_TAKEN;
 	if (may_take(now)) {
 		wait.key.kernel = bpf_get_stackid(ctx, &traces, 0);

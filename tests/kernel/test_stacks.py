@@ -107,6 +107,17 @@ def test_waits_are_between_the_times_that_enclose_them(stacks: Stacks, tree: Cgr
         assert inner_ns <= outer_ns
 
 
+def test_a_thread_that_ended_does_not_wait(stacks: Stacks, tree: CgroupTree) -> None:
+    with tree.make_cgroup("stacks-ended") as victim:
+        stacks.begin({victim.cgroup_id: Role.WAITS_TOO})
+        child = victim.spawn(["/bin/sleep", "0.1"])
+        child.wait()
+        time.sleep(0.5)
+        samples = stacks.end()
+        waited_ns = sum(sample.ns for sample in samples.stacks if sample.tgid == child.pid)
+        assert 100_000_000 <= waited_ns < 500_000_000
+
+
 def test_nothing_stays_in_the_kernel(stacks: Stacks) -> None:
     stacks.begin({})
     with pytest.raises(RuntimeError):
