@@ -92,19 +92,16 @@ def test_waits_are_between_the_times_that_enclose_them(stacks: Stacks, tree: Cgr
         stepper = Stepper(victim, 0, "spin(0.02); time.sleep(0.1)", SPIN_SETUP)
         began_ns = time.monotonic_ns()
         stacks.begin({victim.cgroup_id: Role.WAITS_TOO})
-        inner_ns = time.monotonic_ns()
         for _ in range(3):
             stepper.step()
-        inner_ns = time.monotonic_ns() - inner_ns
         samples = stacks.end()
         outer_ns = time.monotonic_ns() - began_ns
-        waited_ns = sum(sample.ns for sample in samples.stacks if sample.kind is not SampleKind.ON_CPU)
+        waits = [sample for sample in samples.stacks if sample.kind is not SampleKind.ON_CPU]
         blocked = [sample for sample in samples.stacks if sample.kind is SampleKind.BLOCKED]
         assert stepper.pid in samples.seen_tids
         assert sum(sample.ns for sample in blocked) >= 3 * 100_000_000
-        assert waited_ns <= outer_ns
+        assert sum(sample.ns for sample in waits) <= outer_ns - 3 * 20_000_000  # it spun meanwhile
         assert all(sample.kernel for sample in blocked if sample.taken)
-        assert inner_ns <= outer_ns
 
 
 def test_a_thread_that_ended_does_not_wait(stacks: Stacks, tree: CgroupTree) -> None:
