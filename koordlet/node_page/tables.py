@@ -28,7 +28,7 @@ def group_of(cause: str) -> str:
         return "kernel" if word in ("kernel", "irq", "compaction") else "others"
     if "quota" in word or "limit" in word:
         return "quota"
-    return "own" if word == "self" else "rest"
+    return "own" if word == "self" or word.startswith("own_") else "rest"
 
 
 def victims(rows: Sequence[TopRow]) -> Markup:

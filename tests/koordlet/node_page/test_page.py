@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from api.loss import LOSS_CAUSES
 from koordlet.node_page.page import render
 from koordlet.node_page.tables import group_of
 from koordlet.node_page.timeline import timeline
@@ -90,6 +91,7 @@ def test_bars_end_at_the_edges_of_the_timeline() -> None:
         ("memory:compaction", "kernel"),
         ("blockio:queue", "others"),
         ("cpu:self", "own"),
+        ("cpu:own_irq", "own"),
         ("cpu:ancestor_quota", "quota"),
         ("memory:own_limit", "quota"),
         ("cpu:unknown", "rest"),
@@ -97,3 +99,7 @@ def test_bars_end_at_the_edges_of_the_timeline() -> None:
 )
 def test_causes_are_coloured_by_what_can_be_done_about_them(cause: str, group: str) -> None:
     assert group_of(cause) == group
+
+
+def test_only_idle_cpus_and_unknown_waits_are_of_no_group() -> None:
+    assert {cause.name for cause in LOSS_CAUSES if group_of(cause.name) == "rest"} == {"cpu:idle", "cpu:unknown"}
