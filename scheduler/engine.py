@@ -34,7 +34,7 @@ from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result
 from scheduler.placer import Placer
 from scheduler.podqueue import PodQueue, QueueBackoff, QueuedPod, QueueState
 from scheduler.profile import SchedulerSettings, build
-from scheduler.watched_objects import WatchedObjects, listeners
+from scheduler.watched_objects import WatchedObjects, kind_name, listeners
 
 NODE = NODES.of(Node)
 
@@ -180,6 +180,11 @@ class Engine:
     def watched_kinds(self) -> dict[str, Resource[Any]]:
         """Kinds beside pods and nodes that some plugin needs, by name."""
         return self._watched_objects.kinds
+
+    def shared_kinds(self) -> dict[str, Resource[Any]]:
+        """Kinds of those, by name, that say what was given beside pods."""
+        shares = {kind_name(kind) for plugin in self.profiles.plugins for kind in plugin.shares}
+        return {name: kind for name, kind in self.watched_kinds().items() if name in shares}
 
     def is_ours(self, pod: Pod) -> bool:
         """Return whether the pod names one of the profiles; Koordinator's label goes before the field."""

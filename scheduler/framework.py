@@ -323,6 +323,8 @@ class Plugin(Generic[S]):
     """Events (`nodes/add`, `pods/delete`, ...) that may place a pod which this plugin rejected."""
     watches: ClassVar[tuple[Resource[Any], ...]] = ()
     """Kinds beside pods and nodes whose objects the plugin needs."""
+    shares: ClassVar[tuple[Resource[Any], ...]] = ()
+    """Kinds of `watches` whose objects say what was given: read anew, as pods are, on taking the lead."""
 
     def __init__(self, config: Any, handle: Handle) -> None:
         self.config = config

@@ -19,6 +19,7 @@ from api.kube.objects import Pod
 from api.kube.resources import QuantityError
 from cluster import Client, ClusterError, DeltaType, Forbidden, Informer, Key, Resource, StoreDelta
 from cluster.events import Event, EventRecorder
+from cluster.store import newer_version
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.conditions import POD
 from scheduler.engine import NODE, Engine
@@ -27,6 +28,7 @@ from scheduler.framework import Action, ObjectEvent, Reason, Verb, Write
 from scheduler.metrics import Metrics
 from scheduler.outcome import AttemptOutcome, Result
 from scheduler.unmade_writes import UnmadeWrites
+from scheduler.watched_objects import kind_name
 from scheduler.writer import BindAnswer, WriteFailure, Writer
 
 log = logging.getLogger(__name__)
@@ -90,6 +92,8 @@ class Loop:
         """When the scheduling thread last gave a sign."""
         self._extender_binds: dict[str, Future[AttemptOutcome]] = {}
         """Extender requests that wait for a pod's end, by UID."""
+        self._read: dict[tuple[str, Key], str] = {}
+        """Versions of what was read on taking the lead, by kind and key, until the watch has come so far."""
         self._statuses: dict[Key, Write] = {}
         """Status patches held back to the next tick: only a pod's last word is sent."""
 
@@ -244,11 +248,9 @@ class Loop:
             if self._clock() < self._next_lead:
                 return False
             try:
-                for pod in self._client.list(POD).values:
-                    if pod.spec.node_name:
-                        self._apply(POD, StoreDelta(DeltaType.UPDATED, _key(pod), pod, pod))
+                self._read_given()
             except ClusterError as error:
-                log.warning("not placing yet, the pods could not be read: %s", error)
+                log.warning("not placing yet, what was given could not be read: %s", error)
                 self._next_lead = self._clock() + RETRY_LEAD_SECONDS
                 return False
             self.engine.leads()
@@ -257,6 +259,33 @@ class Loop:
             self.engine.follows()
         self._was_leading = leads
         return leads
+
+    def _read_given(self) -> None:
+        """Take in what the leader before bound and gave, without waiting for the watches."""
+        for name, kind in self.engine.shared_kinds().items():
+            informer = self._informers[name]
+            if not informer.served or isinstance(informer.problem, Forbidden):
+                continue
+            for value in self._client.list(kind).values:
+                key = Key(value.metadata.namespace, value.metadata.name)
+                known = self.engine.objects(kind).get(key)
+                if known is None or known.metadata.resource_version != value.metadata.resource_version:
+                    self._read[name, key] = value.metadata.resource_version
+                    change = DeltaType.ADDED if known is None else DeltaType.UPDATED
+                    self._apply(kind, StoreDelta(change, key, known, value))
+        for pod in self._client.list(POD).values:
+            if pod.spec.node_name:
+                self._apply(POD, StoreDelta(DeltaType.UPDATED, _key(pod), pod, pod))
+
+    def _is_outdated(self, kind: Resource[Any], delta: StoreDelta[Any]) -> bool:
+        """Return whether a watch shows an object as it was before it was read on taking the lead."""
+        if not self._read or kind is POD or kind is NODE:
+            return False
+        place = (kind_name(kind), delta.key)
+        if delta.new is not None and newer_version(self._read.get(place, ""), delta.new.metadata.resource_version):
+            return True
+        self._read.pop(place, None)
+        return False
 
     def _attempt(self) -> bool:
         started = time.perf_counter()
@@ -351,7 +380,8 @@ class Loop:
         elif isinstance(message, tuple):
             kind, deltas = message
             for delta in deltas:
-                self._apply(kind, delta)
+                if not self._is_outdated(kind, delta):
+                    self._apply(kind, delta)
         else:
             message()
 

@@ -101,6 +101,7 @@ class DynamicResources(Plugin[Claims]):
     rank = 190
     scope = Scope.CLUSTER
     watches = (CLASSES, SLICES, CLAIMS)
+    shares = (CLAIMS,)
     requeue_on = frozenset(
         {
             "nodes/add",

@@ -11,14 +11,15 @@ import pytest
 
 from api.crds import ELASTIC_QUOTA
 from api.kube.objects import Node, Pod
-from cluster import NODES, PODS, Key, merge_patch
-from cluster.resources import custom
+from cluster import NODES, PODS, DeltaType, Key, StoreDelta, merge_patch
+from cluster.resources import RESOURCE_CLAIMS, custom
 from cluster.twin import Twin
 from cluster.twin.faults import Fault, FaultType
 from scheduler.engine import Engine
 from scheduler.framework import Action
 from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.dynamicresources import CLAIMS, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
@@ -154,6 +155,30 @@ def test_a_new_leader_sees_what_the_old_one_bound_last(twin: Twin) -> None:
         leads.set()
         wait_for(lambda: loop.call(lambda: loop.engine.queue.counts()["unschedulable"]) == 1)
         assert loop.call(lambda: len(loop.engine.snapshot.pods)) == 1
+    finally:
+        loop.stop()
+        thread.join(10)
+
+
+def test_a_new_leader_sees_what_the_old_one_gave_to_claims_last(twin: Twin) -> None:
+    leads = threading.Event()
+    key = Key("default", "c")
+    twin.load(RESOURCE_CLAIMS, [{"metadata": {"name": "c", "namespace": "default", "uid": "uid-c"}, "spec": {}}])
+    plugin = {"dynamicresources": DynamicResources}
+    loop = Loop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS | plugin), leading=leads.is_set)
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    try:
+        assert loop.ready.wait(10)
+        before = loop.call(lambda: loop.engine.objects(CLAIMS)[key])
+        twin.stall_watches()
+        given = {"status": {"allocation": {"devices": {"results": []}}}}
+        twin.client().patch(CLAIMS, key, merge_patch(given), subresource="status")
+        leads.set()
+        wait_for(lambda: loop.call(lambda: loop.engine.objects(CLAIMS)[key].status.allocation is not None))
+        # What the watch still brings is older than what was read.
+        loop.call(lambda: loop._receive((CLAIMS, [StoreDelta(DeltaType.UPDATED, key, before, before)])))
+        assert loop.call(lambda: loop.engine.objects(CLAIMS)[key].status.allocation) is not None
     finally:
         loop.stop()
         thread.join(10)
