@@ -205,6 +205,9 @@ class DynamicResources(Plugin[Claims]):
 
     def pre_filter(self, attempt: Attempt, spec: Claims) -> Reason | None:
         """Claims that no node can help."""
+        if attempt.pod.stand_in:
+            text = "a reservation whose template has resource claims is not supported by this scheduler"
+            return Reason(text, resolvable=False)
         if spec.refused:
             return Reason(spec.refused, resolvable=False)
         claims, uid = self.handle.objects(CLAIMS), attempt.pod.uid

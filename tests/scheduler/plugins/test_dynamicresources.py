@@ -221,6 +221,18 @@ def test_claims_of_a_template_are_the_pods_own() -> None:
     assert isinstance(attempt(made, pod("r", resourceClaims=stated, status=none), 7.0), BindingPlan)
 
 
+def test_a_reservation_takes_no_devices() -> None:
+    made = cluster(n0=("gpu0",))
+    claim(made, "c")
+    info = made.classes.info(asking("p", "c"))
+    info.stand_in = True
+    made.enqueue(info)
+    outcome = made.schedule_one(0.0)
+    assert outcome is not None
+    assert "a reservation whose template has resource claims is not supported" in outcome.message
+    assert not made.bindings
+
+
 def test_what_is_not_served_is_refused_with_its_name() -> None:
     made = cluster(n0=("gpu0",))
     document = claim(made, "c")
