@@ -71,6 +71,13 @@ class Selectable:
     capacity: Mapping[str, Mapping[str, Quantity]]
 
 
+class _Domains(dict[str, Mapping[str, Any]]):
+    """Attributes or capacity by domain; a domain that the device does not have is empty, as upstream."""
+
+    def __missing__(self, domain: str) -> Mapping[str, Any]:
+        return {}
+
+
 Scope = Mapping[str, Any]
 Node = Callable[[Scope], Any]
 Step = Callable[[Any, Scope], Any]
@@ -389,7 +396,7 @@ def _field(name: str) -> Step:
         if isinstance(found, Selectable):
             if name not in ("driver", "attributes", "capacity"):
                 _fail(f"device has no {name}")
-            return getattr(found, name)
+            return found.driver if name == "driver" else _Domains(getattr(found, name))
         return _index(found, name)
 
     return evaluate
@@ -413,7 +420,8 @@ def _bool(value: Any) -> bool:
 
 def _index(value: Any, key: Any) -> Any:
     if isinstance(value, Mapping):
-        return value[key] if isinstance(key, str) and key in value else _fail(f"no such key: {key}")
+        known = isinstance(key, str) and (key in value or isinstance(value, _Domains))
+        return value[key] if known else _fail(f"no such key: {key}")
     if isinstance(value, list) and isinstance(key, int) and not isinstance(key, bool) and 0 <= key < len(value):
         return value[key]
     return _fail("no such element")

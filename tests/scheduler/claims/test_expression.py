@@ -35,6 +35,8 @@ SELECTED = [
     (f'"model" in {OWN} && !("size" in {OWN})', True),
     (f"has({OWN}.model) && !has({OWN}.size)", True),
     ('"nowhere.io" in device.attributes', False),
+    ('"model" in device.attributes["nowhere.io"] || has(device.capacity["nowhere.io"].memory)', False),
+    ('device.attributes["nowhere.io"].size() == 0 && !("nowhere.io" in device.attributes)', True),
     (f"{OWN}.major >= 8 && {OWN}.major * 10 + 1 == 81 && -{OWN}.major == 0 - 8", True),
     (f"{OWN}.major / 3 == 2 && {OWN}.major % 3 == 2 && -7 / 2 == -3 && -7 % 2 == -1", True),
     (f'{CAPACITY}.memory.compareTo(quantity("40Gi")) >= 0', True),
