@@ -103,7 +103,7 @@ class Trial:
         return done
 
     def _start(self, cgroup: ScratchCgroup, kind: str, *words: str) -> "subprocess.Popen[bytes]":
-        argv = [sys.executable, "-m", "koordlet.self_test.stressor", kind, str(self._cpu), *words]
+        argv = [sys.executable, "-P", "-m", "koordlet.self_test.stressor", kind, str(self._cpu), *words]
         return cgroup.spawn(argv, stdout=subprocess.PIPE)
 
     def _one(self, done: _Done, cgroup: ScratchCgroup, name: str, kind: str, *words: str) -> None:

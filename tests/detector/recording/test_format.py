@@ -226,7 +226,7 @@ def test_a_segment_that_is_deleted_meanwhile_is_left_out(tmp_path: Path) -> None
 
 def test_symptoms_find_their_columns_recorded() -> None:
     assert {"cpu.wait_neighbour_ns", "pmu.llc_misses", "pressure.io_some_us"} <= recorded_columns()
-    assert {"cpu.blame", "memory.blame", "blockio.blame", "smt.blame"} == recorded_tables()
+    assert {"cpu.blame", "memory.blame", "blockio.blame", "net.blame", "smt.blame"} == recorded_tables()
 
 
 def test_cgroups_recorded_before_they_had_a_kind_and_an_owner_are_read() -> None:

@@ -7,7 +7,17 @@ from api.crds import NodeMetric
 from api.kube.interference import WireVerdict
 from api.kube.meta import ObjectMeta, OwnerReference
 from api.kube.objects import Pod
-from api.verdicts import KERNEL, OWN_LIMIT, OWN_QUOTA, OWN_THREADS, Culprit, How, Verdict, is_self_inflicted
+from api.verdicts import (
+    KERNEL,
+    OWN_LIMIT,
+    OWN_PLACEMENT,
+    OWN_QUOTA,
+    OWN_THREADS,
+    Culprit,
+    How,
+    Verdict,
+    is_self_inflicted,
+)
 from koordlet.identity.pods import PodTable
 from koordlet.kube.verdict_entries import MAX_ENTRIES, by_victim, entries_of, extension
 from koordlet.kubelet.pod_documents import NodePod
@@ -113,7 +123,9 @@ def test_own_doing_is_the_cause_of_those_symptoms_that_blame_the_victim_or_its_l
     from detector.registry import discover_symptoms
 
     for name, symptom in discover_symptoms().items():
-        own = symptom.blame.named in (OWN_QUOTA, OWN_LIMIT, OWN_THREADS) or bool(symptom.blame.ancestor_columns)
+        own = symptom.blame.named in (OWN_QUOTA, OWN_LIMIT, OWN_THREADS, OWN_PLACEMENT) or bool(
+            symptom.blame.ancestor_columns
+        )
         assert is_self_inflicted(with_cause(by(cgroup(BATCH)), symptom.resource, symptom.cause)) == own, name
 
 
