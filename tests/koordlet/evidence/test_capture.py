@@ -11,7 +11,7 @@ from api.stacks import StackEvidence, StackKind
 from api.verdicts import Verdict, VerdictState
 from api.window import Window
 from koordlet.evidence.capture import StackCapture, StackTaker
-from koordlet.evidence.symbolizer import Symbolizer
+from koordlet.evidence.symbolizer import Frame, Symbolizer
 from koordlet.host.files import HostTree
 from koordlet.tick import Tick
 from probes.stacks import Role, Sample, SampleKind, Samples
@@ -73,7 +73,7 @@ def opened(victim: str = "/web", *, lost: float = 0.5, state: VerdictState = Ver
 
 
 def capture_of(root: Path, source: Source, kept: list[StackEvidence]) -> StackCapture:
-    return StackCapture(StackTaker(source, host(root), root / "cg"), kept.append, seconds=0.01, pause_seconds=60)
+    return StackCapture(StackTaker(source, host(root), root / "cg"), kept.append, seconds=0.01, pause_seconds=10)
 
 
 def test_one_measurement_at_a_time_and_then_a_pause(tmp_path: Path) -> None:
@@ -82,12 +82,12 @@ def test_one_measurement_at_a_time_and_then_a_pause(tmp_path: Path) -> None:
     capture.step(tick(5, opened("/batch", lost=0.2), opened()))
     wait_for(lambda: source.begun)
     assert source.begun[0][11] == Role.WAITS_TOO
-    capture.step(tick(80, opened("/batch")))  # the pause is over, but the first is still under way
+    capture.step(tick(20, opened("/batch")))  # the pause is over, but the first is still under way
     assert (len(source.begun), kept, capture.left_out) == (1, [], 2)
     source.hold.set()
-    wait_for(lambda: (capture.step(tick(81)), kept)[1])
+    wait_for(lambda: (capture.step(tick(21)), kept)[1])
     assert [evidence.victim for evidence in kept] == ["/web"]
-    capture.step(tick(64, opened()))
+    capture.step(tick(14, opened()))
     assert capture.left_out == 3
     capture.step(tick(200, opened()))
     capture.close()
@@ -123,6 +123,36 @@ def test_a_kernel_that_refuses_costs_nothing_but_the_stacks(tmp_path: Path) -> N
     capture.close()
     capture.step(tick(6))
     assert not kept
+
+
+def test_a_measurement_that_hangs_is_given_up_and_another_begins_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, source, server, hanging = list[StackEvidence](), Source(), Event(), list[Symbolizer]()
+
+    def hang(symbolizer: Symbolizer, _: object) -> dict[int, Frame]:
+        hanging.append(symbolizer)
+        server.wait(10)
+        return {}
+
+    source.hold.set()
+    capture = capture_of(tmp_path, source, kept)
+    monkeypatch.setattr(Symbolizer, "kernel_frames", hang)
+    capture.step(tick(5, opened()))
+    wait_for(lambda: len(hanging) == 1)
+    capture.step(tick(30, opened()))
+    assert (len(source.begun), capture.lost, kept) == (1, 0, [])
+    capture.step(tick(40, opened()))
+    wait_for(lambda: len(hanging) == 2)
+    assert hanging[0] is not hanging[1]
+    capture.step(tick(80, opened()))
+    assert (len(source.begun), capture.lost, capture.left_out) == (2, 2, 2)
+    names = [{frame for stack in evidence.series[0].stacks for frame in stack.frames} for evidence in kept]
+    assert names == [{"flush", "ext4_sync_file_[k]", "io_schedule_[k]"}] * 2
+    assert "stacks of /web are lost" in caplog.text
+    server.set()
+    wait_for(lambda: (capture.step(tick(200, opened())), len(source.begun) > 2)[1])
+    capture.close()
 
 
 def test_what_nothing_foresaw_is_logged_and_the_next_measurement_knows_nothing_of_it(
