@@ -111,6 +111,9 @@ class Symbolizer:
         compiled: list[int] = []
         for mapping, within in by_mapping.items():
             self._between()
+            if self._is_late():
+                frames |= dict.fromkeys(within, Frame(_place(mapping), is_named=False))
+                continue
             if mapping is None or not mapping.is_file:
                 compiled += within
                 continue
@@ -132,6 +135,12 @@ class Symbolizer:
             address: Frame(names[address] + KERNEL_SUFFIX, is_named=True) if address in names else blank
             for address in wanted
         }
+
+    def _is_late(self) -> bool:
+        is_late = time.monotonic() >= self._until
+        if is_late:
+            self.notes.add("the time for names is over: the last files were not opened")
+        return is_late
 
     def _compiled_frames(self, pid: int, process: _Process, addresses: Sequence[int]) -> dict[int, Frame]:
         names = self._perf_map_names(pid, process.inner_pid, addresses)

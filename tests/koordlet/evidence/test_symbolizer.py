@@ -116,3 +116,15 @@ def test_a_long_perf_map_costs_little_memory_and_is_told(perf_map: Path) -> None
     assert frame.text == "hot"
     assert peak < 16 << 20
     assert any("too long" in note for note in symbolizer.notes)
+
+
+def test_no_file_is_opened_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    symbolizer = Symbolizer(HostTree())
+    symbolizer.remember([os.getpid()])
+    symbolizer.name_for(0)
+    monkeypatch.setattr("koordlet.evidence.symbolizer.open_mapped", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr("koordlet.evidence.symbolizer.open_below_root", lambda *_: pytest.fail("opened"))
+    addresses = [address_of("PyObject_Call"), 0x1000]
+    frames = symbolizer.user_frames(os.getpid(), addresses)
+    assert [frames[each].is_named for each in addresses] == [False, False]
+    assert any("time for names" in note for note in symbolizer.notes)
