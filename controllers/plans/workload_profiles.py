@@ -61,7 +61,12 @@ class WorkloadProfiles(Controller[ProfileSettings]):
         for known in profiles.values():
             _restore(observed, known, now)
         found = _figures(observed)
-        names = sorted({*found, *observed.usual.workloads()})
+        # The sums of a workload that is gone age alike and never end: what its figures say is news no longer.
+        names = sorted(
+            name
+            for name in {*found, *observed.usual.workloads(), *map(_path, profiles.values())}
+            if now - observed.heard_seconds.get(name, float("-inf")) <= self.settings.keep_seconds
+        )
         writes: list[Write] = []
         count = len(profiles)
         for name in names:
@@ -69,16 +74,16 @@ class WorkloadProfiles(Controller[ProfileSettings]):
             if workload is None:
                 continue
             status = _status(found.get(name, {}), observed.usual.of(name, now), now)
-            if not status.resources and not status.usual_values:
-                continue
             profile = profiles.get(Key(workload.namespace, workload.profile_name))
+            if profile is None and not status.resources and not status.usual_values:
+                continue
             if profile is None and count < self.settings.most_profiles:
                 count += 1
                 writes += _made(workload, status)
-            elif profile is not None and self._is_due(profile, status, now):
+            elif profile is not None and self._is_due(profile, status, observed.heard_seconds[name], now):
                 body = {"status": msgspec.to_builtins(status)}
                 writes.append(patch(WORKLOAD_PROFILE, profile, body, "nodes report otherwise", subresource="status"))
-        return Writes([*writes, *self._old(profiles, now)])
+        return Writes([*writes, *self._old(profiles, observed, now)])
 
     def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:
         """Return what a profile's figures rest on."""
@@ -100,30 +105,41 @@ class WorkloadProfiles(Controller[ProfileSettings]):
         lines.append(f"usual values of {count} signals and loads from {weight:.0f} samples, aged by three days")
         return lines
 
-    def _is_due(self, profile: WorkloadProfile, status: WorkloadProfileStatus, now: float) -> bool:
+    def _is_due(
+        self, profile: WorkloadProfile, status: WorkloadProfileStatus, heard_seconds: float, now: float
+    ) -> bool:
         if profile.metadata.labels.get("app.kubernetes.io/managed-by") != "koord-manager":
             return False
         updated = epoch_seconds(profile.status.update_time)
         if updated is None or updated > now:
             return True
-        return now - updated >= self.settings.publish_seconds and _differs(profile.status, status)
+        if heard_seconds <= updated:
+            return False
+        # The time of a profile is all that a restart knows of when its workload was last heard of.
+        age = now - updated
+        return age >= self.settings.keep_seconds / 2 or (
+            age >= self.settings.publish_seconds and _differs(profile.status, status)
+        )
 
-    def _old(self, profiles: Mapping[Key, WorkloadProfile], now: float) -> list[Write]:
+    def _old(self, profiles: Mapping[Key, WorkloadProfile], observed: Observed, now: float) -> list[Write]:
         return [
             delete(WORKLOAD_PROFILE, profile, "nothing was reported of the workload for long")
             for _, profile in sorted(profiles.items())
             if profile.metadata.labels.get("app.kubernetes.io/managed-by") == "koord-manager"
             and (updated := epoch_seconds(profile.status.update_time)) is not None
-            and now - updated > self.settings.keep_seconds
+            and now - observed.heard_seconds.get(_path(profile), updated) > self.settings.keep_seconds
         ]
 
 
 def _restore(observed: Observed, profile: WorkloadProfile, now: float) -> None:
-    named = profile.spec.workload
-    workload = Workload(profile.metadata.namespace, named.kind, named.name)
     if profile.status.usual_values:
         time = epoch_seconds(profile.status.update_time)
-        observed.usual.restore(workload.path, profile.status.usual_values, min(now if time is None else time, now))
+        observed.usual.restore(_path(profile), profile.status.usual_values, min(now if time is None else time, now))
+
+
+def _path(profile: WorkloadProfile) -> str:
+    named = profile.spec.workload
+    return Workload(profile.metadata.namespace, named.kind, named.name).path
 
 
 def _figures(observed: Observed) -> dict[str, dict[str, Figures]]:

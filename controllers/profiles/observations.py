@@ -53,6 +53,8 @@ class Observed:
     """Names by number."""
     sums: PairSums
     usual: FleetValues
+    heard_seconds: Mapping[str, float]
+    """Time of the last report that names a workload."""
     reports: int
     refused: int
     """Pods of workloads for which there was no room."""
@@ -70,6 +72,7 @@ class Observations(Projection[Observed]):
         """Time of each node's newest report."""
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
+        self._heard_seconds: dict[str, float] = {}
         self._suffers: set[tuple[int, int]] = set()
         """Workload and resource of all that ever lost."""
         self._sums = PairSums()
@@ -96,7 +99,7 @@ class Observations(Projection[Observed]):
     def value(self) -> Observed:
         """Return what is known; from here on reports are taken in."""
         self._wanted = True
-        return Observed(self._names, self._sums, self._usual, self._reports, self._refused)
+        return Observed(self._names, self._sums, self._usual, self._heard_seconds, self._reports, self._refused)
 
     def _node(self, name: str, node: Node | None) -> None:
         if node is None:
@@ -120,8 +123,19 @@ class Observations(Projection[Observed]):
         group = zlib.crc32(name.encode()) % GROUPS
         seconds = min(time - before, LONGEST_SECONDS)
         self._age(seconds)
+        for pod in metric.status.pods_metric:
+            self._hear((pod.extensions or {}).get(EXTENSION_WORKLOAD), time)
         self._pairs(metric, group, seconds, cores)
         self._usual_values(metric, name, time)
+
+    def _hear(self, name: Any, time: float) -> None:
+        heard = self._heard_seconds
+        if not isinstance(name, str) or (name not in heard and workload_named(name) is None):
+            return
+        if name not in heard and len(heard) >= MOST_WORKLOADS:
+            for oldest in sorted(heard, key=heard.__getitem__)[: MOST_WORKLOADS // 10]:
+                del heard[oldest]
+        heard[name] = max(time, heard.get(name, time))
 
     def _age(self, seconds: float) -> None:
         # By what all nodes reported: a single node's clock moves it by its share of the fleet.
@@ -186,6 +200,7 @@ class Observations(Projection[Observed]):
         except msgspec.ValidationError:
             return
         for each in listed:
+            self._hear(each.workload, time)
             self._usual.add(each, node, time)
 
 

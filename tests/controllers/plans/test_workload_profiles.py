@@ -8,7 +8,7 @@ import pytest
 
 from api.crds import WorkloadProfile
 from api.kube.workload import Workload
-from cluster import Key, merge_patch
+from cluster import DeltaType, Key, StoreDelta, merge_patch
 from cluster.twin import Twin
 from controllers.kinds import NODE, NODE_METRIC, WORKLOAD_PROFILE
 from controllers.plans.workload_profiles import WorkloadProfiles
@@ -44,6 +44,11 @@ def a_report_of(node: int, turn: int, lost: float, draw: np.random.Generator):  
     }
     stated = {"usualValues": [usual(WEB, 0.02, draw)]}
     return a_report(f"n{node}", pods=pods_of(cores, {WEB: [verdict]}), updated=at(turn), extensions=stated)
+
+
+def removed(profiles: list[WorkloadProfile]) -> list[StoreDelta[WorkloadProfile]]:
+    keys = [Key(each.metadata.namespace, each.metadata.name) for each in profiles]
+    return [StoreDelta(DeltaType.DELETED, key, each, None) for key, each in zip(keys, profiles, strict=True)]
 
 
 def planned(copy: ClusterCopy, now: float):  # type: ignore[no-untyped-def]
@@ -99,6 +104,23 @@ def test_what_nobody_reports_of_is_deleted_after_two_weeks_but_not_what_others_m
     writes = planned(empty, NOW + 15 * 86_400)
     assert {write.key.name for write in writes if write.verb is Verb.DELETE} == {each.metadata.name for each in made}
     assert not [write for write in writes if write.key.name == "by-hand"]
+
+
+def test_a_workload_that_runs_on_keeps_its_profile_and_one_that_is_gone_does_not_get_another() -> None:
+    copy = observing(turns=4)
+    made = stored(copy, NOW + 600)
+    draw = np.random.default_rng(2)
+    days = 15
+    for turn in (day * 1440 for day in range(1, days + 1)):
+        copy.apply(NODE_METRIC, added([a_report_of(node, turn, 0.1, draw) for node in range(3)]))
+    later = NOW + days * 86_400
+    writes = planned(copy, later)
+    assert {write.verb for write in writes} == {Verb.PATCH}, "a stamp, for the next manager to know"
+    assert len(writes) == len(made)
+    gone = planned(copy, later + 15 * 86_400)
+    assert {write.verb for write in gone} == {Verb.DELETE}
+    copy.apply(WORKLOAD_PROFILE, removed(made))
+    assert planned(copy, later + 15 * 86_400) == []
 
 
 def test_a_profile_says_what_it_rests_on() -> None:
