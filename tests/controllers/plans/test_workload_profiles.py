@@ -1,6 +1,6 @@
 """Profiles from reports: made, published anew when they change, deleted when old; those of others are left alone."""
 
-import time
+import itertools
 
 import msgspec
 import numpy as np
@@ -140,12 +140,17 @@ def test_a_running_manager_publishes() -> None:
         draw = np.random.default_rng(1)
         twin.load(NODE, [to_load(a_node("n0", CORES))])
         twin.load(NODE_METRIC, [to_load(a_report_of(0, 0, 0.2, draw))])
-        with running(twin, {"workload_profiles": built(FastProfiles, enabled=True)}):
-            for turn in range(1, 5):
-                status = msgspec.to_builtins(a_report_of(0, turn, 0.2, draw).status)
-                client.patch(NODE_METRIC, Key("", "n0"), merge_patch({"status": status}), subresource="status")
-                time.sleep(0.1)
-            wait_for(lambda: len([each for each in twin.objects(WORKLOAD_PROFILE).values() if each.get("status")]) == 2)
+        turns = itertools.count(1)
+
+        def published() -> bool:
+            # What is reported before the first plan is not taken in.
+            status = msgspec.to_builtins(a_report_of(0, next(turns), 0.2, draw).status)
+            client.patch(NODE_METRIC, Key("", "n0"), merge_patch({"status": status}), subresource="status")
+            return len([each for each in twin.objects(WORKLOAD_PROFILE).values() if each.get("status")]) == 2
+
+        controllers = {"workload_profiles": built(FastProfiles, enabled=True)}
+        with running(twin, controllers, clock=lambda: NOW + 86_400):
+            wait_for(published)
             listed = [msgspec.convert(each, WorkloadProfile) for each in twin.objects(WORKLOAD_PROFILE).values()]
             assert all(each.status.resources[0].name == "cpu" for each in listed)
 
