@@ -43,6 +43,8 @@ LONGEST_SECONDS = 300.0
 MOST_WORKLOADS = 60_000
 HALF_LIFE_SECONDS = 7 * 86400.0
 AGED_EVERY_SECONDS = 3600.0
+SKEW_SECONDS = 300.0
+"""A report from further ahead of the manager's time than this is not taken in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ class Observations(Projection[Observed]):
 
     def _report(self, name: str, metric: NodeMetric) -> None:
         time, before = epoch_seconds(metric.status.update_time), self._last.get(name)
-        if time is None:
+        # One clock that is ahead would age what all other nodes told.
+        if time is None or time > self.now + SKEW_SECONDS:
             return
         self._last[name] = time
         cores = self._cores.get(name, 0.0)
@@ -123,6 +126,7 @@ class Observations(Projection[Observed]):
         group = zlib.crc32(name.encode()) % GROUPS
         seconds = min(time - before, LONGEST_SECONDS)
         self._age(seconds)
+        time = min(time, self.now)
         for pod in metric.status.pods_metric:
             self._hear((pod.extensions or {}).get(EXTENSION_WORKLOAD), time)
         self._pairs(metric, group, seconds, cores)

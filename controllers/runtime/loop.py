@@ -160,7 +160,7 @@ class Loop:
             if isinstance(message, Answer):
                 self._answered(message)
             elif message is not None:
-                self._copy.apply(*message)
+                self._copy.apply(*message, self._clock())
 
     def _round(self) -> None:
         now = self._beat_seconds = time.monotonic()

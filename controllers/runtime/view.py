@@ -16,12 +16,15 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 NEVER = float("-inf")
+EVER = float("inf")
 
 
 class Projection(ABC, Generic[V]):
     """A table that is kept up to date by differences; its value is immutable and shared by all controllers."""
 
     watches: ClassVar[tuple[Resource[Any], ...]] = ()
+    now: float = EVER
+    """The manager's time of the changes being taken in, seconds since the epoch; infinite where it does not matter."""
 
     @abstractmethod
     def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
@@ -123,8 +126,8 @@ class ClusterCopy:
         self.written[controller] = {}
         self.unmade[controller] = {}
 
-    def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
-        """Take in changes of a kind."""
+    def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]], now: float = EVER) -> None:
+        """Take in changes of a kind, at a time in seconds since the epoch."""
         name = kind_name(resource)
         known = self._objects[name]
         for change in changes:
@@ -137,6 +140,7 @@ class ClusterCopy:
         self._frozen.pop(name, None)
         for projection in self.projections.values():
             if any(kind_name(each) == name for each in projection.watches):
+                projection.now = now
                 self._project(projection, resource, changes)
         keys = {change.key for change in changes}
         for pending in self.changed.values():

@@ -67,6 +67,21 @@ def test_what_was_told_weighs_half_after_a_week() -> None:
     assert found.value().sums.of(0).seconds.sum() == pytest.approx(before / 2, rel=0.01)
 
 
+def test_a_clock_that_is_ahead_does_not_age_what_others_told() -> None:
+    found = Observations()
+    found.value()
+    added(found, 2)
+    draw = np.random.default_rng(3)
+    for turn, node, ahead in ((0, 0, 0), (0, 1, 0), (1, 0, 0), (2, 1, 60 * 1440), (3, 1, 4)):
+        found.now = NOW + turn * PERIOD
+        stated = {"usualValues": [usual(1, 0.02, draw)]}
+        report(found, node, a_report(f"n{node}", updated=at(turn + ahead), extensions=stated))
+    (value,) = found.value().usual.of(name_of(1), NOW + 3 * PERIOD)
+    assert value.weight == pytest.approx(600, rel=0.01), "two statements; the one from far ahead is left out"
+    (heard,) = found.value().heard_seconds.values()
+    assert heard == NOW + 3 * PERIOD
+
+
 UNREADABLE: dict[str, dict[str, Any]] = {
     "number": {"podsMetric": [{"name": "x", "namespace": "d", "extensions": {"workload": 7}}]},
     "short": {"podsMetric": [{"name": "x", "namespace": "d", "extensions": {"workload": "a/b"}}]},
