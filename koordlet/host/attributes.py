@@ -231,7 +231,10 @@ class IngressPolicer(_Attribute, frozen=True, tag="ingress_policer"):
         return f"{self.path}#net.ingress"
 
     def identity(self) -> str | None:
-        return inode(self.place)
+        """The program of a cgroup that is gone ends with this: nothing else looks there again."""
+        found = inode(self.place)
+        CgroupPolicer(self.place).end_unless(int(found or 0))
+        return found
 
     def read(self) -> frozenset[str] | None:
         """As `CgroupPolicer.read`."""

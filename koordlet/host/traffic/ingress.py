@@ -135,21 +135,25 @@ class CgroupPolicer:
 
     directory: Path
 
+    def end_unless(self, inode: int) -> None:
+        """End the program of a cgroup that was here before the one of this inode, 0 for none."""
+        policer = _policers.get(str(self.directory))
+        if policer is not None and policer.inode != inode:
+            _policers.pop(str(self.directory)).close()
+
     def read(self) -> frozenset[str] | None:
         """The rate in bytes a second, `max` where this process polices nothing; None if the cgroup is gone.
 
         Each look renews the program's lease.
         """
-        key, policer = str(self.directory), _policers.get(str(self.directory))
         try:
             inode = self.directory.stat().st_ino
         except OSError:
             inode = 0
-        if policer is not None and policer.inode != inode:
-            _policers.pop(key).close()
-            policer = None
+        self.end_unless(inode)
         if not inode:
             return None
+        policer = _policers.get(str(self.directory))
         if policer is None:
             return frozenset((MAX,))
         _renew(policer.lease)

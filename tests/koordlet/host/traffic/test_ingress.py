@@ -1,11 +1,13 @@
 """The program that polices what arrives, as instructions; tests/kernel/koordlet/test_ingress.py runs it."""
 
+import os
 import struct
 from pathlib import Path
 
 import pytest
 
 from koordlet.host.attributes import IngressPolicer
+from koordlet.host.traffic import ingress
 from koordlet.host.traffic.ingress import MAX, CgroupPolicer, policer_program
 
 _JUMPS = {0x15, 0x2D, 0x3D}
@@ -30,3 +32,18 @@ def test_to_a_process_that_set_none_there_is_none(tmp_path: Path) -> None:
     attribute = IngressPolicer(str(tmp_path))
     attribute.write(MAX, (), attribute.identity() or "")
     assert attribute.key.endswith("#net.ingress")
+
+
+def test_the_descriptors_of_a_cgroup_that_is_gone_are_closed(tmp_path: Path) -> None:
+    directory = tmp_path / "pod"
+    directory.mkdir()
+    link, lease = os.pipe()
+    ingress._policers[str(directory)] = ingress._Policer(directory.stat().st_ino, 1000, link, lease)
+    attribute = IngressPolicer(str(directory))
+    assert attribute.identity() == str(directory.stat().st_ino)
+    os.fstat(link)
+    directory.rmdir()
+    assert attribute.identity() is None
+    for fd in (link, lease):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
