@@ -33,6 +33,7 @@ from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
 from koordlet.enforcer.outcomes import IntentResult, intent_results
 from koordlet.host.files import HostTree
+from koordlet.host.traffic.ingress import LEASE
 from koordlet.identity.kubelet_policy import KubeletPolicyOf, no_kubelet_policy
 from koordlet.identity.pods import FactsOf, annotated, no_pod_facts
 from koordlet.response.ladders import cgroup_reads
@@ -470,6 +471,7 @@ def open_control_loop(
     enforcer_settings = settings.enforcer
     if not enforcer_settings.enabled:
         enforcer_settings = msgspec.structs.replace(enforcer_settings, dry_run=True, strategies=("*",))
+    LEASE.follow(settings.interval_seconds)
     enforcer = open_enforcer(enforcer_settings, tree)
     knobs = open_knobs(enforcer_settings, tree)
     node_view = None

@@ -6,8 +6,8 @@ namespace, for the cgroup and all below it; to a sender it makes no difference w
 filter is touched, and programs of others on the cgroup run beside it (BPF_F_ALLOW_MULTI, which links imply). The
 loopback interface does not count.
 
-The program ends with the agent, which holds its link, and by itself when it was not looked at for `LEASE_SECONDS`: then
-it passes everything. So the journal only says that there was one.
+The program ends with the agent, which holds its link, and by itself when it was not looked at for the time of `LEASE`:
+then it passes everything. So the journal only says that there was one.
 """
 
 import errno
@@ -24,8 +24,9 @@ from koordlet.host.traffic.classes import LEAST_RATE_BYTES
 from koordlet.host.traffic.instructions import INSTRUCTION_BYTES, instruction, load_64
 
 MAX = "max"
-LEASE_SECONDS = 30.0
-"""Time without a look in which the program polices; looks are at most five steps apart."""
+_LEAST_LEASE_SECONDS = 30.0
+_LEASE_STEPS = 6
+"""Looks at actions are at most five steps apart."""
 _BURST_NS = 50_000_000
 """What may come at once: that of 50 ms, and one packet more."""
 _SHIFT = 20
@@ -113,6 +114,21 @@ def missing_support() -> Unsupported | None:
     return None
 
 
+@dataclass(slots=True)
+class Lease:
+    """Time without a look in which programs police."""
+
+    seconds: float = _LEAST_LEASE_SECONDS
+
+    def follow(self, interval_seconds: float) -> None:
+        """Be longer than the time between two looks, for steps that are so far apart."""
+        self.seconds = max(_LEAST_LEASE_SECONDS, _LEASE_STEPS * interval_seconds)
+
+
+LEASE = Lease()
+"""Of this process."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Policer:
     inode: int
@@ -196,5 +212,5 @@ class CgroupPolicer:
 def _renew(lease: int) -> None:
     from probes.libbpf import set_array_value
 
-    until = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + int(LEASE_SECONDS * 1e9)
+    until = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + int(LEASE.seconds * 1e9)
     set_array_value(lease, struct.pack("=Q", until))

@@ -177,7 +177,7 @@ def test_it_ends_by_itself_where_nobody_looks_at_it(flow: Flow, monkeypatch: pyt
     policer = CgroupPolicer(flow.sink.unified_dir)
     policer.write(str(LIMIT))
     arrives_within(flow, LIMIT, 1.0)
-    monkeypatch.setattr(ingress, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(ingress.LEASE, "seconds", 0.2)
     assert policer.read() == {str(LIMIT)}
     flow.wait_until_fast()
     policer.write(MAX)

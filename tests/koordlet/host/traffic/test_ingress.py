@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.config import AgentSettings, EnforcerSettings
+from koordlet.control.control_loop import open_control_loop
 from koordlet.host.attributes import IngressPolicer
 from koordlet.host.traffic import ingress
 from koordlet.host.traffic.ingress import MAX, CgroupPolicer, policer_program
+from tests.koordlet.enforcer.hosts import FakeHost
 
 _JUMPS = {0x15, 0x2D, 0x3D}
 _EXIT = 0x95
@@ -47,3 +50,13 @@ def test_the_descriptors_of_a_cgroup_that_is_gone_are_closed(tmp_path: Path) -> 
     for fd in (link, lease):
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
+
+
+@pytest.mark.parametrize(("interval", "lease"), [(1.0, 30.0), (20.0, 120.0)])
+def test_the_lease_outlasts_the_time_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: float, lease: float
+) -> None:
+    monkeypatch.setattr(ingress.LEASE, "seconds", 0.0)
+    settings = AgentSettings(interval_seconds=interval, enforcer=EnforcerSettings(dry_run=True, audit_file=""))
+    open_control_loop(settings, FakeHost(tmp_path).tree).close()
+    assert ingress.LEASE.seconds == lease
