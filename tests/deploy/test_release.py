@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import zipfile
@@ -155,6 +156,28 @@ def test_maintainer_scripts_are_shell(name: str) -> None:
     script = Path(debian.__file__).parents[1] / "debian" / name
     assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
     assert "set -e" in script.read_text()
+
+
+@pytest.mark.parametrize("has_settings", [True, False], ids=["settings", "no-settings"])
+@pytest.mark.parametrize("status", [0, 1, None], ids=["restores", "fails", "no-program"])
+def test_everything_is_restored_before_the_programs_go(tmp_path: Path, status: int | None, has_settings: bool) -> None:
+    """Wherever the journal is; and the package can be removed whatever comes of it."""
+    text = (Path(debian.__file__).parents[1] / "debian" / "prerm").read_text()
+    text = re.sub(r"/(?=(usr|etc|run|var)/)", f"{tmp_path}/", text)
+    program, settings = tmp_path / "usr/bin/koordlet", tmp_path / "etc/koord/koordlet.toml"
+    program.parent.mkdir(parents=True)
+    settings.parent.mkdir(parents=True)
+    if status is not None:
+        program.write_text(f'#!/bin/sh\necho "asked: $*"\nexit {status}\n')
+        program.chmod(0o755)
+    if has_settings:
+        settings.write_text('[enforcer]\nstate_dir = "/run/koord/state"\n')
+    environment = {name: value for name, value in os.environ.items() if name != "DPKG_ROOT"}
+    done = subprocess.run(["sh", "-c", text, "prerm", "remove"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    used = settings if has_settings else "/dev/null"
+    assert done.stdout == ("" if status is None else f"asked: restore --all --config {used}\n")
+    assert ("not everything was restored" in done.stderr) == (status != 0)
 
 
 def test_a_missing_program_is_named(programs: Path, tmp_path: Path) -> None:
