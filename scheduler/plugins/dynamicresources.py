@@ -15,7 +15,7 @@ import numpy as np
 from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
 from api.kube.objects import Node, Pod
 from api.kube.selectors import NodeSelector, node_term_matches
-from cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Key, merge_patch
+from cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Key, merge_patch, strategic_patch
 from scheduler.claims.allocation import (
     ClaimDemand,
     Given,
@@ -402,7 +402,10 @@ def _claim_keys(pod: Pod) -> tuple[list[Key | None], list[Key]]:
 def _writes(
     claim: ResourceClaim, key: Key, attempt: Attempt, demand: ClaimDemand | None, given: Given | None
 ) -> Iterable[Write]:
-    """Status first: it holds only for the claim as it was looked at, so nothing else is changed of another."""
+    """Status first: it holds only for the claim as it was looked at, and a finalizer would make that another.
+
+    The finalizer is merged by the API server with those that were added meanwhile.
+    """
     info = attempt.pod
     status: dict[str, object] = {}
     if demand is not None and given is not None:
@@ -414,8 +417,8 @@ def _writes(
         body = {"metadata": _as_seen(claim), "status": status}
         yield Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False)
     if FINALIZER not in claim.metadata.finalizers:
-        meta = {"uid": claim.metadata.uid, "finalizers": [*claim.metadata.finalizers, FINALIZER]}
-        yield Write(Verb.PATCH, CLAIMS, key, merge_patch({"metadata": meta}), repeat=False)
+        meta = {"uid": claim.metadata.uid, "finalizers": [FINALIZER]}
+        yield Write(Verb.PATCH, CLAIMS, key, strategic_patch({"metadata": meta}), repeat=False)
 
 
 def _without(claim: ResourceClaim, key: Key, uid: str) -> Write:

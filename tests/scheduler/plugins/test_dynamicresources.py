@@ -6,9 +6,10 @@ import msgspec
 
 from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
 from api.kube.objects import Pod
-from cluster.resources import Key, Patch
+from cluster.resources import RESOURCE_CLAIMS, Key, Patch
+from cluster.twin import Twin
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent, Write
+from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.outcome import BindingPlan
 from scheduler.plugins.dynamicresources import CLAIMS, CLASSES, FINALIZER, SLICES, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
@@ -84,6 +85,22 @@ def test_a_pod_goes_to_the_devices_and_the_claim_is_written_with_the_binding() -
     assert results == [{"request": "r", "driver": "d.io", "pool": "n1", "device": "gpu0"}]
     assert meta["metadata"] == {"uid": "uid-c", "finalizers": [FINALIZER]}
     assert [write.verb.value for write in plan.writes] == ["patch-status", "patch", "bind"]
+
+
+def test_finalizers_of_others_stay() -> None:
+    made = cluster(n0=("gpu0",))
+    with Twin() as twin:
+        meta = {"name": "c", "namespace": "default", "finalizers": ["a.io/seen", "b.io/new"]}
+        twin.load(RESOURCE_CLAIMS, [{"metadata": meta, "spec": {}}])
+        (item,) = twin.objects(RESOURCE_CLAIMS).values()
+        claim(made, "c", finalizers=["a.io/seen"], uid=item["metadata"]["uid"])
+        plan = attempt(made, asking("p", "c"))
+        assert isinstance(plan, BindingPlan)
+        (body,) = [write.body for write in plan.writes if write.verb is Verb.PATCH]
+        assert isinstance(body, Patch)
+        twin.client().patch(CLAIMS, Key("default", "c"), body)
+        (item,) = twin.objects(RESOURCE_CLAIMS).values()
+    assert item["metadata"]["finalizers"] == ["a.io/seen", "b.io/new", FINALIZER]
 
 
 def test_a_device_is_taken_from_the_choice_until_the_claim_is_gone() -> None:
