@@ -154,14 +154,16 @@ class DynamicResources(Plugin[Claims]):
             self._claim_changed(event.key, None if event.action is Action.DELETE else event.after)
 
     def _claim_changed(self, key: Key, claim: ResourceClaim | None) -> None:
-        self._taken.subtract(self._held.pop(key, ()))
+        for device in self._held.pop(key, ()):
+            self._taken[device] -= 1
+            if not self._taken[device]:
+                del self._taken[device]
         allocation = claim.status.allocation if claim is not None else None
         if allocation is not None:
             results = allocation.devices.results
             devices = frozenset((each.driver, each.pool, each.device) for each in results if not each.admin_access)
             self._held[key] = devices
             self._taken.update(devices)
-        self._taken = +self._taken
         choice = self._chosen.get(key)
         if choice is not None and (claim is None or allocation is not None or choice.until != float("inf")):
             del self._chosen[key]
@@ -367,7 +369,7 @@ class DynamicResources(Plugin[Claims]):
         if wanted and not self._inventory.may_serve(name):
             return None
         devices = self._inventory.on(name, snapshot.labels.of(row))
-        taken = set(self._taken)
+        taken = {device.id for device in devices if device.id in self._taken}
         for key, choice in self._chosen.items():
             if choice.uid != uid or key not in spec.keys:
                 taken |= choice.devices

@@ -3,14 +3,18 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
 from api.kube.objects import Pod
 from cluster.resources import RESOURCE_CLAIMS, Key, Patch
 from cluster.twin import Twin
+from scheduler.claims.allocation import allocate
+from scheduler.claims.inventory import DeviceId
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.outcome import BindingPlan
+from scheduler.plugins import dynamicresources
 from scheduler.plugins.dynamicresources import CLAIMS, CLASSES, FINALIZER, SLICES, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from tests.schedobjects import engine, node, pod
@@ -85,6 +89,23 @@ def test_a_pod_goes_to_the_devices_and_the_claim_is_written_with_the_binding() -
     assert results == [{"request": "r", "driver": "d.io", "pool": "n1", "device": "gpu0"}]
     assert meta["metadata"] == {"uid": "uid-c", "finalizers": [FINALIZER]}
     assert [write.verb.value for write in plan.writes] == ["patch-status", "patch", "bind"]
+
+
+def test_a_node_is_asked_for_its_own_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cluster(n0=("gpu0", "gpu1"), n1=("gpu0", "gpu1"))
+    for name in ("n0", "n1"):
+        results = [{"request": "r", "driver": "d.io", "pool": name, "device": "gpu0"}]
+        claim(made, f"on-{name}", status={"allocation": {"devices": {"results": results}}})
+    asked: list[set[DeviceId]] = []
+
+    def noted(claims: Any, devices: Any, taken: Any, selects: Any) -> Any:
+        asked.append(set(taken))
+        return allocate(claims, devices, taken, selects)
+
+    monkeypatch.setattr(dynamicresources, "allocate", noted)
+    claim(made, "c")
+    assert isinstance(attempt(made, asking("p", "c")), BindingPlan)
+    assert asked[:2] == [{("d.io", "n0", "gpu0")}, {("d.io", "n1", "gpu0")}]
 
 
 def test_finalizers_of_others_stay() -> None:
