@@ -220,6 +220,9 @@ class DynamicResources(Plugin[Claims]):
                 return Reason(f'resourceclaim "{key.name}" was not created for the pod', resolvable=False)
             choice = self._chosen.get(key)
             if choice is not None and choice.uid != uid:
+                if choice.uid in self._kin(attempt.pod) and choice.uid in self.handle.waiting():
+                    text = f'a gang whose members share resourceclaim "{key.name}" before it has devices'
+                    return Reason(f"{text} is not supported by this scheduler", resolvable=False)
                 return Reason(f'resourceclaim "{key.name}" is being allocated for another pod', resolvable=False)
             consumers = claim.status.reserved_for
             if len(consumers) >= MAX_CONSUMERS and all(each.uid != uid for each in consumers):
@@ -346,6 +349,9 @@ class DynamicResources(Plugin[Claims]):
         snapshot = self.handle.snapshot
         labels, name = snapshot.labels.of(row), snapshot.names[row]
         return any(node_term_matches(term, labels, name) for term in selector.node_selector_terms)
+
+    def _kin(self, info: PodInfo) -> set[str]:
+        return {uid for plugin in self.handle.peers().values() for uid in plugin.kin(info)}
 
     def _judge(self, spec: Claims, row: Row, uid: str) -> int:
         snapshot = self.handle.snapshot

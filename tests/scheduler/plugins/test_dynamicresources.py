@@ -15,9 +15,12 @@ from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb, Write
 from scheduler.outcome import BindingPlan
 from scheduler.plugins import dynamicresources
+from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.dynamicresources import CLAIMS, CLASSES, FINALIZER, SLICES, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from tests.schedobjects import engine, node, pod
+
+KINDS = {"claims": DynamicResources, "fit": NodeResourcesFit, "gangs": Coscheduling}
 
 
 def show(made: Engine, resource: Any, document: dict[str, Any], now: float = 0.0) -> None:
@@ -57,7 +60,7 @@ def asking(name: str, *claims: str, **fields: Any) -> Pod:
 
 
 def cluster(**nodes: tuple[str, ...]) -> Engine:
-    made = engine([node(name) for name in nodes], kinds={"claims": DynamicResources, "fit": NodeResourcesFit})
+    made = engine([node(name) for name in nodes], kinds=KINDS)
     show(made, CLASSES, {"metadata": {"name": "any"}})
     for name, devices in nodes.items():
         if devices:
@@ -106,6 +109,20 @@ def test_a_node_is_asked_for_its_own_devices_alone(monkeypatch: pytest.MonkeyPat
     claim(made, "c")
     assert isinstance(attempt(made, asking("p", "c")), BindingPlan)
     assert asked[:2] == [{("d.io", "n0", "gpu0")}, {("d.io", "n1", "gpu0")}]
+
+
+def test_a_gang_that_shares_a_claim_without_devices_is_told_so() -> None:
+    made = cluster(n0=("gpu0",))
+    claim(made, "c")
+    gang = "gang.scheduling.koordinator.sh/"
+    annotations = {f"{gang}name": "g", f"{gang}min-available": "2"}
+    pods = [asking(name, "c", annotations=annotations) for name in ("p", "q")]
+    for each in pods:
+        made.on_pod(Action.ADD, each, 0.0)
+    outcomes = [made.schedule_one(0.0) for _ in pods]
+    assert any(
+        each and 'whose members share resourceclaim "c" before it has devices' in each.message for each in outcomes
+    )
 
 
 def test_finalizers_of_others_stay() -> None:
