@@ -251,7 +251,7 @@ def test_actions_of_a_source_that_fails_end_with_their_lease(tmp_path: Path) -> 
     host, made = control_loop(tmp_path, {})
     source = Reconciling()
     source.silent = ()  # type: ignore[assignment]
-    quota = want(Knob.MEMORY_HIGH, "4096", POD, "hooks", lease_seconds=0.2)
+    quota = want(Knob.MEMORY_HIGH, "4096", POD, "hooks", lease_seconds=2.0)
     source.intents = lambda _: Reconciling.intents(source, _) and [quota]  # type: ignore[method-assign, assignment]
     made.sources.append(source)
     made.step(make_tick())
