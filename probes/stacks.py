@@ -121,7 +121,10 @@ class Stacks(Probe):
                 bpf.attach_perf_event("on_clock", open_cpu_clock(cpu, HZ))
         except BpfError as error:
             bpf.close()
-            raise Unsupported(f"perf events cannot be opened: {error.strerror}", "check kernel lockdown") from error
+            raise Unsupported(
+                f"perf events cannot be opened: {error.strerror}",
+                "set kernel.perf_event_paranoid to 2 (Debian's 3 asks for CAP_SYS_ADMIN), or check kernel lockdown",
+            ) from error
         if any(role == Role.WAITS_TOO for role in roles.values()) or not roles:
             attach(bpf, "on_switch")
         self._bpf, self._begun_ns = bpf, time.monotonic_ns()

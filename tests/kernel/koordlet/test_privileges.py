@@ -29,6 +29,8 @@ KERNEL = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 if KERNEL < (5, 11):
     OBSERVE = (*OBSERVE, "sys_resource")  # BPF's memory still counts against the limit on locked memory
 NOBODY = 65534
+MOST_PARANOID = 2
+"""kernel.perf_event_paranoid of the kernel itself; Debian's 3 keeps PERFMON alone from opening perf events."""
 SNAPSHOT = [sys.executable, "-m", "koordlet", "snapshot", "--seconds", "0.2", "--json"]
 
 
@@ -52,7 +54,9 @@ def as_root(running_kernel: Any) -> dict[str, str]:
 
 
 def test_the_observing_set_measures_all_that_root_can(as_root: dict[str, str]) -> None:
-    assert unsupported(OBSERVE).keys() == as_root.keys()
+    lost = unsupported(OBSERVE).keys() - as_root.keys()
+    paranoid = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    assert lost == ({"stacks"} if paranoid > MOST_PARANOID else set())
 
 
 @pytest.mark.parametrize("missing", ["bpf", "perfmon"])
