@@ -21,7 +21,7 @@ from cluster.resources import Key, Resource
 from controllers.kinds import WORKLOAD_PROFILE
 from controllers.profiles.merge import T_90, traits
 from controllers.profiles.objects import Figures, resource_of
-from controllers.profiles.observations import Observations, Observed
+from controllers.profiles.observations import HALF_LIFE_SECONDS, Observations, Observed
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import AnyProjection, View
 from controllers.runtime.writes import Write, Writes, create, delete, kind_name, patch
@@ -30,6 +30,8 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "koord-manager"}
 """Label of the profiles that this controller made; others are left alone."""
 CHANGED = 0.1
 """Relative change of a figure from which it is published anew."""
+SAMPLE_SECONDS = 60.0
+"""Time that one sample of a figure stands for."""
 
 
 class ProfileSettings(ControllerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -73,16 +75,18 @@ class WorkloadProfiles(Controller[ProfileSettings]):
             workload = workload_named(name)
             if workload is None:
                 continue
-            status = _status(found.get(name, {}), observed.usual.of(name, now), now)
             profile = profiles.get(Key(workload.namespace, workload.profile_name))
+            resources = _best(profile, found.get(name, {}), now)
+            status = _status(resources, observed.usual.of(name, now), now)
             if profile is None and not status.resources and not status.usual_values:
                 continue
             if profile is None and count < self.settings.most_profiles:
                 count += 1
                 writes += _made(workload, status)
             elif profile is not None and self._is_due(profile, status, observed.heard_seconds[name], now):
-                body = {"status": msgspec.to_builtins(status)}
-                writes.append(patch(WORKLOAD_PROFILE, profile, body, "nodes report otherwise", subresource="status"))
+                writes.append(
+                    patch(WORKLOAD_PROFILE, profile, _body(status), "nodes report otherwise", subresource="status")
+                )
         return Writes([*writes, *self._old(profiles, observed, now)])
 
     def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:
@@ -142,33 +146,69 @@ def _path(profile: WorkloadProfile) -> str:
     return Workload(profile.metadata.namespace, named.kind, named.name).path
 
 
-def _figures(observed: Observed) -> dict[str, dict[str, Figures]]:
-    """Return the figures by workload and resource, of those with any."""
-    found: dict[str, dict[str, Figures]] = {}
+def _figures(observed: Observed) -> dict[str, dict[str, ResourceInterference]]:
+    """Return the figures by workload and resource, of those with any; samples are minutes beside one neighbour."""
+    found: dict[str, dict[str, ResourceInterference]] = {}
     for which, resource in enumerate(RESOURCES):
         sums = observed.sums.of(which)
         if not len(sums.victims):
             continue
-        each = traits(sums, len(observed.workloads), 1)
+        count = len(observed.workloads)
+        each = traits(sums, count, 1)
         sensitive, strong = each.sensitivity, each.strength
         error, pressure = np.nan_to_num(sensitive.error), np.nan_to_num(each.mean_pressure)
+        single = sums.neighbours >= 0
+        seconds = np.bincount(sums.victims, sums.seconds, count)
+        seconds = seconds + np.bincount(sums.neighbours[single], sums.seconds[single], count)
         for place in np.flatnonzero(np.isfinite(sensitive.value) | np.isfinite(strong.value)).tolist():
-            found.setdefault(observed.workloads[place], {})[resource] = Figures(
+            own = Figures(
                 float(np.nan_to_num(sensitive.value[place])),
                 T_90 * float(error[place]),
                 float(np.nan_to_num(strong.value[place]) * pressure[place]),
                 bool(sensitive.correlated[place]),
                 bool(sensitive.trials[place]),
             )
+            weight = max(float(seconds[place]) / SAMPLE_SECONDS, 1.0)
+            found.setdefault(observed.workloads[place], {})[resource] = _weighed(resource_of(resource, own), weight)
     return found
 
 
-def _status(resources: Mapping[str, Figures], usual: list[UsualValues], now: float) -> WorkloadProfileStatus:
-    listed: list[ResourceInterference] = [resource_of(name, own) for name, own in sorted(resources.items())]
+def _best(
+    profile: WorkloadProfile | None, found: Mapping[str, ResourceInterference], now: float
+) -> list[ResourceInterference]:
+    """Return by resource what more stands behind: what was found here, or what was published before a restart."""
+    best = dict(found)
+    if profile is not None:
+        time = epoch_seconds(profile.status.update_time)
+        aged = 0.5 ** (max(now - time, 0.0) / HALF_LIFE_SECONDS if time is not None else 0.0)
+        for each in profile.status.resources:
+            weight, own = aged * _samples(each), found.get(each.name)
+            if weight >= 1 and (own is None or weight > _samples(own)):
+                best[each.name] = _weighed(each, weight)
+    return [best[name] for name in sorted(best)]
+
+
+def _samples(resource: ResourceInterference) -> int:
+    return sum(each.samples for each in resource.sensitivity)
+
+
+def _weighed(resource: ResourceInterference, weight: float) -> ResourceInterference:
+    """Return a resource whose bins share a number of samples."""
+    count = int(min(weight, 2**31 - 1)) // max(len(resource.sensitivity), 1)
+    bins = [msgspec.structs.replace(each, samples=count) for each in resource.sensitivity]
+    return msgspec.structs.replace(resource, sensitivity=bins)
+
+
+def _status(resources: list[ResourceInterference], usual: list[UsualValues], now: float) -> WorkloadProfileStatus:
     weight = sum(each.weight for each in usual)
     return WorkloadProfileStatus(
-        resources=listed, usual_values=usual, samples=int(min(weight, 2**31 - 1)), update_time=rfc3339(now)
+        resources=resources, usual_values=usual, samples=int(min(weight, 2**31 - 1)), update_time=rfc3339(now)
     )
+
+
+def _body(status: WorkloadProfileStatus) -> dict[str, Any]:
+    """Return the patch; a list that is left out of it would stay as it was."""
+    return {"status": {"resources": [], "usualValues": [], "samples": 0, **msgspec.to_builtins(status)}}
 
 
 def _made(workload: Workload, status: WorkloadProfileStatus) -> list[Write]:
@@ -181,11 +221,10 @@ def _made(workload: Workload, status: WorkloadProfileStatus) -> list[Write]:
         "kind": WORKLOAD_PROFILE.kind,
         **msgspec.to_builtins(profile),
     }
-    body = {"status": msgspec.to_builtins(status)}
     reason = "nodes report of the workload"
     return [
         create(WORKLOAD_PROFILE, document, reason),
-        patch(WORKLOAD_PROFILE, profile, body, reason, subresource="status"),
+        patch(WORKLOAD_PROFILE, profile, _body(status), reason, subresource="status"),
     ]
 
 

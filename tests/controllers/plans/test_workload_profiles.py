@@ -1,6 +1,7 @@
 """Profiles from reports: made, published anew when they change, deleted when old; those of others are left alone."""
 
 import itertools
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -121,6 +122,33 @@ def test_a_workload_that_runs_on_keeps_its_profile_and_one_that_is_gone_does_not
     assert {write.verb for write in gone} == {Verb.DELETE}
     copy.apply(WORKLOAD_PROFILE, removed(made))
     assert planned(copy, later + 15 * 86_400) == []
+
+
+def test_after_a_restart_published_figures_stay_until_more_stands_behind_new_ones() -> None:
+    made = stored(observing(turns=30), NOW + 1800)
+    copy = observing(turns=0)
+    copy.apply(WORKLOAD_PROFILE, added(made))
+    assert planned(copy, NOW + 1800) == []
+    draw = np.random.default_rng(2)
+
+    def published(turns: range) -> list[list[Any]]:
+        for turn in turns:
+            copy.apply(NODE_METRIC, added([a_report_of(node, turn, 0.4, draw) for node in range(3)]))
+        view = copy.view("it", full=True)
+        writes = built(WorkloadProfiles, enabled=True, keep_seconds=7200.0).plan(view, NOW + 1800 + 3600).writes
+        return [
+            [each["sensitivity"][0].get("lostSecondsPerPressure", 0) for each in write.body["status"]["resources"]]
+            for write in writes
+        ]
+
+    before = [[each.sensitivity[0].lost_seconds_per_pressure for each in own.status.resources] for own in made]
+    assert sorted(published(range(35, 40))) == sorted(before)
+    assert sorted(published(range(40, 80))) != sorted(before)
+
+
+def test_lists_without_entries_are_written_too() -> None:
+    bodies = [write.body for write in planned(observing(), NOW + 600) if write.subresource == "status"]
+    assert [] in [body["status"]["usualValues"] for body in bodies]
 
 
 def test_a_profile_says_what_it_rests_on() -> None:
