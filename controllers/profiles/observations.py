@@ -5,6 +5,7 @@ one, is a victim: with every neighbour it makes a row of pressure and loss (`con
 half their weight in a week, so what a workload was like before its last release fades.
 """
 
+import logging
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ from controllers.runtime.view import Projection
 from controllers.runtime.writes import kind_name
 from detector.histograms import Values
 
+_log = logging.getLogger(__name__)
+
 LONGEST_SECONDS = 300.0
 """A report stands for no more than this: what a node did while it was silent is not known."""
 MOST_WORKLOADS = 60_000
@@ -69,6 +72,8 @@ class Observations(Projection[Observed]):
 
     def __init__(self) -> None:
         self._wanted = False
+        self._warned: set[str] = set()
+        """What was left out and said to be."""
         self._cores: dict[str, float] = {}
         self._last: dict[str, float] = {}
         """Time of each node's newest report."""
@@ -101,11 +106,17 @@ class Observations(Projection[Observed]):
     def value(self) -> Observed:
         """Return what is known; from here on reports are taken in."""
         self._wanted = True
+        refused = {"workloads": self._refused, "pairs": self._sums.dropped, "usual values": self._usual.refused}
+        for what, count in refused.items():
+            if count and what not in self._warned:
+                self._warned.add(what)
+                _log.warning("%d %s that nodes report were left out, for want of room or sense", count, what)
         return Observed(self._names, self._sums, self._usual, self._heard_seconds, self._reports, self._refused)
 
     def _node(self, name: str, node: Node | None) -> None:
         if node is None:
             self._cores.pop(name, None)
+            self._usual.shifts.forget(name)
             return
         try:
             self._cores[name] = float(parse_quantity(node.status.capacity.get(CPU, 0), 1000)) / 1000

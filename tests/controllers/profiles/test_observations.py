@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from cluster import DeltaType, Key, StoreDelta
+from controllers.kinds import NODE
 from controllers.profiles import pair_sums, usual_values
 from controllers.profiles.merge import traits
 from controllers.profiles.observations import HALF_LIFE_SECONDS, LONGEST_SECONDS, Observations
-from tests.capacity import NOW, a_report
+from tests.capacity import NOW, a_node, a_report
 from tests.controllers.profiles.fleet import CORES, PERIOD, added, at, name_of, pods_of, report, reports, usual
 
 WORKLOADS = 12
@@ -125,7 +127,20 @@ def test_losses_beyond_all_reason_are_bounded_by_time_and_share() -> None:
     assert sums.pressure[0] == pytest.approx(300.0)
 
 
-def test_what_there_is_no_room_for_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_gone_leaves_no_shifts() -> None:
+    found = Observations()
+    shifts = found.value().usual.shifts
+    for workload in range(5):
+        for _ in range(3):
+            shifts.add("n0", name_of(workload), 4.0, NOW)
+    assert set(shifts.found(NOW)) == {"n0"}
+    found.apply(NODE, [StoreDelta(DeltaType.DELETED, Key("", "n0"), a_node("n0", CORES), None)])
+    assert not shifts.found(NOW)
+
+
+def test_what_there_is_no_room_for_is_counted_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(pair_sums, "MOST", 20)
     monkeypatch.setattr(usual_values, "MOST_CELLS", 3)
     found, _, _ = planted(nodes=2, turns=3)
@@ -136,6 +151,11 @@ def test_what_there_is_no_room_for_is_counted(monkeypatch: pytest.MonkeyPatch) -
         report(found, 0, each)
     assert len(found.value().usual) == 3
     assert found.value().usual.refused > 0
+    found.value()
+    assert sorted(record.getMessage().split(" ", 1)[1].partition(" that")[0] for record in caplog.records) == [
+        "pairs",
+        "usual values",
+    ]
 
 
 def test_usual_values_add_up_over_nodes_and_survive_a_restart() -> None:
