@@ -10,13 +10,15 @@ from cluster.events import Event
 from cluster.resources import Key, Resource
 from controllers.kinds import NODE, Node
 from controllers.profiles.observations import Observations
-from controllers.profiles.slow_nodes import Slowness
+from controllers.profiles.slow_nodes import FRESH_SECONDS, Slowness
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import AnyProjection, View
 from controllers.runtime.writes import Write, Writes, kind_name, patch, reference
 
 STEP = 0.05
 """Difference of a ratio from which it is written anew."""
+_NO_SLOWER = "its workloads are no slower than elsewhere"
+_TOO_MANY = "more nodes are slow than may be marked"
 
 
 class SlowNodeSettings(ControllerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,7 +27,7 @@ class SlowNodeSettings(ControllerSettings, frozen=True, forbid_unknown_fields=Tr
     enabled: bool = False
     """Mark slow nodes; they sell less and are chosen last."""
     most_part: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
-    """Of the nodes that may be marked, slowest first: when more are slow, it is the fleet that changed."""
+    """Of the nodes that may be marked, those already marked first: when more are slow, it is the fleet that changed."""
 
 
 class SlowNodes(Controller[SlowNodeSettings]):
@@ -41,21 +43,26 @@ class SlowNodes(Controller[SlowNodeSettings]):
         if not view.full:
             return Writes()
         nodes = view.objects(NODE)
-        found = view.of(Observations).usual.shifts.found(now)
+        shifts = view.of(Observations).usual.shifts
+        found = shifts.found(now)
+        # Marked ones first: two nodes of like ratios would take the last place from each other in turn.
         slow = [
-            (found[key.name].ratio, key)
+            (ANNOTATION_SLOW_RATIO in node.metadata.annotations, found[key.name].ratio, key)
             for key, node in nodes.items()
             if key.name in found and _is_slow(node, found[key.name])
         ]
         room = max(int(self.settings.most_part * len(nodes)), 1)
-        chosen = {key for _, key in sorted(slow, reverse=True)[:room]}
+        chosen = {key for _, _, key in sorted(slow, reverse=True)[:room]}
         writes: list[Write] = []
         for key, node in sorted(nodes.items()):
             stated = node.metadata.annotations.get(ANNOTATION_SLOW_RATIO)
             if key in chosen:
                 writes += _marked(node, stated, found[key.name])
             elif stated is not None and key.name in found:
-                writes.append(_annotate(node, None, "its workloads are no slower than elsewhere"))
+                slower = _is_slow(node, found[key.name])
+                writes.append(_annotate(node, None, _TOO_MANY if slower else _NO_SLOWER))
+            elif stated is not None and shifts.unknown_seconds(key.name, now) > FRESH_SECONDS:
+                writes.append(_annotate(node, None, "nothing was told of its slowness for a day"))
         return Writes(writes)
 
     def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:

@@ -67,6 +67,7 @@ class NodeShifts:
 
     def __init__(self) -> None:
         self._shifts: dict[str, dict[str, _Shift]] = {}
+        self._unknown_since: dict[str, float] = {}
 
     def add(self, node: str, workload: str, buckets: float, time: float) -> None:
         """Take in the distance of one statement."""
@@ -82,6 +83,11 @@ class NodeShifts:
     def forget(self, node: str) -> None:
         """Forget a node that is gone."""
         self._shifts.pop(node, None)
+        self._unknown_since.pop(node, None)
+
+    def unknown_seconds(self, node: str, now: float) -> float:
+        """Return for how long this was asked of a node without enough being known of it."""
+        return now - self._unknown_since.setdefault(node, now)
 
     def found(self, now: float) -> Mapping[str, Slowness]:
         """Return the slowness of each node that enough is known of."""
@@ -96,5 +102,6 @@ class NodeShifts:
                 worst = sorted(told.items(), key=lambda each: (-each[1], each[0]))[:3]
                 ratio = min(float(np.median(list(told.values()))), MOST_RATIO)
                 slower = sum(each > _END_RATIO for each in told.values())
+                self._unknown_since.pop(node, None)
                 result[node] = Slowness(ratio, len(told), slower, tuple(worst))
         return result

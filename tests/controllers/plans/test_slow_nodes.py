@@ -48,8 +48,31 @@ def test_a_little_slower_is_not_slow_and_ends_only_well_below() -> None:
     assert marked(fleet({}, annotations={3: "1.40"})) == {"n3": None}
 
 
-def test_when_a_third_of_the_fleet_is_slow_a_tenth_is_marked() -> None:
-    assert len(marked(fleet(dict.fromkeys(range(13), 1.5)))) <= 4
+def test_when_a_third_of_the_fleet_is_slow_a_tenth_is_marked_and_stays_so() -> None:
+    slow = dict.fromkeys(range(13), 1.5)
+    first = marked(fleet(slow))
+    assert len(first) == 4
+    others = [node for node in slow if f"n{node}" not in first][:4]
+    assert set(marked(fleet(slow, annotations=dict.fromkeys(others, "1.10")))) == {f"n{node}" for node in others}
+
+
+def test_a_mark_beyond_the_tenth_is_taken_away_for_that() -> None:
+    copy = fleet(dict.fromkeys(range(5), 1.5), annotations=dict.fromkeys(range(5), "1.50"))
+    plan = built(SlowNodes, enabled=True).plan(copy.view("it", full=True), LATER)
+    ended = [
+        each for each in plan.writes if each.body["metadata"]["annotations"]["node.koordinator.sh/slow-ratio"] is None
+    ]
+    assert [write.reason for write in ended] == ["more nodes are slow than may be marked"]
+
+
+def test_a_mark_that_nothing_is_known_of_ends_after_a_day() -> None:
+    node = a_node("n0", CORES, annotations={"node.koordinator.sh/slow-ratio": "1.40"})
+    controller = built(SlowNodes, enabled=True)
+    copy = copy_of(controller, {NODE: [node]})
+    assert not controller.plan(copy.view("it", full=True), NOW).writes, "a manager that has just begun"
+    assert not controller.plan(copy.view("it", full=True), NOW + 86_000).writes
+    (write,) = controller.plan(copy.view("it", full=True), NOW + 87_000).writes
+    assert write.body["metadata"]["annotations"] == {"node.koordinator.sh/slow-ratio": None}
 
 
 def test_an_event_and_a_sentence_name_the_workloads() -> None:
