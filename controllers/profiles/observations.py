@@ -1,7 +1,8 @@
 """Projection: what the nodes' reports say of victims, neighbours and usual values, as sums. Bounded; once asked for.
 
 A report stands for the time since the node's report before. Each pod with a loss to others, or of a workload that had
-one, is a victim: with every neighbour it makes a row of pressure and loss (`controllers/profiles/merge.py`). Sums lose
+one, is a victim: with every neighbour it makes a row of pressure and loss (`controllers/profiles/merge.py`). Victims
+without a loss now are taken from one report in ten, by chance, and count for ten. Sums lose
 half their weight in a week, so what a workload was like before its last release fades.
 """
 
@@ -44,6 +45,10 @@ _log = logging.getLogger(__name__)
 LONGEST_SECONDS = 300.0
 """A report stands for no more than this: what a node did while it was silent is not known."""
 MOST_WORKLOADS = 60_000
+QUIET_EVERY = 10
+"""Of this many reports, one tells of a victim that lost nothing."""
+MOST_ROWS = 50_000
+"""Of one report; which victims are left out then differs from report to report."""
 HALF_LIFE_SECONDS = 7 * 86400.0
 AGED_EVERY_SECONDS = 3600.0
 SKEW_SECONDS = 300.0
@@ -134,13 +139,12 @@ class Observations(Projection[Observed]):
         if before is None or time <= before or cores <= 0:
             return
         self._reports += 1
-        group = zlib.crc32(name.encode()) % GROUPS
         seconds = min(time - before, LONGEST_SECONDS)
         self._age(seconds)
         time = min(time, self.now)
         for pod in metric.status.pods_metric:
             self._hear((pod.extensions or {}).get(EXTENSION_WORKLOAD), time)
-        self._pairs(metric, group, seconds, cores)
+        self._pairs(metric, name, seconds, cores)
         self._usual_values(metric, name, time)
 
     def _hear(self, name: Any, time: float) -> None:
@@ -159,19 +163,29 @@ class Observations(Projection[Observed]):
             self._sums.age(0.5 ** (self._since_aged_seconds / HALF_LIFE_SECONDS))
             self._since_aged_seconds = 0.0
 
-    def _pairs(self, metric: NodeMetric, group: int, seconds: float, cores: float) -> None:
+    def _pairs(self, metric: NodeMetric, name: str, seconds: float, cores: float) -> None:
         running = [found for pod in metric.status.pods_metric if (found := self._pod(pod, cores)) is not None]
         if len(running) < 2:
             return
         numbers = np.array([number for number, _, _ in running], np.int64)
         pressure = np.array([share for _, share, _ in running])
-        for place, (number, share, verdicts) in enumerate(running):
+        group = zlib.crc32(name.encode()) % GROUPS
+        # Not each tenth in turn: what neighbours do every ten minutes would be seen always or never.
+        chance = zlib.crc32(f"{name} {metric.status.update_time}".encode())
+        rows = 0
+        for turn in range(len(running)):
+            place = (turn + chance) % len(running)
+            number, share, verdicts = running[place]
             stated = {RESOURCES.index(each.resource): each for each in verdicts if each.resource in RESOURCES}
             self._suffers.update((number, which) for which in stated)
             for which in range(len(RESOURCES)):
-                if (number, which) in self._suffers:
+                weight = 1 if which in stated else QUIET_EVERY
+                if (number, which) in self._suffers and (number + chance) % weight == 0:
+                    rows += len(running) - 1
+                    if rows > MOST_ROWS:
+                        return
                     others = np.arange(len(running)) != place
-                    told = Reported(number, which, group, seconds, share)
+                    told = Reported(number, which, group, weight * seconds, share)
                     self._row(told, numbers[others], pressure[others], stated.get(which))
 
     def _row(self, told: Reported, numbers: Any, pressure: Values, verdict: WireVerdict | None) -> None:

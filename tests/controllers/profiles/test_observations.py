@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from cluster import DeltaType, Key, StoreDelta
 from controllers.kinds import NODE
-from controllers.profiles import pair_sums, usual_values
+from controllers.profiles import observations, pair_sums, usual_values
 from controllers.profiles.merge import traits
 from controllers.profiles.observations import HALF_LIFE_SECONDS, LONGEST_SECONDS, Observations
 from tests.capacity import NOW, a_node, a_report
@@ -82,6 +82,27 @@ def test_a_clock_that_is_ahead_does_not_age_what_others_told() -> None:
     assert value.weight == pytest.approx(600, rel=0.01), "two statements; the one from far ahead is left out"
     (heard,) = found.value().heard_seconds.values()
     assert heard == NOW + 3 * PERIOD
+
+
+def test_victims_without_a_loss_make_a_tenth_of_the_rows_and_weigh_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Observations()
+    found.value()
+    added(found, 1)
+    verdict = {"resource": "cpu", "culprits": [name_of(1)], "shares": [1.0], "lostSecondsPerSecond": 0.5}
+    told: list[float] = []
+    monkeypatch.setattr(found.value().sums, "add", lambda each, *_: told.append(each.seconds))
+    turns = 2000
+    for turn in range(turns):
+        verdicts = {0: [verdict]} if turn == 1 else {}
+        report(found, 0, a_report("n0", updated=at(turn), pods=pods_of({0: 1.0, 1: 2.0}, verdicts)))
+    assert len(told) == pytest.approx(turns / 10, rel=0.2)
+    assert sum(told) == pytest.approx(turns * PERIOD, rel=0.2)
+
+
+def test_the_rows_of_a_report_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observations, "MOST_ROWS", 10)
+    found, _, _ = planted(nodes=1, turns=2)
+    assert 0 < len(found.value().sums) <= 10
 
 
 UNREADABLE: dict[str, dict[str, Any]] = {
