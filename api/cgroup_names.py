@@ -86,6 +86,11 @@ class DisplayNames:
             counts[info.name] += 1
 
 
+def printable(text: str) -> str:
+    """Escape a hostile name for terminals and labels: control and undecodable characters become escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def owner_of(info: CgroupInfo) -> str:
     """Return `Kind name` of the owner of a cgroup's pod; empty outside pods and for a pod without owner."""
     kind, _, rest = info.workload.partition("/")

@@ -80,14 +80,18 @@ class FullNode:
     """Class directory, pod directory and container of each process."""
 
 
-def full_node(root: str, pods: int, containers: int) -> FullNode:
-    """Return a node with so many pods and containers, sandboxes included; a third is of each Kubernetes class."""
-    random, node = Random(0), FullNode()
-    for number in range(pods):
+def full_node(root: str, pods: int, containers: int, first: int = 0) -> FullNode:
+    """Return a node with so many pods and containers, sandboxes included; a third is of each Kubernetes class.
+
+    Pods are numbered from `first` on, and nothing of two numbers is the same.
+    """
+    random, node = Random(first), FullNode()
+    for number in range(first, first + pods):
         uid = f"{random.getrandbits(32):08x}-0000-4000-8000-{random.getrandbits(48):012x}"
         qos = _QOS[number % 3]
         inside = "" if qos == "Guaranteed" else f"/{qos.lower()}"
-        count = (containers - pods) * (number + 1) // pods - (containers - pods) * number // pods
+        place = number - first
+        count = (containers - pods) * (place + 1) // pods - (containers - pods) * place // pods
         names = [f"c{each}" for each in range(max(count, 1))]
         sandbox = f"{random.getrandbits(256):064x}"
         metadata = {"name": f"pod-{number}", "uid": uid, "namespace": "shop"}

@@ -27,6 +27,7 @@ from cluster.command_line import (
 )
 from cluster.serving import listen
 from controllers.analysis.command import analyze, compact
+from controllers.cluster_page.serve import SHOWN, serve_page
 from controllers.forecast.command import backtest
 from controllers.profiles.command import profile
 from controllers.recommend.command import recommend
@@ -117,6 +118,7 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     )
     recorder = EventRecorder(chosen.cluster.client(observe=metrics.requested), RecorderSettings(PROGRAM, name))
     elector = chosen.cluster.elector(lease, name, TIMES, metrics.requested) if leader_elect else None
+    leading = (lambda: elector.leading) if elector else (lambda: True)
     loop = Loop(
         reader,
         writer,
@@ -124,7 +126,8 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
         loop_settings,
         recorder=recorder,
         metrics=metrics,
-        leading=(lambda: elector.leading) if elector else None,
+        leading=leading,
+        shown=SHOWN if settings.page.enabled else (),
     )
     health = Health(metrics.registry, loop.ready.is_set, loop.fault)
     try:
@@ -135,7 +138,8 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     webhooks = _webhooks(settings, chosen, metrics)
     if webhooks:
         webhooks.start()
-    servers: tuple[Stops, ...] = (server, webhooks) if webhooks else (server,)
+    page = serve_page(settings.page, loop.look, leading)
+    servers: tuple[Stops, ...] = tuple(each for each in (server, webhooks, page) if each is not None)
     run_until_signal(loop, recorder, elector, servers=servers, clients=(reader, writer), hints=HINTS)
 
 

@@ -12,6 +12,7 @@ from api.crds import NODE_METRIC as NODE_METRIC_DEFINITION
 from api.crds import NODE_RESOURCE_TOPOLOGY as NODE_RESOURCE_TOPOLOGY_DEFINITION
 from api.crds import NODE_SLO as NODE_SLO_DEFINITION
 from api.crds import WORKLOAD_PROFILE as WORKLOAD_PROFILE_DEFINITION
+from api.crds import ResourceInterference, WorkloadProfileSpec
 from api.kube.meta import Condition, Labels, ObjectMeta, Quantity, Wire
 from api.protocol import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from cluster.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, custom
@@ -175,6 +176,20 @@ class Namespace(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class ShownStatus(Wire, frozen=True, kw_only=True):
+    """Figures of a profile, without the usual values, which are most of its size."""
+
+    resources: list[ResourceInterference] = []
+
+
+class ShownProfile(Wire, frozen=True, kw_only=True):
+    """A WorkloadProfile as far as the page reads it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadProfileSpec
+    status: ShownStatus = ShownStatus()
+
+
 NODE = NODES.of(Node)
 NAMESPACE = NAMESPACES.of(Namespace)
 POD = PODS.of(Pod)
@@ -187,3 +202,4 @@ DEVICE = custom(DEVICE_DEFINITION)
 ELASTIC_QUOTA = custom(ELASTIC_QUOTA_DEFINITION)
 ELASTIC_QUOTA_PROFILE = custom(ELASTIC_QUOTA_PROFILE_DEFINITION)
 WORKLOAD_PROFILE = custom(WORKLOAD_PROFILE_DEFINITION)
+SHOWN_PROFILE = WORKLOAD_PROFILE.of(ShownProfile)

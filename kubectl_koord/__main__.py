@@ -12,11 +12,11 @@ import msgspec
 
 from api.crds import NODE_METRIC as NODE_METRIC_DEFINITION
 from api.crds import NodeMetric
+from api.kube.losses import Loss, by_node, losses
 from api.protocol import ANNOTATION_STOP
 from cluster import NODES, ApiError, Client, ClusterError, Key, NotFound, custom, merge_patch
 from cluster.command_line import Chosen, die
 from kubectl_koord.agents import Agents
-from kubectl_koord.losses import Loss, by_node, losses
 
 PROGRAM = "kubectl-koord"
 _METRICS = custom(NODE_METRIC_DEFINITION)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -58,6 +59,11 @@ class Browser:
         lines = self._call("POST", "/se/log", {"type": "browser"})
         return [line["message"] for line in lines if line["level"] == "SEVERE"]
 
+    def background(self) -> int:
+        """Return the brightness of the page's background, 0..255."""
+        colour = self.run("return getComputedStyle(document.body).backgroundColor")
+        return sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")) // 3
+
     def close(self) -> None:
         """End the session."""
         self._call("DELETE", "")
@@ -69,6 +75,11 @@ class Browser:
         )
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)["value"]
+
+
+def picture(window: Browser, name: str, tmp_path: Path) -> None:
+    """Keep what the window shows in the directory KOORD_SCREENSHOTS, else with the test."""
+    window.screenshot(Path(os.environ.get("KOORD_SCREENSHOTS") or tmp_path) / f"{name}.png")
 
 
 @contextmanager

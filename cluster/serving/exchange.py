@@ -18,6 +18,8 @@ class Request:
     body: bytes = b""
     client_name: str = ""
     """Common name of the client's certificate, which an authority of ours signed; empty without one."""
+    host: str = ""
+    """By which name the client asked: the header Host."""
 
     @property
     def path(self) -> str:
@@ -35,6 +37,8 @@ class Reply:
     status: int
     body: bytes
     content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further ones."""
 
     @classmethod
     def text(cls, status: int, message: str) -> "Reply":

@@ -241,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < length:
             self.close_connection = True
             return
-        request = Request(self.command, self.path, body, self._client)
+        request = Request(self.command, self.path, body, self._client, self.headers.get("Host", ""))
         self._connections.answering(self._connection)
         try:
             reply = self._listener.answering.answer(request)
@@ -281,6 +281,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.content_type)
         self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in reply.headers:
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(reply.body)))
         if self.close_connection:
             self.send_header("Connection", "close")

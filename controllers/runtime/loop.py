@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
 
@@ -29,7 +30,15 @@ from controllers.runtime.writes import Target, Write, Writes, kind_name, metadat
 
 log = logging.getLogger(__name__)
 
-Message: TypeAlias = tuple[Resource[Any], Sequence[StoreDelta[Any]]] | Answer | None
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A question of another thread for all objects."""
+
+    reply: "queue.SimpleQueue[Mapping[str, Mapping[Key, Any]]]"
+
+
+Message: TypeAlias = tuple[Resource[Any], Sequence[StoreDelta[Any]]] | Answer | Look | None
 
 SYNC_SECONDS = 120.0
 """Longest wait for the first lists."""
@@ -64,10 +73,14 @@ class Loop:
         metrics: Metrics | None = None,
         leading: Callable[[], bool] | None = None,
         ask: Asking | None = None,
+        shown: Sequence[Resource[Any]] = (),
         clock: Callable[[], float] = time.time,
         random: Random | None = None,
     ) -> None:
-        """`writer` must not try a request twice: what is repeated later is planned anew. `ask` asks the scheduler."""
+        """`writer` must not try a request twice: what is repeated later is planned anew. `ask` asks the scheduler.
+
+        Kinds of `shown` are watched for `look`, whether a controller watches them or not.
+        """
         self.settings = settings or LoopSettings()
         self.metrics = metrics or Metrics()
         self.ready = threading.Event()
@@ -80,7 +93,7 @@ class Loop:
         self._random = random or Random()
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._copy = copy_for(controllers)
+        self._copy = copy_for(controllers, shown)
         self._holds = Holds(Backoff(self.settings.retry_seconds, self.settings.retry_limit_seconds), self._random)
         self._writer = Writer(writer, self.settings.workers, self._inbox.put, self._leading, ask)
         self._informers: dict[str, Informer[Any]] = {}
@@ -127,6 +140,18 @@ class Loop:
             synced=self.ready.is_set(),
         )
 
+    def look(self, timeout_seconds: float) -> Mapping[str, Mapping[Key, Any]] | None:
+        """Return all objects by kind and key, as they are known now; None before the first lists and when none are
+        given in time, as a round may take long. Safe from any thread."""
+        if not self.ready.is_set():
+            return None
+        reply: queue.SimpleQueue[Mapping[str, Mapping[Key, Any]]] = queue.SimpleQueue()
+        self._inbox.put(Look(reply))
+        try:
+            return reply.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None
+
     # Internals
 
     def _kinds(self) -> list[tuple[str, Informer[Any]]]:
@@ -159,6 +184,8 @@ class Loop:
                 return
             if isinstance(message, Answer):
                 self._answered(message)
+            elif isinstance(message, Look):
+                message.reply.put(self._copy.objects())
             elif message is not None:
                 self._copy.apply(*message, self._clock())
 
@@ -283,10 +310,11 @@ def kinds_of(controller: AnyController) -> list[Resource[Any]]:
     return [*controller.watches, *(each for table in controller.projections for each in table.watches)]
 
 
-def copy_for(controllers: Mapping[str, AnyController]) -> ClusterCopy:
-    """Return an empty copy with all that these controllers watch."""
+def copy_for(controllers: Mapping[str, AnyController], shown: Sequence[Resource[Any]] = ()) -> ClusterCopy:
+    """Return an empty copy with all that these controllers watch, and further kinds."""
     projections = {table: None for each in controllers.values() for table in each.projections}
-    copy = ClusterCopy([kind for each in controllers.values() for kind in each.watches], projections)
+    # A kind that a controller watches is read as it asks, with more fields than are shown.
+    copy = ClusterCopy([*(kind for each in controllers.values() for kind in kinds_of(each)), *shown], projections)
     for name in controllers:
         copy.register(name)
     return copy

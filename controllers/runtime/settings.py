@@ -6,6 +6,7 @@ import msgspec
 
 from api.settings import SettingsError, convert
 from cluster.resources import Key
+from controllers.cluster_page.settings import ClusterPageSettings
 from controllers.runtime.controller import AnyController
 from controllers.webhooks.settings import WebhookSettings
 
@@ -47,6 +48,7 @@ class ManagerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """ConfigMap with colocation and NodeSLO strategies, as Koordinator's manager reads it."""
     loop: LoopSettings = LoopSettings()
     webhook: WebhookSettings = WebhookSettings()
+    page: ClusterPageSettings = ClusterPageSettings()
     controllers: dict[str, dict[str, Any]] = {}
     """Settings by controller: `[controllers.NAME]`."""
 

@@ -174,17 +174,21 @@ class ClusterCopy:
         changed = self.changed[controller]
         return any(changed.get(kind_name(each)) for each in kinds)
 
+    def objects(self) -> Mapping[str, Mapping[Key, Any]]:
+        """Return all objects by kind, as they are at this moment; nothing in it changes."""
+        for name, objects in self._objects.items():
+            if name not in self._frozen:
+                self._frozen[name] = MappingProxyType(dict(objects))
+        return MappingProxyType(dict(self._frozen))
+
     def view(self, controller: str, *, full: bool, heard_since_seconds: float = NEVER) -> View:
         """Return the view for a plan; what it calls changed is forgotten here."""
         changed = {name: frozenset(keys) for name, keys in self.changed[controller].items()}
         self.changed[controller] = {}
         unmade, self.unmade[controller] = self.unmade[controller], {}
-        for name, objects in self._objects.items():
-            if name not in self._frozen:
-                self._frozen[name] = MappingProxyType(dict(objects))
         tables = {kind: projection.value() for kind, projection in self.projections.items()}
         return View(
-            MappingProxyType(dict(self._frozen)),
+            self.objects(),
             MappingProxyType(changed),
             MappingProxyType(tables),
             MappingProxyType(dict(self.written[controller])),

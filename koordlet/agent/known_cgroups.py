@@ -8,13 +8,12 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from api.cgroup_names import DisplayNames, owner_of
+from api.cgroup_names import DisplayNames, owner_of, printable
 from api.cgroup_path import is_within
 from api.frame import UNKNOWN_UID, CgroupInfo
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.containers import container_facts
 from koordlet.host.files import HostTree
-from koordlet.identity.cgroup_names import printable
 from koordlet.identity.describe import Sources, describe
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTable, PodTableOf

@@ -152,8 +152,3 @@ def _stem(directory: str) -> str:
 def unescape_unit(unit: str) -> str:
     """Undo systemd's `\\xNN` escapes in a unit name, which a path's text form doubles; a broken one stays as it is."""
     return re.sub(r"\\\\x([0-9a-fA-F]{2})", lambda match: chr(int(match.group(1), 16)), unit)
-
-
-def printable(text: str) -> str:
-    """Escape a hostile name for terminals and labels: control and undecodable characters become escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

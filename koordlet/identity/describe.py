@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from api.cgroup_names import printable
 from api.cgroup_path import is_within, lineage
 from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
 from api.qos import QoSSource, is_protected
-from koordlet.identity.cgroup_names import KUBEPODS, CgroupName, QoSRule, kubepods_of, name_cgroup, printable
+from koordlet.identity.cgroup_names import KUBEPODS, CgroupName, QoSRule, kubepods_of, name_cgroup
 from koordlet.identity.classes import Classification, is_critical, layout_class, pod_band, pod_class, rule_class
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import NO_PODS, ContainerRole, PodContainer, PodFacts, PodTable

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from api.pages.markup import Child, Markup, element, joined
 from api.stacks import StackEvidence, StackKind, StackRole, StackSeries, unresolved_ratio
-from koordlet.node_page.markup import Child, Markup, element, joined
 from koordlet.node_page.timeline import clock
 from koordlet.node_page.values import Section
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from api.loss import CAUSED_BY_OTHERS
-from koordlet.node_page.markup import Child, Markup, element, joined
+from api.pages.document import MOST_ROWS, left_out, name_span, number_cell, table, table_row
+from api.pages.markup import Child, Markup, element, joined
 from koordlet.node_page.timeline import before_and_after, clock
 from koordlet.node_page.values import Decision, NodeState, SettingInEffect
 from koordlet.response.steps import ResponseStep, StepKind
 from koordlet.serving.status import Capability
 from koordlet.top.rows import TopRow
 
-MOST_ROWS = 50
 _BAR = 220
 _GROUPS = {
     "others": "other cgroups",
@@ -39,20 +39,20 @@ def victims(rows: Sequence[TopRow]) -> Markup:
         return element("p", "No cgroup loses time now.", class_="faint")
     scale = max(max(row.lost for row in shown), 0.05)
     body = [
-        _row(
+        table_row(
             row.info.path,
-            _name(row.info.name, row.info.path),
+            name_span(row.info.name, row.info.path),
             row.info.qos,
-            _number(row.by_others),
-            _number(row.lost),
+            number_cell(row.by_others),
+            number_cell(row.lost),
             _bar(row, scale),
-            _number(row.oncpu),
+            number_cell(row.oncpu),
             element("span", ", ".join(f"{each.name} {each.lost:.3f}" for each in row.culprits) or "-", class_="name"),
         )
         for row in shown
     ]
     head = ("cgroup", "class", "lost to others", "lost", "by cause", "on CPU", "culprits, s/s")
-    return joined((table(head, body, right=(2, 3, 5)), _legend(), _left_out(len(losing))))
+    return joined((table(head, body, right=(2, 3, 5)), _legend(), left_out(len(losing))))
 
 
 def culprits(rows: Sequence[TopRow]) -> Markup:
@@ -70,16 +70,16 @@ def culprits(rows: Sequence[TopRow]) -> Markup:
         worst = sorted(cost.items(), key=lambda item: (-item[1], item[0]))[:3]
         who = ", ".join(f"{victim} {lost:.3f}" for victim, lost in worst)
         body.append(
-            _row(
+            table_row(
                 f"{name} {resource}",
-                _name(name),
+                name_span(name),
                 resource,
-                _number(sum(cost.values())),
+                number_cell(sum(cost.values())),
                 element("span", who, class_="name"),
             )
         )
     head = ("culprit", "resource", "costs others", "whom most, s/s")
-    return joined((table(head, body, right=(2,)), _left_out(len(costs))))
+    return joined((table(head, body, right=(2,)), left_out(len(costs))))
 
 
 def steps(state: NodeState) -> Markup:
@@ -87,13 +87,13 @@ def steps(state: NodeState) -> Markup:
     if not state.steps:
         return element("p", "No step so far.", class_="faint")
     body = [
-        _row(
+        table_row(
             f"{when} {step.rung} {step.culprit}",
             clock(when),
             element("span", step.kind.value.replace("_", " "), class_=_tone(step)),
             step.rung,
-            _name(state.name_of(step.culprit), step.culprit),
-            _name(state.name_of(step.victim), step.victim),
+            name_span(state.name_of(step.culprit), step.culprit),
+            name_span(state.name_of(step.victim), step.victim),
             element("span", before_and_after(step), class_="number"),
             step.reason,
         )
@@ -109,7 +109,7 @@ def settings(state: NodeState) -> Markup:
     order = sorted(state.settings, key=lambda one: (one.protocol_state, one.target, one.knob))
     body = [_setting(one, state) for one in order[:MOST_ROWS]]
     head = ("cgroup", "setting", "before", "now", "by", "reason")
-    return joined((table(head, body), _left_out(len(order))))
+    return joined((table(head, body), left_out(len(order))))
 
 
 def decisions(lines: Sequence[Decision]) -> Markup:
@@ -117,11 +117,11 @@ def decisions(lines: Sequence[Decision]) -> Markup:
     if not lines:
         return element("p", "No decision so far.", class_="faint")
     body = [
-        _row(
+        table_row(
             f"{line.time} {line.target} {line.knob_or_file}",
             line.time[11:19],
             f"{line.outcome.replace('_', ' ')}{' (dry run)' if line.dry_run else ''}",
-            _name(line.target),
+            name_span(line.target),
             element("span", line.knob_or_file, class_="name"),
             element("span", f"{line.before or '-'} → {line.after or '-'}", class_="name"),
             line.reason,
@@ -134,9 +134,9 @@ def decisions(lines: Sequence[Decision]) -> Markup:
 def capabilities(known: Iterable[Capability], lost_events: Mapping[str, int]) -> Markup:
     """Return what this host can measure, with reason and remedy for the rest."""
     body = [
-        _row(
+        table_row(
             each.name,
-            _name(each.name),
+            name_span(each.name),
             element("span", *_capability(each)),
             each.reason or "-",
             each.remedy or "-",
@@ -146,32 +146,6 @@ def capabilities(known: Iterable[Capability], lost_events: Mapping[str, int]) ->
     lost = ", ".join(f"{name} {count}" for name, count in sorted(lost_events.items()) if count)
     said = element("p", f"Events lost: {lost}", class_="warn") if lost else Markup()
     return joined((table(("source", "measured", "reason", "remedy"), body), said))
-
-
-def table(head: Sequence[str], body: Iterable[Child], *, right: Sequence[int] = ()) -> Markup:
-    """Return a table; columns `right` have numbers."""
-    cells = (
-        element("th", title, scope="col", class_="number" if place in right else None)
-        for place, title in enumerate(head)
-    )
-    return element("table", element("thead", element("tr", *cells)), element("tbody", *body), class_="filtered")
-
-
-def _row(key: str, *cells: Child) -> Markup:
-    found = (cell if cell.startswith("<td") else element("td", cell) for cell in map(_markup, cells))
-    return element("tr", *found, tabindex=0, data_key=key)
-
-
-def _markup(cell: Child) -> Markup:
-    return cell if isinstance(cell, Markup) else joined((cell,))
-
-
-def _number(value: float) -> Markup:
-    return element("td", f"{value:.3f}", class_="number")
-
-
-def _name(name: str, path: str = "") -> Markup:
-    return element("span", name or "-", class_="name", title=path if path and path != name else None)
 
 
 def _bar(row: TopRow, scale: float) -> Markup:
@@ -207,10 +181,6 @@ def _legend() -> Markup:
     return element("p", *entries, class_="legend")
 
 
-def _left_out(count: int) -> Markup:
-    return element("p", f"and {count - MOST_ROWS} more", class_="faint") if count > MOST_ROWS else Markup()
-
-
 def _tone(step: ResponseStep) -> str:
     if step.kind in (StepKind.APPLIED, StepKind.KEPT):
         return "good"
@@ -219,9 +189,9 @@ def _tone(step: ResponseStep) -> str:
 
 def _setting(one: SettingInEffect, state: NodeState) -> Markup:
     by = one.strategy + (" (protocol)" if one.protocol_state else "")
-    return _row(
+    return table_row(
         f"{one.target} {one.knob}",
-        _name(state.name_of(one.target), one.target),
+        name_span(state.name_of(one.target), one.target),
         element("span", one.knob, class_="name"),
         element("span", one.original or "-", class_="name"),
         element("span", one.value, class_="name"),

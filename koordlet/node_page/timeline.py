@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from koordlet.node_page.markup import Child, Markup, element, joined
+from api.pages.markup import Child, Markup, element, joined
 from koordlet.node_page.values import NodeState, Span
 from koordlet.response.steps import ResponseStep, StepKind
 

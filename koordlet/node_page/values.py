@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from api.pages.markup import Markup
 from api.verdicts import Verdict
 from api.window import Window
-from koordlet.node_page.markup import Markup
 from koordlet.response.steps import ResponseStep
 from koordlet.serving.status import AgentStatus
 

@@ -70,7 +70,7 @@ def test_the_wheel_is_the_same_twice_and_brings_its_data(tmp_path: Path) -> None
         pytest.skip("no BPF objects here: make bpf")
     made = wheel.build_twice(tmp_path)
     names = zipfile.ZipFile(made).namelist()
-    assert "koordlet/node_page/page.css" in names
+    assert "api/pages/page.css" in names
     assert any(name.startswith("probes/objects/") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
 

@@ -15,8 +15,8 @@ from cluster import NODES, PODS, Key
 from cluster.twin import Twin
 from controllers.kinds import NODE_METRIC
 from kubectl_koord.__main__ import main
+from tests.api.kube.test_losses import metric, verdict
 from tests.capacity import to_load
-from tests.kubectl_koord.test_losses import metric, verdict
 from tests.schedobjects import node
 
 HOSTILE = "web\x1b[2J"

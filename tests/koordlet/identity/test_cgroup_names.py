@@ -2,8 +2,9 @@
 
 import pytest
 
+from api.cgroup_names import printable
 from api.frame import CgroupKind
-from koordlet.identity.cgroup_names import kubepods_of, name_cgroup, printable
+from koordlet.identity.cgroup_names import kubepods_of, name_cgroup
 
 CONTAINER = "0123456789abcdef" * 4
 UID = "8c1e5e0a-1b2c-4d3e-9f00-aabbccddeeff"

@@ -2,10 +2,10 @@
 
 import msgspec
 
+from api.pages.markup import element
 from api.plugin import Unsupported
 from api.verdicts import CgroupRef, Culprit, How, Severity
 from api.window import Window
-from koordlet.node_page.markup import element
 from koordlet.node_page.values import Decision, NodeState, Section, SettingInEffect, Span
 from koordlet.response.steps import ResponseStep, StepKind
 from koordlet.serving.status import AgentStatus, capabilities

@@ -3,7 +3,6 @@
 `KOORD_SCREENSHOTS=DIR` keeps pictures of what was seen.
 """
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import pytest
 from koordlet.node_page.application import with_page
 from koordlet.node_page.settings import PageSettings
 from koordlet.node_page.values import NodeState
-from tests.browser import KEYS, Browser, browser
+from tests.browser import KEYS, Browser, browser, picture
 from tests.koordlet.node_page.states import busy, hostile
 from tests.waiting import wait_for
 
@@ -55,17 +54,6 @@ def served(state: NodeState) -> Iterator[tuple[Node, str]]:
         server.server_close()
 
 
-def picture(window: Browser, name: str, tmp_path: Path) -> None:
-    directory = Path(os.environ.get("KOORD_SCREENSHOTS") or tmp_path)
-    window.screenshot(directory / f"{name}.png")
-
-
-def background(window: Browser) -> int:
-    """Brightness of the page's background, 0..255."""
-    colour = window.run("return getComputedStyle(document.body).backgroundColor")
-    return sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")) // 3
-
-
 def visible_rows(window: Browser) -> int:
     return int(window.run("return [...document.querySelectorAll('#victims tbody tr')].filter(r => !r.hidden).length"))
 
@@ -77,7 +65,7 @@ def test_the_page_lives_in_a_browser(tmp_path: Path) -> None:
         window.open(address)
         assert window.run("return document.title") == "node-7 · koordlet"
         assert window.run("return document.getElementById('state').textContent") == "live", "the script runs"
-        assert background(window) > 200
+        assert window.background() > 200
         picture(window, "light", tmp_path)
 
         window.press("j")
@@ -102,7 +90,7 @@ def test_the_page_lives_in_a_browser(tmp_path: Path) -> None:
         assert not window.run("return document.getElementById('keys').open")
 
         window.press("t")
-        assert background(window) < 60
+        assert window.background() < 60
         picture(window, "dark", tmp_path)
         window.press("p")
         assert window.run("return document.getElementById('state').textContent") == "paused"

@@ -2,7 +2,7 @@
 
 from api.stacks import Stack, StackEvidence, StackKind, StackRole, StackSeries
 from koordlet.node_page.flame import newest, section
-from tests.koordlet.node_page.test_markup import HOSTILE, read
+from tests.api.pages.test_markup import HOSTILE, read
 
 
 def evidence(*stacks: Stack, time: float = 1_700_000_000.0, unresolved: int = 0) -> StackEvidence:

@@ -9,8 +9,8 @@ from koordlet.node_page.page import render
 from koordlet.node_page.tables import group_of
 from koordlet.node_page.timeline import timeline
 from koordlet.node_page.values import NodeState
+from tests.api.pages.test_markup import read
 from tests.koordlet.node_page.states import HOSTILE, busy, hostile, quiet
-from tests.koordlet.node_page.test_markup import read
 
 
 def section(document: str, identity: str) -> str:

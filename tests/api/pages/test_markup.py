@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.node_page.markup import LONGEST, Markup, element, escaped, joined
+from api.pages.markup import LONGEST, Markup, element, escaped, joined
 
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\x00\x1b[2J\ud800"
 

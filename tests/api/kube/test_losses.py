@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from api.crds import NodeMetric
+from api.kube.losses import by_node, losses
 from api.kube.times import rfc3339
-from kubectl_koord.losses import by_node, losses
 
 NOW = 1_000_000.0
 

@@ -1,4 +1,4 @@
-"""Style and script of the node page, inline, and the policy that allows these two and nothing else."""
+"""Style and script of our pages, inline, and the policy that allows these two and nothing else."""
 
 import base64
 import hashlib

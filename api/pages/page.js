@@ -41,7 +41,7 @@
       say("live");
     } catch {
       failures += 1;
-      say("the agent does not answer");
+      say("no answer");
     }
   };
   const again = () => setTimeout(() => renew().finally(again), Math.min(2000 * 2 ** failures, 30000));

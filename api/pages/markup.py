@@ -1,4 +1,4 @@
-"""Markup of the node page: elements are made of escaped text, so that no name of a pod or cgroup becomes HTML.
+"""Markup of our pages: elements are made of escaped text, so that no name of a pod or cgroup becomes HTML.
 
 A `Markup` is text that is safe as it stands; every other text is escaped where it enters an element, and characters
 that cannot be seen (control, bidirectional, undecodable) are shown as escapes.
@@ -8,7 +8,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from koordlet.identity.cgroup_names import printable
+from api.cgroup_names import printable
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9-]*")
 _VOID = frozenset({"meta", "link", "br", "input"})
