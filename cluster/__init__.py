@@ -47,6 +47,7 @@ from cluster.errors import (
     Unauthorized,
     Unavailable,
     Undecodable,
+    Withheld,
 )
 from cluster.events import Event, EventRecorder, RecorderSettings
 from cluster.informer import Informer, InformerSettings
@@ -179,6 +180,7 @@ __all__ = [
     "Undecodable",
     "Watch",
     "WatchEvent",
+    "Withheld",
     "apply_patch",
     "bind",
     "connect",

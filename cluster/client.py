@@ -34,8 +34,13 @@ Observer = Callable[[str, int, float], None]
 """Called for every attempt: method, HTTP status (0 without an answer) and seconds; must be quick."""
 
 
-def _unobserved(_method: str, _status: int, _seconds: float) -> None:
-    pass
+def always() -> bool:
+    """Allow every write."""
+    return True
+
+
+def unobserved(_method: str, _status: int, _seconds: float) -> None:
+    """Observe nothing."""
 
 
 class Client:
@@ -47,13 +52,18 @@ class Client:
         settings: ClientSettings | None = None,
         *,
         random: Random | None = None,
-        observe: Observer = _unobserved,
+        observe: Observer = unobserved,
+        may_write: Callable[[], bool] = always,
     ) -> None:
+        """Make a client. `may_write` is asked before each try of a request that is no read; `Withheld` where it says
+        no. A retry may come minutes after the call: by then another process may lead.
+        """
         self.settings = settings or ClientSettings()
         self._transport = Transport(endpoint, self.settings.user_agent, self.settings.connect_seconds)
         self._bucket = TokenBucket(self.settings.requests_per_second, self.settings.burst)
         self._random = random or Random()
         self._observe = observe
+        self._may_write = may_write
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
     def __enter__(self) -> Self:
@@ -213,6 +223,8 @@ class Client:
         raise ValueError(f"a client needs at least one attempt, got {self.settings.attempts}")
 
     def _attempt(self, request: Request) -> bytes:
+        if request.method != "GET" and not self._may_write():
+            raise errors.Withheld(f"{request.where}: not sent, this process may not write any more")
         started = time.monotonic()
         status = 0
         try:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypedDict, TypeVar
 import click
 
 from api.settings import SettingsError, convert, parse
-from cluster.client import Client
+from cluster.client import Client, Observer, always, unobserved
 from cluster.config import load_endpoint, plain_endpoint
 from cluster.errors import ClusterError, NotConfigured
 from cluster.events import EventRecorder
@@ -28,9 +28,6 @@ _log = logging.getLogger("cluster.command_line")
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
-
-Observer = Callable[[str, int, float], None]
-"""Told of each request: method, status, seconds."""
 
 
 def die(message: str, *, hint: str = "", code: int = FAILED) -> NoReturn:
@@ -73,7 +70,13 @@ class Chosen:
         except (SettingsError, OSError, UnicodeDecodeError) as error:
             die(str(error), code=USAGE_ERROR)
 
-    def client(self, settings: ClientSettings | None = None, observe: Observer | None = None) -> Client:
+    def client(
+        self,
+        settings: ClientSettings | None = None,
+        observe: Observer = unobserved,
+        *,
+        may_write: Callable[[], bool] = always,
+    ) -> Client:
         """Return a client of the chosen API server; exits with a message where there is none to choose."""
         try:
             if self.server:
@@ -83,10 +86,10 @@ class Chosen:
         except NotConfigured as error:
             die(str(error), hint="give --kubeconfig or --server, or run inside a cluster", code=USAGE_ERROR)
         chosen = settings or ClientSettings(user_agent=self.program)
-        return Client(endpoint, chosen, observe=observe) if observe else Client(endpoint, chosen)
+        return Client(endpoint, chosen, observe=observe, may_write=may_write)
 
     def elector(
-        self, lease: str, identity: str, times: LeaseTimes | None = None, observe: Observer | None = None
+        self, lease: str, identity: str, times: LeaseTimes | None = None, observe: Observer = unobserved
     ) -> Elector:
         """Return a candidate for the lease NAMESPACE/NAME."""
         namespace, slash, name = lease.partition("/")

@@ -22,6 +22,10 @@ class Undecodable(ClusterError):
     """The server's answer does not fit the type asked for."""
 
 
+class Withheld(ClusterError):
+    """The request was not sent, or not again: its sender may not write any more."""
+
+
 class ApiError(ClusterError):
     """The API server refused, or could not be asked.
 

@@ -37,6 +37,11 @@ class LeaseSettings:
     retry_seconds: float = 2.0
     """Time between tries."""
 
+    @property
+    def slack_seconds(self) -> float:
+        """Time between the end of a holder's lead and the earliest moment at which another leads."""
+        return self.duration_seconds - self.renew_deadline_seconds
+
     def __post_init__(self) -> None:
         if not 0 < self.retry_seconds < self.renew_deadline_seconds < self.duration_seconds:
             raise ValueError("lease settings need 0 < retry_seconds < renew_deadline_seconds < duration_seconds")
@@ -137,6 +142,11 @@ class Elector:
     def leading(self) -> bool:
         """True while this process holds the lease."""
         return time.monotonic() < self._lead_until_seconds
+
+    @property
+    def slack_seconds(self) -> float:
+        """Time in which a write that was begun while leading must be over, lest it meets another leader."""
+        return self._settings.slack_seconds
 
     def start(self) -> None:
         """Begin to compete."""

@@ -9,7 +9,7 @@ import click
 
 from api.kube.times import duration_seconds
 from api.settings import SettingsError
-from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
+from cluster import ClientSettings, ClusterError, Elector, EventRecorder, Key, RecorderSettings
 from cluster.command_line import (
     USAGE_ERROR,
     Chosen,
@@ -31,6 +31,8 @@ from scheduler.serving.http_api import HealthApi, HttpApi
 PROGRAM = "koord-scheduler"
 LEASE = "koordinator-system/koord-scheduler"
 QPS = 1000.0
+LEAST_SLACK_SECONDS = 1.0
+"""Time for one write that is always given, however close the times of an election are."""
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _log = logging.getLogger("scheduler")
@@ -127,14 +129,16 @@ def run(
     name = identity()
     rate = qps or (stated.client.qps if stated is not None else 0.0) or QPS
     burst = (stated.client.burst if stated is not None and qps is None else 0) or int(2 * rate)
-    client = chosen.client(ClientSettings(requests_per_second=rate, burst=burst, user_agent=PROGRAM))
-    recorder = EventRecorder(chosen.client(), RecorderSettings(settings.scheduler_name, name))
+    sending = ClientSettings(requests_per_second=rate, burst=burst, user_agent=PROGRAM)
     competes = leader_elect if leader_elect is not None else election is None or election.leader_elect
     held = lease or (f"{election.resource_namespace}/{election.resource_name}" if election is not None else LEASE)
     elector = chosen.elector(held, name, _lease_times(election)) if competes else None
     leading = (lambda: elector.leading) if elector else None
-    loop = Loop(client, engine, recorder=recorder, leading=leading)
     leads = leading or (lambda: True)
+    client = chosen.client(sending)
+    writes = chosen.client(_fenced(sending, elector), may_write=leads)
+    recorder = EventRecorder(chosen.client(may_write=leads), RecorderSettings(settings.scheduler_name, name))
+    loop = Loop(client, engine, writes=writes, recorder=recorder, leading=leading)
     tls = _tls_files(tls_cert, tls_key, client_ca)
     if tls is not None and settings.extender_scheduler_names and not binders:
         die("the extender is on and no client may use it", hint="give --bind-client-name", code=USAGE_ERROR)
@@ -147,7 +151,7 @@ def run(
         servers.append(_listening(HealthApi(loop, leads), host.strip("[]"), int(text), None, public=True))
     _log.info("serving HTTP on port %d", servers[0].port)
     hints = ((ForbiddenKindError, "deploy/manifests has the ClusterRole"),)
-    run_until_signal(loop, recorder, elector, servers=servers, clients=(client,), hints=hints)
+    run_until_signal(loop, recorder, elector, servers=servers, clients=(client, writes), hints=hints)
 
 
 @main.command()
@@ -210,6 +214,14 @@ def _lease_times(election: LeaderElection | None) -> LeaseTimes | None:
         "renew_deadline_seconds": duration_seconds(election.renew_deadline) or 0.0,
         "retry_seconds": duration_seconds(election.retry_period) or 0.0,
     }
+
+
+def _fenced(settings: ClientSettings, elector: Elector | None) -> ClientSettings:
+    """The settings with which a write that was sent while leading is over before another can lead."""
+    if elector is None:
+        return settings
+    slack = max(elector.slack_seconds, LEAST_SLACK_SECONDS)
+    return replace(settings, connect_seconds=0.3 * slack, timeout_seconds=0.7 * slack)
 
 
 def _tls_files(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:

@@ -21,10 +21,10 @@ from cluster import Client, ClusterError, DeltaType, Forbidden, Informer, Key, R
 from cluster.events import Event, EventRecorder
 from cluster.store import newer_version
 from scheduler.cluster_state.podinfo import PodInfo
-from scheduler.conditions import POD
 from scheduler.engine import NODE, Engine
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Reason, Verb, Write
+from scheduler.lifecycle.conditions import POD
 from scheduler.metrics import Metrics
 from scheduler.outcome import AttemptOutcome, Result
 from scheduler.unmade_writes import UnmadeWrites
@@ -59,13 +59,16 @@ class ForbiddenKindError(Exception):
 
 
 class Loop:
-    """One engine against one API server. `leading` returns whether this process may place pods."""
+    """One engine against one API server. `leading` returns whether this process may place pods; `writes` is the
+    client to write with, by default the one that reads.
+    """
 
     def __init__(
         self,
         client: Client,
         engine: Engine,
         *,
+        writes: Client | None = None,
         metrics: Metrics | None = None,
         recorder: EventRecorder | None = None,
         leading: Callable[[], bool] | None = None,
@@ -83,7 +86,7 @@ class Loop:
         self._clock = clock
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._writer = Writer(client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
+        self._writer = Writer(writes or client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
         self._informers: dict[str, Informer[Any]] = {}
         self._unmade = UnmadeWrites()
         self._next_tick = 0.0

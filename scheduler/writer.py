@@ -28,10 +28,12 @@ from cluster import (
     NotFound,
     Patch,
     Unavailable,
+    Withheld,
     bind,
     evict,
 )
 from cluster.pods import Binding as PodBinding
+from cluster.pods import bound_where
 from scheduler.framework import Verb, Write, WriteChain
 from scheduler.outcome import BindingPlan
 
@@ -143,7 +145,7 @@ class Writer:
             if write.verb is Verb.BIND:
                 outcome = self._bind_until_known(write)
                 if outcome is None:
-                    return None
+                    return None if self._stopping.is_set() else "another process leads"
                 if outcome is not BindOutcome.BOUND:
                     return f"the pod is {outcome.value}"
             else:
@@ -151,11 +153,16 @@ class Writer:
         return ""
 
     def _bind_until_known(self, write: Write) -> BindOutcome | None:
+        """The outcome; None when we stop without knowing, or lead no more and the pod reads as free."""
         assert isinstance(write.body, PodBinding)
         attempt = 0
         while True:
             try:
-                return bind(self._client, write.body)
+                try:
+                    return bind(self._client, write.body)
+                except Withheld:
+                    # Another leads: the binding is not asked for again, but an earlier try may have taken effect.
+                    return bound_where(self._client, write.body)
             except Unavailable as error:
                 log.warning("binding %s is in doubt, asking again: %s", write.key, error)
                 if self._stopping.wait(self._backoff.delay_seconds(attempt, self._random)):
@@ -191,7 +198,7 @@ class Writer:
                 # Another object has taken the name.
                 return True
             log.warning("%s of %s %s: %s", write.verb, write.resource.kind, write.key, error)
-            self._report(WriteFailure(write, str(error), repeat=not isinstance(error, Conflict | Invalid), uid=uid))
+            self._report(WriteFailure(write, str(error), repeat=_may_succeed(error), uid=uid))
             return False
         except Exception as error:
             log.exception("%s of %s %s", write.verb, write.resource.kind, write.key)
@@ -211,6 +218,11 @@ class Writer:
             self._client.delete(resource, key, _options(body))
         elif write.verb is Verb.EVICT:
             evict(self._client, key, _options(body))
+
+
+def _may_succeed(error: ClusterError) -> bool:
+    """Return whether the same write may be taken later."""
+    return not isinstance(error, Conflict | Invalid | Withheld)
 
 
 def _options(body: Any) -> DeleteOptions:

@@ -17,6 +17,7 @@ from cluster import (
     TooManyRequests,
     Unavailable,
     Undecodable,
+    Withheld,
     merge_patch,
 )
 from cluster.client import contains
@@ -131,3 +132,15 @@ def test_no_attempts_are_a_mistake(twin: Twin) -> None:
 )
 def test_containment(existing: object, wanted: object, expected: bool) -> None:
     assert contains(existing, wanted) is expected
+
+
+def test_a_write_is_not_repeated_once_another_may_write(twin: Twin) -> None:
+    twin.load(NODES, [NODE])
+    allowed = [True, False]
+    refusing(twin, 503, "patch", times=1)
+    with Client(twin.endpoint(), FEW, may_write=lambda: allowed.pop(0)) as client:
+        with pytest.raises(Withheld):
+            client.patch(NODES, Key("", "n"), merge_patch({"metadata": {"labels": {"a": "b"}}}))
+        assert (calls(twin, "patch"), allowed) == (1, [])
+        # Reads are nobody's privilege.
+        assert "labels" not in client.get(NODES, Key("", "n"))["metadata"]
