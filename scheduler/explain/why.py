@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from api.kube.objects import Pod
 from cluster import Client, Identity, Key, NotFound, Resource
-from scheduler.conditions import POD
 from scheduler.cycle import BARRED
 from scheduler.engine import NODE, Engine
 from scheduler.explain.debug import score_table
 from scheduler.explain.diagnosis import NodeReasons, by_node, sentence
 from scheduler.framework import Action, ObjectEvent
+from scheduler.lifecycle.conditions import POD
 
 T = TypeVar("T")
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import extender
-from scheduler.engine import UNSEEN_SECONDS, Engine
+from scheduler.engine import Engine
 from scheduler.framework import Action, Reason
+from scheduler.lifecycle.intake import UNSEEN_SECONDS
 from scheduler.outcome import Result
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.elasticquota import ElasticQuota

@@ -9,7 +9,7 @@ from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.cycle import ClassResult
 from scheduler.framework import Action, Attempt, Reason, Wait, Write
-from scheduler.nomination import Nominator
+from scheduler.lifecycle.nomination import Nominator
 from scheduler.outcome import AttemptOutcome, BindingPlan, Placed, Result, WaitingPod
 
 
