@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.settings import convert
+from scheduler.configuration.document import find, read
 from scheduler.engine import Engine
 from scheduler.profile import SchedulerSettings
 from tests.deploy.charts import ROOT, documents
@@ -16,7 +17,7 @@ ON = {"scheduler": {"enabled": True}}
 WRITES = {
     ("", "pods"): ({"get", "delete"}, {"cluster/pods.py": "client.find(_PLACES", "scheduler/writer.py": "Verb.DELETE"}),
     ("", "pods/binding"): ({"create"}, {"scheduler/plugins/defaultbinder.py": "Verb.BIND, PODS"}),
-    ("", "pods/status"): ({"patch"}, {"scheduler/conditions.py": "Verb.PATCH_STATUS, POD"}),
+    ("", "pods/status"): ({"patch"}, {"scheduler/lifecycle/conditions.py": "Verb.PATCH_STATUS, POD"}),
     ("", "pods/eviction"): ({"create"}, {"scheduler/plugins/elasticquota.py": "Verb.EVICT, PODS"}),
     ("", "persistentvolumes"): ({"patch"}, {"scheduler/plugins/volumebinding.py": "Verb.PATCH, PERSISTENT_VOLUMES"}),
     ("", "persistentvolumeclaims"): (
@@ -125,6 +126,51 @@ def test_its_settings_are_settings_of_the_program(values: dict[str, str]) -> Non
     settings = convert(tomllib.loads(found["data"]["scheduler.toml"]), SchedulerSettings, "scheduler.toml")
     assert settings.plugins["elasticquota"]["quota_group_namespace"] == found["metadata"]["namespace"]
     Engine(settings, source="scheduler.toml")
+
+
+CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false, resourceName: other, resourceNamespace: elsewhere}
+profiles:
+  - schedulerName: koord-scheduler
+    plugins:
+      filter: {enabled: [{name: LoadAwareScheduling}]}
+      preFilter: {enabled: [{name: ElasticQuota}]}
+    pluginConfig:
+      - name: LoadAwareScheduling
+        args: {filterExpiredNodeMetrics: false, usageThresholds: {cpu: 70}}
+  - schedulerName: batch-scheduler
+"""
+
+
+def test_a_scheduler_configuration_takes_the_place_of_the_settings() -> None:
+    found = {
+        each["kind"]: each
+        for each in documents({"scheduler": {"enabled": True, "configuration": CONFIGURATION, "settings": "no = 1"}})
+        if each["metadata"]["name"] == "koord-scheduler"
+    }
+    ((name, text),) = found["ConfigMap"]["data"].items()
+    template = found["Deployment"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (mount,) = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "settings"]
+    assert f"--config={mount}/{name}" in container["command"]
+    # The Role is for the chart's lease, and two replicas must not both lead.
+    assert {"--leader-elect", "--lease=koord-system/koord-scheduler"} <= set(container["args"])
+    document = find(text, name)
+    assert document is not None
+    made = Engine(read(document, name).settings, source=name)
+    assert [each for each in ("koord-scheduler", "batch-scheduler", "other") if each in made.profiles] == [
+        "koord-scheduler",
+        "batch-scheduler",
+    ]
+    before = template["metadata"]["annotations"]["koord.sh/settings"]
+    (changed,) = (
+        each["spec"]["template"]["metadata"]["annotations"]["koord.sh/settings"]
+        for each in documents({"scheduler": {"enabled": True, "configuration": CONFIGURATION + "# more\n"}})
+        if each["kind"] == "Deployment" and each["metadata"]["name"] == "koord-scheduler"
+    )
+    assert changed != before
 
 
 def test_with_a_certificate_the_descheduler_reaches_it() -> None:
